@@ -1,0 +1,138 @@
+//! A request and a response as the rest of the program sees them: complete, framed, no socket.
+
+use std::net::SocketAddr;
+
+/// The methods the product answers. Any other is refused with 501 by the listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// `GET`
+    Get,
+    /// `HEAD`: routed as `GET`, answered without a body.
+    Head,
+    /// `POST`
+    Post,
+    /// `PUT`
+    Put,
+    /// `PATCH`
+    Patch,
+    /// `DELETE`
+    Delete,
+    /// `OPTIONS`
+    Options,
+}
+
+impl Method {
+    /// The method as it stands on the request line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Head => "HEAD",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+            Self::Options => "OPTIONS",
+        }
+    }
+
+    /// Reads a method; it is case-sensitive (RFC 9110, section 9.1).
+    pub fn parse(text: &str) -> Option<Self> {
+        let all = [
+            Self::Get,
+            Self::Head,
+            Self::Post,
+            Self::Put,
+            Self::Patch,
+            Self::Delete,
+            Self::Options,
+        ];
+        all.into_iter().find(|method| method.as_str() == text)
+    }
+}
+
+/// Header fields in the order in which they came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Headers(Vec<(String, Vec<u8>)>);
+
+impl Headers {
+    /// Appends a field; the name is kept in lower case.
+    pub fn push(&mut self, name: &str, value: &[u8]) {
+        self.0.push((name.to_ascii_lowercase(), value.to_vec()));
+    }
+
+    /// The first field of that name, if its value is UTF-8. `name` is compared without case.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let field = self.0.iter().find(|(have, _)| have.eq_ignore_ascii_case(name));
+        field.and_then(|(_, value)| std::str::from_utf8(value).ok())
+    }
+
+    /// Every field of that name whose value is UTF-8, in order.
+    pub fn values(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0
+            .iter()
+            .filter(move |(have, _)| have.eq_ignore_ascii_case(name))
+            .filter_map(|(_, value)| std::str::from_utf8(value).ok())
+    }
+
+    /// All fields: lower-case name, raw value.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_slice()))
+    }
+}
+
+/// What is known before the body is read: enough to choose its limit, or to refuse.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// The method.
+    pub method: Method,
+    /// The path as sent, starting with `/`, not decoded, without the query.
+    pub path: String,
+    /// What stood behind `?`, not decoded.
+    pub query: Option<String>,
+    /// All header fields.
+    pub headers: Headers,
+    /// The other end of the socket.
+    pub peer: SocketAddr,
+}
+
+/// A complete request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Everything before the body.
+    pub head: Head,
+    /// The body, after transfer coding was removed; otherwise as sent.
+    pub body: Vec<u8>,
+}
+
+/// An answer. The listener adds `content-length`, `date` and `connection`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// The status code.
+    pub status: u16,
+    /// Further header fields: names in lower case, values without control characters.
+    pub headers: Vec<(&'static str, String)>,
+    /// The body; empty for none.
+    pub body: Vec<u8>,
+    /// Whether the connection is closed after this answer.
+    pub close: bool,
+}
+
+impl Response {
+    /// An answer without a body.
+    pub fn new(status: u16) -> Self {
+        Self { status, headers: Vec::new(), body: Vec::new(), close: false }
+    }
+
+    /// An answer with a body of the given media type.
+    pub fn with_body(status: u16, content_type: &str, body: Vec<u8>) -> Self {
+        let headers = vec![("content-type", content_type.to_owned())];
+        Self { status, headers, body, close: false }
+    }
+
+    /// The same answer with one more header field.
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+}

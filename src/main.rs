@@ -1,0 +1,3 @@
+//! The `oncebox` program: see `oncebox --help`.
+
+fn main() {}
