@@ -3,6 +3,7 @@
 //! Start reading at `ARCHITECTURE.md`, then `schema.sql`, then `flow`.
 
 pub mod clock;
+pub mod headers;
 pub mod http;
 pub mod id;
 pub mod stop;

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use crate::headers::Headers;
+
 /// The methods the product answers. Any other is refused with 501 by the listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
@@ -47,36 +49,6 @@ impl Method {
             Self::Options,
         ];
         all.into_iter().find(|method| method.as_str() == text)
-    }
-}
-
-/// Header fields in the order in which they came.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Headers(Vec<(String, Vec<u8>)>);
-
-impl Headers {
-    /// Appends a field; the name is kept in lower case.
-    pub fn push(&mut self, name: &str, value: &[u8]) {
-        self.0.push((name.to_ascii_lowercase(), value.to_vec()));
-    }
-
-    /// The first field of that name, if its value is UTF-8. `name` is compared without case.
-    pub fn get(&self, name: &str) -> Option<&str> {
-        let field = self.0.iter().find(|(have, _)| have.eq_ignore_ascii_case(name));
-        field.and_then(|(_, value)| std::str::from_utf8(value).ok())
-    }
-
-    /// Every field of that name whose value is UTF-8, in order.
-    pub fn values(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.0
-            .iter()
-            .filter(move |(have, _)| have.eq_ignore_ascii_case(name))
-            .filter_map(|(_, value)| std::str::from_utf8(value).ok())
-    }
-
-    /// All fields: lower-case name, raw value.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_slice()))
     }
 }
 

@@ -47,6 +47,6 @@ impl Drop for Reply {
 
 impl std::fmt::Debug for Reply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reply").field("open", &self.deliver.is_some()).finish()
+        f.debug_struct("Reply").field("open", &self.deliver.is_some()).finish_non_exhaustive()
     }
 }
