@@ -1,9 +1,15 @@
 //! Oncebox: webhooks come in, business events go out through a transactional outbox, each exactly once.
 //!
-//! Start reading at `ARCHITECTURE.md`, then `schema.sql`, then `flow`.
+//! Start reading at `ARCHITECTURE.md`, then `schema.sql`, then [`flow`].
 
 pub mod clock;
+pub mod domain;
+pub mod faults;
+pub mod flow;
 pub mod headers;
 pub mod http;
 pub mod id;
+pub mod secret;
+pub mod settings;
 pub mod stop;
+pub mod store;

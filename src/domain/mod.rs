@@ -1,0 +1,21 @@
+//! Nouns and decisions. Pure: no I/O, no clock, no randomness of its own.
+//!
+//! Each noun is in three places: what it is and decides is here, how it is kept is in `store`, how it is
+//! shown is in `api`. The same struct crosses all three.
+
+pub mod address;
+pub mod delivery;
+pub mod event;
+pub mod failure;
+pub mod name;
+pub mod pattern;
+mod pointer;
+pub mod provider;
+pub mod retry;
+pub mod scheme;
+pub mod signature;
+pub mod subscription;
+pub mod target_url;
+pub mod token;
+pub mod trace;
+pub mod webhook_event;

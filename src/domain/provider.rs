@@ -1,0 +1,44 @@
+//! A provider: an external system that posts webhooks to us.
+
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+use crate::domain::name::Name;
+use crate::domain::scheme::Scheme;
+
+/// The most a provider may send in one body unless it is told otherwise: 1 MiB.
+pub const BODY_BYTES_DEFAULT: u32 = 1 << 20;
+/// The most that may be set: 25 MiB (GitHub's own limit for what it sends).
+pub const BODY_BYTES_MOST: u32 = 25 << 20;
+/// How far a signed timestamp may be from our clock: what every reference library uses.
+pub const TOLERANCE_DEFAULT: Duration = Duration::from_secs(300);
+
+/// A provider to be stored.
+#[derive(Clone, Debug)]
+pub struct NewProvider {
+    /// A fresh UUIDv7.
+    pub id: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// Unique per tenant; the last part of its intake path.
+    pub name: Name,
+    /// How it signs.
+    pub scheme: Scheme,
+    /// The largest body it may send.
+    pub body_bytes_max: u32,
+    /// How far its signed timestamp may be from our clock.
+    pub tolerance: Duration,
+}
+
+/// A provider as kept.
+#[derive(Clone, Debug)]
+pub struct Provider {
+    /// Its number in the file.
+    pub seq: i64,
+    /// What it was stored with.
+    pub new: NewProvider,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
+}

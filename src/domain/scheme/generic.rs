@@ -1,0 +1,497 @@
+//! The scheme that is put together from settings, for providers that have none of their own here.
+//!
+//! Not here: signatures in a body, over sorted form fields, or with public keys; those are schemes of
+//! their own.
+
+use data_encoding::{BASE64, BASE64_NOPAD, BASE64URL_NOPAD, HEXLOWER_PERMISSIVE};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::template::{Piece, Template};
+use super::{Incoming, Refused, Verified, any_match, long_enough, malformed, needed, time_digits};
+use crate::clock::Timestamp;
+use crate::domain::pointer::Pointer;
+use crate::domain::signature::{Hash, SecretError, mac, same_secret};
+
+/// People choose these; below 8 characters they are guessed over the network.
+const PASSWORD_BYTES_MIN: usize = 8;
+
+/// Settings that contradict each other.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// `{ts}` in the template without a header to take it from.
+    #[error("`signed` contains {{ts}}, so `timestamp` must name the header that it comes from")]
+    NoTimestamp,
+    /// A time that is checked but could be changed by anybody.
+    #[error(
+        "`timestamp` is set but `signed` does not contain {{ts}}: a time that is not signed proves nothing"
+    )]
+    TimestampNotSigned,
+    /// `{id}` in the template, but the id comes out of the body.
+    #[error(
+        "`signed` contains {{id}}, so `event_id` must be a header: bodies are read after the check only"
+    )]
+    IdNotInHeader,
+    /// A separator that occurs inside signatures.
+    #[error(
+        "`separator` is `{0}`, which can be part of a signature; use a space, comma or semicolon"
+    )]
+    Separator(char),
+    /// A name that no header can have.
+    #[error("`{0}` is not a header name")]
+    Header(String),
+    /// A user name that basic authentication cannot carry.
+    #[error("`user` must not be empty nor contain a colon or control characters")]
+    User,
+    /// A constant that is no event type.
+    #[error(
+        "the constant event type must have 1 to 128 bytes, no white space or control characters"
+    )]
+    Constant,
+}
+
+/// Settings of the generic scheme, checked against each other.
+///
+/// ```
+/// use oncebox::domain::scheme::Scheme;
+/// let slack: Scheme = serde_json::from_str(
+///     r#"{
+///         "kind": "generic",
+///         "check": {"hmac": {
+///             "signed": "v0:{ts}:{body}",
+///             "header": "X-Slack-Signature",
+///             "prefix": "v0=",
+///             "timestamp": {"header": "X-Slack-Request-Timestamp", "unit": "s"}
+///         }},
+///         "event_id": {"pointer": "/event_id"},
+///         "event_type": {"pointer": "/event/type"}
+///     }"#,
+/// )?;
+/// assert_eq!(slack.kind(), "generic");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Settings", into = "Settings")]
+pub struct Generic(Settings);
+
+/// What can be set, before it is known to fit together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// How the provider proves itself.
+    pub check: Check,
+    /// Where the provider's id of the event stands; the body's digest unless told.
+    #[serde(default)]
+    pub event_id: IdPlace,
+    /// Where the event's type stands; `unknown` unless told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_type: Option<TypePlace>,
+}
+
+/// How a provider proves itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Check {
+    /// An HMAC over a template.
+    Hmac(HmacCheck),
+    /// A shared token in a header: `{"token":{"header":"X-Gitlab-Token"}}`.
+    Token {
+        /// The header that carries it.
+        header: String,
+        /// What stands before the token, such as `Bearer `.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        prefix: String,
+    },
+    /// Basic authentication; the secret is the password.
+    Basic {
+        /// The user name.
+        user: String,
+    },
+}
+
+/// An HMAC over a template.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HmacCheck {
+    /// The hash function; SHA-256 unless told.
+    #[serde(default)]
+    pub hash: Hash,
+    /// What is signed.
+    pub signed: Template,
+    /// The header that carries the signature.
+    pub header: String,
+    /// What stands before each signature, such as `sha256=`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prefix: String,
+    /// How the signature is written; hex unless told.
+    #[serde(default)]
+    pub encoding: Encoding,
+    /// How the secret is written; as its own bytes unless told.
+    #[serde(default)]
+    pub secret_encoding: SecretEncoding,
+    /// What stands between several signatures; there is only one unless told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub separator: Option<char>,
+    /// The time that is signed; none is checked unless told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<TimestampPlace>,
+}
+
+/// Where the signed time stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TimestampPlace {
+    /// The header that carries it.
+    pub header: String,
+    /// What it counts since 1970; seconds unless told.
+    #[serde(default)]
+    pub unit: Unit,
+}
+
+/// What a time counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Seconds.
+    #[default]
+    S,
+    /// Milliseconds.
+    Ms,
+}
+
+/// How a signature is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Encoding {
+    /// Hex digits of either case.
+    #[default]
+    Hex,
+    /// Base64 with its padding.
+    Base64,
+    /// Base64 with `-` and `_`, padding or not.
+    Base64url,
+}
+
+/// How a secret is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SecretEncoding {
+    /// The text is the key.
+    #[default]
+    Utf8,
+    /// The text is the base64 of the key, padding or not.
+    Base64,
+    /// The text is the hex of the key.
+    Hex,
+}
+
+/// Where the provider's id of an event stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdPlace {
+    /// In a header.
+    Header(String),
+    /// In the JSON body.
+    Pointer(Pointer),
+    /// Nowhere: the SHA-256 of the body stands for it.
+    #[default]
+    BodyHash,
+}
+
+/// Where an event's type stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TypePlace {
+    /// In a header.
+    Header(String),
+    /// In the JSON body.
+    Pointer(Pointer),
+    /// It is always this.
+    Constant(String),
+}
+
+impl TryFrom<Settings> for Generic {
+    type Error = SettingsError;
+
+    fn try_from(settings: Settings) -> Result<Self, SettingsError> {
+        match &settings.check {
+            Check::Hmac(check) => check.fits(&settings.event_id)?,
+            Check::Token { header, .. } => header_name(header)?,
+            Check::Basic { user } => {
+                if user.is_empty() || user.contains(':') || user.chars().any(char::is_control) {
+                    return Err(SettingsError::User);
+                }
+            }
+        }
+        if let IdPlace::Header(name) = &settings.event_id {
+            header_name(name)?;
+        }
+        match &settings.event_type {
+            Some(TypePlace::Header(name)) => header_name(name)?,
+            Some(TypePlace::Constant(name)) => {
+                if super::bounded_type(name).as_ref() != Some(name) {
+                    return Err(SettingsError::Constant);
+                }
+            }
+            Some(TypePlace::Pointer(_)) | None => {}
+        }
+        Ok(Self(settings))
+    }
+}
+
+impl From<Generic> for Settings {
+    fn from(generic: Generic) -> Self {
+        generic.0
+    }
+}
+
+impl Generic {
+    /// The settings that it was made from.
+    pub fn settings(&self) -> &Settings {
+        &self.0
+    }
+
+    pub(super) fn check_secret(&self, text: &str) -> Result<(), SecretError> {
+        match &self.0.check {
+            Check::Hmac(check) => long_enough(check.secret_encoding.key(text)?.len()),
+            Check::Token { .. } => long_enough(text.len()),
+            Check::Basic { .. } if text.len() < PASSWORD_BYTES_MIN => {
+                Err(SecretError::Short { bytes: text.len(), min: PASSWORD_BYTES_MIN })
+            }
+            Check::Basic { .. } => Ok(()),
+        }
+    }
+
+    pub(super) fn verify(
+        &self,
+        secrets: &[&str],
+        incoming: &Incoming<'_>,
+    ) -> Result<Verified, Refused> {
+        match &self.0.check {
+            Check::Hmac(check) => check.verify(secrets, incoming, &self.0.event_id),
+            Check::Token { header, prefix } => {
+                let value = needed(incoming.headers, header)?;
+                let token = value
+                    .strip_prefix(prefix.as_str())
+                    .ok_or_else(|| malformed(header, "its prefix is another one"))?;
+                shared(secrets, |secret| same_secret(token.as_bytes(), secret.as_bytes()))
+            }
+            Check::Basic { user } => {
+                let given = basic(incoming)?;
+                shared(secrets, |secret| {
+                    let wanted = Zeroizing::new(format!("{user}:{secret}"));
+                    same_secret(&given, wanted.as_bytes())
+                })
+            }
+        }
+    }
+
+    pub(super) fn identify(&self, incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
+        let header = |name: &str| incoming.headers.get(name).map(str::to_owned);
+        let event_id = match &self.0.event_id {
+            IdPlace::Header(name) => header(name),
+            IdPlace::Pointer(pointer) => pointer.text_in(incoming.body),
+            IdPlace::BodyHash => None,
+        };
+        let event_type = self.0.event_type.as_ref().and_then(|place| match place {
+            TypePlace::Header(name) => header(name),
+            TypePlace::Pointer(pointer) => pointer.text_in(incoming.body),
+            TypePlace::Constant(name) => Some(name.clone()),
+        });
+        (event_id, event_type)
+    }
+}
+
+impl HmacCheck {
+    fn fits(&self, event_id: &IdPlace) -> Result<(), SettingsError> {
+        header_name(&self.header)?;
+        match (&self.timestamp, self.signed.has(&Piece::Time)) {
+            (None, true) => return Err(SettingsError::NoTimestamp),
+            (Some(_), false) => return Err(SettingsError::TimestampNotSigned),
+            (Some(place), true) => header_name(&place.header)?,
+            (None, false) => {}
+        }
+        if self.signed.has(&Piece::Id) && !matches!(event_id, IdPlace::Header(_)) {
+            return Err(SettingsError::IdNotInHeader);
+        }
+        match self.separator {
+            Some(letter) if letter.is_alphanumeric() || "+/=_-".contains(letter) => {
+                Err(SettingsError::Separator(letter))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn verify(
+        &self,
+        secrets: &[&str],
+        incoming: &Incoming<'_>,
+        event_id: &IdPlace,
+    ) -> Result<Verified, Refused> {
+        let offered = self.offered(incoming)?;
+        let (time, signed_at) = match &self.timestamp {
+            Some(place) => place.read(incoming).map(|(text, at)| (text, Some(at)))?,
+            None => ("", None),
+        };
+        let mut parts: Vec<&[u8]> = Vec::with_capacity(self.signed.pieces().len());
+        for piece in self.signed.pieces() {
+            let text = match (piece, event_id) {
+                (Piece::Literal(text), _) => text,
+                (Piece::Id, IdPlace::Header(name)) => needed(incoming.headers, name)?,
+                // The settings were refused if the id was to come from elsewhere.
+                (Piece::Id, IdPlace::Pointer(_) | IdPlace::BodyHash) => "",
+                (Piece::Time, _) => time,
+                (Piece::Method, _) => incoming.method,
+                (Piece::Path, _) => incoming.path,
+                (Piece::Url, _) => incoming.url,
+                (Piece::Header(name), _) => needed(incoming.headers, name)?,
+                (Piece::Body, _) => {
+                    parts.push(incoming.body);
+                    continue;
+                }
+            };
+            parts.push(text.as_bytes());
+        }
+        let secret = any_match(secrets, &offered, |secret| {
+            let key = self.secret_encoding.key(secret).ok().filter(|key| !key.is_empty())?;
+            Some(mac(self.hash, &key, &parts))
+        })?;
+        Ok(Verified { secret, signed_at })
+    }
+
+    /// The signatures that the request carries, decoded.
+    fn offered(&self, incoming: &Incoming<'_>) -> Result<Vec<Vec<u8>>, Refused> {
+        needed(incoming.headers, &self.header)?;
+        let mut offered = Vec::new();
+        for value in incoming.headers.values(&self.header) {
+            let mut rest = Some(value);
+            while let Some(text) = rest {
+                let split = self.separator.and_then(|letter| text.split_once(letter));
+                let entry = split.map_or(text, |(entry, _)| entry).trim();
+                rest = split.map(|(_, after)| after);
+                let encoded = entry.strip_prefix(self.prefix.as_str());
+                offered.extend(encoded.and_then(|encoded| self.encoding.decode(encoded)));
+            }
+        }
+        if offered.is_empty() {
+            return Err(malformed(
+                &self.header,
+                "no signature in it has the prefix and encoding set",
+            ));
+        }
+        Ok(offered)
+    }
+}
+
+impl TimestampPlace {
+    fn read<'a>(&self, incoming: &Incoming<'a>) -> Result<(&'a str, Timestamp), Refused> {
+        let text = needed(incoming.headers, &self.header)?;
+        let count =
+            time_digits(text).ok_or_else(|| malformed(&self.header, "it is not a whole number"))?;
+        let at = match self.unit {
+            Unit::S => Timestamp::from_secs(count),
+            Unit::Ms => Timestamp::from_ms(count),
+        };
+        Ok((text, at))
+    }
+}
+
+impl Encoding {
+    fn decode(self, text: &str) -> Option<Vec<u8>> {
+        match self {
+            Self::Hex => HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok(),
+            Self::Base64 => BASE64.decode(text.as_bytes()).ok(),
+            Self::Base64url => BASE64URL_NOPAD.decode(text.trim_end_matches('=').as_bytes()).ok(),
+        }
+    }
+}
+
+impl SecretEncoding {
+    fn key(self, text: &str) -> Result<Zeroizing<Vec<u8>>, SecretError> {
+        let (decoded, encoding) = match self {
+            Self::Utf8 => return Ok(Zeroizing::new(text.as_bytes().to_vec())),
+            Self::Base64 => (BASE64_NOPAD.decode(text.trim_end_matches('=').as_bytes()), "base64"),
+            Self::Hex => (HEXLOWER_PERMISSIVE.decode(text.as_bytes()), "hex"),
+        };
+        decoded.map(Zeroizing::new).map_err(|_where| SecretError::Encoding { encoding })
+    }
+}
+
+/// Checks with a secret that travels itself; nothing is signed, so there is no time.
+fn shared(secrets: &[&str], equal: impl Fn(&str) -> bool) -> Result<Verified, Refused> {
+    if secrets.iter().all(|secret| secret.is_empty()) {
+        return Err(Refused::NoSecret);
+    }
+    let matching = |secret: &&str| !secret.is_empty() && equal(secret);
+    let secret = secrets.iter().position(matching).ok_or(Refused::Mismatch)?;
+    Ok(Verified { secret, signed_at: None })
+}
+
+/// `user:password` as the request carries it.
+fn basic(incoming: &Incoming<'_>) -> Result<Zeroizing<Vec<u8>>, Refused> {
+    const HEADER: &str = "authorization";
+    let value = needed(incoming.headers, HEADER)?;
+    let (scheme, encoded) =
+        value.split_once(' ').ok_or_else(|| malformed(HEADER, "it has one word only"))?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return Err(malformed(HEADER, "it is not basic authentication"));
+    }
+    let decoded = BASE64.decode(encoded.trim().as_bytes());
+    decoded.map(Zeroizing::new).map_err(|_where| malformed(HEADER, "it is not base64"))
+}
+
+fn header_name(name: &str) -> Result<(), SettingsError> {
+    http::HeaderName::from_bytes(name.as_bytes())
+        .map(drop)
+        .map_err(|_why| SettingsError::Header(name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refuse(settings: &str) -> String {
+        serde_json::from_str::<Generic>(settings).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_refused() {
+        let hmac =
+            |more: &str| refuse(&format!(r#"{{"check":{{"hmac":{{"header":"X",{more}}}}}}}"#));
+        assert!(hmac(r#""signed":"{ts}{body}""#).contains("`timestamp` must name the header"));
+        let unsigned = hmac(r#""signed":"{body}","timestamp":{"header":"T"}"#);
+        assert!(unsigned.contains("a time that is not signed proves nothing"));
+        assert!(hmac(r#""signed":"{id}{body}""#).contains("`event_id` must be a header"));
+        assert!(
+            hmac(r#""signed":"{body}","separator":"a""#).contains("can be part of a signature")
+        );
+        assert!(hmac(r#""signed":"{bdy}""#).contains("there are {id}, {ts}, {method}"));
+        assert!(hmac(r#""signed":"{body}","hsh":"sha1""#).contains("unknown field `hsh`"));
+        assert!(hmac(r#""signed":"{body}","hash":"md5""#).contains("expected one of `sha1`"));
+    }
+
+    #[test]
+    fn wrong_names_are_refused() {
+        assert!(
+            refuse(r#"{"check":{"token":{"header":"a b"}}}"#).contains("`a b` is not a header")
+        );
+        assert!(refuse(r#"{"check":{"basic":{"user":"a:b"}}}"#).contains("colon"));
+        let place = |place: &str| {
+            refuse(&format!(r#"{{"check":{{"basic":{{"user":"u"}}}},"event_type":{place}}}"#))
+        };
+        assert!(place(r#"{"constant":"a b"}"#).contains("no white space"));
+        assert!(place(r#"{"pointer":"id"}"#).contains("beginning with a slash"));
+        assert!(place(r#"{"header":""}"#).contains("not a header name"));
+    }
+
+    #[test]
+    fn settings_survive_being_stored() {
+        let text = r#"{"check":{"hmac":{"hash":"sha512","signed":"{ts}.{body}","header":"X-Sig",
+            "prefix":"v1=","encoding":"base64url","secret_encoding":"hex","separator":",",
+            "timestamp":{"header":"X-Ts","unit":"ms"}}},"event_id":{"header":"X-Id"},
+            "event_type":{"constant":"order"}}"#;
+        let generic: Generic = serde_json::from_str(text).unwrap();
+        let stored = serde_json::to_string(&generic).unwrap();
+        assert_eq!(serde_json::from_str::<Generic>(&stored).unwrap(), generic);
+    }
+}

@@ -1,0 +1,444 @@
+//! How a provider proves that a webhook is its own, and where the webhook's id and type stand.
+//!
+//! Not here: reading the request from the wire, storing what was accepted, and our own signature on
+//! what we send ([`super::signature`]). Every scheme works on the raw body bytes; nothing in a body is
+//! parsed before its signature has been found correct.
+
+pub mod generic;
+mod github;
+mod shopify;
+mod standard;
+mod stripe;
+pub mod template;
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::clock::{Timestamp, millis};
+use crate::domain::signature::SecretError;
+use crate::headers::Headers;
+use crate::id;
+
+use generic::Generic;
+
+/// Ids longer than this are stored as their SHA-256, in characters.
+const EVENT_ID_CHARS_MAX: usize = 500;
+/// How long an event type may be, in bytes. Source: the `event_type` column.
+const EVENT_TYPE_BYTES_MAX: usize = 128;
+/// What an event is called whose type nobody gave.
+const TYPE_UNKNOWN: &str = "unknown";
+/// Keys below 128 bits can be searched for by who holds one signed request.
+const SECRET_BYTES_MIN: usize = 16;
+/// No provider's secret comes near this; what is longer is a file pasted by mistake.
+const SECRET_BYTES_MAX: usize = 1024;
+/// Times with more digits than this lie beyond the year 30,000 in milliseconds.
+const TIME_DIGITS_MAX: usize = 15;
+const KINDS: &str = "standard, stripe, github, shopify, generic";
+
+/// The signature scheme of a provider.
+///
+/// *Shape*: `{"kind":"stripe"}`; only `generic` has settings, see [`Generic`].
+///
+/// ```
+/// use oncebox::domain::scheme::Scheme;
+/// let scheme: Scheme = serde_json::from_str(r#"{"kind":"github"}"#)?;
+/// assert_eq!(scheme.kind(), "github");
+/// let wrong = serde_json::from_str::<Scheme>(r#"{"kind":"github","header":"X"}"#);
+/// assert_eq!(wrong.unwrap_err().to_string(), "the scheme `github` has no setting `header`");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "Map<String, Value>", into = "Map<String, Value>")]
+pub enum Scheme {
+    /// Standard Webhooks `v1`, under `webhook-*` or `svix-*` headers: Svix, Clerk, Resend, GitLab and others.
+    Standard,
+    /// Stripe: `Stripe-Signature` with time and hex HMAC.
+    Stripe,
+    /// GitHub: `X-Hub-Signature-256`.
+    Github,
+    /// Shopify: `X-Shopify-Hmac-Sha256`.
+    Shopify,
+    /// Put together from settings: HMAC over a template, a shared token, or basic authentication.
+    Generic(Box<Generic>),
+}
+
+/// A request as it came in, as far as its signature may cover it.
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming<'a> {
+    /// The method, as sent.
+    pub method: &'a str,
+    /// The path with its query, as the request line has it.
+    pub path: &'a str,
+    /// The URL at which the provider knows us, with path and query. Behind a proxy it is configured.
+    pub url: &'a str,
+    /// All header fields.
+    pub headers: &'a Headers,
+    /// The body, not a byte changed.
+    pub body: &'a [u8],
+}
+
+/// What a webhook is called, so that its repetition is known and subscriptions can ask for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The provider's id for the event, 1 to 500 characters, none of them a control character. The
+    /// SHA-256 of the body as hex if the provider gives none, of the id if that does not fit.
+    pub event_id: String,
+    /// 1 to 128 bytes without control characters and white space; `unknown` if there is none.
+    pub event_type: String,
+}
+
+/// Why a webhook is not believed. For our log: outside, every one of them is the same 401.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// A header that the scheme needs is not there.
+    #[error("the header {header} is missing")]
+    Missing {
+        /// Its name.
+        header: String,
+    },
+    /// A header is there but cannot be read.
+    #[error("the header {header} cannot be read: {why}")]
+    Malformed {
+        /// Its name.
+        header: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Everything is right but the time. Only said of a correct signature, so a caller whose own clock
+    /// is in doubt may ask for the webhook again.
+    #[error("the signature is correct but {skew_secs} s away from our time")]
+    Stale {
+        /// How far its time is from ours, in whole seconds, either way.
+        skew_secs: u64,
+    },
+    /// No secret in force makes this signature.
+    #[error("no secret in force makes this signature")]
+    Mismatch,
+    /// There is no usable secret to check with.
+    #[error("no usable secret is in force for this provider")]
+    NoSecret,
+}
+
+/// Why a scheme's settings are refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SchemeError {
+    /// `kind` is missing or not a string.
+    #[error("a scheme needs a `kind`, one of {KINDS}")]
+    NoKind,
+    /// There is no such scheme.
+    #[error("there is no scheme `{kind}`; there are {KINDS}")]
+    UnknownKind {
+        /// What was asked for.
+        kind: String,
+    },
+    /// The scheme cannot be set in this way.
+    #[error("the scheme `{kind}` has no setting `{setting}`")]
+    NoSuchSetting {
+        /// The scheme.
+        kind: &'static str,
+        /// The setting that it does not have.
+        setting: String,
+    },
+    /// The settings of `generic` do not fit together.
+    #[error("the scheme `generic` cannot be set like this: {0}")]
+    Generic(String),
+}
+
+impl Scheme {
+    /// The word for it in settings and rows.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Standard => "standard",
+            Self::Stripe => "stripe",
+            Self::Github => "github",
+            Self::Shopify => "shopify",
+            Self::Generic(_) => "generic",
+        }
+    }
+
+    /// Looks at a secret when it is entered, so that a wrong paste is noticed before the first webhook.
+    ///
+    /// # Errors
+    /// [`SecretError`], each with what to do.
+    pub fn check_secret(&self, text: &str) -> Result<(), SecretError> {
+        if text.is_empty() {
+            return Err(SecretError::Empty);
+        }
+        if text.len() > SECRET_BYTES_MAX {
+            return Err(SecretError::Long { bytes: text.len(), max: SECRET_BYTES_MAX });
+        }
+        if text.trim() != text || text.chars().any(char::is_control) {
+            return Err(SecretError::Blank);
+        }
+        match self {
+            Self::Standard => standard::check_secret(text),
+            Self::Stripe => stripe::check_secret(text),
+            Self::Github | Self::Shopify => long_enough(text.len()),
+            Self::Generic(generic) => generic.check_secret(text),
+        }
+    }
+
+    /// Whether one of the secrets made this request's signature; tells which, by its place in `secrets`.
+    ///
+    /// Every secret is tried against every signature in the request, in constant time each. Where the
+    /// scheme has a time, it must be within `tolerance` of `now` (wall time), either way.
+    ///
+    /// ```
+    /// use oncebox::clock::Timestamp;
+    /// use oncebox::domain::scheme::{Incoming, Scheme};
+    /// use oncebox::headers::Headers;
+    /// use std::time::Duration;
+    /// let mut headers = Headers::default();
+    /// headers.push(
+    ///     "X-Hub-Signature-256",
+    ///     b"sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17",
+    /// );
+    /// let incoming = Incoming {
+    ///     method: "POST",
+    ///     path: "/in/github",
+    ///     url: "https://edge.example/in/github",
+    ///     headers: &headers,
+    ///     body: b"Hello, World!",
+    /// };
+    /// let secrets = ["a newer secret", "It's a Secret to Everybody"];
+    /// let (now, tolerance) = (Timestamp::from_secs(0), Duration::from_secs(300));
+    /// assert_eq!(Scheme::Github.verify(&secrets, &incoming, now, tolerance), Ok(1));
+    /// ```
+    ///
+    /// # Errors
+    /// [`Refused`]; [`Refused::Stale`] only when all else is right.
+    pub fn verify(
+        &self,
+        secrets: &[&str],
+        incoming: &Incoming<'_>,
+        now: Timestamp,
+        tolerance: Duration,
+    ) -> Result<usize, Refused> {
+        let verified = match self {
+            Self::Standard => standard::verify(secrets, incoming)?,
+            Self::Stripe => stripe::verify(secrets, incoming)?,
+            Self::Github => github::verify(secrets, incoming)?,
+            Self::Shopify => shopify::verify(secrets, incoming)?,
+            Self::Generic(generic) => generic.verify(secrets, incoming)?,
+        };
+        let Some(signed_at) = verified.signed_at else { return Ok(verified.secret) };
+        let skew_ms = now.ms().abs_diff(signed_at.ms());
+        if i64::try_from(skew_ms).map_or(true, |skew| skew > millis(tolerance)) {
+            return Err(Refused::Stale { skew_secs: skew_ms / 1000 });
+        }
+        Ok(verified.secret)
+    }
+
+    /// The id and type of a webhook. Call it after [`Scheme::verify`]: it parses the body.
+    ///
+    /// ```
+    /// use oncebox::domain::scheme::{Incoming, Scheme};
+    /// use oncebox::headers::Headers;
+    /// let incoming = Incoming {
+    ///     method: "POST",
+    ///     path: "/in/stripe",
+    ///     url: "https://edge.example/in/stripe",
+    ///     headers: &Headers::default(),
+    ///     body: br#"{"id":"evt_1","type":"invoice.paid"}"#,
+    /// };
+    /// let identity = Scheme::Stripe.identify(&incoming);
+    /// assert_eq!((&*identity.event_id, &*identity.event_type), ("evt_1", "invoice.paid"));
+    /// ```
+    pub fn identify(&self, incoming: &Incoming<'_>) -> Identity {
+        let (event_id, event_type) = match self {
+            Self::Standard => standard::identify(incoming),
+            Self::Stripe => stripe::identify(incoming),
+            Self::Github => github::identify(incoming),
+            Self::Shopify => shopify::identify(incoming),
+            Self::Generic(generic) => generic.identify(incoming),
+        };
+        Identity {
+            event_id: event_id
+                .and_then(|id| bounded_id(&id))
+                .unwrap_or_else(|| id::sha256_hex(incoming.body)),
+            event_type: event_type
+                .and_then(|name| bounded_type(&name))
+                .unwrap_or_else(|| TYPE_UNKNOWN.to_owned()),
+        }
+    }
+}
+
+impl TryFrom<Map<String, Value>> for Scheme {
+    type Error = SchemeError;
+
+    fn try_from(mut settings: Map<String, Value>) -> Result<Self, SchemeError> {
+        let Some(Value::String(kind)) = settings.remove("kind") else {
+            return Err(SchemeError::NoKind);
+        };
+        let scheme = match kind.as_str() {
+            "standard" => Self::Standard,
+            "stripe" => Self::Stripe,
+            "github" => Self::Github,
+            "shopify" => Self::Shopify,
+            "generic" => {
+                return serde_json::from_value(Value::Object(settings))
+                    .map(|generic| Self::Generic(Box::new(generic)))
+                    .map_err(|why| SchemeError::Generic(why.to_string()));
+            }
+            _ => return Err(SchemeError::UnknownKind { kind }),
+        };
+        match settings.keys().next() {
+            Some(setting) => {
+                Err(SchemeError::NoSuchSetting { kind: scheme.kind(), setting: setting.clone() })
+            }
+            None => Ok(scheme),
+        }
+    }
+}
+
+impl From<Scheme> for Map<String, Value> {
+    fn from(scheme: Scheme) -> Self {
+        let mut settings = Self::new();
+        settings.insert("kind".to_owned(), Value::from(scheme.kind()));
+        if let Scheme::Generic(generic) = scheme
+            && let Ok(Value::Object(own)) = serde_json::to_value(generic)
+        {
+            settings.extend(own);
+        }
+        settings
+    }
+}
+
+/// A correct signature: whose, and when it says it was made.
+struct Verified {
+    secret: usize,
+    signed_at: Option<Timestamp>,
+}
+
+/// The signature that is right under one of the usable secrets, if any is.
+///
+/// `expected` gives what a secret would have signed, `None` for a secret that cannot be used.
+fn any_match(
+    secrets: &[&str],
+    offered: &[Vec<u8>],
+    expected: impl Fn(&str) -> Option<Vec<u8>>,
+) -> Result<usize, Refused> {
+    let mut refused = Refused::NoSecret;
+    for (index, secret) in secrets.iter().enumerate() {
+        // Anybody can sign with an empty key.
+        if secret.is_empty() {
+            continue;
+        }
+        let Some(expected) = expected(secret) else { continue };
+        refused = Refused::Mismatch;
+        if offered.iter().any(|signature| super::signature::same(signature, &expected)) {
+            return Ok(index);
+        }
+    }
+    Err(refused)
+}
+
+fn needed<'a>(headers: &'a Headers, name: &str) -> Result<&'a str, Refused> {
+    headers.get(name).ok_or_else(|| Refused::Missing { header: name.to_owned() })
+}
+
+fn malformed(header: &str, why: &'static str) -> Refused {
+    Refused::Malformed { header: header.to_owned(), why }
+}
+
+/// A count since 1970 in plain digits; signs, spaces and fractions are not taken.
+fn time_digits(text: &str) -> Option<i64> {
+    let plain = (1..=TIME_DIGITS_MAX).contains(&text.len());
+    (plain && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok()).flatten()
+}
+
+fn long_enough(bytes: usize) -> Result<(), SecretError> {
+    if bytes < SECRET_BYTES_MIN {
+        return Err(SecretError::Short { bytes, min: SECRET_BYTES_MIN });
+    }
+    Ok(())
+}
+
+fn bounded_id(id: &str) -> Option<String> {
+    let id = id.trim();
+    if id.is_empty() {
+        return None;
+    }
+    if id.chars().any(char::is_control) || id.chars().count() > EVENT_ID_CHARS_MAX {
+        return Some(id::sha256_hex(id.as_bytes()));
+    }
+    Some(id.to_owned())
+}
+
+fn bounded_type(name: &str) -> Option<String> {
+    let mut bounded = String::new();
+    for letter in name.trim().chars() {
+        // A pattern names neither, and a line break would forge lines in logs.
+        let letter = if letter.is_control() || letter.is_whitespace() { '_' } else { letter };
+        if bounded.len() + letter.len_utf8() > EVENT_TYPE_BYTES_MAX {
+            break;
+        }
+        bounded.push(letter);
+    }
+    (!bounded.is_empty()).then_some(bounded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheme_survives_its_settings_form() {
+        for kind in ["standard", "stripe", "github", "shopify"] {
+            let text = format!(r#"{{"kind":"{kind}"}}"#);
+            let scheme: Scheme = serde_json::from_str(&text).unwrap();
+            assert_eq!(serde_json::to_string(&scheme).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn wrong_settings_are_refused_with_what_there_is() {
+        let refuse = |text: &str| serde_json::from_str::<Scheme>(text).unwrap_err().to_string();
+        assert!(
+            refuse(r#"{"kind":"strip"}"#)
+                .contains("there is no scheme `strip`; there are standard")
+        );
+        assert!(refuse(r#"{"sort":"stripe"}"#).contains("needs a `kind`"));
+        assert!(refuse(r#"{"kind":7}"#).contains("needs a `kind`"));
+    }
+
+    #[test]
+    fn secrets_are_looked_at_when_they_are_entered() {
+        let check = |scheme: Scheme, text: &str| scheme.check_secret(text);
+        assert_eq!(check(Scheme::Github, ""), Err(SecretError::Empty));
+        assert_eq!(check(Scheme::Github, "0123456789abcdef\n"), Err(SecretError::Blank));
+        assert_eq!(
+            check(Scheme::Shopify, "short"),
+            Err(SecretError::Short { bytes: 5, min: SECRET_BYTES_MIN })
+        );
+        assert_eq!(check(Scheme::Shopify, "0123456789abcdef"), Ok(()));
+        assert!(matches!(check(Scheme::Github, &"x".repeat(2000)), Err(SecretError::Long { .. })));
+        assert!(matches!(
+            check(Scheme::Stripe, "sk_live_0123456789"),
+            Err(SecretError::NoPrefix { .. })
+        ));
+        assert_eq!(check(Scheme::Stripe, "whsec_0123456789abcdef"), Ok(()));
+        assert!(matches!(
+            check(Scheme::Standard, "0123456789abcdef"),
+            Err(SecretError::NoPrefix { .. })
+        ));
+    }
+
+    #[test]
+    fn ids_that_do_not_fit_are_stored_as_their_digest() {
+        assert_eq!(bounded_id(" evt_1 ").as_deref(), Some("evt_1"));
+        assert_eq!(bounded_id("  "), None);
+        assert_eq!(bounded_id(&"x".repeat(500)).map(|id| id.len()), Some(500));
+        assert_eq!(bounded_id(&"x".repeat(501)), Some(id::sha256_hex("x".repeat(501).as_bytes())));
+        assert_eq!(bounded_id("a\nb"), Some(id::sha256_hex(b"a\nb")));
+    }
+
+    #[test]
+    fn types_are_cut_and_cleaned() {
+        assert_eq!(bounded_type("Push Hook").as_deref(), Some("Push_Hook"));
+        assert_eq!(bounded_type("a\u{1b}[31m\u{85}b").as_deref(), Some("a_[31m_b"));
+        assert_eq!(bounded_type(&"ä".repeat(100)), Some("ä".repeat(64)));
+        assert_eq!(bounded_type("\t"), None);
+    }
+}

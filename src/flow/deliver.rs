@@ -1,0 +1,270 @@
+//! The deliverers: each takes one assignment, sends one request, hands in its outcome.
+//!
+//! No transaction is open while a request is under way, and nobody waits for the settlement's COMMIT:
+//! the dispatcher learns of it from the writer.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender as ChannelSender};
+
+use crate::clock::{Clock, Timestamp};
+use crate::domain::delivery::{Attempt, Parcel, Progress, Settlement, judge};
+use crate::domain::failure::Outcome;
+use crate::domain::retry;
+use crate::faults::{Faults, Step};
+use crate::flow::destinations::{Destination, Destinations};
+use crate::flow::dispatch::Assignment;
+use crate::flow::dispatch::mailbox::Mailbox;
+use crate::http::client::{Answer, Call, CallError, Client};
+use crate::id::Draw;
+use crate::store::tx::Settled;
+use crate::store::writer::Queue;
+use crate::store::{Store, deliveries};
+
+/// Characters of an answer that are kept.
+const EXCERPT_CHARS_MOST: usize = 2048;
+/// When a delivery whose row could not be read is looked at again.
+const UNREADABLE_AGAIN: Duration = Duration::from_secs(5);
+
+/// Sends one request. The real one is [`Client`]; tests put their own in its place.
+pub trait Sender: Send + Sync {
+    /// Sends it and reads the answer.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    fn send(&self, call: &Call<'_>) -> Result<Answer, CallError>;
+}
+
+impl Sender for Client {
+    fn send(&self, call: &Call<'_>) -> Result<Answer, CallError> {
+        self.call(call)
+    }
+}
+
+/// What all deliverers share.
+#[derive(Clone)]
+pub struct Deliver {
+    /// Where parcels are read and outcomes handed in.
+    pub store: Store,
+    /// Time.
+    pub clock: Clock,
+    /// Randomness for jitter and spans.
+    pub draw: Arc<dyn Draw>,
+    /// The line to the outside.
+    pub sender: Arc<dyn Sender>,
+    /// How each subscription is called.
+    pub destinations: Arc<Destinations>,
+    /// Where the dispatcher is told.
+    pub mailbox: Mailbox,
+    /// Settlements that could not be stored and are handed in again. Holds at most what is in hand.
+    pub unsettled: ChannelSender<Settlement>,
+    /// Planned failures.
+    pub faults: Faults,
+}
+
+impl std::fmt::Debug for Deliver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Deliver").finish_non_exhaustive()
+    }
+}
+
+/// A request's parts as they go out.
+struct Request {
+    url: String,
+    headers: Vec<(String, String)>,
+    key_id: String,
+    span: String,
+}
+
+impl Deliver {
+    /// Works off assignments until there are no more.
+    pub fn run(&self, assignments: &Receiver<Assignment>) {
+        for assignment in assignments {
+            let started = self.clock.monotonic();
+            self.tick(assignment);
+            let latency = self.clock.monotonic().saturating_sub(started);
+            self.mailbox.leave(|letters| letters.finished.push((assignment.subscription, latency)));
+        }
+    }
+
+    /// One attempt, from the row to the settlement that is handed in.
+    fn tick(&self, assignment: Assignment) {
+        let read = if self.faults.hit(Step::ReadParcel) {
+            Err(crate::store::error::Error::Busy)
+        } else {
+            self.store.read(|tx| deliveries::parcel(tx, assignment.delivery))
+        };
+        match read {
+            Ok(Some(parcel)) => {
+                let settlement = self.attempt(&parcel);
+                self.settle(settlement);
+            }
+            // Cancelled, or finished by somebody else, since it was fetched.
+            Ok(None) => self.let_go(assignment, None),
+            Err(error) => {
+                tracing::error!(%error, delivery = %assignment.delivery, "a delivery could not be read");
+                self.let_go(assignment, Some(self.clock.now().plus(UNREADABLE_AGAIN)));
+            }
+        }
+    }
+
+    fn let_go(&self, assignment: Assignment, next_due: Option<Timestamp>) {
+        let Assignment { delivery, subscription } = assignment;
+        let settled = Settled { delivery, subscription, next_due };
+        self.mailbox.leave(|letters| letters.settled.push(settled));
+    }
+
+    fn attempt(&self, parcel: &Parcel) -> Settlement {
+        let started_at = self.clock.wall();
+        let started = self.clock.monotonic();
+        let destination = self.destinations.of(parcel.subscription);
+        let (request, outcome) = match destination.as_ref() {
+            Ok(destination) => self.exchange(parcel, destination, started_at),
+            Err(reason) => (None, Outcome::Unbuildable { reason: reason.clone() }),
+        };
+        let latency = self.clock.monotonic().saturating_sub(started);
+        let schedule = destination.as_ref().map(|d| d.schedule.clone()).unwrap_or_default();
+        // The schema bounds the event's own number, so it cannot be refused here.
+        let own =
+            parcel.max_attempts.and_then(|most| schedule.clone().with_max_attempts(most).ok());
+        let schedule = own.unwrap_or(schedule);
+        let progress = Progress { counted_failures: parcel.counted_failures, schedule: &schedule };
+        let verdict = judge(&outcome, progress, &*self.draw);
+        let (url, key_id, span) =
+            request.map_or((String::new(), None, None), |r| (r.url, Some(r.key_id), Some(r.span)));
+        let attempt = Attempt {
+            n: 0,
+            started_at,
+            finished_at: self.clock.wall(),
+            url,
+            class: verdict.class,
+            counted: verdict.counted,
+            http_status: outcome.status(),
+            latency_ms: u32::try_from(latency.as_millis()).unwrap_or(u32::MAX),
+            failed_reason: outcome.failed_reason(),
+            excerpt: excerpt_of(outcome),
+            key_id,
+            span,
+        };
+        Settlement {
+            delivery: parcel.delivery,
+            subscription: parcel.subscription,
+            run_no: parcel.run_no,
+            attempt,
+            next: verdict.next,
+            now: self.clock.now(),
+        }
+    }
+
+    /// Builds and sends the request. A panic on the way is an outcome, not the end of the thread.
+    fn exchange(
+        &self,
+        parcel: &Parcel,
+        destination: &Destination,
+        at: Timestamp,
+    ) -> (Option<Request>, Outcome) {
+        let request = match self.build(parcel, destination, at) {
+            Ok(request) => request,
+            Err(reason) => return (None, Outcome::Unbuildable { reason }),
+        };
+        let call = Call {
+            method: destination.subscription.new.method.as_str(),
+            url: &request.url,
+            headers: &request.headers,
+            body: &parcel.payload,
+            timeout: destination.timeout,
+        };
+        let sent = catch_unwind(AssertUnwindSafe(|| self.send(&call, at)));
+        let outcome = sent.unwrap_or_else(|_panic| {
+            tracing::error!(delivery = %parcel.delivery, "sending panicked; it counts as a failed attempt");
+            Outcome::Unreachable { reason: "oncebox failed while sending; see its log".to_owned() }
+        });
+        (Some(request), outcome)
+    }
+
+    #[expect(clippy::panic, reason = "a planned panic, which only a test asks for")]
+    fn send(&self, call: &Call<'_>, at: Timestamp) -> Outcome {
+        if self.faults.hit(Step::BeforeSend) {
+            return Outcome::Unreachable { reason: "planned: the line is down".to_owned() };
+        }
+        let answer = self.sender.send(call);
+        if self.faults.hit(Step::AfterSend) {
+            return Outcome::Unreachable { reason: "planned: the answer is lost".to_owned() };
+        }
+        if self.faults.hit(Step::Panic) {
+            panic!("planned");
+        }
+        match answer {
+            Ok(answer) => Outcome::Answered {
+                status: answer.status,
+                retry_after: answer.retry_after.and_then(|value| retry::retry_after(&value, at)),
+                excerpt: String::from_utf8_lossy(&answer.body)
+                    .chars()
+                    .take(EXCERPT_CHARS_MOST)
+                    .collect(),
+            },
+            Err(CallError::Blocked(reason)) => Outcome::Blocked { reason },
+            Err(CallError::Unbuildable(reason)) => Outcome::Unbuildable { reason },
+            Err(CallError::Failed(reason)) => Outcome::Unreachable { reason },
+        }
+    }
+
+    fn build(
+        &self,
+        parcel: &Parcel,
+        destination: &Destination,
+        at: Timestamp,
+    ) -> Result<Request, String> {
+        let new = &destination.subscription.new;
+        let value = |name: &str| match name {
+            "id" => Some(parcel.event_id.as_str()),
+            "event_type" => Some(parcel.event_type.as_str()),
+            "aggregate_type" => parcel.aggregate_type.as_deref(),
+            "aggregate_id" => parcel.aggregate_id.as_deref(),
+            "idempotency_key" => Some(parcel.idempotency_key.as_str()),
+            _ => None,
+        };
+        let url = new.url.fill(value).map_err(|error| error.to_string())?;
+        let mut span = [0_u8; 8];
+        self.draw.fill(&mut span);
+        let span = data_encoding::HEXLOWER.encode(&span);
+        let trace = parcel.trace_id.clone().unwrap_or_else(|| parcel.event_id.replace('-', ""));
+        let signature = destination.secret.sign(&parcel.webhook_id, at, &parcel.payload);
+        let mut headers = vec![
+            ("content-type".to_owned(), parcel.content_type.clone()),
+            ("webhook-id".to_owned(), parcel.webhook_id.clone()),
+            ("webhook-timestamp".to_owned(), at.secs().to_string()),
+            ("webhook-signature".to_owned(), signature),
+            ("x-idempotency-key".to_owned(), parcel.idempotency_key.clone()),
+            ("traceparent".to_owned(), format!("00-{trace}-{span}-01")),
+        ];
+        headers.extend(new.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+        Ok(Request { url, headers, key_id: destination.key_id.clone(), span })
+    }
+
+    /// Hands in an outcome. What the disk refuses for now is handed in again by upkeep; until then the
+    /// delivery stays in hand and is not sent again.
+    pub fn settle(&self, settlement: Settlement) {
+        let again = settlement.clone();
+        let unsettled = self.unsettled.clone();
+        self.store.writer().submit(
+            Queue::Settle,
+            move |tx| deliveries::settle(tx, &settlement),
+            move |outcome| {
+                let Err(error) = outcome else { return };
+                let delivery = again.delivery;
+                tracing::error!(%error, %delivery, "an outcome could not be stored; it is kept and tried again");
+                drop(unsettled.send(again));
+            },
+        );
+    }
+}
+
+fn excerpt_of(outcome: Outcome) -> Option<String> {
+    match outcome {
+        Outcome::Answered { excerpt, .. } if !excerpt.is_empty() => Some(excerpt),
+        _ => None,
+    }
+}

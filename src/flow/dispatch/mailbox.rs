@@ -1,0 +1,73 @@
+//! Where the other threads leave word for the dispatcher. Leaving word never blocks.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::id::SubscriptionSeq;
+use crate::store::tx::Settled;
+
+/// What was left since the last look.
+#[derive(Debug, Default)]
+pub struct Letters {
+    /// Subscriptions that may have something new.
+    pub rang: BTreeSet<SubscriptionSeq>,
+    /// Attempts that are committed.
+    pub settled: Vec<Settled>,
+    /// Deliverers that are idle again, and how long their request took.
+    pub finished: Vec<(SubscriptionSeq, Duration)>,
+    /// Whether subscriptions have to be read again.
+    pub subscriptions_changed: bool,
+    /// Whether to stop.
+    pub stop: bool,
+    /// Whether anybody wants the dispatcher to look at the clock.
+    pub woken: bool,
+}
+
+impl Letters {
+    fn is_empty(&self) -> bool {
+        self.rang.is_empty()
+            && self.settled.is_empty()
+            && self.finished.is_empty()
+            && !self.subscriptions_changed
+            && !self.stop
+            && !self.woken
+    }
+}
+
+/// The dispatcher's letter box. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Mailbox(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    letters: Mutex<Letters>,
+    left: Condvar,
+}
+
+impl Mailbox {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Leaves word.
+    pub fn leave(&self, write: impl FnOnce(&mut Letters)) {
+        let mut letters = self.0.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_empty = letters.is_empty();
+        write(&mut letters);
+        drop(letters);
+        // Whoever found letters lying there has woken the dispatcher already.
+        if was_empty {
+            self.0.left.notify_one();
+        }
+    }
+
+    /// Takes what was left, waiting for it at most `span`.
+    pub fn take(&self, span: Duration) -> Letters {
+        let letters = self.0.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.0.left.wait_timeout_while(letters, span, |letters| letters.is_empty());
+        let (mut letters, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut letters)
+    }
+}

@@ -1,0 +1,191 @@
+//! The dispatcher: reads what is due, decides who is sent next, hands it to idle deliverers.
+//!
+//! The decisions are in [`machine`]; this file is its hands: letters in, one read connection, one
+//! channel out. It sends nothing itself and writes nothing.
+
+pub mod machine;
+pub mod mailbox;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+
+use crate::clock::Clock;
+use crate::faults::{Faults, Step};
+use crate::flow::dispatch::machine::{In, Machine, Out};
+use crate::flow::dispatch::mailbox::{Letters, Mailbox};
+use crate::id::{DeliverySeq, SubscriptionSeq};
+use crate::store::error::{Error, Result};
+use crate::store::{OwnReader, deliveries, subscriptions};
+
+/// How long the dispatcher sleeps at most: its look at the clock when nobody rings.
+const SLEEP_MOST: Duration = Duration::from_millis(250);
+
+/// A delivery on its way to a deliverer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// Which delivery.
+    pub delivery: DeliverySeq,
+    /// Whose.
+    pub subscription: SubscriptionSeq,
+}
+
+/// The dispatcher and what it holds.
+#[derive(Debug)]
+pub struct Dispatcher {
+    clock: Clock,
+    mailbox: Mailbox,
+    reader: OwnReader,
+    /// Holds as many as there are deliverers, so that a start never waits.
+    deliverers: Sender<Assignment>,
+    machine: Machine,
+    /// Requests in flight at once where the subscription does not say.
+    cap: u32,
+    known: BTreeMap<SubscriptionSeq, (u32, bool)>,
+    faults: Faults,
+}
+
+impl Dispatcher {
+    /// A dispatcher that has not looked yet. `deliverers` must have room for one assignment each.
+    pub fn new(
+        clock: Clock,
+        mailbox: Mailbox,
+        reader: OwnReader,
+        deliverers: Sender<Assignment>,
+        cap: u32,
+        faults: Faults,
+    ) -> Self {
+        let machine = Machine::new(deliverers.capacity().unwrap_or(1));
+        Self { clock, mailbox, reader, deliverers, machine, cap, known: BTreeMap::new(), faults }
+    }
+
+    /// Runs until it is told to stop and everything in hand is settled.
+    pub fn run(mut self) {
+        let mut again = Letters { subscriptions_changed: true, ..Letters::default() };
+        loop {
+            let drained = match self.turn(&mut again) {
+                Ok(drained) => drained,
+                Err(error) => {
+                    // What could not be read is asked for again; nothing is forgotten meanwhile.
+                    tracing::error!(%error, "the dispatcher could not read; it tries again");
+                    again.subscriptions_changed = true;
+                    false
+                }
+            };
+            if drained {
+                return;
+            }
+            let letters = self.mailbox.take(self.sleep());
+            again = merge(again, letters);
+        }
+    }
+
+    fn sleep(&self) -> Duration {
+        let until = self.machine.sleep_until().map(|at| at.since(self.clock.now()));
+        until.map_or(SLEEP_MOST, |span| span.min(SLEEP_MOST))
+    }
+
+    /// Works off the letters; tells whether everything is drained. Letters that could not be worked off
+    /// for a failed read stay in `letters`.
+    fn turn(&mut self, letters: &mut Letters) -> Result<bool> {
+        let mut inputs = Vec::new();
+        for settled in letters.settled.drain(..) {
+            let (delivery, subscription) = (settled.delivery, settled.subscription);
+            inputs.push(In::Settled { delivery, subscription, next_due: settled.next_due });
+        }
+        for (subscription, latency) in letters.finished.drain(..) {
+            inputs.push(In::Finished { subscription, latency });
+        }
+        let mut drained = self.feed(inputs)?;
+        if letters.subscriptions_changed {
+            let changes = self.changes()?;
+            letters.subscriptions_changed = false;
+            drained |= self.feed(changes)?;
+        }
+        let rang = std::mem::take(&mut letters.rang);
+        drained |= self.feed(rang.into_iter().map(In::Rang).collect())?;
+        drained |= self.feed(vec![if letters.stop { In::Stop } else { In::Tick }])?;
+        letters.woken = false;
+        Ok(drained)
+    }
+
+    /// Steps the machine through inputs and does what it asks; tells whether it is drained.
+    fn feed(&mut self, mut inputs: Vec<In>) -> Result<bool> {
+        let now = self.clock.now();
+        let mut drained = false;
+        let mut failed = Ok(());
+        while !inputs.is_empty() {
+            let mut answers = Vec::new();
+            let machine = &mut self.machine;
+            let outs: Vec<Out> =
+                inputs.drain(..).flat_map(|input| machine.step(now, input)).collect();
+            for out in outs {
+                match out {
+                    Out::Fetch { subscription, limit } => {
+                        let fetched = self.fetch(subscription, limit);
+                        if let Err(error) = &fetched {
+                            failed = Err(error.clone());
+                        }
+                        answers.push(fetched.unwrap_or(In::Fetched {
+                            subscription,
+                            rows: Vec::new(),
+                            more: false,
+                            next_due: Some(now.plus(Duration::from_secs(1))),
+                        }));
+                    }
+                    Out::Start { delivery, subscription } => {
+                        // Fails only when all deliverers are gone, which a stop brings about.
+                        drop(self.deliverers.send(Assignment { delivery, subscription }));
+                    }
+                    Out::Drained => drained = true,
+                }
+            }
+            inputs = answers;
+        }
+        failed.map(|()| drained)
+    }
+
+    fn fetch(&self, subscription: SubscriptionSeq, limit: u32) -> Result<In> {
+        if self.faults.hit(Step::ReadDue) {
+            return Err(Error::Busy);
+        }
+        let now = self.clock.now();
+        let tx = self.reader.tx();
+        let rows = deliveries::due(&tx, subscription, now, limit)?;
+        let more = u32::try_from(rows.len()).is_ok_and(|have| have >= limit);
+        let next_due = if more { None } else { deliveries::next_due(&tx, subscription, now)? };
+        Ok(In::Fetched { subscription, rows, more, next_due })
+    }
+
+    /// What has changed about the subscriptions since the last look.
+    fn changes(&mut self) -> Result<Vec<In>> {
+        let mut fresh = BTreeMap::new();
+        for subscription in subscriptions::live(&self.reader.tx())? {
+            let cap = subscription.new.policy.in_flight_max.unwrap_or(self.cap);
+            fresh.insert(subscription.seq, (cap, subscription.holds.is_empty()));
+        }
+        let mut inputs = Vec::new();
+        for (subscription, (cap, callable)) in &fresh {
+            if self.known.get(subscription) != Some(&(*cap, *callable)) {
+                let (subscription, cap, callable) = (*subscription, *cap, *callable);
+                inputs.push(In::SubscriptionChanged { subscription, cap, callable });
+            }
+        }
+        for gone in self.known.keys().filter(|known| !fresh.contains_key(known)) {
+            inputs.push(In::SubscriptionGone(*gone));
+        }
+        self.known = fresh;
+        Ok(inputs)
+    }
+}
+
+fn merge(mut old: Letters, new: Letters) -> Letters {
+    old.rang.extend(new.rang);
+    old.settled.extend(new.settled);
+    old.finished.extend(new.finished);
+    old.subscriptions_changed |= new.subscriptions_changed;
+    old.stop |= new.stop;
+    old.woken |= new.woken;
+    old
+}

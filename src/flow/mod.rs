@@ -1,0 +1,266 @@
+//! The stages and their threads. Stages never call each other: they meet in the store, and a doorbell
+//! tells the next to look.
+//!
+//! | thread | runs | waits on |
+//! |---|---|---|
+//! | `writer` | [`WriterLoop`]: the only write connection | its three queues |
+//! | `dispatch` | [`dispatch::Dispatcher`]: who is sent next | its letters, the next due time |
+//! | `deliver-N` | [`deliver::Deliver`]: one request at a time | its assignments |
+//! | `upkeep` | [`upkeep::Upkeep`]: chores by the clock | a second |
+//!
+//! They are started and joined here and nowhere else. The stop order is: dispatcher (nothing new is
+//! started), deliverers (what is under way is finished and settled), upkeep, writer (drains its queues
+//! and empties the write-ahead log). The listener stops before all of them; see `appliance`.
+
+pub mod clock_watch;
+pub mod deliver;
+pub mod destinations;
+pub mod dispatch;
+pub mod gates;
+pub mod publish;
+pub mod receive;
+pub mod upkeep;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Sender, bounded, unbounded};
+
+use crate::clock::Clock;
+use crate::faults::Faults;
+use crate::flow::clock_watch::ClockWatch;
+use crate::flow::deliver::Deliver;
+use crate::flow::destinations::{Defaults, Destinations};
+use crate::flow::dispatch::Dispatcher;
+use crate::flow::dispatch::mailbox::Mailbox;
+use crate::flow::gates::Gates;
+use crate::flow::publish::Publish;
+use crate::flow::receive::Receive;
+use crate::flow::upkeep::Upkeep;
+use crate::id::Draw;
+use crate::secret::MasterKey;
+use crate::stop::Stop;
+use crate::store::Store;
+use crate::store::error::{Error, Result};
+use crate::store::tx::Effects;
+use crate::store::writer::{AfterCommit, WriterLoop};
+
+/// What the stages are built from.
+pub struct Parts {
+    /// The file.
+    pub store: Store,
+    /// Its writing end.
+    pub writer_loop: WriterLoop,
+    /// Time.
+    pub clock: Clock,
+    /// Randomness.
+    pub draw: Arc<dyn Draw>,
+    /// What secrets are sealed with.
+    pub key: Arc<MasterKey>,
+    /// The line to the outside.
+    pub sender: Arc<dyn deliver::Sender>,
+    /// What holds where a subscription does not say.
+    pub defaults: Defaults,
+    /// Requests in flight at once, per subscription.
+    pub cap: u32,
+    /// Requests in flight at once, in all.
+    pub deliverers: u32,
+    /// Planned failures.
+    pub faults: Faults,
+    /// Told when tokens change.
+    pub on_tokens_changed: Arc<dyn Fn() + Send + Sync>,
+    /// Asked for when the process must end.
+    pub stop: Stop,
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts").finish_non_exhaustive()
+    }
+}
+
+/// The running stages.
+pub struct Flow {
+    /// The intake.
+    pub receive: Receive,
+    /// The publisher.
+    pub publish: Publish,
+    mailbox: Mailbox,
+    writer_stop: Sender<()>,
+    upkeep_stop: Stop,
+    dispatcher: JoinHandle<()>,
+    deliverers: Vec<JoinHandle<()>>,
+    upkeep: JoinHandle<()>,
+    writer: JoinHandle<()>,
+    fatal: Arc<Mutex<Option<Error>>>,
+}
+
+impl std::fmt::Debug for Flow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Flow").finish_non_exhaustive()
+    }
+}
+
+/// What everyone is told after a commit.
+struct Told {
+    mailbox: Mailbox,
+    destinations: Arc<Destinations>,
+    gates: Arc<Gates>,
+    on_tokens_changed: Arc<dyn Fn() + Send + Sync>,
+    fatal: Arc<Mutex<Option<Error>>>,
+    stop: Stop,
+}
+
+impl AfterCommit for Told {
+    fn committed(&self, effects: Effects) {
+        let Effects { rang, settled, subscriptions_changed, providers_changed, tokens_changed } =
+            effects;
+        if subscriptions_changed {
+            self.destinations.forget();
+        }
+        if providers_changed {
+            self.gates.forget();
+        }
+        if tokens_changed {
+            (self.on_tokens_changed)();
+        }
+        if !rang.is_empty() || !settled.is_empty() || subscriptions_changed {
+            self.mailbox.leave(|letters| {
+                letters.rang.extend(rang);
+                letters.settled.extend(settled);
+                letters.subscriptions_changed |= subscriptions_changed;
+            });
+        }
+    }
+
+    fn fatal(&self, error: &Error) {
+        tracing::error!(%error, "the process ends, so that nothing is acknowledged that is not stored");
+        *self.fatal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+        self.stop.ask();
+    }
+}
+
+impl Flow {
+    /// Starts every stage.
+    ///
+    /// # Errors
+    /// When the dispatcher's read connection cannot be opened or a thread cannot be started.
+    pub fn start(parts: Parts) -> Result<Self> {
+        let Parts { store, clock, draw, key, faults, .. } = &parts;
+        let mailbox = Mailbox::new();
+        let defaults = parts.defaults.clone();
+        let destinations = Arc::new(Destinations::new(store.clone(), Arc::clone(key), defaults));
+        let gates = Arc::new(Gates::new(store.clone(), Arc::clone(key), faults.clone()));
+        let clock_watch = Arc::new(ClockWatch::default());
+        let fatal = Arc::new(Mutex::new(None));
+        let (assign, assignments) = bounded(usize::try_from(parts.deliverers).unwrap_or(1));
+        // Holds at most what is in hand, which the dispatcher bounds.
+        let (unsettled, unsettled_back) = unbounded();
+        let deliver = Deliver {
+            store: store.clone(),
+            clock: clock.clone(),
+            draw: Arc::clone(draw),
+            sender: Arc::clone(&parts.sender),
+            destinations: Arc::clone(&destinations),
+            mailbox: mailbox.clone(),
+            unsettled,
+            faults: faults.clone(),
+        };
+        let told: Arc<dyn AfterCommit> = Arc::new(Told {
+            mailbox: mailbox.clone(),
+            destinations,
+            gates: Arc::clone(&gates),
+            on_tokens_changed: Arc::clone(&parts.on_tokens_changed),
+            fatal: Arc::clone(&fatal),
+            stop: parts.stop.clone(),
+        });
+        let receive = Receive {
+            store: store.clone(),
+            clock: clock.clone(),
+            draw: Arc::clone(draw),
+            gates,
+            clock_watch: Arc::clone(&clock_watch),
+        };
+        let publish = Publish { store: store.clone(), clock: clock.clone() };
+        let dispatcher = Dispatcher::new(
+            clock.clone(),
+            mailbox.clone(),
+            store.own_reader()?,
+            assign,
+            parts.cap,
+            faults.clone(),
+        );
+        let upkeep = Upkeep {
+            store: store.clone(),
+            clock: clock.clone(),
+            clock_watch,
+            unsettled: unsettled_back,
+            deliver: deliver.clone(),
+        };
+        let upkeep_stop = Stop::new();
+        let (writer_stop, writer_stopped) = bounded(0);
+        let mut deliverers = Vec::new();
+        for n in 0..parts.deliverers {
+            let (deliver, assignments) = (deliver.clone(), assignments.clone());
+            deliverers.push(spawn(format!("deliver-{n}"), move || deliver.run(&assignments))?);
+        }
+        drop(assignments);
+        let writer_loop = parts.writer_loop;
+        let upkeep_told = upkeep_stop.clone();
+        Ok(Self {
+            receive,
+            publish,
+            mailbox,
+            writer_stop,
+            upkeep_stop,
+            deliverers,
+            writer: spawn("writer".to_owned(), move || writer_loop.run(&writer_stopped, &told))?,
+            dispatcher: spawn("dispatch".to_owned(), move || dispatcher.run())?,
+            upkeep: spawn("upkeep".to_owned(), move || upkeep.run(&upkeep_told))?,
+            fatal,
+        })
+    }
+
+    /// Lets the dispatcher look at the clock, which a test has moved.
+    pub fn wake(&self) {
+        self.mailbox.leave(|letters| letters.woken = true);
+    }
+
+    /// Stops every stage in order: what is under way is finished and settled.
+    ///
+    /// # Errors
+    /// What made the process end, if it was not asked to.
+    pub fn stop(self) -> Result<()> {
+        self.mailbox.leave(|letters| letters.stop = true);
+        let healthy = self.fatal.lock().unwrap_or_else(PoisonError::into_inner).is_none();
+        if healthy {
+            join(self.dispatcher);
+            self.deliverers.into_iter().for_each(join);
+        }
+        self.upkeep_stop.ask();
+        join(self.upkeep);
+        drop(self.writer_stop);
+        join(self.writer);
+        let fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner).take();
+        fatal.map_or(Ok(()), Err)
+    }
+}
+
+/// How long [`Flow::stop`] may take: an attempt under way, and its settlement.
+pub const STOP_MOST: Duration = Duration::from_secs(35);
+
+#[expect(clippy::disallowed_methods, reason = "the stages' threads are started here")]
+fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name(name)
+        .spawn(run)
+        .map_err(|source| Error::File { path: "a thread".into(), source: Arc::new(source) })
+}
+
+fn join(thread: JoinHandle<()>) {
+    let name = thread.thread().name().unwrap_or("?").to_owned();
+    if thread.join().is_err() {
+        tracing::error!(thread = name, "a thread panicked");
+    }
+}

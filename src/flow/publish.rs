@@ -1,0 +1,127 @@
+//! Publishing: events are stored once, all of a request or none, then acknowledged.
+
+use crate::clock::Clock;
+use crate::domain::event::{NewEvent, Status};
+use crate::id;
+use crate::store::Store;
+use crate::store::error::{Error, Result};
+use crate::store::idempotency_keys::{self, Seen};
+use crate::store::outbox::{self, Inserted};
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+
+/// A stored event, as its publisher is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Its UUID: of the first publish, where it was published before.
+    pub id: String,
+    /// The `webhook-id` its deliveries carry.
+    pub webhook_id: String,
+    /// Where it stands.
+    pub status: Status,
+    /// Whether it was there before.
+    pub already_processed: bool,
+    /// Whether it was there before with other content, which stays.
+    pub differs: bool,
+}
+
+/// What came of a publish request.
+#[derive(Debug)]
+pub enum Outcome {
+    /// All its events are stored, and on the disk.
+    Stored(Vec<Published>),
+    /// The same request was answered before, with this.
+    Replayed {
+        /// The stored status.
+        status: u16,
+        /// The stored body.
+        body: Vec<u8>,
+    },
+    /// Its `Idempotency-Key` was used by another request.
+    OtherRequest,
+    /// The same request is still being carried out.
+    Running,
+    /// Nothing of it was stored.
+    Failed(Error),
+}
+
+/// The answer that is stored with an `Idempotency-Key`: from the events, its status and body.
+pub type Encode = fn(&[Published]) -> (u16, Vec<u8>);
+
+/// A request's `Idempotency-Key` and what it was used for.
+#[derive(Clone, Debug)]
+pub struct Idempotency {
+    /// The key.
+    pub key: String,
+    /// SHA-256 over method, path and body.
+    pub request_hash: Vec<u8>,
+}
+
+/// The publisher.
+#[derive(Clone, Debug)]
+pub struct Publish {
+    /// Where it is stored.
+    pub store: Store,
+    /// Time.
+    pub clock: Clock,
+}
+
+impl Publish {
+    /// Stores the events of one request; `done` is called after COMMIT. Each event has passed
+    /// [`NewEvent::check`], so that nothing in the transaction can fail for one of them alone.
+    pub fn publish(
+        &self,
+        tenant: String,
+        events: Vec<NewEvent>,
+        idempotency: Option<Idempotency>,
+        encode: Encode,
+        done: impl FnOnce(Outcome) + Send + 'static,
+    ) {
+        let clock = self.clock.clone();
+        self.store.writer().submit(
+            Queue::Accept,
+            move |tx| match &idempotency {
+                None => store_all(tx, &events, &clock).map(Outcome::Stored),
+                Some(idempotency) => {
+                    let now = clock.now();
+                    let Idempotency { key, request_hash } = idempotency;
+                    match idempotency_keys::begin(tx, &tenant, key, request_hash, now)? {
+                        Seen::First => {
+                            let stored = store_all(tx, &events, &clock)?;
+                            let (status, body) = encode(&stored);
+                            idempotency_keys::finish(tx, &tenant, key, status, &body)?;
+                            Ok(Outcome::Stored(stored))
+                        }
+                        Seen::Answered { status, body } => Ok(Outcome::Replayed { status, body }),
+                        Seen::OtherRequest => Ok(Outcome::OtherRequest),
+                        Seen::Running => Ok(Outcome::Running),
+                    }
+                }
+            },
+            move |outcome| done(outcome.unwrap_or_else(Outcome::Failed)),
+        );
+    }
+}
+
+fn store_all(tx: &WriteTx<'_>, events: &[NewEvent], clock: &Clock) -> Result<Vec<Published>> {
+    let now = clock.now();
+    events
+        .iter()
+        .map(|event| {
+            let webhook_id =
+                id::webhook_id(&event.tenant, &event.source_system, &event.idempotency_key);
+            Ok(match outbox::insert(tx, event, now)? {
+                Inserted::First { status } => Published {
+                    id: event.id.clone(),
+                    webhook_id,
+                    status,
+                    already_processed: false,
+                    differs: false,
+                },
+                Inserted::Again { id, status, differs } => {
+                    Published { id, webhook_id, status, already_processed: true, differs }
+                }
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,99 @@
+//! Upkeep: the chores that run by the clock. Each turn does a bounded amount and says nothing unless
+//! something is wrong.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+
+use crate::clock::Clock;
+use crate::domain::delivery::Settlement;
+use crate::flow::clock_watch::ClockWatch;
+use crate::flow::deliver::Deliver;
+use crate::stop::Stop;
+use crate::store::error::Result;
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+use crate::store::{Store, deliveries, idempotency_keys, subscriptions};
+
+/// How often upkeep looks.
+const EVERY: Duration = Duration::from_secs(1);
+/// Rows a chore moves in one transaction.
+const ROWS_MOST: u32 = 500;
+
+/// The chores and what they need.
+#[derive(Debug)]
+pub struct Upkeep {
+    /// The file.
+    pub store: Store,
+    /// Time.
+    pub clock: Clock,
+    /// Whether our clock can be trusted.
+    pub clock_watch: Arc<ClockWatch>,
+    /// Outcomes that the disk refused.
+    pub unsettled: Receiver<Settlement>,
+    /// Where they are handed in again.
+    pub deliver: Deliver,
+}
+
+impl Upkeep {
+    /// Looks once a second until a stop is asked for.
+    pub fn run(&self, stop: &Stop) {
+        // Due times may have been written by another boot, with another clock.
+        self.log("pull in due times", self.pull_in());
+        while !stop.wait(EVERY) {
+            self.tick();
+        }
+        self.settle_again();
+    }
+
+    /// One turn of every chore.
+    pub fn tick(&self) {
+        self.settle_again();
+        if let Some(step_ms) = self.clock_watch.look(&self.clock) {
+            tracing::warn!(step_ms, "the clock was set; due times are looked at again");
+            self.log("pull in due times", self.pull_in());
+        }
+        let expired = self.expire_idempotency_keys();
+        self.log("expire idempotency keys", expired);
+    }
+
+    /// Hands in again what the disk refused before.
+    fn settle_again(&self) {
+        let waiting: Vec<Settlement> = self.unsettled.try_iter().collect();
+        for settlement in waiting {
+            self.deliver.settle(settlement);
+        }
+    }
+
+    fn expire_idempotency_keys(&self) -> Result<()> {
+        let now = self.clock.now();
+        // An empty look costs a read; the write transaction is only taken when there is something.
+        if !self.store.read(|tx| idempotency_keys::any_expired(tx, now))? {
+            return Ok(());
+        }
+        let run = move |tx: &WriteTx<'_>| idempotency_keys::expire(tx, now, ROWS_MOST);
+        self.store.writer().write(Queue::Upkeep, run).map(|_| ())
+    }
+
+    fn pull_in(&self) -> Result<()> {
+        for subscription in self.store.read(subscriptions::live)? {
+            let seq = subscription.seq;
+            loop {
+                let now = self.clock.now();
+                let run = move |tx: &WriteTx<'_>| deliveries::pull_in(tx, seq, now, ROWS_MOST);
+                let moved = self.store.writer().write(Queue::Upkeep, run)?;
+                if moved < usize::try_from(ROWS_MOST).unwrap_or(usize::MAX) {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn log(&self, chore: &str, outcome: Result<()>) {
+        if let Err(error) = outcome {
+            tracing::error!(%error, chore, "a chore could not be done; it is tried again");
+        }
+    }
+}

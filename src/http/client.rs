@@ -1,0 +1,192 @@
+//! One HTTP request out, one answer in. Redirects are not followed, proxies of the environment are not
+//! used, and of the answer no more is read than its bound.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ureq::Agent;
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::unversioned::transport::DefaultConnector;
+
+use crate::domain::address::AddressPolicy;
+use crate::http::resolver::{GuardedResolver, Refused};
+
+/// How much of an answer is read. Reading to the end lets the connection be used again.
+const ANSWER_BYTES_MOST: u64 = 64 * 1024;
+/// The library's buffers per connection: 16 KiB instead of its 128 KiB.
+const BUFFER_BYTES: usize = 16 * 1024;
+/// How long an idle connection is kept; below the 60 s after which many servers close theirs.
+const IDLE: Duration = Duration::from_secs(15);
+
+/// How the client is set up.
+#[derive(Clone, Debug)]
+pub struct ClientSettings {
+    /// Which addresses may be called.
+    pub policy: AddressPolicy,
+    /// Roots to trust instead of the web's, PEM.
+    pub ca_pem: Option<Vec<u8>>,
+    /// Time to connect, TLS included.
+    pub connect_timeout: Duration,
+    /// Idle connections kept, in all and per host.
+    pub idle_connections: usize,
+}
+
+/// Why a client could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The file of roots cannot be read.
+    #[error("{path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file of roots has no certificate in it.
+    #[error("the ca_file holds no PEM certificate (-----BEGIN CERTIFICATE-----)")]
+    NoCertificate,
+}
+
+/// A request to be sent.
+#[derive(Clone, Debug)]
+pub struct Call<'a> {
+    /// `POST`, `GET` …
+    pub method: &'a str,
+    /// The URL, complete.
+    pub url: &'a str,
+    /// Header fields besides `host` and `content-length`.
+    pub headers: &'a [(String, String)],
+    /// The body.
+    pub body: &'a [u8],
+    /// Time for the whole exchange.
+    pub timeout: Duration,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// Its `Retry-After`.
+    pub retry_after: Option<String>,
+    /// The first 64 KiB of its body.
+    pub body: Vec<u8>,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The address may not be called.
+    #[error("{0}")]
+    Blocked(String),
+    /// The request cannot be written: the URL or a header field is not valid.
+    #[error("{0}")]
+    Unbuildable(String),
+    /// Connect, TLS, timeout, cut connection.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// The client. Cheap to clone; clones share their connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    agent: Agent,
+}
+
+/// Reads a file of PEM roots.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read_ca_file(path: &Path) -> Result<Vec<u8>, SetupError> {
+    std::fs::read(path)
+        .map_err(|source| SetupError::Unreadable { path: path.display().to_string(), source })
+}
+
+impl Client {
+    /// A client with its own connections.
+    ///
+    /// # Errors
+    /// When the roots cannot be used.
+    pub fn new(settings: ClientSettings) -> Result<Self, SetupError> {
+        let roots = match &settings.ca_pem {
+            None => RootCerts::WebPki,
+            Some(pem) => RootCerts::Specific(Arc::new(certificates(pem)?)),
+        };
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .proxy(None)
+            .user_agent(concat!("oncebox/", env!("CARGO_PKG_VERSION")))
+            .accept("*/*")
+            .accept_encoding("identity")
+            .timeout_connect(Some(settings.connect_timeout))
+            .input_buffer_size(BUFFER_BYTES)
+            .output_buffer_size(BUFFER_BYTES)
+            .max_idle_connections(settings.idle_connections)
+            .max_idle_connections_per_host(settings.idle_connections)
+            .max_idle_age(IDLE)
+            .tls_config(TlsConfig::builder().root_certs(roots).build())
+            .build();
+        let resolver = GuardedResolver::new(settings.policy);
+        Ok(Self { agent: Agent::with_parts(config, DefaultConnector::default(), resolver) })
+    }
+
+    /// Sends one request and reads its answer.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn call(&self, call: &Call<'_>) -> Result<Answer, CallError> {
+        let mut request = http::Request::builder().method(call.method).uri(call.url);
+        for (name, value) in call.headers {
+            request = request.header(name, value);
+        }
+        let request =
+            request.body(call.body).map_err(|error| CallError::Unbuildable(error.to_string()))?;
+        let request = self
+            .agent
+            .configure_request(request)
+            .timeout_global(Some(call.timeout))
+            .allow_non_standard_methods(true)
+            .build();
+        let mut response = self.agent.run(request).map_err(call_error)?;
+        let header = |name: &str| {
+            response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+        };
+        let retry_after = header("retry-after");
+        let status = response.status().as_u16();
+        let mut body = Vec::new();
+        let read = response.body_mut().as_reader().take(ANSWER_BYTES_MOST).read_to_end(&mut body);
+        if let Err(error) = read {
+            // The status has come; a body that breaks off does not undo it.
+            tracing::debug!(%error, status, "the answer's body broke off");
+        }
+        Ok(Answer { status, retry_after, body })
+    }
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, SetupError> {
+    let mut found = Vec::new();
+    for item in parse_pem(pem) {
+        if let Ok(PemItem::Certificate(certificate)) = item {
+            found.push(certificate);
+        }
+    }
+    if found.is_empty() { Err(SetupError::NoCertificate) } else { Ok(found) }
+}
+
+fn call_error(error: ureq::Error) -> CallError {
+    match error {
+        ureq::Error::Other(other) => match other.downcast::<Refused>() {
+            Ok(refused) => CallError::Blocked(refused.to_string()),
+            Err(other) => CallError::Failed(other.to_string()),
+        },
+        ureq::Error::Timeout(phase) => CallError::Failed(format!("no answer in time ({phase})")),
+        ureq::Error::BadUri(why) => CallError::Unbuildable(why),
+        ureq::Error::Http(why) => CallError::Unbuildable(why.to_string()),
+        ureq::Error::HostNotFound => CallError::Failed("the host name has no address".to_owned()),
+        other => CallError::Failed(other.to_string()),
+    }
+}

@@ -1,0 +1,67 @@
+//! Table `attempts`: every try, written once.
+
+use crate::domain::delivery::Attempt;
+use crate::domain::failure::Class;
+use crate::id::DeliverySeq;
+use crate::store::column::word;
+use crate::store::error::Result;
+use crate::store::tx::{ReadTx, WriteTx, rows};
+
+const INSERT: &str = "
+    INSERT INTO attempts
+           (delivery_seq, n, started_at, finished_at, url, class, counted, http_status, latency_ms,
+            excerpt, failed_reason, key_id, span)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+
+const OF: &str = "
+    SELECT n, started_at, finished_at, url, class, counted, http_status, latency_ms, excerpt,
+           failed_reason, key_id, span
+      FROM attempts
+     WHERE delivery_seq = ?1
+       AND n > ?2
+     ORDER BY n
+     LIMIT ?3";
+
+/// Writes a try.
+pub(crate) fn insert(tx: &WriteTx<'_>, delivery: DeliverySeq, attempt: &Attempt) -> Result<()> {
+    tx.prepare(INSERT)?.execute(rusqlite::params![
+        delivery,
+        attempt.n,
+        attempt.started_at,
+        attempt.finished_at,
+        attempt.url,
+        attempt.class.as_str(),
+        attempt.counted,
+        attempt.http_status,
+        attempt.latency_ms,
+        attempt.excerpt,
+        attempt.failed_reason,
+        attempt.key_id,
+        attempt.span,
+    ])?;
+    Ok(())
+}
+
+/// The tries of a delivery, in order, after the `after`-th.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn of(tx: &ReadTx<'_>, delivery: DeliverySeq, after: u32, limit: u32) -> Result<Vec<Attempt>> {
+    rows(&mut *tx.prepare(OF)?, (delivery, after, limit), |row| {
+        let class: String = row.get(4)?;
+        Ok(Attempt {
+            n: row.get(0)?,
+            started_at: row.get(1)?,
+            finished_at: row.get(2)?,
+            url: row.get(3)?,
+            class: word("attempts.class", &class, Class::parse)?,
+            counted: row.get(5)?,
+            http_status: row.get(6)?,
+            latency_ms: row.get(7)?,
+            excerpt: row.get(8)?,
+            failed_reason: row.get(9)?,
+            key_id: row.get(10)?,
+            span: row.get(11)?,
+        })
+    })
+}

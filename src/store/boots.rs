@@ -1,0 +1,49 @@
+//! Table `boots`: one row per start, so that an unclean end can be told.
+
+use rusqlite::OptionalExtension;
+
+use crate::clock::Timestamp;
+use crate::store::error::Result;
+use crate::store::tx::{ReadTx, WriteTx};
+
+const START: &str = "
+    INSERT INTO boots (started_at, version)
+    VALUES (?1, ?2)";
+
+const STOP: &str = "
+    UPDATE boots
+       SET stopped_at = ?2
+     WHERE seq = ?1
+       AND stopped_at IS NULL";
+
+const LAST: &str = "
+    SELECT stopped_at IS NOT NULL
+      FROM boots
+     ORDER BY seq DESC
+     LIMIT 1";
+
+/// Records a start; returns its number.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn start(tx: &WriteTx<'_>, now: Timestamp, version: &str) -> Result<i64> {
+    tx.prepare(START)?.execute((now, version))?;
+    Ok(tx.conn().last_insert_rowid())
+}
+
+/// Records a clean stop.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn stop(tx: &WriteTx<'_>, boot: i64, now: Timestamp) -> Result<()> {
+    tx.prepare(STOP)?.execute((boot, now))?;
+    Ok(())
+}
+
+/// Whether the latest start ended cleanly; `None` before the first.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn last_was_clean(tx: &ReadTx<'_>) -> Result<Option<bool>> {
+    Ok(tx.prepare(LAST)?.query_row([], |row| row.get(0)).optional()?)
+}

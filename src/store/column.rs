@@ -1,0 +1,64 @@
+//! How the ground's types stand in columns, and how words are read back.
+
+use rusqlite::ToSql;
+use rusqlite::types::{FromSql, FromSqlResult, ToSqlOutput, ValueRef};
+
+use crate::clock::Timestamp;
+use crate::id::{DeliverySeq, SubscriptionSeq};
+use crate::store::error::{Error, Result};
+
+impl ToSql for Timestamp {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::from(self.ms()))
+    }
+}
+
+impl FromSql for Timestamp {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        i64::column_result(value).map(Self::from_ms)
+    }
+}
+
+impl ToSql for DeliverySeq {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::from(self.0))
+    }
+}
+
+impl FromSql for DeliverySeq {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        i64::column_result(value).map(Self)
+    }
+}
+
+impl ToSql for SubscriptionSeq {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::from(self.0))
+    }
+}
+
+impl FromSql for SubscriptionSeq {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        i64::column_result(value).map(Self)
+    }
+}
+
+/// Reads a stored word with its type's own `parse`.
+pub(crate) fn word<T>(
+    column: &'static str,
+    text: &str,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<T> {
+    parse(text).ok_or_else(|| Error::Unreadable { column, value: text.chars().take(200).collect() })
+}
+
+/// Reads stored JSON.
+pub(crate) fn json<T: serde::de::DeserializeOwned>(column: &'static str, text: &str) -> Result<T> {
+    word(column, text, |text| serde_json::from_str(text).ok())
+}
+
+/// Writes JSON for a column.
+pub(crate) fn to_json<T: serde::Serialize>(column: &'static str, value: &T) -> Result<String> {
+    serde_json::to_string(value)
+        .map_err(|error| Error::Unreadable { column, value: error.to_string() })
+}

@@ -1,0 +1,118 @@
+//! Table `credentials`: sealed secrets and their versions. What is sealed is never opened here.
+
+use rusqlite::Row;
+
+use crate::clock::Timestamp;
+use crate::id::SubscriptionSeq;
+use crate::store::error::Result;
+use crate::store::tx::{ReadTx, WriteTx, first, rows};
+
+/// Whose secret it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A provider's, to verify what it sends.
+    Provider(i64),
+    /// A subscription's, to sign what we send.
+    Subscription(SubscriptionSeq),
+}
+
+/// A secret to be stored.
+#[derive(Clone, Debug)]
+pub struct NewCredential {
+    /// A fresh UUIDv7; also the context it was sealed under (see [`context`]).
+    pub id: String,
+    /// Whose data it belongs to.
+    pub tenant: String,
+    /// Whose secret it is.
+    pub owner: Owner,
+    /// The sealed secret.
+    pub sealed: Vec<u8>,
+    /// The key that sealed it.
+    pub master_key_id: String,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+/// A secret in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credential {
+    /// Its name outside, and in `attempts.key_id`.
+    pub id: String,
+    /// The sealed secret.
+    pub sealed: Vec<u8>,
+}
+
+/// What a secret is bound to when it is sealed: table, row and column. A sealed value that is moved to
+/// another row does not open.
+pub fn context(credential_id: &str) -> String {
+    format!("credentials|{credential_id}|sealed")
+}
+
+const INSERT: &str = "
+    INSERT INTO credentials
+           (id, tenant, provider_seq, subscription_seq, kind, version, state, sealed, master_key_id,
+            created_at)
+    SELECT ?1, ?2, ?3, ?4, 'signing', 1 + coalesce(max(version), 0), 'active', ?5, ?6, ?7
+      FROM credentials
+     WHERE provider_seq IS ?3
+       AND subscription_seq IS ?4";
+
+const OF_PROVIDER: &str = "
+    SELECT id, sealed
+      FROM credentials
+     WHERE provider_seq = ?1
+       AND state IN ('next', 'active', 'retiring')
+     ORDER BY version DESC
+     LIMIT 32";
+
+const OF_SUBSCRIPTION: &str = "
+    SELECT id, sealed
+      FROM credentials
+     WHERE subscription_seq = ?1
+       AND state = 'active'
+     ORDER BY version DESC
+     LIMIT 1";
+
+/// Stores a secret as the newest version of its owner's.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn insert(tx: &WriteTx<'_>, new: &NewCredential) -> Result<()> {
+    let (provider, subscription) = match new.owner {
+        Owner::Provider(seq) => (Some(seq), None),
+        Owner::Subscription(seq) => (None, Some(seq)),
+    };
+    tx.prepare(INSERT)?.execute((
+        &new.id,
+        &new.tenant,
+        provider,
+        subscription,
+        &new.sealed,
+        &new.master_key_id,
+        new.created_at,
+    ))?;
+    Ok(())
+}
+
+/// Every secret of a provider that is in force, newest first.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn of_provider(tx: &ReadTx<'_>, provider: i64) -> Result<Vec<Credential>> {
+    rows(&mut *tx.prepare(OF_PROVIDER)?, [provider], credential)
+}
+
+/// The secret a subscription's requests are signed with.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn of_subscription(
+    tx: &ReadTx<'_>,
+    subscription: SubscriptionSeq,
+) -> Result<Option<Credential>> {
+    first(&mut *tx.prepare(OF_SUBSCRIPTION)?, [subscription], credential)
+}
+
+fn credential(row: &Row<'_>) -> Result<Credential> {
+    Ok(Credential { id: row.get(0)?, sealed: row.get(1)? })
+}

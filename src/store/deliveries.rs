@@ -1,0 +1,409 @@
+//! Table `deliveries`: the units of work, from routing to the end.
+//!
+//! What follows an attempt is decided in `domain::delivery`; here it is stored. Lists for people are in
+//! [`crate::store::delivery_lists`].
+
+use crate::clock::{Timestamp, millis};
+use crate::domain::delivery::{Next, Parcel, Settlement, State};
+use crate::domain::event::Tally;
+use crate::domain::subscription::{HoldReason, Routed, State as SubscriptionState};
+use crate::id::{DeliverySeq, SubscriptionSeq};
+use crate::store::error::{Error, Result};
+use crate::store::tx::{ReadTx, Settled, WriteTx, first, one_row, rows};
+use crate::store::{attempts, holds, outbox, payloads, subscriptions, webhook_events};
+
+const INSERT: &str = "
+    INSERT INTO deliveries (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, due_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
+const DUE: &str = "
+    SELECT seq
+      FROM deliveries
+     WHERE subscription_seq = ?1
+       AND state = 'pending'
+       AND head = 1
+       AND due_at <= ?2
+     ORDER BY due_at, seq
+     LIMIT ?3";
+
+const NEXT_DUE: &str = "
+    SELECT min(due_at)
+      FROM deliveries
+     WHERE subscription_seq = ?1
+       AND state = 'pending'
+       AND head = 1
+       AND due_at > ?2";
+
+// One of the two joins finds a row; coalesce takes whichever it is.
+const PARCEL: &str = "
+    SELECT d.subscription_seq, d.run_no, d.counted_failures, d.tenant,
+           coalesce(o.id, w.id),
+           coalesce(o.source_system, 'in:' || w.provider),
+           coalesce(o.idempotency_key, w.provider_event_id),
+           coalesce(o.event_type, w.event_type),
+           o.aggregate_type, o.aggregate_id,
+           coalesce(o.content_type, w.content_type),
+           coalesce(o.trace_id, w.trace_id),
+           o.max_attempts,
+           coalesce(o.payload, w.payload),
+           coalesce(o.payload_seq, w.payload_seq)
+      FROM deliveries AS d
+      LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
+      LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
+     WHERE d.seq = ?1
+       AND d.state = 'pending'";
+
+const STANDING: &str = "
+    SELECT state, run_no, attempt_count, outbox_seq, webhook_seq, subscription_seq
+      FROM deliveries
+     WHERE seq = ?1";
+
+const RETRY: &str = "
+    UPDATE deliveries
+       SET due_at = ?3, delay_ms = ?4, attempt_count = attempt_count + 1,
+           counted_failures = counted_failures + ?5, last_class = ?6
+     WHERE seq = ?1
+       AND run_no = ?2
+       AND state = 'pending'";
+
+const FINISH: &str = "
+    UPDATE deliveries
+       SET state = ?3, due_at = NULL, finished_at = ?4, attempt_count = attempt_count + 1,
+           counted_failures = counted_failures + ?5, last_class = ?6, reason = ?7
+     WHERE seq = ?1
+       AND run_no = ?2
+       AND state = 'pending'";
+
+const COUNT_LATE: &str = "
+    UPDATE deliveries
+       SET attempt_count = attempt_count + 1
+     WHERE seq = ?1";
+
+const REOPEN: &str = "
+    UPDATE deliveries
+       SET state = 'pending', due_at = ?2, delay_ms = 0, finished_at = NULL, reason = NULL,
+           counted_failures = 0, run_no = run_no + 1
+     WHERE seq = ?1
+       AND state IN ('dead_letter', 'skipped', 'cancelled')";
+
+const HASTEN: &str = "
+    UPDATE deliveries
+       SET due_at = ?2, delay_ms = 0
+     WHERE seq = ?1
+       AND state = 'pending'";
+
+const CANCEL: &str = "
+    UPDATE deliveries
+       SET state = 'cancelled', due_at = NULL, finished_at = ?2, reason = ?3
+     WHERE seq = ?1
+       AND state = 'pending'";
+
+// A due time that lies further ahead than its own wait was set by a clock that was wrong.
+const PULL_IN: &str = "
+    UPDATE deliveries
+       SET due_at = ?2 + delay_ms
+     WHERE seq IN (
+           SELECT seq
+             FROM deliveries
+            WHERE subscription_seq = ?1
+              AND state = 'pending'
+              AND head = 1
+              AND due_at > ?2 + delay_ms
+              AND delay_ms > 0
+            LIMIT ?3)";
+
+const TALLY_OF_EVENT: &str = "
+    SELECT count(*) FILTER (WHERE finished_at IS NULL),
+           count(*) FILTER (WHERE state = 'pending' AND counted_failures > 0),
+           count(*) FILTER (WHERE state IN ('leased', 'waiting')),
+           count(*) FILTER (WHERE state = 'completed'),
+           count(*) FILTER (WHERE state = 'dead_letter'),
+           count(*) FILTER (WHERE state = 'cancelled'),
+           count(*) FILTER (WHERE state = 'skipped')
+      FROM deliveries
+     WHERE outbox_seq = ?1";
+
+const TALLY_OF_WEBHOOK_EVENT: &str = "
+    SELECT count(*) FILTER (WHERE finished_at IS NULL),
+           count(*) FILTER (WHERE state = 'pending' AND counted_failures > 0),
+           count(*) FILTER (WHERE state IN ('leased', 'waiting')),
+           count(*) FILTER (WHERE state = 'completed'),
+           count(*) FILTER (WHERE state = 'dead_letter'),
+           count(*) FILTER (WHERE state = 'cancelled'),
+           count(*) FILTER (WHERE state = 'skipped')
+      FROM deliveries
+     WHERE webhook_seq = ?1";
+
+// Two seeks, each on a partial index: what is due, and what a person may have to look at.
+const HAS_UNFINISHED: &str = "
+    SELECT EXISTS (
+           SELECT 1
+             FROM deliveries
+            WHERE subscription_seq = ?1
+              AND state = 'pending'
+              AND head = 1)
+        OR EXISTS (
+           SELECT 1
+             FROM deliveries
+            WHERE state IN ('dead_letter', 'parked', 'in_doubt', 'waiting', 'leased')
+              AND subscription_seq = ?1)";
+
+/// What a delivery carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The event with this number.
+    Outbox(i64),
+    /// The webhook event with this number.
+    WebhookEvent(i64),
+}
+
+/// When the deliveries of a new event are due, and where they stand in their lanes.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    /// When they may first be sent.
+    pub due_at: Timestamp,
+    /// What a lane is ordered by.
+    pub order_at: Timestamp,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// Makes a delivery for every subscription that wants the event; returns how many.
+pub(crate) fn route(
+    tx: &WriteTx<'_>,
+    origin: Origin,
+    event: Routed<'_>,
+    route: Route,
+) -> Result<u32> {
+    let (outbox, webhook) = match origin {
+        Origin::Outbox(seq) => (Some(seq), None),
+        Origin::WebhookEvent(seq) => (None, Some(seq)),
+    };
+    let mut made = 0;
+    for subscription in subscriptions::routes(tx)?.iter().filter(|s| s.new.wants(event)) {
+        let row = (outbox, webhook, subscription.seq, event.tenant, route.order_at, route.due_at);
+        tx.prepare(INSERT)?.execute(row)?;
+        tx.ring(subscription.seq);
+        made += 1;
+    }
+    Ok(made)
+}
+
+/// Deliveries of a subscription that are due, oldest first.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn due(
+    tx: &ReadTx<'_>,
+    subscription: SubscriptionSeq,
+    now: Timestamp,
+    limit: u32,
+) -> Result<Vec<DeliverySeq>> {
+    rows(&mut *tx.prepare(DUE)?, (subscription, now, limit), |row| Ok(row.get(0)?))
+}
+
+/// When the next delivery of a subscription that is not due yet will be.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn next_due(
+    tx: &ReadTx<'_>,
+    subscription: SubscriptionSeq,
+    now: Timestamp,
+) -> Result<Option<Timestamp>> {
+    Ok(tx.prepare(NEXT_DUE)?.query_row((subscription, now), |row| row.get(0))?)
+}
+
+/// What an attempt of a pending delivery needs; `None` when it is pending no more.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn parcel(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Parcel>> {
+    first(&mut *tx.prepare(PARCEL)?, [delivery], |row| {
+        let tenant: String = row.get(3)?;
+        let source: String = row.get(5)?;
+        let key: String = row.get(6)?;
+        Ok(Parcel {
+            delivery,
+            subscription: row.get(0)?,
+            run_no: row.get(1)?,
+            counted_failures: row.get(2)?,
+            event_id: row.get(4)?,
+            webhook_id: crate::id::webhook_id(&tenant, &source, &key),
+            idempotency_key: key,
+            event_type: row.get(7)?,
+            aggregate_type: row.get(8)?,
+            aggregate_id: row.get(9)?,
+            content_type: row.get(10)?,
+            trace_id: row.get(11)?,
+            max_attempts: row.get(12)?,
+            payload: payloads::fetch(tx, row.get_ref(13)?, row.get(14)?)?,
+        })
+    })
+}
+
+struct Standing {
+    state: State,
+    run_no: u32,
+    attempt_count: u32,
+    origin: Origin,
+    subscription: SubscriptionSeq,
+}
+
+fn standing(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Standing> {
+    let found = first(&mut *tx.prepare(STANDING)?, [delivery], |row| {
+        let state: String = row.get(0)?;
+        let outbox: Option<i64> = row.get(3)?;
+        let webhook: Option<i64> = row.get(4)?;
+        Ok(Standing {
+            state: crate::store::column::word("deliveries.state", &state, State::parse)?,
+            run_no: row.get(1)?,
+            attempt_count: row.get(2)?,
+            origin: match (outbox, webhook) {
+                (Some(seq), _) => Origin::Outbox(seq),
+                (None, Some(seq)) => Origin::WebhookEvent(seq),
+                (None, None) => return Err(Error::Changed("the delivery")),
+            },
+            subscription: row.get(5)?,
+        })
+    })?;
+    found.ok_or(Error::Changed("the delivery"))
+}
+
+/// Stores an attempt and what follows it: the delivery, its event and its subscription together.
+///
+/// An attempt whose delivery was cancelled or reopened meanwhile is recorded and moves nothing.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn settle(tx: &WriteTx<'_>, settlement: &Settlement) -> Result<()> {
+    let Settlement { delivery, subscription, run_no, attempt, next, now } = settlement;
+    let before = standing(tx, *delivery)?;
+    let mut attempt = attempt.clone();
+    attempt.n = before.attempt_count.saturating_add(1);
+    attempts::insert(tx, *delivery, &attempt)?;
+    let class = attempt.class.as_str();
+    let mut next_due = None;
+    if before.state != State::Pending || before.run_no != *run_no {
+        tx.prepare(COUNT_LATE)?.execute([delivery])?;
+    } else {
+        let changed = match next {
+            Next::Retry(wait) => {
+                let due_at = now.plus(*wait);
+                next_due = Some(due_at);
+                let row = (delivery, run_no, due_at, millis(*wait), attempt.counted, class);
+                tx.prepare(RETRY)?.execute(row)?
+            }
+            Next::Complete | Next::GiveUp(_) | Next::GiveUpAndDisable(_) => {
+                let (state, reason) = match next {
+                    Next::GiveUp(reason) | Next::GiveUpAndDisable(reason) => {
+                        (State::DeadLetter, Some(reason))
+                    }
+                    Next::Complete | Next::Retry(_) => (State::Completed, None),
+                };
+                let row = (delivery, run_no, state.as_str(), now, attempt.counted, class, reason);
+                tx.prepare(FINISH)?.execute(row)?
+            }
+        };
+        one_row(changed, "the delivery")?;
+        refresh(tx, before.origin, attempt.failed_reason.as_deref(), *now)?;
+        if let Next::GiveUpAndDisable(reason) = next {
+            subscriptions::set_state(tx, *subscription, SubscriptionState::DisabledDead, *now)?;
+            holds::put(tx, *subscription, HoldReason::Disabled, reason, *now)?;
+        }
+    }
+    note_standing(tx, *subscription, attempt.class.is_success(), attempt.finished_at);
+    tx.settled(Settled { delivery: *delivery, subscription: *subscription, next_due });
+    Ok(())
+}
+
+fn note_standing(tx: &WriteTx<'_>, subscription: SubscriptionSeq, success: bool, at: Timestamp) {
+    tx.with_standing(subscription, |standing| {
+        if success {
+            standing.last_success_at = Some(at);
+            standing.failures_since_success = 0;
+            standing.first_failure_at = None;
+        } else {
+            standing.last_failure_at = Some(at);
+            standing.failures_since_success += 1;
+            standing.first_failure_at = standing.first_failure_at.or(Some(at));
+        }
+    });
+}
+
+fn refresh(tx: &WriteTx<'_>, origin: Origin, error: Option<&str>, now: Timestamp) -> Result<()> {
+    match origin {
+        Origin::Outbox(seq) => {
+            outbox::refresh(tx, seq, tally(tx, TALLY_OF_EVENT, seq)?, error, now)
+        }
+        Origin::WebhookEvent(seq) => {
+            webhook_events::refresh(tx, seq, tally(tx, TALLY_OF_WEBHOOK_EVENT, seq)?, error, now)
+        }
+    }
+}
+
+fn tally(tx: &ReadTx<'_>, sql: &str, seq: i64) -> Result<Tally> {
+    Ok(tx.prepare(sql)?.query_row([seq], |row| {
+        Ok(Tally {
+            open: row.get(0)?,
+            open_failed: row.get(1)?,
+            with_worker: row.get(2)?,
+            completed: row.get(3)?,
+            dead: row.get(4)?,
+            cancelled: row.get(5)?,
+            skipped: row.get(6)?,
+        })
+    })?)
+}
+
+/// Sends a delivery again: one that waits becomes due now, one that was given up is reopened.
+///
+/// # Errors
+/// `Changed` when it is completed, or with a worker outside.
+pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
+    let before = standing(tx, delivery)?;
+    let changed = if before.state == State::Pending {
+        tx.prepare(HASTEN)?.execute((delivery, now))?
+    } else {
+        tx.prepare(REOPEN)?.execute((delivery, now))?
+    };
+    one_row(changed, "the delivery")?;
+    refresh(tx, before.origin, None, now)?;
+    tx.ring(before.subscription);
+    Ok(())
+}
+
+/// Stops a delivery that waits. An attempt that is under way is not called back.
+///
+/// # Errors
+/// `Changed` when it does not wait.
+pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
+    let before = standing(tx, delivery)?;
+    one_row(tx.prepare(CANCEL)?.execute((delivery, now, reason))?, "the delivery")?;
+    refresh(tx, before.origin, None, now)
+}
+
+/// Pulls in due times that a wrong clock put too far ahead, at most `limit`; returns how many.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn pull_in(
+    tx: &WriteTx<'_>,
+    subscription: SubscriptionSeq,
+    now: Timestamp,
+    limit: u32,
+) -> Result<usize> {
+    let moved = tx.prepare(PULL_IN)?.execute((subscription, now, limit))?;
+    if moved > 0 {
+        tx.ring(subscription);
+    }
+    Ok(moved)
+}
+
+/// Whether a subscription has deliveries that are open or dead.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn has_unfinished(tx: &ReadTx<'_>, subscription: SubscriptionSeq) -> Result<bool> {
+    Ok(tx.prepare(HAS_UNFINISHED)?.query_row([subscription], |row| row.get(0))?)
+}

@@ -1,0 +1,130 @@
+//! What can go wrong with the file, in terms that decide what the caller does.
+//!
+//! `Busy`, `Full` and `Stopped` pass: answer 503 or 507 and let the sender come again. `Constraint`
+//! means that the caller sent something the schema refuses. Everything else means that the file or the
+//! machine is broken: log it where it is handled, answer 500.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rusqlite::ErrorCode;
+use rusqlite::ffi;
+
+/// Why the store could not do something.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another process has held the write lock for more than two seconds, or our queue is full.
+    #[error("the database is busy; try again shortly")]
+    Busy,
+    /// The disk, a quota or a file size limit refused the write. Nothing of it was stored.
+    #[error("there is no room to store it: free some disk space, then send it again")]
+    Full,
+    /// The service is stopping.
+    #[error("the service is stopping")]
+    Stopped,
+    /// A CHECK, UNIQUE or foreign key of `schema.sql`.
+    #[error("the database refuses it: {0}")]
+    Constraint(String),
+    /// A row was not in the state the statement expects, so nothing was changed.
+    #[error("{0} is not in the state this needs")]
+    Changed(&'static str),
+    /// A stored value that our own code cannot have written.
+    #[error("{column} holds {value:?}, which this version does not understand")]
+    Unreadable {
+        /// Table and column.
+        column: &'static str,
+        /// What stands there.
+        value: String,
+    },
+    /// The file was written by a newer version.
+    #[error(
+        "{path} has schema version {have}, this oncebox {} knows versions up to {know}: \
+         install the newer oncebox, or restore the backup made before the upgrade",
+        env!("CARGO_PKG_VERSION")
+    )]
+    TooNew {
+        /// The file.
+        path: PathBuf,
+        /// Its schema version.
+        have: i64,
+        /// The newest we know.
+        know: i64,
+    },
+    /// A pragma that durability rests on did not take.
+    #[error("{path}: PRAGMA {pragma} is {have}, but must be {want}")]
+    Pragma {
+        /// The file.
+        path: PathBuf,
+        /// Which.
+        pragma: &'static str,
+        /// What it is.
+        have: String,
+        /// What it must be.
+        want: &'static str,
+    },
+    /// A failed sync or write at COMMIT: what is on the disk is unknown, so the process must end.
+    #[error("the disk failed while committing: {0}")]
+    Fatal(Arc<rusqlite::Error>),
+    /// Anything else SQLite says.
+    #[error("database: {0}")]
+    Sqlite(#[source] Arc<rusqlite::Error>),
+    /// The schema could not be made or brought up to date.
+    #[error("schema: {0}")]
+    Schema(#[source] Arc<rusqlite_migration::Error>),
+    /// A directory or file beside the database.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: Arc<std::io::Error>,
+    },
+}
+
+/// The result of everything in `store`.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl From<rusqlite::Error> for Error {
+    fn from(error: rusqlite::Error) -> Self {
+        let rusqlite::Error::SqliteFailure(code, message) = &error else {
+            return Self::Sqlite(Arc::new(error));
+        };
+        match (code.code, code.extended_code) {
+            (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _) => Self::Busy,
+            // A write that failed before the sync can be rolled back: a full disk, a quota, or EFBIG.
+            (ErrorCode::DiskFull, _) | (_, ffi::SQLITE_IOERR_WRITE | ffi::SQLITE_IOERR_SHMSIZE) => {
+                Self::Full
+            }
+            (ErrorCode::ConstraintViolation, _) => {
+                Self::Constraint(message.clone().unwrap_or_else(|| code.to_string()))
+            }
+            _ => Self::Sqlite(Arc::new(error)),
+        }
+    }
+}
+
+impl From<rusqlite_migration::Error> for Error {
+    fn from(error: rusqlite_migration::Error) -> Self {
+        Self::Schema(Arc::new(error))
+    }
+}
+
+impl Error {
+    /// The same error, met at COMMIT: an I/O error there leaves the disk in an unknown state.
+    pub(crate) fn at_commit(error: rusqlite::Error) -> Self {
+        match Self::from(error) {
+            Self::Sqlite(cause)
+                if cause.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) =>
+            {
+                Self::Fatal(cause)
+            }
+            other => other,
+        }
+    }
+
+    /// Whether the same request may succeed later without anybody changing it.
+    pub fn passes(&self) -> bool {
+        matches!(self, Self::Busy | Self::Full | Self::Stopped)
+    }
+}

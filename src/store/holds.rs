@@ -1,0 +1,66 @@
+//! Table `holds`: why subscriptions must not be called for now. Holding touches no delivery row.
+
+use crate::clock::Timestamp;
+use crate::domain::subscription::{Hold, HoldReason};
+use crate::id::SubscriptionSeq;
+use crate::store::column::word;
+use crate::store::error::Result;
+use crate::store::tx::{ReadTx, WriteTx, rows};
+
+const PUT: &str = "
+    INSERT INTO holds (subscription_seq, reason, since, detail)
+    VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT DO NOTHING";
+
+const RELEASE: &str = "
+    DELETE FROM holds
+     WHERE subscription_seq = ?1
+       AND reason = ?2";
+
+const OF: &str = "
+    SELECT reason, since, detail
+      FROM holds
+     WHERE subscription_seq = ?1
+     ORDER BY reason
+     LIMIT 16";
+
+/// Holds a subscription; an older hold for the same reason stays.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn put(
+    tx: &WriteTx<'_>,
+    subscription: SubscriptionSeq,
+    reason: HoldReason,
+    detail: &str,
+    now: Timestamp,
+) -> Result<()> {
+    tx.prepare(PUT)?.execute((subscription, reason.as_str(), now, detail))?;
+    tx.subscriptions_changed();
+    Ok(())
+}
+
+/// Ends a hold; nothing happens where there is none.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn release(tx: &WriteTx<'_>, subscription: SubscriptionSeq, reason: HoldReason) -> Result<()> {
+    tx.prepare(RELEASE)?.execute((subscription, reason.as_str()))?;
+    tx.subscriptions_changed();
+    Ok(())
+}
+
+/// The holds of a subscription.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn of(tx: &ReadTx<'_>, subscription: SubscriptionSeq) -> Result<Vec<Hold>> {
+    rows(&mut *tx.prepare(OF)?, [subscription], |row| {
+        let reason: String = row.get(0)?;
+        Ok(Hold {
+            reason: word("holds.reason", &reason, HoldReason::parse)?,
+            since: row.get(1)?,
+            detail: row.get(2)?,
+        })
+    })
+}

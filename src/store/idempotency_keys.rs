@@ -1,0 +1,118 @@
+//! Table `idempotency_keys`: answers to requests that carried an `Idempotency-Key`.
+
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+use crate::store::error::Result;
+use crate::store::tx::{ReadTx, WriteTx, first, one_row};
+
+/// How long an answer is kept.
+pub const KEPT: Duration = Duration::from_hours(24);
+
+const BEGIN: &str = "
+    INSERT INTO idempotency_keys (tenant, key, request_hash, created_at, expires_at)
+    VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (tenant, key) DO UPDATE
+       SET request_hash = excluded.request_hash, status = NULL, body = NULL,
+           created_at = excluded.created_at, expires_at = excluded.expires_at
+     WHERE idempotency_keys.expires_at <= excluded.created_at";
+
+const FIND: &str = "
+    SELECT request_hash, status, body
+      FROM idempotency_keys
+     WHERE tenant = ?1
+       AND key = ?2";
+
+const FINISH: &str = "
+    UPDATE idempotency_keys
+       SET status = ?3, body = ?4
+     WHERE tenant = ?1
+       AND key = ?2
+       AND status IS NULL";
+
+const ANY_EXPIRED: &str = "
+    SELECT EXISTS (
+           SELECT 1
+             FROM idempotency_keys
+            WHERE expires_at <= ?1)";
+
+const EXPIRE: &str = "
+    DELETE FROM idempotency_keys
+     WHERE (tenant, key) IN (
+           SELECT tenant, key
+             FROM idempotency_keys
+            WHERE expires_at <= ?1
+            ORDER BY expires_at
+            LIMIT ?2)";
+
+/// What a key means for the request that carries it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// The first request with this key: carry it out, then [`finish`] in the same transaction.
+    First,
+    /// The same request was answered before.
+    Answered {
+        /// The stored status.
+        status: u16,
+        /// The stored body.
+        body: Vec<u8>,
+    },
+    /// Another request used this key.
+    OtherRequest,
+    /// The same request is still being carried out.
+    Running,
+}
+
+/// Claims a key, or tells what it was used for. The insert comes first and the conflict decides, so
+/// that two requests at once cannot both be first.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn begin(
+    tx: &WriteTx<'_>,
+    tenant: &str,
+    key: &str,
+    request_hash: &[u8],
+    now: Timestamp,
+) -> Result<Seen> {
+    let claimed = tx.prepare(BEGIN)?.execute((tenant, key, request_hash, now, now.plus(KEPT)))?;
+    if claimed == 1 {
+        return Ok(Seen::First);
+    }
+    let seen = first(&mut *tx.prepare(FIND)?, (tenant, key), |row| {
+        let hash: Vec<u8> = row.get(0)?;
+        let status: Option<u16> = row.get(1)?;
+        let body: Option<Vec<u8>> = row.get(2)?;
+        Ok(match (status, body) {
+            _ if hash != request_hash => Seen::OtherRequest,
+            (Some(status), Some(body)) => Seen::Answered { status, body },
+            _ => Seen::Running,
+        })
+    })?;
+    Ok(seen.unwrap_or(Seen::Running))
+}
+
+/// Stores the answer of the request that was first.
+///
+/// # Errors
+/// `Changed` when the key was not claimed.
+pub fn finish(tx: &WriteTx<'_>, tenant: &str, key: &str, status: u16, body: &[u8]) -> Result<()> {
+    let finished = tx.prepare(FINISH)?.execute((tenant, key, status, body))?;
+    one_row(finished, "the idempotency key")
+}
+
+/// Whether any key has expired.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn any_expired(tx: &ReadTx<'_>, now: Timestamp) -> Result<bool> {
+    Ok(tx.prepare(ANY_EXPIRED)?.query_row([now], |row| row.get(0))?)
+}
+
+/// Deletes keys that have expired, at most `limit`; returns how many.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn expire(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
+    Ok(tx.prepare(EXPIRE)?.execute((now, limit))?)
+}

@@ -1,0 +1,113 @@
+//! The store: one SQLite file, one writer, a few readers. All SQL is below this folder, one file per
+//! table, and nothing else knows that it is SQLite.
+//!
+//! Functions that write take `&WriteTx`, functions that read take `&ReadTx`. The writer's thread is
+//! started by `flow`; see [`writer`]. Which error means what stands in [`error`].
+
+pub mod attempts;
+pub mod boots;
+mod column;
+pub mod credentials;
+pub mod deliveries;
+pub mod delivery_lists;
+pub mod error;
+pub mod holds;
+pub mod idempotency_keys;
+pub mod meta;
+pub mod outbox;
+mod payloads;
+mod pool;
+pub mod processed_events;
+pub mod providers;
+mod schema;
+pub mod subscriptions;
+pub mod tokens;
+pub mod tx;
+pub mod webhook_events;
+pub mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rusqlite::TransactionBehavior;
+
+use crate::faults::Faults;
+use crate::store::error::Result;
+use crate::store::pool::Pool;
+use crate::store::tx::ReadTx;
+use crate::store::writer::{Writer, WriterLoop};
+
+/// Connections that read. Reads are short; more would only hold memory.
+const READERS: usize = 4;
+
+/// The file, as everyone but the writer sees it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Store {
+    path: Arc<PathBuf>,
+    readers: Pool,
+    writer: Writer,
+}
+
+impl Store {
+    /// Opens the file, making it where there is none, and brings its schema up to date. The second part
+    /// is the writing end, which has to be run on a thread of its own.
+    ///
+    /// # Errors
+    /// When the file is newer than this version, damaged, or cannot be made durable.
+    pub fn open(path: &Path, faults: Faults) -> Result<(Self, WriterLoop)> {
+        let conn = schema::open_writer(path)?;
+        let readers = Pool::open(path, READERS)?;
+        let (writer, writer_loop) = writer::pair(conn, faults);
+        Ok((Self { path: Arc::new(path.to_owned()), readers, writer }, writer_loop))
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where write jobs are handed in.
+    pub fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
+    /// Reads; each statement sees the latest commit.
+    ///
+    /// # Errors
+    /// What `read` returns.
+    pub fn read<T>(&self, read: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
+        let conn = self.readers.checkout();
+        read(&ReadTx::new(&conn))
+    }
+
+    /// Reads in one snapshot: every statement sees the same commit.
+    ///
+    /// # Errors
+    /// What `read` returns.
+    pub fn snapshot<T>(&self, read: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
+        let mut conn = self.readers.checkout();
+        let transaction = conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
+        let value = read(&ReadTx::new(&transaction))?;
+        transaction.finish()?;
+        Ok(value)
+    }
+
+    /// A reader that is not shared, for the dispatcher.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub fn own_reader(&self) -> Result<OwnReader> {
+        pool::open_reader(&self.path).map(OwnReader)
+    }
+}
+
+/// A read connection of one's own.
+#[derive(Debug)]
+pub struct OwnReader(rusqlite::Connection);
+
+impl OwnReader {
+    /// Reads; each statement sees the latest commit.
+    pub fn tx(&self) -> ReadTx<'_> {
+        ReadTx::new(&self.0)
+    }
+}

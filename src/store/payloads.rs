@@ -1,0 +1,64 @@
+//! Table `payloads`: bodies too large to stand beside a status that changes.
+
+use rusqlite::types::ValueRef;
+
+use crate::store::error::{Error, Result};
+use crate::store::tx::{ReadTx, WriteTx};
+
+/// Bodies above this many bytes are kept apart. Measured: a change of status beside a body of 1 MB
+/// rewrites that megabyte into the write-ahead log.
+pub(crate) const INLINE_BYTES_MOST: usize = 16 * 1024;
+
+const INSERT: &str = "
+    INSERT INTO payloads (body)
+    VALUES (?1)";
+
+const READ: &str = "
+    SELECT body
+      FROM payloads
+     WHERE seq = ?1";
+
+/// Where a body was put.
+pub(crate) enum Placed<'a> {
+    Inline(&'a [u8]),
+    Apart(i64),
+}
+
+impl<'a> Placed<'a> {
+    pub(crate) fn inline(&self) -> Option<&'a [u8]> {
+        match self {
+            Placed::Inline(body) => Some(body),
+            Placed::Apart(_) => None,
+        }
+    }
+
+    pub(crate) fn apart(&self) -> Option<i64> {
+        match self {
+            Placed::Inline(_) => None,
+            Placed::Apart(seq) => Some(*seq),
+        }
+    }
+}
+
+/// Puts a body where it belongs.
+pub(crate) fn place<'a>(tx: &WriteTx<'_>, body: &'a [u8]) -> Result<Placed<'a>> {
+    if body.len() <= INLINE_BYTES_MOST {
+        return Ok(Placed::Inline(body));
+    }
+    tx.prepare(INSERT)?.execute([body])?;
+    Ok(Placed::Apart(tx.conn().last_insert_rowid()))
+}
+
+/// A body, from the two columns of its row.
+pub(crate) fn fetch(tx: &ReadTx<'_>, inline: ValueRef<'_>, apart: Option<i64>) -> Result<Vec<u8>> {
+    if let Some(seq) = apart {
+        return Ok(tx.prepare(READ)?.query_row([seq], |row| row.get(0))?);
+    }
+    // A row written by plain SQL may hold text, a number or a blob.
+    match inline {
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Ok(bytes.to_vec()),
+        ValueRef::Integer(number) => Ok(number.to_string().into_bytes()),
+        ValueRef::Real(number) => Ok(number.to_string().into_bytes()),
+        ValueRef::Null => Err(Error::Unreadable { column: "payload", value: "NULL".to_owned() }),
+    }
+}

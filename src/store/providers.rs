@@ -1,0 +1,126 @@
+//! Table `providers`: who posts webhooks to us.
+
+use std::time::Duration;
+
+use rusqlite::Row;
+
+use crate::clock::{Timestamp, millis};
+use crate::domain::name::Name;
+use crate::domain::provider::{NewProvider, Provider};
+use crate::store::column::{json, to_json, word};
+use crate::store::error::Result;
+use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+
+const INSERT: &str = "
+    INSERT INTO providers
+           (id, tenant, name, scheme, pii, body_bytes_max, tolerance_ms, created_at, updated_at)
+    VALUES (?1, ?2, ?3, ?4, 'allow', ?5, ?6, ?7, ?7)
+        ON CONFLICT DO NOTHING";
+
+const BY_NAME: &str = "
+    SELECT seq, id, tenant, name, scheme, body_bytes_max, tolerance_ms, created_at, updated_at
+      FROM providers
+     WHERE tenant = ?1
+       AND name = ?2
+       AND deleted_at IS NULL";
+
+const PAGE: &str = "
+    SELECT seq, id, tenant, name, scheme, body_bytes_max, tolerance_ms, created_at, updated_at
+      FROM providers
+     WHERE tenant = ?1
+       AND deleted_at IS NULL
+       AND seq > ?2
+     ORDER BY seq
+     LIMIT ?3";
+
+const UPDATE: &str = "
+    UPDATE providers
+       SET scheme = ?2, body_bytes_max = ?3, tolerance_ms = ?4, updated_at = ?5
+     WHERE seq = ?1
+       AND deleted_at IS NULL";
+
+const DELETE: &str = "
+    UPDATE providers
+       SET deleted_at = ?2, updated_at = ?2
+     WHERE seq = ?1
+       AND deleted_at IS NULL";
+
+/// Stores a provider; `None` when its name is taken.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn insert(tx: &WriteTx<'_>, new: &NewProvider, now: Timestamp) -> Result<Option<i64>> {
+    let inserted = tx.prepare(INSERT)?.execute((
+        &new.id,
+        &new.tenant,
+        new.name.as_str(),
+        to_json("providers.scheme", &new.scheme)?,
+        new.body_bytes_max,
+        millis(new.tolerance),
+        now,
+    ))?;
+    tx.providers_changed();
+    Ok((inserted == 1).then(|| tx.conn().last_insert_rowid()))
+}
+
+/// A provider by its name.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn by_name(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<Provider>> {
+    first(&mut *tx.prepare(BY_NAME)?, (tenant, name), provider)
+}
+
+/// Providers by number, after `after`.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Provider>> {
+    rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), provider)
+}
+
+/// Changes how a provider signs and what it may send.
+///
+/// # Errors
+/// `Changed` when it was deleted meanwhile.
+pub fn update(tx: &WriteTx<'_>, changed: &Provider, now: Timestamp) -> Result<()> {
+    let new = &changed.new;
+    let updated = tx.prepare(UPDATE)?.execute((
+        changed.seq,
+        to_json("providers.scheme", &new.scheme)?,
+        new.body_bytes_max,
+        millis(new.tolerance),
+        now,
+    ))?;
+    tx.providers_changed();
+    one_row(updated, "the provider")
+}
+
+/// Deletes a provider; what it sent stays.
+///
+/// # Errors
+/// `Changed` when it was deleted already.
+pub fn delete(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
+    let deleted = tx.prepare(DELETE)?.execute((seq, now))?;
+    tx.providers_changed();
+    one_row(deleted, "the provider")
+}
+
+fn provider(row: &Row<'_>) -> Result<Provider> {
+    let name: String = row.get(3)?;
+    let scheme: String = row.get(4)?;
+    let tolerance_ms: i64 = row.get(6)?;
+    Ok(Provider {
+        seq: row.get(0)?,
+        new: NewProvider {
+            id: row.get(1)?,
+            tenant: row.get(2)?,
+            name: word("providers.name", &name, |text| Name::parse(text).ok())?,
+            scheme: json("providers.scheme", &scheme)?,
+            body_bytes_max: row.get(5)?,
+            tolerance: Duration::from_millis(u64::try_from(tolerance_ms).unwrap_or(0)),
+        },
+        created_at: row.get(7)?,
+        updated_at: row.get(8)?,
+    })
+}

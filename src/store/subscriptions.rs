@@ -1,0 +1,241 @@
+//! Table `subscriptions`: who wants which events.
+
+use std::sync::Arc;
+
+use rusqlite::Row;
+
+use crate::clock::Timestamp;
+use crate::domain::name::Name;
+use crate::domain::pattern::Patterns;
+use crate::domain::subscription::{CallMethod, NewSubscription, Source, State, Subscription};
+use crate::domain::target_url::TargetUrl;
+use crate::id::SubscriptionSeq;
+use crate::store::column::{json, to_json, word};
+use crate::store::error::Result;
+use crate::store::holds;
+use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+
+const INSERT: &str = "
+    INSERT INTO subscriptions
+           (id, tenant, name, owner_id, source, event_types, url, method, headers, policy,
+            created_at, updated_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11)
+        ON CONFLICT DO NOTHING";
+
+const FIND: &str = "
+    SELECT seq, id, tenant, name, owner_id, source, event_types, url, method, headers, policy, state,
+           failure_count, failing_since, last_success_at, last_failure_at, created_at, updated_at
+      FROM subscriptions
+     WHERE tenant = ?1
+       AND (name = ?2 OR id = ?2)
+       AND deleted_at IS NULL";
+
+const BY_SEQ: &str = "
+    SELECT seq, id, tenant, name, owner_id, source, event_types, url, method, headers, policy, state,
+           failure_count, failing_since, last_success_at, last_failure_at, created_at, updated_at
+      FROM subscriptions
+     WHERE seq = ?1
+       AND deleted_at IS NULL";
+
+const PAGE: &str = "
+    SELECT seq, id, tenant, name, owner_id, source, event_types, url, method, headers, policy, state,
+           failure_count, failing_since, last_success_at, last_failure_at, created_at, updated_at
+      FROM subscriptions
+     WHERE tenant = ?1
+       AND deleted_at IS NULL
+       AND seq > ?2
+     ORDER BY seq
+     LIMIT ?3";
+
+// The limit is far above what routing by a scan can serve; docs/data.md says so.
+const LIVE: &str = "
+    SELECT seq, id, tenant, name, owner_id, source, event_types, url, method, headers, policy, state,
+           failure_count, failing_since, last_success_at, last_failure_at, created_at, updated_at
+      FROM subscriptions
+     WHERE deleted_at IS NULL
+     ORDER BY seq
+     LIMIT 100000";
+
+const UPDATE: &str = "
+    UPDATE subscriptions
+       SET owner_id = ?2, source = ?3, event_types = ?4, url = ?5, method = ?6, headers = ?7,
+           policy = ?8, updated_at = ?9
+     WHERE seq = ?1
+       AND deleted_at IS NULL";
+
+const SET_STATE: &str = "
+    UPDATE subscriptions
+       SET state = ?2, updated_at = ?3
+     WHERE seq = ?1
+       AND deleted_at IS NULL";
+
+const DELETE: &str = "
+    UPDATE subscriptions
+       SET deleted_at = ?2, updated_at = ?2
+     WHERE seq = ?1
+       AND deleted_at IS NULL";
+
+// A success in the same commit starts the count anew; without one it goes on.
+const STORE_STANDING: &str = "
+    UPDATE subscriptions
+       SET failure_count   = CASE WHEN ?4 IS NULL THEN failure_count + ?2 ELSE ?2 END,
+           failing_since   = CASE WHEN ?4 IS NULL THEN coalesce(failing_since, ?3) ELSE ?3 END,
+           last_success_at = coalesce(?4, last_success_at),
+           last_failure_at = coalesce(?5, last_failure_at)
+     WHERE seq = ?1";
+
+/// Stores a subscription; `None` when its name is taken.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn insert(
+    tx: &WriteTx<'_>,
+    new: &NewSubscription,
+    now: Timestamp,
+) -> Result<Option<SubscriptionSeq>> {
+    let inserted = tx.prepare(INSERT)?.execute(rusqlite::params![
+        new.id,
+        new.tenant,
+        new.name.as_str(),
+        new.owner_id,
+        new.source.to_string(),
+        to_json("subscriptions.event_types", &new.event_types)?,
+        new.url.as_str(),
+        new.method.as_str(),
+        to_json("subscriptions.headers", &new.headers)?,
+        to_json("subscriptions.policy", &new.policy)?,
+        now,
+    ])?;
+    tx.subscriptions_changed();
+    Ok((inserted == 1).then(|| SubscriptionSeq(tx.conn().last_insert_rowid())))
+}
+
+/// A subscription by its name or its UUID.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn find(tx: &ReadTx<'_>, tenant: &str, name_or_id: &str) -> Result<Option<Subscription>> {
+    first(&mut *tx.prepare(FIND)?, (tenant, name_or_id), |row| subscription(tx, row))
+}
+
+/// A subscription by its number.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn by_seq(tx: &ReadTx<'_>, seq: SubscriptionSeq) -> Result<Option<Subscription>> {
+    first(&mut *tx.prepare(BY_SEQ)?, [seq], |row| subscription(tx, row))
+}
+
+/// Subscriptions by number, after `after`.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Subscription>> {
+    rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), |row| subscription(tx, row))
+}
+
+/// Every subscription there is, of all tenants.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn live(tx: &ReadTx<'_>) -> Result<Vec<Subscription>> {
+    rows(&mut *tx.prepare(LIVE)?, [], |row| subscription(tx, row))
+}
+
+/// Every subscription there is, read once and kept until one changes.
+pub(crate) fn routes(tx: &WriteTx<'_>) -> Result<Arc<Vec<Subscription>>> {
+    if let Some(kept) = tx.routes().borrow().as_ref() {
+        return Ok(Arc::clone(kept));
+    }
+    let fresh = Arc::new(live(tx)?);
+    tx.routes().replace(Some(Arc::clone(&fresh)));
+    Ok(fresh)
+}
+
+/// Changes everything but name, tenant and state.
+///
+/// # Errors
+/// `Changed` when it was deleted meanwhile.
+pub fn update(tx: &WriteTx<'_>, changed: &Subscription, now: Timestamp) -> Result<()> {
+    let new = &changed.new;
+    let updated = tx.prepare(UPDATE)?.execute((
+        changed.seq,
+        &new.owner_id,
+        new.source.to_string(),
+        to_json("subscriptions.event_types", &new.event_types)?,
+        new.url.as_str(),
+        new.method.as_str(),
+        to_json("subscriptions.headers", &new.headers)?,
+        to_json("subscriptions.policy", &new.policy)?,
+        now,
+    ))?;
+    tx.subscriptions_changed();
+    one_row(updated, "the subscription")
+}
+
+/// Sets whether it is called; the hold that goes with it is the caller's to put or release.
+///
+/// # Errors
+/// `Changed` when it was deleted meanwhile.
+pub fn set_state(
+    tx: &WriteTx<'_>,
+    seq: SubscriptionSeq,
+    state: State,
+    now: Timestamp,
+) -> Result<()> {
+    let updated = tx.prepare(SET_STATE)?.execute((seq, state.as_str(), now))?;
+    tx.subscriptions_changed();
+    one_row(updated, "the subscription")
+}
+
+/// Deletes a subscription; its deliveries stay. The caller has made sure that none is open or dead.
+///
+/// # Errors
+/// `Changed` when it was deleted already.
+pub fn delete(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<()> {
+    let deleted = tx.prepare(DELETE)?.execute((seq, now))?;
+    tx.subscriptions_changed();
+    one_row(deleted, "the subscription")
+}
+
+/// Writes what the attempts of this transaction mean for their subscriptions.
+pub(crate) fn store_standings(tx: &WriteTx<'_>) -> Result<()> {
+    for (seq, standing) in tx.take_standings() {
+        tx.prepare(STORE_STANDING)?.execute((
+            seq,
+            standing.failures_since_success,
+            standing.first_failure_at,
+            standing.last_success_at,
+            standing.last_failure_at,
+        ))?;
+    }
+    Ok(())
+}
+
+fn subscription(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Subscription> {
+    let seq = row.get(0)?;
+    let text = |column| row.get::<_, String>(column);
+    Ok(Subscription {
+        seq,
+        new: NewSubscription {
+            id: row.get(1)?,
+            tenant: row.get(2)?,
+            name: word("subscriptions.name", &text(3)?, |text| Name::parse(text).ok())?,
+            owner_id: row.get(4)?,
+            source: word("subscriptions.source", &text(5)?, Source::parse)?,
+            event_types: json::<Patterns>("subscriptions.event_types", &text(6)?)?,
+            url: word("subscriptions.url", &text(7)?, |text| TargetUrl::parse(text).ok())?,
+            method: word("subscriptions.method", &text(8)?, CallMethod::parse)?,
+            headers: json("subscriptions.headers", &text(9)?)?,
+            policy: json("subscriptions.policy", &text(10)?)?,
+        },
+        state: word("subscriptions.state", &text(11)?, State::parse)?,
+        holds: holds::of(tx, seq)?,
+        failure_count: row.get(12)?,
+        failing_since: row.get(13)?,
+        last_success_at: row.get(14)?,
+        last_failure_at: row.get(15)?,
+        created_at: row.get(16)?,
+        updated_at: row.get(17)?,
+    })
+}

@@ -1,0 +1,136 @@
+//! Table `tokens`: who may use the API. Only hashes are kept.
+
+use rusqlite::Row;
+
+use crate::clock::Timestamp;
+use crate::domain::token::{Role, Token};
+use crate::store::column::word;
+use crate::store::error::Result;
+use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+
+const INSERT: &str = "
+    INSERT INTO tokens (id, tenant, name, role, hash, created_at, expires_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+
+const BY_HASH: &str = "
+    SELECT seq, id, tenant, name, role, created_at, expires_at, last_used_at, revoked_at
+      FROM tokens
+     WHERE hash = ?1";
+
+const BY_ID: &str = "
+    SELECT seq, id, tenant, name, role, created_at, expires_at, last_used_at, revoked_at
+      FROM tokens
+     WHERE tenant = ?1
+       AND id = ?2";
+
+const PAGE: &str = "
+    SELECT seq, id, tenant, name, role, created_at, expires_at, last_used_at, revoked_at
+      FROM tokens
+     WHERE tenant = ?1
+       AND seq > ?2
+     ORDER BY seq
+     LIMIT ?3";
+
+const REVOKE: &str = "
+    UPDATE tokens
+       SET revoked_at = ?2
+     WHERE seq = ?1
+       AND revoked_at IS NULL";
+
+const USED: &str = "
+    UPDATE tokens
+       SET last_used_at = ?2
+     WHERE seq = ?1";
+
+/// A token to be stored.
+#[derive(Clone, Debug)]
+pub struct NewToken {
+    /// A fresh UUIDv7.
+    pub id: String,
+    /// Whose data it opens.
+    pub tenant: String,
+    /// What a person calls it.
+    pub name: String,
+    /// What it may do.
+    pub role: Role,
+    /// HMAC of the token under a key derived from the master key.
+    pub hash: Vec<u8>,
+    /// When it ends by itself.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// Stores a token.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn insert(tx: &WriteTx<'_>, new: &NewToken, now: Timestamp) -> Result<()> {
+    tx.prepare(INSERT)?.execute((
+        &new.id,
+        &new.tenant,
+        &new.name,
+        new.role.as_str(),
+        &new.hash,
+        now,
+        new.expires_at,
+    ))?;
+    tx.tokens_changed();
+    Ok(())
+}
+
+/// The token with this hash.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn by_hash(tx: &ReadTx<'_>, hash: &[u8]) -> Result<Option<Token>> {
+    first(&mut *tx.prepare(BY_HASH)?, [hash], token)
+}
+
+/// The token with this name outside.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Token>> {
+    first(&mut *tx.prepare(BY_ID)?, (tenant, id), token)
+}
+
+/// Tokens by number, after `after`.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Token>> {
+    rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), token)
+}
+
+/// Ends a token at once.
+///
+/// # Errors
+/// `Changed` when it was revoked already.
+pub fn revoke(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
+    let revoked = tx.prepare(REVOKE)?.execute((seq, now))?;
+    tx.tokens_changed();
+    one_row(revoked, "the token")
+}
+
+/// Notes that a token was used.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn used(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
+    tx.prepare(USED)?.execute((seq, now))?;
+    Ok(())
+}
+
+fn token(row: &Row<'_>) -> Result<Token> {
+    let role: String = row.get(4)?;
+    Ok(Token {
+        seq: row.get(0)?,
+        id: row.get(1)?,
+        tenant: row.get(2)?,
+        name: row.get(3)?,
+        role: word("tokens.role", &role, Role::parse)?,
+        created_at: row.get(5)?,
+        expires_at: row.get(6)?,
+        last_used_at: row.get(7)?,
+        revoked_at: row.get(8)?,
+    })
+}

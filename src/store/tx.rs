@@ -1,0 +1,189 @@
+//! Transactions as types: what takes a `&WriteTx` writes, what takes a `&ReadTx` only reads.
+//!
+//! A write transaction also collects what must be told to others once it is committed, and no sooner.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use rusqlite::{Connection, Statement};
+
+use crate::clock::Timestamp;
+use crate::domain::subscription::Subscription;
+use crate::id::{DeliverySeq, SubscriptionSeq};
+use crate::store::error::Result;
+
+/// Reads. Each statement sees the file as of its own start, unless it came from `Store::snapshot`.
+#[derive(Debug)]
+pub struct ReadTx<'c> {
+    conn: &'c Connection,
+}
+
+impl<'c> ReadTx<'c> {
+    pub(crate) fn new(conn: &'c Connection) -> Self {
+        Self { conn }
+    }
+
+    pub(crate) fn conn(&self) -> &'c Connection {
+        self.conn
+    }
+
+    /// A statement from the connection's cache.
+    pub(crate) fn prepare(&self, sql: &str) -> Result<rusqlite::CachedStatement<'c>> {
+        Ok(self.conn.prepare_cached(sql)?)
+    }
+}
+
+/// What a committed transaction has to tell.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Subscriptions that have something new to send.
+    pub rang: Vec<SubscriptionSeq>,
+    /// Deliveries whose attempt is settled.
+    pub settled: Vec<Settled>,
+    /// Whether a subscription was made, changed, held or deleted.
+    pub subscriptions_changed: bool,
+    /// Whether a provider or its secret was made, changed or deleted.
+    pub providers_changed: bool,
+    /// Whether a token was made or revoked.
+    pub tokens_changed: bool,
+}
+
+/// A delivery whose attempt is settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// Which.
+    pub delivery: DeliverySeq,
+    /// Whose.
+    pub subscription: SubscriptionSeq,
+    /// When it is tried again.
+    pub next_due: Option<Timestamp>,
+}
+
+impl Effects {
+    /// Adds what another transaction has to tell.
+    pub fn absorb(&mut self, other: Self) {
+        self.rang.extend(other.rang);
+        self.settled.extend(other.settled);
+        self.subscriptions_changed |= other.subscriptions_changed;
+        self.providers_changed |= other.providers_changed;
+        self.tokens_changed |= other.tokens_changed;
+    }
+}
+
+/// What a transaction's attempts mean for one subscription; written as one UPDATE before COMMIT.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Standing {
+    pub(crate) failures_since_success: u32,
+    pub(crate) first_failure_at: Option<Timestamp>,
+    pub(crate) last_success_at: Option<Timestamp>,
+    pub(crate) last_failure_at: Option<Timestamp>,
+}
+
+/// The live subscriptions, as the writer keeps them between transactions for routing.
+pub(crate) type Routes = RefCell<Option<Arc<Vec<Subscription>>>>;
+
+/// Writes and reads in one transaction.
+#[derive(Debug)]
+pub struct WriteTx<'c> {
+    read: ReadTx<'c>,
+    routes: &'c Routes,
+    effects: RefCell<Effects>,
+    standings: RefCell<BTreeMap<i64, Standing>>,
+}
+
+impl<'c> Deref for WriteTx<'c> {
+    type Target = ReadTx<'c>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.read
+    }
+}
+
+impl<'c> WriteTx<'c> {
+    pub(crate) fn new(conn: &'c Connection, routes: &'c Routes) -> Self {
+        Self {
+            read: ReadTx::new(conn),
+            routes,
+            effects: RefCell::default(),
+            standings: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn routes(&self) -> &Routes {
+        self.routes
+    }
+
+    pub(crate) fn ring(&self, subscription: SubscriptionSeq) {
+        let rang = &mut self.effects.borrow_mut().rang;
+        if rang.last() != Some(&subscription) {
+            rang.push(subscription);
+        }
+    }
+
+    pub(crate) fn settled(&self, settled: Settled) {
+        self.effects.borrow_mut().settled.push(settled);
+    }
+
+    pub(crate) fn subscriptions_changed(&self) {
+        self.effects.borrow_mut().subscriptions_changed = true;
+        self.routes.replace(None);
+    }
+
+    pub(crate) fn providers_changed(&self) {
+        self.effects.borrow_mut().providers_changed = true;
+    }
+
+    pub(crate) fn tokens_changed(&self) {
+        self.effects.borrow_mut().tokens_changed = true;
+    }
+
+    pub(crate) fn with_standing(
+        &self,
+        subscription: SubscriptionSeq,
+        change: impl FnOnce(&mut Standing),
+    ) {
+        change(self.standings.borrow_mut().entry(subscription.0).or_default());
+    }
+
+    pub(crate) fn take_standings(&self) -> BTreeMap<i64, Standing> {
+        self.standings.take()
+    }
+
+    pub(crate) fn into_effects(self) -> Effects {
+        self.effects.into_inner()
+    }
+}
+
+/// Runs a statement that must change exactly one row.
+pub(crate) fn one_row(changed: usize, what: &'static str) -> Result<()> {
+    if changed == 1 { Ok(()) } else { Err(crate::store::error::Error::Changed(what)) }
+}
+
+/// Collects the rows of a query through a row function that may find a value unreadable.
+pub(crate) fn rows<T>(
+    statement: &mut Statement<'_>,
+    params: impl rusqlite::Params,
+    mut row: impl FnMut(&rusqlite::Row<'_>) -> Result<T>,
+) -> Result<Vec<T>> {
+    let mut found = statement.query(params)?;
+    let mut all = Vec::new();
+    while let Some(next) = found.next()? {
+        all.push(row(next)?);
+    }
+    Ok(all)
+}
+
+/// The first row of a query, if there is one.
+pub(crate) fn first<T>(
+    statement: &mut Statement<'_>,
+    params: impl rusqlite::Params,
+    row: impl FnOnce(&rusqlite::Row<'_>) -> Result<T>,
+) -> Result<Option<T>> {
+    let mut found = statement.query(params)?;
+    match found.next()? {
+        Some(next) => row(next).map(Some),
+        None => Ok(None),
+    }
+}

@@ -1,0 +1,235 @@
+//! Table `webhook_events`: what providers sent us, each once.
+
+use rusqlite::Row;
+
+use crate::clock::Timestamp;
+use crate::domain::event::Tally;
+use crate::domain::subscription::Routed;
+use crate::domain::webhook_event::{NewWebhookEvent, Status, WebhookEvent, derive};
+use crate::store::column::{json, to_json, word};
+use crate::store::deliveries::{self, Origin, Route};
+use crate::store::error::{Error, Result};
+use crate::store::payloads;
+use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+
+// completed_at is set with 'skipped' until routing has found somebody, because a row must be either
+// finished or have something open at every moment the database can see.
+const INSERT: &str = "
+    INSERT INTO webhook_events
+           (id, tenant, provider, provider_event_id, event_type, received_at, payload, payload_seq,
+            content_type, headers, key_id, trace_id, status, completed_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 'skipped', ?6)
+        ON CONFLICT (tenant, provider, provider_event_id) DO NOTHING";
+
+const ROUTED: &str = "
+    UPDATE webhook_events
+       SET status = 'received', completed_at = NULL, open_deliveries = ?2
+     WHERE seq = ?1
+       AND status = 'skipped'";
+
+const FIND_IDENTITY: &str = "
+    SELECT seq, id
+      FROM webhook_events
+     WHERE tenant = ?1
+       AND provider = ?2
+       AND provider_event_id = ?3";
+
+const REPEATED: &str = "
+    UPDATE webhook_events
+       SET duplicate_count = duplicate_count + 1
+     WHERE seq = ?1";
+
+const SETTLED: &str = "
+    UPDATE webhook_events
+       SET status = ?2, open_deliveries = ?3, completed_at = ?4,
+           error_message = coalesce(?5, error_message), retry_count = retry_count + ?6,
+           processing_started_at = coalesce(processing_started_at, ?7)
+     WHERE seq = ?1";
+
+const BY_ID: &str = "
+    SELECT seq, id, tenant, provider, provider_event_id, event_type, received_at, content_type, headers,
+           key_id, trace_id, status, open_deliveries, duplicate_count, retry_count,
+           processing_started_at, completed_at, error_message, payload, payload_seq
+      FROM webhook_events
+     WHERE id = ?2
+       AND tenant = ?1";
+
+const PAGE: &str = "
+    SELECT seq, id, tenant, provider, provider_event_id, event_type, received_at, content_type, headers,
+           key_id, trace_id, status, open_deliveries, duplicate_count, retry_count,
+           processing_started_at, completed_at, error_message
+      FROM webhook_events
+     WHERE tenant = ?1
+       AND seq < ?2
+       AND (?4 IS NULL OR status = ?4)
+       AND (?5 IS NULL OR provider = ?5)
+       AND (?6 IS NULL OR event_type = ?6)
+       AND (?7 IS NULL OR provider_event_id = ?7)
+       AND (?8 IS NULL OR received_at >= ?8)
+       AND (?9 IS NULL OR received_at < ?9)
+     ORDER BY seq DESC
+     LIMIT ?3";
+
+/// Whether a webhook event was stored now or before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inserted {
+    /// The UUID it has: the one given, or the one of the first receipt.
+    pub id: String,
+    /// Whether it was there before.
+    pub already_processed: bool,
+}
+
+/// Stores a webhook event once and makes its deliveries, all in this transaction.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn insert(tx: &WriteTx<'_>, new: &NewWebhookEvent, now: Timestamp) -> Result<Inserted> {
+    if new.payload.len() > payloads::INLINE_BYTES_MOST
+        && let Some(again) = find_repeated(tx, new)?
+    {
+        return Ok(again);
+    }
+    let placed = payloads::place(tx, &new.payload)?;
+    let inserted = tx.prepare(INSERT)?.execute((
+        &new.id,
+        &new.tenant,
+        &new.provider,
+        &new.provider_event_id,
+        &new.event_type,
+        new.received_at,
+        placed.inline(),
+        placed.apart(),
+        &new.content_type,
+        to_json("webhook_events.headers", &new.headers)?,
+        &new.key_id,
+        &new.trace_id,
+    ))?;
+    if inserted == 0 {
+        return find_repeated(tx, new)?.ok_or(Error::Changed("the webhook event"));
+    }
+    let seq = tx.conn().last_insert_rowid();
+    let routed = Routed {
+        tenant: &new.tenant,
+        provider: Some(&new.provider),
+        event_type: &new.event_type,
+        target: None,
+    };
+    let route = Route { due_at: now, order_at: new.received_at, now };
+    let made = deliveries::route(tx, Origin::WebhookEvent(seq), routed, route)?;
+    if made > 0 {
+        one_row(tx.prepare(ROUTED)?.execute((seq, made))?, "the webhook event")?;
+    }
+    Ok(Inserted { id: new.id.clone(), already_processed: false })
+}
+
+fn find_repeated(tx: &WriteTx<'_>, new: &NewWebhookEvent) -> Result<Option<Inserted>> {
+    let identity = (&new.tenant, &new.provider, &new.provider_event_id);
+    let kept = first(&mut *tx.prepare(FIND_IDENTITY)?, identity, |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
+    })?;
+    let Some((seq, id)) = kept else { return Ok(None) };
+    tx.prepare(REPEATED)?.execute([seq])?;
+    Ok(Some(Inserted { id, already_processed: true }))
+}
+
+/// Derives a webhook event's status again after one of its deliveries moved.
+pub(crate) fn refresh(
+    tx: &WriteTx<'_>,
+    seq: i64,
+    tally: Tally,
+    error: Option<&str>,
+    now: Timestamp,
+) -> Result<()> {
+    let status = derive(tally);
+    let final_at =
+        matches!(status, Status::Completed | Status::Failed | Status::Skipped).then_some(now);
+    let started_at = (status != Status::Received).then_some(now);
+    let failed = u32::from(error.is_some());
+    let stored = tx.prepare(SETTLED)?.execute((
+        seq,
+        status.as_str(),
+        tally.open,
+        final_at,
+        error,
+        failed,
+        started_at,
+    ))?;
+    one_row(stored, "the webhook event")
+}
+
+/// A webhook event with its payload.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<WebhookEvent>> {
+    first(&mut *tx.prepare(BY_ID)?, (tenant, id), |row| {
+        let mut found = webhook_event(row)?;
+        found.new.payload = payloads::fetch(tx, row.get_ref(18)?, row.get(19)?)?;
+        Ok(found)
+    })
+}
+
+/// Which webhook events a list shows. Absent means any.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Where they stand.
+    pub status: Option<Status>,
+    /// Who sent them.
+    pub provider: Option<String>,
+    /// Their exact type.
+    pub event_type: Option<String>,
+    /// The provider's own id.
+    pub provider_event_id: Option<String>,
+    /// Received at or after.
+    pub since: Option<Timestamp>,
+    /// Received before.
+    pub until: Option<Timestamp>,
+}
+
+/// Webhook events without their payloads, newest first, below `before`.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn page(
+    tx: &ReadTx<'_>,
+    tenant: &str,
+    filter: &Filter,
+    before: i64,
+    limit: u32,
+) -> Result<Vec<WebhookEvent>> {
+    let Filter { status, provider, event_type, provider_event_id, since, until } = filter;
+    let status = status.map(Status::as_str);
+    rows(
+        &mut *tx.prepare(PAGE)?,
+        (tenant, before, limit, status, provider, event_type, provider_event_id, since, until),
+        webhook_event,
+    )
+}
+
+fn webhook_event(row: &Row<'_>) -> Result<WebhookEvent> {
+    let status: String = row.get(11)?;
+    let headers: String = row.get(8)?;
+    Ok(WebhookEvent {
+        seq: row.get(0)?,
+        new: NewWebhookEvent {
+            id: row.get(1)?,
+            tenant: row.get(2)?,
+            provider: row.get(3)?,
+            provider_event_id: row.get(4)?,
+            event_type: row.get(5)?,
+            received_at: row.get(6)?,
+            payload: Vec::new(),
+            content_type: row.get(7)?,
+            headers: json("webhook_events.headers", &headers)?,
+            key_id: row.get(9)?,
+            trace_id: row.get(10)?,
+        },
+        status: word("webhook_events.status", &status, Status::parse)?,
+        open_deliveries: row.get(12)?,
+        duplicate_count: row.get(13)?,
+        retry_count: row.get(14)?,
+        processing_started_at: row.get(15)?,
+        completed_at: row.get(16)?,
+        error_message: row.get(17)?,
+    })
+}

@@ -1,0 +1,297 @@
+//! The one writer: jobs from three queues, many in a transaction, answered after COMMIT.
+//!
+//! A job is a closure over `&WriteTx` that has no effect but the database, so that it can be run again
+//! when another job of its batch spoils the transaction. What a job brings about outside (an answer, a
+//! doorbell) happens in `done` and in the [`Effects`], after COMMIT.
+//!
+//! Not here: threads (`flow` starts the one that calls [`WriterLoop::run`]).
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, TrySendError, bounded};
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::faults::{Faults, Step};
+use crate::store::error::{Error, Result};
+use crate::store::subscriptions;
+use crate::store::tx::{Effects, Routes, WriteTx};
+
+/// Jobs of one transaction at most. Measured: more gains nothing and delays the first answer.
+const BATCH_JOBS_MOST: usize = 512;
+/// Upkeep jobs of one transaction at most: they are long, and accepts wait behind them.
+const BATCH_UPKEEP_MOST: usize = 4;
+/// Jobs that may wait in each queue. A handler that finds the queue full answers 503.
+const QUEUE_JOBS_MOST: usize = 8192;
+
+/// Which queue a job waits in; they are drained in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// Outcomes of attempts: they free the dispatcher's hands.
+    Settle,
+    /// New events, and what people change.
+    Accept,
+    /// Chores that can wait.
+    Upkeep,
+}
+
+/// Told after each COMMIT. Must not block and must not write.
+pub trait AfterCommit: Send + Sync {
+    /// What was committed.
+    fn committed(&self, effects: Effects);
+    /// The disk failed at COMMIT; the process must end.
+    fn fatal(&self, error: &Error);
+}
+
+trait Job: Send {
+    fn run(&mut self, tx: &WriteTx<'_>) -> Result<()>;
+    fn done(self: Box<Self>, outcome: Result<()>);
+}
+
+struct Closure<T, R, D> {
+    run: R,
+    done: D,
+    value: Option<T>,
+}
+
+impl<T, R, D> Job for Closure<T, R, D>
+where
+    T: Send,
+    R: FnMut(&WriteTx<'_>) -> Result<T> + Send,
+    D: FnOnce(Result<T>) + Send,
+{
+    fn run(&mut self, tx: &WriteTx<'_>) -> Result<()> {
+        self.value = None;
+        self.value = Some((self.run)(tx)?);
+        Ok(())
+    }
+
+    fn done(self: Box<Self>, outcome: Result<()>) {
+        let Self { done, value, .. } = *self;
+        done(outcome.and_then(|()| value.ok_or(Error::Stopped)));
+    }
+}
+
+type BoxedJob = Box<dyn Job>;
+
+/// Where jobs are handed in. Cheap to clone.
+#[derive(Clone)]
+pub struct Writer {
+    settle: Sender<BoxedJob>,
+    accept: Sender<BoxedJob>,
+    upkeep: Sender<BoxedJob>,
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("waiting", &self.waiting()).finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    /// Hands in a job; `done` is called with its result after COMMIT, on the writer's thread, and must
+    /// neither block nor write. A full accept queue is answered at once with `Busy`; the other queues
+    /// wait for room.
+    pub fn submit<T, R, D>(&self, queue: Queue, run: R, done: D)
+    where
+        T: Send + 'static,
+        R: FnMut(&WriteTx<'_>) -> Result<T> + Send + 'static,
+        D: FnOnce(Result<T>) + Send + 'static,
+    {
+        let job: BoxedJob = Box::new(Closure { run, done, value: None });
+        let refused = match queue {
+            Queue::Settle => {
+                self.settle.send(job).map_err(|back| (back.into_inner(), Error::Stopped))
+            }
+            Queue::Upkeep => {
+                self.upkeep.send(job).map_err(|back| (back.into_inner(), Error::Stopped))
+            }
+            Queue::Accept => self.accept.try_send(job).map_err(|back| match back {
+                TrySendError::Full(job) => (job, Error::Busy),
+                TrySendError::Disconnected(job) => (job, Error::Stopped),
+            }),
+        };
+        if let Err((job, error)) = refused {
+            job.done(Err(error));
+        }
+    }
+
+    /// Hands in a job and waits for its COMMIT. For people's changes and chores; a handler of events
+    /// uses [`Writer::submit`].
+    ///
+    /// # Errors
+    /// What the job returns, or what the commit came to.
+    pub fn write<T, R>(&self, queue: Queue, run: R) -> Result<T>
+    where
+        T: Send + 'static,
+        R: FnMut(&WriteTx<'_>) -> Result<T> + Send + 'static,
+    {
+        let (tell, told) = bounded(1);
+        self.submit(queue, run, move |outcome| drop(tell.send(outcome)));
+        told.recv().unwrap_or(Err(Error::Stopped))
+    }
+
+    /// Jobs that wait, over all queues.
+    pub fn waiting(&self) -> usize {
+        self.settle.len() + self.accept.len() + self.upkeep.len()
+    }
+}
+
+/// The writing end: owns the write connection.
+pub struct WriterLoop {
+    conn: Connection,
+    faults: Faults,
+    routes: Routes,
+    settle: Receiver<BoxedJob>,
+    accept: Receiver<BoxedJob>,
+    upkeep: Receiver<BoxedJob>,
+}
+
+impl std::fmt::Debug for WriterLoop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WriterLoop").finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
+    let (settle, settle_jobs) = bounded(QUEUE_JOBS_MOST);
+    let (accept, accept_jobs) = bounded(QUEUE_JOBS_MOST);
+    let (upkeep, upkeep_jobs) = bounded(QUEUE_JOBS_MOST);
+    let writer_loop = WriterLoop {
+        conn,
+        faults,
+        routes: RefCell::default(),
+        settle: settle_jobs,
+        accept: accept_jobs,
+        upkeep: upkeep_jobs,
+    };
+    (Writer { settle, accept, upkeep }, writer_loop)
+}
+
+impl WriterLoop {
+    /// Runs until `stop` is disconnected, then drains what waits and returns the connection's last words.
+    pub fn run(mut self, stop: &Receiver<()>, observer: &Arc<dyn AfterCommit>) {
+        let mut batch = Vec::with_capacity(BATCH_JOBS_MOST);
+        loop {
+            let stopping = self.wait(stop);
+            self.drain(&mut batch);
+            if batch.is_empty() {
+                if stopping {
+                    break;
+                }
+                continue;
+            }
+            if let Err(fatal) = self.commit_all(&mut batch, observer) {
+                observer.fatal(&fatal);
+                break;
+            }
+        }
+        self.close();
+    }
+
+    /// Runs one transaction on the spot, before the loop is started.
+    ///
+    /// # Errors
+    /// What the job returns, or what the commit came to.
+    pub fn direct<T>(&mut self, run: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
+        let transaction = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let tx = WriteTx::new(&transaction, &self.routes);
+        let value = run(&tx)?;
+        drop(tx);
+        transaction.commit().map_err(Error::at_commit)?;
+        Ok(value)
+    }
+
+    /// Waits until a job or the stop signal is there; tells whether it is the latter.
+    fn wait(&self, stop: &Receiver<()>) -> bool {
+        let mut select = Select::new();
+        let _ = select.recv(&self.settle);
+        let _ = select.recv(&self.accept);
+        let _ = select.recv(&self.upkeep);
+        let _ = select.recv(stop);
+        let _ = select.ready();
+        matches!(stop.try_recv(), Err(TryRecvError::Disconnected))
+    }
+
+    fn drain(&self, batch: &mut Vec<BoxedJob>) {
+        for (queue, most) in [
+            (&self.settle, BATCH_JOBS_MOST),
+            (&self.accept, BATCH_JOBS_MOST),
+            (&self.upkeep, BATCH_UPKEEP_MOST),
+        ] {
+            let room = BATCH_JOBS_MOST.saturating_sub(batch.len()).min(most);
+            batch.extend(queue.try_iter().take(room));
+        }
+    }
+
+    /// Commits a batch in one transaction; if anything in it fails, job by job.
+    ///
+    /// # Errors
+    /// Only when the disk failed at COMMIT.
+    fn commit_all(
+        &mut self,
+        batch: &mut Vec<BoxedJob>,
+        observer: &Arc<dyn AfterCommit>,
+    ) -> Result<()> {
+        match self.commit(batch) {
+            Ok(effects) => {
+                observer.committed(effects);
+                for job in batch.drain(..) {
+                    job.done(Ok(()));
+                }
+                return Ok(());
+            }
+            Err(fatal @ Error::Fatal(_)) => {
+                for job in batch.drain(..) {
+                    job.done(Err(fatal.clone()));
+                }
+                return Err(fatal);
+            }
+            Err(error) if batch.len() == 1 || matches!(error, Error::Busy) => {
+                for job in batch.drain(..) {
+                    job.done(Err(error.clone()));
+                }
+                return Ok(());
+            }
+            Err(error) => tracing::debug!(%error, jobs = batch.len(), "batch is run job by job"),
+        }
+        let mut fatal = None;
+        for job in batch.drain(..) {
+            if let Some(error) = &fatal {
+                job.done(Err(Error::clone(error)));
+                continue;
+            }
+            let mut single = vec![job];
+            fatal = self.commit_all(&mut single, observer).err();
+        }
+        fatal.map_or(Ok(()), Err)
+    }
+
+    fn commit(&mut self, batch: &mut [BoxedJob]) -> Result<Effects> {
+        let transaction = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let tx = WriteTx::new(&transaction, &self.routes);
+        let outcome = if self.faults.hit(Step::Write) { Err(Error::Full) } else { Ok(()) };
+        let outcome = outcome
+            .and_then(|()| batch.iter_mut().try_for_each(|job| job.run(&tx)))
+            .and_then(|()| subscriptions::store_standings(&tx));
+        let effects = tx.into_effects();
+        let committed = match outcome {
+            Ok(()) if self.faults.hit(Step::Commit) => Err(Error::Full),
+            Ok(()) => transaction.commit().map_err(Error::at_commit),
+            // Dropping the transaction rolls it back, where SQLite has not done so itself.
+            Err(error) => Err(error),
+        };
+        if committed.is_err() {
+            self.routes.replace(None);
+        }
+        committed.map(|()| effects)
+    }
+
+    /// Empties the write-ahead log into the file, so that what is left behind is one file.
+    fn close(self) {
+        let truncated = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        if let Err(error) = truncated {
+            tracing::warn!(%error, "the write-ahead log could not be emptied; it is read at the next start");
+        }
+    }
+}
