@@ -2,6 +2,9 @@
 //!
 //! Start reading at `ARCHITECTURE.md`, then `schema.sql`, then [`flow`].
 
+pub mod api;
+pub mod appliance;
+pub mod cli;
 pub mod clock;
 pub mod domain;
 pub mod faults;
@@ -9,6 +12,7 @@ pub mod flow;
 pub mod headers;
 pub mod http;
 pub mod id;
+pub mod logging;
 pub mod secret;
 pub mod settings;
 pub mod stop;

@@ -1,3 +1,7 @@
 //! The `oncebox` program: see `oncebox --help`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    oncebox::cli::main()
+}

@@ -177,6 +177,9 @@ impl MasterKey {
     /// *Shape*: version byte, 4 bytes of key id, 12 bytes of nonce, ciphertext, 16 bytes of tag. The tag
     /// covers version, key id and context as well, so that a value moved to another row does not open.
     /// *Range*: nonces are random, so one key is good for 2^32 values (NIST SP 800-38D, section 8.3).
+    ///
+    /// # Panics
+    /// Above 64 GiB of plain text, which is no value of ours.
     pub fn seal(&self, context: &str, plain: &[u8], draw: &dyn Draw) -> Vec<u8> {
         let mut nonce = [0; NONCE_LEN];
         draw.fill(&mut nonce);
@@ -327,7 +330,7 @@ mod tests {
     #[test]
     fn a_damaged_key_text_is_refused() {
         let text = MasterKey::generate(&SystemDraw::new()).to_text();
-        let cut = &text[..text.len() - 5];
+        let cut = text.trim_end().trim_end_matches('=');
         assert_eq!(MasterKey::from_text(cut).unwrap_err(), KeyTextError::Damaged);
         assert_eq!(MasterKey::from_text("hunter2").unwrap_err(), KeyTextError::NoPrefix);
         let short = format!("oncebox-master-key-1:{}", BASE64.encode(&[1; 31]));

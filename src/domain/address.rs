@@ -88,7 +88,7 @@ const RANGES_V4: [(Ipv4Addr, u8, Reason); 23] = [
     (Ipv4Addr::new(168, 63, 129, 16), 32, Reason::Metadata),
     (Ipv4Addr::UNSPECIFIED, 32, Reason::Unspecified),
     (Ipv4Addr::BROADCAST, 32, Reason::Broadcast),
-    (Ipv4Addr::new(0, 0, 0, 0), 8, Reason::Reserved),
+    (Ipv4Addr::UNSPECIFIED, 8, Reason::Reserved),
     (Ipv4Addr::new(10, 0, 0, 0), 8, Reason::Private),
     (Ipv4Addr::new(100, 64, 0, 0), 10, Reason::CarrierNat),
     (Ipv4Addr::new(127, 0, 0, 0), 8, Reason::Loopback),
@@ -108,7 +108,7 @@ const RANGES_V4: [(Ipv4Addr, u8, Reason); 23] = [
 
 const NAT64: Ipv6Addr = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0);
 
-/// A range of IPv6 and what it is. The first that contains an address names it; outside 2000::/3
+/// A range of IPv6 and what it is. The first that contains an address names it; outside `2000::/3`
 /// nothing is global, listed or not. Source: IANA's IPv6 special-purpose registry.
 const RANGES_V6: [(Ipv6Addr, u8, Reason); 22] = [
     // Amazon's and Google's.

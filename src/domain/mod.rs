@@ -9,7 +9,7 @@ pub mod event;
 pub mod failure;
 pub mod name;
 pub mod pattern;
-mod pointer;
+pub mod pointer;
 pub mod provider;
 pub mod retry;
 pub mod scheme;

@@ -176,9 +176,9 @@ pub fn with_jitter(base: Duration, draw: &dyn Draw) -> Duration {
 /// use oncebox::id::SystemDraw;
 /// use std::time::Duration;
 /// let (schedule, draw) = (Schedule::default(), SystemDraw::new());
-/// let asked = Some(Duration::from_secs(60));
-/// assert_eq!(next_wait(&schedule, 1, asked, &draw), Duration::from_secs(60));
-/// assert!(next_wait(&schedule, 3, asked, &draw) >= Duration::from_secs(300));
+/// let asked = Some(Duration::from_mins(1));
+/// assert_eq!(next_wait(&schedule, 1, asked, &draw), Duration::from_mins(1));
+/// assert!(next_wait(&schedule, 3, asked, &draw) >= Duration::from_mins(5));
 /// ```
 pub fn next_wait(
     schedule: &Schedule,
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(full_year(76, now), Some(2076));
         assert_eq!(full_year(77, now), Some(1977));
         let soon = "Saturday, 21-Nov-26 00:01:00 GMT";
-        assert_eq!(retry_after(soon, now), Some(Duration::from_secs(60)));
+        assert_eq!(retry_after(soon, now), Some(Duration::from_mins(1)));
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod pool;
 pub mod processed_events;
 pub mod providers;
 mod schema;
+pub mod stats;
 pub mod subscriptions;
 pub mod tokens;
 pub mod tx;

@@ -14,7 +14,7 @@ use crate::store::error::{Error, Result};
 /// The schema, as it stands at the root of the repository.
 pub(crate) const SCHEMA: &str = include_str!("../../schema.sql");
 /// The schema version this program writes: the number of steps in [`steps`].
-pub const VERSION: i64 = 1;
+pub(crate) const VERSION: i64 = 1;
 /// How often a locked database is tried again, a millisecond apart, before it is `Busy`.
 const BUSY_TRIES_MOST: i32 = 2_000;
 /// Statements kept prepared per connection: above the number of statements in `store`.

@@ -31,6 +31,11 @@ const PAGE: &str = "
      ORDER BY seq
      LIMIT ?3";
 
+const ANY: &str = "
+    SELECT EXISTS (
+           SELECT 1
+             FROM tokens)";
+
 const REVOKE: &str = "
     UPDATE tokens
        SET revoked_at = ?2
@@ -99,6 +104,14 @@ pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Token>> {
 /// When the file cannot be read.
 pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Token>> {
     rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), token)
+}
+
+/// Whether there is any token at all.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn any(tx: &ReadTx<'_>) -> Result<bool> {
+    Ok(tx.prepare(ANY)?.query_row([], |row| row.get(0))?)
 }
 
 /// Ends a token at once.

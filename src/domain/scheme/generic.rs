@@ -337,14 +337,15 @@ impl HmacCheck {
         for piece in self.signed.pieces() {
             let text = match (piece, event_id) {
                 (Piece::Literal(text), _) => text,
-                (Piece::Id, IdPlace::Header(name)) => needed(incoming.headers, name)?,
+                (Piece::Id, IdPlace::Header(name)) | (Piece::Header(name), _) => {
+                    needed(incoming.headers, name)?
+                }
                 // The settings were refused if the id was to come from elsewhere.
                 (Piece::Id, IdPlace::Pointer(_) | IdPlace::BodyHash) => "",
                 (Piece::Time, _) => time,
                 (Piece::Method, _) => incoming.method,
                 (Piece::Path, _) => incoming.path,
                 (Piece::Url, _) => incoming.url,
-                (Piece::Header(name), _) => needed(incoming.headers, name)?,
                 (Piece::Body, _) => {
                     parts.push(incoming.body);
                     continue;

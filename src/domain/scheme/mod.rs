@@ -202,7 +202,7 @@ impl Scheme {
     ///     body: b"Hello, World!",
     /// };
     /// let secrets = ["a newer secret", "It's a Secret to Everybody"];
-    /// let (now, tolerance) = (Timestamp::from_secs(0), Duration::from_secs(300));
+    /// let (now, tolerance) = (Timestamp::from_secs(0), Duration::from_mins(5));
     /// assert_eq!(Scheme::Github.verify(&secrets, &incoming, now, tolerance), Ok(1));
     /// ```
     ///

@@ -135,8 +135,9 @@ impl Dispatcher {
                         }));
                     }
                     Out::Start { delivery, subscription } => {
-                        // Fails only when all deliverers are gone, which a stop brings about.
-                        drop(self.deliverers.send(Assignment { delivery, subscription }));
+                        if self.deliverers.send(Assignment { delivery, subscription }).is_err() {
+                            tracing::error!(%delivery, "there is no deliverer left to hand it to");
+                        }
                     }
                     Out::Drained => drained = true,
                 }

@@ -1,0 +1,198 @@
+//! One authenticated call, as a resource's functions get it: path, query, body, and who is asking.
+
+use std::borrow::Cow;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::api::problem::Problem;
+use crate::clock::Timestamp;
+use crate::http::message::{Request, Response};
+
+/// Rows of a page unless it is told.
+const PAGE_ROWS_DEFAULT: u32 = 50;
+/// The most rows of a page.
+const PAGE_ROWS_MOST: u32 = 500;
+/// How deep JSON may be nested.
+const JSON_DEPTH_MOST: usize = 128;
+
+/// A call.
+#[derive(Debug)]
+pub(super) struct Call {
+    /// The request.
+    pub(super) request: Request,
+    /// The variable parts of the path, decoded, in order.
+    pub(super) params: Vec<String>,
+    /// Whose data it is about.
+    pub(super) tenant: String,
+    /// The token it came with, for records; empty on public paths.
+    pub(super) actor: String,
+}
+
+/// Where a page starts and how long it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Page {
+    /// Rows at most.
+    pub(super) limit: u32,
+    /// The cursor that was given.
+    pub(super) after: Option<i64>,
+}
+
+impl Call {
+    /// A variable part of the path; empty when the route has none at that place.
+    pub(super) fn param(&self, n: usize) -> &str {
+        self.params.get(n).map_or("", String::as_str)
+    }
+
+    /// The body as JSON of a known shape.
+    ///
+    /// # Errors
+    /// 400 with line and column.
+    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        check_depth(&self.request.body)?;
+        serde_json::from_slice(&self.request.body).map_err(|error| {
+            Problem::bad_request(format!("The body is not what is expected: {error}."))
+        })
+    }
+
+    /// The query's names and values, decoded. A name that is not among `known` is refused, so that a
+    /// misspelt filter does not pass for none.
+    ///
+    /// # Errors
+    /// 400 with the names that are known.
+    pub(super) fn query(&self, known: &[&str]) -> Result<Query<'_>, Problem> {
+        let text = self.request.head.query.as_deref().unwrap_or_default();
+        let mut pairs = Vec::new();
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (name, value) = (decode(name)?, decode(value)?);
+            if !known.contains(&name.as_ref()) && name != "limit" && name != "after" {
+                let known = known.join(", ");
+                return Err(Problem::bad_request(format!(
+                    "There is no query parameter {name:?} here; there are limit, after, {known}."
+                )));
+            }
+            pairs.push((name, value));
+        }
+        Ok(Query(pairs))
+    }
+}
+
+/// A query, decoded.
+#[derive(Debug)]
+pub(super) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl Query<'_> {
+    /// The value of a name; `None` when it is absent or empty.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(have, value)| have == name && !value.is_empty());
+        found.map(|(_, value)| value.as_ref())
+    }
+
+    /// The value of a name, owned.
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        self.get(name).map(str::to_owned)
+    }
+
+    /// A value through its type's own `parse`.
+    ///
+    /// # Errors
+    /// 400 when it is none of its words.
+    pub(super) fn word<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, Problem> {
+        self.get(name)
+            .map(|text| {
+                parse(text)
+                    .ok_or_else(|| Problem::bad_request(format!("{name} cannot be {text:?}.")))
+            })
+            .transpose()
+    }
+
+    /// An RFC 3339 time.
+    ///
+    /// # Errors
+    /// 400 when it is not one.
+    pub(super) fn time(&self, name: &str) -> Result<Option<Timestamp>, Problem> {
+        self.word(name, Timestamp::parse)
+    }
+
+    /// `limit` and `after`.
+    ///
+    /// # Errors
+    /// 400 when they are not numbers, or the limit is out of bounds.
+    pub(super) fn page(&self) -> Result<Page, Problem> {
+        let limit = self.word("limit", |text| text.parse().ok())?.unwrap_or(PAGE_ROWS_DEFAULT);
+        if !(1..=PAGE_ROWS_MOST).contains(&limit) {
+            return Err(Problem::bad_request(format!("limit must be 1 to {PAGE_ROWS_MOST}.")));
+        }
+        Ok(Page { limit, after: self.word("after", |text| text.parse().ok())? })
+    }
+}
+
+fn decode(text: &str) -> Result<Cow<'_, str>, Problem> {
+    percent_encoding::percent_decode_str(text)
+        .decode_utf8()
+        .map_err(|error| Problem::bad_request(format!("The query is not UTF-8: {error}.")))
+}
+
+/// A page of rows: `{"items":[…],"next":"17"}`; `next` is null on the last page.
+pub(super) fn page_of<T>(
+    rows: &[T],
+    page: Page,
+    seq: impl Fn(&T) -> i64,
+    show: impl Fn(&T) -> Value,
+) -> Response {
+    let full = u32::try_from(rows.len()).is_ok_and(|have| have >= page.limit);
+    let next = rows.last().filter(|_| full).map(|last| seq(last).to_string());
+    let items: Vec<Value> = rows.iter().map(show).collect();
+    ok(&json!({ "items": items, "next": next }))
+}
+
+/// 200 with JSON.
+pub(super) fn ok(body: &Value) -> Response {
+    answer(200, body)
+}
+
+/// Any status with JSON.
+pub(super) fn answer(status: u16, body: &Value) -> Response {
+    Response::with_body(status, "application/json", body.to_string().into_bytes())
+}
+
+/// Refuses JSON nested deeper than the limit, before anything recurses into it.
+///
+/// # Errors
+/// 400.
+pub(super) fn check_depth(body: &[u8]) -> Result<(), Problem> {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for byte in body {
+        match (in_string, *byte) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (_, b'"') => in_string = !in_string,
+            (false, b'{' | b'[') => depth += 1,
+            (false, b'}' | b']') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > JSON_DEPTH_MOST {
+            let detail = format!("JSON may be nested {JSON_DEPTH_MOST} deep at most.");
+            return Err(Problem::bad_request(detail));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nesting_is_counted_outside_strings_only() {
+        assert!(check_depth(&b"[".repeat(129)).is_err());
+        assert!(check_depth(&b"[]".repeat(500)).is_ok());
+        let quoted = format!("\"{}\\\"{}\"", "[".repeat(200), "{".repeat(200));
+        assert!(check_depth(quoted.as_bytes()).is_ok());
+    }
+}

@@ -1,0 +1,306 @@
+//! `/v1/events`: publishing, and looking at what was published.
+
+use std::borrow::Cow;
+
+use data_encoding::{BASE64, HEXLOWER};
+use ring::digest;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::api::call::{Call, check_depth, ok, page_of};
+use crate::api::problem::Problem;
+use crate::clock::Timestamp;
+use crate::domain::event::{Event, NewEvent, Status};
+use crate::domain::trace;
+use crate::flow::publish::{Idempotency, Outcome, Published};
+use crate::http::message::Response;
+use crate::http::service::Reply;
+use crate::id;
+use crate::store::outbox;
+
+/// Events of one request at most.
+const EVENTS_MOST: usize = 1000;
+/// The source of events whose publisher does not name itself.
+const SOURCE_SYSTEM_DEFAULT: &str = "api";
+
+/// An event as it is published. `payload` (any JSON) or `payload_base64` (any bytes, with their
+/// `content_type`) is required, and `event_type`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Publication<'a> {
+    event_type: String,
+    #[serde(borrow)]
+    payload: Option<&'a RawValue>,
+    payload_base64: Option<Cow<'a, str>>,
+    content_type: Option<String>,
+    source_system: Option<String>,
+    idempotency_key: Option<String>,
+    aggregate_type: Option<String>,
+    aggregate_id: Option<String>,
+    target: Option<String>,
+    occurred_at: Option<Timestamp>,
+    not_before: Option<Timestamp>,
+    ordering_key: Option<String>,
+    process_id: Option<String>,
+    max_attempts: Option<u32>,
+    custom_data: Option<String>,
+}
+
+/// Stores one event or an array of them, all or none; the reply is sent after COMMIT.
+pub(super) fn publish(api: &Api, call: Call, reply: Reply) {
+    match read(api, &call) {
+        Err(problem) => reply.send(problem.into()),
+        Ok((events, idempotency)) => {
+            let done = move |outcome| reply.send(response(outcome));
+            api.flow.publish.publish(call.tenant, events, idempotency, encode, done);
+        }
+    }
+}
+
+fn read(api: &Api, call: &Call) -> Result<(Vec<NewEvent>, Option<Idempotency>), Problem> {
+    let body = &call.request.body;
+    check_depth(body)?;
+    let wrong = |error: serde_json::Error| {
+        Problem::bad_request(format!("The body is not an event or an array of events: {error}."))
+    };
+    let publications: Vec<Publication<'_>> =
+        if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+            serde_json::from_slice(body).map_err(wrong)?
+        } else {
+            vec![serde_json::from_slice(body).map_err(wrong)?]
+        };
+    if publications.is_empty() || publications.len() > EVENTS_MOST {
+        let detail = format!(
+            "A request holds 1 to {EVENTS_MOST} events; this one has {}.",
+            publications.len()
+        );
+        return Err(Problem::unprocessable(detail));
+    }
+    let single = publications.len() == 1;
+    let events = publications.into_iter().enumerate().map(|(n, publication)| {
+        new_event(api, call, publication).map_err(|problem| {
+            let place =
+                if single { String::new() } else { format!("Event {n} (counted from 0): ") };
+            Problem::unprocessable(format!("{place}{problem}."))
+        })
+    });
+    let events = events.collect::<Result<Vec<_>, _>>()?;
+    Ok((events, idempotency(call)?))
+}
+
+fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<NewEvent, String> {
+    let received_at = api.clock.wall();
+    let id = id::uuid7(received_at, &*api.draw);
+    let (payload, default_type) = match (publication.payload, publication.payload_base64) {
+        (Some(json), None) => (json.get().as_bytes().to_vec(), "application/json"),
+        (None, Some(text)) => {
+            let bytes = BASE64
+                .decode(text.as_bytes())
+                .map_err(|error| format!("payload_base64 is not base64: {error}"))?;
+            (bytes, "application/octet-stream")
+        }
+        _ => return Err("an event has either a payload or a payload_base64".to_owned()),
+    };
+    let most = usize::try_from(api.settings.payload_bytes).unwrap_or(usize::MAX);
+    if payload.len() > most {
+        return Err(format!(
+            "the payload has {} bytes; at most {most} are accepted",
+            payload.len()
+        ));
+    }
+    let headers = &call.request.head.headers;
+    let event = NewEvent {
+        idempotency_key: publication.idempotency_key.unwrap_or_else(|| format!("auto-{id}")),
+        id,
+        tenant: call.tenant.clone(),
+        source_system: publication
+            .source_system
+            .unwrap_or_else(|| SOURCE_SYSTEM_DEFAULT.to_owned()),
+        event_type: publication.event_type,
+        aggregate_type: publication.aggregate_type,
+        aggregate_id: publication.aggregate_id,
+        target: publication.target,
+        payload,
+        content_type: publication.content_type.unwrap_or_else(|| default_type.to_owned()),
+        occurred_at: publication.occurred_at,
+        received_at,
+        not_before: publication.not_before,
+        ordering_key: publication.ordering_key,
+        process_id: publication.process_id,
+        trace_id: headers.get("traceparent").and_then(trace::trace_id),
+        max_attempts: publication.max_attempts,
+        custom_data: publication.custom_data,
+    };
+    event.check().map_err(|error| error.to_string())?;
+    Ok(event)
+}
+
+fn idempotency(call: &Call) -> Result<Option<Idempotency>, Problem> {
+    let Some(key) = call.request.head.headers.get("idempotency-key") else { return Ok(None) };
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    if !(32..=128).contains(&key.len()) || !key.bytes().all(allowed) {
+        return Err(Problem::bad_request(
+            "Idempotency-Key has 32 to 128 characters of A-Z, a-z, 0-9, - and _; a UUID will do. \
+             An event's own key goes into the body as idempotency_key.",
+        ));
+    }
+    let mut context = digest::Context::new(&digest::SHA256);
+    context.update(call.request.head.method.as_str().as_bytes());
+    context.update(b"\n");
+    context.update(call.request.head.path.as_bytes());
+    context.update(b"\n");
+    context.update(&call.request.body);
+    let request_hash = context.finish().as_ref().to_vec();
+    Ok(Some(Idempotency { key: key.to_owned(), request_hash }))
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    events: Vec<Line<'a>>,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    id: &'a str,
+    webhook_id: &'a str,
+    status: &'static str,
+    already_processed: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    differs: bool,
+}
+
+/// 201 when anything is new, 200 when all of it was there.
+fn encode(published: &[Published]) -> (u16, Vec<u8>) {
+    let status = if published.iter().all(|event| event.already_processed) { 200 } else { 201 };
+    let events = published
+        .iter()
+        .map(|Published { id, webhook_id, status, already_processed, differs }| Line {
+            id,
+            webhook_id,
+            status: status.as_str(),
+            already_processed: *already_processed,
+            differs: *differs,
+        })
+        .collect();
+    (status, serde_json::to_vec(&Answer { events }).unwrap_or_default())
+}
+
+fn response(outcome: Outcome) -> Response {
+    match outcome {
+        Outcome::Stored(published) => {
+            let (status, body) = encode(&published);
+            Response::with_body(status, "application/json", body)
+        }
+        Outcome::Replayed { status, body } => Response::with_body(status, "application/json", body)
+            .header("idempotency-replayed", "true"),
+        Outcome::OtherRequest => Problem::idempotency_mismatch().into(),
+        Outcome::Running => {
+            Problem::conflict("The same request is still being carried out.").into()
+        }
+        Outcome::Failed(error) => Problem::from(error).into(),
+    }
+}
+
+/// `GET /v1/events`
+pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let query = call.query(&[
+        "status",
+        "event_type",
+        "idempotency_key",
+        "aggregate_id",
+        "webhook_id",
+        "since",
+        "until",
+    ])?;
+    let page = query.page()?;
+    if let Some(webhook_id) = query.get("webhook_id") {
+        let found = api.store.read(|tx| outbox::by_webhook_id(tx, &call.tenant, webhook_id))?;
+        return Ok(page_of(found.as_slice(), page, |event| event.seq, summary));
+    }
+    let filter = outbox::Filter {
+        status: query.word("status", Status::parse)?,
+        event_type: query.text("event_type"),
+        idempotency_key: query.text("idempotency_key"),
+        aggregate_id: query.text("aggregate_id"),
+        since: query.time("since")?,
+        until: query.time("until")?,
+    };
+    let before = page.after.unwrap_or(i64::MAX);
+    let found = api.store.read(|tx| outbox::page(tx, &call.tenant, &filter, before, page.limit))?;
+    Ok(page_of(&found, page, |event| event.seq, summary))
+}
+
+/// `GET /v1/events/{id}`
+pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let found = api.store.read(|tx| outbox::by_id(tx, &call.tenant, call.param(0)))?;
+    let event = found.ok_or_else(|| Problem::not_found("event"))?;
+    let mut shown = summary(&event);
+    if let Value::Object(fields) = &mut shown {
+        fields.extend(shown_payload(&event.new.payload, &event.new.content_type));
+    }
+    Ok(ok(&shown))
+}
+
+fn summary(event: &Event) -> Value {
+    let webhook_id = event.webhook_id();
+    let Event {
+        seq: _,
+        new,
+        status,
+        open_deliveries,
+        duplicate_count,
+        differing_count,
+        last_error,
+        completed_at,
+    } = event;
+    let NewEvent {
+        id,
+        tenant,
+        source_system,
+        idempotency_key,
+        event_type,
+        aggregate_type,
+        aggregate_id,
+        target,
+        payload: _,
+        content_type,
+        occurred_at,
+        received_at,
+        not_before,
+        ordering_key,
+        process_id,
+        trace_id,
+        max_attempts,
+        custom_data,
+    } = new;
+    json!({
+        "id": id, "webhook_id": webhook_id, "tenant": tenant, "source_system": source_system,
+        "idempotency_key": idempotency_key, "event_type": event_type,
+        "aggregate_type": aggregate_type, "aggregate_id": aggregate_id, "target": target,
+        "content_type": content_type, "occurred_at": occurred_at, "received_at": received_at,
+        "not_before": not_before, "ordering_key": ordering_key, "process_id": process_id,
+        "trace_id": trace_id, "max_attempts": max_attempts, "custom_data": custom_data,
+        "status": status.as_str(), "open_deliveries": open_deliveries,
+        "duplicate_count": duplicate_count, "differing_count": differing_count,
+        "last_error": last_error, "completed_at": completed_at,
+    })
+}
+
+/// A payload for people and programs: parsed where it is JSON, else as text, else as base64. The exact
+/// bytes can be told by `payload_sha256`.
+pub(super) fn shown_payload(payload: &[u8], content_type: &str) -> serde_json::Map<String, Value> {
+    let mut fields = serde_json::Map::new();
+    let sha256 = digest::digest(&digest::SHA256, payload);
+    fields.insert("payload_sha256".to_owned(), HEXLOWER.encode(sha256.as_ref()).into());
+    let json =
+        content_type.contains("json").then(|| serde_json::from_slice(payload).ok()).flatten();
+    let (name, value) = match (json, std::str::from_utf8(payload)) {
+        (Some(json), _) => ("payload", json),
+        (None, Ok(text)) => ("payload_text", text.into()),
+        (None, Err(_)) => ("payload_base64", BASE64.encode(payload).into()),
+    };
+    fields.insert(name.to_owned(), value);
+    fields
+}

@@ -1,0 +1,36 @@
+//! `/livez`, `/readyz`, `/v1/stats`: whether it works, and how much there is.
+
+use serde_json::json;
+
+use crate::api::Api;
+use crate::api::call::{Call, ok};
+use crate::api::problem::Problem;
+use crate::http::message::Response;
+use crate::store::stats;
+use crate::store::writer::Queue;
+
+/// `GET /livez`: the process answers.
+pub(super) fn live(_api: &Api, _call: &Call) -> Result<Response, Problem> {
+    Ok(ok(&json!({ "status": "ok" })))
+}
+
+/// `GET /readyz`: the database can be written.
+pub(super) fn ready(api: &Api, _call: &Call) -> Result<Response, Problem> {
+    api.store.writer().write(Queue::Accept, stats::probe)?;
+    Ok(ok(&json!({ "status": "ready" })))
+}
+
+/// `GET /v1/stats`
+pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let counts = api.store.snapshot(|tx| stats::counts(tx, &call.tenant))?;
+    let stats::Counts { subscriptions, pending, dead_letters, oldest_due_at } = counts;
+    Ok(ok(&json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "now": api.clock.wall(),
+        "subscriptions": subscriptions,
+        "pending": pending,
+        "dead_letters": dead_letters,
+        "oldest_due_at": oldest_due_at,
+        "writer_waiting": api.store.writer().waiting(),
+    })))
+}

@@ -1,0 +1,300 @@
+//! `/v1/subscriptions`: who wants which events, where they go and how.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::api::call::{Call, answer, ok, page_of};
+use crate::api::credentials::seal;
+use crate::api::problem::Problem;
+use crate::domain::name::Name;
+use crate::domain::pattern::Patterns;
+use crate::domain::signature::SigningSecret;
+use crate::domain::subscription::{
+    CallMethod, Hold, HoldReason, NewSubscription, Policy, Source, State, Subscription,
+};
+use crate::domain::target_url::TargetUrl;
+use crate::flow::destinations::effective;
+use crate::http::message::Response;
+use crate::id;
+use crate::store::credentials::{self, Owner};
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+use crate::store::{deliveries, holds, subscriptions};
+
+/// Header fields that are ours to set.
+const HEADERS_OURS: [&str; 11] = [
+    "host",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "connection",
+    "webhook-id",
+    "webhook-timestamp",
+    "webhook-signature",
+    "x-idempotency-key",
+    "traceparent",
+    "expect",
+];
+
+/// `POST /v1/subscriptions`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Creation {
+    name: String,
+    url: String,
+    #[serde(default = "all_types")]
+    event_types: Vec<String>,
+    #[serde(default)]
+    source: Option<String>,
+    #[serde(default)]
+    owner_id: String,
+    #[serde(default)]
+    method: CallMethod,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(default)]
+    policy: Policy,
+    /// To keep a secret the receiver has; a new one is made where it is absent.
+    secret: Option<String>,
+}
+
+fn all_types() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
+/// `PATCH /v1/subscriptions/{id}`: what is absent stays.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Change {
+    url: Option<String>,
+    event_types: Option<Vec<String>>,
+    source: Option<String>,
+    owner_id: Option<String>,
+    method: Option<CallMethod>,
+    headers: Option<BTreeMap<String, String>>,
+    policy: Option<Policy>,
+}
+
+/// `POST /v1/subscriptions`: answers with the secret, this once.
+pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let Creation { name, url, event_types, source, owner_id, method, headers, policy, secret } =
+        call.json()?;
+    let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
+    let secret = match secret {
+        None => SigningSecret::generate(&*api.draw),
+        Some(text) => SigningSecret::parse(&text).map_err(|error| {
+            Problem::unprocessable(format!("The secret cannot be used: {error}."))
+        })?,
+    };
+    let now = api.clock.wall();
+    let new = NewSubscription {
+        id: id::uuid7(now, &*api.draw),
+        tenant: call.tenant.clone(),
+        name,
+        owner_id,
+        source: source_of(source.as_deref().unwrap_or("outbox"))?,
+        event_types: patterns(&event_types)?,
+        url: target(api, &url)?,
+        method,
+        headers,
+        policy,
+    };
+    check(api, &new)?;
+    let text = secret.to_text();
+    let sealed = seal(api, now, &text);
+    let row = new.clone();
+    let stored = api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+        let Some(seq) = subscriptions::insert(tx, &row, now)? else { return Ok(None) };
+        credentials::insert(tx, &sealed.of(&row.tenant, Owner::Subscription(seq), now))?;
+        subscriptions::by_seq(tx, seq)
+    })?;
+    let Some(subscription) = stored else {
+        let detail = format!("There is a subscription named {:?} already.", new.name.as_str());
+        return Err(Problem::conflict(detail));
+    };
+    let mut body = shown(&subscription);
+    if let Value::Object(fields) = &mut body {
+        fields.insert("secret".to_owned(), text.as_str().into());
+    }
+    Ok(answer(201, &body))
+}
+
+/// `GET /v1/subscriptions`
+pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let page = call.query(&[])?.page()?;
+    let after = page.after.unwrap_or(0);
+    let found = api.store.read(|tx| subscriptions::page(tx, &call.tenant, after, page.limit))?;
+    Ok(page_of(&found, page, |subscription| subscription.seq.0, shown))
+}
+
+/// `GET /v1/subscriptions/{id}`
+pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
+    Ok(ok(&shown(&find(api, call)?)))
+}
+
+/// `PATCH /v1/subscriptions/{id}`
+pub(super) fn change(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let mut subscription = find(api, call)?;
+    let Change { url, event_types, source, owner_id, method, headers, policy } = call.json()?;
+    let new = &mut subscription.new;
+    if let Some(url) = url {
+        new.url = target(api, &url)?;
+    }
+    if let Some(event_types) = event_types {
+        new.event_types = patterns(&event_types)?;
+    }
+    if let Some(source) = source {
+        new.source = source_of(&source)?;
+    }
+    if let Some(owner_id) = owner_id {
+        new.owner_id = owner_id;
+    }
+    if let Some(method) = method {
+        new.method = method;
+    }
+    if let Some(headers) = headers {
+        new.headers = headers;
+    }
+    if let Some(policy) = policy {
+        new.policy = policy;
+    }
+    check(api, new)?;
+    let now = api.clock.wall();
+    let run = move |tx: &WriteTx<'_>| subscriptions::update(tx, &subscription, now);
+    api.store.writer().write(Queue::Accept, run)?;
+    show(api, call)
+}
+
+/// `POST /v1/subscriptions/{id}/pause`: its deliveries wait.
+pub(super) fn pause(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let subscription = find(api, call)?;
+    let (seq, now) = (subscription.seq, api.clock.wall());
+    let disabled = subscription.state == State::DisabledDead;
+    let detail = format!("paused by {}", call.actor);
+    api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+        holds::put(tx, seq, HoldReason::Paused, &detail, now)?;
+        if disabled { Ok(()) } else { subscriptions::set_state(tx, seq, State::Paused, now) }
+    })?;
+    show(api, call)
+}
+
+/// `POST /v1/subscriptions/{id}/resume`: ends a pause, and brings back one that was disabled.
+pub(super) fn resume(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let (seq, now) = (find(api, call)?.seq, api.clock.wall());
+    api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+        holds::release(tx, seq, HoldReason::Paused)?;
+        holds::release(tx, seq, HoldReason::Disabled)?;
+        subscriptions::set_state(tx, seq, State::Active, now)
+    })?;
+    show(api, call)
+}
+
+/// `DELETE /v1/subscriptions/{id}`: refused while deliveries are open or dead.
+pub(super) fn delete(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let (seq, now) = (find(api, call)?.seq, api.clock.wall());
+    let deleted = api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+        if deliveries::has_unfinished(tx, seq)? {
+            return Ok(false);
+        }
+        subscriptions::delete(tx, seq, now).map(|()| true)
+    })?;
+    if !deleted {
+        return Err(Problem::conflict(
+            "The subscription has deliveries that are open or dead: let them finish, retry or cancel \
+             them first.",
+        ));
+    }
+    Ok(Response::new(204))
+}
+
+fn find(api: &Api, call: &Call) -> Result<Subscription, Problem> {
+    let found = api.store.read(|tx| subscriptions::find(tx, &call.tenant, call.param(0)))?;
+    found.ok_or_else(|| Problem::not_found("subscription"))
+}
+
+fn target(api: &Api, url: &str) -> Result<TargetUrl, Problem> {
+    let wrong = |why: String| Problem::unprocessable(format!("The url cannot be used: {why}"));
+    let url = TargetUrl::parse(url).map_err(|error| wrong(error.to_string()))?;
+    url.check(&api.settings.delivery.policy).map_err(|refused| wrong(refused.to_string()))?;
+    Ok(url)
+}
+
+fn patterns(texts: &[String]) -> Result<Patterns, Problem> {
+    Patterns::parse(texts)
+        .map_err(|error| Problem::unprocessable(format!("event_types cannot be used: {error}.")))
+}
+
+fn source_of(text: &str) -> Result<Source, Problem> {
+    Source::parse(text).ok_or_else(|| {
+        let detail = format!("source cannot be {text:?}; it is outbox, all, or provider:<name>.");
+        Problem::unprocessable(detail)
+    })
+}
+
+fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
+    effective(&new.policy, &api.defaults)
+        .map_err(|error| Problem::unprocessable(format!("The policy cannot be used: {error}.")))?;
+    for (name, value) in &new.headers {
+        let ours = HEADERS_OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours));
+        if ours {
+            return Err(Problem::unprocessable(format!("The header {name} is set by Oncebox.")));
+        }
+        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        let fits = !name.is_empty()
+            && name.bytes().all(token)
+            && value.bytes().all(|b| (b' '..=b'~').contains(&b));
+        if !fits || name.len() + value.len() > 4096 {
+            let detail = format!("The header {name:?} is not a valid header field.");
+            return Err(Problem::unprocessable(detail));
+        }
+    }
+    if new.headers.len() > 32 || new.owner_id.len() > 255 {
+        let detail = "A subscription has at most 32 headers and an owner_id of at most 255 bytes.";
+        return Err(Problem::unprocessable(detail));
+    }
+    Ok(())
+}
+
+fn shown(subscription: &Subscription) -> Value {
+    let Subscription {
+        seq: _,
+        new,
+        state,
+        holds,
+        failure_count,
+        failing_since,
+        last_success_at,
+        last_failure_at,
+        created_at,
+        updated_at,
+    } = subscription;
+    let NewSubscription {
+        id,
+        tenant,
+        name,
+        owner_id,
+        source,
+        event_types,
+        url,
+        method,
+        headers,
+        policy,
+    } = new;
+    let holds: Vec<Value> = holds
+        .iter()
+        .map(|Hold { reason, since, detail }| {
+            json!({ "reason": reason.as_str(), "since": since, "detail": detail })
+        })
+        .collect();
+    json!({
+        "id": id, "tenant": tenant, "name": name, "owner_id": owner_id,
+        "source": source.to_string(), "event_types": event_types, "url": url.as_str(),
+        "method": method, "headers": headers, "policy": policy, "state": state.as_str(),
+        "holds": holds, "failure_count": failure_count, "failing_since": failing_since,
+        "last_success_at": last_success_at, "last_failure_at": last_failure_at,
+        "created_at": created_at, "updated_at": updated_at,
+    })
+}

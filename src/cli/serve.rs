@@ -1,0 +1,80 @@
+//! `oncebox serve`: the service, in the foreground, until SIGTERM or SIGINT.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+
+use crate::appliance::{Appliance, Error, Injected, KEY_FILE, TOKEN_FILE};
+use crate::cli::{Failure, Shared};
+use crate::logging;
+use crate::settings::Settings;
+
+/// How often the signals are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Run the service
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// Address and port to listen on [default: 127.0.0.1:8710]
+    #[arg(long, env = "ONCEBOX_LISTEN", value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+}
+
+impl Serve {
+    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+        let mut raw = shared.raw()?;
+        raw.listen = self.listen.or(raw.listen);
+        let settings = raw.resolve()?;
+        logging::start();
+        let signals = signals().map_err(Failure::failed)?;
+        let appliance = Appliance::start(settings.clone(), Injected::default()).map_err(
+            |error| match error {
+                Error::Locked { .. } => Failure::temporary(error),
+                other => Failure::failed(other),
+            },
+        )?;
+        greet(&appliance, &settings);
+        let stop = appliance.stop_signal().clone();
+        while !signals.load(Ordering::Relaxed) && !stop.wait(LOOK_EVERY) {}
+        tracing::info!("stopping: what is under way is finished first");
+        appliance.stop().map_err(Failure::failed)?;
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+/// A flag that SIGTERM and SIGINT set. SIGXFSZ is taken as well, so that a write beyond a file size limit
+/// is an error we can answer and not the end of the process. A second SIGINT ends it at once.
+fn signals() -> std::io::Result<Arc<AtomicBool>> {
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&asked))?;
+        signal_hook::flag::register(signal, Arc::clone(&asked))?;
+    }
+    signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
+    Ok(asked)
+}
+
+fn greet(appliance: &Appliance, settings: &Settings) {
+    let (address, data) = (appliance.address(), settings.data.display());
+    println!("oncebox {} listens on http://{address}", env!("CARGO_PKG_VERSION"));
+    println!("  database     {data}/{}", crate::appliance::DATABASE);
+    println!(
+        "  master key   {data}/{KEY_FILE}   (keep a copy elsewhere; without it no secret opens)"
+    );
+    println!("  admin token  {data}/{TOKEN_FILE}");
+    if !appliance.was_clean_before() {
+        println!("The run before this one did not end cleanly; everything acknowledged is here.");
+    }
+    if appliance.is_first_start() {
+        println!();
+        println!("Next, in another terminal:");
+        println!("  oncebox provider create stripe --scheme stripe --pii allow --generate-secret");
+        println!("  oncebox trigger stripe");
+        println!("  oncebox webhook list");
+    }
+}

@@ -1,0 +1,212 @@
+//! From a response to the bytes of an answer.
+//!
+//! Not here: which answer is given, and what becomes of the connection after it.
+
+use std::io::{self, IoSlice, Write};
+use std::sync::{Mutex, PoisonError};
+
+use time::OffsetDateTime;
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
+
+use crate::clock::Timestamp;
+use crate::http::head::Manner;
+use crate::http::message::Response;
+
+/// The form of a date that RFC 9110 (section 5.6.7) wants sent.
+const DATE: &[BorrowedFormatItem<'_>] = format_description!(
+    "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
+);
+
+/// The fields that say how the answer is framed: the listener's alone, or there might be two of them.
+const OURS: [&str; 4] = ["content-length", "transfer-encoding", "connection", "date"];
+
+/// The `date` field of the current second.
+#[derive(Debug, Default)]
+pub(crate) struct DateLine(Mutex<(i64, Vec<u8>)>);
+
+impl DateLine {
+    fn append(&self, now: Timestamp, to: &mut Vec<u8>) {
+        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (second, line) = &mut *guard;
+        if *second != now.secs() || line.is_empty() {
+            *second = now.secs();
+            *line = date_line(now).unwrap_or_default();
+        }
+        to.extend_from_slice(line);
+    }
+}
+
+/// `None` beyond the year 9999; an answer without a date is allowed where there is no clock.
+fn date_line(now: Timestamp) -> Option<Vec<u8>> {
+    let date = OffsetDateTime::from_unix_timestamp(now.secs()).ok()?.format(DATE).ok()?;
+    Some(format!("date: {date}\r\n").into_bytes())
+}
+
+/// An answer on its way.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    head: Vec<u8>,
+    body: Vec<u8>,
+    sent: usize,
+}
+
+impl Outgoing {
+    /// Encodes an answer; `persist` tells whether another request may follow it.
+    pub(crate) fn new(
+        response: Response,
+        manner: Manner,
+        persist: bool,
+        (date, now): (&DateLine, Timestamp),
+    ) -> Self {
+        let mut head = Vec::with_capacity(256);
+        head.extend_from_slice(b"HTTP/1.1 ");
+        decimal(&mut head, usize::from(response.status));
+        let code = http::StatusCode::from_u16(response.status).ok();
+        head.push(b' ');
+        let reason = code.and_then(|code| code.canonical_reason()).unwrap_or_default();
+        head.extend_from_slice(reason.as_bytes());
+        head.extend_from_slice(b"\r\n");
+        for (name, value) in &response.headers {
+            if !OURS.iter().any(|ours| ours.eq_ignore_ascii_case(name)) {
+                field(&mut head, name, value);
+            }
+        }
+        let bodiless = matches!(response.status, 204 | 304);
+        if !bodiless {
+            head.extend_from_slice(b"content-length: ");
+            decimal(&mut head, response.body.len());
+            head.extend_from_slice(b"\r\n");
+        }
+        date.append(now, &mut head);
+        match (persist, manner.old) {
+            (false, _) => head.extend_from_slice(b"connection: close\r\n"),
+            (true, true) => head.extend_from_slice(b"connection: keep-alive\r\n"),
+            (true, false) => (),
+        }
+        head.extend_from_slice(b"\r\n");
+        let body = if bodiless || manner.head_only { Vec::new() } else { response.body };
+        Self { head, body, sent: 0 }
+    }
+
+    /// Writes what the socket takes now, in one call; tells whether all is written.
+    pub(crate) fn write_some(&mut self, mut socket: impl Write) -> io::Result<bool> {
+        let head = self.head.get(self.sent..).unwrap_or_default();
+        let past = self.sent.saturating_sub(self.head.len());
+        let body = self.body.get(past..).unwrap_or_default();
+        let written = if body.is_empty() {
+            socket.write(head)?
+        } else {
+            socket.write_vectored(&[IoSlice::new(head), IoSlice::new(body)])?
+        };
+        self.sent = self.sent.saturating_add(written);
+        Ok(self.sent >= self.head.len().saturating_add(self.body.len()))
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn held(&self) -> usize {
+        self.head.capacity().saturating_add(self.body.capacity())
+    }
+}
+
+/// A field. A control character in the value would let its author write further fields, or a second
+/// answer; whoever made it should have known, but this is the last place to stop it.
+fn field(to: &mut Vec<u8>, name: &str, value: &str) {
+    to.extend_from_slice(name.as_bytes());
+    to.extend_from_slice(b": ");
+    to.extend(value.bytes().map(|byte| if byte.is_ascii_control() { b' ' } else { byte }));
+    to.extend_from_slice(b"\r\n");
+}
+
+fn decimal(to: &mut Vec<u8>, mut number: usize) {
+    let mut digits = [b'0'; 20];
+    let mut length = 1;
+    for (at, digit) in digits.iter_mut().rev().enumerate() {
+        *digit = u8::try_from(number % 10).unwrap_or(0).saturating_add(b'0');
+        length = at.saturating_add(1);
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    to.extend_from_slice(digits.get(digits.len().saturating_sub(length)..).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEEP: Manner = Manner { persist: true, old: false, head_only: false };
+
+    fn text(response: Response, manner: Manner) -> String {
+        let date = DateLine::default();
+        let at = (&date, Timestamp::from_secs(784_111_777));
+        let mut outgoing = Outgoing::new(response, manner, manner.persist, at);
+        let mut bytes = Vec::new();
+        assert!(outgoing.write_some(&mut bytes).unwrap());
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn an_answer_carries_length_and_date() {
+        let response = Response::with_body(200, "text/plain", b"hello".to_vec());
+        let wanted = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 5\r\n\
+                      date: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\nhello";
+        assert_eq!(text(response, KEEP), wanted);
+    }
+
+    #[test]
+    fn an_answer_to_head_says_how_long_the_body_would_be() {
+        let response = Response::with_body(200, "text/plain", vec![b'x'; 1234]);
+        let answer = text(response, Manner { head_only: true, ..KEEP });
+        assert!(answer.contains("content-length: 1234\r\n") && answer.ends_with("\r\n\r\n"));
+    }
+
+    #[test]
+    fn an_answer_without_content_has_no_length() {
+        let answer = text(Response::new(204), Manner::CLOSE);
+        assert!(!answer.contains("content-length") && answer.contains("connection: close\r\n"));
+    }
+
+    #[test]
+    fn a_field_cannot_begin_another_one_or_frame_the_answer() {
+        let response = Response::new(200)
+            .header("location", "/\r\nset-cookie: a=b")
+            .header("content-length", "99")
+            .header("transfer-encoding", "chunked");
+        let answer = text(response, KEEP);
+        assert!(answer.contains("location: /  set-cookie: a=b\r\ncontent-length: 0\r\n"));
+        assert!(!answer.contains("length: 99") && !answer.contains("chunked"));
+    }
+
+    #[test]
+    fn a_socket_that_takes_one_byte_at_a_time_gets_the_same_answer() {
+        struct Narrow(Vec<u8>);
+        impl Write for Narrow {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.extend(bytes.first());
+                Ok(bytes.len().min(1))
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let response = Response::with_body(200, "text/plain", b"hello".to_vec());
+        let wanted = text(response.clone(), KEEP);
+        let date = DateLine::default();
+        let at = (&date, Timestamp::from_secs(784_111_777));
+        let mut outgoing = Outgoing::new(response, KEEP, true, at);
+        let mut narrow = Narrow(Vec::new());
+        while !outgoing.write_some(&mut narrow).unwrap() {}
+        assert_eq!(String::from_utf8(narrow.0).unwrap(), wanted);
+    }
+
+    #[test]
+    fn numbers_are_written_whole() {
+        for number in [0, 7, 10, 99, 100, 65_536, usize::MAX] {
+            let mut out = Vec::new();
+            decimal(&mut out, number);
+            assert_eq!(String::from_utf8(out).unwrap(), number.to_string());
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! One connection: its socket, and the state every thread may find it in.
+//!
+//! The listener thread reads, a handler writes; the lock makes it one at a time. Not here: what
+//! happens in a state (`turn`), and which connections there are (`table`).
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::http::answer::Outgoing;
+use crate::http::core::Core;
+use crate::http::framing::{Begun, Framer};
+use crate::http::head::Manner;
+use crate::http::message::Response;
+use crate::http::readiness::Interest;
+use crate::http::turn::Turn;
+
+/// A client at the other end of a socket.
+pub(crate) struct Connection {
+    /// Its place in the table, and its name for `readiness`.
+    pub(crate) key: usize,
+    pub(crate) peer: SocketAddr,
+    pub(crate) socket: TcpStream,
+    state: Mutex<State>,
+}
+
+/// What the connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Waits for a request, or for the rest of one. Left with the request complete or refused.
+    Reading,
+    /// A request is with the service. Left when its answer comes, and only then.
+    InHand,
+    /// An answer did not fit into the socket. Left when it is all written.
+    Sending,
+    /// The last answer is written; input is read and thrown away, at most that many bytes more.
+    Draining { left: usize },
+    /// Final. The listener thread removes it.
+    Closed,
+}
+
+/// The part of a connection that changes.
+pub(crate) struct State {
+    pub(crate) phase: Phase,
+    pub(crate) framer: Framer,
+    /// What the deadline was set for while reading.
+    pub(crate) begun: Begun,
+    pub(crate) deadline: Duration,
+    /// What the socket is watched for.
+    pub(crate) armed: Interest,
+    /// Bytes counted as buffered for this connection.
+    pub(crate) charged: usize,
+    /// How the current request is to be answered.
+    pub(crate) manner: Manner,
+    pub(crate) outgoing: Outgoing,
+}
+
+/// What the listener thread has to know after it looked at a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// A request is begun or not answered yet.
+    Busy,
+    /// Nothing would be lost.
+    Quiet,
+    /// To be removed.
+    Closed,
+}
+
+impl Connection {
+    pub(crate) fn new(key: usize, peer: SocketAddr, socket: TcpStream, deadline: Duration) -> Self {
+        let state = State {
+            phase: Phase::Reading,
+            framer: Framer::default(),
+            begun: Begun::Nothing,
+            deadline,
+            armed: Interest::Read,
+            charged: 0,
+            manner: Manner::CLOSE,
+            outgoing: Outgoing::default(),
+        };
+        Self { key, peer, socket, state: Mutex::new(state) }
+    }
+
+    /// The socket can be read or written, or the other end is gone.
+    pub(crate) fn ready(
+        self: &Arc<Self>,
+        core: &Core,
+        now: Duration,
+        scratch: &mut [u8],
+    ) -> Standing {
+        self.turn(core, now, |turn| turn.ready(scratch))
+    }
+
+    /// Time has passed.
+    pub(crate) fn overdue(self: &Arc<Self>, core: &Core, now: Duration) -> Standing {
+        self.turn(core, now, |turn| {
+            turn.overdue();
+        })
+    }
+
+    /// The service has answered the request in hand.
+    pub(crate) fn answer(self: &Arc<Self>, core: &Core, response: Response) {
+        self.turn(core, core.now(), |turn| turn.answer(response));
+    }
+
+    /// The server ends.
+    pub(crate) fn close(self: &Arc<Self>, core: &Core, now: Duration) -> Standing {
+        self.turn(core, now, |turn| {
+            turn.close();
+        })
+    }
+
+    fn turn(
+        self: &Arc<Self>,
+        core: &Core,
+        now: Duration,
+        act: impl FnOnce(&mut Turn<'_>),
+    ) -> Standing {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        act(&mut Turn { connection: self, core, state: &mut state, now });
+        match state.phase {
+            Phase::Closed => Standing::Closed,
+            Phase::Draining { .. } => Standing::Quiet,
+            Phase::Reading if state.begun == Begun::Nothing => Standing::Quiet,
+            Phase::Reading | Phase::InHand | Phase::Sending => Standing::Busy,
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What all threads of one server share.
+//!
+//! Not here: the connections themselves, which the listener thread owns.
+
+use std::any::Any;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::http::answer::DateLine;
+use crate::http::jobs::Jobs;
+use crate::http::limits::Limits;
+use crate::http::message::{Head, Response};
+use crate::http::readiness::Readiness;
+use crate::http::service::Service;
+use crate::http::stats::{Counters, Stats};
+use crate::stop::Stop;
+
+/// The shared part of a server.
+pub(crate) struct Core {
+    pub(crate) limits: Limits,
+    pub(crate) service: Arc<dyn Service>,
+    pub(crate) readiness: Readiness,
+    pub(crate) jobs: Jobs,
+    pub(crate) counters: Counters,
+    pub(crate) date: DateLine,
+    /// The product's clock: for the `date` field alone.
+    pub(crate) clock: Clock,
+    /// The machine's clock, for deadlines: sockets live in real time, and must neither be cut off nor
+    /// kept for ever when the product is told another time.
+    machine: Clock,
+    pub(crate) stop: Stop,
+    grace_ms: AtomicU64,
+    buffered: AtomicUsize,
+}
+
+impl Core {
+    pub(crate) fn new(limits: Limits, clock: Clock, service: Arc<dyn Service>) -> io::Result<Self> {
+        Ok(Self {
+            jobs: Jobs::new(limits.pending),
+            limits,
+            service,
+            readiness: Readiness::new()?,
+            counters: Counters::default(),
+            date: DateLine::default(),
+            clock,
+            machine: Clock::machine(),
+            stop: Stop::new(),
+            grace_ms: AtomicU64::new(0),
+            buffered: AtomicUsize::new(0),
+        })
+    }
+
+    /// The time deadlines are counted in.
+    pub(crate) fn now(&self) -> Duration {
+        self.machine.monotonic()
+    }
+
+    /// Asks all threads to end, the listener within `grace`.
+    pub(crate) fn ask_stop(&self, grace: Duration) {
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.grace_ms.store(grace_ms, Ordering::Release);
+        self.stop.ask();
+        if let Err(error) = self.readiness.wake() {
+            tracing::error!(%error, "the listener could not be woken to stop");
+        }
+    }
+
+    /// How long a stop may take.
+    pub(crate) fn grace(&self) -> Duration {
+        Duration::from_millis(self.grace_ms.load(Ordering::Acquire))
+    }
+
+    /// Counts `after` bytes held instead of `before`; false if they are more and all together too many.
+    /// They are counted all the same, until the caller has dropped them and says so.
+    pub(crate) fn charge(&self, before: usize, after: usize) -> bool {
+        if after <= before {
+            self.buffered.fetch_sub(before.saturating_sub(after), Ordering::Relaxed);
+            return true;
+        }
+        let extra = after.saturating_sub(before);
+        let had = self.buffered.fetch_add(extra, Ordering::Relaxed);
+        had.saturating_add(extra) <= self.limits.buffered_bytes
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.counters.read(self.buffered.load(Ordering::Relaxed))
+    }
+
+    /// The service's own words for an answer of the listener.
+    pub(crate) fn refusal(&self, status: u16, detail: &str) -> Response {
+        self.caught(|| self.service.refusal(status, detail))
+            .unwrap_or_else(|| Response::new(status))
+    }
+
+    /// The service's limit for a body, or its answer.
+    pub(crate) fn body_limit(&self, head: &Head) -> Result<usize, Response> {
+        let limit = self.caught(|| self.service.body_limit(head));
+        limit.unwrap_or_else(|| Err(self.refusal(500, BROKEN)))
+    }
+
+    /// Calls the service; a panic in it is logged and counted here, and ends nothing.
+    pub(crate) fn caught<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
+        let caught = catch_unwind(AssertUnwindSafe(call));
+        caught.map_err(|cause| self.count_panic(cause.as_ref())).ok()
+    }
+
+    fn count_panic(&self, cause: &(dyn Any + Send)) {
+        let literal = cause.downcast_ref::<&str>().copied();
+        let text = literal.or_else(|| cause.downcast_ref::<String>().map(String::as_str));
+        self.counters.panics.add();
+        tracing::error!(panic = text.unwrap_or("?"), "the service panicked; answered 500");
+    }
+}
+
+/// The detail of a 500.
+pub(crate) const BROKEN: &str =
+    "the request could not be handled because of an error in this program";

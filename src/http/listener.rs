@@ -1,0 +1,227 @@
+//! The listener thread: accepts, waits for sockets, and sweeps over deadlines.
+//!
+//! Nothing that goes wrong with one socket ends the loop. Not here: what a connection does when its
+//! turn comes (`turn`).
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use polling::{Event, Events};
+
+use crate::http::connection::{Connection, Standing};
+use crate::http::core::Core;
+use crate::http::readiness::Interest;
+use crate::http::table::Table;
+
+/// How often deadlines are looked at; a connection may live that much longer than its limit says.
+const SWEEP: Duration = Duration::from_millis(200);
+
+/// How often a stop looks whether the last request is answered.
+const SWEEP_STOPPING: Duration = Duration::from_millis(10);
+
+/// How long accepting rests when the system has no sockets left: long enough not to spin, short enough
+/// to be there again when some are closed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections accepted in a row, before those that are open get their turn.
+const ACCEPTS: usize = 64;
+
+/// Bytes read from one socket in a row.
+const SCRATCH_BYTES: usize = 64 * 1024;
+
+/// The listener thread's own things.
+pub(crate) struct Listener {
+    core: Arc<Core>,
+    doors: Vec<TcpListener>,
+    /// The keys below are those of the doors, whether they are open or not.
+    first_key: usize,
+    table: Table,
+    scratch: Vec<u8>,
+    now: Duration,
+    sweep_at: Duration,
+    accept_at: Option<Duration>,
+    stop_by: Option<Duration>,
+}
+
+impl Listener {
+    /// Watches the listening sockets, which become non-blocking.
+    pub(crate) fn new(core: Arc<Core>, doors: Vec<TcpListener>) -> io::Result<Self> {
+        for (key, door) in doors.iter().enumerate() {
+            door.set_nonblocking(true)?;
+            core.readiness.add(door, key)?;
+        }
+        Ok(Self {
+            now: core.now(),
+            core,
+            first_key: doors.len(),
+            doors,
+            table: Table::default(),
+            scratch: vec![0; SCRATCH_BYTES],
+            sweep_at: Duration::ZERO,
+            accept_at: None,
+            stop_by: None,
+        })
+    }
+
+    /// Works until the server is stopped and nothing is in hand, or its grace is over.
+    pub(crate) fn run(mut self) {
+        let mut events = Events::new();
+        loop {
+            if let Err(error) = self.core.readiness.wait(&mut events, self.patience()) {
+                tracing::error!(%error, "waiting for sockets failed");
+                self.core.stop.wait(ACCEPT_PAUSE);
+            }
+            self.now = self.core.now();
+            for event in events.iter() {
+                self.take(event);
+            }
+            let busy = self.sweep();
+            self.reopen();
+            if self.core.stop.asked() && self.stopped(busy) {
+                break;
+            }
+        }
+        for slot in 0..self.table.slots() {
+            if let Some(connection) = self.table.get(slot) {
+                connection.close(&self.core, self.now);
+                self.forget(slot);
+            }
+        }
+    }
+
+    /// How long to wait for a socket: until the next chore, if there is one.
+    fn patience(&self) -> Option<Duration> {
+        let sweep = (self.table.len() > 0 || self.stop_by.is_some()).then_some(self.sweep_at);
+        let next = sweep.into_iter().chain(self.accept_at).min()?;
+        Some(next.saturating_sub(self.now))
+    }
+
+    fn take(&mut self, event: Event) {
+        let Some(slot) = event.key.checked_sub(self.first_key) else {
+            return self.accept(event.key);
+        };
+        if let Some(connection) = self.table.get(slot) {
+            let standing = connection.ready(&self.core, self.now, &mut self.scratch);
+            if standing == Standing::Closed {
+                self.forget(slot);
+            }
+        }
+    }
+
+    fn accept(&mut self, key: usize) {
+        for _ in 0..ACCEPTS {
+            let Some(door) = self.doors.get(key).filter(|_| self.accept_at.is_none()) else {
+                return;
+            };
+            match door.accept() {
+                Ok((socket, peer)) => self.welcome(socket, peer),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if fleeting(&error) => (),
+                Err(error) => self.pause(&error),
+            }
+        }
+    }
+
+    fn welcome(&mut self, socket: TcpStream, peer: SocketAddr) {
+        let core = &self.core;
+        core.counters.accepted.add();
+        let limits = &core.limits;
+        let full = self.table.len() >= limits.connections;
+        if full || self.table.count_from(peer.ip()) >= limits.connections_per_address {
+            core.counters.refused.add();
+            return;
+        }
+        // Without TCP_NODELAY an answer of two packets waits 40 ms for the client's acknowledgement.
+        if socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true)).is_err() {
+            return;
+        }
+        let deadline = self.now.saturating_add(limits.idle_timeout);
+        let first_key = self.first_key;
+        let connection = self
+            .table
+            .insert(|slot| Connection::new(first_key.saturating_add(slot), peer, socket, deadline));
+        core.counters.connections.set(self.table.len());
+        if let Err(error) = core.readiness.add(&connection.socket, connection.key) {
+            tracing::warn!(%error, "a connection was refused because it could not be watched");
+            self.forget(connection.key.saturating_sub(first_key));
+        }
+    }
+
+    /// The system gives no more sockets, for now. What is open may close, so this ends by itself.
+    fn pause(&mut self, error: &io::Error) {
+        let wait_ms = ACCEPT_PAUSE.as_millis();
+        tracing::warn!(%error, wait_ms, "no connection could be accepted; waiting");
+        self.core.counters.accept_pauses.add();
+        self.accept_at = Some(self.now.saturating_add(ACCEPT_PAUSE));
+        self.watch_doors(Interest::Nothing);
+    }
+
+    fn reopen(&mut self) {
+        if self.accept_at.is_some_and(|at| self.now >= at) {
+            self.accept_at = None;
+            self.watch_doors(Interest::Read);
+        }
+    }
+
+    fn watch_doors(&self, interest: Interest) {
+        for (key, door) in self.doors.iter().enumerate() {
+            if let Err(error) = self.core.readiness.set(door, key, interest) {
+                tracing::error!(%error, ?interest, "a listening socket could not be watched");
+            }
+        }
+    }
+
+    /// Looks at all deadlines, if it is time; tells whether any request is begun or in hand.
+    fn sweep(&mut self) -> Option<bool> {
+        if self.now < self.sweep_at && !self.first_look_at_stop() {
+            return None;
+        }
+        let mut busy = false;
+        for slot in 0..self.table.slots() {
+            let Some(connection) = self.table.get(slot) else { continue };
+            match connection.overdue(&self.core, self.now) {
+                Standing::Closed => self.forget(slot),
+                Standing::Busy => busy = true,
+                Standing::Quiet => (),
+            }
+        }
+        let pace = if self.core.stop.asked() { SWEEP_STOPPING } else { SWEEP };
+        self.sweep_at = self.now.saturating_add(pace);
+        Some(busy)
+    }
+
+    fn first_look_at_stop(&self) -> bool {
+        self.stop_by.is_none() && self.core.stop.asked()
+    }
+
+    /// Closes the doors at the first call; tells whether to end now.
+    fn stopped(&mut self, busy: Option<bool>) -> bool {
+        let stop_by =
+            *self.stop_by.get_or_insert_with(|| self.now.saturating_add(self.core.grace()));
+        for door in self.doors.drain(..) {
+            if let Err(error) = self.core.readiness.remove(&door) {
+                tracing::warn!(%error, "a listening socket could not be removed");
+            }
+        }
+        self.accept_at = None;
+        busy == Some(false) || self.now >= stop_by
+    }
+
+    /// Drops a connection. A reply that comes later still finds it, closed.
+    fn forget(&mut self, slot: usize) {
+        if let Some(connection) = self.table.remove(slot) {
+            if let Err(error) = self.core.readiness.remove(&connection.socket) {
+                tracing::debug!(%error, "a socket was not watched any more");
+            }
+            self.core.counters.connections.set(self.table.len());
+        }
+    }
+}
+
+/// Whether an error of `accept` is only about one connection, which is gone already.
+fn fleeting(error: &io::Error) -> bool {
+    use ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, TimedOut};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | TimedOut)
+}

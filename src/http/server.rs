@@ -1,0 +1,116 @@
+//! The HTTP/1.1 server: starts and stops the listener thread and the handler threads.
+//!
+//! Not here: routes, and everything else that the [`Service`] knows.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::clock::Clock;
+use crate::http::core::Core;
+use crate::http::handler;
+use crate::http::limits::Limits;
+use crate::http::listener::Listener;
+use crate::http::service::Service;
+use crate::http::stats::Stats;
+
+/// Connections the kernel keeps for us while the listener thread is busy or accepting rests.
+const BACKLOG: i32 = 1024;
+
+/// A running server. Dropped, it stops without grace.
+pub struct Server {
+    core: Arc<Core>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Server {
+    /// Answers connections to `listeners` with `service`, on threads of its own.
+    ///
+    /// The sockets may come from [`bind`] or from outside; they become non-blocking. `clock` is asked
+    /// for the `date` field; deadlines are counted in real time.
+    ///
+    /// # Errors
+    /// No thread could be started, or no socket watched.
+    pub fn start(
+        listeners: Vec<TcpListener>,
+        limits: Limits,
+        clock: Clock,
+        service: Arc<dyn Service>,
+    ) -> io::Result<Self> {
+        let handlers = limits.handlers.max(1);
+        let core = Arc::new(Core::new(limits, clock, service)?);
+        let listener = Listener::new(Arc::clone(&core), listeners)?;
+        // Dropped by an early return, the server ends the threads that were started.
+        let server = Self { core, threads: Mutex::default() };
+        for number in 0..handlers {
+            let core = Arc::clone(&server.core);
+            server.spawn(format!("http-{number}"), move || handler::run(&core))?;
+        }
+        let core = Arc::clone(&server.core);
+        server.spawn("http-listen".to_owned(), move || {
+            listener.run();
+            core.jobs.close();
+        })?;
+        Ok(server)
+    }
+
+    /// Stops accepting, closes idle connections, lets requests that are begun or in hand be answered,
+    /// for `grace` at most, and joins the threads. A call that does not return holds this up.
+    pub fn stop(&self, grace: Duration) {
+        self.core.ask_stop(grace);
+        let threads =
+            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        // Last in, first out: the listener thread first, which closes the jobs when it ends.
+        for thread in threads.into_iter().rev() {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the HTTP server had panicked");
+            }
+        }
+    }
+
+    /// The counters as they are now.
+    pub fn stats(&self) -> Stats {
+        self.core.stats()
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this and flow are the places that start threads"
+    )]
+    fn spawn(&self, name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = thread::Builder::new().name(name).spawn(work);
+        // Handlers end with the jobs, and without a listener thread nobody else would close them.
+        let thread = thread.inspect_err(|_| self.core.jobs.close())?;
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+/// Opens a listening socket; port 0 lets the system choose one.
+///
+/// # Errors
+/// The address is in use, not this machine's, or not allowed to this user.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // Without it a restart would wait a minute for the connections of the last run to be forgotten.
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}

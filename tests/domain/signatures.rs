@@ -1,0 +1,150 @@
+//! Every scheme against signatures that other libraries made: see `tests/data/signatures/make.py`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use oncebox::clock::Timestamp;
+use oncebox::domain::scheme::{Incoming, Refused, Scheme};
+use oncebox::domain::signature::SigningSecret;
+use oncebox::headers::Headers;
+use serde_json::Value;
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    name: String,
+    scheme: Scheme,
+    secrets: Vec<String>,
+    method: String,
+    path: String,
+    url: String,
+    headers: BTreeMap<String, String>,
+    body_base64: String,
+    now: i64,
+    /// The index of the secret, or the word for the refusal.
+    expect: Value,
+    id: Option<String>,
+    r#type: Option<String>,
+}
+
+fn cases() -> Vec<Case> {
+    serde_json::from_str(include_str!("../data/signatures/vectors.json")).unwrap()
+}
+
+fn outcome(verified: &Result<usize, Refused>) -> Value {
+    match verified {
+        Ok(index) => Value::from(*index),
+        Err(Refused::Missing { .. }) => Value::from("missing"),
+        Err(Refused::Malformed { .. }) => Value::from("malformed"),
+        Err(Refused::Stale { .. }) => Value::from("stale"),
+        Err(Refused::Mismatch) => Value::from("mismatch"),
+        Err(Refused::NoSecret) => Value::from("no_secret"),
+    }
+}
+
+#[test]
+fn signatures_of_other_libraries_are_judged_as_they_should_be() {
+    let cases = cases();
+    assert!(cases.len() > 100);
+    for case in cases {
+        let mut headers = Headers::default();
+        for (name, value) in &case.headers {
+            headers.push(name, value.as_bytes());
+        }
+        let body = data_encoding::BASE64.decode(case.body_base64.as_bytes()).unwrap();
+        let incoming = Incoming {
+            method: &case.method,
+            path: &case.path,
+            url: &case.url,
+            headers: &headers,
+            body: &body,
+        };
+        let secrets: Vec<&str> = case.secrets.iter().map(String::as_str).collect();
+        let (now, tolerance) = (Timestamp::from_secs(case.now), Duration::from_mins(5));
+        let verified = case.scheme.verify(&secrets, &incoming, now, tolerance);
+        assert_eq!(outcome(&verified), case.expect, "{}: {verified:?}", case.name);
+        let identity = case.scheme.identify(&incoming);
+        if let (Some(event_id), Some(event_type)) = (case.id, case.r#type) {
+            assert_eq!((identity.event_id, identity.event_type), (event_id, event_type));
+        }
+    }
+}
+
+#[test]
+fn every_scheme_of_the_vectors_survives_being_stored() {
+    for case in cases() {
+        let stored = serde_json::to_string(&case.scheme).unwrap();
+        assert_eq!(serde_json::from_str::<Scheme>(&stored).unwrap(), case.scheme, "{}", case.name);
+    }
+}
+
+#[test]
+fn what_we_sign_is_what_the_reference_library_signs() {
+    let mut compared = 0;
+    for case in cases() {
+        let headers = &case.headers;
+        let (Some(id), Some(at)) = (headers.get("webhook-id"), headers.get("webhook-timestamp"))
+        else {
+            continue;
+        };
+        if case.expect != 0 || headers["webhook-signature"].contains(' ') {
+            continue;
+        }
+        let secret = SigningSecret::parse(&case.secrets[0]).unwrap();
+        let body = data_encoding::BASE64.decode(case.body_base64.as_bytes()).unwrap();
+        let at = Timestamp::from_ms(at.parse::<i64>().unwrap() * 1000 + 999);
+        assert_eq!(secret.sign(id, at, &body), headers["webhook-signature"], "{}", case.name);
+        compared += 1;
+    }
+    assert!(compared >= 5, "only {compared} compared");
+}
+
+#[test]
+fn several_signature_headers_count_as_one_list() {
+    let secret = SigningSecret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+    let at = Timestamp::from_secs(1_700_000_000);
+    let mut headers = Headers::default();
+    headers.push("webhook-id", b"msg_1");
+    headers.push("webhook-timestamp", b"1700000000");
+    headers.push("webhook-signature", b"v1,AAAA");
+    headers.push("webhook-signature", secret.sign("msg_1", at, b"{}").as_bytes());
+    let incoming = Incoming { method: "POST", path: "/", url: "", headers: &headers, body: b"{}" };
+    let text = secret.to_text();
+    let verified = Scheme::Standard.verify(&[&text], &incoming, at, Duration::from_mins(5));
+    assert_eq!(verified, Ok(0));
+}
+
+#[test]
+fn headers_of_two_families_are_not_mixed() {
+    let secret = SigningSecret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+    let at = Timestamp::from_secs(1_700_000_000);
+    let mut headers = Headers::default();
+    headers.push("webhook-id", b"msg_1");
+    headers.push("webhook-timestamp", b"1700000000");
+    headers.push("svix-signature", secret.sign("msg_1", at, b"{}").as_bytes());
+    let incoming = Incoming { method: "POST", path: "/", url: "", headers: &headers, body: b"{}" };
+    let text = secret.to_text();
+    let verified = Scheme::Standard.verify(&[&text], &incoming, at, Duration::from_mins(5));
+    assert_eq!(verified, Err(Refused::Missing { header: "svix-id".to_owned() }));
+}
+
+#[test]
+fn a_time_far_from_ours_is_stale_and_never_overflows() {
+    let key = "whsec_test_secret";
+    for time in ["0", "999999999999999"] {
+        let signed = format!("{time}.{{}}");
+        let parts: [&[u8]; 1] = [signed.as_bytes()];
+        let hash = oncebox::domain::signature::Hash::Sha256;
+        let mac = oncebox::domain::signature::mac(hash, key.as_bytes(), &parts);
+        let value = format!("t={time},v1={}", data_encoding::HEXLOWER.encode(&mac));
+        let mut headers = Headers::default();
+        headers.push("stripe-signature", value.as_bytes());
+        let incoming =
+            Incoming { method: "POST", path: "/", url: "", headers: &headers, body: b"{}" };
+        for now in [i64::MIN, 1_700_000_000_000, i64::MAX] {
+            let now = Timestamp::from_ms(now);
+            let verified = Scheme::Stripe.verify(&[key], &incoming, now, Duration::from_mins(5));
+            assert!(matches!(verified, Err(Refused::Stale { .. })), "{verified:?}");
+        }
+    }
+}
