@@ -25,6 +25,9 @@ const SWEEP_STOPPING: Duration = Duration::from_millis(10);
 /// to be there again when some are closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How often it is logged that no connection could be accepted.
+const WARN_EVERY: Duration = Duration::from_mins(1);
+
 /// Connections accepted in a row, before those that are open get their turn.
 const ACCEPTS: usize = 64;
 
@@ -42,6 +45,7 @@ pub(crate) struct Listener {
     now: Duration,
     sweep_at: Duration,
     accept_at: Option<Duration>,
+    warn_at: Duration,
     stop_by: Option<Duration>,
 }
 
@@ -61,6 +65,7 @@ impl Listener {
             scratch: vec![0; SCRATCH_BYTES],
             sweep_at: Duration::ZERO,
             accept_at: None,
+            warn_at: Duration::ZERO,
             stop_by: None,
         })
     }
@@ -151,8 +156,11 @@ impl Listener {
 
     /// The system gives no more sockets, for now. What is open may close, so this ends by itself.
     fn pause(&mut self, error: &io::Error) {
-        let wait_ms = ACCEPT_PAUSE.as_millis();
-        tracing::warn!(%error, wait_ms, "no connection could be accepted; waiting");
+        if self.now >= self.warn_at {
+            self.warn_at = self.now.saturating_add(WARN_EVERY);
+            let connections = self.table.len();
+            tracing::warn!(%error, connections, "no connection can be accepted until others close");
+        }
         self.core.counters.accept_pauses.add();
         self.accept_at = Some(self.now.saturating_add(ACCEPT_PAUSE));
         self.watch_doors(Interest::Nothing);

@@ -57,7 +57,7 @@ impl Method {
 pub struct Head {
     /// The method.
     pub method: Method,
-    /// The path as sent, starting with `/`, not decoded, without the query.
+    /// The path as sent, starting with `/` (or `*` for `OPTIONS *`), not decoded, without the query.
     pub path: String,
     /// What stood behind `?`, not decoded.
     pub query: Option<String>,

@@ -50,11 +50,7 @@ impl Server {
             let core = Arc::clone(&server.core);
             server.spawn(format!("http-{number}"), move || handler::run(&core))?;
         }
-        let core = Arc::clone(&server.core);
-        server.spawn("http-listen".to_owned(), move || {
-            listener.run();
-            core.jobs.close();
-        })?;
+        server.spawn("http-listen".to_owned(), move || listener.run())?;
         Ok(server)
     }
 
@@ -64,11 +60,13 @@ impl Server {
         self.core.ask_stop(grace);
         let threads =
             std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        // Last in, first out: the listener thread first, which closes the jobs when it ends.
+        // Last in, first out: with the listener thread gone nothing more comes in, and the handlers end
+        // when the jobs are closed.
         for thread in threads.into_iter().rev() {
             if thread.join().is_err() {
                 tracing::error!("a thread of the HTTP server had panicked");
             }
+            self.core.jobs.close();
         }
     }
 

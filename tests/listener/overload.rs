@@ -1,0 +1,234 @@
+//! More than the server takes, of everything.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use oncebox::http::limits::Limits;
+
+use crate::rig::{Client, Rig, get, in_own_process, post, until};
+
+/// As many files as this user may open.
+const MANY_FILES: &str = "ulimit -n \"$(ulimit -Hn)\"";
+
+#[test]
+fn two_thousand_idle_connections_cost_little_and_hold_up_nobody() {
+    if in_own_process(
+        "overload::two_thousand_idle_connections_cost_little_and_hold_up_nobody",
+        MANY_FILES,
+    ) {
+        let rig = Rig::new(Limits { connections_per_address: 3_000, ..Limits::default() });
+        rig.works();
+        let before = resident_kib();
+        let mut clients: Vec<Client> = (0..2_000).map(|_| rig.client()).collect();
+        until("all are accepted", || rig.server.stats().connections >= 2_000);
+        rig.works();
+        assert!(resident_kib() < before + 16 * 1024, "{} KiB more", resident_kib() - before);
+        for client in clients.iter_mut().step_by(100) {
+            client.send(get("/later"));
+            assert_eq!(client.answer().status, 200);
+        }
+        until("nothing is held", || rig.server.stats().buffered_bytes == 0);
+    }
+}
+
+#[test]
+fn when_the_system_has_no_sockets_left_accepting_pauses_and_goes_on() {
+    if in_own_process(
+        "overload::when_the_system_has_no_sockets_left_accepting_pauses_and_goes_on",
+        "ulimit -n 64",
+    ) {
+        let rig = Rig::new(Limits::default());
+        let mut kept = rig.client();
+        kept.send(get("/echo"));
+        assert_eq!(kept.answer().status, 200);
+        let mut clients = Vec::new();
+        while let Ok(client) = TcpStream::connect(rig.address) {
+            clients.push(client);
+        }
+        until("accepting pauses", || rig.server.stats().accept_pauses > 0);
+        let paused = rig.server.stats().accept_pauses;
+        for _ in 0..5 {
+            thread::sleep(Duration::from_millis(50));
+            kept.send(get("/later"));
+            assert_eq!(kept.answer().status, 200);
+        }
+        assert!(rig.server.stats().accept_pauses - paused <= 10, "accepting spins");
+        drop(clients);
+        until("sockets are free", || rig.server.stats().connections == 1);
+        rig.works();
+    }
+}
+
+#[test]
+fn connections_beyond_the_cap_of_an_address_are_closed_at_once() {
+    let rig = Rig::new(Limits { connections_per_address: 3, ..Limits::default() });
+    let mut clients: Vec<Client> = (0..3).map(|_| rig.client()).collect();
+    assert!(rig.client().rest().is_empty());
+    assert_eq!(rig.server.stats().refused, 1);
+    for client in &mut clients {
+        client.send(get("/echo"));
+        assert_eq!(client.answer().status, 200);
+    }
+    clients.pop();
+    until("one is gone", || rig.server.stats().connections == 2);
+    rig.works();
+}
+
+#[test]
+fn connections_beyond_the_cap_of_the_server_are_closed_at_once() {
+    let rig = Rig::new(Limits { connections: 2, ..Limits::default() });
+    let clients = [rig.client(), rig.client()];
+    assert!(rig.client().rest().is_empty());
+    drop(clients);
+    until("all are gone", || rig.server.stats().connections == 0);
+    rig.works();
+}
+
+#[test]
+fn when_too_many_requests_wait_the_next_is_told_when_to_come_again() {
+    let rig = Rig::new(Limits { handlers: 1, pending: 2, ..Limits::default() });
+    let mut first = rig.client();
+    first.send(get("/block"));
+    rig.entered.recv().unwrap();
+    let mut waiting: Vec<Client> = (0..3).map(|_| rig.client()).collect();
+    for client in &mut waiting {
+        client.send(get("/echo"));
+    }
+    until("one is refused", || rig.server.stats().overloaded == 1);
+    rig.gate.send(()).unwrap();
+    assert_eq!(first.answer().status, 200);
+    let answers: Vec<_> = waiting.iter_mut().map(Client::answer).collect();
+    let refused: Vec<_> = answers.iter().filter(|answer| answer.status == 503).collect();
+    assert_eq!(refused.len(), 1);
+    assert_eq!(refused[0].field("retry-after"), Some("1"));
+    assert_eq!(refused[0].field("connection"), None);
+    assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 2);
+}
+
+#[test]
+fn every_handler_is_woken_while_the_others_are_busy() {
+    let rig = Rig::new(Limits { handlers: 4, ..Limits::default() });
+    for _ in 0..50 {
+        let mut clients: Vec<Client> = (0..4).map(|_| rig.client()).collect();
+        for client in &mut clients {
+            client.send(get("/block"));
+        }
+        for _ in 0..4 {
+            rig.entered.recv_timeout(Duration::from_secs(10)).unwrap();
+        }
+        for _ in 0..4 {
+            rig.gate.send(()).unwrap();
+        }
+        for client in &mut clients {
+            assert_eq!(client.answer().status, 200);
+        }
+    }
+}
+
+#[test]
+fn input_beyond_the_memory_for_all_connections_is_refused() {
+    let rig = Rig::new(Limits { buffered_bytes: 300_000, ..Limits::default() });
+    let head = "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n";
+    let mut first = rig.client();
+    first.send(head.to_owned() + &"x".repeat(199_999));
+    until("it is held", || rig.server.stats().buffered_bytes > 199_000);
+    let mut second = rig.client();
+    second.send(head.to_owned() + &"x".repeat(199_999));
+    let answer = second.answer();
+    assert_eq!((answer.status, answer.field("retry-after")), (503, Some("1")));
+    first.send("x");
+    assert_eq!(first.answer().body.len(), 200_000);
+    rig.works();
+}
+
+#[test]
+fn honest_requests_are_answered_in_time_while_others_misbehave() {
+    if in_own_process(
+        "overload::honest_requests_are_answered_in_time_while_others_misbehave",
+        MANY_FILES,
+    ) {
+        let rig = Rig::new(Limits { connections_per_address: 5_000, ..Limits::default() });
+        rig.works();
+        let (threads, before) = (server_threads(), resident_kib());
+        let idle: Vec<Client> = (0..1_000).map(|_| rig.client()).collect();
+        let done = AtomicBool::new(false);
+        let mut taken: Vec<Duration> = thread::scope(|scope| {
+            scope.spawn(|| dribble(&rig, &done));
+            scope.spawn(|| babble(&rig, &done));
+            let honest = [(); 4].map(|()| scope.spawn(|| be_honest(&rig)));
+            let taken = honest.into_iter().flat_map(|client| client.join().unwrap()).collect();
+            done.store(true, Ordering::SeqCst);
+            taken
+        });
+        taken.sort();
+        let p99 = taken[taken.len() * 99 / 100];
+        assert!(taken.len() > 200 && p99 < Duration::from_millis(250), "{} {p99:?}", taken.len());
+        assert_eq!(server_threads(), threads);
+        assert!(resident_kib() < before + 48 * 1024, "{} KiB more", resident_kib() - before);
+        drop(idle);
+    }
+}
+
+/// 200 heads, a byte each in turn.
+fn dribble(rig: &Rig, done: &AtomicBool) {
+    let mut clients: Vec<Client> = (0..200).map(|_| rig.client()).collect();
+    for byte in get(&"/slow".repeat(3000)).as_bytes() {
+        for client in &mut clients {
+            client.send([*byte]);
+        }
+        thread::sleep(Duration::from_millis(20));
+        if done.load(Ordering::SeqCst) {
+            return;
+        }
+    }
+}
+
+/// One nonsense after the other, each on a new connection that is left without a look at the answer.
+fn babble(rig: &Rig, done: &AtomicBool) {
+    let long = "X".repeat(100_000);
+    let nonsense =
+        ["\x16\x03\x01", "GET\r\n\r\n", long.as_str(), "POST / HTTP/1.1\r\nContent-Length: 9\r\n"];
+    for bytes in nonsense.iter().cycle() {
+        let mut client = rig.client();
+        if let Err(error) = client.0.write_all(bytes.as_bytes()) {
+            assert!(matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe));
+        }
+        thread::sleep(Duration::from_millis(2));
+        if done.load(Ordering::SeqCst) {
+            return;
+        }
+    }
+}
+
+/// Some requests, and how long each took.
+fn be_honest(rig: &Rig) -> Vec<Duration> {
+    let until = Instant::now() + Duration::from_secs(2);
+    let mut client = rig.client();
+    let mut taken = Vec::new();
+    while Instant::now() < until {
+        let started = Instant::now();
+        client.send(post("/later", "an honest request"));
+        assert_eq!(client.answer().status, 200);
+        taken.push(started.elapsed());
+        thread::sleep(Duration::from_millis(1));
+    }
+    taken
+}
+
+fn resident_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Threads of this process that belong to a server.
+fn server_threads() -> usize {
+    let names = fs::read_dir("/proc/self/task")
+        .unwrap()
+        .filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
+    names.filter(|name| name.starts_with("http-")).count()
+}
