@@ -23,17 +23,16 @@ pub mod upkeep;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use crossbeam_channel::{Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use crate::clock::Clock;
 use crate::faults::Faults;
 use crate::flow::clock_watch::ClockWatch;
 use crate::flow::deliver::Deliver;
 use crate::flow::destinations::{Defaults, Destinations};
-use crate::flow::dispatch::Dispatcher;
 use crate::flow::dispatch::mailbox::Mailbox;
+use crate::flow::dispatch::{Assignment, Dispatcher};
 use crate::flow::gates::Gates;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
@@ -200,12 +199,7 @@ impl Flow {
         };
         let upkeep_stop = Stop::new();
         let (writer_stop, writer_stopped) = bounded(0);
-        let mut deliverers = Vec::new();
-        for n in 0..parts.deliverers {
-            let (deliver, assignments) = (deliver.clone(), assignments.clone());
-            deliverers.push(spawn(format!("deliver-{n}"), move || deliver.run(&assignments))?);
-        }
-        drop(assignments);
+        let deliverers = spawn_deliverers(parts.deliverers, &deliver, &assignments)?;
         let writer_loop = parts.writer_loop;
         let upkeep_told = upkeep_stop.clone();
         Ok(Self {
@@ -247,8 +241,18 @@ impl Flow {
     }
 }
 
-/// How long [`Flow::stop`] may take: an attempt under way, and its settlement.
-pub const STOP_MOST: Duration = Duration::from_secs(35);
+fn spawn_deliverers(
+    count: u32,
+    deliver: &Deliver,
+    assignments: &Receiver<Assignment>,
+) -> Result<Vec<JoinHandle<()>>> {
+    (0..count)
+        .map(|n| {
+            let (deliver, assignments) = (deliver.clone(), assignments.clone());
+            spawn(format!("deliver-{n}"), move || deliver.run(&assignments))
+        })
+        .collect()
+}
 
 #[expect(clippy::disallowed_methods, reason = "the stages' threads are started here")]
 fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {

@@ -22,6 +22,11 @@ use crate::store::{OwnReader, deliveries, subscriptions};
 /// How long the dispatcher sleeps at most: its look at the clock when nobody rings.
 const SLEEP_MOST: Duration = Duration::from_millis(250);
 
+/// How long a stop waits for what is under way: an attempt's time limit, and its settlement.
+const STOP_MOST: Duration = Duration::from_secs(35);
+/// When a read that failed is tried again.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+
 /// A delivery on its way to a deliverer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assignment {
@@ -63,6 +68,7 @@ impl Dispatcher {
     /// Runs until it is told to stop and everything in hand is settled.
     pub fn run(mut self) {
         let mut again = Letters { subscriptions_changed: true, ..Letters::default() };
+        let mut stop_by = None;
         loop {
             let drained = match self.turn(&mut again) {
                 Ok(drained) => drained,
@@ -76,8 +82,18 @@ impl Dispatcher {
             if drained {
                 return;
             }
+            if stop_by.is_some_and(|stop_by| self.clock.monotonic() > stop_by) {
+                tracing::warn!(
+                    in_hand = self.machine.in_hand(),
+                    "stopped before every outcome was stored; those are sent again at the next start"
+                );
+                return;
+            }
             let letters = self.mailbox.take(self.sleep());
             again = merge(again, letters);
+            if again.stop && stop_by.is_none() {
+                stop_by = Some(self.clock.monotonic().saturating_add(STOP_MOST));
+            }
         }
     }
 
@@ -97,24 +113,23 @@ impl Dispatcher {
         for (subscription, latency) in letters.finished.drain(..) {
             inputs.push(In::Finished { subscription, latency });
         }
-        let mut drained = self.feed(inputs)?;
+        let mut drained = self.feed(inputs);
         if letters.subscriptions_changed {
             let changes = self.changes()?;
             letters.subscriptions_changed = false;
-            drained |= self.feed(changes)?;
+            drained |= self.feed(changes);
         }
         let rang = std::mem::take(&mut letters.rang);
-        drained |= self.feed(rang.into_iter().map(In::Rang).collect())?;
-        drained |= self.feed(vec![if letters.stop { In::Stop } else { In::Tick }])?;
+        drained |= self.feed(rang.into_iter().map(In::Rang).collect());
+        drained |= self.feed(vec![if letters.stop { In::Stop } else { In::Tick }]);
         letters.woken = false;
         Ok(drained)
     }
 
     /// Steps the machine through inputs and does what it asks; tells whether it is drained.
-    fn feed(&mut self, mut inputs: Vec<In>) -> Result<bool> {
+    fn feed(&mut self, mut inputs: Vec<In>) -> bool {
         let now = self.clock.now();
         let mut drained = false;
-        let mut failed = Ok(());
         while !inputs.is_empty() {
             let mut answers = Vec::new();
             let machine = &mut self.machine;
@@ -123,28 +138,32 @@ impl Dispatcher {
             for out in outs {
                 match out {
                     Out::Fetch { subscription, limit } => {
-                        let fetched = self.fetch(subscription, limit);
-                        if let Err(error) = &fetched {
-                            failed = Err(error.clone());
-                        }
-                        answers.push(fetched.unwrap_or(In::Fetched {
-                            subscription,
-                            rows: Vec::new(),
-                            more: false,
-                            next_due: Some(now.plus(Duration::from_secs(1))),
-                        }));
+                        answers.push(self.fetched(subscription, limit));
                     }
                     Out::Start { delivery, subscription } => {
-                        if self.deliverers.send(Assignment { delivery, subscription }).is_err() {
-                            tracing::error!(%delivery, "there is no deliverer left to hand it to");
-                        }
+                        self.hand_out(Assignment { delivery, subscription });
                     }
                     Out::Drained => drained = true,
                 }
             }
             inputs = answers;
         }
-        failed.map(|()| drained)
+        drained
+    }
+
+    fn hand_out(&self, assignment: Assignment) {
+        if self.deliverers.send(assignment).is_err() {
+            tracing::error!(delivery = %assignment.delivery, "there is no deliverer left to hand it to");
+        }
+    }
+
+    /// What is due; a failed read finds nothing and is tried again shortly.
+    fn fetched(&self, subscription: SubscriptionSeq, limit: u32) -> In {
+        self.fetch(subscription, limit).unwrap_or_else(|error| {
+            tracing::error!(%error, "the dispatcher could not read what is due; it tries again");
+            let next_due = Some(self.clock.now().plus(READ_AGAIN));
+            In::Fetched { subscription, rows: Vec::new(), more: false, next_due }
+        })
     }
 
     fn fetch(&self, subscription: SubscriptionSeq, limit: u32) -> Result<In> {
