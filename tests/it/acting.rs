@@ -40,7 +40,10 @@ fn a_reopened_delivery_has_all_its_attempts_again() {
     assert_eq!(rig.one("SELECT state FROM deliveries"), "dead_letter");
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
     rig.settle();
-    assert_eq!(rig.one("SELECT state, counted_failures, attempt_count FROM deliveries"), "pending 1 3");
+    assert_eq!(
+        rig.one("SELECT state, counted_failures, attempt_count FROM deliveries"),
+        "pending 1 3"
+    );
     assert_eq!(rig.one("SELECT status FROM outbox"), "failed");
 }
 
@@ -123,7 +126,10 @@ fn the_deliveries_of_a_paused_subscription_wait_until_it_is_resumed() {
     let receiver = Receiver::new();
     rig.subscribe("erp", &receiver);
     let paused = rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200).json();
-    assert_eq!((&paused["state"], &paused["holds"][0]["reason"]), (&json!("PAUSED"), &json!("paused")));
+    assert_eq!(
+        (&paused["state"], &paused["holds"][0]["reason"]),
+        (&json!("PAUSED"), &json!("paused"))
+    );
     rig.publish_type("a");
     rig.advance(secs(3600));
     rig.publish_type("b");

@@ -22,7 +22,8 @@ fn a_published_event_reaches_its_subscriber_once_signed_and_with_every_header() 
     let receiver = Receiver::new();
     let more = json!({ "headers": { "X-Shop": "north" }, "method": "PUT" });
     let secret = rig.subscribe_with("erp", &receiver, &more);
-    let event = json!({ "event_type": "order.paid", "idempotency_key": "o-7", "payload": {"id": 7} });
+    let event =
+        json!({ "event_type": "order.paid", "idempotency_key": "o-7", "payload": {"id": 7} });
     let line = rig.publish(&event);
     rig.settle();
 
@@ -84,7 +85,9 @@ fn the_trace_of_the_publisher_is_carried_on() {
     rig.send("POST", "/v1/events", &fields, br#"{"event_type":"a","payload":1}"#).is(201);
     rig.settle();
     let seen = receiver.seen();
-    assert!(seen[0].field("traceparent").unwrap().starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-"));
+    assert!(
+        seen[0].field("traceparent").unwrap().starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-")
+    );
 }
 
 #[test]
@@ -116,7 +119,8 @@ fn payloads_arrive_to_the_byte() {
     let megabyte: Vec<u8> = (0..1_u32 << 20).map(|n| (n % 251) as u8).collect();
     for (n, bytes) in [&b""[..], &no_text, &beyond_inline, &megabyte].into_iter().enumerate() {
         let payload = BASE64.encode(bytes);
-        let event = json!({ "event_type": "bytes", "payload_base64": payload, "content_type": "x/y" });
+        let event =
+            json!({ "event_type": "bytes", "payload_base64": payload, "content_type": "x/y" });
         rig.publish(&event);
         rig.settle();
         let seen = receiver.seen();
@@ -169,6 +173,29 @@ fn an_event_for_a_subscription_that_does_not_exist_is_quarantined_with_the_reaso
     assert_eq!(shown["last_error"], "there is no subscription named \"erq\" for it");
     rig.settle();
     assert_eq!(receiver.count(), 0);
+}
+
+#[test]
+fn thirty_endpoints_that_hang_cost_a_healthy_one_nothing() {
+    let rig = Rig::with(|raw| raw.delivery.deliverers = None);
+    let (up, down) = (Receiver::new(), Receiver::new());
+    down.always(Reply::Hang);
+    for n in 0..30 {
+        rig.subscribe(&format!("down-{n}"), &down);
+    }
+    rig.subscribe("up", &up);
+    for _ in 0..20 {
+        rig.publish_type("a");
+    }
+    let started = std::time::Instant::now();
+    crate::rig::until("the healthy one has all", || up.count() == 20);
+    assert!(
+        started.elapsed() < secs(10),
+        "well before the others time out: {:?}",
+        started.elapsed()
+    );
+    down.release();
+    rig.settle();
 }
 
 #[test]
@@ -235,7 +262,8 @@ fn the_url_is_filled_with_the_events_values_and_none_of_them_leads_elsewhere() {
     }
     rig.publish_type("none");
     rig.settle();
-    let lines: Vec<String> = receiver.seen().into_iter().map(|request| request.first_line).collect();
+    let lines: Vec<String> =
+        receiver.seen().into_iter().map(|request| request.first_line).collect();
     let want = ["POST /o/7?t=a HTTP/1.1", "POST /o/a%2F..%2Fb%20%3F%26%23%C3%A9?t=a HTTP/1.1"];
     for line in want {
         assert!(lines.iter().any(|have| have == line), "{line}: {lines:?}");

@@ -22,7 +22,8 @@ fn an_event_that_is_published_twice_is_answered_twice_and_stored_once() {
     let rig = Rig::new();
     let receiver = Receiver::new();
     rig.subscribe("erp", &receiver);
-    let event = json!({ "event_type": "order.paid", "idempotency_key": "o-7", "payload": {"id": 7} });
+    let event =
+        json!({ "event_type": "order.paid", "idempotency_key": "o-7", "payload": {"id": 7} });
     let first = rig.post("/v1/events", &event).is(201).json();
     let second = rig.post("/v1/events", &event).is(200).json();
     assert_eq!(first["events"][0]["already_processed"], false);
@@ -39,9 +40,7 @@ fn an_event_that_is_published_twice_is_answered_twice_and_stored_once() {
 #[test]
 fn the_same_key_with_other_content_is_told_and_the_first_content_stays() {
     let rig = Rig::new();
-    let event = |paid: u32| {
-        json!({ "event_type": "order.paid", "idempotency_key": "o-7", "payload": {"paid": paid} })
-    };
+    let event = |paid: u32| json!({ "event_type": "order.paid", "idempotency_key": "o-7", "payload": {"paid": paid} });
     let first = rig.publish(&event(1));
     let second = rig.post("/v1/events", &event(2)).is(200).json();
     assert_eq!(second["events"][0]["differs"], true);
@@ -53,9 +52,7 @@ fn the_same_key_with_other_content_is_told_and_the_first_content_stays() {
 #[test]
 fn the_same_key_from_another_source_system_is_another_event() {
     let rig = Rig::new();
-    let event = |source: &str| {
-        json!({ "event_type": "a", "idempotency_key": "1", "source_system": source, "payload": 1 })
-    };
+    let event = |source: &str| json!({ "event_type": "a", "idempotency_key": "1", "source_system": source, "payload": 1 });
     let (first, second) = (rig.publish(&event("erp")), rig.publish(&event("shop")));
     assert_ne!(first["webhook_id"], second["webhook_id"]);
     assert_eq!(stored(&rig), "2");
@@ -95,7 +92,8 @@ fn an_idempotency_key_with_another_body_is_refused() {
 fn an_idempotency_key_that_could_be_guessed_or_is_no_key_is_refused() {
     let rig = Rig::new();
     let body = r#"{"event_type":"order.paid","payload":1}"#;
-    for key in ["short", &"k".repeat(31), &"k".repeat(129), &format!("{} {}", "k".repeat(20), "k")] {
+    for key in ["short", &"k".repeat(31), &"k".repeat(129), &format!("{} {}", "k".repeat(20), "k")]
+    {
         with_key(&rig, key, body).is(400);
     }
     assert_eq!(stored(&rig), "0");
@@ -157,7 +155,8 @@ fn an_array_with_a_bad_event_at_its_end_stores_nothing() {
 #[test]
 fn a_thousand_events_at_once_are_stored_and_one_more_is_refused() {
     let rig = Rig::new();
-    let event = |n: usize| json!({ "event_type": "a", "idempotency_key": n.to_string(), "payload": n });
+    let event =
+        |n: usize| json!({ "event_type": "a", "idempotency_key": n.to_string(), "payload": n });
     let events: Vec<Value> = (0..1001).map(event).collect();
     rig.post("/v1/events", &json!(events)).is(422);
     assert_eq!(stored(&rig), "0");
@@ -234,7 +233,9 @@ fn fields_out_of_bounds_are_refused_and_name_themselves() {
         let refused = rig.post("/v1/events", &event).is(422);
         assert!(refused.detail().contains(field), "{field}: {}", refused.detail());
     }
-    for body in [&b"{"[..], b"7", b"", br#"{"event_type":"a","payload":1,"typo":1}"#, &b"[".repeat(200)] {
+    for body in
+        [&b"{"[..], b"7", b"", br#"{"event_type":"a","payload":1,"typo":1}"#, &b"[".repeat(200)]
+    {
         rig.call("POST", "/v1/events", body).is(400);
     }
     assert_eq!(stored(&rig), "0");

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::json;
 
 use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, secs, until};
+use crate::rig::{Rig, START, secs, until};
 
 #[test]
 fn a_second_service_on_the_same_directory_is_refused() {
@@ -103,6 +103,38 @@ fn what_became_due_while_nothing_ran_is_sent_at_the_start() {
 }
 
 #[test]
+fn what_waits_is_not_stuck_when_the_clock_was_a_day_ahead_at_the_stop() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(500)]);
+    rig.subscribe("erp", &receiver);
+    rig.time.set_wall(START.plus(secs(86_400)));
+    rig.restart();
+    rig.publish_type("retried");
+    rig.settle();
+    rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
+    rig.publish_type("fresh");
+    let later = START.plus(secs(3600));
+    rig.publish(&json!({ "event_type": "later", "payload": 1, "not_before": later }));
+    rig.time.set_wall(START);
+    rig.restart();
+    until("due times are pulled in", || {
+        rig.one("SELECT max(due_at) FROM deliveries").parse::<i64>().unwrap() <= later.ms()
+    });
+    rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
+    rig.settle();
+    insta::assert_snapshot!(rig.dump(), @r"
+    retried failed
+      erp pending due +5s
+        1 +86400s transient counted 500
+    fresh completed
+      erp completed
+        1 +0s success 200
+    later pending
+      erp pending due +3600s
+    ");
+}
+
+#[test]
 fn a_delivery_whose_attempt_was_lost_with_the_process_is_sent_again_under_its_id() {
     let mut rig = Rig::new();
     let receiver = Receiver::new();
@@ -145,7 +177,9 @@ fn everything_is_as_it_was_after_a_restart() {
     assert_eq!(rig.get("/v1/subscriptions/erp"), shown);
     rig.publish(&json!({ "event_type": "d", "payload": 1 }));
     rig.settle();
-    assert!(receiver.seen().last().unwrap().field("webhook-signature").is_some() && !secret.is_empty());
+    assert!(
+        receiver.seen().last().unwrap().field("webhook-signature").is_some() && !secret.is_empty()
+    );
 }
 
 #[test]
@@ -153,7 +187,8 @@ fn an_erp_table_in_the_same_file_is_left_alone() {
     let mut rig = Rig::new();
     rig.stop();
     let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
-    conn.execute_batch("CREATE TABLE invoice (no INTEGER); INSERT INTO invoice VALUES (4711);").unwrap();
+    conn.execute_batch("CREATE TABLE invoice (no INTEGER); INSERT INTO invoice VALUES (4711);")
+        .unwrap();
     drop(conn);
     rig.start_again();
     rig.publish_type("a");

@@ -34,7 +34,10 @@ fn no_secret_stands_in_the_file_or_its_log() {
         assert!(!on_disk(rig, &raw), "the signing secret's bytes");
         assert!(!on_disk(rig, &STRIPE.as_bytes()[6..]), "the provider's secret");
         assert!(!on_disk(rig, token.strip_prefix("obx_").unwrap().as_bytes()), "a token");
-        assert!(!on_disk(rig, rig.token.strip_prefix("obx_").unwrap().as_bytes()), "the first token");
+        assert!(
+            !on_disk(rig, rig.token.strip_prefix("obx_").unwrap().as_bytes()),
+            "the first token"
+        );
         assert!(!on_disk(rig, key.trim().as_bytes()), "the master key");
     };
     look(&rig);

@@ -83,7 +83,10 @@ fn a_certificate_for_another_host_is_not_accepted() {
     let address = https_server("erp.example", &ca_file);
     let rig = Rig::with(|raw| raw.delivery.ca_file = Some(ca_file));
     let attempt = attempt_at(&rig, "127.0.0.1", address.port());
-    assert!(attempt.starts_with("transient: ") && attempt.contains("not valid for name"), "{attempt}");
+    assert!(
+        attempt.starts_with("transient: ") && attempt.contains("not valid for name"),
+        "{attempt}"
+    );
 }
 
 #[test]
@@ -91,7 +94,8 @@ fn a_ca_file_without_a_certificate_is_refused_at_the_start() {
     let rig = Rig::new();
     let ca_file = rig.home().join("empty.pem");
     std::fs::write(&ca_file, "nothing in here\n").unwrap();
-    let mut raw = oncebox::settings::Raw { data: Some(rig.home().join("other")), ..Default::default() };
+    let mut raw =
+        oncebox::settings::Raw { data: Some(rig.home().join("other")), ..Default::default() };
     raw.listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     raw.delivery.ca_file = Some(ca_file);
     let settings = raw.resolve().unwrap();

@@ -39,12 +39,15 @@ pub(crate) fn lines(conn: &Connection, sql: &str) -> Vec<String> {
 /// Everything that is carried out, as text. Times are seconds after `since_ms`.
 pub(crate) fn dump(conn: &Connection, since_ms: i64) -> String {
     let mut text = String::new();
-    for line in lines(conn, "SELECT seq || '|' || event_type || ' ' || status FROM outbox ORDER BY seq") {
+    for line in
+        lines(conn, "SELECT seq || '|' || event_type || ' ' || status FROM outbox ORDER BY seq")
+    {
         let (seq, shown) = line.split_once('|').unwrap();
         writeln!(text, "{shown}").unwrap();
         deliveries(conn, &mut text, &format!("outbox_seq = {seq}"), since_ms);
     }
-    let webhooks = "SELECT seq || '|in ' || event_type || ' ' || status FROM webhook_events ORDER BY seq";
+    let webhooks =
+        "SELECT seq || '|in ' || event_type || ' ' || status FROM webhook_events ORDER BY seq";
     for line in lines(conn, webhooks) {
         let (seq, shown) = line.split_once('|').unwrap();
         writeln!(text, "{shown}").unwrap();

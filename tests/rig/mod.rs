@@ -98,10 +98,10 @@ impl Rig {
         raw.delivery.allow = vec!["127.0.0.0/8".parse().unwrap()];
         raw.delivery.deliverers = Some(8);
         change(&mut raw);
-        let draw = Arc::new(RigDraw { system: SystemDraw::new(), jitter_permille: AtomicU64::new(0) });
+        let draw =
+            Arc::new(RigDraw { system: SystemDraw::new(), jitter_permille: AtomicU64::new(0) });
         let time = ManualTime::at(START);
-        let mut rig =
-            Self { appliance: None, time, draw, raw, faults, token: String::new(), home };
+        let mut rig = Self { appliance: None, time, draw, raw, faults, token: String::new(), home };
         rig.appliance = Some(rig.appliance_again()?);
         rig.token = std::fs::read_to_string(rig.data().join(TOKEN_FILE)).unwrap().trim().to_owned();
         Ok(rig)
@@ -141,6 +141,13 @@ impl Rig {
     pub(crate) fn restart(&mut self) {
         self.stop();
         self.faults = Faults::none();
+        self.start_again();
+    }
+
+    /// The same with other settings.
+    pub(crate) fn restart_with(&mut self, change: impl FnOnce(&mut Raw)) {
+        self.stop();
+        change(&mut self.raw);
         self.start_again();
     }
 

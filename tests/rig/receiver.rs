@@ -172,7 +172,9 @@ impl Shared {
             match stream.peek(&mut [0]) {
                 Ok(0) => return false,
                 Ok(_) => break,
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
                     if self.stopped.load(Ordering::SeqCst) {
                         return false;
                     }
