@@ -14,6 +14,9 @@ use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{attempts, deliveries, delivery_lists};
 
+/// Which deliveries a person can send again.
+const RETRY_RULE: &str = "only a delivery that waits or was given up can be sent again, and only while its subscription exists";
+
 /// `GET /v1/deliveries`
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let query = call.query(&["state", "subscription", "event_id"])?;
@@ -66,7 +69,7 @@ pub(super) fn retry(api: &Api, call: &Call) -> Result<Response, Problem> {
         .store
         .writer()
         .write(Queue::Accept, move |tx: &WriteTx<'_>| deliveries::retry(tx, seq, now));
-    changed(api, call, done, "only a delivery that waits or was given up can be sent again")
+    changed(api, call, done, RETRY_RULE)
 }
 
 /// `POST /v1/deliveries/{id}/cancel`
@@ -78,7 +81,7 @@ pub(super) fn cancel(api: &Api, call: &Call) -> Result<Response, Problem> {
         .store
         .writer()
         .write(Queue::Accept, move |tx: &WriteTx<'_>| deliveries::cancel(tx, seq, &reason, now));
-    changed(api, call, done, "only a delivery that waits can be cancelled")
+    changed(api, call, done, "only a delivery that waits or is dead can be cancelled")
 }
 
 fn changed(

@@ -25,7 +25,7 @@ pub enum State {
     InDoubt,
     /// Final: the target took it.
     Completed,
-    /// Given up, kept whole. Left by a person's retry.
+    /// Given up, kept whole. Left by a person's retry or cancel.
     DeadLetter,
     /// Final: made superfluous by a rule. Left by a person's retry.
     Skipped,

@@ -101,8 +101,8 @@ impl Deliver {
                 let settlement = self.attempt(&parcel);
                 self.settle(settlement);
             }
-            // Cancelled, or finished by somebody else, since it was fetched.
-            Ok(None) => self.let_go(assignment, None),
+            // Cancelled since it was fetched, and perhaps reopened since it was read: worth a look.
+            Ok(None) => self.let_go(assignment, Some(self.clock.now())),
             Err(error) => {
                 tracing::error!(%error, delivery = %assignment.delivery, "a delivery could not be read");
                 self.let_go(assignment, Some(self.clock.now().plus(UNREADABLE_AGAIN)));

@@ -54,7 +54,7 @@ const PARCEL: &str = "
        AND d.state = 'pending'";
 
 const STANDING: &str = "
-    SELECT state, run_no, attempt_count, outbox_seq, webhook_seq, subscription_seq
+    SELECT state, run_no, attempt_count, outbox_seq, webhook_seq, subscription_seq, due_at
       FROM deliveries
      WHERE seq = ?1";
 
@@ -79,12 +79,18 @@ const COUNT_LATE: &str = "
        SET attempt_count = attempt_count + 1
      WHERE seq = ?1";
 
+// What belongs to a deleted subscription would never be sent: nobody looks for it any more.
 const REOPEN: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?2, delay_ms = 0, finished_at = NULL, reason = NULL,
            counted_failures = 0, run_no = run_no + 1
      WHERE seq = ?1
-       AND state IN ('dead_letter', 'skipped', 'cancelled')";
+       AND state IN ('dead_letter', 'skipped', 'cancelled')
+       AND EXISTS (
+           SELECT 1
+             FROM subscriptions AS s
+            WHERE s.seq = deliveries.subscription_seq
+              AND s.deleted_at IS NULL)";
 
 const HASTEN: &str = "
     UPDATE deliveries
@@ -96,20 +102,23 @@ const CANCEL: &str = "
     UPDATE deliveries
        SET state = 'cancelled', due_at = NULL, finished_at = ?2, reason = ?3
      WHERE seq = ?1
-       AND state = 'pending'";
+       AND state IN ('pending', 'dead_letter')";
 
-// A due time that lies further ahead than its own wait was set by a clock that was wrong.
+// A due time that lies further ahead than its own wait was set by a clock that was wrong. Where the
+// event itself is not to be sent before some time, that time stands.
 const PULL_IN: &str = "
     UPDATE deliveries
-       SET due_at = ?2 + delay_ms
+       SET due_at = max(?2 + delay_ms, coalesce(
+           (SELECT o.not_before FROM outbox AS o WHERE o.seq = deliveries.outbox_seq), 0))
      WHERE seq IN (
-           SELECT seq
-             FROM deliveries
-            WHERE subscription_seq = ?1
-              AND state = 'pending'
-              AND head = 1
-              AND due_at > ?2 + delay_ms
-              AND delay_ms > 0
+           SELECT d.seq
+             FROM deliveries AS d
+             LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
+            WHERE d.subscription_seq = ?1
+              AND d.state = 'pending'
+              AND d.head = 1
+              AND d.due_at > ?2
+              AND d.due_at > max(?2 + d.delay_ms, coalesce(o.not_before, 0))
             LIMIT ?3)";
 
 const TALLY_OF_EVENT: &str = "
@@ -248,6 +257,7 @@ struct Standing {
     attempt_count: u32,
     origin: Origin,
     subscription: SubscriptionSeq,
+    due_at: Option<Timestamp>,
 }
 
 fn standing(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Standing> {
@@ -265,6 +275,7 @@ fn standing(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Standing> {
                 (None, None) => return Err(Error::Changed("the delivery")),
             },
             subscription: row.get(5)?,
+            due_at: row.get(6)?,
         })
     })?;
     found.ok_or(Error::Changed("the delivery"))
@@ -286,6 +297,8 @@ pub fn settle(tx: &WriteTx<'_>, settlement: &Settlement) -> Result<()> {
     let mut next_due = None;
     if before.state != State::Pending || before.run_no != *run_no {
         tx.prepare(COUNT_LATE)?.execute([delivery])?;
+        // Reopened while this attempt was under way: the dispatcher has passed it by until now.
+        next_due = before.due_at;
     } else {
         let changed = match next {
             Next::Retry(wait) => {
@@ -359,7 +372,7 @@ fn tally(tx: &ReadTx<'_>, sql: &str, seq: i64) -> Result<Tally> {
 /// Sends a delivery again: one that waits becomes due now, one that was given up is reopened.
 ///
 /// # Errors
-/// `Changed` when it is completed, or with a worker outside.
+/// `Changed` when it is completed, with a worker outside, or its subscription is deleted.
 pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     let before = standing(tx, delivery)?;
     let changed = if before.state == State::Pending {
@@ -373,10 +386,11 @@ pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<
     Ok(())
 }
 
-/// Stops a delivery that waits. An attempt that is under way is not called back.
+/// Stops a delivery that waits, or puts a dead one away for good. An attempt that is under way is not
+/// called back.
 ///
 /// # Errors
-/// `Changed` when it does not wait.
+/// `Changed` when it neither waits nor is dead.
 pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
     let before = standing(tx, delivery)?;
     one_row(tx.prepare(CANCEL)?.execute((delivery, now, reason))?, "the delivery")?;

@@ -60,6 +60,8 @@ const OF_EVENT: &str = "
      WHERE o.id = ?2
        AND o.tenant = ?1
        AND d.seq < ?3
+       AND (?5 IS NULL OR d.state = ?5)
+       AND (?6 IS NULL OR s.name = ?6 OR s.id = ?6)
      ORDER BY d.seq DESC
      LIMIT ?4";
 
@@ -72,6 +74,8 @@ const OF_WEBHOOK_EVENT: &str = "
      WHERE w.id = ?2
        AND w.tenant = ?1
        AND d.seq < ?3
+       AND (?5 IS NULL OR d.state = ?5)
+       AND (?6 IS NULL OR s.name = ?6 OR s.id = ?6)
      ORDER BY d.seq DESC
      LIMIT ?4";
 
@@ -94,7 +98,7 @@ pub fn by_seq(tx: &ReadTx<'_>, tenant: &str, seq: DeliverySeq) -> Result<Option<
     first(&mut *tx.prepare(BY_SEQ)?, (tenant, seq), delivery)
 }
 
-/// Deliveries, newest first, below `before`. A filter by event goes before the others.
+/// Deliveries, newest first, below `before`.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -107,9 +111,13 @@ pub fn page(
 ) -> Result<Vec<Delivery>> {
     let Filter { state, subscription, event_id } = filter;
     if let Some(event_id) = event_id {
-        let mut found = of_event(tx, tenant, event_id, before, limit)?;
-        found.retain(|d| state.is_none_or(|state| d.state == state));
-        return Ok(found);
+        let params =
+            (tenant, event_id, before, limit, state.map(State::as_str), subscription.as_deref());
+        let found = rows(&mut *tx.prepare(OF_EVENT)?, params, delivery)?;
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        return rows(&mut *tx.prepare(OF_WEBHOOK_EVENT)?, params, delivery);
     }
     if *state == Some(State::DeadLetter) {
         let params = (tenant, before, limit, subscription);
@@ -117,21 +125,6 @@ pub fn page(
     }
     let params = (tenant, before, limit, state.map(State::as_str), subscription);
     rows(&mut *tx.prepare(PAGE)?, params, delivery)
-}
-
-fn of_event(
-    tx: &ReadTx<'_>,
-    tenant: &str,
-    event_id: &str,
-    before: i64,
-    limit: u32,
-) -> Result<Vec<Delivery>> {
-    let params = (tenant, event_id, before, limit);
-    let found = rows(&mut *tx.prepare(OF_EVENT)?, params, delivery)?;
-    if !found.is_empty() {
-        return Ok(found);
-    }
-    rows(&mut *tx.prepare(OF_WEBHOOK_EVENT)?, params, delivery)
 }
 
 fn delivery(row: &Row<'_>) -> Result<Delivery> {

@@ -1,0 +1,233 @@
+//! What people do to deliveries and subscriptions: retry, cancel, pause, resume, delete.
+
+use serde_json::json;
+
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, secs, until};
+
+#[test]
+fn a_dead_letter_that_is_retried_is_reopened_and_keeps_its_webhook_id() {
+    let rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(400)]);
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    rig.settle();
+    let reopened = rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200).json();
+    assert_eq!(reopened["run_no"], 2);
+    rig.settle();
+    insta::assert_snapshot!(rig.dump(), @r"
+    a completed
+      erp completed run 2
+        1 +0s validation counted 400
+        2 +0s success 200
+    ");
+    let seen = receiver.seen();
+    assert_eq!(seen[0].field("webhook-id"), seen[1].field("webhook-id"));
+}
+
+#[test]
+fn a_reopened_delivery_has_all_its_attempts_again() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    receiver.always(Reply::status(500));
+    rig.subscribe_with("erp", &receiver, &json!({ "policy": { "max_attempts": 2 } }));
+    rig.publish_type("a");
+    for _ in 0..2 {
+        rig.settle();
+        rig.advance(secs(5));
+    }
+    rig.settle();
+    assert_eq!(rig.one("SELECT state FROM deliveries"), "dead_letter");
+    rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
+    rig.settle();
+    assert_eq!(
+        rig.one("SELECT state, counted_failures, attempt_count FROM deliveries"),
+        "pending 1 3"
+    );
+    assert_eq!(rig.one("SELECT status FROM outbox"), "failed");
+}
+
+#[test]
+fn a_delivery_that_waits_is_sent_at_once_when_it_is_retried() {
+    let rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(500)]);
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    rig.settle();
+    rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
+    rig.settle();
+    assert_eq!(rig.one("SELECT state, run_no FROM deliveries"), "completed 1");
+}
+
+#[test]
+fn a_completed_delivery_is_not_sent_again() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    rig.settle();
+    let refused = rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(409);
+    assert!(refused.detail().starts_with("dlv_1 is completed"), "{}", refused.detail());
+    rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(409);
+    rig.call("POST", "/v1/deliveries/dlv_99/retry", b"").is(404);
+    rig.call("POST", "/v1/deliveries/x/retry", b"").is(404);
+}
+
+#[test]
+fn a_cancelled_delivery_is_not_sent_and_says_who_cancelled_it() {
+    let rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(500)]);
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    rig.settle();
+    rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
+    rig.advance(secs(3600));
+    rig.settle();
+    insta::assert_snapshot!(rig.dump(), @r"
+    a cancelled
+      erp cancelled: cancelled by first admin token
+        1 +0s transient counted 500
+    ");
+    assert_eq!(receiver.count(), 1);
+}
+
+#[test]
+fn a_cancel_while_an_attempt_is_under_way_stands_and_the_attempt_is_recorded() {
+    let rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::Hang]);
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    until("the attempt is under way", || receiver.count() == 1);
+    rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
+    receiver.release();
+    until("the attempt is recorded", || rig.one("SELECT count(*) FROM attempts") == "1");
+    assert_eq!(rig.one("SELECT state, attempt_count FROM deliveries"), "cancelled 1");
+    assert_eq!(rig.one("SELECT status FROM outbox"), "cancelled");
+}
+
+#[test]
+fn an_attempt_of_a_run_before_does_not_settle_the_run_after_it() {
+    let rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::Hang]);
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    until("the attempt is under way", || receiver.count() == 1);
+    rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
+    rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
+    receiver.release();
+    rig.settle();
+    assert_eq!(rig.one("SELECT state, run_no, attempt_count FROM deliveries"), "completed 2 2");
+    assert_eq!(receiver.count(), 2);
+}
+
+#[test]
+fn the_deliveries_of_a_paused_subscription_wait_until_it_is_resumed() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    let paused = rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200).json();
+    assert_eq!(
+        (&paused["state"], &paused["holds"][0]["reason"]),
+        (&json!("PAUSED"), &json!("paused"))
+    );
+    rig.publish_type("a");
+    rig.advance(secs(3600));
+    rig.publish_type("b");
+    rig.settle();
+    assert_eq!(receiver.count(), 0);
+    insta::assert_snapshot!(rig.dump(), @r"
+    a pending
+      erp pending due +0s
+    b pending
+      erp pending due +3600s
+    ");
+    rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
+    rig.settle();
+    assert_eq!(receiver.count(), 2);
+}
+
+#[test]
+fn a_pause_survives_a_restart() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
+    rig.publish_type("a");
+    rig.restart();
+    rig.settle();
+    assert_eq!(rig.get("/v1/subscriptions/erp")["state"], "PAUSED");
+    assert_eq!(receiver.count(), 0);
+}
+
+#[test]
+fn a_subscription_with_open_or_dead_deliveries_is_not_deleted() {
+    let rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(500), Reply::status(400)]);
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    rig.settle();
+    rig.delete("/v1/subscriptions/erp").is(409);
+    rig.advance(secs(5));
+    rig.settle();
+    assert_eq!(rig.one("SELECT state FROM deliveries"), "dead_letter");
+    rig.delete("/v1/subscriptions/erp").is(409);
+    rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
+    rig.settle();
+    rig.delete("/v1/subscriptions/erp").is(204);
+    rig.call("GET", "/v1/subscriptions/erp", b"").is(404);
+    assert_eq!(rig.publish_type("b")["status"], "skipped");
+    rig.subscribe("erp", &receiver);
+}
+
+#[test]
+fn a_dead_letter_can_be_cancelled_so_that_its_subscription_can_go() {
+    let rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(400)]);
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    rig.settle();
+    let refused = rig.delete("/v1/subscriptions/erp").is(409);
+    assert!(refused.detail().contains("retry or cancel"), "{}", refused.detail());
+    rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
+    assert_eq!(rig.one("SELECT status FROM outbox"), "cancelled");
+    rig.delete("/v1/subscriptions/erp").is(204);
+}
+
+#[test]
+fn a_delivery_of_a_deleted_subscription_cannot_be_sent_again() {
+    let rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(500)]);
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    rig.settle();
+    rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
+    rig.delete("/v1/subscriptions/erp").is(204);
+    rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(409);
+    assert_eq!(rig.one("SELECT state FROM deliveries"), "cancelled");
+}
+
+#[test]
+fn two_subscriptions_cannot_have_one_name() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    rig.post("/v1/subscriptions", &json!({ "name": "erp", "url": receiver.url() })).is(409);
+    rig.post("/v1/subscriptions", &json!({ "name": "Erp", "url": receiver.url() })).is(422);
+}
+
+#[test]
+fn a_policy_that_cannot_be_carried_out_is_refused() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    for policy in [
+        json!({ "steps": [] }),
+        json!({ "steps": ["soon"] }),
+        json!({ "steps": ["0s"] }),
+        json!({ "max_attempts": 0 }),
+        json!({ "timeout": "1ms" }),
+        json!({ "in_flight_max": 0 }),
+    ] {
+        let body = json!({ "name": "erp", "url": receiver.url(), "policy": policy });
+        rig.post("/v1/subscriptions", &body).is(422);
+    }
+}

@@ -1,0 +1,185 @@
+//! Lists: pages without gaps or doubles, and filters that filter.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, secs};
+
+/// The ids of a list, page by page; asserts that no page is too long and no id comes twice.
+#[track_caller]
+fn ids(rig: &Rig, path: &str, limit: usize) -> Vec<String> {
+    let (mut all, mut after) = (Vec::new(), String::new());
+    let join = if path.contains('?') { '&' } else { '?' };
+    loop {
+        let page = rig.get(&format!("{path}{join}limit={limit}{after}"));
+        let items = page["items"].as_array().unwrap();
+        assert!(items.len() <= limit);
+        all.extend(items.iter().map(|item| item["id"].as_str().unwrap().to_owned()));
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "an id came twice");
+    all
+}
+
+fn with_120_events() -> (Rig, Receiver) {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    receiver.decide(|request| {
+        let refuse = request.field("x-idempotency-key").unwrap().ends_with('3');
+        Reply::status(if refuse { 400 } else { 200 })
+    });
+    rig.subscribe("erp", &receiver);
+    let event = |n: u32| {
+        let aggregate = format!("order-{}", n % 3);
+        let event_type = if n.is_multiple_of(2) { "even" } else { "odd" };
+        json!({
+            "event_type": event_type, "idempotency_key": format!("k-{n}"), "payload": n,
+            "aggregate_id": aggregate
+        })
+    };
+    let events: Vec<Value> = (0..120).map(event).collect();
+    rig.post("/v1/events", &json!(events)).is(201);
+    rig.settle();
+    (rig, receiver)
+}
+
+#[test]
+fn pages_have_no_gaps_and_no_doubles() {
+    let (rig, _receiver) = with_120_events();
+    for limit in [1, 7, 40, 50, 119, 120, 121, 500] {
+        assert_eq!(ids(&rig, "/v1/events", limit).len(), 120, "{limit}");
+        assert_eq!(ids(&rig, "/v1/deliveries", limit).len(), 120, "{limit}");
+    }
+    assert_eq!(ids(&rig, "/v1/dead-letters", 5).len(), 12);
+}
+
+#[test]
+fn a_list_stands_still_while_more_comes_in() {
+    let (rig, _receiver) = with_120_events();
+    let first = rig.get("/v1/events?limit=100");
+    rig.publish_type("more");
+    let next = first["next"].as_str().unwrap();
+    let second = rig.get(&format!("/v1/events?limit=100&after={next}"));
+    assert_eq!(second["items"].as_array().unwrap().len(), 20);
+    assert_eq!(second["next"], json!(null));
+}
+
+#[test]
+fn filters_show_what_they_say_and_nothing_else() {
+    let (rig, _receiver) = with_120_events();
+    rig.advance(secs(60));
+    rig.publish(&json!({ "event_type": "late", "idempotency_key": "late", "payload": 1 }));
+    rig.settle();
+    for (query, count) in [
+        ("status=completed", 109),
+        ("status=dead_letter", 12),
+        ("status=pending", 0),
+        ("event_type=odd", 60),
+        ("aggregate_id=order-1", 40),
+        ("aggregate_id=order-1&event_type=even", 20),
+        ("idempotency_key=k-7", 1),
+        ("since=2026-01-31T12:01:00Z", 1),
+        ("until=2026-01-31T12:01:00Z", 120),
+        ("until=2026-01-31T12:01:00Z&since=2026-01-31T12:00:00Z&status=dead_letter", 12),
+    ] {
+        assert_eq!(ids(&rig, &format!("/v1/events?{query}"), 11).len(), count, "{query}");
+    }
+    for (query, count) in [
+        ("state=completed", 109),
+        ("state=dead_letter", 12),
+        ("subscription=erp", 121),
+        ("subscription=erp&state=dead_letter", 12),
+        ("subscription=other", 0),
+    ] {
+        assert_eq!(ids(&rig, &format!("/v1/deliveries?{query}"), 11).len(), count, "{query}");
+    }
+}
+
+#[test]
+fn an_event_is_found_by_the_webhook_id_a_receiver_saw() {
+    let (rig, receiver) = with_120_events();
+    let id = receiver.seen()[50].field("webhook-id").unwrap().to_owned();
+    let found = rig.get(&format!("/v1/events?webhook_id={id}"));
+    assert_eq!(found["items"].as_array().unwrap().len(), 1);
+    assert_eq!(found["items"][0]["webhook_id"], id);
+}
+
+#[test]
+fn a_filter_or_cursor_that_cannot_be_meant_is_refused() {
+    let rig = Rig::new();
+    for query in [
+        "stauts=pending",
+        "status=done",
+        "since=yesterday",
+        "limit=0",
+        "limit=501",
+        "limit=x",
+        "after=x",
+        "status=%ff",
+    ] {
+        rig.call("GET", &format!("/v1/events?{query}"), b"").is(400);
+    }
+}
+
+#[test]
+fn the_deliveries_of_one_event_can_be_filtered_further_and_paged() {
+    let rig = Rig::new();
+    let receivers: Vec<Receiver> = (0..6).map(|_| Receiver::new()).collect();
+    for (n, receiver) in receivers.iter().enumerate() {
+        receiver.always(Reply::status(if n < 3 { 400 } else { 200 }));
+        rig.subscribe(&format!("s{n}"), receiver);
+    }
+    let id = rig.publish_type("a")["id"].as_str().unwrap().to_owned();
+    rig.settle();
+    let of_event = format!("/v1/deliveries?event_id={id}");
+    assert_eq!(ids(&rig, &of_event, 4).len(), 6);
+    assert_eq!(ids(&rig, &format!("{of_event}&state=dead_letter"), 2).len(), 3);
+    assert_eq!(ids(&rig, &format!("{of_event}&subscription=s4"), 2).len(), 1);
+    assert_eq!(ids(&rig, &format!("{of_event}&subscription=s4&state=dead_letter"), 2).len(), 0);
+}
+
+#[test]
+fn the_attempts_of_a_delivery_are_shown_in_order() {
+    let rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::Answer(500, Vec::new(), b"no".to_vec())]);
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    rig.settle();
+    rig.advance(secs(5));
+    rig.settle();
+    assert_eq!(ids(&rig, "/v1/deliveries/dlv_1/attempts", 1), ["dlv_1.1", "dlv_1.2"]);
+    let first = rig.get("/v1/deliveries/dlv_1/attempts")["items"][0].clone();
+    for (field, value) in [
+        ("class", json!("transient")),
+        ("counted", json!(true)),
+        ("http_status", json!(500)),
+        ("excerpt", json!("no")),
+        ("failed_reason", json!("the target answered 500")),
+        ("url", json!(receiver.url())),
+    ] {
+        assert_eq!(first[field], value, "{field}");
+    }
+}
+
+#[test]
+fn the_numbers_of_the_stats_are_right() {
+    let (rig, _receiver) = with_120_events();
+    rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
+    rig.publish_type("a");
+    let stats = rig.get("/v1/stats");
+    for (field, value) in [("subscriptions", 1), ("pending", 1), ("dead_letters", 12)] {
+        assert_eq!(stats[field], value, "{field}");
+    }
+}
+
+#[test]
+fn a_running_service_is_alive_and_ready() {
+    let rig = Rig::new();
+    rig.send("GET", "/livez", &[], b"").is(200);
+    rig.send("GET", "/readyz", &[], b"").is(200);
+}

@@ -1,0 +1,24 @@
+//! What Oncebox does, seen from outside: real HTTP on both sides, a clock that stands still.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::as_conversions,
+    reason = "tests fail by panicking and own their threads"
+)]
+
+mod acting;
+mod delivering;
+mod entering;
+mod guarding;
+mod looking;
+mod publishing;
+mod receiving;
+mod retrying;
+#[path = "../rig/mod.rs"]
+mod rig;
+mod running;
+mod secrecy;
+mod tls;

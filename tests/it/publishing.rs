@@ -1,0 +1,271 @@
+//! `POST /v1/events`: each event is stored once, all of a request or none.
+
+use serde_json::{Value, json};
+
+use crate::rig::receiver::Receiver;
+use crate::rig::{Rig, secs};
+
+const KEY: &str = "0b8cf1f2-6f2e-4d5c-9c3f-5b1f0f3c7a11";
+
+fn with_key(rig: &Rig, key: &str, body: &str) -> crate::rig::http::Answer {
+    let bearer = format!("Bearer {}", rig.token);
+    let fields = [("Authorization", bearer.as_str()), ("Idempotency-Key", key)];
+    rig.send("POST", "/v1/events", &fields, body.as_bytes())
+}
+
+fn stored(rig: &Rig) -> String {
+    rig.one("SELECT count(*) FROM outbox")
+}
+
+#[test]
+fn an_event_that_is_published_twice_is_answered_twice_and_stored_once() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    let event =
+        json!({ "event_type": "order.paid", "idempotency_key": "o-7", "payload": {"id": 7} });
+    let first = rig.post("/v1/events", &event).is(201).json();
+    let second = rig.post("/v1/events", &event).is(200).json();
+    assert_eq!(first["events"][0]["already_processed"], false);
+    assert_eq!(second["events"][0]["already_processed"], true);
+    assert_eq!(second["events"][0].get("differs"), None);
+    for same in ["id", "webhook_id"] {
+        assert_eq!(first["events"][0][same], second["events"][0][same]);
+    }
+    rig.settle();
+    assert_eq!((stored(&rig).as_str(), receiver.count()), ("1", 1));
+    assert_eq!(rig.one("SELECT duplicate_count, differing_count FROM outbox"), "1 0");
+}
+
+#[test]
+fn the_same_key_with_other_content_is_told_and_the_first_content_stays() {
+    let rig = Rig::new();
+    let event = |paid: u32| json!({ "event_type": "order.paid", "idempotency_key": "o-7", "payload": {"paid": paid} });
+    let first = rig.publish(&event(1));
+    let second = rig.post("/v1/events", &event(2)).is(200).json();
+    assert_eq!(second["events"][0]["differs"], true);
+    let id = first["id"].as_str().unwrap();
+    assert_eq!(rig.get(&format!("/v1/events/{id}"))["payload"], json!({"paid": 1}));
+    assert_eq!(rig.one("SELECT duplicate_count, differing_count FROM outbox"), "1 1");
+}
+
+#[test]
+fn the_same_key_from_another_source_system_is_another_event() {
+    let rig = Rig::new();
+    let event = |source: &str| json!({ "event_type": "a", "idempotency_key": "1", "source_system": source, "payload": 1 });
+    let (first, second) = (rig.publish(&event("erp")), rig.publish(&event("shop")));
+    assert_ne!(first["webhook_id"], second["webhook_id"]);
+    assert_eq!(stored(&rig), "2");
+}
+
+#[test]
+fn a_large_payload_that_comes_again_is_not_stored_again() {
+    let rig = Rig::new();
+    let event = json!({ "event_type": "a", "idempotency_key": "1", "payload": "x".repeat(20_000) });
+    rig.publish(&event);
+    assert_eq!(rig.publish(&event)["already_processed"], true);
+    assert_eq!(rig.one("SELECT count(*) FROM payloads"), "1");
+}
+
+#[test]
+fn a_request_with_an_idempotency_key_is_answered_the_same_again_to_the_byte() {
+    let rig = Rig::new();
+    let body = r#"{"event_type":"order.paid","payload":1}"#;
+    let first = with_key(&rig, KEY, body).is(201);
+    let second = with_key(&rig, KEY, body).is(201);
+    assert_eq!(first.body(), second.body());
+    assert_eq!(first.field("idempotency-replayed"), None);
+    assert_eq!(second.field("idempotency-replayed"), Some("true"));
+    assert_eq!(stored(&rig), "1");
+}
+
+#[test]
+fn an_idempotency_key_with_another_body_is_refused() {
+    let rig = Rig::new();
+    with_key(&rig, KEY, r#"{"event_type":"order.paid","payload":1}"#).is(201);
+    let refused = with_key(&rig, KEY, r#"{"event_type":"order.paid","payload":2}"#).is(422);
+    assert!(refused.detail().contains("was used for another request"), "{}", refused.detail());
+    assert_eq!(stored(&rig), "1");
+}
+
+#[test]
+fn an_idempotency_key_that_could_be_guessed_or_is_no_key_is_refused() {
+    let rig = Rig::new();
+    let body = r#"{"event_type":"order.paid","payload":1}"#;
+    for key in ["short", &"k".repeat(31), &"k".repeat(129), &format!("{} {}", "k".repeat(20), "k")]
+    {
+        with_key(&rig, key, body).is(400);
+    }
+    assert_eq!(stored(&rig), "0");
+}
+
+#[test]
+fn a_request_that_is_refused_does_not_use_up_its_idempotency_key() {
+    let rig = Rig::new();
+    with_key(&rig, KEY, r#"{"event_type":"","payload":1}"#).is(422);
+    with_key(&rig, KEY, r#"{"event_type":"order.paid","payload":1}"#).is(201);
+}
+
+#[test]
+fn an_idempotency_key_is_forgotten_after_a_day() {
+    let rig = Rig::new();
+    let body = r#"{"event_type":"order.paid","payload":1}"#;
+    with_key(&rig, KEY, body).is(201);
+    rig.advance(secs(24 * 3600 - 1));
+    assert_eq!(with_key(&rig, KEY, body).field("idempotency-replayed"), Some("true"));
+    rig.advance(secs(1));
+    assert_eq!(with_key(&rig, KEY, body).is(201).field("idempotency-replayed"), None);
+    assert_eq!(stored(&rig), "2");
+}
+
+#[test]
+fn expired_idempotency_keys_are_swept_away() {
+    let rig = Rig::new();
+    with_key(&rig, KEY, r#"{"event_type":"order.paid","payload":1}"#).is(201);
+    rig.advance(secs(24 * 3600));
+    crate::rig::until("the key is swept", || {
+        rig.one("SELECT count(*) FROM idempotency_keys") == "0"
+    });
+}
+
+#[test]
+fn two_requests_at_once_with_one_idempotency_key_store_once() {
+    let rig = Rig::new();
+    let body = r#"{"event_type":"order.paid","payload":1}"#;
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let sends: Vec<_> = (0..8).map(|_| scope.spawn(|| with_key(&rig, KEY, body))).collect();
+        sends.into_iter().map(|send| send.join().unwrap()).collect()
+    });
+    assert_eq!(stored(&rig), "1");
+    let fresh = answers.iter().filter(|a| a.field("idempotency-replayed").is_none()).count();
+    assert_eq!(fresh, 1, "{answers:?}");
+    assert!(answers.iter().all(|answer| answer.body() == answers[0].body()));
+}
+
+#[test]
+fn an_array_with_a_bad_event_at_its_end_stores_nothing() {
+    let rig = Rig::new();
+    let good = json!({ "event_type": "order.paid", "payload": 1 });
+    let bad = json!({ "event_type": "order.paid", "payload": 1, "max_attempts": 0 });
+    let refused = rig.post("/v1/events", &json!([good, good, bad])).is(422);
+    assert!(refused.detail().starts_with("Event 2 "), "{}", refused.detail());
+    assert_eq!(stored(&rig), "0");
+}
+
+#[test]
+fn a_thousand_events_at_once_are_stored_and_one_more_is_refused() {
+    let rig = Rig::new();
+    let event =
+        |n: usize| json!({ "event_type": "a", "idempotency_key": n.to_string(), "payload": n });
+    let events: Vec<Value> = (0..1001).map(event).collect();
+    rig.post("/v1/events", &json!(events)).is(422);
+    assert_eq!(stored(&rig), "0");
+    let lines = rig.post("/v1/events", &json!(events[..1000])).is(201).json();
+    assert_eq!(lines["events"].as_array().unwrap().len(), 1000);
+    assert_eq!(stored(&rig), "1000");
+    rig.post("/v1/events", &json!([])).is(422);
+}
+
+#[test]
+fn an_array_whose_events_are_all_known_is_answered_200_and_a_mixed_one_201() {
+    let rig = Rig::new();
+    let event = |key: &str| json!({ "event_type": "a", "idempotency_key": key, "payload": 1 });
+    rig.post("/v1/events", &json!([event("1"), event("2")])).is(201);
+    rig.post("/v1/events", &json!([event("2"), event("1")])).is(200);
+    let mixed = rig.post("/v1/events", &json!([event("2"), event("3"), event("3")])).is(201).json();
+    let known = [0, 1, 2].map(|n| mixed["events"][n]["already_processed"].as_bool().unwrap());
+    assert_eq!(known, [true, false, true]);
+}
+
+#[test]
+fn a_payload_of_a_mebibyte_is_taken_and_one_byte_more_is_refused() {
+    let rig = Rig::new();
+    let event = |bytes: usize| json!({ "event_type": "a", "payload": "x".repeat(bytes - 2) });
+    rig.publish(&event(1 << 20));
+    let refused = rig.post("/v1/events", &event((1 << 20) + 1)).is(422);
+    assert!(refused.detail().contains("at most 1048576"), "{}", refused.detail());
+}
+
+#[test]
+fn a_request_of_more_than_16_mebibytes_is_refused() {
+    let rig = Rig::new();
+    let body = vec![b' '; (16 << 20) + 1];
+    rig.call("POST", "/v1/events", &body).is(413);
+    let mut fits = br#"{"event_type":"a","payload":1}"#.to_vec();
+    fits.resize(16 << 20, b' ');
+    rig.call("POST", "/v1/events", &fits).is(201);
+}
+
+#[test]
+fn an_event_is_not_sent_before_its_time() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    let at = rig.now().plus(secs(3600)).to_string();
+    rig.publish(&json!({ "event_type": "a", "payload": 1, "not_before": at }));
+    rig.advance(secs(3599));
+    rig.settle();
+    insta::assert_snapshot!(rig.dump(), @r"
+    a pending
+      erp pending due +3600s
+    ");
+    rig.advance(secs(1));
+    rig.settle();
+    assert_eq!(receiver.count(), 1);
+}
+
+#[test]
+fn fields_out_of_bounds_are_refused_and_name_themselves() {
+    let rig = Rig::new();
+    for (field, value) in [
+        ("event_type", json!("x".repeat(129))),
+        ("idempotency_key", json!("x".repeat(256))),
+        ("idempotency_key", json!("")),
+        ("idempotency_key", json!("line\nfeed")),
+        ("source_system", json!("")),
+        ("aggregate_type", json!("x".repeat(65))),
+        ("aggregate_id", json!("x".repeat(256))),
+        ("max_attempts", json!(1001)),
+        ("content_type", json!("a\r\nb: c")),
+    ] {
+        let mut event = json!({ "event_type": "a", "payload": 1 });
+        event[field] = value;
+        let refused = rig.post("/v1/events", &event).is(422);
+        assert!(refused.detail().contains(field), "{field}: {}", refused.detail());
+    }
+    for body in
+        [&b"{"[..], b"7", b"", br#"{"event_type":"a","payload":1,"typo":1}"#, &b"[".repeat(200)]
+    {
+        rig.call("POST", "/v1/events", body).is(400);
+    }
+    assert_eq!(stored(&rig), "0");
+}
+
+#[test]
+fn an_event_needs_exactly_one_payload() {
+    let rig = Rig::new();
+    rig.post("/v1/events", &json!({ "event_type": "a" })).is(422);
+    let both = json!({ "event_type": "a", "payload": 1, "payload_base64": "AA==" });
+    rig.post("/v1/events", &both).is(422);
+}
+
+#[test]
+fn an_event_nobody_wants_is_skipped() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe_with("invoices", &receiver, &json!({ "event_types": ["invoice.*"] }));
+    assert_eq!(rig.publish_type("order.paid")["status"], "skipped");
+    assert_eq!(rig.dump(), "order.paid skipped\n");
+}
+
+#[test]
+fn a_guard_is_taken_once_per_consumer_group() {
+    let rig = Rig::new();
+    let claim = |group: &str| {
+        rig.post("/v1/processed-events", &json!({ "consumer_group": group, "event_id": "evt_1" }))
+    };
+    assert_eq!(claim("stock").is(201).json()["already_processed"], false);
+    assert_eq!(claim("stock").is(200).json()["already_processed"], true);
+    claim("ledger").is(201);
+    claim("").is(422);
+}

@@ -1,0 +1,196 @@
+//! Starting, stopping, and starting again.
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::json;
+
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, START, secs, until};
+
+#[test]
+fn a_second_service_on_the_same_directory_is_refused() {
+    let rig = Rig::new();
+    let refused = rig.appliance_again().unwrap_err().to_string();
+    let holder = format!("another oncebox (process {})", std::process::id());
+    assert!(refused.contains(&holder), "{refused}");
+    rig.get("/v1/stats");
+}
+
+#[test]
+fn a_key_file_that_others_may_read_is_refused() {
+    let mut rig = Rig::new();
+    rig.stop();
+    let key = rig.data().join("master.key");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = rig.appliance_again().unwrap_err().to_string();
+    assert!(refused.contains("has mode 644") && refused.contains("chmod 600"), "{refused}");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    rig.start_again();
+}
+
+#[test]
+fn another_key_is_refused_and_so_is_none() {
+    let (mut rig, mut other) = (Rig::new(), Rig::new());
+    rig.stop();
+    other.stop();
+    let key = rig.data().join("master.key");
+    let right = std::fs::read(&key).unwrap();
+    std::fs::copy(other.data().join("master.key"), &key).unwrap();
+    let refused = rig.appliance_again().unwrap_err().to_string();
+    assert!(refused.contains("was made with the master key"), "{refused}");
+    std::fs::remove_file(&key).unwrap();
+    let refused = rig.appliance_again().unwrap_err().to_string();
+    assert!(refused.contains("master.key"), "{refused}");
+    assert!(!key.exists(), "no new key is made beside a database");
+    std::fs::write(&key, "no key").unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(rig.appliance_again().unwrap_err().to_string().contains("master.key"));
+    std::fs::write(&key, right).unwrap();
+    rig.start_again();
+}
+
+#[test]
+fn a_graceful_stop_finishes_what_is_under_way() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::Hang]);
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    until("the attempt is under way", || receiver.count() == 1);
+    std::thread::scope(|scope| {
+        let stopping = scope.spawn(|| rig.stop());
+        std::thread::yield_now();
+        receiver.release();
+        stopping.join().unwrap();
+    });
+    rig.start_again();
+    rig.settle();
+    assert_eq!(receiver.count(), 1);
+    assert_eq!(rig.one("SELECT state, attempt_count FROM deliveries"), "completed 1");
+}
+
+#[test]
+fn what_waits_at_a_stop_goes_on_after_the_start() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(500)]);
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    rig.settle();
+    rig.restart();
+    rig.settle();
+    assert_eq!(receiver.count(), 1, "not before it is due");
+    rig.advance(secs(5));
+    rig.settle();
+    insta::assert_snapshot!(rig.dump(), @r"
+    a completed
+      erp completed
+        1 +0s transient counted 500
+        2 +5s success 200
+    ");
+}
+
+#[test]
+fn what_became_due_while_nothing_ran_is_sent_at_the_start() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(500)]);
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    rig.settle();
+    rig.stop();
+    rig.time.advance(secs(86_400));
+    rig.start_again();
+    rig.settle();
+    assert_eq!(receiver.count(), 2);
+}
+
+#[test]
+fn what_waits_is_not_stuck_when_the_clock_was_a_day_ahead_at_the_stop() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(500)]);
+    rig.subscribe("erp", &receiver);
+    rig.time.set_wall(START.plus(secs(86_400)));
+    rig.restart();
+    rig.publish_type("retried");
+    rig.settle();
+    rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
+    rig.publish_type("fresh");
+    let later = START.plus(secs(3600));
+    rig.publish(&json!({ "event_type": "later", "payload": 1, "not_before": later }));
+    rig.time.set_wall(START);
+    rig.restart();
+    until("due times are pulled in", || {
+        rig.one("SELECT max(due_at) FROM deliveries").parse::<i64>().unwrap() <= later.ms()
+    });
+    rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
+    rig.settle();
+    insta::assert_snapshot!(rig.dump(), @r"
+    retried failed
+      erp pending due +5s
+        1 +86400s transient counted 500
+    fresh completed
+      erp completed
+        1 +0s success 200
+    later pending
+      erp pending due +3600s
+    ");
+}
+
+#[test]
+fn a_delivery_whose_attempt_was_lost_with_the_process_is_sent_again_under_its_id() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    rig.settle();
+    rig.stop();
+    // What the file holds when the process dies between the answer and the settlement's COMMIT.
+    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    conn.execute_batch(
+        "DELETE FROM attempts;
+         UPDATE deliveries SET state = 'pending', due_at = order_at, finished_at = NULL,
+                attempt_count = 0, last_class = NULL;
+         UPDATE outbox SET status = 'pending', completed_at = NULL, open_deliveries = 1;
+         UPDATE boots SET stopped_at = NULL;",
+    )
+    .unwrap();
+    drop(conn);
+    rig.start_again();
+    rig.settle();
+    let seen = receiver.seen();
+    assert_eq!(seen.len(), 2);
+    assert_eq!(seen[0].field("webhook-id"), seen[1].field("webhook-id"));
+    assert_eq!(seen[0].body, seen[1].body);
+}
+
+#[test]
+fn everything_is_as_it_was_after_a_restart() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(400), Reply::status(500)]);
+    let secret = rig.subscribe("erp", &receiver);
+    for event_type in ["a", "b", "c"] {
+        rig.publish_type(event_type);
+        rig.settle();
+    }
+    let (before, shown) = (rig.dump(), rig.get("/v1/subscriptions/erp"));
+    rig.restart();
+    rig.settle();
+    assert_eq!(rig.dump(), before);
+    assert_eq!(rig.get("/v1/subscriptions/erp"), shown);
+    rig.publish(&json!({ "event_type": "d", "payload": 1 }));
+    rig.settle();
+    assert!(
+        receiver.seen().last().unwrap().field("webhook-signature").is_some() && !secret.is_empty()
+    );
+}
+
+#[test]
+fn an_erp_table_in_the_same_file_is_left_alone() {
+    let mut rig = Rig::new();
+    rig.stop();
+    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    conn.execute_batch("CREATE TABLE invoice (no INTEGER); INSERT INTO invoice VALUES (4711);")
+        .unwrap();
+    drop(conn);
+    rig.start_again();
+    rig.publish_type("a");
+    assert_eq!(rig.one("SELECT no FROM invoice"), "4711");
+}

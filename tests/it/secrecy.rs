@@ -1,0 +1,100 @@
+//! No secret is readable: not in the file, not in its log, not in an answer.
+
+use data_encoding::BASE64_NOPAD;
+use serde_json::json;
+
+use crate::rig::Rig;
+use crate::rig::receiver::{Receiver, Reply};
+
+const STRIPE: &str = "whsec_stripe0123456789abcdef0123456789";
+
+/// Whether the bytes stand in the database, its log or its index, as they are on the disk now.
+fn on_disk(rig: &Rig, needle: &[u8]) -> bool {
+    ["oncebox.db", "oncebox.db-wal", "oncebox.db-shm"].iter().any(|name| {
+        let bytes = std::fs::read(rig.data().join(name)).unwrap_or_default();
+        bytes.windows(needle.len()).any(|window| window == needle)
+    })
+}
+
+#[test]
+fn no_secret_stands_in_the_file_or_its_log() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(500)]);
+    let secret = rig.subscribe("erp", &receiver);
+    rig.provider("stripe", &json!({ "kind": "stripe" }), STRIPE);
+    let token = rig.token_of("operate");
+    rig.publish_type("marker-that-can-be-found");
+    rig.settle();
+    let encoded = secret.strip_prefix("whsec_").unwrap().trim_end_matches('=').to_owned();
+    let raw = BASE64_NOPAD.decode(encoded.as_bytes()).unwrap();
+    let key = std::fs::read_to_string(rig.data().join("master.key")).unwrap();
+    let look = |rig: &Rig| {
+        assert!(on_disk(rig, b"marker-that-can-be-found"), "the search itself works");
+        assert!(!on_disk(rig, encoded.as_bytes()), "the signing secret's text");
+        assert!(!on_disk(rig, &raw), "the signing secret's bytes");
+        assert!(!on_disk(rig, &STRIPE.as_bytes()[6..]), "the provider's secret");
+        assert!(!on_disk(rig, token.strip_prefix("obx_").unwrap().as_bytes()), "a token");
+        assert!(
+            !on_disk(rig, rig.token.strip_prefix("obx_").unwrap().as_bytes()),
+            "the first token"
+        );
+        assert!(!on_disk(rig, key.trim().as_bytes()), "the master key");
+    };
+    look(&rig);
+    rig.stop();
+    look(&rig);
+    rig.start_again();
+}
+
+#[test]
+fn no_answer_shows_a_secret_after_the_one_that_made_it() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    let secret = rig.subscribe("erp", &receiver);
+    rig.provider("stripe", &json!({ "kind": "stripe" }), STRIPE);
+    let token = rig.token_of("operate");
+    let line = rig.publish_type("a");
+    rig.settle();
+    let event = format!("/v1/events/{}", line["id"].as_str().unwrap());
+    for path in [
+        "/v1/subscriptions",
+        "/v1/subscriptions/erp",
+        "/v1/providers",
+        "/v1/providers/stripe",
+        "/v1/tokens",
+        "/v1/deliveries",
+        "/v1/deliveries/dlv_1",
+        "/v1/deliveries/dlv_1/attempts",
+        "/v1/events",
+        &event,
+        "/v1/stats",
+    ] {
+        let text = rig.call("GET", path, b"").is(200).text();
+        for hidden in [secret.as_str(), STRIPE, &token, &rig.token] {
+            assert!(!text.contains(hidden), "{path}");
+        }
+    }
+    let changed = rig.patch("/v1/subscriptions/erp", &json!({ "owner_id": "x" })).is(200).text();
+    assert!(!changed.contains(&secret));
+}
+
+#[test]
+fn only_their_owner_may_read_the_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let rig = Rig::new();
+    for name in ["oncebox.db", "oncebox.db-wal", "oncebox.db-shm", "master.key", "admin.token"] {
+        let mode = std::fs::metadata(rig.data().join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{name}");
+    }
+    let mode = std::fs::metadata(rig.data()).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o700);
+}
+
+#[test]
+fn a_refused_secret_is_not_repeated_in_the_answer() {
+    let rig = Rig::new();
+    let pasted = "whsec_this is not base64 but somebodys password";
+    let body = json!({ "name": "erp", "url": "http://127.0.0.1:8069/", "secret": pasted });
+    let refused = rig.post("/v1/subscriptions", &body).is(422);
+    assert!(!refused.text().contains("password"), "{}", refused.text());
+}

@@ -1,0 +1,140 @@
+//! The database file, looked at from outside: as text for a test to compare, and checked for
+//! everything that must hold whenever the service is stopped.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, Row};
+
+/// A connection of the test's own, that cannot write.
+pub(crate) fn open(path: &Path) -> Connection {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags).unwrap();
+    conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    conn
+}
+
+/// The rows of a query, each as one line of values between spaces.
+pub(crate) fn lines(conn: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = conn.prepare(sql).unwrap();
+    let columns = statement.column_count();
+    let line = |row: &Row<'_>| {
+        let mut text = String::new();
+        for column in 0..columns {
+            let value = match row.get_ref(column)? {
+                rusqlite::types::ValueRef::Null => "-".to_owned(),
+                rusqlite::types::ValueRef::Integer(number) => number.to_string(),
+                rusqlite::types::ValueRef::Real(number) => number.to_string(),
+                rusqlite::types::ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),
+                rusqlite::types::ValueRef::Blob(blob) => format!("{} bytes", blob.len()),
+            };
+            write!(text, "{}{value}", if column == 0 { "" } else { " " }).unwrap();
+        }
+        Ok(text)
+    };
+    let rows = statement.query_map([], line).unwrap();
+    rows.map(Result::unwrap).collect()
+}
+
+/// Everything that is carried out, as text. Times are seconds after `since_ms`.
+pub(crate) fn dump(conn: &Connection, since_ms: i64) -> String {
+    let mut text = String::new();
+    for line in
+        lines(conn, "SELECT seq || '|' || event_type || ' ' || status FROM outbox ORDER BY seq")
+    {
+        let (seq, shown) = line.split_once('|').unwrap();
+        writeln!(text, "{shown}").unwrap();
+        deliveries(conn, &mut text, &format!("outbox_seq = {seq}"), since_ms);
+    }
+    let webhooks =
+        "SELECT seq || '|in ' || event_type || ' ' || status FROM webhook_events ORDER BY seq";
+    for line in lines(conn, webhooks) {
+        let (seq, shown) = line.split_once('|').unwrap();
+        writeln!(text, "{shown}").unwrap();
+        deliveries(conn, &mut text, &format!("webhook_seq = {seq}"), since_ms);
+    }
+    text
+}
+
+fn deliveries(conn: &Connection, text: &mut String, of: &str, since_ms: i64) {
+    let sql = format!(
+        "SELECT d.seq || '|' || s.name || ' ' || d.state
+                || coalesce(' due +' || ((d.due_at - {since_ms}) / 1000) || 's', '')
+                || iif(d.run_no > 1, ' run ' || d.run_no, '') || coalesce(': ' || d.reason, '')
+           FROM deliveries AS d JOIN subscriptions AS s ON s.seq = d.subscription_seq
+          WHERE d.{of} ORDER BY d.seq"
+    );
+    for line in lines(conn, &sql) {
+        let (seq, shown) = line.split_once('|').unwrap();
+        writeln!(text, "  {shown}").unwrap();
+        let sql = format!(
+            "SELECT n || ' +' || ((started_at - {since_ms}) / 1000) || 's ' || class
+                    || iif(counted = 1, ' counted', '') || coalesce(' ' || http_status, '')
+               FROM attempts WHERE delivery_seq = {seq} ORDER BY n"
+        );
+        for attempt in lines(conn, &sql) {
+            writeln!(text, "    {attempt}").unwrap();
+        }
+    }
+}
+
+/// Asserts what must hold of every file that no process has open.
+pub(crate) fn check(path: &Path) {
+    let conn = open(path);
+    assert_eq!(lines(&conn, "PRAGMA integrity_check"), ["ok"]);
+    let none: [&str; 0] = [];
+    for (rule, broken) in [
+        ("foreign keys point somewhere", "PRAGMA foreign_key_check"),
+        (
+            "what waits has a due time, and nothing else has",
+            "SELECT seq, state FROM deliveries WHERE (state = 'pending') <> (due_at IS NOT NULL)",
+        ),
+        (
+            "every attempt is counted once, and numbered without a gap",
+            "SELECT d.seq, d.attempt_count, count(a.n), max(a.n) FROM deliveries AS d
+               LEFT JOIN attempts AS a ON a.delivery_seq = d.seq GROUP BY d.seq
+             HAVING d.attempt_count <> count(a.n) OR coalesce(max(a.n), 0) <> count(a.n)",
+        ),
+        (
+            "a completed delivery has a success in its last attempt",
+            "SELECT d.seq FROM deliveries AS d WHERE d.state = 'completed' AND NOT EXISTS (
+               SELECT 1 FROM attempts AS a WHERE a.delivery_seq = d.seq AND a.class = 'success')",
+        ),
+        (
+            "an open delivery has a subscription that can still take it",
+            "SELECT d.seq FROM deliveries AS d JOIN subscriptions AS s ON s.seq = d.subscription_seq
+              WHERE d.finished_at IS NULL AND s.deleted_at IS NOT NULL",
+        ),
+        (
+            "an event's status is what its deliveries say",
+            "SELECT o.seq, o.status, o.open_deliveries, t.says, t.open
+               FROM outbox AS o JOIN (
+                    SELECT o.seq, count(d.seq) FILTER (WHERE d.finished_at IS NULL) AS open,
+                           CASE WHEN o.error_code = 'unknown_target' THEN 'quarantined'
+                                WHEN sum(d.state = 'pending' AND d.counted_failures > 0) > 0 THEN 'failed'
+                                WHEN count(d.seq) = 0 THEN 'skipped'
+                                WHEN sum(d.finished_at IS NULL) = count(d.seq) THEN 'pending'
+                                WHEN sum(d.finished_at IS NULL) > 0 THEN 'processing'
+                                WHEN sum(d.state = 'dead_letter') > 0 THEN 'dead_letter'
+                                WHEN sum(d.state = 'completed') > 0 THEN 'completed'
+                                WHEN sum(d.state = 'cancelled') = count(d.seq) THEN 'cancelled'
+                                ELSE 'skipped' END AS says
+                      FROM outbox AS o LEFT JOIN deliveries AS d ON d.outbox_seq = o.seq
+                     GROUP BY o.seq) AS t ON t.seq = o.seq
+              WHERE o.routed_at IS NOT NULL AND (t.says <> o.status OR t.open <> o.open_deliveries)",
+        ),
+        (
+            "a webhook event knows how many of its deliveries are open",
+            "SELECT w.seq, w.status, w.open_deliveries FROM webhook_events AS w
+              WHERE w.open_deliveries <> (SELECT count(*) FROM deliveries AS d
+                    WHERE d.webhook_seq = w.seq AND d.finished_at IS NULL)",
+        ),
+        (
+            "no request's key is left without its answer",
+            "SELECT key FROM idempotency_keys WHERE status IS NULL",
+        ),
+        ("no event is left without a look for who wants it", "SELECT seq FROM outbox WHERE routed_at IS NULL"),
+    ] {
+        assert_eq!(lines(&conn, broken), none, "{rule}");
+    }
+}

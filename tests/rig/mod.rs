@@ -1,0 +1,300 @@
+//! A whole Oncebox in this process: a directory of its own, a clock that stands still, real HTTP.
+//!
+//! Dropping the rig stops the service and checks the file it leaves behind.
+#![allow(dead_code, reason = "each test program uses the part of the rig that it needs")]
+
+pub(crate) mod file;
+pub(crate) mod http;
+pub(crate) mod receiver;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use oncebox::appliance::{Appliance, DATABASE, Error, Injected, TOKEN_FILE};
+use oncebox::clock::{Clock, ManualTime, Timestamp};
+use oncebox::faults::Faults;
+use oncebox::id::{Draw, SystemDraw};
+use oncebox::settings::Raw;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use http::Answer;
+use receiver::Receiver;
+
+/// When every rig's clock starts: 2026-01-31T12:00:00Z.
+pub(crate) const START: Timestamp = Timestamp::from_secs(1_769_860_800);
+/// No test waits longer than this for anything.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+/// Waits for something that another thread brings about.
+#[track_caller]
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < PATIENCE, "waited in vain: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Real randomness, but for the jitter, which is as much of its span as the test says.
+#[derive(Debug)]
+struct RigDraw {
+    system: SystemDraw,
+    jitter_permille: AtomicU64,
+}
+
+impl Draw for RigDraw {
+    fn fill(&self, into: &mut [u8]) {
+        self.system.fill(into);
+    }
+
+    fn below(&self, end: u64) -> u64 {
+        end.saturating_sub(1) * self.jitter_permille.load(Ordering::SeqCst) / 1000
+    }
+}
+
+/// A running Oncebox and what a test needs to drive it.
+pub(crate) struct Rig {
+    appliance: Option<Appliance>,
+    pub(crate) time: Arc<ManualTime>,
+    draw: Arc<RigDraw>,
+    raw: Raw,
+    faults: Faults,
+    pub(crate) token: String,
+    home: TempDir,
+}
+
+impl Rig {
+    /// Loopback may be called, retries have no jitter, everything else is the default.
+    pub(crate) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// The same with other settings.
+    pub(crate) fn with(change: impl FnOnce(&mut Raw)) -> Self {
+        Self::start(change, Faults::none()).unwrap()
+    }
+
+    /// The same with a planned failure.
+    pub(crate) fn with_faults(change: impl FnOnce(&mut Raw), faults: Faults) -> Self {
+        Self::start(change, faults).unwrap()
+    }
+
+    fn start(change: impl FnOnce(&mut Raw), faults: Faults) -> Result<Self, Error> {
+        let home = tempfile::tempdir().unwrap();
+        let mut raw = Raw {
+            listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+            data: Some(home.path().join("data")),
+            ..Raw::default()
+        };
+        raw.delivery.allow = vec!["127.0.0.0/8".parse().unwrap()];
+        raw.delivery.deliverers = Some(8);
+        change(&mut raw);
+        let draw =
+            Arc::new(RigDraw { system: SystemDraw::new(), jitter_permille: AtomicU64::new(0) });
+        let time = ManualTime::at(START);
+        let mut rig = Self { appliance: None, time, draw, raw, faults, token: String::new(), home };
+        rig.appliance = Some(rig.appliance_again()?);
+        rig.token = std::fs::read_to_string(rig.data().join(TOKEN_FILE)).unwrap().trim().to_owned();
+        Ok(rig)
+    }
+
+    /// Starts another Oncebox on the same directory.
+    pub(crate) fn appliance_again(&self) -> Result<Appliance, Error> {
+        let injected = Injected {
+            clock: Clock::from_source(self.time.clone()),
+            draw: self.draw.clone(),
+            faults: self.faults.clone(),
+            ..Injected::default()
+        };
+        Appliance::start(self.raw.clone().resolve().unwrap(), injected)
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.home.path().join("data")
+    }
+
+    /// Somewhere beside the data directory.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.home.path().to_owned()
+    }
+
+    /// Stops it in order.
+    pub(crate) fn stop(&mut self) {
+        self.appliance.take().unwrap().stop().unwrap();
+    }
+
+    /// Starts it again after a stop.
+    pub(crate) fn start_again(&mut self) {
+        self.appliance = Some(self.appliance_again().unwrap());
+    }
+
+    /// Stops it in order and starts it again, without planned failures.
+    pub(crate) fn restart(&mut self) {
+        self.stop();
+        self.faults = Faults::none();
+        self.start_again();
+    }
+
+    /// The same with other settings.
+    pub(crate) fn restart_with(&mut self, change: impl FnOnce(&mut Raw)) {
+        self.stop();
+        change(&mut self.raw);
+        self.start_again();
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.appliance.as_ref().unwrap().address()
+    }
+
+    /// Lets time pass.
+    pub(crate) fn advance(&self, span: Duration) {
+        self.time.advance(span);
+        self.appliance.as_ref().unwrap().wake();
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        Clock::from_source(self.time.clone()).wall()
+    }
+
+    /// How much of its span the jitter adds from now on.
+    pub(crate) fn jitter(&self, permille: u64) {
+        self.draw.jitter_permille.store(permille, Ordering::SeqCst);
+    }
+
+    /// Waits until nothing is left to do before time passes.
+    #[track_caller]
+    pub(crate) fn settle(&self) {
+        let conn = self.file();
+        let due = format!(
+            "SELECT seq FROM deliveries AS d WHERE state = 'pending' AND due_at <= {}
+                AND NOT EXISTS (SELECT 1 FROM holds AS h WHERE h.subscription_seq = d.subscription_seq)",
+            self.now().ms()
+        );
+        until("everything due is sent and settled", || file::lines(&conn, &due).is_empty());
+    }
+
+    /// The database, for reading.
+    pub(crate) fn file(&self) -> rusqlite::Connection {
+        file::open(&self.data().join(DATABASE))
+    }
+
+    /// Everything that is carried out, as text.
+    pub(crate) fn dump(&self) -> String {
+        file::dump(&self.file(), START.ms())
+    }
+
+    /// The one value of a query.
+    pub(crate) fn one(&self, sql: &str) -> String {
+        let mut lines = file::lines(&self.file(), sql);
+        assert_eq!(lines.len(), 1, "{sql}: {lines:?}");
+        lines.remove(0)
+    }
+}
+
+/// The API, by its verbs.
+impl Rig {
+    pub(crate) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        fields: &[(&str, &str)],
+        body: &[u8],
+    ) -> Answer {
+        http::send(self.address(), method, path, fields, body).unwrap()
+    }
+
+    /// A request with the admin's token.
+    pub(crate) fn call(&self, method: &str, path: &str, body: &[u8]) -> Answer {
+        self.call_as(&self.token, method, path, body)
+    }
+
+    pub(crate) fn call_as(&self, token: &str, method: &str, path: &str, body: &[u8]) -> Answer {
+        let bearer = format!("Bearer {token}");
+        self.send(method, path, &[("Authorization", &bearer)], body)
+    }
+
+    #[track_caller]
+    pub(crate) fn get(&self, path: &str) -> Value {
+        self.call("GET", path, b"").is(200).json()
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
+        self.call("POST", path, body.to_string().as_bytes())
+    }
+
+    pub(crate) fn patch(&self, path: &str, body: &Value) -> Answer {
+        self.call("PATCH", path, body.to_string().as_bytes())
+    }
+
+    pub(crate) fn delete(&self, path: &str) -> Answer {
+        self.call("DELETE", path, b"")
+    }
+
+    /// A subscription to everything of the outbox; returns its secret.
+    #[track_caller]
+    pub(crate) fn subscribe(&self, name: &str, receiver: &Receiver) -> String {
+        self.subscribe_with(name, receiver, &json!({}))
+    }
+
+    /// A subscription with further fields; returns its secret.
+    #[track_caller]
+    pub(crate) fn subscribe_with(&self, name: &str, to: &Receiver, more: &Value) -> String {
+        let mut body = json!({ "name": name, "url": to.url() });
+        for (field, value) in more.as_object().unwrap() {
+            body[field.as_str()] = value.clone();
+        }
+        let made = self.post("/v1/subscriptions", &body).is(201).json();
+        made["secret"].as_str().unwrap().to_owned()
+    }
+
+    /// Publishes one event, which must be accepted; returns its line of the answer.
+    #[track_caller]
+    pub(crate) fn publish(&self, body: &Value) -> Value {
+        let answer = self.post("/v1/events", body);
+        assert!(matches!(answer.status, 200 | 201), "{answer:?}");
+        answer.json()["events"][0].clone()
+    }
+
+    /// Publishes an event of this type, with nothing in it.
+    #[track_caller]
+    pub(crate) fn publish_type(&self, event_type: &str) -> Value {
+        self.publish(&json!({ "event_type": event_type, "payload": {} }))
+    }
+
+    #[track_caller]
+    pub(crate) fn provider(&self, name: &str, scheme: &Value, secret: &str) {
+        let body = json!({ "name": name, "scheme": scheme, "pii": "allow", "secret": secret });
+        self.post("/v1/providers", &body).is(201);
+    }
+
+    /// A token of that role.
+    #[track_caller]
+    pub(crate) fn token_of(&self, role: &str) -> String {
+        let made = self.post("/v1/tokens", &json!({ "name": role, "role": role })).is(201).json();
+        made["token"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let Some(appliance) = self.appliance.take() else { return };
+        // A test that fails has said why; stopping could wait for what it left hanging.
+        if thread::panicking() {
+            std::mem::forget(appliance);
+            return;
+        }
+        appliance.stop().unwrap();
+        file::check(&self.data().join(DATABASE));
+        let clean = self.one("SELECT stopped_at IS NOT NULL FROM boots ORDER BY seq DESC LIMIT 1");
+        assert_eq!(clean, "1", "the stop was noted");
+    }
+}
