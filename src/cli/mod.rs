@@ -4,6 +4,7 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the command line is what prints")]
 
+mod demo;
 mod serve;
 
 use std::path::PathBuf;
@@ -38,6 +39,11 @@ struct Shared {
 enum Command {
     /// Run the service
     Serve(serve::Serve),
+    /// Show and prove it: 10,000 invoices through crashes, lost answers and hanging receivers
+    Demo(demo::Demo),
+    /// One side of the demo, started by it
+    #[command(hide = true)]
+    DemoPart(demo::Part),
 }
 
 /// Why a command ends with something other than 0.
@@ -90,6 +96,8 @@ pub fn main() -> ExitCode {
     let Cli { shared, command } = Cli::parse();
     let outcome = match command {
         Command::Serve(serve) => serve.run(&shared),
+        Command::Demo(demo) => demo.run(),
+        Command::DemoPart(part) => part.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,6 +11,7 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use crate::appliance::data_directory::{DATABASE, DirectoryError, KEY_FILE, TOKEN_FILE};
 use crate::appliance::{Appliance, Error, Injected};
 use crate::cli::{Failure, Shared};
+use crate::demo::watch;
 use crate::logging;
 use crate::settings::Settings;
 
@@ -23,6 +24,9 @@ pub(super) struct Serve {
     /// Address and port to listen on [default: 127.0.0.1:8710]
     #[arg(long, env = "ONCEBOX_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// Stop when standard input ends: for a parent that must not leave the service behind
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
 }
 
 impl Serve {
@@ -32,6 +36,9 @@ impl Serve {
         let settings = raw.resolve()?;
         logging::start();
         let signals = signals().map_err(Failure::failed)?;
+        if self.until_stdin_ends {
+            watch::end_with_parent().map_err(Failure::failed)?;
+        }
         let appliance = Appliance::start(settings.clone(), Injected::default()).map_err(
             |error| match error {
                 Error::Directory(DirectoryError::Locked { .. }) => Failure::temporary(error),

@@ -10,6 +10,7 @@ mod column;
 pub mod credentials;
 pub mod deliveries;
 pub mod delivery_lists;
+pub mod demo_ledger;
 pub mod error;
 pub mod holds;
 pub mod idempotency_keys;
