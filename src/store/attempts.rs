@@ -13,7 +13,7 @@ const INSERT: &str = "
             excerpt, failed_reason, key_id, span)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
 
-const OF: &str = "
+pub(super) const OF: &str = "
     SELECT n, started_at, finished_at, url, class, counted, http_status, latency_ms, excerpt,
            failed_reason, key_id, span
       FROM attempts

@@ -16,7 +16,7 @@ const INSERT: &str = "
     INSERT INTO deliveries (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, due_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
-const DUE: &str = "
+pub(super) const DUE: &str = "
     SELECT seq
       FROM deliveries
      WHERE subscription_seq = ?1
@@ -26,7 +26,7 @@ const DUE: &str = "
      ORDER BY due_at, seq
      LIMIT ?3";
 
-const NEXT_DUE: &str = "
+pub(super) const NEXT_DUE: &str = "
     SELECT min(due_at)
       FROM deliveries
      WHERE subscription_seq = ?1
@@ -35,7 +35,7 @@ const NEXT_DUE: &str = "
        AND due_at > ?2";
 
 // One of the two joins finds a row; coalesce takes whichever it is.
-const PARCEL: &str = "
+pub(super) const PARCEL: &str = "
     SELECT d.subscription_seq, d.run_no, d.counted_failures, d.tenant,
            coalesce(o.id, w.id),
            coalesce(o.source_system, 'in:' || w.provider),
@@ -53,12 +53,12 @@ const PARCEL: &str = "
      WHERE d.seq = ?1
        AND d.state = 'pending'";
 
-const STANDING: &str = "
+pub(super) const STANDING: &str = "
     SELECT state, run_no, attempt_count, outbox_seq, webhook_seq, subscription_seq, due_at
       FROM deliveries
      WHERE seq = ?1";
 
-const RETRY: &str = "
+pub(super) const RETRY: &str = "
     UPDATE deliveries
        SET due_at = ?3, delay_ms = ?4, attempt_count = attempt_count + 1,
            counted_failures = counted_failures + ?5, last_class = ?6
@@ -66,7 +66,7 @@ const RETRY: &str = "
        AND run_no = ?2
        AND state = 'pending'";
 
-const FINISH: &str = "
+pub(super) const FINISH: &str = "
     UPDATE deliveries
        SET state = ?3, due_at = NULL, finished_at = ?4, attempt_count = attempt_count + 1,
            counted_failures = counted_failures + ?5, last_class = ?6, reason = ?7
@@ -106,7 +106,7 @@ const CANCEL: &str = "
 
 // A due time that lies further ahead than its own wait was set by a clock that was wrong. Where the
 // event itself is not to be sent before some time, that time stands.
-const PULL_IN: &str = "
+pub(super) const PULL_IN: &str = "
     UPDATE deliveries
        SET due_at = max(?2 + delay_ms, coalesce(
            (SELECT o.not_before FROM outbox AS o WHERE o.seq = deliveries.outbox_seq), 0))
@@ -121,7 +121,7 @@ const PULL_IN: &str = "
               AND d.due_at > max(?2 + d.delay_ms, coalesce(o.not_before, 0))
             LIMIT ?3)";
 
-const TALLY_OF_EVENT: &str = "
+pub(super) const TALLY_OF_EVENT: &str = "
     SELECT count(*) FILTER (WHERE finished_at IS NULL),
            count(*) FILTER (WHERE state = 'pending' AND counted_failures > 0),
            count(*) FILTER (WHERE state IN ('leased', 'waiting')),
@@ -132,7 +132,7 @@ const TALLY_OF_EVENT: &str = "
       FROM deliveries
      WHERE outbox_seq = ?1";
 
-const TALLY_OF_WEBHOOK_EVENT: &str = "
+pub(super) const TALLY_OF_WEBHOOK_EVENT: &str = "
     SELECT count(*) FILTER (WHERE finished_at IS NULL),
            count(*) FILTER (WHERE state = 'pending' AND counted_failures > 0),
            count(*) FILTER (WHERE state IN ('leased', 'waiting')),
@@ -144,7 +144,7 @@ const TALLY_OF_WEBHOOK_EVENT: &str = "
      WHERE webhook_seq = ?1";
 
 // Two seeks, each on a partial index: what is due, and what a person may have to look at.
-const HAS_UNFINISHED: &str = "
+pub(super) const HAS_UNFINISHED: &str = "
     SELECT EXISTS (
            SELECT 1
              FROM deliveries

@@ -36,7 +36,8 @@ const PAGE: &str = "
      ORDER BY d.seq DESC
      LIMIT ?3";
 
-const PAGE_OF_DEAD: &str = "
+// The whole list of states stands here so that SQLite sees that the partial index serves it.
+pub(super) const PAGE_OF_DEAD: &str = "
     SELECT d.seq, d.tenant, coalesce(o.id, w.id), d.webhook_seq IS NOT NULL,
            coalesce(o.event_type, w.event_type), s.name, d.state, d.due_at, d.attempt_count,
            d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason
@@ -45,13 +46,14 @@ const PAGE_OF_DEAD: &str = "
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
       LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
      WHERE d.state = 'dead_letter'
+       AND d.state IN ('dead_letter', 'parked', 'in_doubt', 'waiting', 'leased')
        AND d.tenant = ?1
        AND d.seq < ?2
        AND (?4 IS NULL OR s.name = ?4 OR s.id = ?4)
      ORDER BY d.seq DESC
      LIMIT ?3";
 
-const OF_EVENT: &str = "
+pub(super) const OF_EVENT: &str = "
     SELECT d.seq, d.tenant, o.id, 0, o.event_type, s.name, d.state, d.due_at, d.attempt_count,
            d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason
       FROM outbox AS o
@@ -65,7 +67,7 @@ const OF_EVENT: &str = "
      ORDER BY d.seq DESC
      LIMIT ?4";
 
-const OF_WEBHOOK_EVENT: &str = "
+pub(super) const OF_WEBHOOK_EVENT: &str = "
     SELECT d.seq, d.tenant, w.id, 1, w.event_type, s.name, d.state, d.due_at, d.attempt_count,
            d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason
       FROM webhook_events AS w

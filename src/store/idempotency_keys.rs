@@ -17,26 +17,26 @@ const BEGIN: &str = "
            created_at = excluded.created_at, expires_at = excluded.expires_at
      WHERE idempotency_keys.expires_at <= excluded.created_at";
 
-const FIND: &str = "
+pub(super) const FIND: &str = "
     SELECT request_hash, status, body
       FROM idempotency_keys
      WHERE tenant = ?1
        AND key = ?2";
 
-const FINISH: &str = "
+pub(super) const FINISH: &str = "
     UPDATE idempotency_keys
        SET status = ?3, body = ?4
      WHERE tenant = ?1
        AND key = ?2
        AND status IS NULL";
 
-const ANY_EXPIRED: &str = "
+pub(super) const ANY_EXPIRED: &str = "
     SELECT EXISTS (
            SELECT 1
              FROM idempotency_keys
             WHERE expires_at <= ?1)";
 
-const EXPIRE: &str = "
+pub(super) const EXPIRE: &str = "
     DELETE FROM idempotency_keys
      WHERE (tenant, key) IN (
            SELECT tenant, key

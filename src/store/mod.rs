@@ -17,6 +17,8 @@ pub mod idempotency_keys;
 pub mod meta;
 pub mod outbox;
 mod payloads;
+#[cfg(test)]
+mod plans;
 mod pool;
 pub mod processed_events;
 pub mod providers;

@@ -19,7 +19,7 @@ const INSERT: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
         ON CONFLICT (tenant, source_system, idempotency_key) DO NOTHING";
 
-const EXISTS: &str = "
+pub(super) const EXISTS: &str = "
     SELECT EXISTS (
            SELECT 1
              FROM outbox
@@ -27,25 +27,25 @@ const EXISTS: &str = "
               AND source_system = ?2
               AND idempotency_key = ?3)";
 
-const ROUTED: &str = "
+pub(super) const ROUTED: &str = "
     UPDATE outbox
        SET routed_at = ?2, open_deliveries = ?3, status = ?4, completed_at = ?5, error_code = ?6,
            last_error = ?7
      WHERE seq = ?1
        AND routed_at IS NULL";
 
-const REPEATED: &str = "
+pub(super) const REPEATED: &str = "
     UPDATE outbox
        SET duplicate_count = duplicate_count + 1, differing_count = differing_count + ?2
      WHERE seq = ?1";
 
-const SETTLED: &str = "
+pub(super) const SETTLED: &str = "
     UPDATE outbox
        SET status = ?2, open_deliveries = ?3, completed_at = ?4, last_error = coalesce(?5, last_error)
      WHERE seq = ?1
        AND routed_at IS NOT NULL";
 
-const BY_IDENTITY: &str = "
+pub(super) const BY_IDENTITY: &str = "
     SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
            target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
            max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
@@ -81,7 +81,7 @@ const PAGE: &str = "
      LIMIT ?3";
 
 // The partial index on aggregate_id serves it only when the column is compared outright.
-const PAGE_OF_AGGREGATE: &str = "
+pub(super) const PAGE_OF_AGGREGATE: &str = "
     SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
            target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
            max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,

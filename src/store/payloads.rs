@@ -13,7 +13,7 @@ const INSERT: &str = "
     INSERT INTO payloads (body)
     VALUES (?1)";
 
-const READ: &str = "
+pub(super) const READ: &str = "
     SELECT body
       FROM payloads
      WHERE seq = ?1";

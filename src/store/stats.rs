@@ -4,14 +4,19 @@ use crate::clock::Timestamp;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx};
 
-// Each number is served by a partial index that holds only what is counted.
-const COUNTS: &str = "
+// Each number is served by a partial index that holds only what is counted; its condition has to stand
+// here in its own words.
+pub(super) const COUNTS: &str = "
     SELECT (SELECT count(*) FROM subscriptions WHERE tenant = ?1 AND deleted_at IS NULL),
            (SELECT count(*)
               FROM subscriptions AS s
               JOIN deliveries AS d ON d.subscription_seq = s.seq
              WHERE s.tenant = ?1 AND d.state = 'pending' AND d.head = 1),
-           (SELECT count(*) FROM deliveries WHERE state = 'dead_letter' AND tenant = ?1),
+           (SELECT count(*)
+              FROM deliveries
+             WHERE state = 'dead_letter'
+               AND state IN ('dead_letter', 'parked', 'in_doubt', 'waiting', 'leased')
+               AND tenant = ?1),
            (SELECT min(d.due_at)
               FROM subscriptions AS s
               JOIN deliveries AS d ON d.subscription_seq = s.seq

@@ -12,7 +12,7 @@ const INSERT: &str = "
     INSERT INTO tokens (id, tenant, name, role, hash, created_at, expires_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 
-const BY_HASH: &str = "
+pub(super) const BY_HASH: &str = "
     SELECT seq, id, tenant, name, role, created_at, expires_at, last_used_at, revoked_at
       FROM tokens
      WHERE hash = ?1";

@@ -27,7 +27,7 @@ const ROUTED: &str = "
      WHERE seq = ?1
        AND status = 'skipped'";
 
-const FIND_IDENTITY: &str = "
+pub(super) const FIND_IDENTITY: &str = "
     SELECT seq, id
       FROM webhook_events
      WHERE tenant = ?1
@@ -39,7 +39,7 @@ const REPEATED: &str = "
        SET duplicate_count = duplicate_count + 1
      WHERE seq = ?1";
 
-const SETTLED: &str = "
+pub(super) const SETTLED: &str = "
     UPDATE webhook_events
        SET status = ?2, open_deliveries = ?3, completed_at = ?4,
            error_message = coalesce(?5, error_message), retry_count = retry_count + ?6,

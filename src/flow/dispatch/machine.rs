@@ -206,6 +206,11 @@ impl Machine {
         self.in_hand.len()
     }
 
+    /// Whether a request is under way.
+    pub fn is_busy(&self) -> bool {
+        self.busy > 0
+    }
+
     fn changed(&mut self, subscription: SubscriptionSeq, cap: u32, callable: bool) {
         let window = self.windows.entry(subscription).or_default();
         window.cap = usize::try_from(cap).unwrap_or(usize::MAX);

@@ -22,8 +22,9 @@ use crate::store::{OwnReader, deliveries, subscriptions};
 /// How long the dispatcher sleeps at most: its look at the clock when nobody rings.
 const SLEEP_MOST: Duration = Duration::from_millis(250);
 
-/// How long a stop waits for what is under way: an attempt's time limit, and its settlement.
-const STOP_MOST: Duration = Duration::from_secs(35);
+/// How long a stop waits for outcomes that the disk refuses. Their deliveries are sent again after the
+/// next start.
+const SETTLE_GRACE: Duration = Duration::from_secs(5);
 /// When a read that failed is tried again.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
@@ -48,6 +49,8 @@ pub struct Dispatcher {
     /// Requests in flight at once where the subscription does not say.
     cap: u32,
     known: BTreeMap<SubscriptionSeq, (u32, bool)>,
+    /// Since when, after a stop, no request is under way and outcomes are still not stored.
+    unsettled_since: Option<Duration>,
     faults: Faults,
 }
 
@@ -62,13 +65,22 @@ impl Dispatcher {
         faults: Faults,
     ) -> Self {
         let machine = Machine::new(deliverers.capacity().unwrap_or(1));
-        Self { clock, mailbox, reader, deliverers, machine, cap, known: BTreeMap::new(), faults }
+        Self {
+            clock,
+            mailbox,
+            reader,
+            deliverers,
+            machine,
+            cap,
+            known: BTreeMap::new(),
+            unsettled_since: None,
+            faults,
+        }
     }
 
-    /// Runs until it is told to stop and everything in hand is settled.
+    /// Runs until it is told to stop and everything in hand is settled, or cannot be.
     pub fn run(mut self) {
         let mut again = Letters { subscriptions_changed: true, ..Letters::default() };
-        let mut stop_by = None;
         loop {
             let drained = match self.turn(&mut again) {
                 Ok(drained) => drained,
@@ -79,22 +91,30 @@ impl Dispatcher {
                     false
                 }
             };
-            if drained {
-                return;
-            }
-            if stop_by.is_some_and(|stop_by| self.clock.monotonic() > stop_by) {
-                tracing::warn!(
-                    in_hand = self.machine.in_hand(),
-                    "stopped before every outcome was stored; those are sent again at the next start"
-                );
+            if drained || (again.stop && self.gives_up()) {
                 return;
             }
             let letters = self.mailbox.take(self.sleep());
             again = merge(again, letters);
-            if again.stop && stop_by.is_none() {
-                stop_by = Some(self.clock.monotonic().saturating_add(STOP_MOST));
-            }
         }
+    }
+
+    /// Whether a stop has waited long enough for outcomes that cannot be stored.
+    fn gives_up(&mut self) -> bool {
+        if self.machine.is_busy() {
+            return false;
+        }
+        let now = self.clock.monotonic();
+        let since = *self.unsettled_since.get_or_insert(now);
+        let given_up = now.saturating_sub(since) >= SETTLE_GRACE;
+        if given_up {
+            let deliveries = self.machine.in_hand();
+            tracing::warn!(
+                deliveries,
+                "outcomes could not be stored; these deliveries are sent again after the start"
+            );
+        }
+        given_up
     }
 
     fn sleep(&self) -> Duration {

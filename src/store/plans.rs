@@ -1,0 +1,137 @@
+//! The plans of the statements that run for every event: each by its index, none over a whole table.
+
+use rusqlite::Connection;
+
+use crate::store::{
+    attempts, deliveries, delivery_lists, idempotency_keys, outbox, payloads, schema, stats,
+    tokens, webhook_events,
+};
+
+/// The steps SQLite takes, one a line.
+#[expect(clippy::disallowed_methods, reason = "the store is what opens databases")]
+fn plan(sql: &str) -> String {
+    let conn = Connection::open_in_memory().unwrap();
+    conn.execute_batch(schema::SCHEMA).unwrap();
+    let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    // Unbound parameters are NULL, which changes no plan.
+    let (mut rows, mut steps) = (statement.raw_query(), Vec::new());
+    while let Some(row) = rows.next().unwrap() {
+        steps.push(row.get::<_, String>(3).unwrap());
+    }
+    steps.join("\n")
+}
+
+/// Asserts that a statement searches by these means, scans no table and sorts nothing.
+#[track_caller]
+fn uses(sql: &str, means: &[&str]) {
+    let plan = plan(sql);
+    for means in means {
+        assert!(plan.contains(means), "{means}:\n{plan}");
+    }
+    let scans = plan.lines().any(|step| step.starts_with("SCAN") && step != "SCAN CONSTANT ROW");
+    assert!(!scans && !plan.contains("AUTOMATIC") && !plan.contains("TEMP B-TREE"), "{plan}");
+}
+
+const BY_ROW: &str = "USING INTEGER PRIMARY KEY";
+
+#[test]
+fn what_is_due_is_found_by_the_due_index() {
+    uses(
+        deliveries::DUE,
+        &["USING COVERING INDEX deliveries_due (subscription_seq=? AND due_at<?)"],
+    );
+    uses(deliveries::NEXT_DUE, &["INDEX deliveries_due (subscription_seq=? AND due_at>?)"]);
+    uses(deliveries::PULL_IN, &["INDEX deliveries_due (subscription_seq=? AND due_at>?)", BY_ROW]);
+}
+
+#[test]
+fn a_parcel_is_read_by_the_numbers_of_its_rows() {
+    uses(deliveries::PARCEL, &["SEARCH d USING INTEGER PRIMARY KEY", "SEARCH o", "SEARCH w"]);
+    uses(payloads::READ, &[BY_ROW]);
+}
+
+#[test]
+fn a_settlement_touches_rows_by_their_numbers() {
+    for sql in [
+        deliveries::STANDING,
+        deliveries::RETRY,
+        deliveries::FINISH,
+        outbox::SETTLED,
+        outbox::ROUTED,
+        outbox::REPEATED,
+        webhook_events::SETTLED,
+    ] {
+        uses(sql, &[BY_ROW]);
+    }
+}
+
+#[test]
+fn the_deliveries_of_an_event_are_counted_by_their_index() {
+    uses(deliveries::TALLY_OF_EVENT, &["INDEX deliveries_of_event (outbox_seq=?)"]);
+    uses(
+        deliveries::TALLY_OF_WEBHOOK_EVENT,
+        &["INDEX deliveries_of_webhook_event (webhook_seq=?)"],
+    );
+}
+
+#[test]
+fn an_identity_is_looked_up_by_its_index() {
+    for sql in [outbox::EXISTS, outbox::BY_IDENTITY] {
+        let index = "INDEX outbox_identity (tenant=? AND source_system=? AND idempotency_key=?)";
+        uses(sql, &[index]);
+    }
+    let index = "INDEX webhook_events_identity (tenant=? AND provider=? AND provider_event_id=?)";
+    uses(webhook_events::FIND_IDENTITY, &[index]);
+}
+
+#[test]
+fn rows_that_plain_sql_inserted_are_found_by_the_index_of_the_unrouted() {
+    let unrouted = "SELECT seq FROM outbox WHERE routed_at IS NULL ORDER BY seq LIMIT 100";
+    let plan = plan(unrouted);
+    assert!(plan.contains("INDEX outbox_unrouted"), "{plan}");
+}
+
+#[test]
+fn keys_and_tokens_are_looked_up_by_their_indexes() {
+    uses(idempotency_keys::FIND, &["PRIMARY KEY (tenant=? AND key=?)"]);
+    uses(idempotency_keys::FINISH, &["PRIMARY KEY (tenant=? AND key=?)"]);
+    uses(idempotency_keys::ANY_EXPIRED, &["INDEX idempotency_keys_expiry (expires_at<?)"]);
+    uses(idempotency_keys::EXPIRE, &["INDEX idempotency_keys_expiry (expires_at<?)"]);
+    uses(tokens::BY_HASH, &["INDEX sqlite_autoindex_tokens_2 (hash=?)"]);
+}
+
+#[test]
+fn lists_that_people_wait_for_are_searched_by_their_indexes() {
+    uses(outbox::PAGE_OF_AGGREGATE, &["INDEX outbox_aggregate (aggregate_id=? AND seq<?)"]);
+    uses(delivery_lists::PAGE_OF_DEAD, &["INDEX deliveries_attention (state=? AND seq<?)"]);
+    uses(attempts::OF, &["PRIMARY KEY (delivery_seq=? AND n>?)"]);
+}
+
+#[test]
+fn the_deliveries_of_one_event_are_listed_by_its_index() {
+    // The few rows of one event may be sorted.
+    let of_event = plan(delivery_lists::OF_EVENT);
+    assert!(of_event.contains("INDEX deliveries_of_event (outbox_seq=?)"), "{of_event}");
+    let of_webhook = plan(delivery_lists::OF_WEBHOOK_EVENT);
+    assert!(
+        of_webhook.contains("INDEX deliveries_of_webhook_event (webhook_seq=?)"),
+        "{of_webhook}"
+    );
+    assert!(!of_event.contains("SCAN") && !of_webhook.contains("SCAN"));
+}
+
+#[test]
+fn the_numbers_of_the_stats_are_counted_in_partial_indexes() {
+    let plan = plan(stats::COUNTS);
+    assert!(plan.contains("INDEX deliveries_attention (state=?)"), "{plan}");
+    assert_eq!(plan.matches("USING COVERING INDEX deliveries_due").count(), 2, "{plan}");
+    assert!(!plan.contains("AUTOMATIC"), "{plan}");
+}
+
+#[test]
+fn whether_a_subscription_has_anything_open_or_dead_is_two_seeks() {
+    uses(
+        deliveries::HAS_UNFINISHED,
+        &["INDEX deliveries_due (subscription_seq=?)", "INDEX deliveries_attention (state=?"],
+    );
+}

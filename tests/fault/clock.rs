@@ -1,0 +1,101 @@
+//! A wall clock that is set a day forward or back while deliveries wait.
+
+use serde_json::json;
+
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, START, secs, until};
+
+const DAY: u64 = 86_400;
+
+/// Ten deliveries that wait 5 s for their retry, and ten not to be sent before an hour has passed.
+fn waiting() -> (Rig, Receiver) {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    receiver.always(Reply::status(500));
+    rig.subscribe("erp", &receiver);
+    for _ in 0..10 {
+        rig.publish_type("retried");
+    }
+    rig.settle();
+    let later = START.plus(secs(3600));
+    for _ in 0..10 {
+        rig.publish(&json!({ "event_type": "later", "payload": 1, "not_before": later }));
+    }
+    receiver.always(Reply::status(200));
+    (rig, receiver)
+}
+
+/// Sets the wall clock and waits until that was noticed.
+fn set(rig: &Rig, wall: oncebox::clock::Timestamp) {
+    rig.time.set_wall(wall);
+    let key = format!("probe-{wall}");
+    until("the step is taken over", || {
+        // A fresh delivery's due time is schedule time.
+        rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
+        let event = json!({ "event_type": "probe", "payload": 1, "not_before": null });
+        let id = rig.publish(&event)["id"].as_str().unwrap().to_owned();
+        let of = format!(
+            "FROM deliveries WHERE outbox_seq = (SELECT seq FROM outbox WHERE id = '{id}')"
+        );
+        let due: i64 = rig.one(&format!("SELECT due_at {of}")).parse().unwrap();
+        let seq = rig.one(&format!("SELECT seq {of}"));
+        rig.call("POST", &format!("/v1/deliveries/{seq}/cancel"), b"").is(200);
+        due == wall.ms()
+    });
+    rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
+    drop(key);
+}
+
+fn sent(rig: &Rig, event_type: &str) -> String {
+    rig.one(&format!(
+        "SELECT count(*) FROM outbox WHERE event_type = '{event_type}' AND status = 'completed'"
+    ))
+}
+
+#[test]
+fn a_clock_set_back_a_day_holds_nothing_up_beyond_its_own_wait() {
+    let (rig, receiver) = waiting();
+    set(&rig, START.minus(secs(DAY)));
+    rig.settle();
+    assert_eq!((sent(&rig, "retried").as_str(), receiver.count()), ("0", 10), "nothing too early");
+    rig.advance(secs(5));
+    rig.settle();
+    assert_eq!((sent(&rig, "retried").as_str(), receiver.count()), ("10", 20));
+    rig.advance(secs(DAY + 3600));
+    rig.settle();
+    assert_eq!(sent(&rig, "later"), "10");
+}
+
+#[test]
+fn a_clock_set_forward_a_day_sends_what_is_due_by_it_once() {
+    let (rig, receiver) = waiting();
+    set(&rig, START.plus(secs(DAY)));
+    rig.settle();
+    assert_eq!((sent(&rig, "retried").as_str(), sent(&rig, "later").as_str()), ("10", "10"));
+    assert_eq!(receiver.count(), 30);
+}
+
+#[test]
+fn a_clock_set_forward_and_back_leaves_nothing_a_day_ahead() {
+    let (rig, receiver) = waiting();
+    receiver.always(Reply::status(500));
+    set(&rig, START.plus(secs(DAY)));
+    rig.settle();
+    receiver.always(Reply::status(200));
+    set(&rig, START);
+    rig.advance(secs(30));
+    rig.settle();
+    assert_eq!(sent(&rig, "retried"), "10");
+    rig.advance(secs(3600));
+    rig.settle();
+    assert_eq!(sent(&rig, "later"), "10");
+}
+
+#[test]
+fn a_drift_below_two_seconds_moves_nothing() {
+    let (rig, receiver) = waiting();
+    rig.time.set_wall(START.plus(std::time::Duration::from_millis(1900)));
+    rig.advance(std::time::Duration::from_millis(4999));
+    rig.settle_at(START.plus(std::time::Duration::from_millis(4999)));
+    assert_eq!(receiver.count(), 10);
+}

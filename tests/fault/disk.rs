@@ -1,0 +1,129 @@
+//! A full disk: nothing acknowledged is lost, and what is refused is told so.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::process::Process;
+use crate::rig::receiver::Receiver;
+use crate::rig::{file, until};
+
+/// Publishes until it is refused; returns the keys that were acknowledged.
+fn publish_until_full(process: &Process, name: &str) -> BTreeSet<String> {
+    let mut acknowledged = BTreeSet::new();
+    for n in 0..2000 {
+        let key = format!("{name}-{n}");
+        let payload = "x".repeat(10_000);
+        let event = json!({ "event_type": "a", "idempotency_key": key, "payload": payload });
+        let answer = process.call("POST", "/v1/events", &event);
+        if answer.status == 507 {
+            assert_eq!(answer.field("retry-after"), Some("60"));
+            assert!(answer.detail().contains("free some disk space"), "{}", answer.detail());
+            return acknowledged;
+        }
+        assert_eq!(answer.status, 201, "{answer:?}");
+        acknowledged.insert(key);
+    }
+    panic!("the disk was never full");
+}
+
+/// Asserts that every acknowledged event is there, and was delivered.
+fn check(home: &Path, receiver: &Receiver, acknowledged: &BTreeSet<String>) {
+    let database = home.join("data/oncebox.db");
+    file::check(&database);
+    let sql = "SELECT idempotency_key FROM outbox WHERE status = 'completed'";
+    let completed: BTreeSet<String> =
+        file::lines(&file::open(&database), sql).into_iter().collect();
+    let lost: Vec<_> = acknowledged.difference(&completed).collect();
+    assert!(lost.is_empty(), "{lost:?}");
+    let keys =
+        receiver.seen().into_iter().map(|r| r.field("x-idempotency-key").unwrap().to_owned());
+    let delivered: BTreeSet<String> = keys.collect();
+    assert!(acknowledged.is_subset(&delivered));
+}
+
+#[test]
+fn a_file_that_may_not_grow_is_answered_507_and_goes_on_after_a_restart_with_room() {
+    let home = tempfile::tempdir().unwrap();
+    let receiver = Receiver::new();
+    let process = Process::start_limited(home.path(), Some(2 << 20));
+    process.subscribe(&receiver.url());
+    let mut acknowledged = publish_until_full(&process, "before");
+    assert!(acknowledged.len() > 10, "{acknowledged:?}");
+    // It answers on, and takes nothing it cannot keep.
+    process.call("GET", "/livez", &serde_json::Value::Null).is(200);
+    process.kill();
+
+    let process = Process::start(home.path());
+    let event = json!({ "event_type": "a", "idempotency_key": "after", "payload": 1 });
+    process.call("POST", "/v1/events", &event).is(201);
+    acknowledged.insert("after".to_owned());
+    until("everything is delivered", || process.pending() == Some(0));
+    process.stop();
+    check(home.path(), &receiver, &acknowledged);
+}
+
+#[test]
+fn a_stop_ends_although_the_disk_takes_no_outcome() {
+    let home = tempfile::tempdir().unwrap();
+    let receiver = Receiver::new();
+    let process = Process::start_limited(home.path(), Some(2 << 20));
+    process.subscribe(&receiver.url());
+    let acknowledged = publish_until_full(&process, "before");
+    process.stop();
+    let process = Process::start(home.path());
+    until("everything is delivered", || process.pending() == Some(0));
+    process.stop();
+    check(home.path(), &receiver, &acknowledged);
+}
+
+/// A small file system in memory, unmounted at the end; says why where there can be none.
+struct Tmpfs(tempfile::TempDir);
+
+impl Tmpfs {
+    fn mount() -> Option<Self> {
+        let place = tempfile::tempdir().unwrap();
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"])
+            .arg(place.path())
+            .output();
+        match mount {
+            Ok(output) if output.status.success() => Some(Self(place)),
+            Ok(output) => {
+                println!("skipped: mount: {}", String::from_utf8_lossy(&output.stderr).trim());
+                None
+            }
+            Err(error) => {
+                println!("skipped: mount: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg("-l").arg(self.0.path()).status());
+    }
+}
+
+#[test]
+fn a_full_disk_is_answered_507_and_goes_on_by_itself_when_there_is_room() {
+    let Some(tmpfs) = Tmpfs::mount() else { return };
+    let home = tmpfs.0.path();
+    let receiver = Receiver::new();
+    let process = Process::start(home);
+    process.subscribe(&receiver.url());
+    let ballast = home.join("ballast");
+    std::fs::write(&ballast, vec![0; 5 << 20]).unwrap();
+    let mut acknowledged = publish_until_full(&process, "before");
+    std::fs::remove_file(&ballast).unwrap();
+    let event = json!({ "event_type": "a", "idempotency_key": "after", "payload": 1 });
+    until("it takes events again", || process.call("POST", "/v1/events", &event).status == 201);
+    acknowledged.insert("after".to_owned());
+    until("everything is delivered", || process.pending() == Some(0));
+    process.stop();
+    check(home, &receiver, &acknowledged);
+}

@@ -1,0 +1,129 @@
+//! kill -9 under load, again and again. `ONCEBOX_KILLS` says how often.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::json;
+
+use crate::process::{Process, call, ms, number};
+use crate::rig::http::Message;
+use crate::rig::receiver::Receiver;
+use crate::rig::{file, until};
+
+/// Connections that publish.
+const PUBLISHERS: u64 = 8;
+
+/// What the publishers share.
+struct Load {
+    /// Where the service is now; `None` while it is dead.
+    address: Mutex<Option<SocketAddr>>,
+    token: String,
+    done: AtomicBool,
+    next: AtomicU64,
+    /// The webhook-ids of acknowledged events, by key.
+    acknowledged: Mutex<BTreeMap<String, String>>,
+}
+
+impl Load {
+    /// Publishes one event after the other, each until it is acknowledged, and some of them twice.
+    fn publish(&self) {
+        while !self.done.load(Ordering::SeqCst) {
+            let key = format!("key-{}", self.next.fetch_add(1, Ordering::SeqCst));
+            let event = json!({ "event_type": "order.paid", "idempotency_key": key, "payload": { "key": key } });
+            let twice = key.ends_with('7');
+            let mut webhook_id = None;
+            while webhook_id.is_none() || twice {
+                let again = webhook_id.is_some();
+                let Some(answered) = self.answer(&event) else {
+                    if self.done.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    thread::sleep(ms(5));
+                    continue;
+                };
+                webhook_id = Some(answered.clone());
+                let before =
+                    self.acknowledged.lock().unwrap().insert(key.clone(), answered.clone());
+                assert!(before.is_none_or(|before| before == answered), "{key} has one webhook-id");
+                if again || !twice {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn answer(&self, event: &serde_json::Value) -> Option<String> {
+        let address = (*self.address.lock().unwrap())?;
+        let answer = call(address, &self.token, "POST", "/v1/events", event).ok()?;
+        assert!(matches!(answer.status, 200 | 201 | 503), "{answer:?}");
+        let event = answer.json()["events"][0].clone();
+        event["webhook_id"].as_str().map(str::to_owned)
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_over_many_kills_under_load() {
+    let home = tempfile::tempdir().unwrap();
+    let receiver = Receiver::new();
+    let requests = AtomicU64::new(0);
+    receiver.cut_unread(move || requests.fetch_add(1, Ordering::SeqCst) % 20 == 19);
+    let mut process = Process::start(home.path());
+    process.subscribe(&receiver.url());
+    let load = Arc::new(Load {
+        address: Mutex::new(Some(process.address)),
+        token: process.token(),
+        done: AtomicBool::new(false),
+        next: AtomicU64::new(0),
+        acknowledged: Mutex::default(),
+    });
+    let publishers: Vec<_> = (0..PUBLISHERS)
+        .map(|_| Arc::clone(&load))
+        .map(|load| thread::spawn(move || load.publish()))
+        .collect();
+    for n in 0..number("ONCEBOX_KILLS", 5) {
+        let before = load.acknowledged.lock().unwrap().len();
+        let more = 50 + (n * 37) as usize % 100;
+        until("more is acknowledged", || load.acknowledged.lock().unwrap().len() >= before + more);
+        *load.address.lock().unwrap() = None;
+        process.kill();
+        process = Process::start(home.path());
+        *load.address.lock().unwrap() = Some(process.address);
+    }
+    load.done.store(true, Ordering::SeqCst);
+    publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
+    until("everything is delivered", || process.pending() == Some(0));
+    process.stop();
+
+    let database = home.path().join("data/oncebox.db");
+    file::check(&database);
+    let acknowledged = load.acknowledged.lock().unwrap();
+    assert!(acknowledged.len() > 200, "{}", acknowledged.len());
+    check_received(&receiver.seen(), &acknowledged);
+    let conn = file::open(&database);
+    let unfinished =
+        file::lines(&conn, "SELECT seq, status FROM outbox WHERE status <> 'completed'");
+    assert_eq!(unfinished, [""; 0]);
+    let stored: BTreeSet<String> =
+        file::lines(&conn, "SELECT idempotency_key FROM outbox").into_iter().collect();
+    assert!(
+        acknowledged.keys().all(|key| stored.contains(key)),
+        "an acknowledged event is missing"
+    );
+}
+
+/// Every acknowledged event came at least once, and under its webhook-id only one body.
+fn check_received(seen: &[Message], acknowledged: &BTreeMap<String, String>) {
+    let mut bodies: BTreeMap<&str, &[u8]> = BTreeMap::new();
+    for request in seen {
+        let id = request.field("webhook-id").unwrap();
+        let before = bodies.insert(id, &request.body);
+        assert!(before.is_none_or(|before| before == request.body), "{id} came with two bodies");
+    }
+    for (key, id) in acknowledged {
+        let body = bodies.get(id.as_str()).unwrap_or_else(|| panic!("{key} was never delivered"));
+        assert_eq!(String::from_utf8_lossy(body), json!({ "key": key }).to_string());
+    }
+}

@@ -1,0 +1,20 @@
+//! Oncebox under what goes wrong outside it: kill -9, failures at every step, a full disk, a clock
+//! that jumps.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::as_conversions,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and own their threads"
+)]
+
+mod clock;
+mod disk;
+mod kill;
+mod planned;
+mod process;
+#[path = "../rig/mod.rs"]
+mod rig;

@@ -1,0 +1,151 @@
+//! The real program in a process of its own.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::NamedTempFile;
+
+use crate::rig::http::{self, Answer};
+use crate::rig::until;
+
+/// Settings with which a failed delivery is soon tried again.
+pub(crate) const SOON: &str = r#"
+listen = "127.0.0.1:0"
+[delivery]
+allow = ["127.0.0.0/8"]
+steps = ["100ms", "200ms", "500ms"]
+max_attempts = 1000
+timeout = "2s"
+"#;
+
+/// A running `oncebox serve`. Dropped, it is killed.
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    token: String,
+    /// Where it writes its log: not on a disk that a test fills.
+    log: NamedTempFile,
+}
+
+impl Process {
+    /// Starts it over `home`, and waits until it says where it listens.
+    pub(crate) fn start(home: &Path) -> Self {
+        Self::start_limited(home, None)
+    }
+
+    /// The same, with no file larger than so many bytes.
+    pub(crate) fn start_limited(home: &Path, file_bytes_most: Option<u64>) -> Self {
+        let data = home.join("data");
+        let config = home.join("oncebox.toml");
+        if !config.exists() {
+            std::fs::write(&config, SOON).unwrap();
+        }
+        let address_file = data.join("oncebox.address");
+        drop(std::fs::remove_file(&address_file));
+        // A POSIX shell counts in blocks of 512 bytes.
+        let limit =
+            file_bytes_most.map_or(String::new(), |most| format!("ulimit -f {}; ", most / 512));
+        let log = NamedTempFile::new().unwrap();
+        let mut child = Command::new("sh")
+            .args(["-c", &format!("{limit}exec \"$0\" --config \"$1\" --data \"$2\" serve")])
+            .arg(env!("CARGO_BIN_EXE_oncebox"))
+            .args([&config, &data])
+            .stdout(Stdio::null())
+            .stderr(log.reopen().unwrap())
+            .spawn()
+            .unwrap();
+        let mut address = None;
+        until("it says where it listens", || {
+            if let Some(status) = child.try_wait().unwrap() {
+                let stderr = std::fs::read_to_string(log.path()).unwrap();
+                panic!("it ended by itself: {status}: {stderr}");
+            }
+            let text = std::fs::read_to_string(&address_file).unwrap_or_default();
+            address = text.strip_suffix('\n').and_then(|text| text.parse().ok());
+            address.is_some()
+        });
+        let token = std::fs::read_to_string(data.join("admin.token")).unwrap().trim().to_owned();
+        Self { child, address: address.unwrap(), token, log }
+    }
+
+    /// kill -9.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM, and waits for its end.
+    pub(crate) fn stop(mut self) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        let mut ended = None;
+        until("it ends when it is asked to", || {
+            ended = self.child.try_wait().unwrap();
+            ended.is_some()
+        });
+        assert!(ended.unwrap().success(), "{ended:?}");
+    }
+
+    pub(crate) fn try_call(
+        &self,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> std::io::Result<Answer> {
+        call(self.address, &self.token, method, path, body)
+    }
+
+    pub(crate) fn call(&self, method: &str, path: &str, body: &Value) -> Answer {
+        self.try_call(method, path, body).unwrap()
+    }
+
+    pub(crate) fn token(&self) -> String {
+        self.token.clone()
+    }
+
+    #[track_caller]
+    pub(crate) fn subscribe(&self, url: &str) {
+        let body = json!({ "name": "erp", "url": url });
+        self.call("POST", "/v1/subscriptions", &body).is(201);
+    }
+
+    /// Deliveries that wait.
+    pub(crate) fn pending(&self) -> Option<u64> {
+        self.try_call("GET", "/v1/stats", &Value::Null).ok()?.json()["pending"].as_u64()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+        if std::thread::panicking() {
+            println!("{}", std::fs::read_to_string(self.log.path()).unwrap_or_default());
+        }
+    }
+}
+
+/// A request with a token; `Null` is no body.
+pub(crate) fn call(
+    address: SocketAddr,
+    token: &str,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> std::io::Result<Answer> {
+    let bearer = format!("Bearer {token}");
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    http::send(address, method, path, &[("Authorization", &bearer)], body.as_bytes())
+}
+
+/// A number from the environment.
+pub(crate) fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+pub(crate) const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
