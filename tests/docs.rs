@@ -96,7 +96,8 @@ fn the_ten_minutes_of_the_readme_work_as_printed() {
     let directory = tempfile::tempdir().unwrap();
     let (home, port) = (directory.path(), free_port());
     let all = blocks();
-    let of = |shell: &str| all.iter().filter(|b| b.shell == shell).map(|b| b.text).collect::<Vec<_>>();
+    let of =
+        |shell: &str| all.iter().filter(|b| b.shell == shell).map(|b| b.text).collect::<Vec<_>>();
     let [serve] = of("serve")[..] else { panic!("one block starts the service") };
     let [webhook, event] = of("client")[..] else { panic!("two blocks use it") };
 

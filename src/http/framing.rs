@@ -261,8 +261,8 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
-    use crate::settings::environment;
     use crate::http::message::Method;
+    use crate::settings::environment;
 
     const LIMIT: usize = 4096;
 

@@ -23,6 +23,7 @@ mod pool;
 pub mod processed_events;
 pub mod providers;
 mod schema;
+pub mod settlement;
 pub mod stats;
 pub mod subscriptions;
 pub mod tokens;

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use oncebox::appliance::{Appliance, DATABASE, Error, Injected, TOKEN_FILE};
+use oncebox::appliance::data_directory::{DATABASE, TOKEN_FILE};
+use oncebox::appliance::{Appliance, Error, Injected};
 use oncebox::clock::{Clock, ManualTime, Timestamp};
 use oncebox::faults::Faults;
 use oncebox::id::{Draw, SystemDraw};
