@@ -34,7 +34,7 @@ use crate::settings::{Raw, Settings, SettingsError};
 
 /// Webhooks in, business events out, each exactly once.
 #[derive(Debug, Parser)]
-#[command(name = "oncebox", version, about, long_about = None, disable_help_subcommand = true)]
+#[command(name = "oncebox", version, about, long_about = None, arg_required_else_help = true, disable_help_subcommand = true)]
 struct Cli {
     #[command(flatten)]
     shared: Shared,

@@ -31,12 +31,11 @@ impl Serve {
         let settings = raw.resolve()?;
         logging::start();
         let signals = signals().map_err(Failure::failed)?;
-        let appliance = Appliance::start(settings.clone(), Injected::default()).map_err(
-            |error| match error {
-                Error::Locked { .. } => Failure::temporary(error),
-                other => Failure::failed(other),
-            },
-        )?;
+        let appliance =
+            Appliance::start(settings.clone(), Injected::default()).map_err(|error| {
+                let locked = matches!(error, Error::Locked { .. });
+                if locked { Failure::temporary(error) } else { Failure::failed(error) }
+            })?;
         greet(&appliance, &settings);
         let stop = appliance.stop_signal().clone();
         while !signals.load(Ordering::Relaxed) && !stop.wait(LOOK_EVERY) {}

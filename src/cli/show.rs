@@ -13,6 +13,8 @@ use crate::cli::{Failure, out};
 const NOTHING_THERE: &str = "-";
 /// A longer word may be broken where the terminal is narrow.
 const WORD_CHARS_MOST: usize = 40;
+/// A value up to this length stays on one line.
+const SHORT_BYTES: usize = 16;
 /// Between two columns.
 const GAP: u16 = 2;
 
@@ -137,7 +139,9 @@ fn needed(columns: &[&Column], rows: &[Value]) -> u16 {
 /// The width below which a word would have to be broken.
 fn longest_word(column: &Column, rows: &[Value]) -> u16 {
     let of = |text: &str| text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
-    let longest = rows.iter().map(|row| of(&(column.of)(row))).max().unwrap_or(0);
+    // What is short, such as a time, is read as one word.
+    let value = |text: &str| if text.len() <= SHORT_BYTES { text.len() } else { of(text) };
+    let longest = rows.iter().map(|row| value(&(column.of)(row))).max().unwrap_or(0);
     u16::try_from(longest.max(of(column.title)).min(WORD_CHARS_MOST)).unwrap_or(0)
 }
 

@@ -60,8 +60,7 @@ enum Verb {
 struct Create {
     /// What you call it: a-z, 0-9 and -
     name: String,
-    /// Where its events go; may hold {aggregate_id} and its like
-    #[arg(long)]
+    #[arg(long, help = "Where its events go; may hold {aggregate_id} and its like")]
     url: String,
     #[command(flatten)]
     terms: Terms,
@@ -132,8 +131,7 @@ fn standing(subscription: &Value) -> String {
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) =
-        text.split_once(':').ok_or("give a header field as 'Name: value'".to_owned())?;
+    let (name, value) = text.split_once(':').ok_or("give a header field as 'Name: value'")?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 

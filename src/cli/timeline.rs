@@ -33,7 +33,7 @@ pub(super) fn event(event: &Value) -> Result<(), Failure> {
         ("completed", instant(event, "completed_at")),
         ("published again", times(event, "duplicate_count")),
         ("with other content", times(event, "differing_count")),
-        ("last error", text(event, "last_error")),
+        ("last error", last_error(event, "last_error")),
     ])?;
     payload(event)
 }
@@ -48,7 +48,7 @@ pub(super) fn webhook(event: &Value) -> Result<(), Failure> {
         ("received", instant(event, "received_at")),
         ("came again", times(event, "duplicate_count")),
         ("completed", instant(event, "completed_at")),
-        ("last error", text(event, "error_message")),
+        ("last error", last_error(event, "error_message")),
     ])?;
     payload(event)
 }
@@ -154,7 +154,7 @@ fn anew(event: &Value, subscription: &str) -> Option<String> {
     ] {
         let value = text(event, field);
         if !value.is_empty() {
-            command.push_str(&format!(" {flag} {}", quoted(&value)));
+            command.extend([" ", flag, " ", &quoted(&value)]);
         }
     }
     command.push_str(" --payload -   (it was taken; this is a new event)");
@@ -164,6 +164,11 @@ fn anew(event: &Value, subscription: &str) -> Option<String> {
 fn headline(what: &str, event: &Value, state: &str) -> Result<(), Failure> {
     let title = format!("{what} {}  {}", text(event, "id"), text(event, "event_type"));
     out::line(format_args!("{title:<60}  {}", text(event, state)))
+}
+
+/// Once everything has arrived, an error on the way is only part of the attempts.
+fn last_error(event: &Value, field: &str) -> String {
+    if text(event, "status") == "completed" { String::new() } else { text(event, field) }
 }
 
 fn times(event: &Value, field: &str) -> String {

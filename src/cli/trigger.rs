@@ -29,8 +29,6 @@ use crate::store::{self, credentials, providers};
     directory;\nwith --secret-file neither is needed."
 )]
 pub(super) struct Trigger {
-    #[command(flatten)]
-    reach: Reach,
     /// Whose webhook it is
     scheme: Kind,
     /// The provider it is posted to [default: the scheme's name]
@@ -45,6 +43,8 @@ pub(super) struct Trigger {
     /// File with the provider's secret
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    reach: Reach,
 }
 
 /// The schemes there are samples for.
@@ -71,14 +71,15 @@ impl Trigger {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
         let remote = self.reach.open_public(shared)?;
         let scheme = self.scheme.scheme();
-        let provider = self.provider.as_deref().unwrap_or(scheme.kind());
+        let provider = self.provider.as_deref().unwrap_or_else(|| scheme.kind());
         let secret = match &self.secret_file {
             Some(path) => secrets::one_line(path)?,
             None => sealed_secret(&remote.settings().data, provider, &scheme)?,
         };
         let at = Clock::machine().wall();
         let id = self.id.clone().unwrap_or_else(|| sample::new_id(&scheme, at, &SystemDraw::new()));
-        let event_type = self.event_type.as_deref().unwrap_or(sample::type_default(&scheme));
+        let event_type =
+            self.event_type.as_deref().unwrap_or_else(|| sample::type_default(&scheme));
         let subject = Subject { id: &id, event_type, at };
         let sample = sample::sample(&scheme, &secret, subject).map_err(Failure::input)?;
         let path = format!("/in/{}", plain(provider));

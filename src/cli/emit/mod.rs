@@ -31,10 +31,6 @@ use send::{Sender, Sent};
     The same input may be sent again: an event with an idempotency_key is known for good, one without\n\
     for 24 hours, if the input and --batch are the same.")]
 pub(super) struct Emit {
-    #[command(flatten)]
-    reach: Reach,
-    #[command(flatten)]
-    one: One,
     /// Read the lines from this file [default: stdin]
     #[arg(long, value_name = "FILE", conflicts_with = "event_type")]
     file: Option<PathBuf>,
@@ -44,6 +40,10 @@ pub(super) struct Emit {
     /// How long to go on trying while the service restarts or has no room
     #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = humantime::parse_duration)]
     retry_for: Duration,
+    #[command(flatten)]
+    one: One,
+    #[command(flatten)]
+    reach: Reach,
 }
 
 /// A single event.
@@ -51,6 +51,7 @@ pub(super) struct Emit {
 #[command(next_help_heading = "One event")]
 struct One {
     /// What happened, such as invoice.paid; without it, lines are read
+    #[arg(help_heading = "Arguments")]
     event_type: Option<String>,
     /// The body: JSON, @file, or - for stdin
     #[arg(long, value_name = "JSON", requires = "event_type")]
@@ -122,7 +123,7 @@ impl Emit {
             match (flag("already_processed"), flag("differs")) {
                 (false, _) => out::line(format_args!("stored as {id}"))?,
                 (true, false) => {
-                    out::line(format_args!("known before as {id}; nothing is done twice"))?
+                    out::line(format_args!("known before as {id}; nothing is done twice"))?;
                 }
                 (true, true) => out::line(format_args!(
                     "known before as {id}, with other content; what was stored first stays"
@@ -178,6 +179,7 @@ impl Emit {
                 Ok(())
             }
             Ok(()) => out::line(summary),
+            Err(failure) if sum.events == 0 => Err(failure.and("Nothing was stored before that.")),
             Err(failure) => Err(failure.and(format_args!("Before that: {summary}"))),
         }
     }
