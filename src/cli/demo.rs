@@ -38,13 +38,14 @@ enum Break {
 }
 
 impl Demo {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(super) fn run(&self) -> Result<(), Failure> {
         let Self { invoices, seed, keep, report, broken } = self;
         let broken = match broken {
             None => Broken::Nothing,
             Some(Break::Guard) => Broken::Guard,
             Some(Break::Effect) => Broken::Effect,
         };
+        let (invoices, seed, keep, report) = (*invoices, *seed, *keep, report.clone());
         demo::run(Options { invoices, seed, keep, report, broken }).map_err(Failure::failed)
     }
 }

@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::appliance::data_directory::{DATABASE, DirectoryError, KEY_FILE, TOKEN_FILE};
 use crate::appliance::{Appliance, Error, Injected};
-use crate::cli::{Failure, Shared};
+use crate::cli::{Failure, Shared, out};
 use crate::demo::watch;
 use crate::logging;
 use crate::settings::Settings;
@@ -67,22 +67,30 @@ fn signals() -> std::io::Result<Arc<AtomicBool>> {
     Ok(asked)
 }
 
+/// Tells a person what runs and what comes next. That nobody reads it does not stop the service.
 fn greet(appliance: &Appliance, settings: &Settings) {
     let (address, data) = (appliance.address(), settings.data.display());
-    println!("oncebox {} listens on http://{address}", env!("CARGO_PKG_VERSION"));
-    println!("  database     {data}/{}", DATABASE);
-    println!(
-        "  master key   {data}/{KEY_FILE}   (keep a copy elsewhere; without it no secret opens)"
+    let mut text = format!(
+        "oncebox {} listens on http://{address}
+  database     {data}/{DATABASE}
+  master key   {data}/{KEY_FILE}   (keep a copy elsewhere; without it no secret opens)
+  admin token  {data}/{TOKEN_FILE}",
+        env!("CARGO_PKG_VERSION"),
     );
-    println!("  admin token  {data}/{TOKEN_FILE}");
     if !appliance.was_clean_before() {
-        println!("The run before this one did not end cleanly; everything acknowledged is here.");
+        text.push_str(
+            "\nThe run before this one did not end cleanly; everything acknowledged is here.",
+        );
     }
     if appliance.is_first_start() {
-        println!();
-        println!("Next, in another terminal:");
-        println!("  oncebox provider create stripe --scheme stripe --pii allow --generate-secret");
-        println!("  oncebox trigger stripe");
-        println!("  oncebox webhook list");
+        text.push_str(
+            "\n\nNext, in another terminal:
+  oncebox provider create stripe --scheme stripe --pii allow --generate-secret
+  oncebox trigger stripe
+  oncebox webhook list",
+        );
+    }
+    if let Err(failure) = out::line(text) {
+        tracing::debug!(?failure, "the greeting was not read");
     }
 }

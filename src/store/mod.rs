@@ -106,6 +106,14 @@ impl Store {
     }
 }
 
+/// A reader of a file that another process may be serving. Nothing is made, changed or upgraded.
+///
+/// # Errors
+/// When there is no such file, or it cannot be opened.
+pub fn read_only(path: &Path) -> Result<OwnReader> {
+    pool::open_reader(path).map(OwnReader)
+}
+
 /// A read connection of one's own.
 #[derive(Debug)]
 pub struct OwnReader(rusqlite::Connection);
