@@ -104,8 +104,8 @@ pub(super) struct Kill {
     pub(super) dead_for: Duration,
 }
 
-/// How far apart kills are when Finance pays for so long: 15 to 16 in all, but never more than one a
-/// second or less than four.
+/// How far apart kills are at least and at most when Finance pays for so long: about 13 in all, but far
+/// enough apart for a process that was killed to do something before the next kill.
 pub(super) fn kill_gaps(span: Duration) -> (Duration, Duration) {
     let shortest = (span / 20).clamp(Duration::from_millis(300), Duration::from_secs(2));
     (shortest, shortest.saturating_mul(2))

@@ -72,8 +72,8 @@ impl Chart {
         );
         let top = self.top();
         self.grid(&mut out, top);
-        self.markers(&mut out);
         self.bars(&mut out, top);
+        self.markers(&mut out);
         self.axis(&mut out);
         out.push_str("</svg>\n");
         out

@@ -9,7 +9,7 @@ use crate::demo::{progress, shown};
 
 const STYLE: &str = include_str!("report.css");
 /// Bars of the chart over time at most.
-const SLICES_MOST: u64 = 80;
+const SLICES_MOST: u64 = 100;
 /// The shortest time one of them stands for.
 const SLICE_LEAST_MS: u64 = 250;
 /// Upper bounds of the latency classes, in ms; the last class has none.
