@@ -9,15 +9,15 @@ use crate::store::credentials::{NewCredential, Owner, context};
 #[derive(Clone, Debug)]
 pub(super) struct Sealed {
     id: String,
-    sealed: Vec<u8>,
+    ciphertext: Vec<u8>,
     master_key_id: String,
 }
 
 /// Seals a secret for the file.
 pub(super) fn seal(api: &Api, now: Timestamp, secret: &str) -> Sealed {
     let id = id::uuid7(now, &*api.draw);
-    let sealed = api.key.seal(&context(&id), secret.as_bytes(), &*api.draw);
-    Sealed { id, sealed, master_key_id: api.key.key_id() }
+    let ciphertext = api.key.seal(&context(&id), secret.as_bytes(), &*api.draw);
+    Sealed { id, ciphertext, master_key_id: api.key.key_id() }
 }
 
 impl Sealed {
@@ -27,7 +27,7 @@ impl Sealed {
             id: self.id.clone(),
             tenant: tenant.to_owned(),
             owner,
-            sealed: self.sealed.clone(),
+            sealed: self.ciphertext.clone(),
             master_key_id: self.master_key_id.clone(),
             created_at: now,
         }

@@ -249,7 +249,7 @@ impl Service for Api {
             Err(problem) => reply.send(problem.into()),
             Ok((route, call)) => match route.answer {
                 Now(answer) => {
-                    reply.send(answer(self, &call).unwrap_or_else(|problem| problem.into()));
+                    reply.send(answer(self, &call).unwrap_or_else(Into::into));
                 }
                 Later(answer) => answer(self, call, reply),
             },

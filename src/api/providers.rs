@@ -124,7 +124,7 @@ pub(super) fn change(api: &Api, call: &Call) -> Result<Response, Problem> {
     check_secrets(&provider.new.scheme, secret.as_slice())?;
     let now = api.clock.wall();
     let sealed = secret.as_deref().map(|secret| seal(api, now, secret));
-    let row = provider.clone();
+    let row = provider;
     api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
         providers::update(tx, &row, now)?;
         if let Some(secret) = &sealed {

@@ -8,7 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 
-use crate::appliance::{Appliance, Error, Injected, KEY_FILE, TOKEN_FILE};
+use crate::appliance::data_directory::{DATABASE, DirectoryError, KEY_FILE, TOKEN_FILE};
+use crate::appliance::{Appliance, Error, Injected};
 use crate::cli::{Failure, Shared};
 use crate::logging;
 use crate::settings::Settings;
@@ -33,7 +34,7 @@ impl Serve {
         let signals = signals().map_err(Failure::failed)?;
         let appliance = Appliance::start(settings.clone(), Injected::default()).map_err(
             |error| match error {
-                Error::Locked { .. } => Failure::temporary(error),
+                Error::Directory(DirectoryError::Locked { .. }) => Failure::temporary(error),
                 other => Failure::failed(other),
             },
         )?;
@@ -62,7 +63,7 @@ fn signals() -> std::io::Result<Arc<AtomicBool>> {
 fn greet(appliance: &Appliance, settings: &Settings) {
     let (address, data) = (appliance.address(), settings.data.display());
     println!("oncebox {} listens on http://{address}", env!("CARGO_PKG_VERSION"));
-    println!("  database     {data}/{}", crate::appliance::DATABASE);
+    println!("  database     {data}/{}", DATABASE);
     println!(
         "  master key   {data}/{KEY_FILE}   (keep a copy elsewhere; without it no secret opens)"
     );

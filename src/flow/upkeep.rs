@@ -40,7 +40,7 @@ impl Upkeep {
     /// Looks once a second until a stop is asked for.
     pub fn run(&self, stop: &Stop) {
         // Due times may have been written by another boot, with another clock.
-        self.log("pull in due times", self.pull_in());
+        log("pull in due times", self.pull_in());
         while !stop.wait(EVERY) {
             self.tick();
         }
@@ -52,10 +52,10 @@ impl Upkeep {
         self.settle_again();
         if let Some(step_ms) = self.clock_watch.look(&self.clock) {
             tracing::warn!(step_ms, "the clock was set; due times are looked at again");
-            self.log("pull in due times", self.pull_in());
+            log("pull in due times", self.pull_in());
         }
         let expired = self.expire_idempotency_keys();
-        self.log("expire idempotency keys", expired);
+        log("expire idempotency keys", expired);
     }
 
     /// Hands in again what the disk refused before.
@@ -90,10 +90,10 @@ impl Upkeep {
         }
         Ok(())
     }
+}
 
-    fn log(&self, chore: &str, outcome: Result<()>) {
-        if let Err(error) = outcome {
-            tracing::error!(%error, chore, "a chore could not be done; it is tried again");
-        }
+fn log(chore: &str, outcome: Result<()>) {
+    if let Err(error) = outcome {
+        tracing::error!(%error, chore, "a chore could not be done; it is tried again");
     }
 }

@@ -257,8 +257,12 @@ impl Body {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::clock::Clock;
     use crate::http::message::Method;
+    use crate::settings::environment;
 
     const LIMIT: usize = 4096;
 
@@ -656,8 +660,16 @@ mod tests {
             b"Transfer-Encoding: chunked\r\n",
             b"HTTP/1.1",
         ];
-        let mut draw = Xorshift(0x9e37_79b9_7f4a_7c15);
-        for _ in 0..60_000 {
+        // 60,000 rounds of the same numbers; with ONCEBOX_FUZZ_SECONDS as long as that, from ONCEBOX_SEED.
+        let number = |name| environment(name).and_then(|text| text.parse::<u64>().ok());
+        let clock = Clock::machine();
+        let until = number("ONCEBOX_FUZZ_SECONDS").map(Duration::from_secs);
+        let seed = number("ONCEBOX_SEED").unwrap_or(0x9e37_79b9_7f4a_7c15).max(1);
+        println!("seed {seed}");
+        let mut draw = Xorshift(seed);
+        let mut rounds = 0;
+        while until.map_or(rounds < 60_000, |until| clock.monotonic() < until) {
+            rounds += 1;
             let mut input = seeds[draw.below(seeds.len())].clone();
             input.extend_from_slice(&seeds[draw.below(seeds.len())]);
             for _ in 0..=draw.below(4) {

@@ -95,6 +95,7 @@ pub enum Out {
 }
 
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "four independent facts, each true or not")]
 struct Window {
     cap: usize,
     callable: bool,

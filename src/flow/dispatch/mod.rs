@@ -22,9 +22,13 @@ use crate::store::{OwnReader, deliveries, subscriptions};
 /// How long the dispatcher sleeps at most: its look at the clock when nobody rings.
 const SLEEP_MOST: Duration = Duration::from_millis(250);
 
-/// How long a stop waits for outcomes that the disk refuses. Their deliveries are sent again after the
-/// next start.
+/// How long a stop waits for outcomes once no request is under way: the disk may refuse them. Their
+/// deliveries are sent again at the next start.
 const SETTLE_GRACE: Duration = Duration::from_secs(5);
+/// How long a stop waits for what is under way: an attempt's time limit, and its settlement.
+const STOP_MOST: Duration = Duration::from_secs(35);
+/// When a read that failed is tried again.
+const READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// A delivery on its way to a deliverer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +51,10 @@ pub struct Dispatcher {
     /// Requests in flight at once where the subscription does not say.
     cap: u32,
     known: BTreeMap<SubscriptionSeq, (u32, bool)>,
-    /// Since when, after a stop, no request is under way and outcomes are still not stored.
-    unsettled_since: Option<Duration>,
+    /// Since when there is a stop to wait for.
+    stopping_since: Option<Duration>,
+    /// Since when no request is under way after a stop.
+    idle_since: Option<Duration>,
     faults: Faults,
 }
 
@@ -71,7 +77,8 @@ impl Dispatcher {
             machine,
             cap,
             known: BTreeMap::new(),
-            unsettled_since: None,
+            stopping_since: None,
+            idle_since: None,
             faults,
         }
     }
@@ -97,22 +104,22 @@ impl Dispatcher {
         }
     }
 
-    /// Whether a stop has waited long enough for outcomes that cannot be stored.
+    /// Whether a stop has waited long enough for outcomes that do not come or cannot be stored.
     fn gives_up(&mut self) -> bool {
-        if self.machine.is_busy() {
-            return false;
-        }
         let now = self.clock.monotonic();
-        let since = *self.unsettled_since.get_or_insert(now);
-        let given_up = now.saturating_sub(since) >= SETTLE_GRACE;
-        if given_up {
-            let deliveries = self.machine.in_hand();
+        let stopping_since = *self.stopping_since.get_or_insert(now);
+        let idle = if self.machine.is_busy() { None } else { Some(self.idle_since.unwrap_or(now)) };
+        self.idle_since = idle;
+        let over = |since: Duration, most| now.saturating_sub(since) >= most;
+        let gives_up =
+            over(stopping_since, STOP_MOST) || idle.is_some_and(|since| over(since, SETTLE_GRACE));
+        if gives_up {
             tracing::warn!(
-                deliveries,
-                "outcomes could not be stored; these deliveries are sent again after the start"
+                in_hand = self.machine.in_hand(),
+                "stopped before every outcome was stored; those are sent again at the next start"
             );
         }
-        given_up
+        gives_up
     }
 
     fn sleep(&self) -> Duration {
@@ -131,24 +138,23 @@ impl Dispatcher {
         for (subscription, latency) in letters.finished.drain(..) {
             inputs.push(In::Finished { subscription, latency });
         }
-        let mut drained = self.feed(inputs)?;
+        let mut drained = self.feed(inputs);
         if letters.subscriptions_changed {
             let changes = self.changes()?;
             letters.subscriptions_changed = false;
-            drained |= self.feed(changes)?;
+            drained |= self.feed(changes);
         }
         let rang = std::mem::take(&mut letters.rang);
-        drained |= self.feed(rang.into_iter().map(In::Rang).collect())?;
-        drained |= self.feed(vec![if letters.stop { In::Stop } else { In::Tick }])?;
+        drained |= self.feed(rang.into_iter().map(In::Rang).collect());
+        drained |= self.feed(vec![if letters.stop { In::Stop } else { In::Tick }]);
         letters.woken = false;
         Ok(drained)
     }
 
     /// Steps the machine through inputs and does what it asks; tells whether it is drained.
-    fn feed(&mut self, mut inputs: Vec<In>) -> Result<bool> {
+    fn feed(&mut self, mut inputs: Vec<In>) -> bool {
         let now = self.clock.now();
         let mut drained = false;
-        let mut failed = Ok(());
         while !inputs.is_empty() {
             let mut answers = Vec::new();
             let machine = &mut self.machine;
@@ -157,28 +163,32 @@ impl Dispatcher {
             for out in outs {
                 match out {
                     Out::Fetch { subscription, limit } => {
-                        let fetched = self.fetch(subscription, limit);
-                        if let Err(error) = &fetched {
-                            failed = Err(error.clone());
-                        }
-                        answers.push(fetched.unwrap_or(In::Fetched {
-                            subscription,
-                            rows: Vec::new(),
-                            more: false,
-                            next_due: Some(now.plus(Duration::from_secs(1))),
-                        }));
+                        answers.push(self.fetched(subscription, limit));
                     }
                     Out::Start { delivery, subscription } => {
-                        if self.deliverers.send(Assignment { delivery, subscription }).is_err() {
-                            tracing::error!(%delivery, "there is no deliverer left to hand it to");
-                        }
+                        self.hand_out(Assignment { delivery, subscription });
                     }
                     Out::Drained => drained = true,
                 }
             }
             inputs = answers;
         }
-        failed.map(|()| drained)
+        drained
+    }
+
+    fn hand_out(&self, assignment: Assignment) {
+        if self.deliverers.send(assignment).is_err() {
+            tracing::error!(delivery = %assignment.delivery, "there is no deliverer left to hand it to");
+        }
+    }
+
+    /// What is due; a failed read finds nothing and is tried again shortly.
+    fn fetched(&self, subscription: SubscriptionSeq, limit: u32) -> In {
+        self.fetch(subscription, limit).unwrap_or_else(|error| {
+            tracing::error!(%error, "the dispatcher could not read what is due; it tries again");
+            let next_due = Some(self.clock.now().plus(READ_AGAIN));
+            In::Fetched { subscription, rows: Vec::new(), more: false, next_due }
+        })
     }
 
     fn fetch(&self, subscription: SubscriptionSeq, limit: u32) -> Result<In> {

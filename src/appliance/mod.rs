@@ -2,16 +2,16 @@
 //!
 //! `serve` runs one for the process; a test runs as many as it likes.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
+pub mod data_directory;
+
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
+use crate::appliance::data_directory::{DataDirectory, DirectoryError};
 use crate::clock::Clock;
 use crate::domain::token::{self, Role};
 use crate::faults::Faults;
@@ -22,7 +22,7 @@ use crate::http::client::{self, Client, ClientSettings, SetupError};
 use crate::http::limits::Limits;
 use crate::http::server::{self, Server};
 use crate::id::{self, Draw};
-use crate::secret::{KeyTextError, MasterKey};
+use crate::secret::MasterKey;
 use crate::settings::Settings;
 use crate::stop::Stop;
 use crate::store::error::Error as StoreError;
@@ -30,16 +30,6 @@ use crate::store::tokens::NewToken;
 use crate::store::writer::WriterLoop;
 use crate::store::{Store, boots, meta, tokens};
 
-/// The database in the data directory.
-pub const DATABASE: &str = "oncebox.db";
-/// The master key in the data directory.
-pub const KEY_FILE: &str = "master.key";
-/// The first admin token in the data directory.
-pub const TOKEN_FILE: &str = "admin.token";
-/// What a running service locks in the data directory.
-pub const LOCK_FILE: &str = "oncebox.lock";
-/// Where a running service says on which address it listens.
-pub const ADDRESS_FILE: &str = "oncebox.address";
 /// How long requests that are in hand may take when the service stops.
 const LISTENER_GRACE: Duration = Duration::from_secs(5);
 
@@ -49,35 +39,12 @@ pub enum Error {
     /// The database.
     #[error("{0}")]
     Store(#[from] StoreError),
+    /// The data directory.
+    #[error("{0}")]
+    Directory(#[from] DirectoryError),
     /// The client's roots.
     #[error("delivery.ca_file: {0}")]
     Client(#[from] SetupError),
-    /// A file or directory in the data directory.
-    #[error("{path}: {source}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The key file is not a key.
-    #[error("{path}: {source}")]
-    Key {
-        /// The key file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: KeyTextError,
-    },
-    /// The key file can be read by others.
-    #[error(
-        "{path} has mode {mode:03o}: others could read the master key; set it to 600 (chmod 600 {path})"
-    )]
-    KeyMode {
-        /// The key file.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
     /// There is a database, and the key that sealed its secrets is not there.
     #[error(
         "{path} was made with the master key {want}, but the key file holds {have}: put the right key there"
@@ -89,14 +56,6 @@ pub enum Error {
         have: String,
         /// The key that is needed.
         want: String,
-    },
-    /// Another process serves this data directory.
-    #[error("{path} is locked: another oncebox ({holder}) serves this data directory")]
-    Locked {
-        /// The lock file.
-        path: PathBuf,
-        /// Who holds it.
-        holder: String,
     },
     /// The listener.
     #[error("cannot listen on {address}: {source}")]
@@ -154,9 +113,7 @@ pub struct Appliance {
     stop: Stop,
     first_start: bool,
     clean_before: bool,
-    data: PathBuf,
-    /// Held open for its lock.
-    _lock: File,
+    data: DataDirectory,
 }
 
 impl Appliance {
@@ -166,13 +123,10 @@ impl Appliance {
     /// What is in the way, and what to do about it.
     pub fn start(settings: Settings, injected: Injected) -> Result<Self, Error> {
         let Injected { clock, draw, sender, faults, limits } = injected;
-        let data = settings.data.clone();
-        make_directory(&data)?;
-        let lock = lock(&data)?;
+        let data = DataDirectory::lock(&settings.data)?;
         let listener = bind(settings.listen)?;
-        let key = Arc::new(master_key(&data, &*draw)?);
-        make_private(&data.join(DATABASE))?;
-        let (store, mut writer_loop) = Store::open(&data.join(DATABASE), faults.clone())?;
+        let key = Arc::new(data.master_key(&*draw)?);
+        let (store, mut writer_loop) = Store::open(&data.private_database()?, faults.clone())?;
         check_key(&mut writer_loop, &store, &key)?;
         let hasher = Arc::new(TokenHasher::new(&key));
         let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
@@ -216,7 +170,7 @@ impl Appliance {
             defaults,
         });
         let (address, server) = listen(listener, limits, clock.clone(), api)?;
-        write_private(&data.join(ADDRESS_FILE), format!("{address}\n").as_bytes())?;
+        data.write_address(address)?;
         Ok(Self {
             address,
             store,
@@ -228,7 +182,6 @@ impl Appliance {
             first_start,
             clean_before,
             data,
-            _lock: lock,
         })
     }
 
@@ -277,73 +230,9 @@ impl Appliance {
         if let Err(error) = noted {
             tracing::warn!(%error, "the clean stop could not be noted");
         }
-        let removed = fs::remove_file(self.data.join(ADDRESS_FILE));
-        if let Err(error) = removed {
-            tracing::debug!(%error, "the address file was gone already");
-        }
+        self.data.remove_address();
         Ok(self.flow.stop()?)
     }
-}
-
-fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| Error::File { path, source }
-}
-
-fn make_directory(data: &Path) -> Result<(), Error> {
-    fs::create_dir_all(data).map_err(file_error(data))?;
-    fs::set_permissions(data, fs::Permissions::from_mode(0o700)).map_err(file_error(data))
-}
-
-/// Makes a file only its owner may read, where there is none; SQLite gives its log the same mode.
-fn make_private(path: &Path) -> Result<(), Error> {
-    let open = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-    open.map(drop).map_err(file_error(path))
-}
-
-/// Writes a file that only its owner may read, and syncs it.
-fn write_private(path: &Path, content: &[u8]) -> Result<(), Error> {
-    let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    let mut file = open.map_err(file_error(path))?;
-    file.write_all(content).and_then(|()| file.sync_all()).map_err(file_error(path))
-}
-
-fn lock(data: &Path) -> Result<File, Error> {
-    let path = data.join(LOCK_FILE);
-    let open = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path);
-    let mut file = open.map_err(file_error(&path))?;
-    if file.try_lock().is_err() {
-        let mut holder = String::new();
-        // The holder is only named for the person; an unreadable name changes nothing.
-        let named = file.read_to_string(&mut holder).is_ok() && !holder.trim().is_empty();
-        let holder = if named { holder.trim().to_owned() } else { "unknown".to_owned() };
-        return Err(Error::Locked { path, holder });
-    }
-    let process = format!("process {}\n", std::process::id());
-    file.set_len(0).and_then(|()| file.write_all(process.as_bytes())).map_err(file_error(&path))?;
-    Ok(file)
-}
-
-/// Reads the key, or makes it where there is no database yet.
-fn master_key(data: &Path, draw: &dyn Draw) -> Result<MasterKey, Error> {
-    let path = data.join(KEY_FILE);
-    if !path.exists() && !data.join(DATABASE).exists() {
-        let key = MasterKey::generate(draw);
-        write_private(&path, key.to_text().as_bytes())?;
-        return Ok(key);
-    }
-    let mode = fs::metadata(&path).map_err(file_error(&path))?.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(Error::KeyMode { path, mode });
-    }
-    let text = zeroize::Zeroizing::new(fs::read_to_string(&path).map_err(file_error(&path))?);
-    MasterKey::from_text(&text).map_err(|source| Error::Key { path, source })
 }
 
 /// A database remembers which key sealed its secrets.
@@ -361,7 +250,7 @@ fn check_key(writer: &mut WriterLoop, store: &Store, key: &MasterKey) -> Result<
 /// Makes the first admin token where there is none at all; tells whether it did.
 fn first_token(
     writer: &mut WriterLoop,
-    data: &Path,
+    data: &DataDirectory,
     hasher: &TokenHasher,
     clock: &Clock,
     draw: &dyn Draw,
@@ -372,7 +261,7 @@ fn first_token(
     let secret = token::generate(draw);
     let now = clock.wall();
     // The file comes first: a token in the database that nobody knows would lock everybody out.
-    write_private(&data.join(TOKEN_FILE), format!("{secret}\n").as_bytes())?;
+    data.write_token(&secret)?;
     let new = NewToken {
         id: id::uuid7(now, draw),
         tenant: DEFAULT_TENANT.to_owned(),

@@ -1,0 +1,197 @@
+//! The data directory: the database, the master key, the first token, and the lock that keeps a second
+//! process out.
+//!
+//! Every file is made with mode 0600; a directory that has to be made gets 0700, one that is there keeps
+//! its own. What the files mean is decided elsewhere.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+use crate::id::Draw;
+use crate::secret::{KeyTextError, MasterKey};
+
+/// The database.
+pub const DATABASE: &str = "oncebox.db";
+/// The master key.
+pub const KEY_FILE: &str = "master.key";
+/// The first admin token.
+pub const TOKEN_FILE: &str = "admin.token";
+/// What a running service locks.
+pub const LOCK_FILE: &str = "oncebox.lock";
+/// Where a running service says on which address it listens.
+pub const ADDRESS_FILE: &str = "oncebox.address";
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    /// A file or directory.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The database is there and its key is not.
+    #[error(
+        "{path} is missing, but there is a database beside it: put the master key back; without it \
+         no secret in the database can be opened"
+    )]
+    KeyMissing {
+        /// Where the key should be.
+        path: PathBuf,
+    },
+    /// The key file is not a key.
+    #[error("{path}: {source}")]
+    Key {
+        /// The key file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: KeyTextError,
+    },
+    /// The key file can be read by others.
+    #[error(
+        "{path} has mode {mode:03o}: others could read the master key; set it to 600 (chmod 600 {path})"
+    )]
+    KeyMode {
+        /// The key file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// Another process serves this data directory.
+    #[error("{path} is locked: another oncebox ({holder}) serves this data directory")]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+        /// Who holds it.
+        holder: String,
+    },
+}
+
+/// A data directory that this process has to itself.
+#[derive(Debug)]
+pub struct DataDirectory {
+    path: PathBuf,
+    /// Held open for its lock.
+    _lock: File,
+}
+
+impl DataDirectory {
+    /// Makes the directory where there is none, and keeps every other process out.
+    ///
+    /// # Errors
+    /// `Locked` when another process serves it.
+    pub fn lock(path: &Path) -> Result<Self, DirectoryError> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.map_err(file_error(path))?;
+        Ok(Self { path: path.to_owned(), _lock: lock(&path.join(LOCK_FILE))? })
+    }
+
+    /// Where the database is; its file is there and private when this returns. SQLite gives its log the
+    /// same mode.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn private_database(&self) -> Result<PathBuf, DirectoryError> {
+        let path = self.path.join(DATABASE);
+        let open = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+        open.map(drop).map_err(file_error(&path))?;
+        Ok(path)
+    }
+
+    /// Reads the key, or makes it where there is no database yet.
+    ///
+    /// # Errors
+    /// When it is missing, readable by others, or not a key.
+    pub fn master_key(&self, draw: &dyn Draw) -> Result<MasterKey, DirectoryError> {
+        let path = self.path.join(KEY_FILE);
+        if !path.exists() {
+            if self.path.join(DATABASE).exists() {
+                return Err(DirectoryError::KeyMissing { path });
+            }
+            let key = MasterKey::generate(draw);
+            write_private(&path, key.to_text().as_bytes())?;
+        }
+        read_key(&path)
+    }
+
+    /// Writes the first token down, for the person who started the service.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_token(&self, token: &str) -> Result<(), DirectoryError> {
+        write_private(&self.path.join(TOKEN_FILE), format!("{token}\n").as_bytes())
+    }
+
+    /// Writes down where the service listens, for the commands that look for it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_address(&self, address: SocketAddr) -> Result<(), DirectoryError> {
+        write_private(&self.path.join(ADDRESS_FILE), format!("{address}\n").as_bytes())
+    }
+
+    /// Removes what [`Self::write_address`] wrote.
+    pub fn remove_address(&self) {
+        if let Err(error) = fs::remove_file(self.path.join(ADDRESS_FILE)) {
+            tracing::debug!(%error, "the address file was gone already");
+        }
+    }
+}
+
+/// Reads a master key file.
+///
+/// # Errors
+/// When it is readable by others, or not a key.
+pub fn read_key(path: &Path) -> Result<MasterKey, DirectoryError> {
+    let mode = fs::metadata(path).map_err(file_error(path))?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(DirectoryError::KeyMode { path: path.to_owned(), mode });
+    }
+    let text = Zeroizing::new(fs::read_to_string(path).map_err(file_error(path))?);
+    MasterKey::from_text(&text)
+        .map_err(|source| DirectoryError::Key { path: path.to_owned(), source })
+}
+
+fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> DirectoryError {
+    let path = path.to_owned();
+    move |source| DirectoryError::File { path, source }
+}
+
+/// Writes a file that only its owner may read: whole and on the disk, or not at all.
+fn write_private(path: &Path, content: &[u8]) -> Result<(), DirectoryError> {
+    let fresh = path.with_extension("new");
+    let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh);
+    let mut file = open.map_err(file_error(&fresh))?;
+    file.write_all(content).and_then(|()| file.sync_all()).map_err(file_error(&fresh))?;
+    fs::rename(&fresh, path).map_err(file_error(path))?;
+    let directory = path.parent().unwrap_or_else(|| Path::new("."));
+    File::open(directory).and_then(|d| d.sync_all()).map_err(file_error(directory))
+}
+
+fn lock(path: &Path) -> Result<File, DirectoryError> {
+    let open = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path);
+    let mut file = open.map_err(file_error(path))?;
+    if file.try_lock().is_err() {
+        let mut holder = String::new();
+        // The holder is only named for the person; an unreadable name changes nothing.
+        let named = file.read_to_string(&mut holder).is_ok() && !holder.trim().is_empty();
+        let holder = if named { holder.trim().to_owned() } else { "unknown".to_owned() };
+        return Err(DirectoryError::Locked { path: path.to_owned(), holder });
+    }
+    let process = format!("process {}\n", std::process::id());
+    file.set_len(0).and_then(|()| file.write_all(process.as_bytes())).map_err(file_error(path))?;
+    Ok(file)
+}

@@ -1,0 +1,297 @@
+//! The house rules that can be checked on the text of the code: which part may import which, how long a
+//! file may be, where SQL, sockets, time and threads may be named, which words are not used.
+//!
+//! Every rule names its reason in the message. The rules are tried on planted faults below.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Lines of code a file may have: blank lines, comments and unit tests are not counted.
+const FILE_LINES_MOST: usize = 400;
+
+/// Parts of the program from the ground up. A part may import parts that stand before it, and itself.
+const LAYERS: [&[&str]; 9] = [
+    &["clock", "faults", "headers", "id", "stop", "secret"],
+    &["domain"],
+    &["settings"],
+    &["logging"],
+    &["http", "store"],
+    &["flow"],
+    &["api"],
+    &["appliance"],
+    &["cli", "demo"],
+];
+
+/// A text that only some places may hold, and why.
+struct Forbidden {
+    text: &'static str,
+    allowed: &'static [&'static str],
+    reason: &'static str,
+}
+
+const FORBIDDEN: [Forbidden; 11] = [
+    Forbidden {
+        text: "rusqlite::",
+        allowed: &["src/store/"],
+        reason: "only store knows that it is SQLite",
+    },
+    Forbidden {
+        text: "SELECT ",
+        allowed: &["src/store/"],
+        reason: "SQL stands in store, one file per table",
+    },
+    Forbidden {
+        text: "UPDATE ",
+        allowed: &["src/store/"],
+        reason: "SQL stands in store, one file per table",
+    },
+    Forbidden {
+        text: "TcpListener::bind",
+        allowed: &["src/http/"],
+        reason: "only http opens sockets",
+    },
+    Forbidden {
+        text: "TcpStream::connect",
+        allowed: &["src/http/"],
+        reason: "only http opens sockets",
+    },
+    Forbidden {
+        text: "SystemTime::now",
+        allowed: &["src/clock.rs"],
+        reason: "only clock reads time",
+    },
+    Forbidden {
+        text: "env::var",
+        allowed: &["src/settings.rs"],
+        reason: "only settings reads the environment",
+    },
+    Forbidden { text: "LazyLock", allowed: &[], reason: "no global state" },
+    Forbidden { text: "OnceLock", allowed: &[], reason: "no global state" },
+    Forbidden { text: "static mut", allowed: &[], reason: "no global state" },
+    Forbidden { text: "super::super", allowed: &[], reason: "say the path from crate" },
+];
+
+/// Words for unfinished work, spelt so that this file does not hold them.
+fn unfinished() -> [String; 4] {
+    ["TO_DO", "FIX_ME", "XX_X", "HA_CK"].map(|word| word.replace('_', ""))
+}
+
+/// File names that say nothing.
+const NAMES_BANNED: [&str; 6] = ["util", "utils", "common", "helpers", "types", "misc"];
+
+fn files(root: &str, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(root)];
+    while let Some(folder) = open.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for entry in entries {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|e| e == ending) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn shown(path: &Path) -> String {
+    path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(path).display().to_string()
+}
+
+fn code_of(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text)
+}
+
+/// Every `crate::part` that a file names, outside comments.
+fn imports(text: &str) -> Vec<&str> {
+    let lines = code_of(text).lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines
+        .flat_map(|line| line.split("crate::").skip(1))
+        .map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or(""))
+        .filter(|part| !part.is_empty())
+        .collect()
+}
+
+fn layer_of(part: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&part))
+}
+
+fn part_of(path: &str) -> &str {
+    let inside = path.strip_prefix("src/").unwrap_or(path);
+    inside.split(['/', '.']).next().unwrap_or(inside)
+}
+
+/// What is wrong with the imports of one file.
+fn upward_imports(path: &str, text: &str) -> Vec<String> {
+    let own = part_of(path);
+    if own == "lib" || own == "main" {
+        return Vec::new();
+    }
+    let Some(own_layer) = layer_of(own) else {
+        return vec![format!("{path}: the part {own:?} has no place in LAYERS of tests/tidy.rs")];
+    };
+    let upward = |part: &&str| {
+        *part != own
+            && layer_of(part)
+                .is_none_or(|layer| layer > own_layer || (layer == own_layer && own_layer > 3))
+    };
+    imports(text)
+        .into_iter()
+        .filter(upward)
+        .map(|part| {
+            format!("{path}: imports {part}; imports only point down (tests/tidy.rs, LAYERS)")
+        })
+        .collect()
+}
+
+/// What is wrong with the text of one file.
+fn text_faults(path: &str, text: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    if !text.starts_with("//!") {
+        faults.push(format!("{path}: the first line says what the file is for, with //!"));
+    }
+    let is_code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
+    let lines = code_of(text).lines().filter(is_code).count();
+    if lines > FILE_LINES_MOST {
+        faults.push(format!(
+            "{path}: {lines} lines of code; {FILE_LINES_MOST} are allowed: split it by noun"
+        ));
+    }
+    for Forbidden { text: forbidden, allowed, reason } in FORBIDDEN {
+        let here = allowed.iter().any(|place| path.starts_with(place));
+        let uses = |line: &str| line.contains(forbidden) && !line.trim_start().starts_with("//");
+        if !here && code_of(text).lines().any(uses) {
+            faults.push(format!("{path}: {forbidden:?} does not belong here: {reason}"));
+        }
+    }
+    faults
+}
+
+#[test]
+fn imports_only_point_down() {
+    let mut faults = Vec::new();
+    for file in files("src", "rs") {
+        faults.extend(upward_imports(&shown(&file), &fs::read_to_string(&file).unwrap()));
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn files_are_short_and_say_what_they_are_for() {
+    let mut faults = Vec::new();
+    for file in files("src", "rs") {
+        faults.extend(text_faults(&shown(&file), &fs::read_to_string(&file).unwrap()));
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn no_file_is_dead_or_has_a_name_that_says_nothing() {
+    let all = files("src", "rs");
+    for file in &all {
+        let stem = file.file_stem().unwrap().to_str().unwrap();
+        assert!(!NAMES_BANNED.contains(&stem), "{}: name it after its noun", shown(file));
+        if ["lib", "main"].contains(&stem) {
+            continue;
+        }
+        let (folder, name) = if stem == "mod" {
+            (file.parent().unwrap().parent().unwrap(), file.parent().unwrap().file_name().unwrap())
+        } else {
+            (file.parent().unwrap(), file.file_stem().unwrap())
+        };
+        let declared = ["mod.rs", "lib.rs"].iter().any(|parent| {
+            let text = fs::read_to_string(folder.join(parent)).unwrap_or_default();
+            text.contains(&format!("mod {};", name.to_str().unwrap()))
+        });
+        assert!(declared, "{}: no mod line names it", shown(file));
+    }
+}
+
+#[test]
+fn nothing_is_left_unfinished_and_no_test_is_switched_off() {
+    let mut faults = Vec::new();
+    for root in ["src", "tests", "benches"] {
+        for file in files(root, "rs") {
+            let (path, text) = (shown(&file), fs::read_to_string(&file).unwrap());
+            for word in unfinished() {
+                if text.contains(&word) {
+                    faults.push(format!("{path}: {word}: open an issue, or do it"));
+                }
+            }
+            for attribute in ["ignore", "should_panic"] {
+                if text.contains(&format!("#[{attribute}")) {
+                    faults.push(format!("{path}: #[{attribute}] hides a failure"));
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Paths that a document names in backticks and that look like files of this repository.
+fn named_paths(text: &str) -> Vec<&str> {
+    let roots = ["src/", "tests/", "benches/", "docs/", "packaging/", ".ci/", "fuzz/"];
+    let quoted = text.split('`').skip(1).step_by(2);
+    quoted
+        .filter(|name| {
+            roots.iter().any(|root| name.starts_with(root)) && !name.contains(['*', ' ', '{'])
+        })
+        .collect()
+}
+
+#[test]
+fn every_document_has_one_title_and_names_only_files_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut documents = files("docs", "md");
+    for entry in fs::read_dir(root).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "md") {
+            documents.push(path);
+        }
+    }
+    let mut faults = Vec::new();
+    for document in documents {
+        let text = fs::read_to_string(&document).unwrap();
+        let mut in_code = false;
+        let titles = text.lines().filter(|line| {
+            in_code ^= line.starts_with("```");
+            !in_code && line.starts_with("# ")
+        });
+        let count = titles.count();
+        if count != 1 {
+            faults.push(format!("{}: {count} titles; a document has one", shown(&document)));
+        }
+        for path in named_paths(&text) {
+            if !root.join(path.trim_end_matches('/')).exists() {
+                faults.push(format!("{}: names {path}, which does not exist", shown(&document)));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn planted_faults_are_found() {
+    let upward = "//! x\nuse crate::flow::Flow;\n";
+    assert_eq!(upward_imports("src/domain/x.rs", upward).len(), 1);
+    assert_eq!(upward_imports("src/store/x.rs", "use crate::http::client::Client;").len(), 1);
+    assert_eq!(upward_imports("src/flow/x.rs", "use crate::store::Store;").len(), 0);
+    assert_eq!(upward_imports("src/new/x.rs", "").len(), 1);
+    assert_eq!(text_faults("src/api/x.rs", "//! x\nconst Q: &str = \"SELECT 1\";\n").len(), 1);
+    assert_eq!(text_faults("src/api/x.rs", "fn x() {}\n").len(), 1);
+    assert_eq!(text_faults("src/api/x.rs", &format!("//! x\n{}", "a\n".repeat(401))).len(), 1);
+    assert_eq!(text_faults("src/api/x.rs", "//! x\n// SELECT in a comment\n").len(), 0);
+    assert_eq!(named_paths("see `src/nowhere.rs` and `cargo test`"), ["src/nowhere.rs"]);
+}
