@@ -13,7 +13,12 @@ pub fn start() {
     let filter =
         environment("ONCEBOX_LOG").unwrap_or_else(|| "info,rusqlite_migration=warn".to_owned());
     let filter = EnvFilter::new(filter);
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A line that cannot be written (a full disk, a closed pipe) is lost. Told of it on stderr, the
+    // thread that logs would panic over that one.
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false);
     let started = if std::io::stderr().is_terminal() {
         log.compact().try_init()
     } else {

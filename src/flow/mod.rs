@@ -21,6 +21,7 @@ pub mod publish;
 pub mod receive;
 pub mod upkeep;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -199,8 +200,9 @@ impl Flow {
         };
         let upkeep_stop = Stop::new();
         let (writer_stop, writer_stopped) = bounded(0);
-        let deliverers = spawn_deliverers(parts.deliverers, &deliver, &assignments)?;
+        let deliverers = spawn_deliverers(parts.deliverers, &told, &deliver, &assignments)?;
         let writer_loop = parts.writer_loop;
+        let after_commit = Arc::clone(&told);
         let upkeep_told = upkeep_stop.clone();
         Ok(Self {
             receive,
@@ -209,9 +211,11 @@ impl Flow {
             writer_stop,
             upkeep_stop,
             deliverers,
-            writer: spawn("writer".to_owned(), move || writer_loop.run(&writer_stopped, &told))?,
-            dispatcher: spawn("dispatch".to_owned(), move || dispatcher.run())?,
-            upkeep: spawn("upkeep".to_owned(), move || upkeep.run(&upkeep_told))?,
+            writer: spawn("writer", &told, move || {
+                writer_loop.run(&writer_stopped, &after_commit);
+            })?,
+            dispatcher: spawn("dispatch", &told, move || dispatcher.run())?,
+            upkeep: spawn("upkeep", &told, move || upkeep.run(&upkeep_told))?,
             fatal,
         })
     }
@@ -243,22 +247,35 @@ impl Flow {
 
 fn spawn_deliverers(
     count: u32,
+    told: &Arc<dyn AfterCommit>,
     deliver: &Deliver,
     assignments: &Receiver<Assignment>,
 ) -> Result<Vec<JoinHandle<()>>> {
     (0..count)
         .map(|n| {
             let (deliver, assignments) = (deliver.clone(), assignments.clone());
-            spawn(format!("deliver-{n}"), move || deliver.run(&assignments))
+            spawn(&format!("deliver-{n}"), told, move || deliver.run(&assignments))
         })
         .collect()
 }
 
+/// Starts a stage's thread. Should it panic, the process ends: without it everything would look well
+/// and its work would be left undone.
 #[expect(clippy::disallowed_methods, reason = "the stages' threads are started here")]
-fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+fn spawn(
+    name: &str,
+    told: &Arc<dyn AfterCommit>,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>> {
+    let (told, stage) = (Arc::clone(told), name.to_owned());
+    let guarded = move || {
+        if catch_unwind(AssertUnwindSafe(run)).is_err() {
+            told.fatal(&Error::Panicked(stage));
+        }
+    };
     std::thread::Builder::new()
-        .name(name)
-        .spawn(run)
+        .name(name.to_owned())
+        .spawn(guarded)
         .map_err(|source| Error::File { path: "a thread".into(), source: Arc::new(source) })
 }
 

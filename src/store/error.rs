@@ -66,6 +66,9 @@ pub enum Error {
     /// A failed sync or write at COMMIT: what is on the disk is unknown, so the process must end.
     #[error("the disk failed while committing: {0}")]
     Fatal(Arc<rusqlite::Error>),
+    /// A stage's thread has panicked; the process must end, because nobody would do its work.
+    #[error("the thread {0} failed; the log says where")]
+    Panicked(String),
     /// Anything else SQLite says.
     #[error("database: {0}")]
     Sqlite(#[source] Arc<rusqlite::Error>),

@@ -8,7 +8,6 @@ use crate::store::{
 };
 
 /// The steps SQLite takes, one a line.
-#[expect(clippy::disallowed_methods, reason = "the store is what opens databases")]
 fn plan(sql: &str) -> String {
     let conn = Connection::open_in_memory().unwrap();
     conn.execute_batch(schema::SCHEMA).unwrap();

@@ -79,6 +79,26 @@ fn a_stop_ends_although_the_disk_takes_no_outcome() {
     check(home.path(), &receiver, &acknowledged);
 }
 
+#[test]
+fn a_log_that_cannot_be_written_stops_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let receiver = Receiver::new();
+    // Every write to it fails as on a full disk.
+    let process = Process::start_logging_to(home.path(), None, "/dev/full".into(), None);
+    process.subscribe(&receiver.url());
+    let provider = json!({
+        "name": "plain", "pii": "allow", "secret": "a-shared-secret-of-32-characters",
+        "scheme": { "kind": "generic", "check": { "token": { "header": "X-Token" } } }
+    });
+    process.call("POST", "/v1/providers", &provider).is(201);
+    // A refusal is logged.
+    process.call("POST", "/in/plain", &json!({})).is(401);
+    let event = json!({ "event_type": "a", "payload": 1 });
+    process.call("POST", "/v1/events", &event).is(201);
+    until("it is delivered", || receiver.count() == 1);
+    process.stop();
+}
+
 /// A small file system in memory, unmounted at the end; says why where there can be none.
 struct Tmpfs(tempfile::TempDir);
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 
 use serde_json::json;
@@ -28,30 +28,35 @@ struct Load {
 }
 
 impl Load {
+    fn count(&self) -> u64 {
+        self.acknowledged.lock().unwrap().len().try_into().unwrap()
+    }
+
     /// Publishes one event after the other, each until it is acknowledged, and some of them twice.
     fn publish(&self) {
         while !self.done.load(Ordering::SeqCst) {
             let key = format!("key-{}", self.next.fetch_add(1, Ordering::SeqCst));
-            let event = json!({ "event_type": "order.paid", "idempotency_key": key, "payload": { "key": key } });
-            let twice = key.ends_with('7');
-            let mut webhook_id = None;
-            while webhook_id.is_none() || twice {
-                let again = webhook_id.is_some();
-                let Some(answered) = self.answer(&event) else {
-                    if self.done.load(Ordering::SeqCst) {
-                        return;
-                    }
-                    thread::sleep(ms(5));
-                    continue;
-                };
-                webhook_id = Some(answered.clone());
-                let before =
-                    self.acknowledged.lock().unwrap().insert(key.clone(), answered.clone());
-                assert!(before.is_none_or(|before| before == answered), "{key} has one webhook-id");
-                if again || !twice {
-                    break;
-                }
+            self.insist(&key);
+            if key.ends_with('7') {
+                self.insist(&key);
             }
+        }
+    }
+
+    /// Publishes one event until it is acknowledged, or the load is done.
+    fn insist(&self, key: &str) {
+        let payload = json!({ "key": key });
+        let event =
+            json!({ "event_type": "order.paid", "idempotency_key": key, "payload": payload });
+        while !self.done.load(Ordering::SeqCst) {
+            let Some(webhook_id) = self.answer(&event) else {
+                thread::sleep(ms(5));
+                continue;
+            };
+            let mut acknowledged = self.acknowledged.lock().unwrap();
+            let before = acknowledged.insert(key.to_owned(), webhook_id.clone());
+            assert!(before.is_none_or(|before| before == webhook_id), "{key} has one webhook-id");
+            return;
         }
     }
 
@@ -72,28 +77,28 @@ fn nothing_acknowledged_is_lost_over_many_kills_under_load() {
     receiver.cut_unread(move || requests.fetch_add(1, Ordering::SeqCst) % 20 == 19);
     let mut process = Process::start(home.path());
     process.subscribe(&receiver.url());
-    let load = Arc::new(Load {
+    let load = Load {
         address: Mutex::new(Some(process.address)),
         token: process.token(),
         done: AtomicBool::new(false),
         next: AtomicU64::new(0),
         acknowledged: Mutex::default(),
+    };
+    process = thread::scope(|scope| {
+        for _ in 0..PUBLISHERS {
+            scope.spawn(|| load.publish());
+        }
+        for n in 0..number("ONCEBOX_KILLS", 5) {
+            let enough = load.count() + 50 + n * 37 % 100;
+            until("more is acknowledged", || load.count() >= enough);
+            *load.address.lock().unwrap() = None;
+            process.kill();
+            process = Process::start(home.path());
+            *load.address.lock().unwrap() = Some(process.address);
+        }
+        load.done.store(true, Ordering::SeqCst);
+        process
     });
-    let publishers: Vec<_> = (0..PUBLISHERS)
-        .map(|_| Arc::clone(&load))
-        .map(|load| thread::spawn(move || load.publish()))
-        .collect();
-    for n in 0..number("ONCEBOX_KILLS", 5) {
-        let before = load.acknowledged.lock().unwrap().len();
-        let more = 50 + (n * 37) as usize % 100;
-        until("more is acknowledged", || load.acknowledged.lock().unwrap().len() >= before + more);
-        *load.address.lock().unwrap() = None;
-        process.kill();
-        process = Process::start(home.path());
-        *load.address.lock().unwrap() = Some(process.address);
-    }
-    load.done.store(true, Ordering::SeqCst);
-    publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
     until("everything is delivered", || process.pending() == Some(0));
     process.stop();
 

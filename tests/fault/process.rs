@@ -1,7 +1,8 @@
 //! The real program in a process of its own.
 
+use std::fs::OpenOptions;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub(crate) struct Process {
     pub(crate) address: SocketAddr,
     token: String,
     /// Where it writes its log: not on a disk that a test fills.
-    log: NamedTempFile,
+    log: Option<NamedTempFile>,
 }
 
 impl Process {
@@ -38,6 +39,17 @@ impl Process {
 
     /// The same, with no file larger than so many bytes.
     pub(crate) fn start_limited(home: &Path, file_bytes_most: Option<u64>) -> Self {
+        let log = NamedTempFile::new().unwrap();
+        Self::start_logging_to(home, file_bytes_most, log.path().to_owned(), Some(log))
+    }
+
+    /// The same, with its log in a file of the test's choice.
+    pub(crate) fn start_logging_to(
+        home: &Path,
+        file_bytes_most: Option<u64>,
+        log_path: PathBuf,
+        kept: Option<NamedTempFile>,
+    ) -> Self {
         let data = home.join("data");
         let config = home.join("oncebox.toml");
         if !config.exists() {
@@ -48,19 +60,19 @@ impl Process {
         // A POSIX shell counts in blocks of 512 bytes.
         let limit =
             file_bytes_most.map_or(String::new(), |most| format!("ulimit -f {}; ", most / 512));
-        let log = NamedTempFile::new().unwrap();
+        let log = OpenOptions::new().append(true).open(&log_path).unwrap();
         let mut child = Command::new("sh")
             .args(["-c", &format!("{limit}exec \"$0\" --config \"$1\" --data \"$2\" serve")])
             .arg(env!("CARGO_BIN_EXE_oncebox"))
             .args([&config, &data])
             .stdout(Stdio::null())
-            .stderr(log.reopen().unwrap())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut address = None;
         until("it says where it listens", || {
             if let Some(status) = child.try_wait().unwrap() {
-                let stderr = std::fs::read_to_string(log.path()).unwrap();
+                let stderr = std::fs::read_to_string(&log_path).unwrap_or_default();
                 panic!("it ended by itself: {status}: {stderr}");
             }
             let text = std::fs::read_to_string(&address_file).unwrap_or_default();
@@ -68,7 +80,7 @@ impl Process {
             address.is_some()
         });
         let token = std::fs::read_to_string(data.join("admin.token")).unwrap().trim().to_owned();
-        Self { child, address: address.unwrap(), token, log }
+        Self { child, address: address.unwrap(), token, log: kept }
     }
 
     /// kill -9.
@@ -122,8 +134,8 @@ impl Drop for Process {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
-        if std::thread::panicking() {
-            println!("{}", std::fs::read_to_string(self.log.path()).unwrap_or_default());
+        if let Some(log) = self.log.as_ref().filter(|_| std::thread::panicking()) {
+            println!("{}", std::fs::read_to_string(log.path()).unwrap_or_default());
         }
     }
 }

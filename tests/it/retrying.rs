@@ -1,5 +1,7 @@
 //! What follows a failed attempt, and exactly when.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::rig::receiver::{Receiver, Reply};
@@ -27,10 +29,10 @@ fn a_failing_target_is_tried_by_the_schedule_to_the_second() {
     let mut at = 0;
     for wait in [5, 30, 300, 1800, 4 * 3600, 4 * 3600] {
         assert_eq!(due(&rig), (at + wait) * 1000);
-        rig.advance(secs(u64::try_from(wait).unwrap()) - std::time::Duration::from_millis(1));
+        rig.advance(Duration::from_millis(u64::try_from(wait * 1000 - 1).unwrap()));
         rig.settle();
         let before = receiver.count();
-        rig.advance(std::time::Duration::from_millis(1));
+        rig.advance(Duration::from_millis(1));
         rig.settle();
         assert_eq!(receiver.count(), before + 1);
         at += wait;

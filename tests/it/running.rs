@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use oncebox::store::writer::Queue;
 use serde_json::json;
 
 use crate::rig::receiver::{Receiver, Reply};
@@ -159,6 +160,19 @@ fn a_delivery_whose_attempt_was_lost_with_the_process_is_sent_again_under_its_id
     assert_eq!(seen.len(), 2);
     assert_eq!(seen[0].field("webhook-id"), seen[1].field("webhook-id"));
     assert_eq!(seen[0].body, seen[1].body);
+}
+
+#[test]
+fn a_writer_that_panics_ends_the_process() {
+    let mut rig = Rig::new();
+    let writer = rig.appliance().store().writer().clone();
+    writer.submit::<(), _, _>(Queue::Accept, |_| panic!("planned"), |_| {});
+    until("it asks to be ended", || rig.appliance().stop_signal().asked());
+    let answer = rig.post("/v1/events", &json!({ "event_type": "a", "payload": 1 }));
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert_eq!(rig.stop_failed().to_string(), "the thread writer failed; the log says where");
+    rig.start_again();
+    rig.publish_type("a");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
+use oncebox::appliance::{Appliance, Injected};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -99,6 +100,6 @@ fn a_ca_file_without_a_certificate_is_refused_at_the_start() {
     raw.listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     raw.delivery.ca_file = Some(ca_file);
     let settings = raw.resolve().unwrap();
-    let refused = oncebox::appliance::Appliance::start(settings, Default::default()).unwrap_err();
+    let refused = Appliance::start(settings, Injected::default()).unwrap_err();
     assert!(refused.to_string().starts_with("delivery.ca_file: "), "{refused}");
 }

@@ -43,6 +43,10 @@ impl Dice {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ (z >> 31)) % end
     }
+
+    fn index(&mut self, end: usize) -> usize {
+        self.below(end.try_into().unwrap()).try_into().unwrap()
+    }
 }
 
 /// The product and the model, side by side.
@@ -100,14 +104,14 @@ impl Run {
         if self.model.events.is_empty() {
             return;
         }
-        let key = self.dice.below(self.model.events.len() as u64) as usize;
+        let key = self.dice.index(self.model.events.len());
         self.note(&format!("publish {key} again"));
         assert_eq!(self.rig.publish(&event(key))["already_processed"], true);
     }
 
     fn answer_otherwise(&mut self) {
-        let which = self.dice.below(2) as usize;
-        let status = STATUSES[self.dice.below(STATUSES.len() as u64) as usize];
+        let which = self.dice.index(2);
+        let status = STATUSES[self.dice.index(STATUSES.len())];
         self.note(&format!("receiver {which} answers {status}"));
         *self.receivers[which].1.lock().unwrap() = status;
         self.model.answers[which] = status;
@@ -115,7 +119,7 @@ impl Run {
 
     fn advance(&mut self) {
         let spans = [1, 5, 30, 60, 300, 1800, 14_400];
-        let span = spans[self.dice.below(7) as usize];
+        let span = spans[self.dice.index(7)];
         self.note(&format!("{span} s pass"));
         // In steps to each due time, so that each attempt is made at its time.
         let end = self.model.now_ms + span * 1000;
@@ -149,7 +153,7 @@ impl Run {
         if self.model.deliveries.is_empty() {
             return;
         }
-        let n = self.dice.below(self.model.deliveries.len() as u64) as usize;
+        let n = self.dice.index(self.model.deliveries.len());
         self.note(&format!("{verb} dlv_{}", n + 1));
         let path = format!("/v1/deliveries/dlv_{}/{verb}", n + 1);
         let status = self.rig.call("POST", &path, b"").status;
@@ -158,7 +162,7 @@ impl Run {
     }
 
     fn act_on_subscription(&mut self) {
-        let which = self.dice.below(2) as usize;
+        let which = self.dice.index(2);
         let verb = if self.dice.below(3) == 0 { "pause" } else { "resume" };
         self.note(&format!("{verb} subscription {which}"));
         self.no_gone_for_many(which, self.model.now_ms);
@@ -239,7 +243,8 @@ fn random_operations_end_where_the_model_says() {
     }
     let span = std::env::var("ONCEBOX_MODEL_SECONDS").ok().and_then(|text| text.parse().ok());
     let (started, span) = (Instant::now(), secs(span.unwrap_or(5)));
-    let first = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let first = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros();
+    let first = u64::try_from(first).unwrap();
     let mut runs = 0;
     while runs == 0 || started.elapsed() < span {
         let seed = first.wrapping_add(runs);

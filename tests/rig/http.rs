@@ -1,5 +1,6 @@
 //! HTTP/1.1 as far as tests need it: one request on a connection of its own, and reading messages.
 
+use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -101,9 +102,11 @@ pub(crate) fn send(
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\n");
     for (name, value) in fields {
-        request.push_str(&format!("{name}: {value}\r\n"));
+        write!(request, "{name}: {value}\r\n").map_err(io::Error::other)?;
     }
-    request.push_str(&format!("Content-Length: {}\r\nConnection: close\r\n\r\n", body.len()));
+    let length = body.len();
+    write!(request, "Content-Length: {length}\r\nConnection: close\r\n\r\n")
+        .map_err(io::Error::other)?;
     let mut bytes = request.into_bytes();
     bytes.extend_from_slice(body);
     // A body that is refused early is not read to its end; the answer comes all the same.

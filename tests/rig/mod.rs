@@ -109,8 +109,20 @@ impl Rig {
         let time = ManualTime::at(START);
         let mut rig = Self { appliance: None, time, draw, raw, faults, token: String::new(), home };
         rig.appliance = Some(rig.appliance_again()?);
-        rig.token = std::fs::read_to_string(rig.data().join(TOKEN_FILE)).unwrap().trim().to_owned();
+        std::fs::read_to_string(rig.data().join(TOKEN_FILE))
+            .unwrap()
+            .trim()
+            .clone_into(&mut rig.token);
         Ok(rig)
+    }
+
+    pub(crate) fn appliance(&self) -> &Appliance {
+        self.appliance.as_ref().unwrap()
+    }
+
+    /// Stops it, and returns what made it end by itself.
+    pub(crate) fn stop_failed(&mut self) -> Error {
+        self.appliance.take().unwrap().stop().unwrap_err()
     }
 
     /// Starts another Oncebox on the same directory.

@@ -1,6 +1,7 @@
 //! A scripted receiver: records every request whole, and answers as it is told.
 
 use std::collections::VecDeque;
+use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -153,7 +154,7 @@ impl Shared {
             };
             let mut answer = format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\n", body.len());
             for (name, value) in fields {
-                answer.push_str(&format!("{name}: {value}\r\n"));
+                write!(answer, "{name}: {value}\r\n").unwrap();
             }
             answer.push_str("\r\n");
             let mut answer = answer.into_bytes();

@@ -22,9 +22,11 @@ use crate::store::{OwnReader, deliveries, subscriptions};
 /// How long the dispatcher sleeps at most: its look at the clock when nobody rings.
 const SLEEP_MOST: Duration = Duration::from_millis(250);
 
-/// How long a stop waits for outcomes that the disk refuses. Their deliveries are sent again after the
-/// next start.
+/// How long a stop waits for outcomes once no request is under way: the disk may refuse them. Their
+/// deliveries are sent again at the next start.
 const SETTLE_GRACE: Duration = Duration::from_secs(5);
+/// How long a stop waits for what is under way: an attempt's time limit, and its settlement.
+const STOP_MOST: Duration = Duration::from_secs(35);
 /// When a read that failed is tried again.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
@@ -49,8 +51,10 @@ pub struct Dispatcher {
     /// Requests in flight at once where the subscription does not say.
     cap: u32,
     known: BTreeMap<SubscriptionSeq, (u32, bool)>,
-    /// Since when, after a stop, no request is under way and outcomes are still not stored.
-    unsettled_since: Option<Duration>,
+    /// Since when there is a stop to wait for.
+    stopping_since: Option<Duration>,
+    /// Since when no request is under way after a stop.
+    idle_since: Option<Duration>,
     faults: Faults,
 }
 
@@ -73,7 +77,8 @@ impl Dispatcher {
             machine,
             cap,
             known: BTreeMap::new(),
-            unsettled_since: None,
+            stopping_since: None,
+            idle_since: None,
             faults,
         }
     }
@@ -99,22 +104,22 @@ impl Dispatcher {
         }
     }
 
-    /// Whether a stop has waited long enough for outcomes that cannot be stored.
+    /// Whether a stop has waited long enough for outcomes that do not come or cannot be stored.
     fn gives_up(&mut self) -> bool {
-        if self.machine.is_busy() {
-            return false;
-        }
         let now = self.clock.monotonic();
-        let since = *self.unsettled_since.get_or_insert(now);
-        let given_up = now.saturating_sub(since) >= SETTLE_GRACE;
-        if given_up {
-            let deliveries = self.machine.in_hand();
+        let stopping_since = *self.stopping_since.get_or_insert(now);
+        let idle = if self.machine.is_busy() { None } else { Some(self.idle_since.unwrap_or(now)) };
+        self.idle_since = idle;
+        let over = |since: Duration, most| now.saturating_sub(since) >= most;
+        let gives_up =
+            over(stopping_since, STOP_MOST) || idle.is_some_and(|since| over(since, SETTLE_GRACE));
+        if gives_up {
             tracing::warn!(
-                deliveries,
-                "outcomes could not be stored; these deliveries are sent again after the start"
+                in_hand = self.machine.in_hand(),
+                "stopped before every outcome was stored; those are sent again at the next start"
             );
         }
-        given_up
+        gives_up
     }
 
     fn sleep(&self) -> Duration {
