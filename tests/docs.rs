@@ -11,7 +11,7 @@
     reason = "tests fail by panicking and own their processes"
 )]
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -77,7 +77,7 @@ fn start(script: &str, directory: &Path, port: u16) -> Service {
     let child = shell(&script, directory, port).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let service = Service(child.unwrap());
     let until = Instant::now() + Duration::from_secs(20);
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+    while !shell("oncebox status", directory, port).output().unwrap().status.success() {
         assert!(Instant::now() < until, "the service did not start");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -119,7 +119,7 @@ fn the_ten_minutes_of_the_readme_work_as_printed() {
     // "Run the emit line again … Kill the service with kill -9 and start it again."
     let emit = event.lines().find(|line| line.starts_with("oncebox emit")).unwrap();
     let again = run(emit, home, port);
-    assert!(again.contains("already"), "{again}");
+    assert!(again.contains("known before"), "{again}");
     drop(service);
     let _service = start(serve, home, port);
     let events = run("oncebox event list --aggregate-id 4711 --json", home, port);

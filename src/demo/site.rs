@@ -15,6 +15,7 @@ use crate::demo::{Broken, Error};
 use crate::domain::address::AddressPolicy;
 use crate::http::client::{Client, ClientSettings};
 use crate::http::server;
+use crate::id::{Draw, SystemDraw};
 
 /// The retry steps of the demo, so that it does not take the four hours the defaults would.
 pub(super) const STEPS: [&str; 4] = ["100ms", "500ms", "1s", "2s"];
@@ -179,9 +180,10 @@ pub(super) fn loopback_client() -> Result<Client, Error> {
     Client::new(settings).map_err(Error::Client)
 }
 
-/// Two ports nobody listens on, both held until both are found.
+/// Two ports nobody listens on, both held until both are found. They are looked for from a random place:
+/// a port of another demo whose process is dead just then looks free as well.
 fn two_ports() -> Result<(u16, u16), Error> {
-    let start = u16::try_from(std::process::id() % u32::from(PORTS)).unwrap_or(0);
+    let start = u16::try_from(SystemDraw::new().below(u64::from(PORTS))).unwrap_or(0);
     let mut found = Vec::new();
     for step in 0..PORTS {
         let port = PORT_FIRST.saturating_add(start.wrapping_add(step) % PORTS);

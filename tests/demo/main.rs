@@ -98,7 +98,7 @@ fn a_receiver_that_forgets_effects_is_found_out() {
     let flags = ["--invoices", "300", "--seed", "7", "--break", "effect"];
     let (output, told, complained) = run(dir.path(), &flags);
     assert_eq!(output.status.code(), Some(1), "{told}{complained}");
-    assert!(!told.contains(" 0 lost") && told.contains(" 0 duplicated"), "{told}");
+    assert!(!told.contains(" 0 lost") && told.contains(" 0 duplicated"), "{told}{complained}");
     assert!(complained.contains("lost: paid and never shipped: invoice "), "{complained}");
 }
 
