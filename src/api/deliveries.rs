@@ -12,7 +12,7 @@ use crate::id::DeliverySeq;
 use crate::store::error::Error;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
-use crate::store::{attempts, deliveries, delivery_lists};
+use crate::store::{attempts, delivery_lists, settlement};
 
 /// Which deliveries a person can send again.
 const RETRY_RULE: &str = "only a delivery that waits or was given up can be sent again, and only while its subscription exists";
@@ -68,7 +68,7 @@ pub(super) fn retry(api: &Api, call: &Call) -> Result<Response, Problem> {
     let done = api
         .store
         .writer()
-        .write(Queue::Accept, move |tx: &WriteTx<'_>| deliveries::retry(tx, seq, now));
+        .write(Queue::Accept, move |tx: &WriteTx<'_>| settlement::retry(tx, seq, now));
     changed(api, call, done, RETRY_RULE)
 }
 
@@ -80,7 +80,7 @@ pub(super) fn cancel(api: &Api, call: &Call) -> Result<Response, Problem> {
     let done = api
         .store
         .writer()
-        .write(Queue::Accept, move |tx: &WriteTx<'_>| deliveries::cancel(tx, seq, &reason, now));
+        .write(Queue::Accept, move |tx: &WriteTx<'_>| settlement::cancel(tx, seq, &reason, now));
     changed(api, call, done, "only a delivery that waits or is dead can be cancelled")
 }
 

@@ -1,21 +1,41 @@
 //! The command line: one file per command, and what they share.
 //!
-//! Commands that look or change talk to the running service over its API; [`serve`] is the service.
+//! Commands that look or change talk to the running service over its API ([`remote`]); [`serve`] is the
+//! service. Nothing here decides anything about events: a command asks, and shows the answer.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the command line is what prints")]
-
+mod completions;
+mod dead;
+mod delivery;
+mod demo;
+mod emit;
+mod event;
+mod exit;
+mod help;
+mod input;
+mod listing;
+mod out;
+mod provider;
+mod remote;
+mod secrets;
 mod serve;
+mod show;
+mod status;
+mod subscription;
+mod timeline;
+mod token;
+mod trigger;
+mod webhook;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::settings::{Raw, Settings, SettingsError};
 
 /// Webhooks in, business events out, each exactly once.
 #[derive(Debug, Parser)]
-#[command(name = "oncebox", version, about, long_about = None, disable_help_subcommand = true)]
+#[command(name = "oncebox", version, about, long_about = None, arg_required_else_help = true, disable_help_subcommand = true)]
 struct Cli {
     #[command(flatten)]
     shared: Shared,
@@ -34,10 +54,38 @@ struct Shared {
     data: Option<PathBuf>,
 }
 
+// A command's place on the help page is set in `help::GROUPS`.
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the service
     Serve(serve::Serve),
+    /// Show and prove it: 10,000 invoices through crashes, lost answers and hanging receivers
+    Demo(demo::Demo),
+    /// One side of the demo, started by it
+    #[command(hide = true)]
+    DemoPart(demo::Part),
+    /// Whether it runs, and how much waits
+    Status(status::Status),
+    /// Publish events: one from flags, or many as lines of JSON
+    Emit(Box<emit::Emit>),
+    /// What was published, where it went and what was answered
+    Event(event::Event),
+    /// What providers posted to us
+    Webhook(webhook::Webhook),
+    /// One event for one subscription: look, send again, cancel
+    Delivery(delivery::Deliveries),
+    /// Deliveries that were given up: look, send again
+    Dead(dead::Dead),
+    /// Post a signed sample webhook to the own intake
+    Trigger(trigger::Trigger),
+    /// Who may post webhooks, and how they sign
+    Provider(provider::Providers),
+    /// Who wants which events, and where they go
+    Subscription(Box<subscription::Subscriptions>),
+    /// Who may use the API
+    Token(token::Tokens),
+    /// Print the completions of a shell
+    Completions(completions::Completions),
 }
 
 /// Why a command ends with something other than 0.
@@ -48,19 +96,39 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// Any code of [`exit`].
+    fn new(code: u8, message: impl ToString) -> Self {
+        Self { code, message: message.to_string() }
+    }
+
+    /// Nobody reads what is printed: there is nothing to say, and nothing went wrong.
+    fn quiet() -> Self {
+        Self::new(exit::OK, "")
+    }
+
     /// 1: it was tried and did not work.
     pub(crate) fn failed(message: impl ToString) -> Self {
-        Self { code: 1, message: message.to_string() }
+        Self::new(exit::FAILED, message)
+    }
+
+    /// 65: what was given cannot be accepted.
+    fn input(message: impl ToString) -> Self {
+        Self::new(exit::BAD_INPUT, message)
     }
 
     /// 75: another process is in the way; later it may work.
     pub(crate) fn temporary(message: impl ToString) -> Self {
-        Self { code: 75, message: message.to_string() }
+        Self::new(exit::TEMPORARY, message)
     }
 
     /// 78: the settings are wrong.
     pub(crate) fn settings(message: impl ToString) -> Self {
-        Self { code: 78, message: message.to_string() }
+        Self::new(exit::BAD_CONFIGURATION, message)
+    }
+
+    /// The same, with more to say.
+    fn and(self, more: impl std::fmt::Display) -> Self {
+        Self { code: self.code, message: format!("{}\n{more}", self.message) }
     }
 }
 
@@ -85,17 +153,71 @@ impl Shared {
     }
 }
 
+impl Command {
+    fn run(&self, shared: &Shared) -> Result<(), Failure> {
+        match self {
+            Self::Serve(serve) => serve.run(shared),
+            Self::Status(status) => status.run(shared),
+            Self::Emit(emit) => emit.run(shared),
+            Self::Event(event) => event.run(shared),
+            Self::Webhook(webhook) => webhook.run(shared),
+            Self::Delivery(deliveries) => deliveries.run(shared),
+            Self::Dead(dead) => dead.run(shared),
+            Self::Trigger(trigger) => trigger.run(shared),
+            Self::Provider(providers) => providers.run(shared),
+            Self::Subscription(subscriptions) => subscriptions.run(shared),
+            Self::Token(tokens) => tokens.run(shared),
+            Self::Completions(completions) => completions.run(),
+            Self::Demo(demo) => demo.run(),
+            Self::DemoPart(part) => part.run(),
+        }
+    }
+}
+
+/// The command line as clap knows it.
+fn command() -> clap::Command {
+    help::arranged(Cli::command())
+}
+
 /// Reads the command line and runs its command.
 pub fn main() -> ExitCode {
-    let Cli { shared, command } = Cli::parse();
-    let outcome = match command {
-        Command::Serve(serve) => serve.run(&shared),
+    let parsed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let Cli { shared, command } = match parsed {
+        Ok(cli) => cli,
+        Err(error) => {
+            // `oncebox --help | head` closes the pipe early; that is no failure.
+            drop(error.print());
+            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::OK });
+        }
     };
-    match outcome {
+    match command.run(&shared) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { code, message }) => {
-            eprintln!("oncebox: {message}");
+            if !message.is_empty() {
+                out::note(format_args!("oncebox: {message}"));
+            }
             ExitCode::from(code)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_not_contradictory() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_page_has_every_command_and_every_exit_code() {
+        let page = command().render_help().to_string();
+        for name in Cli::command().get_subcommands().map(|command| command.get_name().to_owned()) {
+            assert!(page.contains(&format!("\n  {name} ")), "{name} is not in\n{page}");
+        }
+        for (code, meaning) in exit::MEANINGS {
+            assert!(page.contains(&format!("{code:<4}{meaning}")), "{page}");
         }
     }
 }

@@ -10,7 +10,8 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::appliance::data_directory::{DATABASE, DirectoryError, KEY_FILE, TOKEN_FILE};
 use crate::appliance::{Appliance, Error, Injected};
-use crate::cli::{Failure, Shared};
+use crate::cli::{Failure, Shared, out};
+use crate::demo::watch;
 use crate::logging;
 use crate::settings::Settings;
 
@@ -23,6 +24,9 @@ pub(super) struct Serve {
     /// Address and port to listen on [default: 127.0.0.1:8710]
     #[arg(long, env = "ONCEBOX_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// Stop when standard input ends: for a parent that must not leave the service behind
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
 }
 
 impl Serve {
@@ -32,6 +36,9 @@ impl Serve {
         let settings = raw.resolve()?;
         logging::start();
         let signals = signals().map_err(Failure::failed)?;
+        if self.until_stdin_ends {
+            watch::end_with_parent().map_err(Failure::failed)?;
+        }
         let appliance = Appliance::start(settings.clone(), Injected::default()).map_err(
             |error| match error {
                 Error::Directory(DirectoryError::Locked { .. }) => Failure::temporary(error),
@@ -60,22 +67,30 @@ fn signals() -> std::io::Result<Arc<AtomicBool>> {
     Ok(asked)
 }
 
+/// Tells a person what runs and what comes next. That nobody reads it does not stop the service.
 fn greet(appliance: &Appliance, settings: &Settings) {
     let (address, data) = (appliance.address(), settings.data.display());
-    println!("oncebox {} listens on http://{address}", env!("CARGO_PKG_VERSION"));
-    println!("  database     {data}/{}", DATABASE);
-    println!(
-        "  master key   {data}/{KEY_FILE}   (keep a copy elsewhere; without it no secret opens)"
+    let mut text = format!(
+        "oncebox {} listens on http://{address}
+  database     {data}/{DATABASE}
+  master key   {data}/{KEY_FILE}   (keep a copy elsewhere; without it no secret opens)
+  admin token  {data}/{TOKEN_FILE}",
+        env!("CARGO_PKG_VERSION"),
     );
-    println!("  admin token  {data}/{TOKEN_FILE}");
     if !appliance.was_clean_before() {
-        println!("The run before this one did not end cleanly; everything acknowledged is here.");
+        text.push_str(
+            "\nThe run before this one did not end cleanly; everything acknowledged is here.",
+        );
     }
     if appliance.is_first_start() {
-        println!();
-        println!("Next, in another terminal:");
-        println!("  oncebox provider create stripe --scheme stripe --pii allow --generate-secret");
-        println!("  oncebox trigger stripe");
-        println!("  oncebox webhook list");
+        text.push_str(
+            "\n\nNext, in another terminal:
+  oncebox provider create stripe --scheme stripe --pii allow --generate-secret
+  oncebox trigger stripe
+  oncebox webhook list",
+        );
+    }
+    if let Err(failure) = out::line(text) {
+        tracing::debug!(?failure, "the greeting was not read");
     }
 }

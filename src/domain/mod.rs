@@ -12,6 +12,7 @@ pub mod pattern;
 pub mod pointer;
 pub mod provider;
 pub mod retry;
+pub mod sample;
 pub mod scheme;
 pub mod signature;
 pub mod subscription;

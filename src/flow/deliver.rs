@@ -21,7 +21,7 @@ use crate::http::client::{Answer, Call, CallError, Client};
 use crate::id::Draw;
 use crate::store::tx::Settled;
 use crate::store::writer::Queue;
-use crate::store::{Store, deliveries};
+use crate::store::{Store, deliveries, settlement};
 
 /// Characters of an answer that are kept.
 const EXCERPT_CHARS_MOST: usize = 2048;
@@ -248,7 +248,7 @@ impl Deliver {
         let unsettled = self.unsettled.clone();
         self.store.writer().submit(
             Queue::Settle,
-            move |tx| deliveries::settle(tx, &settlement),
+            move |tx| settlement::settle(tx, &settlement),
             move |outcome| {
                 let Err(error) = outcome else { return };
                 let delivery = again.delivery;

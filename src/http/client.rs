@@ -140,6 +140,25 @@ impl Client {
     /// # Errors
     /// When there is none.
     pub fn call(&self, call: &Call<'_>) -> Result<Answer, CallError> {
+        let answer = self.exchange(call, ANSWER_BYTES_MOST)?;
+        let retry_after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
+        Ok(Answer {
+            status: answer.status().as_u16(),
+            retry_after: retry_after.map(str::to_owned),
+            body: answer.into_body(),
+        })
+    }
+
+    /// Sends one request and reads its answer with all its header fields, of its body the first
+    /// `body_bytes_most` bytes.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn exchange(
+        &self,
+        call: &Call<'_>,
+        body_bytes_most: u64,
+    ) -> Result<http::Response<Vec<u8>>, CallError> {
         let mut request = http::Request::builder().method(call.method).uri(call.url);
         for (name, value) in call.headers {
             request = request.header(name, value);
@@ -152,19 +171,14 @@ impl Client {
             .timeout_global(Some(call.timeout))
             .allow_non_standard_methods(true)
             .build();
-        let mut response = self.agent.run(request).map_err(call_error)?;
-        let header = |name: &str| {
-            response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
-        };
-        let retry_after = header("retry-after");
-        let status = response.status().as_u16();
+        let (head, mut rest) = self.agent.run(request).map_err(call_error)?.into_parts();
         let mut body = Vec::new();
-        let read = response.body_mut().as_reader().take(ANSWER_BYTES_MOST).read_to_end(&mut body);
+        let read = rest.as_reader().take(body_bytes_most).read_to_end(&mut body);
         if let Err(error) = read {
             // The status has come; a body that breaks off does not undo it.
-            tracing::debug!(%error, status, "the answer's body broke off");
+            tracing::debug!(%error, status = head.status.as_u16(), "the answer's body broke off");
         }
-        Ok(Answer { status, retry_after, body })
+        Ok(http::Response::from_parts(head, body))
     }
 }
 

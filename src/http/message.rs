@@ -76,6 +76,9 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
+/// No status code of HTTP: tells the listener to close the connection instead of answering.
+const HANG_UP: u16 = 1;
+
 /// An answer. The listener adds `content-length`, `date` and `connection`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
@@ -99,6 +102,16 @@ impl Response {
     pub fn with_body(status: u16, content_type: &str, body: Vec<u8>) -> Self {
         let headers = vec![("content-type", content_type.to_owned())];
         Self { status, headers, body, close: false }
+    }
+
+    /// No answer: the connection is closed. For stand-ins that play a receiver whose answers get lost.
+    pub fn hang_up() -> Self {
+        Self::new(HANG_UP)
+    }
+
+    /// Whether this is no answer but the end of the connection.
+    pub(crate) fn is_hang_up(&self) -> bool {
+        self.status == HANG_UP
     }
 
     /// The same answer with one more header field.

@@ -47,6 +47,9 @@ impl Turn<'_> {
     pub(crate) fn answer(&mut self, response: Response) {
         // Only a stop takes a request out of hand; then nobody waits for this.
         if self.state.phase == Phase::InHand {
+            if response.is_hang_up() {
+                return self.close();
+            }
             let final_answer = (200..=599).contains(&response.status);
             let response = if final_answer { response } else { self.core.refusal(500, BROKEN) };
             self.send(response);

@@ -22,11 +22,16 @@ pub(super) const OF: &str = "
      ORDER BY n
      LIMIT ?3";
 
-/// Writes a try.
-pub(crate) fn insert(tx: &WriteTx<'_>, delivery: DeliverySeq, attempt: &Attempt) -> Result<()> {
+/// Writes a delivery's `n`-th try.
+pub(super) fn insert(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    n: u32,
+    attempt: &Attempt,
+) -> Result<()> {
     tx.prepare(INSERT)?.execute(rusqlite::params![
         delivery,
-        attempt.n,
+        n,
         attempt.started_at,
         attempt.finished_at,
         attempt.url,

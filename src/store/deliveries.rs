@@ -1,16 +1,19 @@
 //! Table `deliveries`: the units of work, from routing to the end.
 //!
-//! What follows an attempt is decided in `domain::delivery`; here it is stored. Lists for people are in
-//! [`crate::store::delivery_lists`].
+//! Each function here moves one row. What has to move with it (attempt, event, subscription) is put together
+//! in [`crate::store::settlement`]; lists for people are in [`crate::store::delivery_lists`].
+
+use std::time::Duration;
 
 use crate::clock::{Timestamp, millis};
-use crate::domain::delivery::{Next, Parcel, Settlement, State};
+use crate::domain::delivery::{Parcel, Settlement, State};
 use crate::domain::event::Tally;
-use crate::domain::subscription::{HoldReason, Routed, State as SubscriptionState};
+use crate::domain::subscription::Routed;
 use crate::id::{DeliverySeq, SubscriptionSeq};
+use crate::store::column::word;
 use crate::store::error::{Error, Result};
-use crate::store::tx::{ReadTx, Settled, WriteTx, first, one_row, rows};
-use crate::store::{attempts, holds, outbox, payloads, subscriptions, webhook_events};
+use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::{payloads, subscriptions};
 
 const INSERT: &str = "
     INSERT INTO deliveries (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, due_at)
@@ -251,22 +254,24 @@ pub fn parcel(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Parcel>> 
     })
 }
 
-struct Standing {
-    state: State,
-    run_no: u32,
-    attempt_count: u32,
-    origin: Origin,
-    subscription: SubscriptionSeq,
-    due_at: Option<Timestamp>,
+/// What a delivery is before something moves it.
+pub(super) struct Standing {
+    pub(super) state: State,
+    pub(super) run_no: u32,
+    pub(super) attempt_count: u32,
+    pub(super) origin: Origin,
+    pub(super) subscription: SubscriptionSeq,
+    pub(super) due_at: Option<Timestamp>,
 }
 
-fn standing(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Standing> {
+/// Reads it.
+pub(super) fn standing(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Standing> {
     let found = first(&mut *tx.prepare(STANDING)?, [delivery], |row| {
         let state: String = row.get(0)?;
         let outbox: Option<i64> = row.get(3)?;
         let webhook: Option<i64> = row.get(4)?;
         Ok(Standing {
-            state: crate::store::column::word("deliveries.state", &state, State::parse)?,
+            state: word("deliveries.state", &state, State::parse)?,
             run_no: row.get(1)?,
             attempt_count: row.get(2)?,
             origin: match (outbox, webhook) {
@@ -281,81 +286,63 @@ fn standing(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Standing> {
     found.ok_or(Error::Changed("the delivery"))
 }
 
-/// Stores an attempt and what follows it: the delivery, its event and its subscription together.
-///
-/// An attempt whose delivery was cancelled or reopened meanwhile is recorded and moves nothing.
-///
-/// # Errors
-/// When the file cannot be written.
-pub fn settle(tx: &WriteTx<'_>, settlement: &Settlement) -> Result<()> {
-    let Settlement { delivery, subscription, run_no, attempt, next, now } = settlement;
-    let before = standing(tx, *delivery)?;
-    let mut attempt = attempt.clone();
-    attempt.n = before.attempt_count.saturating_add(1);
-    attempts::insert(tx, *delivery, &attempt)?;
+/// Puts a delivery off after a failed attempt.
+pub(super) fn put_off(
+    tx: &WriteTx<'_>,
+    settlement: &Settlement,
+    due_at: Timestamp,
+    wait: Duration,
+) -> Result<()> {
+    let Settlement { delivery, run_no, attempt, .. } = settlement;
     let class = attempt.class.as_str();
-    let mut next_due = None;
-    if before.state != State::Pending || before.run_no != *run_no {
-        tx.prepare(COUNT_LATE)?.execute([delivery])?;
-        // Reopened while this attempt was under way: the dispatcher has passed it by until now.
-        next_due = before.due_at;
-    } else {
-        let changed = match next {
-            Next::Retry(wait) => {
-                let due_at = now.plus(*wait);
-                next_due = Some(due_at);
-                let row = (delivery, run_no, due_at, millis(*wait), attempt.counted, class);
-                tx.prepare(RETRY)?.execute(row)?
-            }
-            Next::Complete | Next::GiveUp(_) | Next::GiveUpAndDisable(_) => {
-                let (state, reason) = match next {
-                    Next::GiveUp(reason) | Next::GiveUpAndDisable(reason) => {
-                        (State::DeadLetter, Some(reason))
-                    }
-                    Next::Complete | Next::Retry(_) => (State::Completed, None),
-                };
-                let row = (delivery, run_no, state.as_str(), now, attempt.counted, class, reason);
-                tx.prepare(FINISH)?.execute(row)?
-            }
-        };
-        one_row(changed, "the delivery")?;
-        refresh(tx, before.origin, attempt.failed_reason.as_deref(), *now)?;
-        if let Next::GiveUpAndDisable(reason) = next {
-            subscriptions::set_state(tx, *subscription, SubscriptionState::DisabledDead, *now)?;
-            holds::put(tx, *subscription, HoldReason::Disabled, reason, *now)?;
-        }
-    }
-    note_standing(tx, *subscription, attempt.class.is_success(), attempt.finished_at);
-    tx.settled(Settled { delivery: *delivery, subscription: *subscription, next_due });
-    Ok(())
+    let row = (delivery, run_no, due_at, millis(wait), attempt.counted, class);
+    one_row(tx.prepare(RETRY)?.execute(row)?, "the delivery")
 }
 
-fn note_standing(tx: &WriteTx<'_>, subscription: SubscriptionSeq, success: bool, at: Timestamp) {
-    tx.with_standing(subscription, |standing| {
-        if success {
-            standing.last_success_at = Some(at);
-            standing.failures_since_success = 0;
-            standing.first_failure_at = None;
-        } else {
-            standing.last_failure_at = Some(at);
-            standing.failures_since_success += 1;
-            standing.first_failure_at = standing.first_failure_at.or(Some(at));
-        }
-    });
+/// Brings a delivery into the final state its last attempt leads to.
+pub(super) fn finish(
+    tx: &WriteTx<'_>,
+    settlement: &Settlement,
+    state: State,
+    reason: Option<&str>,
+) -> Result<()> {
+    let Settlement { delivery, run_no, attempt, now, .. } = settlement;
+    let class = attempt.class.as_str();
+    let row = (delivery, run_no, state.as_str(), now, attempt.counted, class, reason);
+    one_row(tx.prepare(FINISH)?.execute(row)?, "the delivery")
 }
 
-fn refresh(tx: &WriteTx<'_>, origin: Origin, error: Option<&str>, now: Timestamp) -> Result<()> {
-    match origin {
-        Origin::Outbox(seq) => {
-            outbox::refresh(tx, seq, tally(tx, TALLY_OF_EVENT, seq)?, error, now)
-        }
-        Origin::WebhookEvent(seq) => {
-            webhook_events::refresh(tx, seq, tally(tx, TALLY_OF_WEBHOOK_EVENT, seq)?, error, now)
-        }
-    }
+/// Counts an attempt that came too late to move anything.
+pub(super) fn count_late(tx: &WriteTx<'_>, delivery: DeliverySeq) -> Result<()> {
+    one_row(tx.prepare(COUNT_LATE)?.execute([delivery])?, "the delivery")
 }
 
-fn tally(tx: &ReadTx<'_>, sql: &str, seq: i64) -> Result<Tally> {
+/// Makes a delivery that waits due now.
+pub(super) fn hasten(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
+    one_row(tx.prepare(HASTEN)?.execute((delivery, now))?, "the delivery")
+}
+
+/// Opens a delivery that was given up, once more.
+pub(super) fn reopen(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
+    one_row(tx.prepare(REOPEN)?.execute((delivery, now))?, "the delivery")
+}
+
+/// Ends a delivery that waits or is dead.
+pub(super) fn cancel(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    reason: &str,
+    now: Timestamp,
+) -> Result<()> {
+    one_row(tx.prepare(CANCEL)?.execute((delivery, now, reason))?, "the delivery")
+}
+
+/// How the deliveries of one event stand.
+pub(super) fn tally(tx: &ReadTx<'_>, origin: Origin) -> Result<Tally> {
+    let (sql, seq) = match origin {
+        Origin::Outbox(seq) => (TALLY_OF_EVENT, seq),
+        Origin::WebhookEvent(seq) => (TALLY_OF_WEBHOOK_EVENT, seq),
+    };
     Ok(tx.prepare(sql)?.query_row([seq], |row| {
         Ok(Tally {
             open: row.get(0)?,
@@ -367,34 +354,6 @@ fn tally(tx: &ReadTx<'_>, sql: &str, seq: i64) -> Result<Tally> {
             skipped: row.get(6)?,
         })
     })?)
-}
-
-/// Sends a delivery again: one that waits becomes due now, one that was given up is reopened.
-///
-/// # Errors
-/// `Changed` when it is completed, with a worker outside, or its subscription is deleted.
-pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    let before = standing(tx, delivery)?;
-    let changed = if before.state == State::Pending {
-        tx.prepare(HASTEN)?.execute((delivery, now))?
-    } else {
-        tx.prepare(REOPEN)?.execute((delivery, now))?
-    };
-    one_row(changed, "the delivery")?;
-    refresh(tx, before.origin, None, now)?;
-    tx.ring(before.subscription);
-    Ok(())
-}
-
-/// Stops a delivery that waits, or puts a dead one away for good. An attempt that is under way is not
-/// called back.
-///
-/// # Errors
-/// `Changed` when it neither waits nor is dead.
-pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
-    let before = standing(tx, delivery)?;
-    one_row(tx.prepare(CANCEL)?.execute((delivery, now, reason))?, "the delivery")?;
-    refresh(tx, before.origin, None, now)
 }
 
 /// Pulls in due times that a wrong clock put too far ahead, at most `limit`; returns how many.

@@ -10,6 +10,7 @@ mod column;
 pub mod credentials;
 pub mod deliveries;
 pub mod delivery_lists;
+pub mod demo_ledger;
 pub mod error;
 pub mod holds;
 pub mod idempotency_keys;
@@ -22,6 +23,7 @@ mod pool;
 pub mod processed_events;
 pub mod providers;
 mod schema;
+pub mod settlement;
 pub mod stats;
 pub mod subscriptions;
 pub mod tokens;
@@ -102,6 +104,14 @@ impl Store {
     pub fn own_reader(&self) -> Result<OwnReader> {
         pool::open_reader(&self.path).map(OwnReader)
     }
+}
+
+/// A reader of a file that another process may be serving. Nothing is made, changed or upgraded.
+///
+/// # Errors
+/// When there is no such file, or it cannot be opened.
+pub fn read_only(path: &Path) -> Result<OwnReader> {
+    pool::open_reader(path).map(OwnReader)
 }
 
 /// A read connection of one's own.

@@ -27,6 +27,15 @@ fn a_connection_serves_many_requests() {
 }
 
 #[test]
+fn a_service_that_hangs_up_gives_no_answer_and_harms_nobody_else() {
+    let rig = rig();
+    let mut client = rig.client();
+    client.send(post("/hang-up", "lost"));
+    assert_eq!(client.rest(), b"");
+    rig.works();
+}
+
+#[test]
 fn pipelined_requests_are_answered_in_order_whichever_thread_answers() {
     let rig = rig();
     let mut client = rig.client();

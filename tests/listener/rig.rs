@@ -49,6 +49,7 @@ impl Service for Script {
             "/panic" => panic!("a panic on purpose"),
             "/drop" => drop(reply),
             "/drop-later" => drop(thread::spawn(move || drop(reply))),
+            "/hang-up" => reply.send(Response::hang_up()),
             "/no-status" => reply.send(Response::new(99)),
             "/large" => reply.send(Response::with_body(200, "x/y", vec![b'x'; LARGE])),
             "/bye" => reply.send(Response { close: true, ..Response::new(200) }),

@@ -1,0 +1,241 @@
+//! `oncebox emit`: publishes events, one from flags or many as lines of JSON.
+//!
+//! Not here: cutting lines into batches ([`batches`]), and sending a batch until it is answered
+//! ([`send`]).
+
+mod batches;
+mod send;
+
+use std::io::{BufRead, BufReader, IsTerminal};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use data_encoding::BASE64;
+use indicatif::ProgressBar;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::cli::remote::{Reach, Remote};
+use crate::cli::show::text;
+use crate::cli::{Failure, Shared, input, out};
+use crate::id::{Draw, SystemDraw};
+
+use batches::{Batch, Batches};
+use send::{Sender, Sent};
+
+/// Publish events: one from flags, or many as lines of JSON
+#[derive(Debug, Args)]
+#[command(after_help = "Lines: one event a line, as POST /v1/events takes it:\n  \
+    {\"event_type\":\"invoice.paid\",\"idempotency_key\":\"invoice.paid:4711\",\"payload\":{\"id\":4711}}\n\n\
+    The same input may be sent again: an event with an idempotency_key is known for good, one without\n\
+    for 24 hours, if the input and --batch are the same.")]
+pub(super) struct Emit {
+    /// Read the lines from this file [default: stdin]
+    #[arg(long, value_name = "FILE", conflicts_with = "event_type")]
+    file: Option<PathBuf>,
+    /// Events of a request, stored all or none, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    batch: u16,
+    /// How long to go on trying while the service restarts or has no room
+    #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = humantime::parse_duration)]
+    retry_for: Duration,
+    #[command(flatten)]
+    one: One,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// A single event.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "One event")]
+struct One {
+    /// What happened, such as invoice.paid; without it, lines are read
+    #[arg(help_heading = "Arguments")]
+    event_type: Option<String>,
+    /// The body: JSON, @file, or - for stdin
+    #[arg(long, value_name = "JSON", requires = "event_type")]
+    payload: Option<String>,
+    /// The body's media type; for one that is not JSON
+    #[arg(long, value_name = "TYPE", requires = "event_type")]
+    content_type: Option<String>,
+    /// The fact's own key: the same key is stored once
+    #[arg(long, requires = "event_type")]
+    key: Option<String>,
+    /// What it happened to, as TYPE/ID
+    #[arg(long, value_name = "TYPE/ID", requires = "event_type", conflicts_with_all = ["aggregate_type", "aggregate_id"])]
+    aggregate: Option<String>,
+    /// The kind of thing it happened to
+    #[arg(long, value_name = "TYPE", requires = "event_type")]
+    aggregate_type: Option<String>,
+    /// Which one
+    #[arg(long, value_name = "ID", requires = "event_type")]
+    aggregate_id: Option<String>,
+    /// The system the fact comes from [default: api]
+    #[arg(long, value_name = "SYSTEM", requires = "event_type")]
+    source: Option<String>,
+    /// The one subscription it is for
+    #[arg(long, value_name = "SUBSCRIPTION", requires = "event_type")]
+    target: Option<String>,
+    /// What it is ordered by
+    #[arg(long, value_name = "KEY", requires = "event_type")]
+    ordering_key: Option<String>,
+    /// The process it belongs to
+    #[arg(long, value_name = "ID", requires = "event_type")]
+    process_id: Option<String>,
+    /// When it happened (RFC 3339)
+    #[arg(long, value_name = "TIME", requires = "event_type")]
+    occurred_at: Option<String>,
+    /// Not to be sent before (RFC 3339)
+    #[arg(long, value_name = "TIME", requires = "event_type")]
+    not_before: Option<String>,
+    /// Counted attempts until it is given up
+    #[arg(long, value_name = "N", requires = "event_type")]
+    max_attempts: Option<u32>,
+    /// Free for the source's own use
+    #[arg(long, value_name = "TEXT", requires = "event_type")]
+    custom_data: Option<String>,
+}
+
+impl Emit {
+    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+        let remote = self.reach.open(shared)?;
+        match &self.one.event_type {
+            Some(event_type) => self.single(&remote, event_type),
+            None => self.lines(&remote),
+        }
+    }
+
+    fn single(&self, remote: &Remote, event_type: &str) -> Result<(), Failure> {
+        let event = self.one.event(event_type)?;
+        // Typed twice it is meant twice, unless a key says otherwise; only a retry of ours is the same.
+        let mut once = [0_u8; 32];
+        SystemDraw::new().fill(&mut once);
+        let batch = Batch::single(event, data_encoding::HEXLOWER.encode(&once));
+        let answer = Sender::new(remote, self.retry_for).send(&batch)?;
+        if remote.json() {
+            return out::json(&answer.body);
+        }
+        let events = answer.body.get("events").and_then(Value::as_array);
+        for event in events.into_iter().flatten() {
+            let flag = |name: &str| event.get(name).and_then(Value::as_bool) == Some(true);
+            let id = text(event, "id");
+            match (flag("already_processed"), flag("differs")) {
+                (false, _) => out::line(format_args!("stored as {id}"))?,
+                (true, false) => {
+                    out::line(format_args!("known before as {id}; nothing is done twice"))?;
+                }
+                (true, true) => out::line(format_args!(
+                    "known before as {id}, with other content; what was stored first stays"
+                ))?,
+            }
+            out::line(format_args!("Where it went: oncebox event show {id}"))?;
+        }
+        Ok(())
+    }
+
+    fn lines(&self, remote: &Remote) -> Result<(), Failure> {
+        if let Some(path) = &self.file {
+            let file =
+                std::fs::File::open(path).map_err(|error| input::unreadable(path, &error))?;
+            return self.stream(remote, BufReader::new(file));
+        }
+        let stdin = std::io::stdin();
+        if stdin.is_terminal() {
+            out::note("Type events, one JSON object a line; end with Ctrl-D.");
+        }
+        self.stream(remote, stdin.lock())
+    }
+
+    fn stream(&self, remote: &Remote, input: impl BufRead) -> Result<(), Failure> {
+        let mut batches = Batches::new(input, usize::from(self.batch));
+        let mut sender = Sender::new(remote, self.retry_for);
+        let mut sum = Sent::default();
+        // Draws nothing unless stderr is a terminal.
+        let progress = ProgressBar::new_spinner();
+        let outcome = loop {
+            let batch = match batches.next() {
+                Ok(Some(batch)) => batch,
+                Ok(None) => break Ok(()),
+                Err(bad) => break Err(Failure::input(bad)),
+            };
+            match sender.send(&batch) {
+                Ok(answer) => {
+                    sum.count(&answer);
+                    progress.set_message(format!("{} events sent", sum.events));
+                    progress.tick();
+                    if remote.json() {
+                        out::json(&answer.body)?;
+                    }
+                }
+                Err(failure) => break Err(failure),
+            }
+        };
+        progress.finish_and_clear();
+        let summary = sum.to_string();
+        match outcome {
+            Ok(()) if remote.json() => {
+                out::note(summary);
+                Ok(())
+            }
+            Ok(()) => out::line(summary),
+            Err(failure) if sum.events == 0 => Err(failure.and("Nothing was stored before that.")),
+            Err(failure) => Err(failure.and(format_args!("Before that: {summary}"))),
+        }
+    }
+}
+
+impl One {
+    /// The event as POST /v1/events takes it.
+    fn event(&self, event_type: &str) -> Result<String, Failure> {
+        let mut event = Map::new();
+        event.insert("event_type".to_owned(), event_type.into());
+        let (aggregate_type, aggregate_id) = match &self.aggregate {
+            Some(both) => {
+                let (kind, id) = both.split_once('/').ok_or_else(|| {
+                    Failure::input("--aggregate is TYPE/ID, such as invoice/4711")
+                })?;
+                (Some(kind.to_owned()), Some(id.to_owned()))
+            }
+            None => (self.aggregate_type.clone(), self.aggregate_id.clone()),
+        };
+        for (field, value) in [
+            ("content_type", &self.content_type),
+            ("idempotency_key", &self.key),
+            ("aggregate_type", &aggregate_type),
+            ("aggregate_id", &aggregate_id),
+            ("source_system", &self.source),
+            ("target", &self.target),
+            ("ordering_key", &self.ordering_key),
+            ("process_id", &self.process_id),
+            ("occurred_at", &self.occurred_at),
+            ("not_before", &self.not_before),
+            ("custom_data", &self.custom_data),
+        ] {
+            if let Some(value) = value {
+                event.insert(field.to_owned(), value.as_str().into());
+            }
+        }
+        if let Some(most) = self.max_attempts {
+            event.insert("max_attempts".to_owned(), most.into());
+        }
+        let payload = self.payload.as_deref().ok_or_else(|| {
+            Failure::input("give the body with --payload: JSON, @file, or - for stdin")
+        })?;
+        let bytes = input::bytes(payload)?;
+        let json = self.content_type.as_deref().is_none_or(|kind| kind.contains("json"));
+        if !json {
+            event.insert("payload_base64".to_owned(), BASE64.encode(&bytes).into());
+            return Ok(Value::Object(event).to_string());
+        }
+        // The JSON goes out to the byte as it was given, so it is not parsed into a value.
+        let raw: &RawValue = serde_json::from_slice(&bytes).map_err(|error| {
+            Failure::input(format!(
+                "the payload is not JSON: {error}; for anything else give --content-type"
+            ))
+        })?;
+        let head = Value::Object(event).to_string();
+        let head = head.strip_suffix('}').unwrap_or(&head);
+        Ok(format!("{head},\"payload\":{}}}", raw.get()))
+    }
+}

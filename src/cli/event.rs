@@ -1,0 +1,122 @@
+//! `oncebox event`: what was published, where it went and what was answered.
+//!
+//! Not here: publishing ([`super::emit`]).
+
+use clap::{Args, Subcommand};
+
+use crate::cli::listing::{List, Paging, filter};
+use crate::cli::remote::{Reach, Remote, plain};
+use crate::cli::show::{Column, minute, text};
+use crate::cli::{Failure, Shared, input, out, timeline};
+
+/// What was published, where it went and what was answered
+#[derive(Debug, Args)]
+#[command(after_help = "Did invoice 4711 go out, when, and what did they answer?\n  \
+    oncebox event list --aggregate-id 4711\n  oncebox event show ID")]
+pub(super) struct Event {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Events, newest first
+    List(Box<ListEvents>),
+    /// One event with its deliveries, their attempts, and how to send it again
+    Show {
+        /// The event's id
+        id: String,
+        /// Print the payload alone
+        #[arg(long)]
+        payload: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+struct ListEvents {
+    #[arg(
+        long,
+        help = "Where it stands: pending, processing, completed, failed, dead_letter, cancelled, skipped"
+    )]
+    status: Option<String>,
+    /// Its type
+    #[arg(long)]
+    event_type: Option<String>,
+    /// The fact's own key
+    #[arg(long)]
+    idempotency_key: Option<String>,
+    /// Which thing it happened to, such as the number of an invoice
+    #[arg(long)]
+    aggregate_id: Option<String>,
+    /// The id its deliveries carry
+    #[arg(long)]
+    webhook_id: Option<String>,
+    /// Received at or after this time, or so long ago (2h)
+    #[arg(long, value_name = "TIME", value_parser = input::time)]
+    since: Option<String>,
+    /// Received before this time, or so long ago
+    #[arg(long, value_name = "TIME", value_parser = input::time)]
+    until: Option<String>,
+    #[command(flatten)]
+    paging: Paging,
+}
+
+const COLUMNS: [Column; 6] = [
+    Column { title: "ID", of: |e| text(e, "id"), rank: 0 },
+    Column { title: "TYPE", of: |e| text(e, "event_type"), rank: 1 },
+    Column { title: "STATUS", of: |e| text(e, "status"), rank: 1 },
+    Column { title: "RECEIVED (UTC)", of: |e| minute(e, "received_at"), rank: 2 },
+    Column { title: "OF", of: |e| text(e, "aggregate_id"), rank: 3 },
+    Column { title: "KEY", of: |e| text(e, "idempotency_key"), rank: 4 },
+];
+
+impl Event {
+    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+        let remote = self.reach.open(shared)?;
+        match &self.verb {
+            Verb::List(list) => list.run(&remote),
+            Verb::Show { id, payload } => show(&remote, id, *payload),
+        }
+    }
+}
+
+impl ListEvents {
+    fn run(&self, remote: &Remote) -> Result<(), Failure> {
+        let Self {
+            status,
+            event_type,
+            idempotency_key,
+            aggregate_id,
+            webhook_id,
+            since,
+            until,
+            paging,
+        } = self;
+        let query = [
+            filter("status", status.as_ref()),
+            filter("event_type", event_type.as_ref()),
+            filter("idempotency_key", idempotency_key.as_ref()),
+            filter("aggregate_id", aggregate_id.as_ref()),
+            filter("webhook_id", webhook_id.as_ref()),
+            filter("since", since.as_ref()),
+            filter("until", until.as_ref()),
+        ];
+        let query = query.into_iter().flatten().collect();
+        List { path: "/v1/events", query, columns: &COLUMNS, what: "such events" }
+            .print(remote, paging)
+    }
+}
+
+fn show(remote: &Remote, id: &str, payload: bool) -> Result<(), Failure> {
+    let event = remote.get(&format!("/v1/events/{}", plain(id)))?;
+    if payload {
+        return out::bytes(&timeline::payload_bytes(&event)?);
+    }
+    if remote.json() {
+        return out::json(&event);
+    }
+    timeline::event(&event)?;
+    timeline::deliveries(remote, &event)
+}

@@ -1,0 +1,102 @@
+//! Values of flags that may be longer than a command line: `@file`, and `-` for stdin.
+//!
+//! Not here: secrets, which are never taken from the command line ([`super::secrets`]).
+
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::cli::{Failure, exit};
+use crate::clock::{Clock, Timestamp};
+
+/// The most that is read of a file or of stdin: above the largest payload there can be.
+const BYTES_MOST: u64 = 64 << 20;
+
+/// The bytes a value stands for: itself, a file's (`@file`), or those of stdin (`-`).
+pub(super) fn bytes(value: &str) -> Result<Vec<u8>, Failure> {
+    match (value, value.strip_prefix('@')) {
+        ("-", _) => stdin(),
+        (_, Some(path)) => file(Path::new(path)),
+        (_, None) => Ok(value.as_bytes().to_vec()),
+    }
+}
+
+/// A file's bytes.
+pub(super) fn file(path: &Path) -> Result<Vec<u8>, Failure> {
+    let opened = std::fs::File::open(path).map_err(|error| unreadable(path, &error))?;
+    limited(opened, &path.display().to_string())
+}
+
+/// The bytes of stdin.
+pub(super) fn stdin() -> Result<Vec<u8>, Failure> {
+    limited(std::io::stdin().lock(), "stdin")
+}
+
+/// A file that cannot be opened, as a failure.
+pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
+    let code = if denied { exit::NOT_PERMITTED } else { exit::BAD_INPUT };
+    Failure::new(code, format!("{}: {error}", path.display()))
+}
+
+fn limited(from: impl Read, name: &str) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let read = from.take(BYTES_MOST + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Failure::input(format!("{name}: {error}")))?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > BYTES_MOST {
+        return Err(Failure::input(format!("{name} has more than {BYTES_MOST} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// A JSON object, given in one of these ways.
+pub(super) fn object(flag: &str, value: &str) -> Result<Map<String, Value>, Failure> {
+    serde_json::from_slice(&bytes(value)?)
+        .map_err(|error| Failure::input(format!("{flag} is not a JSON object: {error}")))
+}
+
+/// A time as it goes into a query: RFC 3339, or how long ago (`2h`).
+pub(super) fn time(text: &str) -> Result<String, String> {
+    if Timestamp::parse(text).is_some() {
+        return Ok(text.to_owned());
+    }
+    let ago = humantime::parse_duration(text).map_err(|error| {
+        format!("give a time like 2026-01-31T12:00:00Z, or a span like 2h or 3days ago: {error}")
+    })?;
+    Ok(Clock::machine().wall().minus(ago).to_string())
+}
+
+/// A span like `30s`, checked here and sent as it was written.
+pub(super) fn span(text: &str) -> Result<String, String> {
+    humantime::parse_duration(text)
+        .map(|_span| text.to_owned())
+        .map_err(|error| format!("give a span like 500ms, 30s or 5min: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_may_be_given_as_a_span_that_has_passed() {
+        assert_eq!(time("2026-01-31T12:00:00Z").unwrap(), "2026-01-31T12:00:00Z");
+        let hour_ago = Timestamp::parse(&time("1h").unwrap()).unwrap();
+        let passed = Clock::machine().wall().since(hour_ago);
+        assert!(passed.as_secs() >= 3600 && passed.as_secs() < 3660, "{passed:?}");
+        assert!(time("yesterday").is_err());
+    }
+
+    #[test]
+    fn a_value_is_itself_or_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.json");
+        std::fs::write(&path, "{\"a\":1}").unwrap();
+        let argument = format!("@{}", path.display());
+        assert_eq!(object("--x", &argument).unwrap().len(), 1);
+        assert_eq!(bytes("abc").unwrap(), b"abc");
+        let refusal = object("--x", "[1]").unwrap_err();
+        assert!(refusal.message.starts_with("--x is not a JSON object"), "{refusal:?}");
+        assert_eq!(bytes("@/nowhere/at/all").unwrap_err().code, exit::BAD_INPUT);
+    }
+}

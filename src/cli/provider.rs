@@ -1,0 +1,309 @@
+//! `oncebox provider`: who may post webhooks, and how they sign.
+//!
+//! Not here: what they posted ([`super::webhook`]), and where their secrets come from
+//! ([`super::secrets`]).
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Map, Value};
+
+use crate::cli::listing::{List, Paging};
+use crate::cli::remote::{Reach, Remote, plain};
+use crate::cli::secrets::{Secret, SecretFrom};
+use crate::cli::show::{self, Column, instant, minute, text};
+use crate::cli::{Failure, Shared, exit, input, out};
+use crate::domain::scheme::Scheme;
+
+/// Who may post webhooks, and how they sign
+#[derive(Debug, Args)]
+pub(super) struct Providers {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Providers, oldest first
+    List {
+        #[command(flatten)]
+        paging: Paging,
+    },
+    /// Add a provider; prints the path to give to it
+    Create(Create),
+    /// One provider
+    Show {
+        /// The provider's name
+        name: String,
+    },
+    /// Change a provider; a new secret is added, the others stay in force
+    Change(Change),
+    /// Delete a provider: it can post no more; what it sent stays
+    Delete {
+        /// The provider's name
+        name: String,
+    },
+}
+
+/// A signature scheme, as a word.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kind {
+    Stripe,
+    Github,
+    Shopify,
+    /// Standard Webhooks (webhook-signature), Svix
+    Standard,
+    /// Put together by --scheme-settings
+    Generic,
+}
+
+#[derive(Debug, Args)]
+struct Signing {
+    /// Settings of the generic scheme: a JSON object, or @file
+    #[arg(long, value_name = "JSON")]
+    scheme_settings: Option<String>,
+}
+
+/// What happens to personal data. This version stores it as it comes.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Pii {
+    /// Store what the provider sends as it is
+    Allow,
+}
+
+#[derive(Debug, Args)]
+struct Create {
+    /// What you call it: a-z, 0-9 and -; the last part of its path
+    name: String,
+    /// How it signs
+    #[arg(long)]
+    scheme: Kind,
+    #[command(flatten)]
+    signing: Signing,
+    /// What happens to personal data; has to be stated
+    #[arg(long)]
+    pii: Pii,
+    #[command(flatten)]
+    secret: SecretFrom,
+    #[command(flatten)]
+    bounds: Bounds,
+}
+
+#[derive(Debug, Args)]
+struct Change {
+    /// The provider's name
+    name: String,
+    /// How it signs
+    #[arg(long)]
+    scheme: Option<Kind>,
+    #[command(flatten)]
+    signing: Signing,
+    #[command(flatten)]
+    secret: SecretFrom,
+    #[command(flatten)]
+    bounds: Bounds,
+}
+
+#[derive(Debug, Args)]
+struct Bounds {
+    /// The largest body it may send, in bytes [default: 1048576]
+    #[arg(long, value_name = "BYTES")]
+    body_bytes_max: Option<u32>,
+    /// How far its signed time may be from ours, like 5min [default: 5min]
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    tolerance: Option<Duration>,
+}
+
+const COLUMNS: [Column; 5] = [
+    Column { title: "NAME", of: |p| text(p, "name"), rank: 0 },
+    Column { title: "SCHEME", of: scheme_word, rank: 1 },
+    Column { title: "PATH", of: |p| text(p, "path"), rank: 1 },
+    Column { title: "TOLERANCE", of: |p| format!("{} s", text(p, "tolerance_secs")), rank: 3 },
+    Column { title: "CREATED (UTC)", of: |p| minute(p, "created_at"), rank: 2 },
+];
+
+fn scheme_word(provider: &Value) -> String {
+    provider.get("scheme").map(|scheme| text(scheme, "kind")).unwrap_or_default()
+}
+
+impl Providers {
+    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+        let remote = self.reach.open(shared)?;
+        match &self.verb {
+            Verb::List { paging } => {
+                let (path, what) = ("/v1/providers", "providers");
+                List { path, query: Vec::new(), columns: &COLUMNS, what }.print(&remote, paging)
+            }
+            Verb::Create(create) => create.run(&remote),
+            Verb::Show { name } => shown(&remote, &remote.get(&path(name))?),
+            Verb::Change(change) => change.run(&remote),
+            Verb::Delete { name } => {
+                let deleted = remote.delete(&path(name))?;
+                if remote.json() {
+                    return out::json(&deleted);
+                }
+                out::line(format_args!("deleted: {name}; what it sent stays"))
+            }
+        }
+    }
+}
+
+fn path(name: &str) -> String {
+    format!("/v1/providers/{}", plain(name))
+}
+
+impl Signing {
+    /// The scheme as the API takes it, and as this program knows it.
+    fn scheme(&self, kind: Kind) -> Result<(Value, Scheme), Failure> {
+        let mut settings = match &self.scheme_settings {
+            Some(text) => input::object("--scheme-settings", text)?,
+            None => Map::new(),
+        };
+        let word = kind.to_possible_value();
+        let word = word.as_ref().map_or("", clap::builder::PossibleValue::get_name);
+        settings.insert("kind".to_owned(), word.into());
+        let scheme =
+            serde_json::from_value(Value::Object(settings.clone())).map_err(Failure::input)?;
+        Ok((Value::Object(settings), scheme))
+    }
+}
+
+impl Bounds {
+    fn put(&self, body: &mut Map<String, Value>) {
+        if let Some(bytes) = self.body_bytes_max {
+            body.insert("body_bytes_max".to_owned(), bytes.into());
+        }
+        if let Some(tolerance) = self.tolerance {
+            body.insert("tolerance_secs".to_owned(), tolerance.as_secs().into());
+        }
+    }
+}
+
+impl Create {
+    fn run(&self, remote: &Remote) -> Result<(), Failure> {
+        let (scheme_json, scheme) = self.signing.scheme(self.scheme)?;
+        let Some(secret) = self.secret.read(&scheme)? else {
+            let why = "give the secret that the provider shows with --secret-file or --secret-stdin, \
+                       or make one with --generate-secret";
+            return Err(Failure::new(exit::USAGE, why));
+        };
+        check(&scheme, &secret)?;
+        let Pii::Allow = self.pii;
+        let mut body = Map::new();
+        body.insert("name".to_owned(), self.name.as_str().into());
+        body.insert("scheme".to_owned(), scheme_json);
+        body.insert("pii".to_owned(), "allow".into());
+        body.insert("secret".to_owned(), secret.text.as_str().into());
+        self.bounds.put(&mut body);
+        let made = remote.post("/v1/providers", Some(&Value::Object(body)))?;
+        if remote.json() {
+            return out::json(&with_secret(made, Some(&secret)));
+        }
+        out::line(format_args!("created: {}", self.name))?;
+        tell(Some(&secret))?;
+        let (base, path) = (remote.base(), text(&made, "path"));
+        out::line(format_args!("Path to give to the provider: {path}   (here: {base}{path})"))?;
+        match (scheme.kind(), self.name.as_str()) {
+            ("generic", _) => Ok(()),
+            (kind, name) if kind == name => {
+                out::line(format_args!("Try it: oncebox trigger {kind}"))
+            }
+            (kind, name) => {
+                out::line(format_args!("Try it: oncebox trigger {kind} --provider {name}"))
+            }
+        }
+    }
+}
+
+impl Change {
+    fn run(&self, remote: &Remote) -> Result<(), Failure> {
+        let mut body = Map::new();
+        let mut scheme = None;
+        if let Some(kind) = self.scheme {
+            let (json, parsed) = self.signing.scheme(kind)?;
+            body.insert("scheme".to_owned(), json);
+            scheme = Some(parsed);
+        } else if self.signing.scheme_settings.is_some() {
+            return Err(Failure::new(exit::USAGE, "--scheme-settings goes with --scheme generic"));
+        }
+        self.bounds.put(&mut body);
+        let secret = self.secret(remote, scheme)?;
+        if let Some(secret) = &secret {
+            body.insert("secret".to_owned(), secret.text.as_str().into());
+        }
+        if body.is_empty() {
+            return Err(Failure::new(exit::USAGE, "there is nothing to change; see --help"));
+        }
+        let changed = remote.patch(&path(&self.name), &Value::Object(body))?;
+        if remote.json() {
+            return out::json(&with_secret(changed, secret.as_ref()));
+        }
+        shown(remote, &changed)?;
+        tell(secret.as_ref())
+    }
+
+    /// A new secret has to suit the scheme that holds afterwards.
+    fn secret(&self, remote: &Remote, scheme: Option<Scheme>) -> Result<Option<Secret>, Failure> {
+        if !self.secret.is_given() {
+            return Ok(None);
+        }
+        let scheme = if let Some(scheme) = scheme {
+            scheme
+        } else {
+            let provider = remote.get(&path(&self.name))?;
+            let known = provider.get("scheme").cloned().unwrap_or_default();
+            serde_json::from_value(known).map_err(Failure::failed)?
+        };
+        let secret = self.secret.read(&scheme)?;
+        secret.iter().try_for_each(|secret| check(&scheme, secret))?;
+        Ok(secret)
+    }
+}
+
+/// Looked at here as well, so that a wrong paste does not travel.
+fn check(scheme: &Scheme, secret: &Secret) -> Result<(), Failure> {
+    scheme
+        .check_secret(&secret.text)
+        .map_err(|error| Failure::input(format!("the secret cannot be used: {error}")))
+}
+
+/// Prints a secret that was made here. Nobody can read it again afterwards.
+fn tell(secret: Option<&Secret>) -> Result<(), Failure> {
+    match secret {
+        Some(Secret { text, generated: true }) => out::line(format_args!(
+            "secret: {}   (this is the only time it is shown)",
+            text.as_str()
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn with_secret(mut answer: Value, secret: Option<&Secret>) -> Value {
+    if let (Value::Object(fields), Some(Secret { text, generated: true })) = (&mut answer, secret) {
+        fields.insert("secret".to_owned(), text.as_str().into());
+    }
+    answer
+}
+
+fn shown(remote: &Remote, provider: &Value) -> Result<(), Failure> {
+    if remote.json() {
+        return out::json(provider);
+    }
+    out::line(format_args!("Provider {}", text(provider, "name")))?;
+    let scheme = provider.get("scheme").map(|scheme| match scheme_word(provider).as_str() {
+        "generic" => show::clean(&scheme.to_string()),
+        word => word.to_owned(),
+    });
+    show::fields(&[
+        ("id", text(provider, "id")),
+        ("path", text(provider, "path")),
+        ("scheme", scheme.unwrap_or_default()),
+        ("personal data", text(provider, "pii")),
+        ("largest body", format!("{} bytes", text(provider, "body_bytes_max"))),
+        ("tolerance", format!("{} s", text(provider, "tolerance_secs"))),
+        ("created", instant(provider, "created_at")),
+        ("changed", instant(provider, "updated_at")),
+    ])
+}

@@ -1,0 +1,355 @@
+//! The running service, as a command sees it: where it is, with which token, and what its answers mean
+//! for the exit code.
+//!
+//! Not here: how an answer is shown.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use crate::appliance::data_directory::{ADDRESS_FILE, TOKEN_FILE};
+use crate::cli::{Failure, Shared, exit, show};
+use crate::domain::address::AddressPolicy;
+use crate::http::client::{Call, CallError, Client, ClientSettings};
+use crate::settings::{Settings, environment};
+
+/// Time to connect. The service is near; a longer wait only hides that it is not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for a whole exchange: above what 1,000 events on a slow disk take.
+const TIMEOUT: Duration = Duration::from_mins(1);
+/// Of an answer no more is read: above the largest payload in base64.
+const ANSWER_BYTES_MOST: u64 = 64 << 20;
+/// Of an answer that is no JSON, a person sees this many characters.
+const EXCERPT_CHARS: usize = 200;
+/// What may stand in a path segment or a query value as it is.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Flags of every command that talks to the service.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Service")]
+pub(super) struct Reach {
+    /// Where the service is [default: the address it wrote into the data directory]
+    #[arg(long = "url", global = true, env = "ONCEBOX_URL", value_name = "URL")]
+    service_url: Option<String>,
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        help = "File that holds the token [default: $ONCEBOX_TOKEN, else admin.token in the data directory]"
+    )]
+    token_file: Option<PathBuf>,
+    /// Print the API's JSON, for programs
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+/// The service.
+#[derive(Debug)]
+pub(super) struct Remote {
+    client: Client,
+    settings: Settings,
+    url: Option<String>,
+    token: Option<Zeroizing<String>>,
+    /// Where the token came from, for the person whose token is refused.
+    token_from: String,
+    json: bool,
+}
+
+/// An answer, whatever its status.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    /// `Retry-After` in seconds.
+    pub(super) retry_after: Option<Duration>,
+    /// Whether it is the kept answer to the same request sent before.
+    pub(super) replayed: bool,
+    /// Null when the body is empty or no JSON.
+    pub(super) body: Value,
+    /// The body's beginning, when it is no JSON.
+    excerpt: String,
+}
+
+impl Reach {
+    /// The service, with a token.
+    pub(super) fn open(&self, shared: &Shared) -> Result<Remote, Failure> {
+        let mut remote = self.open_public(shared)?;
+        let (token, from) = self.token(&remote)?;
+        remote.token = Some(token);
+        remote.token_from = from;
+        Ok(remote)
+    }
+
+    /// The service, for paths that need no token.
+    pub(super) fn open_public(&self, shared: &Shared) -> Result<Remote, Failure> {
+        let settings = shared.settings()?;
+        let url = self.service_url.as_deref().map(base).transpose()?;
+        // A person names the service here, or the data directory does: every address may be called.
+        let everywhere = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+        let allow = everywhere.map(|ip| ipnet::IpNet::new_assert(ip, 0)).to_vec();
+        let client = Client::new(ClientSettings {
+            policy: AddressPolicy::new(allow),
+            ca_pem: None,
+            connect_timeout: CONNECT_TIMEOUT,
+            idle_connections: 1,
+        });
+        let client = client.map_err(Failure::failed)?;
+        let token_from = String::new();
+        Ok(Remote { client, settings, url, token: None, token_from, json: self.json })
+    }
+
+    fn token(&self, remote: &Remote) -> Result<(Zeroizing<String>, String), Failure> {
+        let (text, from) = if let Some(path) = &self.token_file {
+            (Zeroizing::new(token_in(path)?), path.display().to_string())
+        } else if let Some(token) = environment("ONCEBOX_TOKEN") {
+            (Zeroizing::new(token), "ONCEBOX_TOKEN".to_owned())
+        } else {
+            let path = remote.settings.data.join(TOKEN_FILE);
+            // The token of this machine's service is not for whoever listens elsewhere.
+            if let Some(url) = remote.url.as_deref().filter(|url| !is_here(url)) {
+                let help = "set ONCEBOX_TOKEN or give --token-file";
+                let why = format!("there is no token for {url}: {help}");
+                return Err(Failure::new(exit::NOT_PERMITTED, why));
+            }
+            let data = &remote.settings.data;
+            if remote.url.is_none() && !path.exists() && !data.join(ADDRESS_FILE).exists() {
+                let why = format!("no oncebox has run in {}", data.display());
+                return Err(Failure::new(exit::UNREACHABLE, why).and(
+                    "Start it with: oncebox serve. Or name the service's data directory with --data.",
+                ));
+            }
+            let token = token_in(&path).map_err(|failure| {
+                failure.and(
+                    "Set ONCEBOX_TOKEN, give --token-file, or name the service's data directory with --data.",
+                )
+            })?;
+            (Zeroizing::new(token), path.display().to_string())
+        };
+        let token = Zeroizing::new(text.trim().to_owned());
+        if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            let why = format!("{from} holds no token: a token is one word like obx_…");
+            return Err(Failure::new(exit::NOT_PERMITTED, why));
+        }
+        Ok((token, from))
+    }
+}
+
+fn token_in(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| {
+        Failure::new(exit::NOT_PERMITTED, format!("there is no token: {}: {error}", path.display()))
+    })
+}
+
+/// A URL as somebody typed it, without its last slash; `http://` where no scheme is given.
+fn base(text: &str) -> Result<String, Failure> {
+    let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let wrong = || {
+        let example = "give a URL like http://127.0.0.1:8710";
+        Failure::new(exit::USAGE, format!("{text:?} is not the URL of a service: {example}"))
+    };
+    let url: http::Uri = text.parse().map_err(|_why| wrong())?;
+    if !matches!(url.scheme_str(), Some("http" | "https"))
+        || url.host().is_none_or(str::is_empty)
+        || url.query().is_some()
+    {
+        return Err(wrong());
+    }
+    Ok(text.trim_end_matches('/').to_owned())
+}
+
+/// Whether a URL leads to this machine by a name that cannot lead elsewhere.
+fn is_here(url: &str) -> bool {
+    let Ok(url) = url.parse::<http::Uri>() else { return false };
+    let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// One part of a path, or a value of a query, encoded.
+pub(super) fn plain(text: &str) -> String {
+    utf8_percent_encode(text, PLAIN).to_string()
+}
+
+/// A path with its query.
+pub(super) fn with_query(path: &str, query: &[(&str, String)]) -> String {
+    let pairs: Vec<String> =
+        query.iter().map(|(name, value)| format!("{name}={}", plain(value))).collect();
+    if pairs.is_empty() { path.to_owned() } else { format!("{path}?{}", pairs.join("&")) }
+}
+
+impl Remote {
+    /// Whether programs read what is printed.
+    pub(super) fn json(&self) -> bool {
+        self.json
+    }
+
+    /// What holds here.
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Where the service is now: after a restart it may listen on another port.
+    pub(super) fn base(&self) -> String {
+        if let Some(url) = &self.url {
+            return url.clone();
+        }
+        // No file, no running service: then it is looked for where it would listen.
+        let written = std::fs::read_to_string(self.settings.data.join(ADDRESS_FILE)).ok();
+        let found = written.and_then(|text| text.trim().parse::<SocketAddr>().ok());
+        let mut address = found.unwrap_or(self.settings.listen);
+        if address.ip().is_unspecified() {
+            address.set_ip(match address.ip() {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        format!("http://{address}")
+    }
+
+    /// `GET`; the answer's JSON.
+    pub(super) fn get(&self, path: &str) -> Result<Value, Failure> {
+        self.accepted(self.exchange("GET", path, Vec::new(), &[]))
+    }
+
+    /// `POST` with a body of JSON, or none.
+    pub(super) fn post(&self, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+        self.send("POST", path, body)
+    }
+
+    /// `PATCH` with a body of JSON.
+    pub(super) fn patch(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        self.send("PATCH", path, Some(body))
+    }
+
+    /// `DELETE`; null where the answer has no body.
+    pub(super) fn delete(&self, path: &str) -> Result<Value, Failure> {
+        self.send("DELETE", path, None)
+    }
+
+    fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+        let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        let headers = if body.is_some() { headers } else { Vec::new() };
+        let text = Zeroizing::new(body.map(Value::to_string).unwrap_or_default());
+        self.accepted(self.exchange(method, path, headers, text.as_bytes()))
+    }
+
+    fn accepted(&self, answer: Result<Answer, CallError>) -> Result<Value, Failure> {
+        match answer {
+            Err(error) => Err(self.unreachable(&error)),
+            Ok(answer) if !(200..=299).contains(&answer.status) => Err(self.refusal(&answer)),
+            Ok(answer) if answer.excerpt.is_empty() => Ok(answer.body),
+            Ok(answer) => Err(Failure::failed(format!(
+                "{} answers, but not like oncebox: {}",
+                self.base(),
+                answer.excerpt
+            ))),
+        }
+    }
+
+    /// One request, one answer, whatever its status.
+    pub(super) fn exchange(
+        &self,
+        method: &str,
+        path: &str,
+        mut headers: Vec<(String, String)>,
+        body: &[u8],
+    ) -> Result<Answer, CallError> {
+        if let Some(token) = &self.token {
+            headers.push(("authorization".to_owned(), format!("Bearer {}", token.as_str())));
+        }
+        let url = format!("{}{path}", self.base());
+        let call = Call { method, url: &url, headers: &headers, body, timeout: TIMEOUT };
+        let response = self.client.exchange(&call, ANSWER_BYTES_MOST)?;
+        let field = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let retry_after = field("retry-after").and_then(|text| text.parse().ok());
+        let (replayed, status) =
+            (field("idempotency-replayed").is_some(), response.status().as_u16());
+        let bytes = response.into_body();
+        let parsed = serde_json::from_slice(&bytes).ok();
+        let excerpt = match parsed {
+            Some(_) => String::new(),
+            None => show::clean(&show::cut(&String::from_utf8_lossy(&bytes), EXCERPT_CHARS)),
+        };
+        let body = parsed.unwrap_or(Value::Null);
+        let retry_after = retry_after.map(Duration::from_secs);
+        Ok(Answer { status, retry_after, replayed, body, excerpt })
+    }
+
+    /// What it means that there is no answer.
+    pub(super) fn unreachable(&self, error: &CallError) -> Failure {
+        match error {
+            CallError::Unbuildable(why) => Failure::input(format!("this cannot be sent: {why}")),
+            CallError::Blocked(why) | CallError::Failed(why) => Failure::new(
+                exit::UNREACHABLE,
+                format!(
+                    "cannot reach {}: {why}\nIs it running? Start it with: oncebox serve",
+                    self.base()
+                ),
+            ),
+        }
+    }
+
+    /// What a refusal means: its problem's own words, and the exit code of its status.
+    pub(super) fn refusal(&self, answer: &Answer) -> Failure {
+        let code = match answer.status {
+            401 | 403 => exit::NOT_PERMITTED,
+            404 => exit::NOT_FOUND,
+            409 => exit::CONFLICT,
+            400 | 413 | 422 | 431 => exit::BAD_INPUT,
+            408 | 429 | 503 | 507 => exit::TEMPORARY,
+            _ => exit::FAILED,
+        };
+        let failure = Failure::new(code, detail(answer));
+        if answer.status == 401 && !self.token_from.is_empty() {
+            return failure.and(format_args!("The token is from {}.", self.token_from));
+        }
+        failure
+    }
+}
+
+/// A problem's own words.
+pub(super) fn detail(answer: &Answer) -> String {
+    match answer.body.get("detail").and_then(Value::as_str) {
+        Some(detail) => show::clean(detail),
+        None if answer.excerpt.is_empty() => format!("the service answered {}", answer.status),
+        None => format!("the service answered {}: {}", answer.status, answer.excerpt),
+    }
+}
+
+/// The token or secret of an answer, which is shown this once.
+pub(super) fn once<'a>(answer: &'a Value, field: &str) -> Result<&'a str, Failure> {
+    let found = answer.get(field).and_then(Value::as_str);
+    found.ok_or_else(|| Failure::failed(format!("the service answered without {field}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_taken_with_and_without_its_scheme() {
+        assert_eq!(base("127.0.0.1:8710").unwrap(), "http://127.0.0.1:8710");
+        assert_eq!(base("https://box.example/once/").unwrap(), "https://box.example/once");
+        for wrong in ["", "ftp://x", "http://", "http://x/?a=b", "a b"] {
+            assert_eq!(base(wrong).unwrap_err().code, exit::USAGE, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn the_token_of_this_machine_stays_on_it() {
+        assert!(is_here("http://127.0.0.1:8710") && is_here("http://[::1]:1"));
+        assert!(is_here("http://localhost/x"));
+        assert!(!is_here("http://127.0.0.1.example:80") && !is_here("http://10.0.0.7:8710"));
+    }
+
+    #[test]
+    fn values_are_encoded() {
+        assert_eq!(plain("a/b?c=d&e"), "a%2Fb%3Fc%3Dd%26e");
+        let query = [("event_type", "a b".to_owned()), ("limit", "5".to_owned())];
+        assert_eq!(with_query("/v1/events", &query), "/v1/events?event_type=a%20b&limit=5");
+        assert_eq!(with_query("/v1/events", &[]), "/v1/events");
+    }
+}

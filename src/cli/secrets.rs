@@ -1,0 +1,131 @@
+//! Where secrets come from: a file, stdin, or randomness. Never an argument, which every user of the
+//! machine can read in the process list.
+//!
+//! Not here: which secret suits a scheme (`Scheme::check_secret`), and how it is kept (the service).
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use data_encoding::{BASE64, HEXLOWER};
+use zeroize::Zeroizing;
+
+use crate::cli::{Failure, input};
+use crate::domain::scheme::Scheme;
+use crate::domain::scheme::generic::{Check, SecretEncoding};
+use crate::domain::signature::SigningSecret;
+use crate::id::{Draw, SystemDraw};
+
+/// Bytes of a secret that is made here.
+const BYTES_NEW: usize = 32;
+
+/// A provider's secret.
+#[derive(Debug, Args)]
+#[group(id = "secret", multiple = false)]
+pub(super) struct SecretFrom {
+    /// File that holds the secret the provider shows
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// Read the secret from stdin
+    #[arg(long)]
+    secret_stdin: bool,
+    /// Make a secret that suits the scheme, and print it this once
+    #[arg(long)]
+    generate_secret: bool,
+}
+
+/// A secret and whether it was made here, so that somebody has to be told.
+#[derive(Debug)]
+pub(super) struct Secret {
+    pub(super) text: Zeroizing<String>,
+    pub(super) generated: bool,
+}
+
+impl SecretFrom {
+    /// The secret; `None` when no flag asks for one.
+    pub(super) fn read(&self, scheme: &Scheme) -> Result<Option<Secret>, Failure> {
+        let text = if let Some(path) = &self.secret_file {
+            one_line(path)?
+        } else if self.secret_stdin {
+            line_of(&Zeroizing::new(input::stdin()?), "stdin")?
+        } else if self.generate_secret {
+            generate(scheme, &SystemDraw::new())
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(Secret { text, generated: self.generate_secret }))
+    }
+
+    /// Whether a new one is asked for.
+    pub(super) fn is_given(&self) -> bool {
+        self.secret_file.is_some() || self.secret_stdin || self.generate_secret
+    }
+}
+
+/// A new secret in the form that a scheme's secrets have.
+fn generate(scheme: &Scheme, draw: &dyn Draw) -> Zeroizing<String> {
+    let mut bytes = Zeroizing::new([0_u8; BYTES_NEW]);
+    draw.fill(bytes.as_mut_slice());
+    let text = match scheme {
+        Scheme::Standard => return SigningSecret::generate(draw).to_text(),
+        Scheme::Stripe => format!("whsec_{}", HEXLOWER.encode(bytes.as_slice())),
+        Scheme::Github | Scheme::Shopify => HEXLOWER.encode(bytes.as_slice()),
+        Scheme::Generic(generic) => match &generic.settings().check {
+            Check::Hmac(check) if check.secret_encoding == SecretEncoding::Base64 => {
+                BASE64.encode(bytes.as_slice())
+            }
+            Check::Hmac(_) | Check::Token { .. } | Check::Basic { .. } => {
+                HEXLOWER.encode(bytes.as_slice())
+            }
+        },
+    };
+    Zeroizing::new(text)
+}
+
+/// A secret from a file, as it goes into a request: without the newline at its end.
+pub(super) fn one_line(path: &Path) -> Result<Zeroizing<String>, Failure> {
+    let bytes = Zeroizing::new(input::file(path)?);
+    line_of(&bytes, &path.display().to_string())
+}
+
+/// The one line that bytes hold.
+fn line_of(bytes: &[u8], name: &str) -> Result<Zeroizing<String>, Failure> {
+    let text = std::str::from_utf8(bytes)
+        .map_err(|error| Failure::input(format!("{name} is not text: {error}")))?;
+    let line = text.strip_suffix('\n').unwrap_or(text);
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    if line.is_empty() {
+        return Err(Failure::input(format!("{name} is empty")));
+    }
+    Ok(Zeroizing::new(line.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_made_here_suits_its_scheme() {
+        for scheme in [
+            r#"{"kind":"standard"}"#,
+            r#"{"kind":"stripe"}"#,
+            r#"{"kind":"github"}"#,
+            r#"{"kind":"shopify"}"#,
+            r#"{"kind":"generic","check":{"token":{"header":"X-Token"}}}"#,
+            r#"{"kind":"generic","check":{"basic":{"user":"erp"}}}"#,
+            r#"{"kind":"generic","check":{"hmac":{"signed":"{body}","header":"X-Sig","secret_encoding":"base64"}}}"#,
+            r#"{"kind":"generic","check":{"hmac":{"signed":"{body}","header":"X-Sig","secret_encoding":"hex"}}}"#,
+        ] {
+            let scheme: Scheme = serde_json::from_str(scheme).unwrap();
+            let secret = generate(&scheme, &SystemDraw::new());
+            assert_eq!(scheme.check_secret(&secret), Ok(()), "{}", scheme.kind());
+            assert_ne!(secret, generate(&scheme, &SystemDraw::new()));
+        }
+    }
+
+    #[test]
+    fn the_newline_that_an_editor_leaves_is_no_part_of_the_secret() {
+        assert_eq!(line_of(b"abc\r\n", "x").unwrap().as_str(), "abc");
+        assert_eq!(line_of(b"a c\n\n", "x").unwrap().as_str(), "a c\n");
+        assert!(line_of(b"\n", "x").is_err() && line_of(&[0xff], "x").is_err());
+    }
+}

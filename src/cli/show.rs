@@ -1,0 +1,199 @@
+//! How values of the API's JSON look to people: text, times, tables and blocks of fields.
+//!
+//! Not here: what `--json` prints, which is the JSON itself. What comes from outside may hold anything,
+//! so nothing reaches a terminal before [`clean`].
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width};
+use serde_json::Value;
+
+use crate::cli::{Failure, out};
+
+/// What stands where there is nothing.
+const NOTHING_THERE: &str = "-";
+/// A longer word may be broken where the terminal is narrow.
+const WORD_CHARS_MOST: usize = 40;
+/// A value up to this length stays on one line.
+const SHORT_BYTES: usize = 16;
+/// Between two columns.
+const GAP: u16 = 2;
+
+/// A column of a table.
+pub(super) struct Column {
+    pub(super) title: &'static str,
+    pub(super) of: fn(&Value) -> String,
+    /// 0: always shown. The others are left out on a narrow terminal, highest first.
+    pub(super) rank: u8,
+}
+
+/// Text without anything a terminal would act on; line ends and tabs become spaces.
+pub(super) fn clean(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '\n' | '\r' | '\t' => ' ',
+            c if c.is_control() || is_bidi(c) => '\u{fffd}',
+            c => c,
+        })
+        .collect()
+}
+
+/// Characters that turn the order of what is shown around.
+fn is_bidi(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A field as text; empty when it is null or not there.
+pub(super) fn text(item: &Value, field: &str) -> String {
+    match item.get(field) {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => clean(text),
+        Some(other) => clean(&other.to_string()),
+    }
+}
+
+/// A list of words as text.
+pub(super) fn words(item: &Value, field: &str) -> String {
+    let list = item.get(field).and_then(Value::as_array);
+    let words: Vec<String> =
+        list.into_iter().flatten().filter_map(Value::as_str).map(clean).collect();
+    words.join(", ")
+}
+
+/// A time to the minute, for tables (UTC).
+pub(super) fn minute(item: &Value, field: &str) -> String {
+    at(item, field, 16)
+}
+
+/// A time to the millisecond (UTC).
+pub(super) fn instant(item: &Value, field: &str) -> String {
+    at(item, field, 23)
+}
+
+fn at(item: &Value, field: &str, chars: usize) -> String {
+    text(item, field).replacen('T', " ", 1).chars().take(chars).collect()
+}
+
+/// The first characters of a text, and a mark where it goes on.
+pub(super) fn cut(text: &str, most: usize) -> String {
+    let mut short: String = text.chars().take(most).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}
+
+/// A word as a shell takes it.
+pub(super) fn quoted(word: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./:@%+,=".contains(&b);
+    if !word.is_empty() && word.bytes().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Prints labels and their values, one below the other; those without a value are left out.
+pub(super) fn fields(fields: &[(&str, String)]) -> Result<(), Failure> {
+    let width = fields.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
+    for (label, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
+        out::line(format_args!("  {label:<width$}  {value}"))?;
+    }
+    Ok(())
+}
+
+/// Prints rows as a table: as wide as the terminal, or as wide as its content where there is none.
+pub(super) fn table(columns: &[Column], rows: &[Value]) -> Result<(), Failure> {
+    out::line(rendered(columns, rows, Table::new().width()))
+}
+
+fn rendered(columns: &[Column], rows: &[Value], width: Option<u16>) -> String {
+    let mut shown: Vec<&Column> = columns.iter().collect();
+    if let Some(width) = width {
+        while needed(&shown, rows) > width {
+            let rank = shown.iter().map(|column| column.rank).max().unwrap_or(0);
+            if rank == 0 {
+                break;
+            }
+            shown.retain(|column| column.rank != rank);
+        }
+    }
+    let mut table = filled(&shown, rows);
+    if let Some(width) = width {
+        table
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(width.saturating_add(GAP));
+    }
+    let narrowest: Vec<u16> = shown.iter().map(|column| longest_word(column, rows)).collect();
+    for (made, narrowest) in table.column_iter_mut().zip(narrowest) {
+        made.set_padding((0, GAP));
+        made.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(narrowest + GAP)));
+    }
+    table.trim_fmt()
+}
+
+/// How much width the columns need at least. Behind the last one nothing has to be kept free.
+fn needed(columns: &[&Column], rows: &[Value]) -> u16 {
+    let least = columns.iter().map(|column| longest_word(column, rows).saturating_add(GAP));
+    least.fold(0, u16::saturating_add).saturating_sub(GAP)
+}
+
+/// The width below which a word would have to be broken.
+fn longest_word(column: &Column, rows: &[Value]) -> u16 {
+    let of = |text: &str| text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
+    // What is short, such as a time, is read as one word.
+    let value = |text: &str| if text.len() <= SHORT_BYTES { text.len() } else { of(text) };
+    let longest = rows.iter().map(|row| value(&(column.of)(row))).max().unwrap_or(0);
+    u16::try_from(longest.max(of(column.title)).min(WORD_CHARS_MOST)).unwrap_or(0)
+}
+
+fn filled(columns: &[&Column], rows: &[Value]) -> Table {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(columns.iter().map(|column| column.title));
+    for row in rows {
+        table.add_row(columns.iter().map(|column| {
+            let value = (column.of)(row);
+            if value.is_empty() { NOTHING_THERE.to_owned() } else { value }
+        }));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const COLUMNS: [Column; 3] = [
+        Column { title: "ID", of: |row| text(row, "id"), rank: 0 },
+        Column { title: "TYPE", of: |row| text(row, "type"), rank: 1 },
+        Column { title: "AT", of: |row| minute(row, "at"), rank: 2 },
+    ];
+
+    #[test]
+    fn a_narrow_terminal_leaves_columns_out_and_keeps_the_id_whole() {
+        let id = "0190f3a2-7c1e-7000-8000-0123456789ab";
+        let rows =
+            [json!({ "id": id, "type": "invoice.paid.again", "at": "2026-01-31T12:00:00.000Z" })];
+        let wide = rendered(&COLUMNS, &rows, None);
+        assert_eq!(wide.lines().count(), 2);
+        assert!(wide.contains("2026-01-31 12:00") && wide.contains("invoice.paid.again"));
+        let narrow = rendered(&COLUMNS, &rows, Some(50));
+        assert!(narrow.contains(id) && !narrow.contains("2026-01-31"), "{narrow}");
+        assert!(rendered(&COLUMNS, &rows, Some(20)).contains(id));
+    }
+
+    #[test]
+    fn nothing_that_a_terminal_acts_on_is_shown() {
+        let item = json!({ "a": "x\u{1b}[31m\u{202e}\ny\u{9b}" });
+        assert_eq!(text(&item, "a"), "x\u{fffd}[31m\u{fffd} y\u{fffd}");
+        assert_eq!(text(&item, "b"), "");
+    }
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(quoted("invoice.paid:4711"), "invoice.paid:4711");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+        assert_eq!(cut("äöü", 2), "äö…");
+    }
+}

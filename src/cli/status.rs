@@ -1,0 +1,58 @@
+//! `oncebox status`: whether the service runs and can store, and how much waits.
+//!
+//! Not here: the list of what waits (`oncebox delivery list`, `oncebox dead list`).
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::cli::remote::Reach;
+use crate::cli::show::{self, instant, text};
+use crate::cli::{Failure, Shared, out};
+use crate::clock::Timestamp;
+
+/// Whether it runs, and how much waits
+#[derive(Debug, Args)]
+pub(super) struct Status {
+    #[command(flatten)]
+    reach: Reach,
+}
+
+impl Status {
+    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+        let remote = self.reach.open(shared)?;
+        let stats = remote.get("/v1/stats")?;
+        // A service that reads but cannot write is not ready; its numbers are shown all the same.
+        let ready = remote.get("/readyz");
+        if remote.json() {
+            out::json(&stats)?;
+            return ready.map(drop);
+        }
+        let running = if ready.is_ok() { "runs and can store" } else { "runs but cannot store" };
+        let base = remote.base();
+        out::line(format_args!("oncebox {} at {base} {running}", text(&stats, "version")))?;
+        let dead = stats.get("dead_letters").and_then(Value::as_u64).unwrap_or(0);
+        show::fields(&[
+            ("subscriptions", text(&stats, "subscriptions")),
+            ("deliveries waiting", text(&stats, "pending")),
+            ("oldest due", oldest(&stats)),
+            ("dead letters", text(&stats, "dead_letters")),
+        ])?;
+        if dead > 0 {
+            out::line("\nDeliveries were given up. Next:\n  oncebox dead list")?;
+        }
+        ready.map(drop)
+    }
+}
+
+/// Since when the most overdue delivery has been due, or when the next one is.
+fn oldest(stats: &Value) -> String {
+    let time = |field: &str| Timestamp::parse(&text(stats, field));
+    match (time("oldest_due_at"), time("now")) {
+        (Some(due), Some(now)) => {
+            let late = now.since(due).as_secs();
+            let when = instant(stats, "oldest_due_at");
+            if late == 0 { when } else { format!("{when}, {late} s ago") }
+        }
+        _ => String::new(),
+    }
+}

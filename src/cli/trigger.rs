@@ -1,0 +1,195 @@
+//! `oncebox trigger`: posts a correctly signed sample to the own intake.
+//!
+//! A provider's secret is sealed and no API shows it. Who runs this owns the data directory with the
+//! database and the master key, so it is opened here, in memory, and kept nowhere. Not here: the
+//! samples (`domain::sample`).
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use crate::api::DEFAULT_TENANT;
+use crate::appliance::data_directory::{DATABASE, KEY_FILE};
+use crate::cli::remote::{Answer, Reach, Remote, plain};
+use crate::cli::show::text;
+use crate::cli::{Failure, Shared, exit, input, out, secrets};
+use crate::clock::Clock;
+use crate::domain::sample::{self, Subject};
+use crate::domain::scheme::Scheme;
+use crate::id::SystemDraw;
+use crate::secret::MasterKey;
+use crate::store::{self, credentials, providers};
+
+/// Post a signed sample webhook to the own intake
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The secret is opened from the database with the master key, both in the data \
+    directory;\nwith --secret-file neither is needed."
+)]
+pub(super) struct Trigger {
+    /// Whose webhook it is
+    scheme: Kind,
+    /// The provider it is posted to [default: the scheme's name]
+    #[arg(long, value_name = "NAME")]
+    provider: Option<String>,
+    /// The event's type, such as invoice.paid
+    #[arg(long = "type", value_name = "TYPE")]
+    event_type: Option<String>,
+    /// The event's id; the same id twice is the same webhook twice [default: a new one]
+    #[arg(long)]
+    id: Option<String>,
+    /// File with the provider's secret
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// The schemes there are samples for.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kind {
+    Stripe,
+    Github,
+    Shopify,
+    Standard,
+}
+
+impl Kind {
+    fn scheme(self) -> Scheme {
+        match self {
+            Self::Stripe => Scheme::Stripe,
+            Self::Github => Scheme::Github,
+            Self::Shopify => Scheme::Shopify,
+            Self::Standard => Scheme::Standard,
+        }
+    }
+}
+
+impl Trigger {
+    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+        let remote = self.reach.open_public(shared)?;
+        let scheme = self.scheme.scheme();
+        let provider = self.provider.as_deref().unwrap_or_else(|| scheme.kind());
+        let secret = match &self.secret_file {
+            Some(path) => secrets::one_line(path)?,
+            None => sealed_secret(&remote.settings().data, provider, &scheme)?,
+        };
+        let at = Clock::machine().wall();
+        let id = self.id.clone().unwrap_or_else(|| sample::new_id(&scheme, at, &SystemDraw::new()));
+        let event_type =
+            self.event_type.as_deref().unwrap_or_else(|| sample::type_default(&scheme));
+        let subject = Subject { id: &id, event_type, at };
+        let sample = sample::sample(&scheme, &secret, subject).map_err(Failure::input)?;
+        let path = format!("/in/{}", plain(provider));
+        let answer = remote
+            .exchange("POST", &path, sample.headers, &sample.body)
+            .map_err(|error| remote.unreachable(&error))?;
+        if answer.status != 200 {
+            return Err(refused(&remote, &answer, provider, &scheme));
+        }
+        if remote.json() {
+            return out::json(&answer.body);
+        }
+        self.tell(&remote, &path, &answer.body, &id, event_type)
+    }
+
+    fn tell(
+        &self,
+        remote: &Remote,
+        path: &str,
+        answer: &Value,
+        id: &str,
+        event_type: &str,
+    ) -> Result<(), Failure> {
+        let stored = text(answer, "id");
+        out::line(format_args!("POST {}{path}  {event_type}  {id}", remote.base()))?;
+        let again = answer.get("already_processed").and_then(Value::as_bool) == Some(true);
+        if again {
+            out::line(format_args!(
+                "200 already processed: {stored} was stored before; nothing is done twice"
+            ))?;
+        } else {
+            out::line(format_args!("200 ok: stored as {stored}"))?;
+        }
+        out::line(format_args!("Next:\n  oncebox webhook show {stored}"))?;
+        if again {
+            return Ok(());
+        }
+        let kind = text_of(self.scheme);
+        let provider = self.provider.as_ref();
+        let of = provider.map(|name| format!(" --provider {name}")).unwrap_or_default();
+        out::line(format_args!(
+            "  oncebox trigger {kind}{of} --id {id}   (the same again: it is known)"
+        ))
+    }
+}
+
+fn text_of(kind: Kind) -> &'static str {
+    kind.scheme().kind()
+}
+
+fn refused(remote: &Remote, answer: &Answer, provider: &str, scheme: &Scheme) -> Failure {
+    let failure = remote.refusal(answer);
+    match answer.status {
+        401 => failure.and(
+            "Is it this provider's secret, and is it of this service? Its log says what did not fit.",
+        ),
+        404 => failure.and(create_it(provider, scheme)),
+        _ => failure,
+    }
+}
+
+fn create_it(provider: &str, scheme: &Scheme) -> String {
+    let kind = scheme.kind();
+    format!(
+        "Make it: oncebox provider create {provider} --scheme {kind} --pii allow --generate-secret"
+    )
+}
+
+/// The newest secret in force of a provider, opened with the master key.
+fn sealed_secret(
+    data: &Path,
+    provider: &str,
+    scheme: &Scheme,
+) -> Result<Zeroizing<String>, Failure> {
+    let key = master_key(data)?;
+    let database = data.join(DATABASE);
+    let broken =
+        |error: store::error::Error| Failure::failed(format!("{}: {error}", database.display()));
+    let reader = store::read_only(&database).map_err(broken)?;
+    let tx = reader.tx();
+    let found = providers::by_name(&tx, DEFAULT_TENANT, provider).map_err(broken)?;
+    let Some(found) = found else {
+        let missing = format!("there is no provider {provider} in {}", database.display());
+        return Err(Failure::new(exit::NOT_FOUND, missing).and(create_it(provider, scheme)));
+    };
+    let signs = found.new.scheme.kind();
+    if signs != scheme.kind() {
+        let why = format!("the provider {provider} signs like {signs}, not like {}", scheme.kind());
+        return Err(Failure::input(why));
+    }
+    let secrets = credentials::of_provider(&tx, found.seq).map_err(broken)?;
+    let newest = secrets.first().ok_or_else(|| {
+        Failure::failed(format!("the provider {provider} has no secret in force"))
+    })?;
+    let opened = key
+        .open(&credentials::context(&newest.id), &newest.sealed)
+        .map_err(|error| Failure::failed(format!("the secret of {provider}: {error}")))?;
+    let text = opened
+        .expose_text()
+        .ok_or_else(|| Failure::failed(format!("the secret of {provider} is not text")))?;
+    Ok(Zeroizing::new(text.to_owned()))
+}
+
+fn master_key(data: &Path) -> Result<MasterKey, Failure> {
+    let path = data.join(KEY_FILE);
+    let text = std::fs::read_to_string(&path).map(Zeroizing::new).map_err(|error| {
+        input::unreadable(&path, &error).and(
+            "Name the service's data directory with --data, or give the secret with --secret-file.",
+        )
+    })?;
+    MasterKey::from_text(&text)
+        .map_err(|error| Failure::settings(format!("{}: {error}", path.display())))
+}

@@ -1,0 +1,178 @@
+//! Planned misfortune: which request fails and how, which process is killed and when. All of it follows
+//! from the seed.
+//!
+//! Not here: failing and killing ([`super::logistics`], [`super::children`]).
+
+use std::time::Duration;
+
+use crate::demo::children::Role;
+
+/// Of 1,000 answers of Logistics, how many are 500 before any effect.
+pub(super) const REFUSED_PERMILLE: u64 = 50;
+/// Of 1,000 answers of Logistics, how many are lost after the effect.
+pub(super) const LOST_PERMILLE: u64 = 30;
+/// Of 1,000 requests to Logistics, how many hang until nobody waits for them.
+pub(super) const HANGING_PERMILLE: u64 = 20;
+/// Of 1,000 acknowledgements of Oncebox, how many Finance never gets to see.
+pub(super) const FORGOTTEN_PERMILLE: u64 = 30;
+/// Of 1,000 events, how many lose their effect when Logistics is broken on purpose.
+const EFFECTLESS_PERMILLE: u64 = 30;
+
+/// A stream of numbers that follows from its seed: `SplitMix64`, which is short and good enough to
+/// spread misfortune evenly. Secrets never come from here.
+#[derive(Clone, Debug)]
+pub(super) struct Seeded(u64);
+
+impl Seeded {
+    /// A stream of its own for each name and number.
+    pub(super) fn of(seed: u32, name: &str, number: u64) -> Self {
+        // FNV-1a: the names differ in their last digits, and each has to move all bits.
+        let start = 0xcbf2_9ce4_8422_2325_u64 ^ u64::from(seed);
+        let hash = name
+            .bytes()
+            .chain(number.to_le_bytes())
+            .fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let mut mixed = Self(hash);
+        Self(mixed.next())
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`.
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.next().checked_rem(end).unwrap_or(0)
+    }
+
+    /// A span from `from` to `to`, in whole milliseconds.
+    fn between(&mut self, from: Duration, to: Duration) -> Duration {
+        let room = u64::try_from(to.saturating_sub(from).as_millis()).unwrap_or(0);
+        from.saturating_add(Duration::from_millis(self.below(room.saturating_add(1))))
+    }
+}
+
+/// How Logistics fails a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// 500 at once, nothing done.
+    Refuse,
+    /// Everything done, then the connection is cut instead of an answer.
+    LoseAnswer,
+    /// Nothing done and no answer until the sender has given up.
+    Hang,
+}
+
+/// The fault of a request, if it has one: the `nth` for this event in this life of the receiver.
+pub(super) fn fault_of(seed: u32, event_id: &str, life: u32, nth: u32) -> Option<Fault> {
+    let number = (u64::from(life) << 32) | u64::from(nth);
+    let drawn = Seeded::of(seed, event_id, number).below(1000);
+    let refused = REFUSED_PERMILLE;
+    let lost = refused.saturating_add(LOST_PERMILLE);
+    let hanging = lost.saturating_add(HANGING_PERMILLE);
+    match drawn {
+        n if n < refused => Some(Fault::Refuse),
+        n if n < lost => Some(Fault::LoseAnswer),
+        n if n < hanging => Some(Fault::Hang),
+        _ => None,
+    }
+}
+
+/// Whether Finance loses the acknowledgement of its `nth` batch in this life.
+pub(super) fn is_forgotten(seed: u32, life: u32, nth: u32) -> bool {
+    let number = (u64::from(life) << 32) | u64::from(nth);
+    Seeded::of(seed, "acknowledgement", number).below(1000) < FORGOTTEN_PERMILLE
+}
+
+/// Whether a receiver that is broken on purpose forgets the effect of this event.
+pub(super) fn is_effectless(seed: u32, event_id: &str) -> bool {
+    Seeded::of(seed, event_id, u64::MAX).below(1000) < EFFECTLESS_PERMILLE
+}
+
+/// A kill that is to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kill {
+    /// How long after the start.
+    pub(super) at: Duration,
+    /// Who.
+    pub(super) role: Role,
+    /// How long it stays dead.
+    pub(super) dead_for: Duration,
+}
+
+/// How far apart kills are at least and at most when Finance pays for so long: about 13 in all, but far
+/// enough apart for a process that was killed to do something before the next kill.
+pub(super) fn kill_gaps(span: Duration) -> (Duration, Duration) {
+    let shortest = (span / 20).clamp(Duration::from_millis(300), Duration::from_secs(2));
+    (shortest, shortest.saturating_mul(2))
+}
+
+/// Who is killed when, over so long a time. Each of the three has its turn in every round of three.
+pub(super) fn kills(seed: u32, span: Duration) -> Vec<Kill> {
+    let mut seeded = Seeded::of(seed, "kills", 0);
+    let (shortest, longest) = kill_gaps(span);
+    let mut kills = Vec::new();
+    let mut at = seeded.between(shortest, longest);
+    let mut round = Vec::new();
+    while at < span {
+        if round.is_empty() {
+            round = Role::ALL.to_vec();
+        }
+        let left = u64::try_from(round.len()).unwrap_or(1);
+        let chosen = usize::try_from(seeded.below(left)).unwrap_or(0);
+        let role = round.swap_remove(chosen);
+        let dead_for = seeded.between(Duration::from_millis(20), Duration::from_millis(400));
+        kills.push(Kill { at, role, dead_for });
+        at = at.saturating_add(seeded.between(shortest, longest));
+    }
+    kills
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_plans_the_same_misfortune() {
+        let span = Duration::from_secs(20);
+        assert_eq!(kills(7, span), kills(7, span));
+        assert_ne!(kills(7, span), kills(8, span));
+        let faults = |seed| (0..500).map(|n| fault_of(seed, "evt_a", 0, n)).collect::<Vec<_>>();
+        assert_eq!(faults(7), faults(7));
+        assert_ne!(faults(7), faults(8));
+    }
+
+    #[test]
+    fn faults_are_as_frequent_as_the_demo_says() {
+        let drawn: Vec<_> =
+            (0..20_000).map(|n| fault_of(42, &format!("evt_{n}"), n % 3, n % 5)).collect();
+        let share = |fault| drawn.iter().filter(|drawn| **drawn == Some(fault)).count();
+        assert!((800..1200).contains(&share(Fault::Refuse)), "{}", share(Fault::Refuse));
+        assert!((450..750).contains(&share(Fault::LoseAnswer)), "{}", share(Fault::LoseAnswer));
+        assert!((280..520).contains(&share(Fault::Hang)), "{}", share(Fault::Hang));
+        let forgotten = (0..10_000).filter(|n| is_forgotten(42, 0, *n)).count();
+        assert!((220..380).contains(&forgotten), "{forgotten}");
+    }
+
+    #[test]
+    fn each_of_the_three_is_killed_several_times_and_none_is_spared() {
+        for seed in 0..50 {
+            let kills = kills(seed, Duration::from_secs(20));
+            for role in Role::ALL {
+                let count = kills.iter().filter(|kill| kill.role == role).count();
+                assert!((3..=7).contains(&count), "seed {seed}: {role:?} {count} times");
+            }
+            assert!(kills.windows(2).all(|pair| pair[0].at < pair[1].at));
+        }
+    }
+
+    #[test]
+    fn a_broken_receiver_forgets_some_effects_and_not_all() {
+        let forgotten = (0..300).filter(|n| is_effectless(7, &format!("evt_{n}"))).count();
+        assert!((1..30).contains(&forgotten), "{forgotten}");
+    }
+}

@@ -1,0 +1,175 @@
+//! The three processes: started, killed, started again, and never left behind.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::demo::site::{Site, loopback_client};
+use crate::demo::{Error, logistics};
+use crate::http::client::{Call, Client};
+use crate::stop::Stop;
+
+/// How long a stop in good order may take.
+const STOP_MOST: Duration = Duration::from_secs(10);
+/// How often a process is looked at while one waits for it.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long an answer about readiness may take.
+const READY_TIMEOUT: Duration = Duration::from_secs(1);
+/// Variables that would lead the demo's Oncebox to somebody's real data.
+const NOT_INHERITED: [&str; 3] = ["ONCEBOX_CONFIG", "ONCEBOX_DATA", "ONCEBOX_LISTEN"];
+
+/// Which of the three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Role {
+    /// The ERP that publishes.
+    Finance,
+    /// What is demonstrated.
+    Oncebox,
+    /// The receiver that ships.
+    Logistics,
+}
+
+impl Role {
+    pub(super) const ALL: [Self; 3] = [Self::Finance, Self::Oncebox, Self::Logistics];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Finance => "Finance",
+            Self::Oncebox => "Oncebox",
+            Self::Logistics => "Logistics",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The processes of one run. Dropped, by a panic too, it kills those that run; and should this process
+/// itself be killed, they notice by [`super::watch`].
+pub(super) struct Children {
+    site: Site,
+    program: PathBuf,
+    client: Client,
+    clock: Clock,
+    running: BTreeMap<Role, Child>,
+    lives: BTreeMap<Role, u32>,
+}
+
+impl Children {
+    pub(super) fn new(site: &Site, clock: &Clock) -> Result<Self, Error> {
+        Ok(Self {
+            site: site.clone(),
+            program: std::env::current_exe().map_err(Error::Program)?,
+            client: loopback_client()?,
+            clock: clock.clone(),
+            running: BTreeMap::new(),
+            lives: BTreeMap::new(),
+        })
+    }
+
+    /// Where a process writes what it has to say.
+    pub(super) fn log(&self, role: Role) -> PathBuf {
+        self.site.dir.join(format!("{}.log", role.name().to_ascii_lowercase()))
+    }
+
+    pub(super) fn start(&mut self, role: Role) -> Result<(), Error> {
+        let path = self.log(role);
+        let log = OpenOptions::new().create(true).append(true).open(&path);
+        let log = log.map_err(Error::file(&path))?;
+        let life = self.lives.entry(role).or_default();
+        let mut command = Command::new(&self.program);
+        match role {
+            Role::Oncebox => {
+                command.arg("serve").arg("--until-stdin-ends");
+                command.arg("--config").arg(self.site.settings());
+            }
+            Role::Finance | Role::Logistics => {
+                command.arg("demo-part").arg(role.name().to_ascii_lowercase());
+                command.arg("--site").arg(self.site.file());
+                command.arg("--life").arg(life.to_string());
+            }
+        }
+        *life = life.saturating_add(1);
+        for name in NOT_INHERITED {
+            command.env_remove(name);
+        }
+        // A group of its own: Ctrl-C is for the parent, who ends the children in order.
+        command.process_group(0).stdin(Stdio::piped());
+        command.stdout(log.try_clone().map_err(Error::file(&path))?).stderr(log);
+        let child = command.spawn().map_err(|source| Error::Start { role: role.name(), source })?;
+        self.running.insert(role, child);
+        Ok(())
+    }
+
+    /// `kill -9`.
+    pub(super) fn kill(&mut self, role: Role) -> Result<(), Error> {
+        if let Some(mut child) = self.running.remove(&role) {
+            let killed = child.kill().and_then(|()| child.wait());
+            killed.map_err(|source| Error::Start { role: role.name(), source })?;
+        }
+        Ok(())
+    }
+
+    /// One that ended without being asked to.
+    pub(super) fn ended(&mut self) -> Option<(Role, ExitStatus)> {
+        self.running
+            .iter_mut()
+            .find_map(|(role, child)| child.try_wait().ok().flatten().map(|status| (*role, status)))
+    }
+
+    /// Whether it answers. Finance listens nowhere: it is ready when it runs.
+    pub(super) fn is_ready(&self, role: Role) -> bool {
+        let url = match role {
+            Role::Finance => return true,
+            Role::Oncebox => format!("http://{}/readyz", self.site.oncebox),
+            Role::Logistics => format!("http://{}{}", self.site.logistics, logistics::READY),
+        };
+        let call =
+            Call { method: "GET", url: &url, headers: &[], body: &[], timeout: READY_TIMEOUT };
+        self.client.call(&call).is_ok_and(|answer| (200..300).contains(&answer.status))
+    }
+
+    /// Ends all in order, Oncebox last, so that its file is complete when it is read.
+    pub(super) fn stop(&mut self) {
+        for role in [Role::Finance, Role::Logistics, Role::Oncebox] {
+            let Some(mut child) = self.running.remove(&role) else { continue };
+            drop(child.stdin.take());
+            if !self.ends(&mut child) {
+                tracing::warn!(%role, "did not stop when asked, and is killed");
+                end(&mut child);
+            }
+        }
+    }
+
+    fn ends(&self, child: &mut Child) -> bool {
+        let (started, never) = (self.clock.monotonic(), Stop::new());
+        while self.clock.monotonic().saturating_sub(started) < STOP_MOST {
+            if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
+                return true;
+            }
+            never.wait(LOOK_EVERY);
+        }
+        false
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        self.running.values_mut().for_each(end);
+    }
+}
+
+/// Kills a process and waits for it. Both fail only where it is gone already.
+fn end(child: &mut Child) {
+    let ended: io::Result<ExitStatus> = child.kill().and_then(|()| child.wait());
+    drop(ended);
+}

@@ -1,0 +1,158 @@
+//! Finance: a stand-in for an ERP that marks invoices paid and publishes the fact until it is
+//! acknowledged.
+//!
+//! It remembers nothing outside its own file, so that a kill at any moment costs nothing but time: what
+//! is not acknowledged there is published again under the same key.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::clock::Clock;
+use crate::demo::site::{Site, loopback_client, read_line};
+use crate::demo::{Error, chaos, watch};
+use crate::http::client::{Call, Client};
+use crate::logging;
+use crate::stop::Stop;
+use crate::store::demo_ledger::{Finance as Ledger, Paid};
+
+/// Events of one request at most.
+const BATCH_MOST: u32 = 200;
+/// Invoices that are paid in one transaction at most.
+const PAID_AT_ONCE_MOST: u32 = 500;
+/// How often it looks whether something is to be paid or published.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long it waits after a publication that failed.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// How long a publication may take.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+struct Finance {
+    site: Site,
+    life: u32,
+    clock: Clock,
+    client: Client,
+    url: String,
+    headers: [(String, String); 2],
+    ledger: Ledger,
+    created: u32,
+    paid: u32,
+    /// Invoices that were paid in earlier lives.
+    paid_before: u32,
+    batches: u32,
+}
+
+/// Runs until it is killed.
+///
+/// # Errors
+/// What is wrong with the site or the file.
+pub fn run(site: &Path, life: u32) -> Result<(), Error> {
+    watch::end_with_parent().map_err(Error::Thread)?;
+    logging::start();
+    let site = Site::read(site)?;
+    let ledger = Ledger::open(&site.finance_db())?;
+    let counts = ledger.counts()?;
+    let token = read_line(&site.publish_token())?;
+    let mut finance = Finance {
+        life,
+        clock: Clock::machine(),
+        client: loopback_client()?,
+        url: format!("http://{}/v1/events", site.oncebox),
+        headers: [
+            ("content-type".to_owned(), "application/json".to_owned()),
+            ("authorization".to_owned(), format!("Bearer {token}")),
+        ],
+        ledger,
+        created: counts.created,
+        paid: counts.paid,
+        paid_before: counts.paid,
+        batches: 0,
+        site,
+    };
+    let (started, never) = (finance.clock.monotonic(), Stop::new());
+    loop {
+        finance.pay_due(finance.clock.monotonic().saturating_sub(started))?;
+        let wait = finance.publish_some()?;
+        never.wait(wait);
+    }
+}
+
+impl Finance {
+    /// Marks paid what is due after so long a time.
+    fn pay_due(&mut self, elapsed: Duration) -> Result<(), Error> {
+        let open = self.site.invoices.saturating_sub(self.paid);
+        let due = match self.site.per_second {
+            0 => open,
+            rate => {
+                let so_far = elapsed.as_millis().saturating_mul(u128::from(rate)).div_euclid(1000);
+                let so_far = u32::try_from(so_far).unwrap_or(u32::MAX);
+                so_far.saturating_sub(self.paid.saturating_sub(self.paid_before))
+            }
+        };
+        let most = due.min(open).min(PAID_AT_ONCE_MOST);
+        if most == 0 {
+            return Ok(());
+        }
+        // A kill between the two transactions leaves open invoices, which are paid by the next life.
+        let wanted = self.paid.saturating_add(most);
+        let new: Vec<_> = (self.created.saturating_add(1)..=wanted)
+            .map(|number| (number, format!("C-{:04}", number % 977), 1000 + number % 90_000))
+            .collect();
+        self.ledger.create(&new)?;
+        self.created = self.created.max(wanted);
+        self.ledger.pay(most, self.clock.wall())?;
+        self.paid = wanted;
+        Ok(())
+    }
+
+    /// Publishes one batch; tells how long to wait until the next.
+    fn publish_some(&mut self) -> Result<Duration, Error> {
+        let batch = self.ledger.to_publish(BATCH_MOST)?;
+        if batch.is_empty() {
+            return Ok(LOOK_EVERY);
+        }
+        let body =
+            serde_json::to_vec(&batch.iter().map(event).collect::<Vec<_>>()).unwrap_or_default();
+        let (url, headers) = (&self.url, &self.headers);
+        let call = Call { method: "POST", url, headers, body: &body, timeout: TIMEOUT };
+        match self.client.call(&call) {
+            Ok(answer) if matches!(answer.status, 200 | 201) => {
+                self.batches = self.batches.saturating_add(1);
+                let Site { faults, seed, .. } = self.site;
+                if faults && chaos::is_forgotten(seed, self.life, self.batches) {
+                    return Ok(LOOK_EVERY);
+                }
+                self.ledger.acknowledge(&batch, self.clock.wall())?;
+                let full = u32::try_from(batch.len()).is_ok_and(|length| length >= BATCH_MOST);
+                Ok(if full { Duration::ZERO } else { LOOK_EVERY })
+            }
+            Ok(answer) => {
+                let said = String::from_utf8_lossy(&answer.body).into_owned();
+                tracing::warn!(status = answer.status, said, "Oncebox did not take a batch");
+                Ok(AGAIN_AFTER)
+            }
+            Err(error) => {
+                tracing::info!(%error, "Oncebox could not be reached");
+                Ok(AGAIN_AFTER)
+            }
+        }
+    }
+}
+
+/// The event of a paid invoice. It follows from the row alone, so that a repetition is the same event.
+fn event(paid: &Paid) -> Value {
+    let Paid { number, customer, amount_cents, paid_at } = paid;
+    json!({
+        "event_type": "invoice.paid",
+        "source_system": "finance",
+        "idempotency_key": format!("invoice.paid:{number}"),
+        "aggregate_type": "invoice",
+        "aggregate_id": number.to_string(),
+        "occurred_at": paid_at,
+        "payload": {
+            "invoice": number, "customer": customer, "amount_cents": amount_cents,
+            "currency": "EUR", "paid_at": paid_at,
+        },
+    })
+}

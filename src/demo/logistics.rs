@@ -1,0 +1,210 @@
+//! Logistics: a stand-in for a receiver that ships once per event, and misbehaves by plan on the way.
+//!
+//! Handlers check the signature and hand the event over; the main thread commits many at once, guard and
+//! shipment in one transaction, and only then lets them be answered.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use serde::Deserialize;
+
+use crate::clock::Clock;
+use crate::demo::chaos::{self, Fault};
+use crate::demo::site::{self, Site, read_line};
+use crate::demo::{Broken, Error, watch};
+use crate::domain::scheme::{Incoming, Scheme};
+use crate::http::limits::Limits;
+use crate::http::message::{Head, Method, Request, Response};
+use crate::http::server::{self, Server};
+use crate::http::service::{Reply, Service};
+use crate::logging;
+use crate::store::demo_ledger::{Arrival, Bookkeeping, Logistics as Ledger};
+
+/// Where Oncebox posts.
+pub(super) const PATH: &str = "/webhooks/finance";
+/// Where the parent asks whether it is up.
+pub(super) const READY: &str = "/ready";
+/// The largest body it takes.
+const BODY_BYTES_MOST: usize = 64 * 1024;
+/// Arrivals of one transaction at most.
+const BATCH_MOST: usize = 256;
+/// Arrivals that may wait for the next transaction; one more is answered 503.
+const WAITING_MOST: usize = 4096;
+/// How often it looks whether a request was held for long enough.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How old a signature may be.
+const TOLERANCE: Duration = Duration::from_mins(5);
+
+/// What a handler hands over.
+enum Job {
+    /// To be committed, then answered, or cut where the answer is to be lost.
+    Take { arrival: Arrival, bookkeeping: Bookkeeping, answer: Response, reply: Reply },
+    /// To be held until the sender has given up.
+    Hold(Reply),
+}
+
+struct Desk {
+    site: Site,
+    life: u32,
+    clock: Clock,
+    secret: String,
+    jobs: Sender<Job>,
+    /// How often each event has come in this life.
+    seen: Mutex<HashMap<String, u32>>,
+}
+
+#[derive(Deserialize)]
+struct Body {
+    invoice: u32,
+}
+
+/// Runs until it is killed.
+///
+/// # Errors
+/// What is wrong with the site, the port or the file.
+pub fn run(site: &Path, life: u32) -> Result<(), Error> {
+    watch::end_with_parent().map_err(Error::Thread)?;
+    logging::start();
+    let site = Site::read(site)?;
+    let ledger = Ledger::open(&site.logistics_db())?;
+    let secret = read_line(&site.secret())?;
+    let listen = |source| Error::Listen { address: site.logistics, source };
+    let listener = server::bind(site.logistics).map_err(listen)?;
+    let (jobs, waiting) = bounded(WAITING_MOST);
+    let clock = Clock::machine();
+    let desk = Desk {
+        site: site.clone(),
+        life,
+        clock: clock.clone(),
+        secret,
+        jobs,
+        seen: Mutex::default(),
+    };
+    let server = Server::start(vec![listener], Limits::default(), clock.clone(), Arc::new(desk));
+    let server = server.map_err(listen)?;
+    commit(ledger, &waiting, &clock);
+    drop(server);
+    Ok(())
+}
+
+impl Service for Desk {
+    fn body_limit(&self, head: &Head) -> Result<usize, Response> {
+        match (head.method, head.path.as_str()) {
+            (Method::Post, PATH) | (Method::Get, READY) => Ok(BODY_BYTES_MOST),
+            _ => Err(Response::new(404)),
+        }
+    }
+
+    fn call(&self, request: Request, reply: Reply) {
+        if request.head.path == READY {
+            return reply.send(Response::new(204));
+        }
+        let arrival = match self.read(&request) {
+            Ok(arrival) => arrival,
+            Err(refusal) => return reply.send(refusal),
+        };
+        let fault = self.fault(&arrival.event_id);
+        let job = match fault {
+            Some(Fault::Refuse) => return reply.send(Response::new(500)),
+            Some(Fault::Hang) => Job::Hold(reply),
+            Some(Fault::LoseAnswer) | None => {
+                let lost = fault == Some(Fault::LoseAnswer);
+                let ok = || Response::with_body(200, "application/json", b"{\"ok\":true}".to_vec());
+                let answer = if lost { Response::hang_up() } else { ok() };
+                let bookkeeping = self.bookkeeping(&arrival.event_id);
+                Job::Take { arrival, bookkeeping, answer, reply }
+            }
+        };
+        if let Err(back) = self.jobs.try_send(job) {
+            match back.into_inner() {
+                Job::Take { reply, .. } | Job::Hold(reply) => reply.send(Response::new(503)),
+            }
+        }
+    }
+
+    fn refusal(&self, status: u16, _detail: &str) -> Response {
+        Response::new(status)
+    }
+}
+
+impl Desk {
+    /// What a request is about, once its signature is right.
+    fn read(&self, request: &Request) -> Result<Arrival, Response> {
+        let Request { head, body } = request;
+        let incoming = Incoming {
+            method: head.method.as_str(),
+            path: &head.path,
+            url: &head.path,
+            headers: &head.headers,
+            body,
+        };
+        let now = self.clock.wall();
+        let verified = Scheme::Standard.verify(&[&self.secret], &incoming, now, TOLERANCE);
+        if let Err(refused) = verified {
+            tracing::error!(%refused, "a request is not from Oncebox");
+            return Err(Response::new(401));
+        }
+        let event_id = head.headers.get("webhook-id").ok_or_else(|| Response::new(400))?;
+        let body: Body = serde_json::from_slice(body).map_err(|error| {
+            tracing::error!(%error, "a signed request is not about an invoice");
+            Response::new(400)
+        })?;
+        Ok(Arrival { event_id: event_id.to_owned(), invoice: body.invoice })
+    }
+
+    fn fault(&self, event_id: &str) -> Option<Fault> {
+        if !self.site.faults {
+            return None;
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let nth = seen.entry(event_id.to_owned()).or_default();
+        *nth = nth.saturating_add(1);
+        chaos::fault_of(self.site.seed, event_id, self.life, *nth)
+    }
+
+    fn bookkeeping(&self, event_id: &str) -> Bookkeeping {
+        match self.site.broken {
+            Broken::Guard => Bookkeeping::WithoutGuard,
+            Broken::Effect if chaos::is_effectless(self.site.seed, event_id) => {
+                Bookkeeping::WithoutEffect
+            }
+            Broken::Nothing | Broken::Effect => Bookkeeping::Right,
+        }
+    }
+}
+
+/// Commits what has come, answers it, and lets go of what was held for longer than anybody waits.
+fn commit(mut ledger: Ledger, waiting: &Receiver<Job>, clock: &Clock) {
+    let hold_for = site::TIMEOUT.saturating_add(Duration::from_millis(300));
+    let mut held: Vec<(Duration, Reply)> = Vec::new();
+    loop {
+        let first = match waiting.recv_timeout(LOOK_EVERY) {
+            Ok(job) => Some(job),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let now = clock.monotonic();
+        let (mut batch, mut answers) = (Vec::new(), Vec::new());
+        for job in first.into_iter().chain(waiting.try_iter().take(BATCH_MOST)) {
+            match job {
+                Job::Take { arrival, bookkeeping, answer, reply } => {
+                    batch.push((arrival, bookkeeping));
+                    answers.push((reply, answer));
+                }
+                Job::Hold(reply) => held.push((now, reply)),
+            }
+        }
+        let taken = if batch.is_empty() { Ok(()) } else { ledger.take(&batch, clock.wall()) };
+        match taken {
+            Ok(()) => answers.into_iter().for_each(|(reply, answer)| reply.send(answer)),
+            // Dropped unsent, a reply answers 500, and the events come again.
+            Err(error) => tracing::error!(%error, "a batch of arrivals was not stored"),
+        }
+        for (_, reply) in held.extract_if(.., |(since, _)| now.saturating_sub(*since) > hold_for) {
+            reply.send(Response::hang_up());
+        }
+    }
+}

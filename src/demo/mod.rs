@@ -1,0 +1,334 @@
+//! `oncebox demo`: Finance marks invoices paid, Oncebox carries the fact, Logistics ships, and all three
+//! are killed on the way. What is shown is counted from the two sides' own tables.
+//!
+//! Start with [`run`], then `lap` (one run of the three processes), then [`finance`] and [`logistics`].
+//! Not here: anything the product needs; the demo only uses what others use.
+
+mod chaos;
+mod children;
+mod count;
+pub mod finance;
+mod lap;
+pub mod logistics;
+mod plot;
+mod progress;
+mod report;
+mod site;
+pub mod watch;
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::clock::Clock;
+use crate::demo::count::Tally;
+use crate::demo::lap::{Course, Lap};
+use crate::demo::progress::Progress;
+use crate::demo::report::Told;
+use crate::http::client::SetupError;
+use crate::id::{Draw, SystemDraw};
+use crate::store::error::Error as StoreError;
+
+/// How long Finance takes over its invoices, at most and at least: long enough for every process to be
+/// killed several times, short enough to wait for.
+const PAYING_MOST_SECS: u32 = 20;
+const PAYING_LEAST_SECS: u32 = 3;
+/// Invoices a second, where that keeps it within those bounds.
+const RATE: u32 = 500;
+/// Of how many invoices one takes part in the lap that keeps the pace without faults.
+const STEADY_SHARE: u32 = 5;
+/// Invoices of that lap, and of the one that goes as fast as it can, at most.
+const STEADY_MOST: u32 = 2000;
+const BURST_MOST: u32 = 5000;
+
+/// What was asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Invoices that Finance marks paid.
+    pub invoices: u32,
+    /// What misfortune follows from; `None`: a random one.
+    pub seed: Option<u32>,
+    /// Whether the directory is kept when all is well.
+    pub keep: bool,
+    /// Where the report goes; `None`: into the system's temporary directory.
+    pub report: Option<PathBuf>,
+    /// What is broken on purpose.
+    pub broken: Broken,
+}
+
+/// What is broken in Logistics on purpose, to show that the count finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Broken {
+    /// Nothing.
+    Nothing,
+    /// It does not look at its guard.
+    Guard,
+    /// It forgets some shipments.
+    Effect,
+}
+
+/// Why there is no good end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or directory of the run.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What the parts were to read is not that.
+    #[error("{path}: {source}")]
+    Site {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// A ledger.
+    #[error("a ledger of the demo: {0}")]
+    Store(#[from] StoreError),
+    /// The HTTP client.
+    #[error("{0}")]
+    Client(SetupError),
+    /// No two ports are free.
+    #[error("no two free ports on 127.0.0.1: {0}")]
+    Ports(#[source] io::Error),
+    /// A listener.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The program does not know where it is.
+    #[error("the running program cannot be found, so it cannot be started again: {0}")]
+    Program(#[source] io::Error),
+    /// No thread or signal handler could be set up.
+    #[error("no thread or signal handler could be set up: {0}")]
+    Thread(#[source] io::Error),
+    /// A process could not be started or ended.
+    #[error("{role}: {source}")]
+    Start {
+        /// Which.
+        role: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A process ended by itself, or did not become ready.
+    #[error("{role} {what}; its last words, from {log}:\n{words}")]
+    Fell {
+        /// Which.
+        role: &'static str,
+        /// What it did.
+        what: String,
+        /// Where its log is.
+        log: PathBuf,
+        /// The end of its log.
+        words: String,
+    },
+    /// Oncebox refused what the demo asked of it.
+    #[error("Oncebox answered {status} to {what}: {said}")]
+    Refused {
+        /// What was asked.
+        what: &'static str,
+        /// The status; 0 for no answer.
+        status: u16,
+        /// The answer.
+        said: String,
+    },
+    /// The count does not come out.
+    #[error("{}\nThe ledgers and logs are in {dir}; the report is {report}", problems.join("\n"))]
+    Wrong {
+        /// What is wrong, most important first.
+        problems: Vec<String>,
+        /// Where the ledgers and logs are.
+        dir: PathBuf,
+        /// Where the report is.
+        report: PathBuf,
+    },
+    /// Somebody pressed Ctrl-C.
+    #[error("interrupted; the three processes were ended")]
+    Interrupted,
+}
+
+impl Error {
+    fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File { path, source }
+    }
+}
+
+/// The directory of the whole demo. Removed when dropped, unless something in it is still needed.
+struct Place {
+    dir: PathBuf,
+    keep: bool,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.keep {
+            return;
+        }
+        if let Err(error) = fs::remove_dir_all(&self.dir) {
+            tracing::warn!(%error, dir = %self.dir.display(), "the demo's directory stays behind");
+        }
+    }
+}
+
+/// Runs the demo and tells the story as it goes.
+///
+/// # Errors
+/// What is lost, doubled or broken, or why it could not be found out.
+pub fn run(options: Options) -> Result<(), Error> {
+    let draw = SystemDraw::new();
+    let seed = options.seed.unwrap_or_else(|| u32::try_from(draw.below(100_000)).unwrap_or(0));
+    let interrupted = interruption()?;
+    let name = format!("oncebox-demo-{seed}-{}", std::process::id());
+    let mut place = Place { dir: std::env::temp_dir().join(&name), keep: true };
+    fs::DirBuilder::new().create(&place.dir).map_err(Error::file(&place.dir))?;
+    let clock = Clock::machine();
+    let rate = rate(options.invoices);
+    let storm = Lap {
+        name: "storm",
+        invoices: options.invoices,
+        per_second: rate,
+        seed,
+        faults: true,
+        broken: options.broken,
+    };
+    progress::introduce(&storm, &place.dir);
+    let mut progress = Progress::new("faults and kills", storm.invoices, clock.clone());
+    let outcome = storm.run(&place.dir, &mut progress, &interrupted, &clock);
+    progress.finish();
+    let (course, tally) = kept_unless_interrupted(outcome, &mut place, options.keep)?;
+    progress::say(&tally.verdict(course.kills.len()));
+
+    let mut told = Told { lap: storm, course, tally, steady: None, burst: None };
+    let mut problems = told.tally.problems(&told.course);
+    if problems.is_empty() {
+        let outcome = calm_laps(&mut told, &place.dir, &interrupted, &clock);
+        kept_unless_interrupted(outcome, &mut place, options.keep)?;
+        problems.extend(told.problems_in_calm());
+    }
+    let report = write_report(options.report.as_deref(), &name, &report::html(&told))?;
+    if !problems.is_empty() {
+        return Err(Error::Wrong { problems, dir: place.dir.clone(), report });
+    }
+    told.figures().iter().for_each(|line| progress::say(line));
+    progress::say(&format!("report: {}", report.display()));
+    place.keep = options.keep;
+    if options.keep {
+        progress::say(&format!("ledgers and logs: {}", place.dir.display()));
+    }
+    Ok(())
+}
+
+/// The same without faults, twice: at the same pace for the latencies, all at once for the rate.
+fn calm_laps(
+    told: &mut Told,
+    dir: &Path,
+    interrupted: &AtomicBool,
+    clock: &Clock,
+) -> Result<(), Error> {
+    let all = told.lap.invoices;
+    let calm = |name, invoices, per_second| Lap {
+        name,
+        invoices,
+        per_second,
+        seed: told.lap.seed,
+        faults: false,
+        broken: Broken::Nothing,
+    };
+    let run = |lap: Lap, what: &str| -> Result<(Course, Tally), Error> {
+        let mut progress = Progress::new(what, lap.invoices, clock.clone());
+        let outcome = lap.run(dir, &mut progress, interrupted, clock);
+        progress.finish();
+        outcome
+    };
+    let steady = (all / STEADY_SHARE).clamp(1, STEADY_MOST);
+    let steady = calm("steady", steady, told.lap.per_second);
+    let steady = run(steady, "the same pace, no faults")?;
+    let burst = run(calm("burst", all.min(BURST_MOST), 0), "all at once, no faults")?;
+    (told.steady, told.burst) = (Some(steady), Some(burst));
+    Ok(())
+}
+
+/// After Ctrl-C nobody looks at the directory; after any other failure somebody must be able to.
+fn kept_unless_interrupted<T>(
+    outcome: Result<T, Error>,
+    place: &mut Place,
+    keep: bool,
+) -> Result<T, Error> {
+    if matches!(outcome, Err(Error::Interrupted)) {
+        place.keep = keep;
+    }
+    outcome
+}
+
+/// Invoices a second: the usual rate, where that is neither over in no time nor takes for ever.
+fn rate(invoices: u32) -> u32 {
+    let least = invoices.div_ceil(PAYING_MOST_SECS);
+    let most = invoices.div_ceil(PAYING_LEAST_SECS);
+    RATE.clamp(least.min(most), most).max(1)
+}
+
+fn interruption() -> Result<Arc<AtomicBool>, Error> {
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&asked)).map_err(Error::Thread)?;
+    }
+    Ok(asked)
+}
+
+/// Writes the report; in the shared temporary directory only under a name nobody has taken.
+fn write_report(asked: Option<&Path>, name: &str, html: &str) -> Result<PathBuf, Error> {
+    let path = match asked {
+        Some(path) => path.to_owned(),
+        None => std::env::temp_dir().join(format!("{name}.html")),
+    };
+    let mut open = OpenOptions::new();
+    open.write(true);
+    if asked.is_some() {
+        open.create(true).truncate(true)
+    } else {
+        open.create_new(true)
+    };
+    let written = open.open(&path).and_then(|mut file| file.write_all(html.as_bytes()));
+    written.map_err(Error::file(&path))?;
+    Ok(path)
+}
+
+/// A span for people: `7 ms`, `12.3 s`.
+fn shown(span: Duration) -> String {
+    let ms = span.as_millis();
+    if ms < 1000 { format!("{ms} ms") } else { format!("{}.{} s", ms / 1000, ms % 1000 / 100) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finance_pays_for_three_to_twenty_seconds() {
+        assert_eq!(rate(10_000), 500);
+        assert_eq!(rate(300), 100);
+        assert_eq!(rate(100_000), 5000);
+        assert_eq!(rate(1), 1);
+    }
+
+    #[test]
+    fn spans_are_shown_as_people_say_them() {
+        assert_eq!(shown(Duration::from_millis(7)), "7 ms");
+        assert_eq!(shown(Duration::from_millis(12_345)), "12.3 s");
+    }
+}

@@ -1,0 +1,287 @@
+//! Bar charts as SVG text: no script, no fonts of their own, colours from the page's style sheet.
+//!
+//! Coordinates are whole units of the view box, so that the same numbers give the same picture.
+
+const WIDTH: u64 = 900;
+const HEIGHT: u64 = 300;
+const LEFT: u64 = 64;
+const RIGHT: u64 = 16;
+const TOP: u64 = 30;
+const BOTTOM: u64 = 52;
+const PLOT_WIDTH: u64 = WIDTH - LEFT - RIGHT;
+const PLOT_HEIGHT: u64 = HEIGHT - TOP - BOTTOM;
+/// Labels under the bars at most; of more bars only every so-maniest is labelled.
+const LABELS_MOST: usize = 16;
+/// Bars that get their value written above, at most; beyond that there is no room.
+const VALUES_MOST: usize = 26;
+
+/// One kind of bar.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    /// Its name in the legend and in tooltips.
+    pub(super) name: String,
+    /// One value for each label.
+    pub(super) values: Vec<u64>,
+}
+
+/// A vertical line at a moment.
+#[derive(Clone, Debug)]
+pub(super) struct Marker {
+    /// Where, in thousandths of the width.
+    pub(super) permille: u64,
+    /// A letter above it.
+    pub(super) letter: char,
+    /// What a tooltip says.
+    pub(super) told: String,
+}
+
+/// A bar chart.
+#[derive(Clone, Debug)]
+pub(super) struct Chart {
+    /// Unique in the page; other elements refer to it.
+    pub(super) id: &'static str,
+    /// What it shows: read out instead of the picture.
+    pub(super) title: String,
+    /// The same with the figures that matter.
+    pub(super) description: String,
+    /// Under the axis.
+    pub(super) x_axis: &'static str,
+    /// Beside the axis.
+    pub(super) y_axis: &'static str,
+    /// One for each place on the axis.
+    pub(super) labels: Vec<String>,
+    /// One or two.
+    pub(super) series: Vec<Series>,
+    /// Moments.
+    pub(super) markers: Vec<Marker>,
+    /// Written behind a value in tooltips and above bars.
+    pub(super) unit: &'static str,
+}
+
+impl Chart {
+    /// The chart as an `<svg>` element.
+    pub(super) fn svg(&self) -> String {
+        let mut out = String::new();
+        let (id, title, description) = (self.id, escape(&self.title), escape(&self.description));
+        put(
+            &mut out,
+            format_args!(
+                "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-labelledby=\"{id}-t {id}-d\">\n\
+             <title id=\"{id}-t\">{title}</title>\n<desc id=\"{id}-d\">{description}</desc>\n"
+            ),
+        );
+        let top = self.top();
+        self.grid(&mut out, top);
+        self.bars(&mut out, top);
+        self.markers(&mut out);
+        self.axis(&mut out);
+        out.push_str("</svg>\n");
+        out
+    }
+
+    /// The value at the upper end of the axis.
+    fn top(&self) -> u64 {
+        let most = self.series.iter().flat_map(|series| &series.values).max().copied();
+        nice_top(most.unwrap_or(0))
+    }
+
+    fn grid(&self, out: &mut String, top: u64) {
+        for quarter in 0..=4 {
+            let y = TOP + PLOT_HEIGHT - PLOT_HEIGHT * quarter / 4;
+            let class = if quarter == 0 { "axis" } else { "grid" };
+            let (right, beside, below) = (WIDTH - RIGHT, LEFT - 8, y + 4);
+            put(
+                out,
+                format_args!(
+                    "<line class=\"{class}\" x1=\"{LEFT}\" y1=\"{y}\" x2=\"{right}\" y2=\"{y}\"/>\n\
+                 <text class=\"tick\" x=\"{beside}\" y=\"{below}\" text-anchor=\"end\">{}</text>\n",
+                    top * quarter / 4
+                ),
+            );
+        }
+        put(
+            out,
+            format_args!(
+                "<text class=\"tick\" x=\"{}\" y=\"14\" text-anchor=\"start\">{}</text>\n",
+                4,
+                escape(self.y_axis)
+            ),
+        );
+    }
+
+    fn bars(&self, out: &mut String, top: u64) {
+        let groups = count(self.labels.len()).max(1);
+        let kinds = count(self.series.len()).max(1);
+        let valued = self.labels.len().saturating_mul(self.series.len()) <= VALUES_MOST;
+        for (kind, series) in (0_u64..).zip(&self.series) {
+            for (group, (value, label)) in (0_u64..).zip(series.values.iter().zip(&self.labels)) {
+                let (from, to) = (PLOT_WIDTH * group / groups, PLOT_WIDTH * (group + 1) / groups);
+                let gap = (to - from) / 8;
+                let room = (to - from).saturating_sub(2 * gap).max(1);
+                let width = (room / kinds).saturating_sub(kinds - 1).max(1);
+                let x = LEFT + from + gap + room * kind / kinds;
+                // What is there is seen, however small it is beside the largest.
+                let height = (PLOT_HEIGHT * value / top).max(u64::from(*value > 0) * 2);
+                let y = TOP + PLOT_HEIGHT - height;
+                let (told, unit) = (escape(label), self.unit);
+                put(
+                    out,
+                    format_args!(
+                        "<rect class=\"s{kind}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" \
+                     height=\"{height}\"><title>{told}: {value}{unit} ({})</title></rect>\n",
+                        escape(&series.name)
+                    ),
+                );
+                if valued && *value > 0 {
+                    let (middle, above) = (x + width / 2, y.saturating_sub(4));
+                    put(
+                        out,
+                        format_args!(
+                            "<text class=\"value\" x=\"{middle}\" y=\"{above}\" \
+                         text-anchor=\"middle\">{value}</text>\n"
+                        ),
+                    );
+                }
+            }
+        }
+    }
+
+    fn markers(&self, out: &mut String) {
+        let foot = TOP + PLOT_HEIGHT;
+        for Marker { permille, letter, told } in &self.markers {
+            let x = LEFT + PLOT_WIDTH * permille.min(&1000) / 1000;
+            put(
+                out,
+                format_args!(
+                    "<g class=\"kill\"><title>{}</title>\
+                 <line x1=\"{x}\" y1=\"{TOP}\" x2=\"{x}\" y2=\"{foot}\"/>\
+                 <text x=\"{x}\" y=\"{}\" text-anchor=\"middle\">{letter}</text></g>\n",
+                    escape(told),
+                    TOP - 5
+                ),
+            );
+        }
+    }
+
+    fn axis(&self, out: &mut String) {
+        let groups = count(self.labels.len()).max(1);
+        let every = self.labels.len().div_ceil(LABELS_MOST).max(1);
+        for (group, label) in (0_u64..).zip(&self.labels).step_by(every) {
+            let x = LEFT + PLOT_WIDTH * (2 * group + 1) / (2 * groups);
+            put(
+                out,
+                format_args!(
+                    "<text class=\"tick\" x=\"{x}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
+                    TOP + PLOT_HEIGHT + 18,
+                    escape(label)
+                ),
+            );
+        }
+        put(
+            out,
+            format_args!(
+                "<text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
+                LEFT + PLOT_WIDTH / 2,
+                HEIGHT - 10,
+                escape(self.x_axis)
+            ),
+        );
+    }
+}
+
+/// The next number that four grid lines divide well: 4, 8, 12, 20, 40 and so on.
+fn nice_top(most: u64) -> u64 {
+    let mut scale = 1_u64;
+    loop {
+        for step in [4, 8, 12, 20, 28] {
+            let top = scale.saturating_mul(step);
+            if top >= most {
+                return top;
+            }
+        }
+        scale = scale.saturating_mul(10);
+    }
+}
+
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
+    out.push_str(&text.to_string());
+}
+
+/// A text as it may stand in an element or an attribute.
+pub(super) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(values: &[u64]) -> Chart {
+        Chart {
+            id: "c",
+            title: "a < b".to_owned(),
+            description: "two \"bars\"".to_owned(),
+            x_axis: "x",
+            y_axis: "y",
+            labels: (0..values.len()).map(|n| format!("l{n}")).collect(),
+            series: vec![Series { name: "one".to_owned(), values: values.to_vec() }],
+            markers: vec![Marker { permille: 500, letter: 'F', told: "gone & back".to_owned() }],
+            unit: "",
+        }
+    }
+
+    #[test]
+    fn a_bar_is_as_high_as_its_share_of_the_axis() {
+        let svg = chart(&[40, 20, 0]).svg();
+        assert!(svg.contains(&format!("height=\"{PLOT_HEIGHT}\"><title>l0: 40")), "{svg}");
+        assert!(svg.contains(&format!("height=\"{}\"><title>l1: 20", PLOT_HEIGHT / 2)), "{svg}");
+        assert!(svg.contains("height=\"0\"><title>l2: 0"), "{svg}");
+    }
+
+    #[test]
+    fn a_small_bar_beside_a_large_one_is_still_seen() {
+        assert!(chart(&[100_000, 1]).svg().contains("height=\"2\"><title>l1: 1"));
+    }
+
+    #[test]
+    fn titles_are_there_for_who_cannot_see_and_texts_cannot_break_out() {
+        let svg = chart(&[1]).svg();
+        assert!(svg.contains("role=\"img\" aria-labelledby=\"c-t c-d\""));
+        assert!(svg.contains("<title id=\"c-t\">a &lt; b</title>"));
+        assert!(svg.contains("two &quot;bars&quot;") && svg.contains("gone &amp; back"));
+    }
+
+    #[test]
+    fn a_marker_stands_where_its_moment_is() {
+        let x = LEFT + PLOT_WIDTH / 2;
+        assert!(chart(&[1]).svg().contains(&format!("<line x1=\"{x}\" y1=\"{TOP}\" x2=\"{x}\"")));
+    }
+
+    #[test]
+    fn the_axis_ends_at_a_number_four_lines_divide() {
+        assert_eq!(
+            [0, 3, 5, 9, 13, 21, 29, 41, 530].map(nice_top),
+            [4, 4, 8, 12, 20, 28, 40, 80, 800]
+        );
+        assert!(nice_top(u64::MAX) == u64::MAX);
+    }
+
+    #[test]
+    fn no_bars_at_all_are_no_reason_to_fail() {
+        assert!(chart(&[]).svg().ends_with("</svg>\n"));
+    }
+}

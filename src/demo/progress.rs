@@ -1,0 +1,124 @@
+//! What a person sees while it runs: a bar on a terminal, a line every few seconds elsewhere.
+
+#![expect(clippy::print_stdout, reason = "the demo is a command that tells a story")]
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::clock::Clock;
+use crate::demo::lap::Lap;
+use crate::demo::site::{CAP, MAX_ATTEMPTS, STEPS, TIMEOUT};
+use crate::demo::{chaos, shown};
+
+/// How often a line is written where there is no terminal.
+const LINE_EVERY: Duration = Duration::from_secs(3);
+const TEMPLATE: &str = "{prefix:>24} [{bar:30}] {pos}/{len} shipped  {msg}";
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State {
+    pub(super) paid: u32,
+    pub(super) shipped: u32,
+    pub(super) absorbed: u32,
+    pub(super) kills: usize,
+}
+
+/// The display of one run.
+pub(super) struct Progress {
+    bar: Option<ProgressBar>,
+    what: String,
+    invoices: u32,
+    clock: Clock,
+    line_at: Duration,
+}
+
+impl Progress {
+    pub(super) fn new(what: &str, invoices: u32, clock: Clock) -> Self {
+        let bar = io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template(TEMPLATE);
+            let bar = ProgressBar::new(u64::from(invoices)).with_prefix(what.to_owned());
+            bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        });
+        let line_at = clock.monotonic().saturating_add(LINE_EVERY);
+        Self { bar, what: what.to_owned(), invoices, clock, line_at }
+    }
+
+    pub(super) fn show(&mut self, state: State) {
+        let State { paid, shipped, absorbed, kills } = state;
+        let told = format!("{paid} paid, {absorbed} redeliveries absorbed, {kills} kills");
+        if let Some(bar) = &self.bar {
+            bar.set_position(u64::from(shipped));
+            bar.set_message(told);
+        } else if self.clock.monotonic() >= self.line_at {
+            self.line_at = self.clock.monotonic().saturating_add(LINE_EVERY);
+            println!("  {}: {shipped}/{} shipped, {told}", self.what, self.invoices);
+        }
+    }
+
+    pub(super) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Writes a line of the story.
+pub(super) fn say(line: &str) {
+    println!("{line}");
+}
+
+/// Says what is about to happen, with everything that was set for it.
+pub(super) fn introduce(lap: &Lap, dir: &Path) {
+    println!(
+        "Finance marks {} invoices paid; Oncebox tells Logistics; Logistics ships.",
+        lap.invoices
+    );
+    for (name, value) in settings(lap) {
+        println!("  {name:<10} {value}");
+    }
+    println!("  {:<10} {}", "directory", dir.display());
+}
+
+/// What was set for a run, for people.
+pub(super) fn settings(lap: &Lap) -> Vec<(&'static str, String)> {
+    let percent = |permille: u64| format!("{} %", permille / 10);
+    let (shortest, longest) = chaos::kill_gaps(Duration::from_millis(
+        u64::from(lap.invoices).saturating_mul(1000) / u64::from(lap.per_second.max(1)),
+    ));
+    let (refused, lost, hanging) = (
+        percent(chaos::REFUSED_PERMILLE),
+        percent(chaos::LOST_PERMILLE),
+        percent(chaos::HANGING_PERMILLE),
+    );
+    vec![
+        (
+            "Finance",
+            format!(
+                "pays {} invoices a second and loses {} of the acknowledgements",
+                lap.per_second,
+                percent(chaos::FORGOTTEN_PERMILLE),
+            ),
+        ),
+        (
+            "Oncebox",
+            format!(
+                "retries after {} (short for the demo), at most {MAX_ATTEMPTS} attempts, timeout {}, \
+                 {CAP} requests in flight",
+                STEPS.join(", "),
+                shown(TIMEOUT),
+            ),
+        ),
+        (
+            "Logistics",
+            format!(
+                "answers {refused} with 500 before any effect, loses {lost} of its answers after the \
+                 commit, hangs on {hanging}"
+            ),
+        ),
+        ("kill -9", format!("of one of the three every {} to {}", shown(shortest), shown(longest))),
+        ("seed", lap.seed.to_string()),
+    ]
+}

@@ -1,0 +1,290 @@
+//! The report: one HTML page with everything in it, which needs no script and no network.
+
+use std::time::Duration;
+
+use crate::demo::count::Tally;
+use crate::demo::lap::{Course, Lap};
+use crate::demo::plot::{Chart, Marker, Series, escape};
+use crate::demo::{progress, shown};
+
+const STYLE: &str = include_str!("report.css");
+/// Bars of the chart over time at most.
+const SLICES_MOST: u64 = 100;
+/// The shortest time one of them stands for.
+const SLICE_LEAST_MS: u64 = 250;
+/// Upper bounds of the latency classes, in ms; the last class has none.
+const CLASSES_MS: [u64; 11] = [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000];
+/// Attempts that have a bar of their own; more share the last.
+const ATTEMPTS_MOST: u32 = 8;
+
+/// What happened.
+pub(super) struct Told {
+    /// The run with faults and kills, as it was set.
+    pub(super) lap: Lap,
+    /// As the parent saw it.
+    pub(super) course: Course,
+    /// As the ledgers have it.
+    pub(super) tally: Tally,
+    /// The same pace without faults.
+    pub(super) steady: Option<(Course, Tally)>,
+    /// All at once without faults.
+    pub(super) burst: Option<(Course, Tally)>,
+}
+
+impl Told {
+    /// What went wrong where nothing was made to.
+    pub(super) fn problems_in_calm(&self) -> Vec<String> {
+        let calm = self.steady.iter().chain(&self.burst);
+        calm.flat_map(|(course, tally)| tally.problems(course))
+            .map(|problem| format!("without faults: {problem}"))
+            .collect()
+    }
+
+    /// Rates and latencies, a line each.
+    pub(super) fn figures(&self) -> Vec<String> {
+        let Self { course, tally, .. } = self;
+        let mut lines = vec![format!(
+            "  with faults and kills: {} for all of it, {} invoices/s; accept to effect p50 {}, p99 {}",
+            shown(course.lasted),
+            tally.rate(),
+            shown(tally.latency(500)),
+            shown(tally.latency(990)),
+        )];
+        if let Some((_, steady)) = &self.steady {
+            lines.push(format!(
+                "  same pace, no faults:  {} invoices/s; accept to effect p50 {}, p99 {}",
+                steady.rate(),
+                shown(steady.latency(500)),
+                shown(steady.latency(990)),
+            ));
+        }
+        if let Some((_, burst)) = &self.burst {
+            lines.push(format!("  all at once, no faults: {} invoices/s", burst.rate()));
+        }
+        if let Some(longest) = course.recoveries.iter().max() {
+            let count = course.recoveries.len();
+            lines.push(format!(
+                "  Oncebox was ready again {} after its start at the latest ({count} kills)",
+                shown(*longest)
+            ));
+        }
+        lines
+    }
+
+    fn rows(&self) -> Vec<(String, String)> {
+        let Self { lap, course, tally, .. } = self;
+        let mut rows: Vec<(String, String)> = progress::settings(lap)
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
+        row("Invoices paid", tally.paid.to_string());
+        row("Shipments", tally.shipments.to_string());
+        row("Lost", tally.lost.len().to_string());
+        row("Duplicated", tally.doubled.len().to_string());
+        row("Redeliveries absorbed by Logistics", tally.absorbed.to_string());
+        row("Repeated publications absorbed by Oncebox", tally.repeated.to_string());
+        row("Kills", course.kills.len().to_string());
+        row("Duration", shown(course.lasted));
+        for (name, permille) in [("p50", 500), ("p90", 900), ("p99", 990), ("Longest", 1000)] {
+            row(&format!("{name}, accept to effect"), shown(tally.latency(permille)));
+        }
+        if let Some((_, steady)) = &self.steady {
+            let (half, most) = (shown(steady.latency(500)), shown(steady.latency(990)));
+            row("Without faults, same pace", format!("p50 {half}, p99 {most}"));
+        }
+        if let Some((_, burst)) = &self.burst {
+            row("Without faults, all at once", format!("{} invoices/s", burst.rate()));
+        }
+        let recovered: Vec<String> = course.recoveries.iter().map(|span| shown(*span)).collect();
+        if !recovered.is_empty() {
+            row("Oncebox ready after a kill, each", recovered.join(", "));
+        }
+        let sound = if tally.damaged.is_empty() { "ok in all three files" } else { "not ok" };
+        row("PRAGMA integrity_check", sound.to_owned());
+        rows
+    }
+}
+
+/// The page.
+pub(super) fn html(told: &Told) -> String {
+    let mut problems = told.tally.problems(&told.course);
+    problems.extend(told.problems_in_calm());
+    let verdict = escape(&told.tally.verdict(told.course.kills.len()));
+    let (class, word) =
+        if problems.is_empty() { ("good", "Exactly once") } else { ("bad", "Not so") };
+    let list: Vec<_> = problems.iter().map(|p| format!("<li>{}</li>\n", escape(p))).collect();
+    let list = list.concat();
+    let list = if list.is_empty() { list } else { format!("<ul class=\"bad\">\n{list}</ul>\n") };
+    let Lap { invoices, seed, .. } = told.lap;
+    let rows: Vec<String> = told
+        .rows()
+        .iter()
+        .map(|(name, value)| {
+            format!("<tr><th scope=\"row\">{}</th><td>{}</td></tr>\n", escape(name), escape(value))
+        })
+        .collect();
+    let figures: Vec<String> = [over_time(told), latencies(told), attempts(told)]
+        .iter()
+        .map(|chart| {
+            let (title, told, legend) =
+                (escape(&chart.title), escape(&chart.description), legend(chart));
+            let svg = chart.svg();
+            format!("<section>\n<h2>{title}</h2>\n<p>{told}</p>\n{legend}{svg}</section>\n")
+        })
+        .collect();
+    let (rows, figures) = (rows.concat(), figures.concat());
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>Oncebox demo: {invoices} invoices, seed {seed}</title>\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
+         <p class=\"eyebrow\">oncebox demo, version {}</p>\n\
+         <h1><span class=\"{class}\">{word}</span></h1>\n<p class=\"verdict\">{verdict}</p>\n{list}\
+         <p>Finance marks invoices paid and publishes the fact. Oncebox carries it to Logistics, which \
+         ships. All three are ended with <code>kill -9</code> on the way and started again. The numbers \
+         are counted in the tables of Finance and Logistics, not in those of Oncebox.</p>\n\
+         {figures}<section>\n<h2>Settings and results</h2>\n<table>\n{rows}</table>\n</section>\n\
+         <section>\n<h2>Do it again</h2>\n\
+         <pre><code>oncebox demo --invoices {invoices} --seed {seed}</code></pre>\n\
+         <p>The seed decides which request fails and how, and who is killed when. What a kill hits at \
+         that moment is decided by the machine, so the number of redeliveries differs from run to \
+         run.</p>\n</section>\n</main>\n</body>\n</html>\n",
+        env!("CARGO_PKG_VERSION"),
+    )
+}
+
+fn legend(chart: &Chart) -> String {
+    if chart.series.len() < 2 {
+        return String::new();
+    }
+    let keys = (0..).zip(&chart.series).map(|(kind, series): (u32, _)| {
+        format!("<span class=\"key k{kind}\"></span>{} ", escape(&series.name))
+    });
+    format!("<p class=\"legend\">{}</p>\n", keys.collect::<Vec<_>>().concat())
+}
+
+/// Shipments over time, and who was killed when.
+fn over_time(told: &Told) -> Chart {
+    let Told { course, tally, .. } = told;
+    let last = tally.shipped_ms.iter().max().copied().unwrap_or(0);
+    let end = last.max(u64::try_from(course.lasted.as_millis()).unwrap_or(0)).saturating_add(1);
+    // Slices are whole quarters of a second, so that the labels are round.
+    let slice = end.div_ceil(SLICES_MOST).next_multiple_of(SLICE_LEAST_MS);
+    let slices = end.div_ceil(slice);
+    let mut counts = vec![0_u64; usize::try_from(slices).unwrap_or(0)];
+    for at in &tally.shipped_ms {
+        let index = usize::try_from(at / slice).unwrap_or(usize::MAX);
+        if let Some(count) = counts.get_mut(index) {
+            *count = count.saturating_add(1);
+        }
+    }
+    let values = counts.iter().map(|count| count.saturating_mul(1000) / slice).collect();
+    let markers = course.kills.iter().map(|(at, role)| Marker {
+        permille: u64::try_from(at.as_millis()).unwrap_or(0).saturating_mul(1000)
+            / slices.saturating_mul(slice).max(1),
+        letter: role.name().chars().next().unwrap_or('?'),
+        told: format!("{role} killed after {}", shown(*at)),
+    });
+    Chart {
+        id: "time",
+        title: "Shipments per second, and who was killed when".to_owned(),
+        description: format!(
+            "{} shipments in {}. Vertical lines are kills: F Finance, O Oncebox, L Logistics.",
+            tally.shipments,
+            shown(course.lasted),
+        ),
+        x_axis: "time since the start",
+        y_axis: "shipments/s",
+        labels: (0..slices)
+            .map(|n| shown(Duration::from_millis(n.saturating_mul(slice))))
+            .collect(),
+        series: vec![Series { name: "shipments per second".to_owned(), values }],
+        markers: markers.collect(),
+        unit: "/s",
+    }
+}
+
+/// How long invoices took, in shares, so that runs of different size can be compared.
+fn latencies(told: &Told) -> Chart {
+    let mut labels: Vec<String> = CLASSES_MS
+        .iter()
+        .map(|bound| {
+            let span = Duration::from_millis(*bound);
+            if *bound < 1000 {
+                format!("≤ {}", shown(span))
+            } else {
+                format!("≤ {} s", bound / 1000)
+            }
+        })
+        .collect();
+    labels.push("more".to_owned());
+    let shares = |tally: &Tally| -> Vec<u64> {
+        let all = u64::try_from(tally.latencies_ms.len()).unwrap_or(0).max(1);
+        let mut counts = vec![0_u64; labels.len()];
+        for latency in &tally.latencies_ms {
+            let class = CLASSES_MS.partition_point(|bound| bound < latency);
+            if let Some(count) = counts.get_mut(class) {
+                *count = count.saturating_add(1);
+            }
+        }
+        counts.iter().map(|count| count.saturating_mul(1000) / all).collect()
+    };
+    let series =
+        |name: &str, tally: &Tally| Series { name: name.to_owned(), values: shares(tally) };
+    let mut all = vec![series("with faults and kills", &told.tally)];
+    if let Some((_, steady)) = &told.steady {
+        all.push(series("the same pace without faults", steady));
+    }
+    Chart {
+        id: "latency",
+        title: "From acceptance by Oncebox to the shipment".to_owned(),
+        description: format!(
+            "Of 1,000 invoices, how many took so long. With faults and kills: p50 {}, p99 {}.",
+            shown(told.tally.latency(500)),
+            shown(told.tally.latency(990)),
+        ),
+        x_axis: "time from acceptance to effect",
+        y_axis: "of 1,000 invoices",
+        series: all,
+        labels,
+        markers: Vec::new(),
+        unit: " of 1,000",
+    }
+}
+
+/// How many attempts deliveries took.
+fn attempts(told: &Told) -> Chart {
+    let mut values = Vec::new();
+    for (count, deliveries) in &told.tally.attempts {
+        let index =
+            usize::try_from((*count).clamp(1, ATTEMPTS_MOST).saturating_sub(1)).unwrap_or(0);
+        if values.len() <= index {
+            values.resize(index.saturating_add(1), 0_u64);
+        }
+        if let Some(value) = values.get_mut(index) {
+            *value = value.saturating_add(u64::from(*deliveries));
+        }
+    }
+    let most = usize::try_from(ATTEMPTS_MOST).unwrap_or(0);
+    let labels = (1..=values.len())
+        .map(|n| if n < most { n.to_string() } else { format!("{n} or more") })
+        .collect();
+    let first = values.first().copied().unwrap_or(0);
+    Chart {
+        id: "attempts",
+        title: "Attempts per delivery".to_owned(),
+        description: format!(
+            "{first} of {} deliveries needed one attempt. Attempts cut off by a kill of Oncebox are not \
+             counted, because it did not live to note them.",
+            values.iter().sum::<u64>(),
+        ),
+        x_axis: "attempts that Oncebox noted",
+        y_axis: "deliveries",
+        labels,
+        series: vec![Series { name: "deliveries".to_owned(), values }],
+        markers: Vec::new(),
+        unit: " deliveries",
+    }
+}

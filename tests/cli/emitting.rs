@@ -1,0 +1,100 @@
+//! `oncebox emit`: one event, many lines, bad lines, and a service that restarts meanwhile.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::rig::{Rig, run};
+
+fn lines(range: std::ops::Range<u32>) -> String {
+    let mut text = String::new();
+    for n in range {
+        writeln!(text, r#"{{"event_type":"order.paid","payload":{{"n":{n}}}}}"#).unwrap();
+    }
+    text
+}
+
+#[test]
+fn the_same_2500_lines_twice_are_stored_once() {
+    let rig = Rig::new();
+    let input = lines(0..2500);
+    let first = rig.run_with(&["emit", "--batch", "1000"], &input);
+    assert_eq!((first.code, &*first.out), (0, "2500 events: 2500 stored, 0 known before\n"));
+    let path = rig.file("events.ndjson", &input);
+    let again = rig.ok(&["emit", "--batch", "1000", "--file", path.to_str().unwrap()]);
+    assert_eq!(again, "2500 events: 0 stored, 2500 known before\n");
+    let all = rig.ok(&["event", "list", "--all", "--json"]);
+    let mut ids: Vec<String> = all
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["id"].to_string())
+        .collect();
+    ids.sort();
+    ids.dedup();
+    assert_eq!((ids.len(), all.lines().count()), (2500, 2500));
+}
+
+#[test]
+fn equal_lines_are_events_of_their_own_unless_a_key_says_otherwise() {
+    let rig = Rig::new();
+    let line = "{\"event_type\":\"tick\",\"payload\":1}\n";
+    let ran = rig.run_with(&["emit", "--batch", "2"], &line.repeat(5));
+    assert_eq!(ran.out, "5 events: 5 stored, 0 known before\n");
+    let line = "{\"event_type\":\"tick\",\"idempotency_key\":\"k\",\"payload\":1}\n";
+    let ran = rig.run_with(&["emit"], &line.repeat(5));
+    assert_eq!(ran.out, "5 events: 1 stored, 4 known before\n");
+    assert_eq!(rig.items(&["event", "list"]).len(), 6);
+}
+
+#[test]
+fn a_bad_line_is_named_and_its_batch_is_not_stored() {
+    let rig = Rig::new();
+    for (bad, why) in [
+        ("{\"event_type\":", "line 14: EOF while parsing"),
+        ("{\"payload\":1}", "line 14: missing field `event_type`"),
+        ("{\"event_type\":\"\",\"payload\":1}", "line 14: event_type has 0 characters"),
+        ("{\"event_type\":\"a\",\"payload\":1,\"pay\":2}", "line 14: The body is not"),
+    ] {
+        let input = format!("{}\n{bad}\n{}", lines(0..12), lines(12..20));
+        let ran = rig.run_with(&["emit", "--batch", "10"], &input);
+        assert_eq!((ran.code, &*ran.out), (65, ""), "{ran:?}");
+        assert!(ran.err.starts_with(&format!("oncebox: {why}")), "{}", ran.err);
+        assert!(ran.err.contains("Nothing of its batch was stored (lines 11 to "), "{}", ran.err);
+        assert!(ran.err.contains("Before that: 10 events: "), "{}", ran.err);
+    }
+    assert_eq!(rig.items(&["event", "list"]).len(), 10);
+}
+
+#[test]
+fn one_event_is_made_from_flags() {
+    let rig = Rig::new();
+    let args =
+        ["emit", "invoice.paid", "--key", "invoice.paid:4711", "--aggregate", "invoice/4711"];
+    let first = rig.ok(&[&args[..], &["--payload", "{\"id\":4711}"]].concat());
+    assert!(first.contains("stored as ") && first.contains("oncebox event show "), "{first}");
+    let again = rig.ok(&[&args[..], &["--payload", "{\"id\":4711}"]].concat());
+    assert!(again.contains("known before") && !again.contains("other content"), "{again}");
+    let other = rig.run_with(&[&args[..], &["--payload", "-"]].concat(), "{\"id\":4712}");
+    assert!(other.out.contains("with other content"), "{other:?}");
+    let found = rig.items(&["event", "list", "--aggregate-id", "4711"]);
+    assert_eq!((found.len(), found[0]["aggregate_type"].as_str()), (1, Some("invoice")));
+    let bad = rig.run(&["emit", "a", "--payload", "not json"]);
+    assert!(bad.code == 65 && bad.err.contains("--content-type"), "{bad:?}");
+    let path = rig.file("note.txt", "Guten Tag");
+    let path = format!("@{}", path.display());
+    let made = rig.json(&["emit", "note", "--content-type", "text/plain", "--payload", &path]);
+    let id = made["events"][0]["id"].as_str().unwrap();
+    assert_eq!(rig.ok(&["event", "show", id, "--payload"]), "Guten Tag");
+}
+
+#[test]
+fn a_service_that_restarts_meanwhile_is_waited_for() {
+    let mut rig = Rig::new();
+    rig.kill();
+    let quick = rig.run_with(&["emit", "--retry-for", "0s"], &lines(0..1));
+    assert!(quick.code == 3 && quick.err.contains("oncebox serve"), "{quick:?}");
+    let mut waiting = rig.command(&["emit", "--retry-for", "20s"]);
+    let waiting = std::thread::spawn(move || run(&mut waiting, &lines(0..10)));
+    std::thread::sleep(Duration::from_millis(300));
+    rig.start();
+    let ran = waiting.join().unwrap();
+    assert_eq!((ran.code, &*ran.out), (0, "10 events: 10 stored, 0 known before\n"), "{ran:?}");
+}

@@ -1,0 +1,143 @@
+//! What was sent, where it went, what was answered: lists, single things, and sending again.
+
+use std::io::Read;
+use std::process::Stdio;
+use std::sync::atomic::Ordering;
+
+use crate::rig::{Rig, Target};
+
+fn subscribed(status: u16) -> (Rig, Target) {
+    let (rig, target) = (Rig::new(), Target::answering(status));
+    let args = ["subscription", "create", "odoo", "--url", &target.url];
+    rig.ok(&[&args[..], &["--event-type", "invoice.*", "--steps", "100ms", "--max-attempts", "2"]]
+        .concat());
+    (rig, target)
+}
+
+fn emit(rig: &Rig, id: &str) -> String {
+    let aggregate = format!("invoice/{id}");
+    let payload = format!("{{\"id\":{id}}}");
+    let made =
+        rig.json(&["emit", "invoice.paid", "--aggregate", &aggregate, "--payload", &payload]);
+    made["events"][0]["id"].as_str().unwrap().to_owned()
+}
+
+fn settled(rig: &Rig, event: &str, state: &str) {
+    rig.until(state, |rig| {
+        let found = rig.items(&["delivery", "list", "--event-id", event]);
+        found.first().is_some_and(|delivery| delivery["state"] == state)
+    });
+}
+
+#[test]
+fn did_invoice_4711_go_out_when_and_what_did_they_answer() {
+    let (rig, target) = subscribed(500);
+    let event = emit(&rig, "4711");
+    emit(&rig, "4712");
+    settled(&rig, &event, "dead_letter");
+    let list = rig.ok(&["event", "list", "--aggregate-id", "4711", "--since", "1h"]);
+    assert_eq!(list.lines().count(), 2, "{list}");
+    assert!(list.contains(&event) && list.contains("dead_letter"), "{list}");
+    let screen = rig.ok(&["event", "show", &event]);
+    for words in
+        ["invoice/4711", "\"id\": 4711", "to odoo", "answered 500", "#2", "booked as SI-0042"]
+    {
+        assert!(screen.contains(words), "{words} is not on\n{screen}");
+    }
+    assert!(!screen.contains('\u{1b}'), "an answer's escape sequence reaches the terminal");
+    let command = screen.lines().find(|line| line.contains("oncebox delivery retry")).unwrap();
+    target.status.store(200, Ordering::SeqCst);
+    let args: Vec<&str> = command.split_whitespace().skip(1).collect();
+    assert!(rig.ok(&args).contains("is pending"));
+    settled(&rig, &event, "completed");
+    let screen = rig.ok(&["event", "show", &event]);
+    assert!(screen.contains("answered 200") && screen.contains("#3"), "{screen}");
+    // What was taken goes out a second time as a new event, by the very command that is shown.
+    let line = screen.lines().find(|line| line.contains("| oncebox emit")).unwrap();
+    let (line, _) = line.split_once("   (").unwrap();
+    let binary = assert_cmd::cargo::cargo_bin!("oncebox").display().to_string();
+    let line = line.replace("oncebox e", &format!("{binary} e"));
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &line]).env("ONCEBOX_DATA", rig.dir.path()).current_dir(rig.dir.path());
+    let ran = crate::rig::run(&mut shell, "");
+    assert!(ran.code == 0 && ran.out.contains("stored as"), "{ran:?}");
+    assert_eq!(rig.items(&["event", "list", "--aggregate-id", "4711"]).len(), 2);
+}
+
+#[test]
+fn a_delivery_is_shown_with_its_event_and_its_attempts() {
+    let (rig, _target) = subscribed(200);
+    let event = emit(&rig, "1");
+    settled(&rig, &event, "completed");
+    let listed = rig.items(&["delivery", "list", "--state", "completed", "--subscription", "odoo"]);
+    let id = listed[0]["id"].as_str().unwrap();
+    let screen = rig.ok(&["delivery", "show", id]);
+    assert!(screen.contains(&event) && screen.contains("answered 200"), "{screen}");
+    assert_eq!(rig.json(&["delivery", "show", id])["event_id"], event.as_str());
+    assert_eq!(rig.items(&["delivery", "attempts", id])[0]["http_status"], 200);
+    assert!(rig.ok(&["delivery", "attempts", id]).contains("success"));
+    let refused = rig.run(&["delivery", "retry", id]);
+    assert!(refused.code == 5 && refused.err.contains("completed"), "{refused:?}");
+    let mixed = rig.run(&["delivery", "cancel", id, "dlv_999"]);
+    assert!(mixed.code == 5 && mixed.err.contains("dlv_999"), "{mixed:?}");
+}
+
+#[test]
+fn what_waits_is_cancelled_and_what_died_is_sent_again() {
+    let (rig, target) = subscribed(500);
+    for id in ["1", "2", "3"] {
+        let event = emit(&rig, id);
+        settled(&rig, &event, "dead_letter");
+    }
+    assert_eq!(rig.ok(&["dead", "list"]).lines().count(), 4);
+    let unsure = rig.run(&["dead", "retry", "--all"]);
+    assert!(unsure.code == 2 && unsure.err.contains("sends 3 again"), "{unsure:?}");
+    rig.ok(&["subscription", "pause", "odoo"]);
+    assert!(rig.ok(&["dead", "retry", "dlv_1"]).contains("dlv_1 is pending"));
+    assert!(rig.ok(&["delivery", "cancel", "dlv_1"]).contains("dlv_1 is cancelled"));
+    target.status.store(200, Ordering::SeqCst);
+    let all = rig.ok(&["dead", "retry", "--all", "--yes", "--subscription", "odoo"]);
+    assert_eq!(all.lines().count(), 2, "{all}");
+    rig.ok(&["subscription", "resume", "odoo"]);
+    rig.until("all are delivered", |rig| {
+        rig.items(&["delivery", "list", "--state", "completed"]).len() == 2
+    });
+    assert!(rig.run(&["dead", "retry", "--all", "--yes"]).err.contains("no dead letters"));
+}
+
+#[test]
+fn pages_are_followed_and_told_of() {
+    let rig = Rig::new();
+    for id in ["1", "2", "3"] {
+        emit(&rig, id);
+    }
+    let page = rig.run(&["event", "list", "--limit", "2"]);
+    assert!(page.out.lines().count() == 3 && page.err.contains("--after"), "{page:?}");
+    let next = rig.json(&["event", "list", "--limit", "2"])["next"].as_str().unwrap().to_owned();
+    assert_eq!(rig.items(&["event", "list", "--limit", "2", "--after", &next]).len(), 1);
+    let all = rig.run(&["event", "list", "--limit", "2", "--all"]);
+    assert!(all.out.lines().count() == 4 && all.err.is_empty(), "{all:?}");
+    let none = rig.run(&["event", "list", "--status", "dead_letter"]);
+    assert_eq!((none.code, &*none.out, &*none.err), (0, "", "There are no such events.\n"));
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_command_quietly() {
+    let rig = Rig::new();
+    let line = "{\"event_type\":\"tick\",\"payload\":1}\n";
+    rig.run_with(&["emit", "--batch", "1000"], &line.repeat(1000));
+    let mut command = rig.command(&["event", "list", "--all", "--json"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0_u8; 1];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!((ended.status.code(), &*ended.stderr), (Some(0), &b""[..]));
+}
+
+#[test]
+fn the_status_is_one_screen() {
+    let rig = Rig::new();
+    let screen = rig.ok(&["status"]);
+    assert!(screen.contains("runs and can store") && screen.contains("dead letters"), "{screen}");
+    assert_eq!(rig.json(&["status"])["dead_letters"], 0);
+}

@@ -1,0 +1,19 @@
+//! The command line as a person and a script use it: the real program, against a real service.
+//!
+//! What a command's words look like in detail is tested beside its code; here it is what they do.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::as_conversions,
+    reason = "tests fail by panicking and own their threads"
+)]
+
+mod emitting;
+mod looking;
+mod refusing;
+mod rig;
+mod setting_up;
+mod triggering;

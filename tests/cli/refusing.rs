@@ -1,0 +1,79 @@
+//! What goes wrong, and the exit codes that tell a script so.
+
+use crate::rig::{Rig, run};
+
+#[test]
+fn a_service_that_does_not_run_is_3() {
+    let mut rig = Rig::stopped();
+    let never = rig.run(&["status"]);
+    assert!(never.code == 3 && never.err.contains("oncebox serve"), "{never:?}");
+    rig.start();
+    rig.ok(&["status"]);
+    rig.kill();
+    for args in
+        [&["status"][..], &["event", "list"], &["emit", "a", "--payload", "1", "--retry-for", "0s"]]
+    {
+        let ran = rig.run(args);
+        assert!(ran.code == 3 && ran.err.contains("Start it with: oncebox serve"), "{ran:?}");
+        assert!(ran.out.is_empty());
+    }
+}
+
+#[test]
+fn what_is_not_there_is_4_and_what_cannot_be_is_65() {
+    let rig = Rig::new();
+    for args in [
+        ["event", "show", "nope"],
+        ["webhook", "show", "../tokens"],
+        ["delivery", "show", "dlv_9"],
+        ["provider", "show", "nope"],
+        ["subscription", "show", "nope"],
+        ["token", "revoke", "nope"],
+    ] {
+        let ran = rig.run(&args);
+        assert!(ran.code == 4 && ran.err.starts_with("oncebox: There is no such"), "{ran:?}");
+    }
+    for args in [
+        &["event", "list", "--status", "lost"][..],
+        &["event", "list", "--after", "x"],
+        &["emit", "", "--payload", "1"],
+        &["emit", "a", "--payload", "{"],
+        &["emit", "a", "--payload", "@/nowhere"],
+        &["emit", "--file", "/nowhere"],
+        &["subscription", "create", "x", "--url", "http://10.0.0.1/"],
+        &["subscription", "create", "X!", "--url", "https://erp.example/"],
+    ] {
+        assert_eq!(rig.run(args).code, 65, "{args:?}");
+    }
+}
+
+#[test]
+fn a_wrong_token_is_77_and_none_for_another_machine_is_taken() {
+    let rig = Rig::new();
+    let wrong = run(rig.command(&["event", "list"]).env("ONCEBOX_TOKEN", "obx_wrong"), "");
+    assert!(wrong.code == 77 && wrong.err.contains("ONCEBOX_TOKEN"), "{wrong:?}");
+    assert!(!wrong.err.contains("obx_wrong"));
+    let elsewhere = rig.run(&["event", "list", "--url", "http://oncebox.example:8710"]);
+    assert!(elsewhere.code == 77 && elsewhere.err.contains("--token-file"), "{elsewhere:?}");
+    let empty = rig.file("empty.token", "\n");
+    let empty = rig.run(&["status", "--token-file", empty.to_str().unwrap()]);
+    assert_eq!(empty.code, 77, "{empty:?}");
+}
+
+#[test]
+fn a_misspelt_command_is_2_with_what_was_meant() {
+    let rig = Rig::stopped();
+    let ran = rig.run(&["subscriptoin", "list"]);
+    assert!(ran.code == 2 && ran.err.contains("'subscription'"), "{ran:?}");
+    assert_eq!(rig.run(&["event", "list", "--url", "ftp://x"]).code, 2);
+    assert_eq!(rig.run(&["event", "list", "--since", "yesterday"]).code, 2);
+    assert_eq!(rig.run(&["emit", "--batch", "1001"]).code, 2);
+}
+
+#[test]
+fn wrong_settings_are_78() {
+    let rig = Rig::stopped();
+    let path = rig.file("wrong.toml", "listne = 1\n");
+    let ran = rig.run(&["status", "--config", path.to_str().unwrap()]);
+    assert!(ran.code == 78 && ran.err.contains("wrong.toml"), "{ran:?}");
+}

@@ -1,0 +1,122 @@
+//! Providers, subscriptions and tokens, and the secrets that are shown once and never again.
+
+use crate::rig::Rig;
+
+const STRIPE: &str = "whsec_5ba31f0cc7e84b1f9d9f00c4d4aa11ee";
+
+#[test]
+fn a_provider_is_made_looked_at_changed_and_deleted() {
+    let rig = Rig::new();
+    let secret = rig.file("secret", &format!("{STRIPE}\n"));
+    let args = ["provider", "create", "shop", "--scheme", "stripe", "--pii", "allow"];
+    let made = rig.ok(&[&args[..], &["--secret-file", secret.to_str().unwrap()]].concat());
+    assert!(made.contains("/in/shop") && made.contains("oncebox trigger stripe --provider shop"));
+    assert!(!made.contains(STRIPE), "a secret that was brought is not repeated");
+    assert!(rig.ok(&["provider", "list"]).contains("/in/shop"));
+    assert!(rig.ok(&["provider", "show", "shop"]).contains("300 s"));
+    let changed = rig.ok(&["provider", "change", "shop", "--tolerance", "10min"]);
+    assert!(changed.contains("600 s"), "{changed}");
+    let piped = rig.run_with(&["provider", "change", "shop", "--secret-stdin"], "not a secret\n");
+    assert!(piped.code == 65 && piped.err.contains("whsec_"), "{piped:?}");
+    assert_eq!(rig.run(&["provider", "change", "shop"]).code, 2);
+    assert_eq!(rig.run(&[&args[..], &["--generate-secret"]].concat()).code, 5);
+    rig.ok(&["provider", "delete", "shop"]);
+    assert_eq!(rig.run(&["provider", "show", "shop"]).code, 4);
+}
+
+#[test]
+fn a_generic_provider_takes_its_scheme_from_a_file() {
+    let rig = Rig::new();
+    let scheme = r#"{"check":{"token":{"header":"X-Gitlab-Token"}},"event_type":{"header":"X-Gitlab-Event"}}"#;
+    let scheme = format!("@{}", rig.file("scheme.json", scheme).display());
+    let args = ["provider", "create", "gitlab", "--scheme", "generic", "--pii", "allow"];
+    let bare = rig.run(&[&args[..], &["--generate-secret"]].concat());
+    assert!(bare.code == 65 && bare.err.contains("generic"), "{bare:?}");
+    let made =
+        rig.json(&[&args[..], &["--scheme-settings", &scheme, "--generate-secret"]].concat());
+    assert_eq!(made["scheme"]["check"]["token"]["header"], "X-Gitlab-Token");
+    assert_eq!(made["secret"].as_str().unwrap().len(), 64);
+}
+
+#[test]
+fn a_secret_is_shown_once_and_is_no_argument() {
+    let rig = Rig::new();
+    let args = ["provider", "create", "stripe", "--scheme", "stripe", "--pii", "allow"];
+    let argued = rig.run(&[&args[..], &["--secret", STRIPE]].concat());
+    assert_eq!(argued.code, 2, "{argued:?}");
+    assert_eq!(rig.run(&args).code, 2);
+    let made = rig.ok(&[&args[..], &["--generate-secret"]].concat());
+    let secret = made.split_whitespace().find(|word| word.starts_with("whsec_")).unwrap();
+    assert_eq!(made.matches(secret).count(), 1);
+    let made = rig.ok(&["subscription", "create", "odoo", "--url", "https://erp.example/hook"]);
+    let signing = made.split_whitespace().find(|word| word.starts_with("whsec_")).unwrap();
+    assert_eq!(made.matches(signing).count(), 1);
+    let token = std::fs::read_to_string(rig.dir.path().join("admin.token")).unwrap();
+    rig.ok(&["trigger", "stripe"]);
+    for command in [
+        &["provider", "show", "stripe"][..],
+        &["provider", "list"],
+        &["provider", "change", "stripe", "--tolerance", "1min"],
+        &["subscription", "show", "odoo"],
+        &["subscription", "list"],
+        &["token", "list"],
+        &["trigger", "stripe"],
+        &["webhook", "list"],
+        &["status"],
+    ] {
+        for form in [command.to_vec(), [command, &["--json"]].concat()] {
+            let ran = rig.run(&form);
+            assert_eq!(ran.code, 0, "{form:?}: {ran:?}");
+            for hidden in [secret, signing, token.trim()] {
+                assert!(!ran.out.contains(hidden) && !ran.err.contains(hidden), "{form:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_subscription_is_changed_without_losing_what_was_not_named() {
+    let rig = Rig::new();
+    let args = ["subscription", "create", "odoo", "--url", "https://erp.example/{aggregate_id}"];
+    let terms = ["--event-type", "invoice.*", "--event-type", "order.paid", "--source", "all"];
+    let more = ["--header", "X-One: 1", "--header", "X-Two: a:b", "--owner", "it@example.com"];
+    let policy = ["--steps", "5s,30s", "--max-attempts", "7", "--timeout", "9s", "--method", "put"];
+    let made = rig.json(&[&args[..], &terms, &more, &policy, &["--in-flight-max", "2"]].concat());
+    assert!(made["secret"].as_str().unwrap().starts_with("whsec_"));
+    assert_eq!(made["event_types"], serde_json::json!(["invoice.*", "order.paid"]));
+    assert_eq!((made["method"].as_str(), made["source"].as_str()), (Some("PUT"), Some("all")));
+    let change = ["subscription", "change", "odoo", "--max-attempts", "3", "--header", "x-one: 2"];
+    let changed = rig.json(&[&change[..], &["--remove-header", "X-TWO"]].concat());
+    assert_eq!(changed["policy"]["max_attempts"], 3);
+    assert_eq!(changed["policy"]["steps"], serde_json::json!(["5s", "30s"]));
+    assert_eq!(changed["headers"], serde_json::json!({ "x-one": "2" }));
+    let screen = rig.ok(&["subscription", "pause", "odoo"]);
+    assert!(screen.contains("paused") && screen.contains("oncebox subscription resume odoo"));
+    assert!(!rig.ok(&["subscription", "resume", "odoo"]).contains("held"));
+    rig.ok(&["subscription", "delete", "odoo"]);
+    assert_eq!(rig.run(&["subscription", "show", "odoo"]).code, 4);
+}
+
+#[test]
+fn a_token_opens_what_its_role_allows_until_it_is_revoked() {
+    let rig = Rig::new();
+    let made = rig.run(&["token", "create", "shop floor", "--role", "read", "--expires", "90days"]);
+    assert!(made.code == 0 && made.out.starts_with("obx_") && made.out.lines().count() == 1);
+    let file = rig.file("reader.token", &made.out);
+    let with = ["--token-file", file.to_str().unwrap()];
+    rig.ok(&[&["event", "list"][..], &with].concat());
+    let refused = rig.run(&[&["emit", "a", "--payload", "1"][..], &with].concat());
+    assert!(refused.code == 77 && refused.err.contains("read"), "{refused:?}");
+    let id = made.err.split_whitespace().last().unwrap();
+    assert!(rig.ok(&["token", "list"]).contains("shop floor"));
+    rig.ok(&["token", "revoke", id]);
+    assert_eq!(rig.run(&[&["event", "list"][..], &with].concat()).code, 77);
+}
+
+#[test]
+fn completions_are_made_for_every_shell() {
+    let rig = Rig::stopped();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(rig.ok(&["completions", shell]).contains("oncebox"));
+    }
+}

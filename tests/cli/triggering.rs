@@ -1,0 +1,57 @@
+//! `oncebox trigger`: signed samples to the own intake, with a secret nobody typed.
+
+use crate::rig::Rig;
+
+const SCHEMES: [&str; 4] = ["stripe", "github", "shopify", "standard"];
+
+#[test]
+fn a_sample_of_every_scheme_is_stored_and_known_the_second_time() {
+    let rig = Rig::new();
+    for scheme in SCHEMES {
+        let args = ["provider", "create", scheme, "--scheme", scheme, "--pii", "allow"];
+        rig.ok(&[&args[..], &["--generate-secret"]].concat());
+        let first = rig.ok(&["trigger", scheme, "--id", "evt_4711"]);
+        assert!(first.contains("stored as"), "{first}");
+        let next = first.lines().find(|line| line.contains("webhook show")).unwrap();
+        let args: Vec<&str> = next.split_whitespace().skip(1).collect();
+        assert!(rig.ok(&args).contains("evt_4711"));
+        let again = rig.ok(&["trigger", scheme, "--id", "evt_4711"]);
+        assert!(again.contains("already processed"), "{again}");
+        let typed = rig.json(&["trigger", scheme, "--type", "thing.changed"]);
+        assert_eq!(typed["status"], "ok");
+        let found = rig.items(&["webhook", "list", "--provider", scheme]);
+        assert_eq!((found.len(), found[0]["event_type"].as_str()), (2, Some("thing.changed")));
+    }
+}
+
+#[test]
+fn a_provider_of_another_name_or_of_none_is_told_apart() {
+    let rig = Rig::new();
+    let none = rig.run(&["trigger", "stripe"]);
+    assert!(none.code == 4 && none.err.contains("oncebox provider create stripe"), "{none:?}");
+    let args = ["provider", "create", "shop", "--scheme", "github", "--pii", "allow"];
+    rig.ok(&[&args[..], &["--generate-secret"]].concat());
+    let other = rig.run(&["trigger", "stripe", "--provider", "shop"]);
+    assert!(other.code == 65 && other.err.contains("signs like github"), "{other:?}");
+    assert!(rig.ok(&["trigger", "github", "--provider", "shop"]).contains("stored as"));
+    let secret = rig.file("wrong", "0123456789abcdef\n");
+    let wrong =
+        ["trigger", "github", "--provider", "shop", "--secret-file", secret.to_str().unwrap()];
+    assert_eq!(rig.run(&wrong).code, 77);
+}
+
+#[test]
+fn a_secret_file_needs_neither_key_nor_database() {
+    let rig = Rig::new();
+    let secret = rig.file("secret", "0123456789abcdef0123456789abcdef");
+    let secret = secret.to_str().unwrap();
+    let args = ["provider", "create", "github", "--scheme", "github", "--pii", "allow"];
+    rig.ok(&[&args[..], &["--secret-file", secret]].concat());
+    let address = std::fs::read_to_string(rig.dir.path().join("oncebox.address")).unwrap();
+    let elsewhere = Rig::stopped();
+    let url = format!("http://{}", address.trim());
+    let args = ["trigger", "github", "--url", &url];
+    assert!(elsewhere.ok(&[&args[..], &["--secret-file", secret]].concat()).contains("stored as"));
+    let without = elsewhere.run(&args);
+    assert!(without.code == 65 && without.err.contains("--secret-file"), "{without:?}");
+}

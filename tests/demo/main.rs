@@ -1,0 +1,149 @@
+//! `oncebox demo` as a person runs it: the good end, the two bad ends it must be able to see, and that it
+//! leaves no process behind.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::as_conversions,
+    reason = "tests fail by panicking and own their threads"
+)]
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The demo in a temporary directory of its own, so that what it leaves there can be seen.
+fn demo(dir: &Path, flags: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
+    command.arg("demo").args(flags).env("TMPDIR", dir).env("ONCEBOX_DATA", dir.join("not-used"));
+    command
+}
+
+fn run(dir: &Path, flags: &[&str]) -> (Output, String, String) {
+    let output = demo(dir, flags).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let (told, complained) = (text(&output.stdout), text(&output.stderr));
+    (output, told, complained)
+}
+
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+/// Checks that every element that is opened is closed, in order.
+fn assert_well_formed(html: &str) {
+    let mut open = Vec::new();
+    let mut rest = html.strip_prefix("<!doctype html>").expect("a doctype");
+    while let Some((before, after)) = rest.split_once('<') {
+        assert!(!before.contains('>'), "a stray > in {before:?}");
+        let (tag, behind) = after.split_once('>').expect("an unclosed tag");
+        let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap();
+        rest = behind;
+        if tag.starts_with('/') {
+            assert_eq!(open.pop(), Some(name), "closed out of order");
+        } else if name == "style" {
+            // A style sheet is not markup.
+            rest = behind.split_once("</style>").expect("an unclosed style").1;
+        } else if !tag.ends_with('/') && name != "meta" {
+            open.push(name);
+        }
+    }
+    assert!(open.is_empty(), "left open: {open:?}");
+}
+
+#[test]
+fn three_hundred_invoices_are_shipped_once_each_through_faults_and_kills() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("report.html");
+    let flags = ["--invoices", "300", "--seed", "7", "--report", report.to_str().unwrap()];
+    let (output, told, complained) = run(dir.path(), &flags);
+    assert!(output.status.success(), "{told}{complained}");
+    assert!(told.contains("300 invoices → 300 shipments, 0 lost, 0 duplicated ("), "{told}");
+    assert!(told.contains("retries after 100ms, 500ms, 1s, 2s"), "{told}");
+    assert_eq!(entries(dir.path()), std::slice::from_ref(&report), "only the report is left");
+
+    let html = std::fs::read_to_string(&report).unwrap();
+    assert_well_formed(&html);
+    assert_eq!(html.matches("<svg ").count(), 3);
+    assert_eq!(html.matches("aria-labelledby=").count(), 3);
+    assert!(html.contains("class=\"kill\""), "no kill is marked");
+    assert!(html.contains("oncebox demo --invoices 300 --seed 7"));
+    assert!(!html.contains("<script") && !html.contains("http://"), "the page needs the network");
+}
+
+#[test]
+fn a_receiver_that_does_not_look_at_its_guard_is_found_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = ["--invoices", "300", "--seed", "7", "--break", "guard"];
+    let (output, told, complained) = run(dir.path(), &flags);
+    assert_eq!(output.status.code(), Some(1), "{told}{complained}");
+    assert!(told.contains(" 0 lost, ") && !told.contains(" 0 duplicated"), "{told}");
+    assert!(complained.contains("duplicated: shipped more than once: invoice "), "{complained}");
+    assert!(complained.contains("(2 times)"), "{complained}");
+    // Somebody will want to look: ledgers, logs and report are kept, and named.
+    for kept in entries(dir.path()) {
+        assert!(complained.contains(kept.to_str().unwrap()), "{complained}");
+    }
+    assert_eq!(entries(dir.path()).len(), 2);
+}
+
+#[test]
+fn a_receiver_that_forgets_effects_is_found_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = ["--invoices", "300", "--seed", "7", "--break", "effect"];
+    let (output, told, complained) = run(dir.path(), &flags);
+    assert_eq!(output.status.code(), Some(1), "{told}{complained}");
+    assert!(!told.contains(" 0 lost") && told.contains(" 0 duplicated"), "{told}");
+    assert!(complained.contains("lost: paid and never shipped: invoice "), "{complained}");
+}
+
+/// Starts a demo and waits until all three processes run; tells where its directory is.
+fn under_way(dir: &Path) -> (Child, PathBuf) {
+    let mut child = demo(dir, &["--invoices", "300"]).stdout(Stdio::piped()).spawn().unwrap();
+    let told = BufReader::new(child.stdout.take().unwrap()).lines();
+    let named = told.map_while(Result::ok).find(|line| line.contains("directory")).unwrap();
+    let place = PathBuf::from(named.split_whitespace().last().unwrap());
+    wait_until("all three run", || place.join("storm/finance.log").exists());
+    (child, place)
+}
+
+fn ports(place: &Path) -> [String; 2] {
+    let site = std::fs::read_to_string(place.join("storm/site.json")).unwrap();
+    let site: serde_json::Value = serde_json::from_str(&site).unwrap();
+    ["oncebox", "logistics"].map(|name| site[name].as_str().unwrap().to_owned())
+}
+
+fn wait_until(what: &str, done: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(started.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn nothing_outlives_a_demo_that_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut child, place) = under_way(dir.path());
+    let ports = ports(&place);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_until("nobody listens", || ports.iter().all(|port| TcpStream::connect(port).is_err()));
+}
+
+#[test]
+fn an_interrupted_demo_ends_its_processes_and_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut child, place) = under_way(dir.path());
+    let ports = ports(&place);
+    let asked = Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap();
+    assert!(asked.success());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(ports.iter().all(|port| TcpStream::connect(port).is_err()));
+    assert_eq!(entries(dir.path()), Vec::<PathBuf>::new());
+}
