@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -10,11 +11,20 @@ use serde_json::json;
 
 use crate::process::{Process, call, ms, number};
 use crate::rig::http::Message;
-use crate::rig::receiver::Receiver;
+use crate::rig::receiver::{Receiver, Reply};
 use crate::rig::{file, until};
 
 /// Connections that publish.
 const PUBLISHERS: u64 = 8;
+
+/// Ends the publishers when it is dropped, so that a test that fails ends too.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
 
 /// What the publishers share.
 struct Load {
@@ -70,6 +80,41 @@ impl Load {
 }
 
 #[test]
+fn a_delivery_that_was_under_way_at_a_kill_is_sent_again_under_its_id() {
+    let home = tempfile::tempdir().unwrap();
+    let receiver = Receiver::scripted([Reply::Hang]);
+    let process = Process::start(home.path());
+    process.subscribe(&receiver.url());
+    let event = json!({ "event_type": "a", "payload": 1 });
+    process.call("POST", "/v1/events", &event).is(201);
+    until("the attempt is under way", || receiver.count() == 1);
+    process.kill();
+    let process = Process::start(home.path());
+    until("it is delivered", || process.pending() == Some(0));
+    process.stop();
+    let seen = receiver.seen();
+    assert_eq!(seen.len(), 2);
+    assert_eq!(seen[0].field("webhook-id"), seen[1].field("webhook-id"));
+    file::check(&home.path().join("data/oncebox.db"));
+}
+
+#[test]
+fn a_second_service_on_the_same_directory_ends_with_75() {
+    let home = tempfile::tempdir().unwrap();
+    let _first = Process::start(home.path());
+    let second = Command::new(env!("CARGO_BIN_EXE_oncebox"))
+        .arg("--config")
+        .arg(home.path().join("oncebox.toml"))
+        .arg("--data")
+        .arg(home.path().join("data"))
+        .arg("serve")
+        .output()
+        .unwrap();
+    assert_eq!(second.status.code(), Some(75), "{second:?}");
+    assert!(String::from_utf8_lossy(&second.stderr).contains("another oncebox"), "{second:?}");
+}
+
+#[test]
 fn nothing_acknowledged_is_lost_over_many_kills_under_load() {
     let home = tempfile::tempdir().unwrap();
     let receiver = Receiver::new();
@@ -85,6 +130,7 @@ fn nothing_acknowledged_is_lost_over_many_kills_under_load() {
         acknowledged: Mutex::default(),
     };
     process = thread::scope(|scope| {
+        let done = Done(&load.done);
         for _ in 0..PUBLISHERS {
             scope.spawn(|| load.publish());
         }
@@ -96,7 +142,7 @@ fn nothing_acknowledged_is_lost_over_many_kills_under_load() {
             process = Process::start(home.path());
             *load.address.lock().unwrap() = Some(process.address);
         }
-        load.done.store(true, Ordering::SeqCst);
+        drop(done);
         process
     });
     until("everything is delivered", || process.pending() == Some(0));
