@@ -138,7 +138,8 @@ fn decode(text: &str) -> Result<Cow<'_, str>, Problem> {
         .map_err(|error| Problem::bad_request(format!("The query is not UTF-8: {error}.")))
 }
 
-/// A page of rows: `{"items":[…],"next":"17"}`; `next` is null on the last page.
+/// A page of rows: `{"items":[…],"next":"17"}`; `next` is null when the page is not full, and the page
+/// after a full one may be empty.
 pub(super) fn page_of<T>(
     rows: &[T],
     page: Page,
