@@ -74,7 +74,13 @@ fn prepare() -> Server {
     server
 }
 
-fn measure(report: &mut Report, server: &Server, case: &Case, connections: usize, options: Options) {
+fn measure(
+    report: &mut Report,
+    server: &Server,
+    case: &Case,
+    connections: usize,
+    options: Options,
+) {
     let span = Duration::from_millis(options.pick(500, 2000));
     let mut floor = Floor::new();
     let (mut rates, mut floors, mut ratios) = (Vec::new(), Vec::new(), Vec::new());

@@ -41,7 +41,8 @@ impl Lines {
     pub(crate) fn watch(&self, socket: &(impl AsRawFd + AsFd), key: usize) {
         // SAFETY: every socket lives in `lines` (or, the door, as long as this) and is removed from
         // the poller in `drop_line` before it is closed.
-        unsafe { self.poller.add_with_mode(socket, Event::readable(key), PollMode::Level) }.unwrap();
+        unsafe { self.poller.add_with_mode(socket, Event::readable(key), PollMode::Level) }
+            .unwrap();
     }
 
     /// Watches a connection; returns its key.

@@ -143,7 +143,9 @@ impl Floor {
         let mut insert = conn.prepare_cached(if webhook { WEBHOOK } else { EVENT }).unwrap();
         if webhook {
             let status = if with_delivery { "received" } else { "skipped" };
-            insert.execute(params![id, key, &payload[..], NOW, KEY_ID, status, open, HEADERS]).unwrap();
+            insert
+                .execute(params![id, key, &payload[..], NOW, KEY_ID, status, open, HEADERS])
+                .unwrap();
         } else {
             insert.execute(params![id, key, &payload[..], NOW, open]).unwrap();
         }

@@ -9,7 +9,8 @@ const SUBSCRIPTION: &str = "
     INSERT INTO subscriptions (id, name, event_types, url, created_at, updated_at)
     VALUES ('019a0000-0000-7000-8000-000000000000', 'history', '[\"*\"]', ?1, 1, 1)";
 
-const NUMBERS: &str = "WITH RECURSIVE n (i) AS (SELECT ?1 UNION ALL SELECT i + 1 FROM n WHERE i < ?2)";
+const NUMBERS: &str =
+    "WITH RECURSIVE n (i) AS (SELECT ?1 UNION ALL SELECT i + 1 FROM n WHERE i < ?2)";
 
 const EVENTS: &str = "
     INSERT INTO outbox (seq, id, source_system, idempotency_key, event_type, payload, received_at,
@@ -47,9 +48,8 @@ pub(crate) fn write(conn: &Connection, count: i64, now: i64, due_at: Option<i64>
     let trigger: String = conn.query_row(trigger, [], |row| row.get(0)).unwrap();
     // The trigger refuses any event that begins finished; the pragma saves an hour of syncs.
     conn.execute_batch("PRAGMA synchronous = OFF; DROP TRIGGER outbox_starts_pending").unwrap();
-    let last: i64 = conn
-        .query_row("SELECT coalesce(max(seq), 0) FROM outbox", [], |row| row.get(0))
-        .unwrap();
+    let last: i64 =
+        conn.query_row("SELECT coalesce(max(seq), 0) FROM outbox", [], |row| row.get(0)).unwrap();
     let mut from = last + 1;
     while from <= last + count {
         let to = (from + CHUNK - 1).min(last + count);

@@ -125,10 +125,7 @@ fn intake(provider: &str, secret: &str) -> Request {
     let place = |mark: &str| wire::find(bytes.as_bytes(), mark.as_bytes()).unwrap();
     let encoded = secret.strip_prefix("whsec_").unwrap().trim_end_matches('=');
     let sign = Sign {
-        key: hmac::Key::new(
-            hmac::HMAC_SHA256,
-            &BASE64_NOPAD.decode(encoded.as_bytes()).unwrap(),
-        ),
+        key: hmac::Key::new(hmac::HMAC_SHA256, &BASE64_NOPAD.decode(encoded.as_bytes()).unwrap()),
         id: place(KEY),
         timestamp: place("TTTTTTTTTT"),
         signature: place(&signature),
@@ -266,9 +263,8 @@ pub(crate) fn play(plan: &str) {
     };
     let mut lines = Lines::new();
     let connections = plan["connections"].as_u64().unwrap();
-    let idle = (0..connections)
-        .map(|_| lines.add(TcpStream::connect(text("address")).unwrap()))
-        .collect();
+    let idle =
+        (0..connections).map(|_| lines.add(TcpStream::connect(text("address")).unwrap())).collect();
     let first_us = now_us();
     let mut generator = Generator {
         lines,

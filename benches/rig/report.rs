@@ -79,7 +79,12 @@ impl Report {
             let target = line.target.as_ref().map_or_else(String::new, |(target, reached)| {
                 format!("{target} {}", if *reached { "reached" } else { "MISSED" })
             });
-            println!("  {:<52} {:>10} {:<6} {ratio:<28} {target}", line.what, short(line.value), line.unit);
+            println!(
+                "  {:<52} {:>10} {:<6} {ratio:<28} {target}",
+                line.what,
+                short(line.value),
+                line.unit
+            );
         }
         self.lines.push(line);
     }

@@ -91,7 +91,13 @@ impl Server {
     }
 
     /// Makes a subscription and returns the secret its requests are signed with.
-    pub(crate) fn subscribe(&self, name: &str, url: &str, source: &str, event_type: &str) -> String {
+    pub(crate) fn subscribe(
+        &self,
+        name: &str,
+        url: &str,
+        source: &str,
+        event_type: &str,
+    ) -> String {
         let subscription = json!({
             "name": name, "url": url, "source": source, "event_types": [event_type],
             "secret": SECRET,
