@@ -49,7 +49,7 @@ fn steady(report: &mut Report, server: &Server, sink: &Sink, options: Options) {
 }
 
 fn at_rate(server: &Server, sink: &Sink, rate: u32, span: Duration) -> Loaded {
-    let mut load = load(server, "bench.event", 8, Duration::from_millis(500));
+    let mut load = load(server, "bench.event", 32, Duration::from_millis(500));
     load.rate = Some(rate);
     sink.reset();
     let warm = load.run();
@@ -105,7 +105,7 @@ fn beside_hanging(report: &mut Report, options: Options) {
     // Long enough for them to take all they are given.
     rest(Duration::from_secs(2));
     sink.reset();
-    let mut load = load(&server, "bench.event", 8, Duration::from_secs(options.pick(3, 10)));
+    let mut load = load(&server, "bench.event", 32, Duration::from_secs(options.pick(3, 10)));
     load.rate = Some(50);
     let loaded = load.run();
     rest(Duration::from_secs(1));
