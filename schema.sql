@@ -8,6 +8,9 @@
 --   tenant    whose row it is; 'default' where nobody asked for tenants
 -- Every table is STRICT. Every CHECK has a name that says what is wrong. Nothing in here needs a
 -- SQLite newer than 3.37. The tables of an ERP may live beside these under any other name.
+-- Where rows are written by the thousand, a CHECK compares with one word after the other, the frequent
+-- ones first: for an IN of three words or more SQLite builds a b-tree for every row it writes, which
+-- doubled what an event costs.
 
 -- Facts about this file: 'epoch' (raised by a restore), 'created_at', 'master_key_id'.
 CREATE TABLE meta (
@@ -188,9 +191,11 @@ CREATE TABLE webhook_events (
   CONSTRAINT webhook_event_id_is_1_to_500 CHECK (length(provider_event_id) BETWEEN 1 AND 500),
   CONSTRAINT webhook_event_type_is_1_to_128 CHECK (length(event_type) BETWEEN 1 AND 128),
   CONSTRAINT webhook_event_status_is_known
-    CHECK (status IN ('received', 'processing', 'completed', 'failed', 'skipped')),
+    CHECK (status = 'received' OR status = 'completed' OR status = 'skipped'
+      OR status = 'processing' OR status = 'failed'),
   CONSTRAINT webhook_event_is_finished_with_a_time
-    CHECK ((status IN ('completed', 'failed', 'skipped')) = (completed_at IS NOT NULL)),
+    CHECK ((status = 'completed' OR status = 'skipped' OR status = 'failed')
+      = (completed_at IS NOT NULL)),
   CONSTRAINT webhook_event_is_finished_with_nothing_open
     CHECK ((completed_at IS NULL) = (open_deliveries > 0))
 ) STRICT;
@@ -256,11 +261,13 @@ CREATE TABLE outbox (
   CONSTRAINT event_aggregate_id_is_at_most_255 CHECK (length(aggregate_id) <= 255),
   CONSTRAINT event_parent_binding_is_hard_or_soft CHECK (parent_binding IN ('hard', 'soft')),
   CONSTRAINT event_max_attempts_is_1_to_1000 CHECK (max_attempts BETWEEN 1 AND 1000),
-  CONSTRAINT event_status_is_known CHECK (status IN ('pending', 'processing', 'completed',
-    'failed', 'dead_letter', 'cancelled', 'skipped', 'quarantined')),
+  CONSTRAINT event_status_is_known CHECK (status = 'pending' OR status = 'completed'
+    OR status = 'skipped' OR status = 'processing' OR status = 'failed' OR status = 'dead_letter'
+    OR status = 'cancelled' OR status = 'quarantined'),
   CONSTRAINT event_is_pending_until_routed CHECK (routed_at IS NOT NULL OR status = 'pending'),
   CONSTRAINT event_is_finished_with_a_time CHECK (
-    (status IN ('completed', 'dead_letter', 'cancelled', 'skipped')) = (completed_at IS NOT NULL)),
+    (status = 'completed' OR status = 'skipped' OR status = 'dead_letter' OR status = 'cancelled')
+      = (completed_at IS NOT NULL)),
   CONSTRAINT event_is_finished_with_nothing_open CHECK (completed_at IS NULL OR open_deliveries = 0)
 ) STRICT;
 
@@ -304,11 +311,13 @@ CREATE TABLE deliveries (
   -- Why it is in a final state that is not completed.
   reason           TEXT,
   CONSTRAINT delivery_is_of_one_event CHECK ((outbox_seq IS NULL) <> (webhook_seq IS NULL)),
-  CONSTRAINT delivery_state_is_known CHECK (state IN ('pending', 'leased', 'waiting', 'parked',
-    'in_doubt', 'completed', 'dead_letter', 'skipped', 'cancelled')),
+  CONSTRAINT delivery_state_is_known CHECK (state = 'pending' OR state = 'completed'
+    OR state = 'dead_letter' OR state = 'leased' OR state = 'waiting' OR state = 'parked'
+    OR state = 'in_doubt' OR state = 'skipped' OR state = 'cancelled'),
   CONSTRAINT delivery_is_due_while_pending CHECK ((state = 'pending') = (due_at IS NOT NULL)),
   CONSTRAINT delivery_is_finished_with_a_time CHECK (
-    (state IN ('completed', 'dead_letter', 'skipped', 'cancelled')) = (finished_at IS NOT NULL)),
+    (state = 'completed' OR state = 'dead_letter' OR state = 'skipped' OR state = 'cancelled')
+      = (finished_at IS NOT NULL)),
   CONSTRAINT delivery_lease_goes_with_leased CHECK ((state = 'leased') = (lease_until IS NOT NULL)),
   CONSTRAINT delivery_head_is_0_or_1 CHECK (head IN (0, 1)),
   CONSTRAINT delivery_has_no_more_failures_than_attempts
@@ -349,8 +358,9 @@ CREATE TABLE attempts (
   -- The span id that went out in traceparent.
   span          TEXT,
   PRIMARY KEY (delivery_seq, n),
-  CONSTRAINT attempt_class_is_known CHECK (class IN ('success', 'transient', 'rate_limited',
-    'auth', 'validation', 'gone', 'poison')),
+  CONSTRAINT attempt_class_is_known CHECK (class = 'success' OR class = 'transient'
+    OR class = 'rate_limited' OR class = 'auth' OR class = 'validation' OR class = 'gone'
+    OR class = 'poison'),
   CONSTRAINT attempt_counted_is_0_or_1 CHECK (counted IN (0, 1)),
   CONSTRAINT attempt_failed_with_a_reason CHECK ((class = 'success') = (failed_reason IS NULL))
 ) STRICT, WITHOUT ROWID;

@@ -33,5 +33,7 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         "dead_letters": dead_letters,
         "oldest_due_at": oldest_due_at,
         "writer_waiting": api.store.writer().waiting(),
+        "writer_commits": api.store.writer().commits(),
+        "writer_jobs": api.store.writer().jobs(),
     })))
 }

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender as ChannelSender};
+use crossbeam_channel::Sender as ChannelSender;
 
 use crate::clock::{Clock, Timestamp};
 use crate::domain::delivery::{Attempt, Parcel, Progress, Settlement, judge};
@@ -15,7 +15,7 @@ use crate::domain::failure::Outcome;
 use crate::domain::retry;
 use crate::faults::{Faults, Step};
 use crate::flow::destinations::{Destination, Destinations};
-use crate::flow::dispatch::Assignment;
+use crate::flow::dispatch::assignments::{Assignment, Assignments};
 use crate::flow::dispatch::mailbox::Mailbox;
 use crate::http::client::{Answer, Call, CallError, Client};
 use crate::id::Draw;
@@ -80,8 +80,8 @@ struct Request {
 
 impl Deliver {
     /// Works off assignments until there are no more.
-    pub fn run(&self, assignments: &Receiver<Assignment>) {
-        for assignment in assignments {
+    pub fn run(&self, assignments: &Assignments) {
+        while let Some(assignment) = assignments.take() {
             let started = self.clock.monotonic();
             self.tick(assignment);
             let latency = self.clock.monotonic().saturating_sub(started);
@@ -244,7 +244,8 @@ impl Deliver {
     /// Hands in an outcome. What the disk refuses for now is handed in again by upkeep; until then the
     /// delivery stays in hand and is not sent again.
     pub fn settle(&self, settlement: Settlement) {
-        let again = settlement.clone();
+        let settlement = Arc::new(settlement);
+        let again = Arc::clone(&settlement);
         let unsettled = self.unsettled.clone();
         self.store.writer().submit(
             Queue::Settle,
@@ -253,7 +254,7 @@ impl Deliver {
                 let Err(error) = outcome else { return };
                 let delivery = again.delivery;
                 tracing::error!(%error, %delivery, "an outcome could not be stored; it is kept and tried again");
-                drop(unsettled.send(again));
+                drop(unsettled.send(Arc::unwrap_or_clone(again)));
             },
         );
     }

@@ -25,15 +25,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Sender, bounded, unbounded};
 
 use crate::clock::Clock;
 use crate::faults::Faults;
 use crate::flow::clock_watch::ClockWatch;
 use crate::flow::deliver::Deliver;
 use crate::flow::destinations::{Defaults, Destinations};
+use crate::flow::dispatch::Dispatcher;
+use crate::flow::dispatch::assignments::{Assignments, assignments};
 use crate::flow::dispatch::mailbox::Mailbox;
-use crate::flow::dispatch::{Assignment, Dispatcher};
 use crate::flow::gates::Gates;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
@@ -154,7 +155,7 @@ impl Flow {
         let gates = Arc::new(Gates::new(store.clone(), Arc::clone(key), faults.clone()));
         let clock_watch = Arc::new(ClockWatch::default());
         let fatal = Arc::new(Mutex::new(None));
-        let (assign, assignments) = bounded(usize::try_from(parts.deliverers).unwrap_or(1));
+        let (hand_out, assignments) = assignments(usize::try_from(parts.deliverers).unwrap_or(1));
         // Holds at most what is in hand, which the dispatcher bounds.
         let (unsettled, unsettled_back) = unbounded();
         let deliver = Deliver {
@@ -187,7 +188,7 @@ impl Flow {
             clock.clone(),
             mailbox.clone(),
             store.own_reader()?,
-            assign,
+            hand_out,
             parts.cap,
             faults.clone(),
         );
@@ -249,7 +250,7 @@ fn spawn_deliverers(
     count: u32,
     told: &Arc<dyn AfterCommit>,
     deliver: &Deliver,
-    assignments: &Receiver<Assignment>,
+    assignments: &Assignments,
 ) -> Result<Vec<JoinHandle<()>>> {
     (0..count)
         .map(|n| {

@@ -108,7 +108,8 @@ const CANCEL: &str = "
        AND state IN ('pending', 'dead_letter')";
 
 // A due time that lies further ahead than its own wait was set by a clock that was wrong. Where the
-// event itself is not to be sent before some time, that time stands.
+// event itself is not to be sent before some time, that time stands. The term without the event spares
+// all but the wrong ones the way to it.
 pub(super) const PULL_IN: &str = "
     UPDATE deliveries
        SET due_at = max(?2 + delay_ms, coalesce(
@@ -121,6 +122,7 @@ pub(super) const PULL_IN: &str = "
               AND d.state = 'pending'
               AND d.head = 1
               AND d.due_at > ?2
+              AND d.due_at > ?2 + d.delay_ms
               AND d.due_at > max(?2 + d.delay_ms, coalesce(o.not_before, 0))
             LIMIT ?3)";
 
@@ -176,29 +178,32 @@ pub struct Route {
     pub due_at: Timestamp,
     /// What a lane is ordered by.
     pub order_at: Timestamp,
-    /// Now.
-    pub now: Timestamp,
 }
 
-/// Makes a delivery for every subscription that wants the event; returns how many.
+/// The subscriptions that want an event.
+pub(crate) fn wanting(tx: &WriteTx<'_>, event: Routed<'_>) -> Result<Vec<SubscriptionSeq>> {
+    let routes = subscriptions::routes(tx)?;
+    Ok(routes.iter().filter(|s| s.new.wants(event)).map(|s| s.seq).collect())
+}
+
+/// Makes a delivery for each subscription that wants the event.
 pub(crate) fn route(
     tx: &WriteTx<'_>,
     origin: Origin,
-    event: Routed<'_>,
+    tenant: &str,
+    wanting: &[SubscriptionSeq],
     route: Route,
-) -> Result<u32> {
+) -> Result<()> {
     let (outbox, webhook) = match origin {
         Origin::Outbox(seq) => (Some(seq), None),
         Origin::WebhookEvent(seq) => (None, Some(seq)),
     };
-    let mut made = 0;
-    for subscription in subscriptions::routes(tx)?.iter().filter(|s| s.new.wants(event)) {
-        let row = (outbox, webhook, subscription.seq, event.tenant, route.order_at, route.due_at);
-        tx.prepare(INSERT)?.execute(row)?;
-        tx.ring(subscription.seq);
-        made += 1;
+    let mut insert = tx.prepare(INSERT)?;
+    for subscription in wanting {
+        insert.execute((outbox, webhook, subscription, tenant, route.order_at, route.due_at))?;
+        tx.ring(*subscription);
     }
-    Ok(made)
+    Ok(())
 }
 
 /// Deliveries of a subscription that are due, oldest first.

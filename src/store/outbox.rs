@@ -15,8 +15,9 @@ const INSERT: &str = "
     INSERT INTO outbox
            (id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
             payload, payload_seq, content_type, occurred_at, received_at, not_before, ordering_key,
-            process_id, trace_id, max_attempts, custom_data)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
+            process_id, trace_id, max_attempts, custom_data, routed_at, open_deliveries)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
+            ?21)
         ON CONFLICT (tenant, source_system, idempotency_key) DO NOTHING";
 
 pub(super) const EXISTS: &str = "
@@ -27,12 +28,13 @@ pub(super) const EXISTS: &str = "
               AND source_system = ?2
               AND idempotency_key = ?3)";
 
-pub(super) const ROUTED: &str = "
+// Only for what nobody wants: every event begins as pending.
+pub(super) const UNWANTED: &str = "
     UPDATE outbox
-       SET routed_at = ?2, open_deliveries = ?3, status = ?4, completed_at = ?5, error_code = ?6,
-           last_error = ?7
+       SET status = ?2, completed_at = ?3, error_code = ?4, last_error = ?5
      WHERE seq = ?1
-       AND routed_at IS NULL";
+       AND status = 'pending'
+       AND open_deliveries = 0";
 
 pub(super) const REPEATED: &str = "
     UPDATE outbox
@@ -134,6 +136,14 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Insert
     if new.payload.len() > payloads::INLINE_BYTES_MOST && exists(tx, new)? {
         return repeated(tx, new);
     }
+    let routed = Routed {
+        tenant: &new.tenant,
+        provider: None,
+        event_type: &new.event_type,
+        target: new.target.as_deref(),
+    };
+    let wanting = deliveries::wanting(tx, routed)?;
+    let open = u32::try_from(wanting.len()).unwrap_or(u32::MAX);
     let placed = payloads::place(tx, &new.payload)?;
     let inserted = tx.prepare(INSERT)?.execute(rusqlite::params![
         new.id,
@@ -155,13 +165,22 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Insert
         new.trace_id,
         new.max_attempts,
         new.custom_data,
+        now,
+        open,
     ])?;
     if inserted == 0 {
         return repeated(tx, new);
     }
     let seq = tx.conn().last_insert_rowid();
-    let status = route(tx, seq, new, now)?;
-    Ok(Inserted::First { status })
+    if wanting.is_empty() {
+        return Ok(Inserted::First { status: unwanted(tx, seq, new, now)? });
+    }
+    let route = Route {
+        due_at: new.not_before.map_or(now, |not_before| not_before.max(now)),
+        order_at: new.occurred_at.unwrap_or(new.received_at),
+    };
+    deliveries::route(tx, Origin::Outbox(seq), &new.tenant, &wanting, route)?;
+    Ok(Inserted::First { status: Status::Pending })
 }
 
 fn exists(tx: &ReadTx<'_>, new: &NewEvent) -> Result<bool> {
@@ -181,35 +200,18 @@ fn repeated(tx: &WriteTx<'_>, new: &NewEvent) -> Result<Inserted> {
     Ok(Inserted::Again { id: kept.new.id, status: kept.status, differs })
 }
 
-/// Makes the deliveries of a stored event.
-fn route(tx: &WriteTx<'_>, seq: i64, new: &NewEvent, now: Timestamp) -> Result<Status> {
-    let routed = Routed {
-        tenant: &new.tenant,
-        provider: None,
-        event_type: &new.event_type,
-        target: new.target.as_deref(),
-    };
-    let due_at = new.not_before.map_or(now, |not_before| not_before.max(now));
-    let order_at = new.occurred_at.unwrap_or(new.received_at);
-    let made = deliveries::route(tx, Origin::Outbox(seq), routed, Route { due_at, order_at, now })?;
-    let (status, error) = match (made, &new.target) {
-        (0, Some(target)) => {
+/// Ends a stored event that no subscription wants.
+fn unwanted(tx: &WriteTx<'_>, seq: i64, new: &NewEvent, now: Timestamp) -> Result<Status> {
+    let (status, error) = match &new.target {
+        Some(target) => {
             (Status::Quarantined, Some(format!("there is no subscription named {target:?} for it")))
         }
-        (0, None) => (Status::Skipped, None),
-        _ => (Status::Pending, None),
+        None => (Status::Skipped, None),
     };
     let completed_at = status.is_final().then_some(now);
     let code = error.as_ref().map(|_| "unknown_target");
-    let stored = tx.prepare(ROUTED)?.execute((
-        seq,
-        now,
-        made,
-        status.as_str(),
-        completed_at,
-        code,
-        error,
-    ))?;
+    let stored =
+        tx.prepare(UNWANTED)?.execute((seq, status.as_str(), completed_at, code, error))?;
     one_row(stored, "the event")?;
     Ok(status)
 }

@@ -12,20 +12,12 @@ use crate::store::error::{Error, Result};
 use crate::store::payloads;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 
-// completed_at is set with 'skipped' until routing has found somebody, because a row must be either
-// finished or have something open at every moment the database can see.
 const INSERT: &str = "
     INSERT INTO webhook_events
            (id, tenant, provider, provider_event_id, event_type, received_at, payload, payload_seq,
-            content_type, headers, key_id, trace_id, status, completed_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 'skipped', ?6)
+            content_type, headers, key_id, trace_id, status, open_deliveries, completed_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
         ON CONFLICT (tenant, provider, provider_event_id) DO NOTHING";
-
-const ROUTED: &str = "
-    UPDATE webhook_events
-       SET status = 'received', completed_at = NULL, open_deliveries = ?2
-     WHERE seq = ?1
-       AND status = 'skipped'";
 
 pub(super) const FIND_IDENTITY: &str = "
     SELECT seq, id
@@ -89,6 +81,16 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewWebhookEvent, now: Timestamp) -> Result
     {
         return Ok(again);
     }
+    let routed = Routed {
+        tenant: &new.tenant,
+        provider: Some(&new.provider),
+        event_type: &new.event_type,
+        target: None,
+    };
+    let wanting = deliveries::wanting(tx, routed)?;
+    let open = u32::try_from(wanting.len()).unwrap_or(u32::MAX);
+    let unwanted = wanting.is_empty();
+    let status = if unwanted { Status::Skipped } else { Status::Received };
     let placed = payloads::place(tx, &new.payload)?;
     let inserted = tx.prepare(INSERT)?.execute((
         &new.id,
@@ -103,22 +105,16 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewWebhookEvent, now: Timestamp) -> Result
         to_json("webhook_events.headers", &new.headers)?,
         &new.key_id,
         &new.trace_id,
+        status.as_str(),
+        open,
+        unwanted.then_some(new.received_at),
     ))?;
     if inserted == 0 {
         return find_repeated(tx, new)?.ok_or(Error::Changed("the webhook event"));
     }
     let seq = tx.conn().last_insert_rowid();
-    let routed = Routed {
-        tenant: &new.tenant,
-        provider: Some(&new.provider),
-        event_type: &new.event_type,
-        target: None,
-    };
-    let route = Route { due_at: now, order_at: new.received_at, now };
-    let made = deliveries::route(tx, Origin::WebhookEvent(seq), routed, route)?;
-    if made > 0 {
-        one_row(tx.prepare(ROUTED)?.execute((seq, made))?, "the webhook event")?;
-    }
+    let route = Route { due_at: now, order_at: new.received_at };
+    deliveries::route(tx, Origin::WebhookEvent(seq), &new.tenant, &wanting, route)?;
     Ok(Inserted { id: new.id.clone(), already_processed: false })
 }
 

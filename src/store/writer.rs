@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, TrySendError, bounded};
 use rusqlite::{Connection, TransactionBehavior};
@@ -80,6 +81,15 @@ pub struct Writer {
     settle: Sender<BoxedJob>,
     accept: Sender<BoxedJob>,
     upkeep: Sender<BoxedJob>,
+    done: Arc<Done>,
+}
+
+/// What the writer has done since it was made. How many jobs share a commit is how far group commit
+/// carries: one alone pays for a sync by itself.
+#[derive(Debug, Default)]
+struct Done {
+    commits: AtomicU64,
+    jobs: AtomicU64,
 }
 
 impl std::fmt::Debug for Writer {
@@ -135,6 +145,16 @@ impl Writer {
     pub fn waiting(&self) -> usize {
         self.settle.len() + self.accept.len() + self.upkeep.len()
     }
+
+    /// Transactions committed so far.
+    pub fn commits(&self) -> u64 {
+        self.done.commits.load(Ordering::Relaxed)
+    }
+
+    /// Jobs committed so far.
+    pub fn jobs(&self) -> u64 {
+        self.done.jobs.load(Ordering::Relaxed)
+    }
 }
 
 /// The writing end: owns the write connection.
@@ -145,6 +165,7 @@ pub struct WriterLoop {
     settle: Receiver<BoxedJob>,
     accept: Receiver<BoxedJob>,
     upkeep: Receiver<BoxedJob>,
+    done: Arc<Done>,
 }
 
 impl std::fmt::Debug for WriterLoop {
@@ -164,8 +185,10 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
         settle: settle_jobs,
         accept: accept_jobs,
         upkeep: upkeep_jobs,
+        done: Arc::default(),
     };
-    (Writer { settle, accept, upkeep }, writer_loop)
+    let done = Arc::clone(&writer_loop.done);
+    (Writer { settle, accept, upkeep, done }, writer_loop)
 }
 
 impl WriterLoop {
@@ -235,6 +258,9 @@ impl WriterLoop {
     ) -> Result<()> {
         match self.commit(batch) {
             Ok(effects) => {
+                let jobs = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+                self.done.commits.fetch_add(1, Ordering::Relaxed);
+                self.done.jobs.fetch_add(jobs, Ordering::Relaxed);
                 observer.committed(effects);
                 for job in batch.drain(..) {
                     job.done(Ok(()));

@@ -3,19 +3,19 @@
 //! The decisions are in [`machine`]; this file is its hands: letters in, one read connection, one
 //! channel out. It sends nothing itself and writes nothing.
 
+pub mod assignments;
 pub mod machine;
 pub mod mailbox;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crossbeam_channel::Sender;
-
 use crate::clock::Clock;
 use crate::faults::{Faults, Step};
+use crate::flow::dispatch::assignments::{Assignment, HandOut};
 use crate::flow::dispatch::machine::{In, Machine, Out};
 use crate::flow::dispatch::mailbox::{Letters, Mailbox};
-use crate::id::{DeliverySeq, SubscriptionSeq};
+use crate::id::SubscriptionSeq;
 use crate::store::error::{Error, Result};
 use crate::store::{OwnReader, deliveries, subscriptions};
 
@@ -30,23 +30,13 @@ const STOP_MOST: Duration = Duration::from_secs(35);
 /// When a read that failed is tried again.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
-/// A delivery on its way to a deliverer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Assignment {
-    /// Which delivery.
-    pub delivery: DeliverySeq,
-    /// Whose.
-    pub subscription: SubscriptionSeq,
-}
-
 /// The dispatcher and what it holds.
 #[derive(Debug)]
 pub struct Dispatcher {
     clock: Clock,
     mailbox: Mailbox,
     reader: OwnReader,
-    /// Holds as many as there are deliverers, so that a start never waits.
-    deliverers: Sender<Assignment>,
+    deliverers: HandOut,
     machine: Machine,
     /// Requests in flight at once where the subscription does not say.
     cap: u32,
@@ -59,16 +49,16 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// A dispatcher that has not looked yet. `deliverers` must have room for one assignment each.
+    /// A dispatcher that has not looked yet.
     pub fn new(
         clock: Clock,
         mailbox: Mailbox,
         reader: OwnReader,
-        deliverers: Sender<Assignment>,
+        deliverers: HandOut,
         cap: u32,
         faults: Faults,
     ) -> Self {
-        let machine = Machine::new(deliverers.capacity().unwrap_or(1));
+        let machine = Machine::new(deliverers.deliverers());
         Self {
             clock,
             mailbox,
@@ -166,7 +156,7 @@ impl Dispatcher {
                         answers.push(self.fetched(subscription, limit));
                     }
                     Out::Start { delivery, subscription } => {
-                        self.hand_out(Assignment { delivery, subscription });
+                        self.deliverers.give(Assignment { delivery, subscription });
                     }
                     Out::Drained => drained = true,
                 }
@@ -174,12 +164,6 @@ impl Dispatcher {
             inputs = answers;
         }
         drained
-    }
-
-    fn hand_out(&self, assignment: Assignment) {
-        if self.deliverers.send(assignment).is_err() {
-            tracing::error!(delivery = %assignment.delivery, "there is no deliverer left to hand it to");
-        }
     }
 
     /// What is due; a failed read finds nothing and is tried again shortly.

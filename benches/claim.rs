@@ -1,0 +1,208 @@
+//! What a file that has grown costs: the due query, an insert and a settlement, beside an empty file.
+//!
+//! Calls the store's own functions, without HTTP. Without `--full` the past is a million events.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::as_conversions,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::float_arithmetic,
+    clippy::iter_over_hash_type,
+    reason = "a bench owns its processes, ends by panicking, prints what it measures and reckons in floats"
+)]
+
+mod rig;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use oncebox::clock::Timestamp;
+use oncebox::domain::delivery::{Attempt, Next, Settlement};
+use oncebox::domain::event::NewEvent;
+use oncebox::domain::failure::Class;
+use oncebox::faults::Faults;
+use oncebox::id::{self, DeliverySeq, SubscriptionSeq, SystemDraw};
+use oncebox::store::writer::WriterLoop;
+use oncebox::store::{Store, deliveries, outbox};
+use rig::report::Report;
+use rig::server::fresh_directory;
+use rig::{Options, history, median, now_us, quantile};
+
+/// Rows of a claim, and of a transaction.
+const ROWS: u32 = 100;
+const SUBSCRIPTION: SubscriptionSeq = SubscriptionSeq(1);
+
+struct File {
+    store: Store,
+    writer: WriterLoop,
+    directory: PathBuf,
+    draw: SystemDraw,
+}
+
+/// What one round took, in microseconds a row.
+struct Round {
+    insert: f64,
+    settle: f64,
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_ms(i64::try_from(now_us() / 1000).unwrap())
+}
+
+impl File {
+    fn with_past(events: i64) -> Self {
+        let directory = fresh_directory("claim");
+        let path = directory.join("oncebox.db");
+        drop(Store::open(&path, Faults::none()).unwrap());
+        let conn = rig::floor::open(&path);
+        history::subscribe(&conn, "http://127.0.0.1:40009/hook");
+        history::write(&conn, events, now().ms(), None);
+        drop(conn);
+        let (store, writer) = Store::open(&path, Faults::none()).unwrap();
+        Self { store, writer, directory, draw: SystemDraw::new() }
+    }
+
+    fn insert(&mut self) -> f64 {
+        let events: Vec<NewEvent> = (0..ROWS).map(|_| self.event()).collect();
+        let begun = Instant::now();
+        let stored = self.writer.direct(|tx| {
+            events.iter().try_for_each(|event| outbox::insert(tx, event, now()).map(drop))
+        });
+        stored.unwrap();
+        begun.elapsed().as_secs_f64() * 1e6 / f64::from(ROWS)
+    }
+
+    fn event(&self) -> NewEvent {
+        let id = id::uuid7(now(), &self.draw);
+        NewEvent {
+            idempotency_key: format!("auto-{id}"),
+            id,
+            tenant: "default".to_owned(),
+            source_system: "api".to_owned(),
+            event_type: "bench.event".to_owned(),
+            aggregate_type: None,
+            aggregate_id: None,
+            target: None,
+            payload: vec![b'x'; rig::load::EVENT_BYTES],
+            content_type: "application/json".to_owned(),
+            occurred_at: None,
+            received_at: now(),
+            not_before: None,
+            ordering_key: None,
+            process_id: None,
+            trace_id: None,
+            max_attempts: None,
+            custom_data: None,
+        }
+    }
+
+    /// The due query, as the dispatcher asks it.
+    fn due(&self) -> (Vec<DeliverySeq>, Duration) {
+        let begun = Instant::now();
+        let due = self.store.read(|tx| deliveries::due(tx, SUBSCRIPTION, now(), ROWS)).unwrap();
+        (due, begun.elapsed())
+    }
+
+    fn settle(&mut self, due: &[DeliverySeq]) -> f64 {
+        let settlements: Vec<Settlement> = due.iter().map(|seq| settlement(*seq)).collect();
+        let begun = Instant::now();
+        let stored = self.writer.direct(|tx| {
+            settlements.iter().try_for_each(|settlement| deliveries::settle(tx, settlement))
+        });
+        stored.unwrap();
+        begun.elapsed().as_secs_f64() * 1e6 / f64::from(ROWS)
+    }
+
+    fn round(&mut self, claims: &mut Vec<u32>) -> Round {
+        let insert = self.insert();
+        let mut due = Vec::new();
+        for _ in 0..40 {
+            let (found, span) = self.due();
+            claims.push(u32::try_from(span.as_nanos() / 100).unwrap());
+            due = found;
+        }
+        assert_eq!(due.len(), ROWS as usize);
+        Round { insert, settle: self.settle(&due) }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.directory));
+    }
+}
+
+fn settlement(delivery: DeliverySeq) -> Settlement {
+    let at = now();
+    let attempt = Attempt {
+        n: 0,
+        started_at: at,
+        finished_at: at,
+        url: "http://127.0.0.1:40000/hook".to_owned(),
+        class: Class::Success,
+        counted: false,
+        http_status: Some(200),
+        latency_ms: 1,
+        failed_reason: None,
+        excerpt: Some("ok".to_owned()),
+        key_id: Some("019a0000-0000-7000-8000-000000000001".to_owned()),
+        span: Some("00f067aa0ba902b7".to_owned()),
+    };
+    Settlement {
+        delivery,
+        subscription: SUBSCRIPTION,
+        run_no: 1,
+        attempt,
+        next: Next::Complete,
+        now: at,
+    }
+}
+
+/// Both files in turns, so that what the machine does besides meets both alike.
+fn compare(report: &mut Report, events: i64, options: Options) {
+    let mut files = [File::with_past(0), File::with_past(events)];
+    let mut claims = [Vec::new(), Vec::new()];
+    let mut costs: [Vec<Round>; 2] = [Vec::new(), Vec::new()];
+    for _ in 0..options.pick(10, 50) {
+        for ((file, claims), costs) in files.iter_mut().zip(&mut claims).zip(&mut costs) {
+            costs.push(file.round(claims));
+        }
+    }
+    claims.iter_mut().for_each(|spans| spans.sort_unstable());
+    let claim = |file: usize, share: f64| quantile(&claims[file], share) / 10.0;
+    let cost = |file: usize, of: fn(&Round) -> f64| {
+        median(&costs[file].iter().map(of).collect::<Vec<_>>())
+    };
+    let past = format!("{events} events of history");
+    for (what, share) in [("p50", 0.5), ("p99", 0.99)] {
+        let (empty, full) = (claim(0, share), claim(1, share));
+        let base = (format!("{empty:.0} us empty"), full / empty);
+        report.times(format!("claim of {ROWS}, {past}: {what}"), (full, "us"), base, None);
+    }
+    let p99 = claim(1, 0.99) / 1e3;
+    report.at_most(format!("claim of {ROWS}, {past}: p99"), p99, "ms", 1.0);
+    let kinds: [(&str, fn(&Round) -> f64); 2] =
+        [("insert", |round| round.insert), ("settle", |round| round.settle)];
+    for (what, of) in kinds {
+        let (empty, full) = (cost(0, of), cost(1, of));
+        let base = (format!("{empty:.1} us empty"), full / empty);
+        let what = format!("{what} a row, {ROWS} in a commit, {past}");
+        report.times(what, (full, "us"), base, Some(2.0));
+    }
+}
+
+fn main() {
+    let Some(options) = rig::begin() else { return };
+    let mut report = Report::new("claim", options);
+    compare(&mut report, options.pick(20_000, 1_000_000), options);
+    if options.full {
+        compare(&mut report, 5_000_000, options);
+    }
+}
