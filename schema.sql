@@ -202,8 +202,8 @@ CREATE TABLE webhook_events (
 
 CREATE UNIQUE INDEX webhook_events_identity ON webhook_events (tenant, provider, provider_event_id);
 
--- The outbox: business facts to carry out. An ERP may insert here itself; every column but
--- event_type and payload has a default.
+-- The outbox: business facts to carry out. Every column but event_type and payload has a default, so
+-- that an ERP will be able to insert here itself; this version does not route such rows yet.
 CREATE TABLE outbox (
   seq              INTEGER PRIMARY KEY AUTOINCREMENT,
   id               TEXT NOT NULL UNIQUE DEFAULT (printf('%08x-%04x-7%03x-%04x-%012x',
@@ -337,6 +337,8 @@ CREATE INDEX deliveries_lane ON deliveries (lane, order_at, seq)
   WHERE lane IS NOT NULL AND state = 'pending';
 -- The few that a person may have to look at; costs nothing on the way of a good delivery.
 CREATE INDEX deliveries_attention ON deliveries (state, seq)
+  WHERE state IN ('dead_letter', 'parked', 'in_doubt', 'waiting', 'leased');
+CREATE INDEX deliveries_attention_of ON deliveries (subscription_seq, state)
   WHERE state IN ('dead_letter', 'parked', 'in_doubt', 'waiting', 'leased');
 
 -- One try of a delivery. Written once, never changed.

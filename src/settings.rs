@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use crate::domain::address::AddressPolicy;
-use crate::domain::retry::Schedule;
+use crate::domain::retry::{self, Schedule};
 
 /// Where the service listens unless it is told: loopback only.
 pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8710);
@@ -199,16 +199,28 @@ impl RawDelivery {
             key: "delivery.steps",
             problem: error.to_string(),
         })?;
-        let timeout =
-            timeout.map_or(Ok(Duration::from_secs(30)), |t| span("delivery.timeout", &t))?;
-        let connect_timeout = connect_timeout
-            .map_or(Ok(Duration::from_secs(10)), |t| span("delivery.connect_timeout", &t))?;
+        let timeout = limit("delivery.timeout", timeout, Duration::from_secs(30))?;
+        let connect_timeout =
+            limit("delivery.connect_timeout", connect_timeout, Duration::from_secs(10))?;
         let (cap, deliverers) = (cap.unwrap_or(8), deliverers.unwrap_or(64));
         within("delivery.cap", cap, 1, 256)?;
         within("delivery.deliverers", deliverers, 1, 256)?;
         let policy = AddressPolicy::new(allow);
         Ok(Delivery { policy, ca_file, schedule, timeout, connect_timeout, cap, deliverers })
     }
+}
+
+/// A time limit, within the bounds that hold for subscriptions as well.
+fn limit(
+    key: &'static str,
+    text: Option<String>,
+    default: Duration,
+) -> Result<Duration, SettingsError> {
+    let limit = text.map_or(Ok(default), |text| span(key, &text))?;
+    if retry::TIMEOUTS.contains(&limit) {
+        return Ok(limit);
+    }
+    Err(SettingsError::Value { key, problem: "must be 100ms to 10min".to_owned() })
 }
 
 fn span(key: &'static str, text: &str) -> Result<Duration, SettingsError> {
@@ -274,5 +286,9 @@ mod tests {
         let refusal = parse("[delivery]\ndeliverers = 0\n").unwrap_err();
         assert_eq!(refusal, "delivery.deliverers: is 0; it must be 1 to 256");
         assert!(parse("[delivery]\ntimeout = \"soon\"\n").unwrap_err().contains("30min"));
+        for timeout in ["0s", "15min"] {
+            let refusal = parse(&format!("[delivery]\ntimeout = \"{timeout}\"\n")).unwrap_err();
+            assert_eq!(refusal, "delivery.timeout: must be 100ms to 10min");
+        }
     }
 }

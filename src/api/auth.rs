@@ -101,7 +101,7 @@ impl Auth {
             }
             known.generation
         };
-        let found = self.store.read(|tx| tokens::by_hash(tx, &hash))?;
+        let found = self.store.look_up(|tx| tokens::by_hash(tx, &hash))?;
         if let Some(token) = &found {
             let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
             if known.generation == generation && known.tokens.len() < REMEMBERED_MOST {

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::api::Api;
 use crate::api::call::{Call, answer};
 use crate::api::problem::Problem;
-use crate::http::message::Response;
+use crate::http::service::Reply;
 use crate::store::processed_events;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
@@ -19,14 +19,40 @@ struct Claim {
     event_id: String,
 }
 
-/// 201 the first time, 200 when the group has done the event before.
-pub(super) fn claim(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let Claim { consumer_group, event_id } = call.json()?;
-    let (tenant, now) = (call.tenant.clone(), api.clock.wall());
-    let run = move |tx: &WriteTx<'_>| {
-        processed_events::claim(tx, &tenant, &consumer_group, &event_id, now)
+/// 201 the first time, 200 when the group has done the event before; sent after COMMIT.
+pub(super) fn claim(api: &Api, call: Call, reply: Reply) {
+    let Claim { consumer_group, event_id } = match read(&call) {
+        Ok(claim) => claim,
+        Err(problem) => return reply.send(problem.into()),
     };
-    let first = api.store.writer().write(Queue::Accept, run)?;
-    let status = if first { 201 } else { 200 };
-    Ok(answer(status, &json!({ "already_processed": !first })))
+    let (tenant, now) = (call.tenant, api.clock.wall());
+    api.store.writer().submit(
+        Queue::Accept,
+        move |tx: &WriteTx<'_>| {
+            processed_events::claim(tx, &tenant, &consumer_group, &event_id, now)
+        },
+        move |claimed| {
+            reply.send(claimed.map_or_else(
+                |error| Problem::from(error).into(),
+                |first| {
+                    let status = if first { 201 } else { 200 };
+                    answer(status, &json!({ "already_processed": !first }))
+                },
+            ));
+        },
+    );
+}
+
+/// Checked before the queue: what the schema refuses there would cost its whole batch.
+fn read(call: &Call) -> Result<Claim, Problem> {
+    let claim: Claim = call.json()?;
+    for (field, value, most) in
+        [("consumer_group", &claim.consumer_group, 64), ("event_id", &claim.event_id, 255)]
+    {
+        if !(1..=most).contains(&value.chars().count()) {
+            let detail = format!("{field} must have 1 to {most} characters.");
+            return Err(Problem::unprocessable(detail));
+        }
+    }
+    Ok(claim)
 }

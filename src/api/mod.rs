@@ -23,7 +23,6 @@ use crate::api::auth::{Auth, TokenHasher};
 use crate::api::call::Call;
 use crate::api::problem::Problem;
 use crate::clock::Clock;
-use crate::domain::provider::BODY_BYTES_DEFAULT;
 use crate::domain::token::Right;
 use crate::flow::destinations::Defaults;
 use crate::flow::publish::Publish;
@@ -137,13 +136,13 @@ pub static ROUTES: &[Route] = &[
     route(Post, "/v1/deliveries/{id}/retry", Some(Operate), Now(deliveries::retry)),
     route(Post, "/v1/deliveries/{id}/cancel", Some(Operate), Now(deliveries::cancel)),
     route(Get, "/v1/dead-letters", Some(Read), Now(deliveries::list_dead)),
-    route(Post, "/v1/processed-events", Some(MayPublish), Now(guards::claim)),
+    route(Post, "/v1/processed-events", Some(MayPublish), Later(guards::claim)),
     route(Get, "/v1/tokens", Some(Admin), Now(tokens::list)),
     route(Post, "/v1/tokens", Some(Admin), Now(tokens::create)),
     route(Delete, "/v1/tokens/{id}", Some(Admin), Now(tokens::revoke)),
     route(Get, "/v1/stats", Some(Read), Now(status::show)),
     route(Get, "/livez", None, Now(status::live)),
-    route(Get, "/readyz", None, Now(status::ready)),
+    route(Get, "/readyz", None, Later(status::ready)),
 ];
 
 /// What [`Api::new`] takes.
@@ -230,14 +229,19 @@ fn router() -> matchit::Router<Vec<&'static Route>> {
 }
 
 impl Service for Api {
+    /// Who may not send, or sends to nobody, is told before the body is read and takes no memory.
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
         let (route, params) = self.find(head.method, &head.path).map_err(Response::from)?;
+        if let Some(right) = route.right {
+            self.auth.authorize(&head.headers, right).map_err(Response::from)?;
+        }
         let bytes = match (route.method, route.path) {
             (Post, "/v1/events") => self.settings.request_bytes,
             (Post, path) if path.starts_with("/in/") => {
                 let (tenant, provider) = intake::address(&params);
-                let gate = self.flow.receive.gate(tenant, provider).ok().flatten();
-                gate.map_or(BODY_BYTES_DEFAULT, |gate| gate.provider.new.body_bytes_max)
+                let gate = self.flow.receive.gate(tenant, provider).map_err(Problem::from)?;
+                let gate = gate.ok_or_else(|| Problem::not_found("provider"))?;
+                gate.provider.new.body_bytes_max
             }
             _ => return Ok(BODY_BYTES_SMALL),
         };

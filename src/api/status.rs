@@ -6,6 +6,7 @@ use crate::api::Api;
 use crate::api::call::{Call, ok};
 use crate::api::problem::Problem;
 use crate::http::message::Response;
+use crate::http::service::Reply;
 use crate::store::stats;
 use crate::store::writer::Queue;
 
@@ -15,10 +16,14 @@ pub(super) fn live(_api: &Api, _call: &Call) -> Result<Response, Problem> {
     Ok(ok(&json!({ "status": "ok" })))
 }
 
-/// `GET /readyz`: the database can be written.
-pub(super) fn ready(api: &Api, _call: &Call) -> Result<Response, Problem> {
-    api.store.writer().write(Queue::Accept, stats::probe)?;
-    Ok(ok(&json!({ "status": "ready" })))
+/// `GET /readyz`: the database can be written; sent after COMMIT.
+pub(super) fn ready(api: &Api, _call: Call, reply: Reply) {
+    api.store.writer().submit(Queue::Accept, stats::probe, move |written| {
+        reply.send(written.map_or_else(
+            |error| Problem::from(error).into(),
+            |()| ok(&json!({ "status": "ready" })),
+        ));
+    });
 }
 
 /// `GET /v1/stats`

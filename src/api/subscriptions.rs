@@ -39,6 +39,10 @@ const HEADERS_OURS: [&str; 11] = [
     "expect",
 ];
 
+/// Header fields that carry secrets. Headers stand in the file in the clear, so these are refused.
+const HEADERS_SECRET: [&str; 5] =
+    ["authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"];
+
 /// `POST /v1/subscriptions`
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -241,6 +245,12 @@ fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
         let ours = HEADERS_OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours));
         if ours {
             return Err(Problem::unprocessable(format!("The header {name} is set by Oncebox.")));
+        }
+        if HEADERS_SECRET.iter().any(|secret| name.eq_ignore_ascii_case(secret)) {
+            return Err(Problem::unprocessable(format!(
+                "The header {name} carries a secret, and headers are not sealed; this version signs \
+                 requests and has no other way to authenticate."
+            )));
         }
         let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
         let fits = !name.is_empty()

@@ -27,7 +27,8 @@ use crate::settings::Settings;
 use crate::stop::Stop;
 use crate::store::error::Error as StoreError;
 use crate::store::tokens::NewToken;
-use crate::store::writer::WriterLoop;
+use crate::store::tx::WriteTx;
+use crate::store::writer::{Queue, WriterLoop};
 use crate::store::{Store, boots, meta, tokens};
 
 /// How long requests that are in hand may take when the service stops.
@@ -221,17 +222,14 @@ impl Appliance {
     /// What made it end, if it was not asked to.
     pub fn stop(self) -> Result<(), Error> {
         self.server.stop(LISTENER_GRACE);
-        let (boot, now) = (self.boot, self.clock.wall());
-        let writer = self.store.writer().clone();
-        let noted = writer.write(
-            crate::store::writer::Queue::Accept,
-            move |tx: &crate::store::tx::WriteTx<'_>| boots::stop(tx, boot, now),
-        );
-        if let Err(error) = noted {
-            tracing::warn!(%error, "the clean stop could not be noted");
-        }
         self.data.remove_address();
-        Ok(self.flow.stop()?)
+        let (boot, clock, writer) = (self.boot, self.clock, self.store.writer().clone());
+        Ok(self.flow.stop(move || {
+            let run = move |tx: &WriteTx<'_>| boots::stop(tx, boot, clock.wall());
+            if let Err(error) = writer.write(Queue::Upkeep, run) {
+                tracing::warn!(%error, "the clean stop could not be noted");
+            }
+        })?)
     }
 }
 

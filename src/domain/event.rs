@@ -182,6 +182,10 @@ impl NewEvent {
         printable_ascii("source_system", &self.source_system)?;
         printable_ascii("event_type", &self.event_type)?;
         printable_ascii("content_type", &self.content_type)?;
+        if self.source_system.starts_with("in:") {
+            let problem = "begins with \"in:\", which is kept for what providers send".to_owned();
+            return Err(FieldError { field: "source_system", problem });
+        }
         for (field, value, most) in [
             ("aggregate_type", &self.aggregate_type, 64),
             ("aggregate_id", &self.aggregate_id, 255),

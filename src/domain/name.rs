@@ -11,7 +11,7 @@ pub struct Name(String);
 
 /// A text that is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a name: use 1 to 63 characters of a-z, 0-9 and -")]
+#[error("{0:?} is not a name: use 1 to 63 characters of a-z, 0-9 and -, and no UUID")]
 pub struct NameError(String);
 
 impl Name {
@@ -27,7 +27,9 @@ impl Name {
     /// ```
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        if (1..=63).contains(&text.len()) && text.bytes().all(allowed) {
+        // A subscription is found by name or by UUID, so that a name must not look like one.
+        let is_uuid = uuid::Uuid::try_parse(text).is_ok();
+        if (1..=63).contains(&text.len()) && text.bytes().all(allowed) && !is_uuid {
             return Ok(Self(text.to_owned()));
         }
         Err(NameError(text.chars().take(80).collect()))

@@ -2,6 +2,7 @@
 //!
 //! Not here: which attempts count and what an answer means; holds; and the queue itself.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,8 @@ use crate::id::Draw;
 const JITTER_DIVISOR: u64 = 10;
 /// The longest wait that an answer can ask of us. Source: the product page, section 7.
 const RETRY_AFTER_MAX: Duration = Duration::from_hours(24);
+/// The time limits an attempt may be given: shorter ones fail on any real line, longer ones hold a thread.
+pub const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(10);
 const STEPS_MAX: usize = 50;
 const STEP_MIN: Duration = Duration::from_millis(100);
 const STEP_MAX: Duration = Duration::from_hours(7 * 24);

@@ -25,6 +25,8 @@ use crate::store::{Store, deliveries, settlement};
 
 /// Characters of an answer that are kept.
 const EXCERPT_CHARS_MOST: usize = 2048;
+/// When a delivery whose subscription cannot be called for a reason of ours is looked at again.
+const UNCALLABLE_AGAIN: Duration = Duration::from_secs(30);
 /// When a delivery whose row could not be read is looked at again.
 const UNREADABLE_AGAIN: Duration = Duration::from_secs(5);
 
@@ -97,10 +99,15 @@ impl Deliver {
             self.store.read(|tx| deliveries::parcel(tx, assignment.delivery))
         };
         match read {
-            Ok(Some(parcel)) => {
-                let settlement = self.attempt(&parcel);
-                self.settle(settlement);
-            }
+            Ok(Some(parcel)) => match self.destinations.of(parcel.subscription) {
+                Ok(destination) => self.settle(self.attempt(&parcel, &destination)),
+                // Ours to mend (settings, key, file): the target has refused nothing, so nothing counts.
+                Err(reason) => {
+                    let delivery = parcel.delivery;
+                    tracing::error!(%delivery, %reason, "the subscription cannot be called; it is tried again");
+                    self.let_go(assignment, Some(self.clock.now().plus(UNCALLABLE_AGAIN)));
+                }
+            },
             // Cancelled since it was fetched, and perhaps reopened since it was read: worth a look.
             Ok(None) => self.let_go(assignment, Some(self.clock.now())),
             Err(error) => {
@@ -116,17 +123,20 @@ impl Deliver {
         self.mailbox.leave(|letters| letters.settled.push(settled));
     }
 
-    fn attempt(&self, parcel: &Parcel) -> Settlement {
+    fn attempt(&self, parcel: &Parcel, destination: &Destination) -> Settlement {
         let started_at = self.clock.wall();
         let started = self.clock.monotonic();
-        let destination = self.destinations.of(parcel.subscription);
-        let (request, outcome) = match destination.as_ref() {
-            Ok(destination) => self.exchange(parcel, destination, started_at),
-            Err(reason) => (None, Outcome::Unbuildable { reason: reason.clone() }),
-        };
+        // A panic on the way is an outcome, not the end of the thread.
+        let exchanged =
+            catch_unwind(AssertUnwindSafe(|| self.exchange(parcel, destination, started_at)));
+        let (request, outcome) = exchanged.unwrap_or_else(|_panic| {
+            tracing::error!(delivery = %parcel.delivery, "sending panicked; it counts as a failed attempt");
+            let reason = "oncebox failed while sending; see its log".to_owned();
+            (None, Outcome::Unreachable { reason })
+        });
         let latency = self.clock.monotonic().saturating_sub(started);
-        let schedule = destination.as_ref().map(|d| d.schedule.clone()).unwrap_or_default();
         // The schema bounds the event's own number, so it cannot be refused here.
+        let schedule = destination.schedule.clone();
         let own =
             parcel.max_attempts.and_then(|most| schedule.clone().with_max_attempts(most).ok());
         let schedule = own.unwrap_or(schedule);
@@ -158,7 +168,7 @@ impl Deliver {
         }
     }
 
-    /// Builds and sends the request. A panic on the way is an outcome, not the end of the thread.
+    /// Builds and sends the request.
     fn exchange(
         &self,
         parcel: &Parcel,
@@ -176,11 +186,7 @@ impl Deliver {
             body: &parcel.payload,
             timeout: destination.timeout,
         };
-        let sent = catch_unwind(AssertUnwindSafe(|| self.send(&call, at)));
-        let outcome = sent.unwrap_or_else(|_panic| {
-            tracing::error!(delivery = %parcel.delivery, "sending panicked; it counts as a failed attempt");
-            Outcome::Unreachable { reason: "oncebox failed while sending; see its log".to_owned() }
-        });
+        let outcome = self.send(&call, at);
         (Some(request), outcome)
     }
 
@@ -253,6 +259,11 @@ impl Deliver {
             move |outcome| {
                 let Err(error) = outcome else { return };
                 let delivery = again.delivery;
+                if error.is_lasting() {
+                    // Handing it in again would fail again. It stays in hand: the next start sends it.
+                    tracing::error!(%error, %delivery, "an outcome cannot be stored");
+                    return;
+                }
                 tracing::error!(%error, %delivery, "an outcome could not be stored; it is kept and tried again");
                 drop(unsettled.send(Arc::unwrap_or_clone(again)));
             },

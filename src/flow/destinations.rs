@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use crate::domain::retry::Schedule;
+use crate::domain::retry::{self, Schedule};
 use crate::domain::signature::SigningSecret;
 use crate::domain::subscription::{Policy, Subscription};
 use crate::id::SubscriptionSeq;
@@ -121,7 +121,7 @@ pub fn effective(policy: &Policy, defaults: &Defaults) -> Result<(Schedule, Dura
         schedule = schedule.with_max_attempts(most).map_err(|error| error.to_string())?;
     }
     let timeout = policy.timeout.as_ref().map_or(Ok(defaults.timeout), span)?;
-    if timeout < Duration::from_millis(100) || timeout > Duration::from_mins(10) {
+    if !retry::TIMEOUTS.contains(&timeout) {
         return Err("timeout must be 100ms to 10min".to_owned());
     }
     if let Some(most) = policy.in_flight_max

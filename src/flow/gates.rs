@@ -69,7 +69,7 @@ impl Gates {
     }
 
     fn read(&self, tenant: &str, name: &str) -> Result<Option<Gate>> {
-        let found = self.store.snapshot(|tx| {
+        let found = self.store.look_up(|tx| {
             let Some(provider) = providers::by_name(tx, tenant, name)? else { return Ok(None) };
             let sealed = credentials::of_provider(tx, provider.seq)?;
             Ok(Some((provider, sealed)))

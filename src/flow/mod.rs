@@ -22,6 +22,7 @@ pub mod receive;
 pub mod upkeep;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -94,6 +95,8 @@ pub struct Flow {
     deliverers: Vec<JoinHandle<()>>,
     upkeep: JoinHandle<()>,
     writer: JoinHandle<()>,
+    /// Whether the dispatcher ended with nothing in hand.
+    drained: Arc<AtomicBool>,
     fatal: Arc<Mutex<Option<Error>>>,
 }
 
@@ -205,6 +208,8 @@ impl Flow {
         let writer_loop = parts.writer_loop;
         let after_commit = Arc::clone(&told);
         let upkeep_told = upkeep_stop.clone();
+        let drained = Arc::new(AtomicBool::new(false));
+        let dispatched = Arc::clone(&drained);
         Ok(Self {
             receive,
             publish,
@@ -215,7 +220,10 @@ impl Flow {
             writer: spawn("writer", &told, move || {
                 writer_loop.run(&writer_stopped, &after_commit);
             })?,
-            dispatcher: spawn("dispatch", &told, move || dispatcher.run())?,
+            dispatcher: spawn("dispatch", &told, move || {
+                dispatched.store(dispatcher.run(), Ordering::Release);
+            })?,
+            drained,
             upkeep: spawn("upkeep", &told, move || upkeep.run(&upkeep_told))?,
             fatal,
         })
@@ -226,19 +234,23 @@ impl Flow {
         self.mailbox.leave(|letters| letters.woken = true);
     }
 
-    /// Stops every stage in order: what is under way is finished and settled.
+    /// Stops every stage in order: what is under way is finished and settled. `clean` is called while the
+    /// writer still runs, and only when nothing is left over.
     ///
     /// # Errors
     /// What made the process end, if it was not asked to.
-    pub fn stop(self) -> Result<()> {
+    pub fn stop(self, clean: impl FnOnce()) -> Result<()> {
         self.mailbox.leave(|letters| letters.stop = true);
-        let healthy = self.fatal.lock().unwrap_or_else(PoisonError::into_inner).is_none();
-        if healthy {
+        let is_healthy = || self.fatal.lock().unwrap_or_else(PoisonError::into_inner).is_none();
+        if is_healthy() {
             join(self.dispatcher);
             self.deliverers.into_iter().for_each(join);
         }
         self.upkeep_stop.ask();
         join(self.upkeep);
+        if is_healthy() && self.drained.load(Ordering::Acquire) {
+            clean();
+        }
         drop(self.writer_stop);
         join(self.writer);
         let fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -40,22 +40,27 @@ impl Upkeep {
     /// Looks once a second until a stop is asked for.
     pub fn run(&self, stop: &Stop) {
         // Due times may have been written by another boot, with another clock.
-        log("pull in due times", self.pull_in());
+        let mut owed = self.tick(true);
         while !stop.wait(EVERY) {
-            self.tick();
+            owed = self.tick(owed);
         }
         self.settle_again();
     }
 
-    /// One turn of every chore.
-    pub fn tick(&self) {
+    /// One turn of every chore; `owed` says whether due times have to be looked at. Tells whether they
+    /// still have to be, because it could not be done.
+    fn tick(&self, owed: bool) -> bool {
         self.settle_again();
-        if let Some(step_ms) = self.clock_watch.look(&self.clock) {
+        let step_ms = self.clock_watch.look(&self.clock);
+        if let Some(step_ms) = step_ms {
             tracing::warn!(step_ms, "the clock was set; due times are looked at again");
-            log("pull in due times", self.pull_in());
         }
+        let pulled_in = if owed || step_ms.is_some() { self.pull_in() } else { Ok(()) };
+        let still_owed = pulled_in.is_err();
+        log("pull in due times", pulled_in);
         let expired = self.expire_idempotency_keys();
         log("expire idempotency keys", expired);
+        still_owed
     }
 
     /// Hands in again what the disk refused before.
@@ -72,8 +77,11 @@ impl Upkeep {
         if !self.store.read(|tx| idempotency_keys::any_expired(tx, now))? {
             return Ok(());
         }
+        // As many turns as it takes, so that the table cannot grow faster than it is swept.
+        let full = usize::try_from(ROWS_MOST).unwrap_or(0);
         let run = move |tx: &WriteTx<'_>| idempotency_keys::expire(tx, now, ROWS_MOST);
-        self.store.writer().write(Queue::Upkeep, run).map(|_| ())
+        while self.store.writer().write(Queue::Upkeep, run)? == full {}
+        Ok(())
     }
 
     fn pull_in(&self) -> Result<()> {

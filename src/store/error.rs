@@ -126,6 +126,11 @@ impl Error {
         }
     }
 
+    /// Whether the same job will fail again however often it is run: the rows do not allow it.
+    pub fn is_lasting(&self) -> bool {
+        matches!(self, Self::Changed(_) | Self::Constraint(_) | Self::Unreadable { .. })
+    }
+
     /// Whether the same request may succeed later without anybody changing it.
     pub fn passes(&self) -> bool {
         matches!(self, Self::Busy | Self::Full | Self::Stopped)

@@ -32,7 +32,7 @@ pub mod webhook_events;
 pub mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::TransactionBehavior;
 
@@ -50,6 +50,8 @@ const READERS: usize = 4;
 pub struct Store {
     path: Arc<PathBuf>,
     readers: Pool,
+    /// A reader for look-ups by key alone, so that no long list stands before them.
+    lookups: Arc<Mutex<rusqlite::Connection>>,
     writer: Writer,
 }
 
@@ -62,8 +64,9 @@ impl Store {
     pub fn open(path: &Path, faults: Faults) -> Result<(Self, WriterLoop)> {
         let conn = schema::open_writer(path)?;
         let readers = Pool::open(path, READERS)?;
+        let lookups = Arc::new(Mutex::new(pool::open_reader(path)?));
         let (writer, writer_loop) = writer::pair(conn, faults);
-        Ok((Self { path: Arc::new(path.to_owned()), readers, writer }, writer_loop))
+        Ok((Self { path: Arc::new(path.to_owned()), readers, lookups, writer }, writer_loop))
     }
 
     /// Where the file is.
@@ -82,6 +85,16 @@ impl Store {
     /// What `read` returns.
     pub fn read<T>(&self, read: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
         let conn = self.readers.checkout();
+        read(&ReadTx::new(&conn))
+    }
+
+    /// Looks something up by its key. Waits for other look-ups only, never for a list: the listener asks
+    /// here who is calling before it reads a body.
+    ///
+    /// # Errors
+    /// What `read` returns.
+    pub fn look_up<T>(&self, read: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
+        let conn = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
         read(&ReadTx::new(&conn))
     }
 

@@ -131,6 +131,9 @@ fn the_numbers_of_the_stats_are_counted_in_partial_indexes() {
 fn whether_a_subscription_has_anything_open_or_dead_is_two_seeks() {
     uses(
         deliveries::HAS_UNFINISHED,
-        &["INDEX deliveries_due (subscription_seq=?)", "INDEX deliveries_attention (state=?"],
+        &[
+            "INDEX deliveries_due (subscription_seq=?)",
+            "INDEX deliveries_attention_of (subscription_seq=?",
+        ],
     );
 }

@@ -11,7 +11,7 @@ use crate::domain::subscription::{CallMethod, NewSubscription, Source, State, Su
 use crate::domain::target_url::TargetUrl;
 use crate::id::SubscriptionSeq;
 use crate::store::column::{json, to_json, word};
-use crate::store::error::Result;
+use crate::store::error::{Error, Result};
 use crate::store::holds;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 
@@ -134,12 +134,24 @@ pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec
     rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), |row| subscription(tx, row))
 }
 
-/// Every subscription there is, of all tenants.
+/// Every subscription there is and can be read, of all tenants.
 ///
 /// # Errors
 /// When the file cannot be read.
 pub fn live(tx: &ReadTx<'_>) -> Result<Vec<Subscription>> {
-    rows(&mut *tx.prepare(LIVE)?, [], |row| subscription(tx, row))
+    let found = rows(&mut *tx.prepare(LIVE)?, [], |row| Ok(subscription(tx, row)))?;
+    let mut live = Vec::with_capacity(found.len());
+    for subscription in found {
+        match subscription {
+            Ok(subscription) => live.push(subscription),
+            // One row that somebody has edited by hand must not stop all the others.
+            Err(error @ Error::Unreadable { .. }) => {
+                tracing::error!(%error, "a subscription cannot be read; it is left out until it is mended");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(live)
 }
 
 /// Every subscription there is, read once and kept until one changes.

@@ -206,7 +206,8 @@ impl WriterLoop {
             }
             if let Err(fatal) = self.commit_all(&mut batch, observer) {
                 observer.fatal(&fatal);
-                break;
+                // What is on the disk is unknown now: it is left for the next start to read.
+                return;
             }
         }
         self.close();

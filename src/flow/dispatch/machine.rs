@@ -33,6 +33,8 @@ pub enum In {
         subscription: SubscriptionSeq,
         /// Requests in flight at once.
         cap: u32,
+        /// Whether that holds however fast it answers, because somebody said so.
+        hard: bool,
         /// Whether it may be called now.
         callable: bool,
     },
@@ -95,9 +97,11 @@ pub enum Out {
 }
 
 #[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "four independent facts, each true or not")]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each true or not")]
 struct Window {
     cap: usize,
+    /// Whether the cap holds however fast the target answers.
+    hard: bool,
     callable: bool,
     /// Fetched, not started.
     ready: VecDeque<DeliverySeq>,
@@ -162,10 +166,10 @@ impl Machine {
     pub fn step(&mut self, now: Timestamp, input: In) -> Vec<Out> {
         let mut out = Vec::new();
         match input {
-            In::SubscriptionChanged { subscription, cap, callable } => {
-                self.changed(subscription, cap, callable);
+            In::SubscriptionChanged { subscription, cap, hard, callable } => {
+                self.changed(subscription, (cap, hard), callable);
             }
-            In::SubscriptionGone(subscription) => self.changed(subscription, 0, false),
+            In::SubscriptionGone(subscription) => self.changed(subscription, (0, true), false),
             In::Rang(subscription) => self.look(subscription),
             In::Fetched { subscription, rows, more, next_due } => {
                 self.fetched(subscription, rows, more, next_due);
@@ -211,8 +215,10 @@ impl Machine {
         self.busy > 0
     }
 
-    fn changed(&mut self, subscription: SubscriptionSeq, cap: u32, callable: bool) {
+    fn changed(&mut self, subscription: SubscriptionSeq, cap: (u32, bool), callable: bool) {
         let window = self.windows.entry(subscription).or_default();
+        let (cap, hard) = cap;
+        window.hard = hard;
         window.cap = usize::try_from(cap).unwrap_or(usize::MAX);
         window.callable = callable;
         if callable {
@@ -346,7 +352,8 @@ impl Machine {
             // leave some to the one that does not.
             let plenty = idle * 2 > self.deliverers;
             let room = window.in_flight == 0
-                || (plenty && (window.in_flight < window.cap || window.is_fast()));
+                || (plenty
+                    && (window.in_flight < window.cap || (!window.hard && window.is_fast())));
             match window.ready.front().copied() {
                 Some(delivery) if window.callable && room => {
                     window.ready.pop_front();
@@ -379,8 +386,10 @@ mod tests {
 
     fn machine(deliverers: usize, cap: u32) -> Machine {
         let mut machine = Machine::new(deliverers);
-        let out =
-            machine.step(at(0), In::SubscriptionChanged { subscription: SUB, cap, callable: true });
+        let out = machine.step(
+            at(0),
+            In::SubscriptionChanged { subscription: SUB, cap, hard: false, callable: true },
+        );
         assert_eq!(fetches(&out), [SUB]);
         machine
     }
@@ -429,6 +438,18 @@ mod tests {
     }
 
     #[test]
+    fn a_cap_that_was_asked_for_holds_however_fast_the_target_is() {
+        let mut machine = machine(8, 1);
+        machine.step(
+            at(0),
+            In::SubscriptionChanged { subscription: SUB, cap: 1, hard: true, callable: true },
+        );
+        assert_eq!(starts(&machine.step(at(0), fetched(1..20))), [1]);
+        let finished = In::Finished { subscription: SUB, latency: Duration::from_millis(5) };
+        assert_eq!(starts(&machine.step(at(0), finished)), [2]);
+    }
+
+    #[test]
     fn a_delivery_that_is_finished_but_not_settled_is_not_sent_again() {
         let mut machine = machine(64, 8);
         assert_eq!(starts(&machine.step(at(0), fetched(1..2))), [1]);
@@ -454,7 +475,10 @@ mod tests {
     fn a_held_subscription_starts_nothing_and_lets_go_of_its_window() {
         let mut machine = machine(64, 1);
         machine.step(at(0), fetched(1..5));
-        machine.step(at(0), In::SubscriptionChanged { subscription: SUB, cap: 1, callable: false });
+        machine.step(
+            at(0),
+            In::SubscriptionChanged { subscription: SUB, cap: 1, hard: false, callable: false },
+        );
         assert_eq!(machine.in_hand(), 1, "only the one in flight stays in hand");
         let out = machine.step(at(0), In::Finished { subscription: SUB, latency: Duration::ZERO });
         assert_eq!(out, []);
@@ -464,8 +488,10 @@ mod tests {
     fn turns_go_round_so_that_one_subscription_does_not_starve_another() {
         let mut machine = machine(2, 8);
         let other = SubscriptionSeq(2);
-        machine
-            .step(at(0), In::SubscriptionChanged { subscription: other, cap: 8, callable: true });
+        machine.step(
+            at(0),
+            In::SubscriptionChanged { subscription: other, cap: 8, hard: false, callable: true },
+        );
         machine.step(at(0), fetched(1..50));
         let rows = (100..150).map(DeliverySeq).collect();
         let out = machine
@@ -480,8 +506,10 @@ mod tests {
         let mut machine = machine(8, 8);
         assert_eq!(starts(&machine.step(at(0), fetched(1..50))), [1, 2, 3, 4]);
         let other = SubscriptionSeq(2);
-        machine
-            .step(at(0), In::SubscriptionChanged { subscription: other, cap: 8, callable: true });
+        machine.step(
+            at(0),
+            In::SubscriptionChanged { subscription: other, cap: 8, hard: false, callable: true },
+        );
         let rows = (100..150).map(DeliverySeq).collect();
         let fetched = In::Fetched { subscription: other, rows, more: false, next_due: None };
         assert_eq!(starts(&machine.step(at(0), fetched)), [100]);

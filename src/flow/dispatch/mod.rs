@@ -30,6 +30,14 @@ const STOP_MOST: Duration = Duration::from_secs(35);
 /// When a read that failed is tried again.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
+/// What the machine was told of a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
+    cap: u32,
+    hard: bool,
+    callable: bool,
+}
+
 /// The dispatcher and what it holds.
 #[derive(Debug)]
 pub struct Dispatcher {
@@ -40,7 +48,7 @@ pub struct Dispatcher {
     machine: Machine,
     /// Requests in flight at once where the subscription does not say.
     cap: u32,
-    known: BTreeMap<SubscriptionSeq, (u32, bool)>,
+    known: BTreeMap<SubscriptionSeq, Known>,
     /// Since when there is a stop to wait for.
     stopping_since: Option<Duration>,
     /// Since when no request is under way after a stop.
@@ -73,8 +81,8 @@ impl Dispatcher {
         }
     }
 
-    /// Runs until it is told to stop and everything in hand is settled, or cannot be.
-    pub fn run(mut self) {
+    /// Runs until it is told to stop and everything in hand is settled, or cannot be; tells whether it was.
+    pub fn run(mut self) -> bool {
         let mut again = Letters { subscriptions_changed: true, ..Letters::default() };
         loop {
             let drained = match self.turn(&mut again) {
@@ -87,7 +95,7 @@ impl Dispatcher {
                 }
             };
             if drained || (again.stop && self.gives_up()) {
-                return;
+                return drained;
             }
             let letters = self.mailbox.take(self.sleep());
             again = merge(again, letters);
@@ -191,14 +199,16 @@ impl Dispatcher {
     fn changes(&mut self) -> Result<Vec<In>> {
         let mut fresh = BTreeMap::new();
         for subscription in subscriptions::live(&self.reader.tx())? {
-            let cap = subscription.new.policy.in_flight_max.unwrap_or(self.cap);
-            fresh.insert(subscription.seq, (cap, subscription.holds.is_empty()));
+            let asked = subscription.new.policy.in_flight_max;
+            let callable = subscription.holds.is_empty();
+            let known = Known { cap: asked.unwrap_or(self.cap), hard: asked.is_some(), callable };
+            fresh.insert(subscription.seq, known);
         }
         let mut inputs = Vec::new();
-        for (subscription, (cap, callable)) in &fresh {
-            if self.known.get(subscription) != Some(&(*cap, *callable)) {
-                let (subscription, cap, callable) = (*subscription, *cap, *callable);
-                inputs.push(In::SubscriptionChanged { subscription, cap, callable });
+        for (subscription, known) in &fresh {
+            if self.known.get(subscription) != Some(known) {
+                let (subscription, Known { cap, hard, callable }) = (*subscription, *known);
+                inputs.push(In::SubscriptionChanged { subscription, cap, hard, callable });
             }
         }
         for gone in self.known.keys().filter(|known| !fresh.contains_key(known)) {
