@@ -30,7 +30,7 @@ use oncebox::domain::failure::Class;
 use oncebox::faults::Faults;
 use oncebox::id::{self, DeliverySeq, SubscriptionSeq, SystemDraw};
 use oncebox::store::writer::WriterLoop;
-use oncebox::store::{Store, deliveries, outbox};
+use oncebox::store::{Store, deliveries, outbox, settlement};
 use rig::report::Report;
 use rig::server::fresh_directory;
 use rig::{Options, history, median, now_us, quantile};
@@ -51,6 +51,8 @@ struct Round {
     insert: f64,
     settle: f64,
 }
+
+type Cost = fn(&Round) -> f64;
 
 fn now() -> Timestamp {
     Timestamp::from_ms(i64::try_from(now_us() / 1000).unwrap())
@@ -111,10 +113,10 @@ impl File {
     }
 
     fn settle(&mut self, due: &[DeliverySeq]) -> f64 {
-        let settlements: Vec<Settlement> = due.iter().map(|seq| settlement(*seq)).collect();
+        let settlements: Vec<Settlement> = due.iter().map(|seq| success(*seq)).collect();
         let begun = Instant::now();
         let stored = self.writer.direct(|tx| {
-            settlements.iter().try_for_each(|settlement| deliveries::settle(tx, settlement))
+            settlements.iter().try_for_each(|settlement| settlement::settle(tx, settlement))
         });
         stored.unwrap();
         begun.elapsed().as_secs_f64() * 1e6 / f64::from(ROWS)
@@ -139,7 +141,7 @@ impl Drop for File {
     }
 }
 
-fn settlement(delivery: DeliverySeq) -> Settlement {
+fn success(delivery: DeliverySeq) -> Settlement {
     let at = now();
     let attempt = Attempt {
         n: 0,
@@ -175,11 +177,11 @@ fn compare(report: &mut Report, events: i64, options: Options) {
             costs.push(file.round(claims));
         }
     }
-    claims.iter_mut().for_each(|spans| spans.sort_unstable());
+    for spans in &mut claims {
+        spans.sort_unstable();
+    }
     let claim = |file: usize, share: f64| quantile(&claims[file], share) / 10.0;
-    let cost = |file: usize, of: fn(&Round) -> f64| {
-        median(&costs[file].iter().map(of).collect::<Vec<_>>())
-    };
+    let cost = |file: usize, of: Cost| median(&costs[file].iter().map(of).collect::<Vec<_>>());
     let past = format!("{events} events of history");
     for (what, share) in [("p50", 0.5), ("p99", 0.99)] {
         let (empty, full) = (claim(0, share), claim(1, share));
@@ -188,9 +190,9 @@ fn compare(report: &mut Report, events: i64, options: Options) {
     }
     let p99 = claim(1, 0.99) / 1e3;
     report.at_most(format!("claim of {ROWS}, {past}: p99"), p99, "ms", 1.0);
-    let kinds: [(&str, fn(&Round) -> f64); 2] =
-        [("insert", |round| round.insert), ("settle", |round| round.settle)];
-    for (what, of) in kinds {
+    let insert: Cost = |round| round.insert;
+    let settle: Cost = |round| round.settle;
+    for (what, of) in [("insert", insert), ("settle", settle)] {
         let (empty, full) = (cost(0, of), cost(1, of));
         let base = (format!("{empty:.1} us empty"), full / empty);
         let what = format!("{what} a row, {ROWS} in a commit, {past}");

@@ -64,7 +64,7 @@ fn saturated(report: &mut Report, server: &Server, sink: &Sink, options: Options
     let mut floor = Floor::new();
     let (mut rates, mut floors, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     let (mut cpus, mut p50s, mut p99s) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut batches, mut owns) = (Vec::new(), Vec::new());
+    let (mut batches, mut owns, mut bare_cpus) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..options.pick(1, 5) {
         sink.reset();
         let (cpu, before) = (server.cpu_seconds(), server.writer());
@@ -74,7 +74,10 @@ fn saturated(report: &mut Report, server: &Server, sink: &Sink, options: Options
         let seconds = came.last_us.saturating_sub(loaded.first_us) as f64 / 1e6;
         let rate = loaded.accepted as f64 / seconds;
         let batch = (after.1 - before.1) / (after.0 - before.0);
+        let bare_cpu = facts::cpu_seconds(std::process::id());
         let bare = floor.per_second(Rows::WholeLife, batch, span / 2);
+        let bare_cpu = facts::cpu_seconds(std::process::id()) - bare_cpu;
+        bare_cpus.push(bare_cpu * 1e3 / (bare * span.as_secs_f64() / 2.0));
         rates.push(rate);
         floors.push(bare);
         ratios.push(rate / bare);
@@ -88,6 +91,7 @@ fn saturated(report: &mut Report, server: &Server, sink: &Sink, options: Options
     let floor = format!("{:.0}/s bare", median(&floors));
     report.ratio(what, (median(&rates), "/s"), (floor, median(&ratios)), Some(SHARE));
     report.at_most("server CPU per 1,000 events", median(&cpus), "s", 0.12);
+    report.line("of which the bare database needs", median(&bare_cpus), "s");
     report.line("sent to received, at saturation: p50", median(&p50s), "ms");
     report.line("sent to received, at saturation: p99", median(&p99s), "ms");
     report.line("load generator's own CPU per request", median(&owns), "us");

@@ -18,7 +18,7 @@ pub(crate) struct Line {
 pub(crate) struct Lines {
     poller: Poller,
     events: Events,
-    pub(crate) lines: HashMap<usize, Line>,
+    pub(crate) open: HashMap<usize, Line>,
     next: usize,
     scratch: Vec<u8>,
 }
@@ -31,7 +31,7 @@ impl Lines {
         Self {
             poller: Poller::new().unwrap(),
             events: Events::new(),
-            lines: HashMap::new(),
+            open: HashMap::new(),
             next: DOOR + 1,
             scratch: vec![0; 64 * 1024],
         }
@@ -39,7 +39,7 @@ impl Lines {
 
     #[allow(unsafe_code, reason = "polling leaves it to its caller to remove a closed socket")]
     pub(crate) fn watch(&self, socket: &(impl AsRawFd + AsFd), key: usize) {
-        // SAFETY: every socket lives in `lines` (or, the door, as long as this) and is removed from
+        // SAFETY: every socket lives in `open` (or, the door, as long as this) and is removed from
         // the poller in `drop_line` before it is closed.
         unsafe { self.poller.add_with_mode(socket, Event::readable(key), PollMode::Level) }
             .unwrap();
@@ -52,7 +52,7 @@ impl Lines {
         let key = self.next;
         self.next += 1;
         self.watch(&socket, key);
-        self.lines.insert(key, Line { socket, input: Vec::with_capacity(4096) });
+        self.open.insert(key, Line { socket, input: Vec::with_capacity(4096) });
         key
     }
 
@@ -74,7 +74,7 @@ impl Lines {
 
     /// Reads what is there; false once the other end has closed.
     pub(crate) fn read(&mut self, key: usize) -> bool {
-        let Some(line) = self.lines.get_mut(&key) else { return false };
+        let Some(line) = self.open.get_mut(&key) else { return false };
         match line.socket.read(&mut self.scratch) {
             Ok(0) => false,
             Ok(length) => {
@@ -86,7 +86,7 @@ impl Lines {
     }
 
     pub(crate) fn drop_line(&mut self, key: usize) {
-        if let Some(line) = self.lines.remove(&key) {
+        if let Some(line) = self.open.remove(&key) {
             self.poller.delete(&line.socket).unwrap();
         }
     }

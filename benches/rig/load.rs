@@ -194,7 +194,7 @@ impl Generator {
         self.sent += 1;
         let at = self.request.fill(self.prefix, self.sent);
         self.sent_at.insert(key, at);
-        let socket = &mut self.lines.lines.get_mut(&key).unwrap().socket;
+        let socket = &mut self.lines.open.get_mut(&key).unwrap().socket;
         // A request fits into an empty socket buffer.
         socket.write_all(&self.request.bytes).unwrap();
     }
@@ -202,7 +202,7 @@ impl Generator {
     /// Takes an answer if it is whole.
     fn take(&mut self, key: usize) -> bool {
         assert!(self.lines.read(key), "the server closed a connection");
-        let input = &mut self.lines.lines.get_mut(&key).unwrap().input;
+        let input = &mut self.lines.open.get_mut(&key).unwrap().input;
         let Some((_, whole)) = wire::ends(input) else { return false };
         assert_eq!(input.len(), whole, "more came than was asked for");
         if input[9] == b'2' {

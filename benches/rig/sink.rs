@@ -165,7 +165,7 @@ pub(crate) fn play(plan: &str) {
 
 /// Answers what is whole; false when the line is broken.
 fn serve(lines: &mut Lines, key: usize, tally: &mut Tally, secret: &hmac::Key) -> bool {
-    let Some(line) = lines.lines.get_mut(&key) else { return true };
+    let Some(line) = lines.open.get_mut(&key) else { return true };
     while let Some((head_end, whole)) = wire::ends(&line.input) {
         let (head, body) = (&line.input[..head_end], &line.input[head_end..whole]);
         let sent = if head.starts_with(b"GET /reset") {

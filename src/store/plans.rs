@@ -56,7 +56,7 @@ fn a_settlement_touches_rows_by_their_numbers() {
         deliveries::RETRY,
         deliveries::FINISH,
         outbox::SETTLED,
-        outbox::ROUTED,
+        outbox::UNWANTED,
         outbox::REPEATED,
         webhook_events::SETTLED,
     ] {

@@ -119,7 +119,9 @@ mod tests {
         let (hand_out, assignments) = assignments(2);
         let given = [1, 2, 3]
             .map(|n| Assignment { delivery: DeliverySeq(n), subscription: SubscriptionSeq(1) });
-        given.into_iter().for_each(|assignment| hand_out.give(assignment));
+        for assignment in given {
+            hand_out.give(assignment);
+        }
         drop(hand_out);
         for assignment in given {
             assert_eq!(assignments.take(), Some(assignment));
