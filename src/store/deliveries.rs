@@ -159,7 +159,8 @@ pub(super) const HAS_UNFINISHED: &str = "
         OR EXISTS (
            SELECT 1
              FROM deliveries
-            WHERE state IN ('dead_letter', 'parked', 'in_doubt', 'waiting', 'leased')
+            WHERE (state = 'dead_letter' OR state = 'parked' OR state = 'in_doubt' OR state = 'waiting'
+                   OR state = 'leased')
               AND subscription_seq = ?1)";
 
 /// What a delivery carries.

@@ -36,7 +36,6 @@ const PAGE: &str = "
      ORDER BY d.seq DESC
      LIMIT ?3";
 
-// The whole list of states stands here so that SQLite sees that the partial index serves it.
 pub(super) const PAGE_OF_DEAD: &str = "
     SELECT d.seq, d.tenant, coalesce(o.id, w.id), d.webhook_seq IS NOT NULL,
            coalesce(o.event_type, w.event_type), s.name, d.state, d.due_at, d.attempt_count,
@@ -46,7 +45,6 @@ pub(super) const PAGE_OF_DEAD: &str = "
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
       LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
      WHERE d.state = 'dead_letter'
-       AND d.state IN ('dead_letter', 'parked', 'in_doubt', 'waiting', 'leased')
        AND d.tenant = ?1
        AND d.seq < ?2
        AND (?4 IS NULL OR s.name = ?4 OR s.id = ?4)

@@ -18,8 +18,15 @@ pub(crate) struct Pool(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Idle>,
     returned: Condvar,
+}
+
+#[derive(Debug)]
+struct Idle {
+    connections: Vec<Connection>,
+    /// Who sleeps until one comes back. Ringing is a system call, and mostly for nobody.
+    waiting: usize,
 }
 
 /// A connection on loan; dropping it gives it back.
@@ -42,14 +49,19 @@ pub(crate) fn open_reader(path: &Path) -> Result<Connection> {
 impl Pool {
     pub(crate) fn open(path: &Path, size: usize) -> Result<Self> {
         let idle = (0..size).map(|_| open_reader(path)).collect::<Result<Vec<_>>>()?;
-        Ok(Self(Arc::new(Shared { idle: Mutex::new(idle), returned: Condvar::new() })))
+        let idle = Mutex::new(Idle { connections: idle, waiting: 0 });
+        Ok(Self(Arc::new(Shared { idle, returned: Condvar::new() })))
     }
 
     /// Takes a connection, waiting until one is free.
     pub(crate) fn checkout(&self) -> Lent {
-        let idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.0.returned.wait_while(idle, |idle| idle.is_empty());
-        let conn = waited.unwrap_or_else(PoisonError::into_inner).pop();
+        let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        while idle.connections.is_empty() {
+            idle.waiting = idle.waiting.saturating_add(1);
+            idle = self.0.returned.wait(idle).unwrap_or_else(PoisonError::into_inner);
+            idle.waiting = idle.waiting.saturating_sub(1);
+        }
+        let conn = idle.connections.pop();
         Lent { conn, home: Arc::clone(&self.0) }
     }
 }
@@ -73,8 +85,13 @@ impl DerefMut for Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         if let Some(conn) = self.conn.take() {
-            self.home.idle.lock().unwrap_or_else(PoisonError::into_inner).push(conn);
-            self.home.returned.notify_one();
+            let mut idle = self.home.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            idle.connections.push(conn);
+            let awaited = idle.waiting > 0;
+            drop(idle);
+            if awaited {
+                self.home.returned.notify_one();
+            }
         }
     }
 }

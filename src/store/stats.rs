@@ -15,7 +15,6 @@ pub(super) const COUNTS: &str = "
            (SELECT count(*)
               FROM deliveries
              WHERE state = 'dead_letter'
-               AND state IN ('dead_letter', 'parked', 'in_doubt', 'waiting', 'leased')
                AND tenant = ?1),
            (SELECT min(d.due_at)
               FROM subscriptions AS s
