@@ -43,7 +43,7 @@ pub enum UrlError {
     Scheme,
     /// A user name or password.
     #[error(
-        "the URL contains a user name or an `@` before its path; store it as a credential of the subscription"
+        "the URL contains a user name or an `@` before its path; leave it out: requests are signed instead"
     )]
     UserInfo,
     /// A fragment, which would never be sent.

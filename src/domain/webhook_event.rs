@@ -16,7 +16,7 @@ pub enum Status {
     Completed,
     /// Final: at least one of its deliveries is dead.
     Failed,
-    /// Final: no subscription wanted it.
+    /// Final: no subscription wanted it, or a person cancelled all its deliveries.
     Skipped,
 }
 

@@ -14,6 +14,7 @@ mod delivering;
 mod entering;
 mod guarding;
 mod looking;
+mod mending;
 mod publishing;
 mod receiving;
 mod retrying;
