@@ -179,13 +179,7 @@ impl Flow {
             fatal: Arc::clone(&fatal),
             stop: parts.stop.clone(),
         });
-        let receive = Receive {
-            store: store.clone(),
-            clock: clock.clone(),
-            draw: Arc::clone(draw),
-            gates,
-            clock_watch: Arc::clone(&clock_watch),
-        };
+        let receive = intake(&parts, gates, &clock_watch);
         let publish = Publish { store: store.clone(), clock: clock.clone() };
         let dispatcher = Dispatcher::new(
             clock.clone(),
@@ -209,7 +203,7 @@ impl Flow {
         let after_commit = Arc::clone(&told);
         let upkeep_told = upkeep_stop.clone();
         let drained = Arc::new(AtomicBool::new(false));
-        let dispatched = Arc::clone(&drained);
+        let tell_drained = Arc::clone(&drained);
         Ok(Self {
             receive,
             publish,
@@ -221,7 +215,7 @@ impl Flow {
                 writer_loop.run(&writer_stopped, &after_commit);
             })?,
             dispatcher: spawn("dispatch", &told, move || {
-                dispatched.store(dispatcher.run(), Ordering::Release);
+                tell_drained.store(dispatcher.run(), Ordering::Release);
             })?,
             drained,
             upkeep: spawn("upkeep", &told, move || upkeep.run(&upkeep_told))?,
@@ -255,6 +249,16 @@ impl Flow {
         join(self.writer);
         let fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner).take();
         fatal.map_or(Ok(()), Err)
+    }
+}
+
+fn intake(parts: &Parts, gates: Arc<Gates>, clock_watch: &Arc<ClockWatch>) -> Receive {
+    Receive {
+        store: parts.store.clone(),
+        clock: parts.clock.clone(),
+        draw: Arc::clone(&parts.draw),
+        gates,
+        clock_watch: Arc::clone(clock_watch),
     }
 }
 
