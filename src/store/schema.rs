@@ -12,17 +12,21 @@ use crate::id;
 use crate::store::error::{Error, Result};
 
 /// The schema, as it stands at the root of the repository.
+#[cfg(test)]
 pub(crate) const SCHEMA: &str = include_str!("../../schema.sql");
 /// The schema version this program writes: the number of steps in [`steps`].
-pub(crate) const VERSION: i64 = 1;
+pub(crate) const VERSION: i64 = 2;
 /// How often a locked database is tried again, a millisecond apart, before it is `Busy`.
 const BUSY_TRIES_MOST: i32 = 2_000;
 /// Statements kept prepared per connection: above the number of statements in `store`.
 const STATEMENTS_KEPT: usize = 128;
 
-/// One step per released schema version, in order.
+/// One step per released schema version, in order. A released step is never edited.
 fn steps() -> Migrations<'static> {
-    Migrations::new(vec![M::up(SCHEMA)])
+    Migrations::new(vec![
+        M::up(include_str!("migrations/1.sql")),
+        M::up(include_str!("migrations/2.sql")),
+    ])
 }
 
 /// Opens the write connection, makes or upgrades the schema, and asserts the pragmas.
@@ -127,6 +131,23 @@ mod tests {
         assert_eq!(version, VERSION);
     }
 
+    /// Every object of a schema: its kind, its name and its text.
+    fn objects(conn: &Connection) -> Vec<(String, String, Option<String>)> {
+        let sql = "SELECT type, name, sql FROM sqlite_master ORDER BY type, name";
+        let mut statement = conn.prepare(sql).unwrap();
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+        rows.unwrap().map(std::result::Result::unwrap).collect()
+    }
+
+    #[test]
+    fn the_steps_lead_to_schema_sql() {
+        let mut stepped = Connection::open_in_memory().unwrap();
+        steps().to_latest(&mut stepped).unwrap();
+        let written = Connection::open_in_memory().unwrap();
+        written.execute_batch(SCHEMA).unwrap();
+        assert_eq!(objects(&stepped), objects(&written));
+    }
+
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the test plays the newer version")]
     fn a_file_of_a_newer_version_is_refused_by_both_names() {
@@ -136,7 +157,7 @@ mod tests {
         let conn = Connection::open(&path).unwrap();
         conn.pragma_update(None, "user_version", 99).unwrap();
         let refusal = open_writer(&path).unwrap_err().to_string();
-        assert!(refusal.contains("version 99") && refusal.contains("up to 1"), "{refusal}");
+        assert!(refusal.contains("version 99") && refusal.contains("up to 2"), "{refusal}");
     }
 
     #[test]

@@ -1,0 +1,400 @@
+-- The whole of what Oncebox keeps, in one file. Read this second, after ARCHITECTURE.md.
+--
+-- Conventions
+--   *_at      INTEGER, milliseconds since 1970-01-01T00:00:00Z
+--   *_ms      INTEGER, a span in milliseconds
+--   seq       the row's number in this file; never reused (AUTOINCREMENT), so that cursors hold
+--   id        UUIDv7, the row's name outside
+--   tenant    whose row it is; 'default' where nobody asked for tenants
+-- Every table is STRICT. Every CHECK has a name that says what is wrong. Nothing in here needs a
+-- SQLite newer than 3.37. The tables of an ERP may live beside these under any other name.
+-- Where rows are written by the thousand, CHECKs and partial indexes compare with one word after the
+-- other, the frequent ones first: for an IN of three words or more SQLite builds a b-tree for every row
+-- it writes, which doubled what an event costs.
+
+-- Facts about this file: 'epoch' (raised by a restore), 'created_at', 'master_key_id'.
+CREATE TABLE meta (
+  key   TEXT NOT NULL PRIMARY KEY,
+  value ANY NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- One row per start of the service. stopped_at stays NULL when the process was killed.
+CREATE TABLE boots (
+  seq        INTEGER PRIMARY KEY AUTOINCREMENT,
+  started_at INTEGER NOT NULL,
+  version    TEXT NOT NULL,
+  stopped_at INTEGER
+) STRICT;
+
+-- Bodies over 16 KiB, kept apart so that a change of status does not rewrite them.
+CREATE TABLE payloads (
+  seq  INTEGER PRIMARY KEY AUTOINCREMENT,
+  body BLOB NOT NULL
+) STRICT;
+
+-- External systems that post webhooks to us.
+CREATE TABLE providers (
+  seq             INTEGER PRIMARY KEY AUTOINCREMENT,
+  id              TEXT NOT NULL UNIQUE,
+  tenant          TEXT NOT NULL DEFAULT 'default',
+  name            TEXT NOT NULL,
+  -- JSON: how requests are signed and where the event's id and type stand.
+  scheme          TEXT NOT NULL,
+  -- What happens to personal data in what it sends. Only 'allow' is carried out by this version.
+  pii             TEXT NOT NULL,
+  body_bytes_max  INTEGER NOT NULL,
+  tolerance_ms    INTEGER NOT NULL,
+  created_at      INTEGER NOT NULL,
+  updated_at      INTEGER NOT NULL,
+  deleted_at      INTEGER,
+  CONSTRAINT provider_name_is_1_to_63_of_a_z_0_9_dash
+    CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*'),
+  CONSTRAINT provider_scheme_is_json CHECK (json_valid(scheme)),
+  CONSTRAINT provider_pii_is_allow CHECK (pii = 'allow')
+) STRICT;
+
+CREATE UNIQUE INDEX providers_name ON providers (tenant, name) WHERE deleted_at IS NULL;
+
+-- Who wants which events, where they go and how.
+CREATE TABLE subscriptions (
+  seq             INTEGER PRIMARY KEY AUTOINCREMENT,
+  id              TEXT NOT NULL UNIQUE,
+  tenant          TEXT NOT NULL DEFAULT 'default',
+  name            TEXT NOT NULL,
+  owner_id        TEXT NOT NULL DEFAULT '',
+  -- 'outbox', 'all', or 'provider:' and a provider's name.
+  source          TEXT NOT NULL DEFAULT 'outbox',
+  -- JSON array of event-type patterns.
+  event_types     TEXT NOT NULL,
+  target_kind     TEXT NOT NULL DEFAULT 'http',
+  url             TEXT NOT NULL,
+  method          TEXT NOT NULL DEFAULT 'POST',
+  -- JSON object of further header fields.
+  headers         TEXT NOT NULL DEFAULT '{}',
+  -- JSON: steps, max_attempts, timeout, in_flight_max; absent keys take the file's settings.
+  policy          TEXT NOT NULL DEFAULT '{}',
+  ordering        TEXT NOT NULL DEFAULT 'none',
+  state           TEXT NOT NULL DEFAULT 'ACTIVE',
+  -- Failed attempts since the last success, and since when; summed by the writer once a commit.
+  failure_count   INTEGER NOT NULL DEFAULT 0,
+  failing_since   INTEGER,
+  last_success_at INTEGER,
+  last_failure_at INTEGER,
+  created_at      INTEGER NOT NULL,
+  updated_at      INTEGER NOT NULL,
+  deleted_at      INTEGER,
+  CONSTRAINT subscription_name_is_1_to_63_of_a_z_0_9_dash
+    CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*'),
+  CONSTRAINT subscription_event_types_is_json CHECK (json_valid(event_types)),
+  CONSTRAINT subscription_headers_is_json CHECK (json_valid(headers)),
+  CONSTRAINT subscription_policy_is_json CHECK (json_valid(policy)),
+  CONSTRAINT subscription_target_kind_is_http CHECK (target_kind = 'http'),
+  CONSTRAINT subscription_method_is_post_put_or_patch CHECK (method IN ('POST', 'PUT', 'PATCH')),
+  CONSTRAINT subscription_ordering_is_none CHECK (ordering = 'none'),
+  CONSTRAINT subscription_state_is_known CHECK (state IN ('ACTIVE', 'PAUSED', 'DISABLED_DEAD')),
+  CONSTRAINT subscription_failing_since_goes_with_failure_count
+    CHECK ((failure_count = 0) = (failing_since IS NULL))
+) STRICT;
+
+CREATE UNIQUE INDEX subscriptions_name ON subscriptions (tenant, name) WHERE deleted_at IS NULL;
+
+-- Keeps updated_at true for changes made by plain SQL; our own statements set it themselves.
+CREATE TRIGGER subscriptions_updated_at
+AFTER UPDATE OF name, owner_id, source, event_types, url, method, headers, policy, state ON subscriptions
+WHEN NEW.updated_at = OLD.updated_at
+BEGIN
+  UPDATE subscriptions
+     SET updated_at = CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)
+   WHERE seq = NEW.seq;
+END;
+
+-- Why a subscription must not be called for now. It is callable when it has no row here.
+CREATE TABLE holds (
+  subscription_seq INTEGER NOT NULL REFERENCES subscriptions (seq),
+  reason           TEXT NOT NULL,
+  since            INTEGER NOT NULL,
+  until            INTEGER,
+  probe_at         INTEGER,
+  detail           TEXT NOT NULL DEFAULT '',
+  PRIMARY KEY (subscription_seq, reason),
+  CONSTRAINT hold_reason_is_known CHECK (reason IN ('paused', 'disabled'))
+) STRICT, WITHOUT ROWID;
+
+-- Secrets, each version a row. `sealed` is AES-256-GCM under the master key, which is not in this file.
+CREATE TABLE credentials (
+  seq              INTEGER PRIMARY KEY AUTOINCREMENT,
+  id               TEXT NOT NULL UNIQUE,
+  tenant           TEXT NOT NULL DEFAULT 'default',
+  provider_seq     INTEGER REFERENCES providers (seq),
+  subscription_seq INTEGER REFERENCES subscriptions (seq),
+  kind             TEXT NOT NULL,
+  version          INTEGER NOT NULL,
+  state            TEXT NOT NULL,
+  sealed           BLOB NOT NULL,
+  master_key_id    TEXT NOT NULL,
+  created_at       INTEGER NOT NULL,
+  valid_until      INTEGER,
+  CONSTRAINT credential_has_one_owner CHECK ((provider_seq IS NULL) <> (subscription_seq IS NULL)),
+  CONSTRAINT credential_kind_is_signing CHECK (kind = 'signing'),
+  CONSTRAINT credential_state_is_known CHECK (state IN ('next', 'active', 'retiring', 'revoked'))
+) STRICT;
+
+CREATE UNIQUE INDEX credentials_of_provider ON credentials (provider_seq, version)
+  WHERE provider_seq IS NOT NULL;
+CREATE UNIQUE INDEX credentials_of_subscription ON credentials (subscription_seq, version)
+  WHERE subscription_seq IS NOT NULL;
+
+-- Who may use the API. `hash` is an HMAC under a key derived from the master key, so that a row
+-- somebody inserts opens nothing.
+CREATE TABLE tokens (
+  seq          INTEGER PRIMARY KEY AUTOINCREMENT,
+  id           TEXT NOT NULL UNIQUE,
+  tenant       TEXT NOT NULL DEFAULT 'default',
+  name         TEXT NOT NULL,
+  role         TEXT NOT NULL,
+  hash         BLOB NOT NULL UNIQUE,
+  created_at   INTEGER NOT NULL,
+  expires_at   INTEGER,
+  last_used_at INTEGER,
+  revoked_at   INTEGER,
+  CONSTRAINT token_role_is_known CHECK (role IN ('publish', 'read', 'operate', 'admin'))
+) STRICT;
+
+-- Events received from providers: one row per (tenant, provider, provider_event_id), ever.
+CREATE TABLE webhook_events (
+  seq                   INTEGER PRIMARY KEY AUTOINCREMENT,
+  id                    TEXT NOT NULL UNIQUE,
+  tenant                TEXT NOT NULL DEFAULT 'default',
+  provider              TEXT NOT NULL,
+  provider_event_id     TEXT NOT NULL,
+  event_type            TEXT NOT NULL,
+  received_at           INTEGER NOT NULL,
+  -- As received, to the byte. NULL when it stands in payloads.
+  payload               BLOB,
+  payload_seq           INTEGER REFERENCES payloads (seq),
+  content_type          TEXT NOT NULL,
+  -- JSON object of the header fields that were kept.
+  headers               TEXT NOT NULL DEFAULT '{}',
+  -- The credential that verified it.
+  key_id                TEXT,
+  trace_id              TEXT,
+  batch_id              TEXT,
+  item_no               INTEGER,
+  duplicate_count       INTEGER NOT NULL DEFAULT 0,
+  status                TEXT NOT NULL DEFAULT 'received',
+  open_deliveries       INTEGER NOT NULL DEFAULT 0,
+  processing_started_at INTEGER,
+  completed_at          INTEGER,
+  error_message         TEXT,
+  retry_count           INTEGER NOT NULL DEFAULT 0,
+  CONSTRAINT webhook_event_has_one_payload CHECK ((payload IS NULL) <> (payload_seq IS NULL)),
+  CONSTRAINT webhook_event_id_is_1_to_500 CHECK (length(provider_event_id) BETWEEN 1 AND 500),
+  CONSTRAINT webhook_event_type_is_1_to_128 CHECK (length(event_type) BETWEEN 1 AND 128),
+  CONSTRAINT webhook_event_status_is_known
+    CHECK (status = 'received' OR status = 'completed' OR status = 'skipped'
+      OR status = 'processing' OR status = 'failed'),
+  CONSTRAINT webhook_event_is_finished_with_a_time
+    CHECK ((status = 'completed' OR status = 'skipped' OR status = 'failed')
+      = (completed_at IS NOT NULL)),
+  CONSTRAINT webhook_event_is_finished_with_nothing_open
+    CHECK ((completed_at IS NULL) = (open_deliveries > 0))
+) STRICT;
+
+CREATE UNIQUE INDEX webhook_events_identity ON webhook_events (tenant, provider, provider_event_id);
+
+-- The outbox: business facts to carry out. Every column but event_type and payload has a default, so
+-- that an ERP will be able to insert here itself; this version does not route such rows yet.
+CREATE TABLE outbox (
+  seq              INTEGER PRIMARY KEY AUTOINCREMENT,
+  id               TEXT NOT NULL UNIQUE DEFAULT (printf('%08x-%04x-7%03x-%04x-%012x',
+                     CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER) >> 16,
+                     CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER) & 65535,
+                     random() & 4095, 32768 | (random() & 16383), random() & 281474976710655)),
+  tenant           TEXT NOT NULL DEFAULT 'default',
+  source_system    TEXT NOT NULL DEFAULT 'sql',
+  -- The fact's own name at its source. Two inserts with the same one are one event.
+  idempotency_key  TEXT NOT NULL DEFAULT ('auto-' || lower(hex(randomblob(16)))),
+  event_type       TEXT NOT NULL,
+  aggregate_type   TEXT,
+  aggregate_id     TEXT,
+  -- Name of the one subscription it is for; NULL: whichever match.
+  target           TEXT,
+  -- As given, to the byte. NULL when it stands in payloads.
+  payload          ANY,
+  payload_seq      INTEGER REFERENCES payloads (seq),
+  content_type     TEXT NOT NULL DEFAULT 'application/json',
+  headers          TEXT NOT NULL DEFAULT '{}',
+  -- When it happened, by the source's clock; NULL when the source did not say.
+  occurred_at      INTEGER,
+  received_at      INTEGER NOT NULL
+                     DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)),
+  order_at         INTEGER GENERATED ALWAYS AS (coalesce(occurred_at, received_at)) VIRTUAL,
+  not_before       INTEGER,
+  ordering_key     TEXT,
+  guaranteed_order INTEGER NOT NULL DEFAULT 0,
+  exclude_failed   INTEGER NOT NULL DEFAULT 0,
+  funnel_point     TEXT,
+  funnel_value     TEXT,
+  parent_seq       INTEGER REFERENCES outbox (seq),
+  parent_binding   TEXT,
+  process_id       TEXT,
+  trace_id         TEXT,
+  max_attempts     INTEGER,
+  custom_data      TEXT,
+  replay_of        TEXT,
+  epoch            INTEGER NOT NULL DEFAULT 0,
+  -- How often the same event was published again, and how often with other content.
+  duplicate_count  INTEGER NOT NULL DEFAULT 0,
+  differing_count  INTEGER NOT NULL DEFAULT 0,
+  status           TEXT NOT NULL DEFAULT 'pending',
+  open_deliveries  INTEGER NOT NULL DEFAULT 0,
+  error_code       TEXT,
+  last_error       TEXT,
+  completed_at     INTEGER,
+  -- When its deliveries were made. NULL: no subscription has been looked for yet.
+  routed_at        INTEGER,
+  CONSTRAINT event_has_one_payload CHECK ((payload IS NULL) <> (payload_seq IS NULL)),
+  CONSTRAINT event_type_is_1_to_128 CHECK (length(event_type) BETWEEN 1 AND 128),
+  CONSTRAINT event_idempotency_key_is_1_to_255 CHECK (length(idempotency_key) BETWEEN 1 AND 255),
+  CONSTRAINT event_source_system_is_1_to_64 CHECK (length(source_system) BETWEEN 1 AND 64),
+  CONSTRAINT event_aggregate_type_is_at_most_64 CHECK (length(aggregate_type) <= 64),
+  CONSTRAINT event_aggregate_id_is_at_most_255 CHECK (length(aggregate_id) <= 255),
+  CONSTRAINT event_parent_binding_is_hard_or_soft CHECK (parent_binding IN ('hard', 'soft')),
+  CONSTRAINT event_max_attempts_is_1_to_1000 CHECK (max_attempts BETWEEN 1 AND 1000),
+  CONSTRAINT event_status_is_known CHECK (status = 'pending' OR status = 'completed'
+    OR status = 'skipped' OR status = 'processing' OR status = 'failed' OR status = 'dead_letter'
+    OR status = 'cancelled' OR status = 'quarantined'),
+  CONSTRAINT event_is_pending_until_routed CHECK (routed_at IS NOT NULL OR status = 'pending'),
+  CONSTRAINT event_is_finished_with_a_time CHECK (
+    (status = 'completed' OR status = 'skipped' OR status = 'dead_letter' OR status = 'cancelled')
+      = (completed_at IS NOT NULL)),
+  CONSTRAINT event_is_finished_with_nothing_open CHECK (completed_at IS NULL OR open_deliveries = 0)
+) STRICT;
+
+CREATE UNIQUE INDEX outbox_identity ON outbox (tenant, source_system, idempotency_key);
+CREATE INDEX outbox_unrouted ON outbox (seq) WHERE routed_at IS NULL;
+CREATE INDEX outbox_aggregate ON outbox (aggregate_id, seq) WHERE aggregate_id IS NOT NULL;
+
+CREATE TRIGGER outbox_starts_pending
+BEFORE INSERT ON outbox
+WHEN NEW.status <> 'pending'
+BEGIN
+  SELECT RAISE(ABORT, 'outbox.status must be left out or ''pending'' on INSERT');
+END;
+
+-- One event (or webhook event) for one subscription: the unit of work. A replay reopens the row
+-- (run_no + 1); a second one for the same pair never exists.
+CREATE TABLE deliveries (
+  seq              INTEGER PRIMARY KEY AUTOINCREMENT,
+  outbox_seq       INTEGER REFERENCES outbox (seq),
+  webhook_seq      INTEGER REFERENCES webhook_events (seq),
+  subscription_seq INTEGER NOT NULL REFERENCES subscriptions (seq),
+  tenant           TEXT NOT NULL,
+  -- Deliveries of one lane go one after another; NULL: no order asked for.
+  lane             INTEGER,
+  order_at         INTEGER NOT NULL,
+  -- 1: may be sent when due; 0: waits behind the head of its lane.
+  head             INTEGER NOT NULL DEFAULT 1,
+  state            TEXT NOT NULL DEFAULT 'pending',
+  due_at           INTEGER,
+  -- The wait that led to due_at, so that a due time from a wrong clock can be told.
+  delay_ms         INTEGER NOT NULL DEFAULT 0,
+  attempt_count    INTEGER NOT NULL DEFAULT 0,
+  -- Failed attempts of this run that count towards giving up.
+  counted_failures INTEGER NOT NULL DEFAULT 0,
+  last_class       TEXT,
+  lease_until      INTEGER,
+  lease_owner      TEXT,
+  epoch            INTEGER NOT NULL DEFAULT 0,
+  run_no           INTEGER NOT NULL DEFAULT 1,
+  finished_at      INTEGER,
+  -- Why it is in a final state that is not completed.
+  reason           TEXT,
+  CONSTRAINT delivery_is_of_one_event CHECK ((outbox_seq IS NULL) <> (webhook_seq IS NULL)),
+  CONSTRAINT delivery_state_is_known CHECK (state = 'pending' OR state = 'completed'
+    OR state = 'dead_letter' OR state = 'leased' OR state = 'waiting' OR state = 'parked'
+    OR state = 'in_doubt' OR state = 'skipped' OR state = 'cancelled'),
+  CONSTRAINT delivery_is_due_while_pending CHECK ((state = 'pending') = (due_at IS NOT NULL)),
+  CONSTRAINT delivery_is_finished_with_a_time CHECK (
+    (state = 'completed' OR state = 'dead_letter' OR state = 'skipped' OR state = 'cancelled')
+      = (finished_at IS NOT NULL)),
+  CONSTRAINT delivery_lease_goes_with_leased CHECK ((state = 'leased') = (lease_until IS NOT NULL)),
+  CONSTRAINT delivery_head_is_0_or_1 CHECK (head IN (0, 1)),
+  CONSTRAINT delivery_has_no_more_failures_than_attempts
+    CHECK (counted_failures BETWEEN 0 AND attempt_count)
+) STRICT;
+
+-- What the dispatcher asks, per subscription.
+CREATE INDEX deliveries_due ON deliveries (subscription_seq, due_at) WHERE state = 'pending' AND head = 1;
+CREATE UNIQUE INDEX deliveries_of_event ON deliveries (outbox_seq, subscription_seq)
+  WHERE outbox_seq IS NOT NULL;
+CREATE UNIQUE INDEX deliveries_of_webhook_event ON deliveries (webhook_seq, subscription_seq)
+  WHERE webhook_seq IS NOT NULL;
+-- One head per lane, enforced.
+CREATE UNIQUE INDEX deliveries_lane_head ON deliveries (lane)
+  WHERE lane IS NOT NULL AND head = 1 AND state = 'pending';
+CREATE INDEX deliveries_lane ON deliveries (lane, order_at, seq)
+  WHERE lane IS NOT NULL AND state = 'pending';
+-- The few that a person may have to look at; costs nothing on the way of a good delivery.
+CREATE INDEX deliveries_attention ON deliveries (state, seq)
+  WHERE state = 'dead_letter' OR state = 'parked' OR state = 'in_doubt' OR state = 'waiting'
+     OR state = 'leased';
+CREATE INDEX deliveries_attention_of ON deliveries (subscription_seq, state)
+  WHERE state = 'dead_letter' OR state = 'parked' OR state = 'in_doubt' OR state = 'waiting'
+     OR state = 'leased';
+
+-- One try of a delivery. Written once, never changed.
+CREATE TABLE attempts (
+  delivery_seq  INTEGER NOT NULL REFERENCES deliveries (seq),
+  n             INTEGER NOT NULL,
+  started_at    INTEGER NOT NULL,
+  finished_at   INTEGER NOT NULL,
+  url           TEXT NOT NULL,
+  class         TEXT NOT NULL,
+  -- 1: counts towards giving up.
+  counted       INTEGER NOT NULL,
+  http_status   INTEGER,
+  latency_ms    INTEGER NOT NULL,
+  -- The first 2,048 characters of the answer.
+  excerpt       TEXT,
+  failed_reason TEXT,
+  key_id        TEXT,
+  -- The span id that went out in traceparent.
+  span          TEXT,
+  PRIMARY KEY (delivery_seq, n),
+  CONSTRAINT attempt_class_is_known CHECK (class = 'success' OR class = 'transient'
+    OR class = 'rate_limited' OR class = 'auth' OR class = 'validation' OR class = 'gone'
+    OR class = 'poison'),
+  CONSTRAINT attempt_counted_is_0_or_1 CHECK (counted IN (0, 1)),
+  CONSTRAINT attempt_failed_with_a_reason CHECK ((class = 'success') = (failed_reason IS NULL))
+) STRICT, WITHOUT ROWID;
+
+-- Guards: consumer group C has already done event E.
+CREATE TABLE processed_events (
+  tenant         TEXT NOT NULL DEFAULT 'default',
+  consumer_group TEXT NOT NULL,
+  event_id       TEXT NOT NULL,
+  processed_at   INTEGER NOT NULL
+                   DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)),
+  PRIMARY KEY (tenant, consumer_group, event_id),
+  CONSTRAINT guard_event_id_is_1_to_255 CHECK (length(event_id) BETWEEN 1 AND 255),
+  CONSTRAINT guard_consumer_group_is_1_to_64 CHECK (length(consumer_group) BETWEEN 1 AND 64)
+) STRICT, WITHOUT ROWID;
+
+-- Answers to requests that carried an Idempotency-Key, for 24 hours.
+CREATE TABLE idempotency_keys (
+  tenant       TEXT NOT NULL,
+  key          TEXT NOT NULL,
+  -- SHA-256 over method, path and body.
+  request_hash BLOB NOT NULL,
+  -- NULL while the first request is still running.
+  status       INTEGER,
+  body         BLOB,
+  created_at   INTEGER NOT NULL,
+  expires_at   INTEGER NOT NULL,
+  PRIMARY KEY (tenant, key),
+  CONSTRAINT idempotency_key_is_32_to_128 CHECK (length(key) BETWEEN 32 AND 128),
+  CONSTRAINT idempotency_answer_is_whole CHECK ((status IS NULL) = (body IS NULL))
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX idempotency_keys_expiry ON idempotency_keys (expires_at);
