@@ -64,6 +64,11 @@ pub(super) fn text() -> Value {
     json!({ "type": "string" })
 }
 
+/// Any text but none.
+pub(super) fn some_text() -> Value {
+    json!({ "type": "string", "minLength": 1 })
+}
+
 /// A text of so many characters.
 pub(super) fn text_of(least: u32, most: u32) -> Value {
     json!({ "type": "string", "minLength": least, "maxLength": most })
