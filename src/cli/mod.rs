@@ -13,6 +13,7 @@ mod exit;
 mod help;
 mod input;
 mod listing;
+mod manual;
 mod out;
 mod provider;
 mod remote;
@@ -86,6 +87,8 @@ enum Command {
     Token(token::Tokens),
     /// Print the completions of a shell
     Completions(completions::Completions),
+    /// Write the manual pages
+    Manual(manual::Manual),
 }
 
 /// Why a command ends with something other than 0.
@@ -168,6 +171,7 @@ impl Command {
             Self::Subscription(subscriptions) => subscriptions.run(shared),
             Self::Token(tokens) => tokens.run(shared),
             Self::Completions(completions) => completions.run(),
+            Self::Manual(manual) => manual.run(),
             Self::Demo(demo) => demo.run(),
             Self::DemoPart(part) => part.run(),
         }
