@@ -3,6 +3,7 @@
 //! [`ROUTES`] is the whole of it. Each resource is a file that reads a [`Call`], asks the store or a
 //! stage, and shows the result; none of them decides anything about deliveries.
 
+mod answered;
 pub mod auth;
 mod call;
 mod credentials;
@@ -18,6 +19,7 @@ mod tokens;
 mod webhook_events;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::call::Call;
@@ -27,7 +29,7 @@ use crate::domain::token::Right;
 use crate::flow::destinations::Defaults;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
-use crate::http::message::{Head, Method, Request, Response};
+use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::service::{Reply, Service};
 use crate::id::Draw;
 use crate::secret::MasterKey;
@@ -262,6 +264,10 @@ impl Service for Api {
 
     fn refusal(&self, status: u16, detail: &str) -> Response {
         Problem::of_listener(status, detail).into()
+    }
+
+    fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
+        answered::finish(asked, took, response)
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) struct Problem {
     title: &'static str,
     detail: String,
     headers: Vec<(&'static str, String)>,
+    /// Why, for the log alone.
+    cause: Option<String>,
 }
 
 /// What every `type` starts with. A name, not an address.
@@ -29,7 +31,7 @@ impl Problem {
         title: &'static str,
         detail: impl Into<String>,
     ) -> Self {
-        Self { status, kind, title, detail: detail.into(), headers: Vec::new() }
+        Self { status, kind, title, detail: detail.into(), headers: Vec::new(), cause: None }
     }
 
     /// 400: the request cannot be understood.
@@ -104,6 +106,13 @@ impl Problem {
         Self::new(status, kind, title, detail)
     }
 
+    /// The same with a reason that only the log gets.
+    #[must_use]
+    pub(super) fn because(mut self, cause: impl Into<String>) -> Self {
+        self.cause = Some(cause.into());
+        self
+    }
+
     #[must_use]
     fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
@@ -122,9 +131,8 @@ impl From<Error> for Problem {
             Error::Constraint(_) => Self::unprocessable(error.to_string()),
             Error::Changed(_) => Self::conflict(error.to_string()),
             _ => {
-                tracing::error!(%error, "a request failed");
                 let detail = "Oncebox failed; its log says why. Nothing was acknowledged.";
-                Self::new(500, "internal", "Oncebox failed", detail)
+                Self::new(500, "internal", "Oncebox failed", detail).because(error.to_string())
             }
         }
     }
@@ -132,7 +140,7 @@ impl From<Error> for Problem {
 
 impl From<Problem> for Response {
     fn from(problem: Problem) -> Self {
-        let Problem { status, kind, title, detail, headers } = problem;
+        let Problem { status, kind, title, detail, headers, cause } = problem;
         let body = json!({
             "type": format!("{TYPE_PREFIX}{kind}"),
             "title": title,
@@ -142,6 +150,7 @@ impl From<Problem> for Response {
         let mut response =
             Self::with_body(status, "application/problem+json", body.to_string().into_bytes());
         response.headers.extend(headers);
+        response.cause = cause;
         response
     }
 }
