@@ -4,6 +4,7 @@
 //! reads a [`Call`], asks the store or a stage, and shows the result; none of them decides anything about
 //! deliveries.
 
+mod answered;
 pub mod auth;
 mod call;
 mod credentials;
@@ -25,6 +26,7 @@ mod tokens;
 mod webhook_events;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::call::Call;
@@ -34,7 +36,7 @@ use crate::clock::Clock;
 use crate::flow::destinations::Defaults;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
-use crate::http::message::{Head, Method, Request, Response};
+use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::service::{Reply, Service};
 use crate::id::Draw;
 use crate::secret::MasterKey;
@@ -228,6 +230,10 @@ impl Service for Api {
 
     fn refusal(&self, status: u16, detail: &str) -> Response {
         Problem::of_listener(status, detail).into()
+    }
+
+    fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
+        answered::finish(asked, took, response)
     }
 }
 

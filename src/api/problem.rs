@@ -15,11 +15,13 @@ pub(super) struct Problem {
     kind: Kind,
     detail: String,
     headers: Vec<(&'static str, String)>,
+    /// Why, for the log alone.
+    cause: Option<String>,
 }
 
 impl Problem {
     fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), headers: Vec::new() }
+        Self { kind, detail: detail.into(), headers: Vec::new(), cause: None }
     }
 
     /// 400: the request cannot be understood.
@@ -93,6 +95,13 @@ impl Problem {
         Self::new(kind, detail)
     }
 
+    /// The same with a reason that only the log gets.
+    #[must_use]
+    pub(super) fn because(mut self, cause: impl Into<String>) -> Self {
+        self.cause = Some(cause.into());
+        self
+    }
+
     #[must_use]
     fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
@@ -110,9 +119,8 @@ impl From<Error> for Problem {
             Error::Constraint(_) => Self::unprocessable(error.to_string()),
             Error::Changed(_) => Self::conflict(error.to_string()),
             _ => {
-                tracing::error!(%error, "a request failed");
                 let detail = "Oncebox failed; its log says why. Nothing was acknowledged.";
-                Self::new(Kind::Internal, detail)
+                Self::new(Kind::Internal, detail).because(error.to_string())
             }
         }
     }
@@ -120,13 +128,14 @@ impl From<Error> for Problem {
 
 impl From<Problem> for Response {
     fn from(problem: Problem) -> Self {
-        let Problem { kind, detail, headers } = problem;
+        let Problem { kind, detail, headers, cause } = problem;
         let Facts { status, title, .. } = kind.facts();
         let body =
             json!({ "type": kind.uri(), "title": title, "status": status, "detail": detail });
         let mut response =
             Self::with_body(status, "application/problem+json", body.to_string().into_bytes());
         response.headers.extend(headers);
+        response.cause = cause;
         response
     }
 }

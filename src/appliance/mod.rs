@@ -20,7 +20,8 @@ use crate::flow::destinations::Defaults;
 use crate::flow::{Flow, Parts as FlowParts};
 use crate::http::client::{self, Client, ClientSettings, SetupError};
 use crate::http::limits::Limits;
-use crate::http::server::{self, Server};
+use crate::http::proxies::Proxies;
+use crate::http::server::{self, Server, Setup};
 use crate::id::{self, Draw};
 use crate::secret::MasterKey;
 use crate::settings::Settings;
@@ -162,7 +163,7 @@ impl Appliance {
         let api = Api::new(ApiParts {
             store: store.clone(),
             clock: clock.clone(),
-            draw,
+            draw: Arc::clone(&draw),
             key,
             auth,
             hasher,
@@ -170,7 +171,8 @@ impl Appliance {
             settings: Arc::new(settings),
             defaults,
         });
-        let (address, server) = listen(listener, limits, clock.clone(), api)?;
+        let setup = Setup { limits, proxies: Proxies::default(), clock: clock.clone(), draw };
+        let (address, server) = listen(listener, setup, api)?;
         data.write_address(address)?;
         Ok(Self {
             address,
@@ -287,15 +289,10 @@ fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     server::bind(address).map_err(|source| Error::Listen { address, source })
 }
 
-fn listen(
-    listener: TcpListener,
-    limits: Limits,
-    clock: Clock,
-    api: Api,
-) -> Result<(SocketAddr, Server), Error> {
+fn listen(listener: TcpListener, setup: Setup, api: Api) -> Result<(SocketAddr, Server), Error> {
     let wanted = api.settings.listen.api;
     let refused = |source| Error::Listen { address: wanted, source };
     let address = listener.local_addr().map_err(refused)?;
-    let server = Server::start(vec![listener], limits, clock, Arc::new(api)).map_err(refused)?;
+    let server = Server::start(vec![listener], setup, Arc::new(api)).map_err(refused)?;
     Ok((address, server))
 }
