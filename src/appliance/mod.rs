@@ -3,6 +3,7 @@
 //! `serve` runs one for the process; a test runs as many as it likes.
 
 pub mod data_directory;
+pub mod sharing;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
 use crate::appliance::data_directory::{DataDirectory, DirectoryError};
+use crate::appliance::sharing::SharingError;
 use crate::clock::Clock;
 use crate::domain::token::{self, Role};
 use crate::faults::Faults;
@@ -44,6 +46,9 @@ pub enum Error {
     /// The data directory.
     #[error("{0}")]
     Directory(#[from] DirectoryError),
+    /// The group the database is shared with.
+    #[error("{0}")]
+    Sharing(#[from] SharingError),
     /// The client's roots.
     #[error("delivery.ca_file: {0}")]
     Client(#[from] SetupError),
@@ -128,7 +133,9 @@ impl Appliance {
         let data = DataDirectory::lock(settings.directory())?;
         let listener = bind(settings.listen.api)?;
         let key = Arc::new(data.master_key(&*draw)?);
-        let (store, mut writer_loop) = Store::open(&data.private_database()?, faults.clone())?;
+        let database = data.private_database()?;
+        let (store, mut writer_loop) = Store::open(&database, faults.clone())?;
+        sharing::share(&database, settings.database.group.as_deref())?;
         check_key(&mut writer_loop, &store, &key)?;
         let hasher = Arc::new(TokenHasher::new(&key));
         let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
