@@ -4,6 +4,7 @@
 
 pub mod data_directory;
 pub mod sharing;
+pub mod supervision;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -163,7 +164,7 @@ impl Appliance {
             defaults: defaults.clone(),
             cap: settings.delivery.cap,
             deliverers: settings.delivery.deliverers,
-            faults,
+            faults: faults.clone(),
             on_tokens_changed: Arc::new(move || forgetful.forget()),
             stop: stop.clone(),
         })?;
@@ -178,7 +179,8 @@ impl Appliance {
             settings: Arc::new(settings),
             defaults,
         });
-        let setup = Setup { limits, proxies: Proxies::default(), clock: clock.clone(), draw };
+        let setup =
+            Setup { limits, proxies: Proxies::default(), clock: clock.clone(), draw, faults };
         let (address, server) = listen(listener, setup, api)?;
         data.write_address(address)?;
         Ok(Self {
@@ -218,6 +220,26 @@ impl Appliance {
     /// Whether the process before this one ended cleanly.
     pub fn was_clean_before(&self) -> bool {
         self.clean_before
+    }
+
+    /// Asks the threads that others depend on for a sign of life.
+    pub fn ask_pulse(&self) {
+        self.store.writer().pulse().ask();
+        self.flow.pulse().ask();
+        self.flow.wake();
+        self.server.ask_pulse();
+    }
+
+    /// The threads that have shown no sign of life since they were asked.
+    pub fn missing_pulses(&self) -> Vec<&'static str> {
+        [
+            ("the writer", self.store.writer().pulse().has_answered()),
+            ("the dispatcher", self.flow.pulse().has_answered()),
+            ("the listener", self.server.has_pulse()),
+        ]
+        .into_iter()
+        .filter_map(|(thread, answered)| (!answered).then_some(thread))
+        .collect()
     }
 
     /// Lets the dispatcher look at the clock, which a test has moved.

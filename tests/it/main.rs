@@ -23,4 +23,5 @@ mod retrying;
 mod rig;
 mod running;
 mod secrecy;
+mod supervising;
 mod tls;
