@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use crate::domain::address::AddressPolicy;
+use crate::domain::disk::Budget;
 use crate::domain::retry::{self, Schedule};
 
 /// Where the service listens unless it is told: loopback only.
@@ -34,6 +35,17 @@ pub struct Raw {
     /// How much is accepted.
     #[serde(default)]
     pub limits: RawLimits,
+    /// How much room is kept free.
+    #[serde(default)]
+    pub disk: RawDisk,
+}
+
+/// `[disk]` as it is written.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawDisk {
+    /// Bytes that are kept free for results.
+    pub reserve: Option<u64>,
 }
 
 /// `[delivery]` as it is written.
@@ -82,6 +94,8 @@ pub struct Settings {
     pub request_bytes: u32,
     /// The largest payload of one event, in bytes.
     pub payload_bytes: u32,
+    /// How much room is kept free.
+    pub disk: Budget,
 }
 
 /// How requests are sent.
@@ -167,7 +181,7 @@ impl Raw {
     /// # Errors
     /// The first value that is out of bounds.
     pub fn resolve(self) -> Result<Settings, SettingsError> {
-        let Self { listen, data, delivery, limits } = self;
+        let Self { listen, data, delivery, limits, disk } = self;
         let request_bytes = limits.request_bytes.unwrap_or(REQUEST_BYTES_DEFAULT);
         let payload_bytes = limits.payload_bytes.unwrap_or(PAYLOAD_BYTES_DEFAULT);
         within("limits.request_bytes", request_bytes, 1024, 256 << 20)?;
@@ -178,6 +192,7 @@ impl Raw {
             delivery: delivery.resolve()?,
             request_bytes,
             payload_bytes,
+            disk: Budget { reserve: disk.reserve },
         })
     }
 }

@@ -12,6 +12,7 @@ mod guards;
 mod intake;
 mod problem;
 mod providers;
+mod room;
 mod status;
 mod subscriptions;
 mod tokens;
@@ -25,6 +26,7 @@ use crate::api::problem::Problem;
 use crate::clock::Clock;
 use crate::domain::token::Right;
 use crate::flow::destinations::Defaults;
+use crate::flow::disk_watch::DiskWatch;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
 use crate::http::message::{Head, Method, Request, Response};
@@ -46,6 +48,8 @@ pub struct Stages {
     pub receive: Receive,
     /// The publisher.
     pub publish: Publish,
+    /// The room on the disk.
+    pub disk: Arc<DiskWatch>,
 }
 
 /// The API and what it is built from.
@@ -235,6 +239,7 @@ impl Service for Api {
         if let Some(right) = route.right {
             self.auth.authorize(&head.headers, right).map_err(Response::from)?;
         }
+        room::check(self, route).map_err(Response::from)?;
         let bytes = match (route.method, route.path) {
             (Post, "/v1/events") => self.settings.request_bytes,
             (Post, path) if path.starts_with("/in/") => {

@@ -22,6 +22,9 @@ pub(super) struct Problem {
 /// What every `type` starts with. A name, not an address.
 const TYPE_PREFIX: &str = "urn:oncebox:problem:";
 
+/// When a sender comes again whose work found no room: somebody has to make some first.
+const NO_ROOM_RETRY_AFTER_SECS: u64 = 60;
+
 impl Problem {
     fn new(
         status: u16,
@@ -88,6 +91,12 @@ impl Problem {
             .header("retry-after", retry_after_secs.to_string())
     }
 
+    /// 507: there is no room to store it, or only the room that is kept for results.
+    pub(super) fn no_room() -> Self {
+        Self::new(507, "disk-full", "No room to store it", Error::Full.to_string())
+            .header("retry-after", NO_ROOM_RETRY_AFTER_SECS.to_string())
+    }
+
     /// The listener's own refusals, by status.
     pub(super) fn of_listener(status: u16, detail: &str) -> Self {
         let (kind, title) = match status {
@@ -114,11 +123,10 @@ impl Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         match &error {
-            Error::Busy | Error::Stopped | Error::Fatal(_) => {
+            Error::Busy | Error::Stopped | Error::Fatal(_) | Error::WriteFailed(_) => {
                 Self::unavailable(error.to_string(), 1)
             }
-            Error::Full => Self::new(507, "disk-full", "No room to store it", error.to_string())
-                .header("retry-after", "60"),
+            Error::Full => Self::no_room(),
             Error::Constraint(_) => Self::unprocessable(error.to_string()),
             Error::Changed(_) => Self::conflict(error.to_string()),
             _ => {

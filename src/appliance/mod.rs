@@ -17,11 +17,13 @@ use crate::domain::token::{self, Role};
 use crate::faults::Faults;
 use crate::flow::deliver::Sender;
 use crate::flow::destinations::Defaults;
+use crate::flow::disk_watch::DiskWatch;
 use crate::flow::{Flow, Parts as FlowParts};
 use crate::http::client::{self, Client, ClientSettings, SetupError};
 use crate::http::limits::Limits;
 use crate::http::server::{self, Server};
 use crate::id::{self, Draw};
+use crate::machine::disk::Gauge;
 use crate::secret::MasterKey;
 use crate::settings::Settings;
 use crate::stop::Stop;
@@ -81,6 +83,8 @@ pub struct Injected {
     pub faults: Faults,
     /// The listener's limits.
     pub limits: Limits,
+    /// How room on the disk is looked at.
+    pub gauge: Gauge,
 }
 
 impl std::fmt::Debug for Injected {
@@ -98,6 +102,7 @@ impl Default for Injected {
             sender: None,
             faults: Faults::none(),
             limits: Limits::default(),
+            gauge: Gauge::machine(),
         }
     }
 }
@@ -123,7 +128,7 @@ impl Appliance {
     /// # Errors
     /// What is in the way, and what to do about it.
     pub fn start(settings: Settings, injected: Injected) -> Result<Self, Error> {
-        let Injected { clock, draw, sender, faults, limits } = injected;
+        let Injected { clock, draw, sender, faults, limits, gauge } = injected;
         let data = DataDirectory::lock(&settings.data)?;
         let listener = bind(settings.listen)?;
         let key = Arc::new(data.master_key(&*draw)?);
@@ -145,6 +150,7 @@ impl Appliance {
             timeout: settings.delivery.timeout,
         };
         let forgetful = auth.clone();
+        let disk = Arc::new(DiskWatch::new(gauge, settings.data.clone(), settings.disk));
         let flow = Flow::start(FlowParts {
             store: store.clone(),
             writer_loop,
@@ -155,6 +161,7 @@ impl Appliance {
             defaults: defaults.clone(),
             cap: settings.delivery.cap,
             deliverers: settings.delivery.deliverers,
+            disk: Arc::clone(&disk),
             faults,
             on_tokens_changed: Arc::new(move || forgetful.forget()),
             stop: stop.clone(),
@@ -166,7 +173,7 @@ impl Appliance {
             key,
             auth,
             hasher,
-            flow: Stages { receive: flow.receive.clone(), publish: flow.publish.clone() },
+            flow: Stages { receive: flow.receive.clone(), publish: flow.publish.clone(), disk },
             settings: Arc::new(settings),
             defaults,
         });

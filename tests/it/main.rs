@@ -23,3 +23,4 @@ mod rig;
 mod running;
 mod secrecy;
 mod tls;
+mod watching;
