@@ -202,7 +202,7 @@ impl Service for Api {
             self.auth.authorize(&head.headers, right).map_err(Response::from)?;
         }
         let bytes = match (route.method, route.path) {
-            (Post, "/v1/events") => self.settings.request_bytes,
+            (Post, "/v1/events") => self.settings.limits.request_bytes,
             (Post, path) if path.starts_with("/in/") => {
                 let (tenant, provider) = intake::address(&params);
                 let gate = self.flow.receive.gate(tenant, provider).map_err(Problem::from)?;
