@@ -2,8 +2,9 @@
 //!
 //! What a person does to work that is there already (retry, cancel, pause, change, delete) is not new work.
 
+use crate::api::Api;
 use crate::api::problem::Problem;
-use crate::api::{Api, Route};
+use crate::api::route::Route;
 use crate::http::message::Method;
 
 /// POST paths that make something new; every other POST acts on something that is there.
@@ -33,7 +34,7 @@ pub(super) fn check(api: &Api, route: &Route) -> Result<(), Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::ROUTES;
+    use crate::api::routes;
 
     /// Paths that end with what is done to the thing before it.
     fn acts(path: &str) -> bool {
@@ -42,11 +43,11 @@ mod tests {
 
     #[test]
     fn every_post_is_either_new_work_or_acts_on_something() {
-        for route in ROUTES.iter().filter(|route| route.method == Method::Post) {
+        for route in routes().filter(|route| route.method == Method::Post) {
             assert_ne!(NEW_WORK.contains(&route.path), acts(route.path), "{route:?}");
         }
         for path in NEW_WORK {
-            assert!(ROUTES.iter().any(|route| route.path == path), "{path}");
+            assert!(routes().any(|route| route.path == path), "{path}");
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::api::auth::{Auth, TokenHasher};
 use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
 use crate::appliance::data_directory::{DataDirectory, DirectoryError};
 use crate::clock::Clock;
+use crate::domain::disk::Budget;
 use crate::domain::token::{self, Role};
 use crate::faults::Faults;
 use crate::flow::deliver::Sender;
@@ -129,8 +130,8 @@ impl Appliance {
     /// What is in the way, and what to do about it.
     pub fn start(settings: Settings, injected: Injected) -> Result<Self, Error> {
         let Injected { clock, draw, sender, faults, limits, gauge } = injected;
-        let data = DataDirectory::lock(&settings.data)?;
-        let listener = bind(settings.listen)?;
+        let data = DataDirectory::lock(settings.directory())?;
+        let listener = bind(settings.listen.api)?;
         let key = Arc::new(data.master_key(&*draw)?);
         let (store, mut writer_loop) = Store::open(&data.private_database()?, faults.clone())?;
         check_key(&mut writer_loop, &store, &key)?;
@@ -150,7 +151,8 @@ impl Appliance {
             timeout: settings.delivery.timeout,
         };
         let forgetful = auth.clone();
-        let disk = Arc::new(DiskWatch::new(gauge, settings.data.clone(), settings.disk));
+        let budget = Budget { reserve: settings.disk.reserve };
+        let disk = Arc::new(DiskWatch::new(gauge, settings.directory().to_owned(), budget));
         let flow = Flow::start(FlowParts {
             store: store.clone(),
             writer_loop,
@@ -283,7 +285,7 @@ fn real_client(settings: &Settings) -> Result<Client, Error> {
     let delivery = &settings.delivery;
     let ca_pem = delivery.ca_file.as_deref().map(client::read_ca_file).transpose()?;
     Ok(Client::new(ClientSettings {
-        policy: delivery.policy.clone(),
+        policy: delivery.policy(),
         ca_pem,
         connect_timeout: delivery.connect_timeout,
         idle_connections: usize::try_from(delivery.deliverers).unwrap_or(64),
@@ -300,7 +302,7 @@ fn listen(
     clock: Clock,
     api: Api,
 ) -> Result<(SocketAddr, Server), Error> {
-    let wanted = api.settings.listen;
+    let wanted = api.settings.listen.api;
     let refused = |source| Error::Listen { address: wanted, source };
     let address = listener.local_addr().map_err(refused)?;
     let server = Server::start(vec![listener], limits, clock, Arc::new(api)).map_err(refused)?;

@@ -20,7 +20,7 @@ use oncebox::clock::{Clock, ManualTime, Timestamp};
 use oncebox::faults::Faults;
 use oncebox::id::{Draw, SystemDraw};
 use oncebox::machine::disk::{Gauge, Space};
-use oncebox::settings::Raw;
+use oncebox::settings::Settings;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -71,7 +71,7 @@ pub(crate) struct Rig {
     pub(crate) time: Arc<ManualTime>,
     draw: Arc<RigDraw>,
     disk_free: Arc<AtomicU64>,
-    raw: Raw,
+    settings: Settings,
     faults: Faults,
     pub(crate) token: String,
     home: TempDir,
@@ -84,12 +84,12 @@ impl Rig {
     }
 
     /// The same with other settings.
-    pub(crate) fn with(change: impl FnOnce(&mut Raw)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut Settings)) -> Self {
         Self::start(change, Faults::none()).unwrap()
     }
 
     /// The same with a planned failure.
-    pub(crate) fn with_faults(change: impl FnOnce(&mut Raw), faults: Faults) -> Self {
+    pub(crate) fn with_faults(change: impl FnOnce(&mut Settings), faults: Faults) -> Self {
         Self::start(change, faults).unwrap()
     }
 
@@ -98,21 +98,20 @@ impl Rig {
         Self::start(|_| {}, faults)
     }
 
-    fn start(change: impl FnOnce(&mut Raw), faults: Faults) -> Result<Self, Error> {
+    fn start(change: impl FnOnce(&mut Settings), faults: Faults) -> Result<Self, Error> {
         let home = tempfile::tempdir().unwrap();
-        let mut raw = Raw {
-            listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
-            data: Some(home.path().join("data")),
-            ..Raw::default()
-        };
-        raw.delivery.allow = vec!["127.0.0.0/8".parse().unwrap()];
-        raw.delivery.deliverers = Some(8);
-        change(&mut raw);
+        let mut settings = Settings::default();
+        settings.listen.api = SocketAddr::from(([127, 0, 0, 1], 0));
+        settings.database.directory = home.path().join("data");
+        settings.delivery.allow = vec!["127.0.0.0/8".parse().unwrap()];
+        settings.delivery.deliverers = 8;
+        change(&mut settings);
         let draw =
             Arc::new(RigDraw { system: SystemDraw::new(), jitter_permille: AtomicU64::new(0) });
         let time = ManualTime::at(START);
         let (token, disk_free) = (String::new(), Arc::new(AtomicU64::new(DISK_TOTAL / 2)));
-        let mut rig = Self { appliance: None, time, draw, disk_free, raw, faults, token, home };
+        let mut rig =
+            Self { appliance: None, time, draw, disk_free, settings, faults, token, home };
         rig.appliance = Some(rig.appliance_again()?);
         std::fs::read_to_string(rig.data().join(TOKEN_FILE))
             .unwrap()
@@ -142,7 +141,7 @@ impl Rig {
             faults: self.faults.clone(),
             ..Injected::default()
         };
-        Appliance::start(self.raw.clone().resolve().unwrap(), injected)
+        Appliance::start(self.settings.clone(), injected)
     }
 
     pub(crate) fn data(&self) -> PathBuf {
@@ -172,9 +171,9 @@ impl Rig {
     }
 
     /// The same with other settings.
-    pub(crate) fn restart_with(&mut self, change: impl FnOnce(&mut Raw)) {
+    pub(crate) fn restart_with(&mut self, change: impl FnOnce(&mut Settings)) {
         self.stop();
-        change(&mut self.raw);
+        change(&mut self.settings);
         self.start_again();
     }
 
