@@ -16,16 +16,19 @@ use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
 use crate::appliance::data_directory::{DataDirectory, DirectoryError};
 use crate::appliance::sharing::SharingError;
 use crate::clock::Clock;
+use crate::domain::disk::Budget;
 use crate::domain::token::{self, Role};
 use crate::faults::Faults;
 use crate::flow::deliver::Sender;
 use crate::flow::destinations::Defaults;
+use crate::flow::disk_watch::DiskWatch;
 use crate::flow::{Flow, Parts as FlowParts};
 use crate::http::client::{self, Client, ClientSettings, SetupError};
 use crate::http::limits::Limits;
 use crate::http::proxies::Proxies;
 use crate::http::server::{self, Server, Setup};
 use crate::id::{self, Draw};
+use crate::machine::disk::Gauge;
 use crate::secret::MasterKey;
 use crate::settings::Settings;
 use crate::stop::Stop;
@@ -88,6 +91,8 @@ pub struct Injected {
     pub faults: Faults,
     /// The listener's limits.
     pub limits: Limits,
+    /// How room on the disk is looked at.
+    pub gauge: Gauge,
 }
 
 impl std::fmt::Debug for Injected {
@@ -105,6 +110,7 @@ impl Default for Injected {
             sender: None,
             faults: Faults::none(),
             limits: Limits::default(),
+            gauge: Gauge::machine(),
         }
     }
 }
@@ -130,7 +136,7 @@ impl Appliance {
     /// # Errors
     /// What is in the way, and what to do about it.
     pub fn start(settings: Settings, injected: Injected) -> Result<Self, Error> {
-        let Injected { clock, draw, sender, faults, limits } = injected;
+        let Injected { clock, draw, sender, faults, limits, gauge } = injected;
         let data = DataDirectory::lock(settings.directory())?;
         let listener = bind(settings.listen.api)?;
         let key = Arc::new(data.master_key(&*draw)?);
@@ -154,6 +160,8 @@ impl Appliance {
             timeout: settings.delivery.timeout,
         };
         let forgetful = auth.clone();
+        let budget = Budget { reserve: settings.disk.reserve };
+        let disk = Arc::new(DiskWatch::new(gauge, settings.directory().to_owned(), budget));
         let flow = Flow::start(FlowParts {
             store: store.clone(),
             writer_loop,
@@ -164,6 +172,7 @@ impl Appliance {
             defaults: defaults.clone(),
             cap: settings.delivery.cap,
             deliverers: settings.delivery.deliverers,
+            disk: Arc::clone(&disk),
             faults: faults.clone(),
             on_tokens_changed: Arc::new(move || forgetful.forget()),
             stop: stop.clone(),
@@ -175,7 +184,7 @@ impl Appliance {
             key,
             auth,
             hasher,
-            flow: Stages { receive: flow.receive.clone(), publish: flow.publish.clone() },
+            flow: Stages { receive: flow.receive.clone(), publish: flow.publish.clone(), disk },
             settings: Arc::new(settings),
             defaults,
         });
