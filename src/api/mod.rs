@@ -4,6 +4,7 @@
 //! reads a [`Call`], asks the store or a stage, and shows the result; none of them decides anything about
 //! deliveries.
 
+mod answered;
 pub mod auth;
 mod call;
 mod credentials;
@@ -16,6 +17,7 @@ pub mod kind;
 pub mod openapi;
 mod problem;
 mod providers;
+mod room;
 pub mod route;
 mod schema;
 mod scheme_shapes;
@@ -26,6 +28,7 @@ mod tokens;
 mod webhook_events;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::call::{Call, Query};
@@ -33,9 +36,10 @@ use crate::api::problem::Problem;
 use crate::api::route::{Answer, Resource, Route};
 use crate::clock::Clock;
 use crate::flow::destinations::Defaults;
+use crate::flow::disk_watch::DiskWatch;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
-use crate::http::message::{Head, Method, Request, Response};
+use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::service::{Reply, Service};
 use crate::id::Draw;
 use crate::secret::MasterKey;
@@ -54,6 +58,8 @@ pub struct Stages {
     pub receive: Receive,
     /// The publisher.
     pub publish: Publish,
+    /// The room on the disk.
+    pub disk: Arc<DiskWatch>,
 }
 
 /// The API and what it is built from.
@@ -223,8 +229,9 @@ impl Service for Api {
         if let Some(right) = route.right {
             self.auth.authorize(&head.headers, right).map_err(Response::from)?;
         }
+        room::check(self, route).map_err(Response::from)?;
         let bytes = match (route.method, route.path) {
-            (Post, "/v1/events") => self.settings.request_bytes,
+            (Post, "/v1/events") => self.settings.limits.request_bytes,
             (Post, path) if path.starts_with("/in/") => {
                 let (tenant, provider) = intake::address(&params);
                 let gate = self.flow.receive.gate(tenant, provider).map_err(Problem::from)?;
@@ -250,6 +257,10 @@ impl Service for Api {
 
     fn refusal(&self, status: u16, detail: &str) -> Response {
         Problem::of_listener(status, detail).into()
+    }
+
+    fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
+        answered::finish(asked, took, response)
     }
 }
 

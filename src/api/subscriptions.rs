@@ -332,7 +332,7 @@ fn find(api: &Api, call: &Call) -> Result<Subscription, Problem> {
 fn target(api: &Api, url: &str) -> Result<TargetUrl, Problem> {
     let wrong = |why: String| Problem::unprocessable(format!("The url cannot be used: {why}"));
     let url = TargetUrl::parse(url).map_err(|error| wrong(error.to_string()))?;
-    url.check(&api.settings.delivery.policy).map_err(|refused| wrong(refused.to_string()))?;
+    url.check(&api.settings.delivery.policy()).map_err(|refused| wrong(refused.to_string()))?;
     Ok(url)
 }
 

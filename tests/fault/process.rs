@@ -14,12 +14,15 @@ use crate::rig::until;
 
 /// Settings with which a failed delivery is soon tried again.
 pub(crate) const SOON: &str = r#"
-listen = "127.0.0.1:0"
+[listen]
+api = "127.0.0.1:0"
 [delivery]
 allow = ["127.0.0.0/8"]
 steps = ["100ms", "200ms", "500ms"]
 max_attempts = 1000
 timeout = "2s"
+[disk]
+reserve = 0
 "#;
 
 /// A running `oncebox serve`. Dropped, it is killed.
