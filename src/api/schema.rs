@@ -136,6 +136,7 @@ pub(super) fn problem() -> Value {
         "title": about(text(), "The kind, in words."),
         "status": about(integer(400, 599), "The status code."),
         "detail": about(text(), "What is wrong with this request, for a person."),
+        "request_id": about(text(), "The request's name, as in `X-Request-Id`."),
     }))
 }
 
@@ -144,7 +145,10 @@ pub(super) fn problem_of(kinds: &[Kind]) -> Value {
     let types: Vec<String> = kinds.iter().map(|kind| kind.uri()).collect();
     let example = kinds.first().map(|kind| {
         let Facts { status, title, when, .. } = kind.facts();
-        json!({ "type": kind.uri(), "title": title, "status": status, "detail": when })
+        json!({
+            "type": kind.uri(), "title": title, "status": status, "detail": when,
+            "request_id": "019c1447-5800-7000-8000-000000000009",
+        })
     });
     json!({
         "allOf": [of("Problem"), { "properties": { "type": { "enum": types } } }],

@@ -216,7 +216,8 @@ const PROBLEMS_PREFACE: &str = "\
 
 <!-- Made from src/api/kind.rs by a test: ONCEBOX_WRITE_DOCS=1 cargo test --test it problem -->
 
-Every error of the API and of the intake is `application/problem+json` (RFC 9457): `type`, `title`, `status`, `detail`. Decide by `type`: it
+Every error of the API and of the intake is `application/problem+json` (RFC 9457): `type`, `title`, `status`, `detail`,
+`request_id`. Decide by `type`: it
 is stable, one for each kind below, and it is a name, not an address. `detail` says what is wrong with this very request; it is for people
 and may change. A problem is answered before anything was stored, or after everything was rolled back: none acknowledges anything.
 
@@ -259,6 +260,9 @@ fn the_judge_finds_planted_faults() {
     assert!(judge(("GET", "/v1/stats", b""), &answer).is_err());
     let extra = |answer: &mut Answer| answer.message.fields.push(("x-new".into(), "1".into()));
     assert!(get(extra).unwrap_err().contains("x-new"));
+    let bare =
+        |answer: &mut Answer| answer.message.fields.retain(|(name, _)| name != "x-request-id");
+    assert!(get(bare).unwrap_err().contains("X-Request-Id is missing"));
     let other = |answer: &mut Answer| {
         for (name, value) in &mut answer.message.fields {
             if name == "content-type" {

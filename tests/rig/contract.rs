@@ -122,6 +122,15 @@ impl Contract {
                 return Err(format!("the header field {name} is not described"));
             }
         }
+        let listed = response["headers"].as_object().into_iter().flatten();
+        for (name, header) in listed {
+            let place = header["$ref"].as_str().map(|reference| reference.trim_start_matches('#'));
+            let header = place.map_or(Some(header), |place| self.document.pointer(place));
+            let required = header.is_some_and(|header| header["required"] == true);
+            if required && answer.field(&name.to_ascii_lowercase()).is_none() {
+                return Err(format!("the header field {name} is missing"));
+            }
+        }
         let Some(content) = response["content"].as_object() else {
             let empty = answer.body().is_empty();
             return if empty { Ok(()) } else { Err("no body is described".into()) };
