@@ -5,7 +5,7 @@
 pub mod data_directory;
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ use crate::http::client::{self, Client, ClientSettings, SetupError};
 use crate::http::limits::Limits;
 use crate::http::server::{self, Server};
 use crate::id::{self, Draw};
+use crate::keeping::Error as KeepingError;
+use crate::keeping::upgrade::{self, Upgraded};
 use crate::secret::MasterKey;
 use crate::settings::Settings;
 use crate::stop::Stop;
@@ -29,7 +31,7 @@ use crate::store::error::Error as StoreError;
 use crate::store::tokens::NewToken;
 use crate::store::tx::WriteTx;
 use crate::store::writer::{Queue, WriterLoop};
-use crate::store::{Store, boots, meta, tokens};
+use crate::store::{Store, boots, meta, schema, tokens};
 
 /// How long requests that are in hand may take when the service stops.
 const LISTENER_GRACE: Duration = Duration::from_secs(5);
@@ -43,6 +45,9 @@ pub enum Error {
     /// The data directory.
     #[error("{0}")]
     Directory(#[from] DirectoryError),
+    /// The backup before an upgrade.
+    #[error("{0}")]
+    Keeping(#[from] KeepingError),
     /// The client's roots.
     #[error("delivery.ca_file: {0}")]
     Client(#[from] SetupError),
@@ -127,7 +132,9 @@ impl Appliance {
         let data = DataDirectory::lock(&settings.data)?;
         let listener = bind(settings.listen)?;
         let key = Arc::new(data.master_key(&*draw)?);
-        let (store, mut writer_loop) = Store::open(&data.private_database()?, faults.clone())?;
+        let database = data.private_database()?;
+        bring_up_to_date(&database, &clock, &faults)?;
+        let (store, mut writer_loop) = Store::open(&database, faults.clone())?;
         check_key(&mut writer_loop, &store, &key)?;
         let hasher = Arc::new(TokenHasher::new(&key));
         let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
@@ -231,6 +238,17 @@ impl Appliance {
             }
         })?)
     }
+}
+
+/// An older file is backed up and upgraded before anything else looks at it.
+fn bring_up_to_date(database: &Path, clock: &Clock, faults: &Faults) -> Result<(), Error> {
+    if let Some(Upgraded { from, backup }) =
+        upgrade::run(database, clock.wall(), faults, &mut |_| true)?
+    {
+        let backup = backup.display();
+        tracing::info!(from, to = schema::VERSION, %backup, "the database was upgraded");
+    }
+    Ok(())
 }
 
 /// A database remembers which key sealed its secrets.
