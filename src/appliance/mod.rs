@@ -129,8 +129,8 @@ impl Appliance {
     /// What is in the way, and what to do about it.
     pub fn start(settings: Settings, injected: Injected) -> Result<Self, Error> {
         let Injected { clock, draw, sender, faults, limits } = injected;
-        let data = DataDirectory::lock(&settings.data)?;
-        let listener = bind(settings.listen)?;
+        let data = DataDirectory::lock(settings.directory())?;
+        let listener = bind(settings.listen.api)?;
         let key = Arc::new(data.master_key(&*draw)?);
         let database = data.private_database()?;
         bring_up_to_date(&database, &clock, &faults)?;
@@ -294,7 +294,7 @@ fn real_client(settings: &Settings) -> Result<Client, Error> {
     let delivery = &settings.delivery;
     let ca_pem = delivery.ca_file.as_deref().map(client::read_ca_file).transpose()?;
     Ok(Client::new(ClientSettings {
-        policy: delivery.policy.clone(),
+        policy: delivery.policy(),
         ca_pem,
         connect_timeout: delivery.connect_timeout,
         idle_connections: usize::try_from(delivery.deliverers).unwrap_or(64),
@@ -311,7 +311,7 @@ fn listen(
     clock: Clock,
     api: Api,
 ) -> Result<(SocketAddr, Server), Error> {
-    let wanted = api.settings.listen;
+    let wanted = api.settings.listen.api;
     let refused = |source| Error::Listen { address: wanted, source };
     let address = listener.local_addr().map_err(refused)?;
     let server = Server::start(vec![listener], limits, clock, Arc::new(api)).map_err(refused)?;
