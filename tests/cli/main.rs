@@ -12,6 +12,7 @@
 )]
 
 mod emitting;
+mod keeping;
 mod looking;
 mod refusing;
 mod rig;
