@@ -14,6 +14,7 @@ mod problem;
 mod providers;
 mod status;
 mod subscriptions;
+mod tenants;
 mod tokens;
 mod webhook_events;
 
@@ -34,8 +35,8 @@ use crate::secret::MasterKey;
 use crate::settings::Settings;
 use crate::store::Store;
 
-/// Whose data it is where nobody asked for tenants.
-pub const DEFAULT_TENANT: &str = "default";
+pub use crate::domain::tenant::DEFAULT as DEFAULT_TENANT;
+
 /// The largest body of a request that changes settings.
 const BODY_BYTES_SMALL: usize = 256 * 1024;
 
@@ -69,6 +70,8 @@ pub struct Api {
     pub settings: Arc<Settings>,
     /// What holds where a subscription does not say.
     pub defaults: Defaults,
+    /// Which refused webhooks are logged.
+    refusals: intake::Refusals,
     router: Arc<matchit::Router<Vec<&'static Route>>>,
 }
 
@@ -107,7 +110,7 @@ const fn route(method: Method, path: &'static str, right: Option<Right>, answer:
 
 use Answer::{Later, Now};
 use Method::{Delete, Get, Patch, Post};
-use Right::{Admin, Operate, Publish as MayPublish, Read};
+use Right::{Admin, Box as OfBox, Operate, Publish as MayPublish, Read};
 
 /// Every path there is.
 pub static ROUTES: &[Route] = &[
@@ -140,6 +143,12 @@ pub static ROUTES: &[Route] = &[
     route(Get, "/v1/tokens", Some(Admin), Now(tokens::list)),
     route(Post, "/v1/tokens", Some(Admin), Now(tokens::create)),
     route(Delete, "/v1/tokens/{id}", Some(Admin), Now(tokens::revoke)),
+    route(Get, "/v1/tenants", Some(OfBox), Now(tenants::list)),
+    route(Post, "/v1/tenants", Some(OfBox), Now(tenants::create)),
+    route(Get, "/v1/tenants/{name}", Some(OfBox), Now(tenants::show)),
+    route(Patch, "/v1/tenants/{name}", Some(OfBox), Now(tenants::change)),
+    route(Post, "/v1/tenants/{name}/suspend", Some(OfBox), Now(tenants::suspend)),
+    route(Post, "/v1/tenants/{name}/resume", Some(OfBox), Now(tenants::resume)),
     route(Get, "/v1/stats", Some(Read), Now(status::show)),
     route(Get, "/livez", None, Now(status::live)),
     route(Get, "/readyz", None, Later(status::ready)),
@@ -179,7 +188,8 @@ impl Api {
     pub fn new(parts: Parts) -> Self {
         let Parts { store, clock, draw, key, auth, hasher, flow, settings, defaults } = parts;
         let router = Arc::new(router());
-        Self { store, clock, draw, key, hasher, auth, flow, settings, defaults, router }
+        let refusals = intake::Refusals::new();
+        Self { store, clock, draw, key, hasher, auth, flow, settings, defaults, refusals, router }
     }
 
     /// The route of a request, and the variable parts of its path.
@@ -208,7 +218,7 @@ impl Api {
         let (tenant, actor) = match route.right {
             None => (DEFAULT_TENANT.to_owned(), String::new()),
             Some(right) => {
-                let token = self.auth.authorize(&head.headers, right)?;
+                let token = self.auth.authorize(head, right)?;
                 (token.tenant, token.name)
             }
         };
@@ -233,15 +243,12 @@ impl Service for Api {
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
         let (route, params) = self.find(head.method, &head.path).map_err(Response::from)?;
         if let Some(right) = route.right {
-            self.auth.authorize(&head.headers, right).map_err(Response::from)?;
+            self.auth.authorize(head, right).map_err(Response::from)?;
         }
         let bytes = match (route.method, route.path) {
             (Post, "/v1/events") => self.settings.request_bytes,
             (Post, path) if path.starts_with("/in/") => {
-                let (tenant, provider) = intake::address(&params);
-                let gate = self.flow.receive.gate(tenant, provider).map_err(Problem::from)?;
-                let gate = gate.ok_or_else(|| Problem::not_found("provider"))?;
-                gate.provider.new.body_bytes_max
+                intake::gate(self, &params)?.provider.new.body_bytes_max
             }
             _ => return Ok(BODY_BYTES_SMALL),
         };

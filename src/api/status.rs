@@ -1,10 +1,10 @@
 //! `/livez`, `/readyz`, `/v1/stats`: whether it works, and how much there is.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::api::Api;
 use crate::api::call::{Call, ok};
 use crate::api::problem::Problem;
+use crate::api::{Api, DEFAULT_TENANT};
 use crate::http::message::Response;
 use crate::http::service::Reply;
 use crate::store::stats;
@@ -26,19 +26,24 @@ pub(super) fn ready(api: &Api, _call: Call, reply: Reply) {
     });
 }
 
-/// `GET /v1/stats`
+/// `GET /v1/stats`: what the tenant has. What the writer does shows how busy the others are, so that only
+/// the box's own tenant is told.
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let counts = api.store.snapshot(|tx| stats::counts(tx, &call.tenant))?;
     let stats::Counts { subscriptions, pending, dead_letters, oldest_due_at } = counts;
-    Ok(ok(&json!({
+    let mut body = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "now": api.clock.wall(),
         "subscriptions": subscriptions,
         "pending": pending,
         "dead_letters": dead_letters,
         "oldest_due_at": oldest_due_at,
-        "writer_waiting": api.store.writer().waiting(),
-        "writer_commits": api.store.writer().commits(),
-        "writer_jobs": api.store.writer().jobs(),
-    })))
+    });
+    if let (DEFAULT_TENANT, Value::Object(fields)) = (call.tenant.as_str(), &mut body) {
+        let writer = api.store.writer();
+        fields.insert("writer_waiting".to_owned(), writer.waiting().into());
+        fields.insert("writer_commits".to_owned(), writer.commits().into());
+        fields.insert("writer_jobs".to_owned(), writer.jobs().into());
+    }
+    Ok(ok(&body))
 }

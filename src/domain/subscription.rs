@@ -114,20 +114,26 @@ pub enum HoldReason {
     Paused,
     /// The target said 410.
     Disabled,
+    /// Its tenant is suspended. Stored with the tenant, not in `holds`.
+    Suspended,
 }
 
 impl HoldReason {
+    /// All reasons.
+    pub const ALL: [Self; 3] = [Self::Paused, Self::Disabled, Self::Suspended];
+
     /// The word in SQL, API and console.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Paused => "paused",
             Self::Disabled => "disabled",
+            Self::Suspended => "suspended",
         }
     }
 
     /// Reads the word.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Paused, Self::Disabled].into_iter().find(|reason| reason.as_str() == text)
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
     }
 }
 

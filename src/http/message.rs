@@ -1,6 +1,6 @@
 //! A request and a response as the rest of the program sees them: complete, framed, no socket.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::headers::Headers;
 
@@ -65,6 +65,13 @@ pub struct Head {
     pub headers: Headers,
     /// The other end of the socket.
     pub peer: SocketAddr,
+}
+
+impl Head {
+    /// Whom the request is from, as far as it is known: for limits and for records.
+    pub fn client_address(&self) -> IpAddr {
+        self.peer.ip().to_canonical()
+    }
 }
 
 /// A complete request.

@@ -26,6 +26,7 @@ mod schema;
 pub mod settlement;
 pub mod stats;
 pub mod subscriptions;
+pub mod tenants;
 pub mod tokens;
 pub mod tx;
 pub mod webhook_events;

@@ -22,4 +22,5 @@ mod retrying;
 mod rig;
 mod running;
 mod secrecy;
+mod tenants;
 mod tls;
