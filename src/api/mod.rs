@@ -35,6 +35,7 @@ use crate::secret::MasterKey;
 use crate::settings::Settings;
 use crate::store::Store;
 
+pub(crate) use crate::api::tokens::shown_new as shown_new_token;
 pub use crate::domain::tenant::DEFAULT as DEFAULT_TENANT;
 
 /// The largest body of a request that changes settings.

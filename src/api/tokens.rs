@@ -52,11 +52,17 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
     let run = move |tx: &WriteTx<'_>| tokens::insert(tx, &new, now);
     api.store.writer().write(Queue::Accept, run)?;
     let found = api.store.read(|tx| tokens::by_id(tx, &tenant, &token_id))?;
-    let mut body = shown(&found.ok_or_else(|| Problem::not_found("token"))?);
+    let made = found.ok_or_else(|| Problem::not_found("token"))?;
+    Ok(answer(201, &shown_new(&made, &secret)))
+}
+
+/// A token just made, with the token itself.
+pub(crate) fn shown_new(token: &Token, secret: &str) -> Value {
+    let mut body = shown(token);
     if let Value::Object(fields) = &mut body {
         fields.insert("token".to_owned(), secret.into());
     }
-    Ok(answer(201, &body))
+    body
 }
 
 /// `GET /v1/tokens`

@@ -21,6 +21,7 @@ mod serve;
 mod show;
 mod status;
 mod subscription;
+mod tenant;
 mod timeline;
 mod token;
 mod trigger;
@@ -82,6 +83,8 @@ enum Command {
     Provider(provider::Providers),
     /// Who wants which events, and where they go
     Subscription(Box<subscription::Subscriptions>),
+    /// Whose data there is on this box
+    Tenant(tenant::Tenants),
     /// Who may use the API
     Token(token::Tokens),
     /// Print the completions of a shell
@@ -166,6 +169,7 @@ impl Command {
             Self::Trigger(trigger) => trigger.run(shared),
             Self::Provider(providers) => providers.run(shared),
             Self::Subscription(subscriptions) => subscriptions.run(shared),
+            Self::Tenant(tenants) => tenants.run(shared),
             Self::Token(tokens) => tokens.run(shared),
             Self::Completions(completions) => completions.run(),
             Self::Demo(demo) => demo.run(),
