@@ -27,8 +27,6 @@ const USE_NOTED_EVERY: Duration = Duration::from_mins(1);
 const REMEMBERED_MOST: usize = 1024;
 /// Failures of one client that are answered 401; further ones in the same minute are answered 429.
 const FAILURES: Measure = Measure { most: 10, span: Duration::from_mins(1), keys_most: 4096 };
-/// Clients that are named in the log for their failures, in all.
-const FAILURES_LOGGED: Measure = Measure { most: 10, span: Duration::from_mins(1), keys_most: 1 };
 
 /// Makes the hashes tokens are kept as. Keyed, so that a row somebody inserts opens nothing.
 pub struct TokenHasher(hmac::Key);
@@ -61,7 +59,8 @@ struct Inner {
     clock: Clock,
     hasher: Arc<TokenHasher>,
     known: Cache<Vec<u8>, Known>,
-    failures: Mutex<Failures>,
+    /// By client.
+    failures: Mutex<Throttle<IpAddr>>,
 }
 
 /// A token that was presented before.
@@ -72,19 +71,12 @@ struct Known {
     noted_at: AtomicI64,
 }
 
-#[derive(Debug)]
-struct Failures {
-    by_client: Throttle<IpAddr>,
-    logged: Throttle<()>,
-}
-
 impl Auth {
     /// Nobody known yet.
     pub fn new(store: Store, clock: Clock, hasher: Arc<TokenHasher>) -> Self {
-        let failures =
-            Failures { by_client: Throttle::new(FAILURES), logged: Throttle::new(FAILURES_LOGGED) };
         let known = Cache::new(REMEMBERED_MOST);
-        Self(Arc::new(Inner { store, clock, hasher, known, failures: Mutex::new(failures) }))
+        let failures = Mutex::new(Throttle::new(FAILURES));
+        Self(Arc::new(Inner { store, clock, hasher, known, failures }))
     }
 
     /// Forgets whom it knew; called after a commit that changed a token or a tenant.
@@ -105,10 +97,14 @@ impl Auth {
             return Err(missing());
         }
         let now = self.0.clock.wall();
-        let known = self.find(text.trim())?;
-        let Some(known) = known.filter(|known| known.presented.token.is_valid(now)) else {
-            return Err(self.failed(head.client_address()));
+        let Some(known) = self.find(text.trim())? else {
+            return Err(self.failed(head.client, "the token is unknown".to_owned()));
         };
+        if !known.presented.token.is_valid(now) {
+            let Token { id, name, .. } = &known.presented.token;
+            let cause = format!("the token {id} ({name:?}) is revoked or expired");
+            return Err(self.failed(head.client, cause));
+        }
         self.note_use(&known, now);
         let Presented { token, suspended } = &known.presented;
         if *suspended {
@@ -136,22 +132,14 @@ impl Auth {
     }
 
     /// Counts a failure, and answers it.
-    fn failed(&self, address: IpAddr) -> Problem {
-        let client = throttle::client(address);
-        let now = self.0.clock.monotonic();
+    fn failed(&self, client: IpAddr, cause: String) -> Problem {
+        let (client, now) = (throttle::client(client), self.0.clock.monotonic());
         let mut failures = self.0.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        match failures.by_client.count(client, now) {
+        let problem = match failures.count(client, now) {
             Verdict::Within => Problem::unauthorized("The token is unknown, revoked or expired."),
-            Verdict::Beyond(left) => Problem::throttled(left),
-            Verdict::Reached(left) => {
-                let log = failures.logged.count((), now) == Verdict::Within;
-                drop(failures);
-                if log {
-                    tracing::warn!(%client, "too many requests with tokens that are unknown, revoked or expired");
-                }
-                Problem::throttled(left)
-            }
-        }
+            Verdict::Reached(left) | Verdict::Beyond(left) => Problem::throttled(left),
+        };
+        problem.because(cause)
     }
 
     fn note_use(&self, known: &Known, now: Timestamp) {

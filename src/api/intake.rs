@@ -1,18 +1,21 @@
 //! `POST /in/{provider}`: webhooks come in. Public: the signature stands in for a token.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api::call::{Call, answer};
+use crate::api::kind::Kind;
 use crate::api::problem::Problem;
+use crate::api::route::Answer::Later;
+use crate::api::route::{Param, Resource, Returns, doc, route, shape};
+use crate::api::schema;
 use crate::api::{Api, DEFAULT_TENANT};
-use crate::domain::provider::NewProvider;
-use crate::domain::scheme::{Incoming, Refused};
-use crate::domain::throttle::{Measure, Throttle, Verdict};
+use crate::domain::scheme::Incoming;
 use crate::flow::gates::Gate;
 use crate::flow::receive::{CLOCK_RETRY_AFTER, Received};
+use crate::http::message::Method::Post;
 use crate::http::message::Response;
 use crate::http::service::Reply;
 use crate::store::webhook_events::Inserted;
@@ -20,9 +23,57 @@ use crate::store::webhook_events::Inserted;
 /// When a provider is asked to come again while the tenant is suspended: most go by their own schedule.
 const SUSPENDED_RETRY_AFTER: Duration = Duration::from_mins(10);
 
-/// Refused webhooks of one provider that are logged.
-const REFUSALS_LOGGED: Measure =
-    Measure { most: 10, span: Duration::from_mins(1), keys_most: 1024 };
+const PROVIDER: Param = Param::path("provider", "The provider's name.", schema::name, "stripe");
+const TENANT: Param = Param::path("tenant", "The tenant's name.", schema::name, "default");
+const STORED: &[Returns] = &[Returns::json(
+    200,
+    "It is stored, and was synced to the disk before this answer; or it was there before.",
+    "Receipt",
+)];
+const PROBLEMS: &[Kind] = &[Kind::BadSignature];
+
+/// Webhooks come in.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Intake",
+    about: "Providers post their webhooks here. The signature stands in for a token: which header fields \
+            carry it, the provider's scheme says.",
+    routes: &[
+        route(
+            Post,
+            "/in/{provider}",
+            None,
+            Later(receive),
+            doc(
+                "receiveWebhook",
+                "Take in a webhook",
+                "Verifies the signature over the body as it came, then stores it. A webhook that was stored \
+                 before is answered like the first time, with `already_processed`.",
+                STORED,
+            )
+            .params(&[PROVIDER])
+            .any_query()
+            .any_body()
+            .problems(PROBLEMS),
+        ),
+        route(
+            Post,
+            "/in/{tenant}/{provider}",
+            None,
+            Later(receive),
+            doc(
+                "receiveWebhookOfTenant",
+                "Take in a webhook of a tenant",
+                "The same for the provider of a tenant that is not `default`.",
+                STORED,
+            )
+            .params(&[TENANT, PROVIDER])
+            .any_query()
+            .any_body()
+            .problems(PROBLEMS),
+        ),
+    ],
+    shapes: &[shape("Receipt", receipt_schema)],
+};
 
 /// Tenant and provider of an intake path's variable parts.
 fn address(params: &[String]) -> (&str, &str) {
@@ -68,43 +119,9 @@ pub(super) fn receive(api: &Api, call: Call, reply: Reply) {
         headers: &head.headers,
         body: &call.request.body,
     };
-    let (refusals, gate_told, now) = (api.refusals.clone(), gate.clone(), api.clock.monotonic());
     api.flow.receive.receive(&gate, &incoming, move |received| {
-        if let Received::Refused(why) = &received {
-            refusals.log(&gate_told, why, now);
-        }
         reply.send(response(received));
     });
-}
-
-/// Logs refused webhooks, some of each provider a minute: anybody can send them.
-#[derive(Clone, Debug)]
-pub(super) struct Refusals(Arc<Mutex<Throttle<i64>>>);
-
-impl Refusals {
-    pub(super) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Throttle::new(REFUSALS_LOGGED))))
-    }
-
-    fn log(&self, gate: &Gate, why: &Refused, now: Duration) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let verdict = counts.count(gate.provider.seq, now);
-        drop(counts);
-        let NewProvider { tenant, name, .. } = &gate.provider.new;
-        match verdict {
-            Verdict::Within => {
-                tracing::warn!(%tenant, provider = %name, %why, "a webhook was refused");
-            }
-            Verdict::Reached(left) => tracing::warn!(
-                %tenant,
-                provider = %name,
-                %why,
-                silent_secs = left.as_secs(),
-                "a webhook was refused; further ones of this provider are not logged for now"
-            ),
-            Verdict::Beyond(_) => {}
-        }
-    }
 }
 
 fn response(received: Received) -> Response {
@@ -115,11 +132,21 @@ fn response(received: Received) -> Response {
         Received::Stored(Inserted { id, already_processed: true }) => {
             answer(200, &json!({ "status": "ok", "id": id, "already_processed": true }))
         }
-        Received::Refused(_) => Problem::bad_signature().into(),
+        // Whoever sends a bad signature is not told what is bad about it.
+        Received::Refused(why) => Problem::bad_signature().because(why.to_string()).into(),
         Received::ClockSuspect => {
             let detail = "This machine's clock was just set; send it again shortly.";
             Problem::unavailable(detail, CLOCK_RETRY_AFTER.as_secs()).into()
         }
         Received::Failed(error) => Problem::from(error).into(),
     }
+}
+
+fn receipt_schema() -> Value {
+    let id = schema::about(schema::uuid(), "The webhook event's id here.");
+    let repeated = json!({ "const": true, "description": "It was stored before." });
+    schema::object_with(
+        &["status", "id"],
+        json!({ "status": schema::words(["ok"]), "id": id, "already_processed": repeated }),
+    )
 }

@@ -7,13 +7,104 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::api::call::{Call, answer, ok, page_of};
 use crate::api::problem::Problem;
+use crate::api::route::Answer::Now;
+use crate::api::route::{Param, Resource, Returns, doc, route, shape};
+use crate::api::schema::{self, AFTER, LIMIT};
 use crate::clock::Timestamp;
 use crate::domain::name::Name;
 use crate::domain::tenant::{self, Tenant};
+use crate::domain::token::Right;
+use crate::http::message::Method::{Get, Patch, Post};
 use crate::http::message::Response;
 use crate::store::tenants;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
+
+const NAME: Param = Param::path("name", "The tenant's name.", schema::name, "acme");
+const IS: &[Returns] = &[Returns::json(200, "The tenant as it is now.", "Tenant")];
+
+/// Whose rows there are.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Tenants",
+    about: "Whose data there is on this box. For its administrator: an admin token of the tenant `default`. \
+            What belongs to another tenant is reached with a token of that tenant.",
+    routes: &[
+        route(
+            Get,
+            "/v1/tenants",
+            Some(Right::Box),
+            Now(list),
+            doc(
+                "listTenants",
+                "List the tenants",
+                "Suspended ones too.",
+                &[Returns::page("A page of tenants, the oldest first.", "Tenant")],
+            )
+            .params(&[LIMIT, AFTER]),
+        ),
+        route(
+            Post,
+            "/v1/tenants",
+            Some(Right::Box),
+            Now(create),
+            doc(
+                "createTenant",
+                "Make a tenant",
+                "Its first token is made with `POST /v1/tokens`, which takes a `tenant`.",
+                &[Returns::json(201, "The tenant.", "Tenant")],
+            )
+            .body("TenantCreation", creation_example),
+        ),
+        route(
+            Get,
+            "/v1/tenants/{name}",
+            Some(Right::Box),
+            Now(show),
+            doc("getTenant", "Show a tenant", "One tenant.", IS).params(&[NAME]),
+        ),
+        route(
+            Patch,
+            "/v1/tenants/{name}",
+            Some(Right::Box),
+            Now(change),
+            doc("changeTenant", "Change a tenant", "Its title; its name stays.", IS)
+                .params(&[NAME])
+                .body("TenantChange", change_example),
+        ),
+        route(
+            Post,
+            "/v1/tenants/{name}/suspend",
+            Some(Right::Box),
+            Now(suspend),
+            doc(
+                "suspendTenant",
+                "Suspend a tenant",
+                "From the answer on its tokens are answered 403 and its webhooks 503, and its deliveries wait. \
+                 Nothing is deleted. Suspending it again changes nothing; `default` cannot be suspended.",
+                IS,
+            )
+            .params(&[NAME]),
+        ),
+        route(
+            Post,
+            "/v1/tenants/{name}/resume",
+            Some(Right::Box),
+            Now(resume),
+            doc(
+                "resumeTenant",
+                "Resume a tenant",
+                "Everything goes on where it stands.",
+                IS,
+            )
+            .params(&[NAME]),
+        ),
+    ],
+    shapes: &[
+        shape("Tenant", tenant_schema),
+        shape("TenantCreation", creation_schema),
+        shape("TenantChange", change_schema),
+    ],
+};
 
 /// `POST /v1/tenants`
 #[derive(Debug, Deserialize)]
@@ -116,4 +207,33 @@ fn shown(tenant: &Tenant) -> Value {
     json!({
         "name": name, "title": title, "created_at": created_at, "suspended_at": suspended_at,
     })
+}
+
+fn title_schema() -> Value {
+    let title = json!({ "type": "string", "maxLength": tenant::TITLE_CHARS_MOST });
+    schema::about(title, "What a person calls it.")
+}
+
+fn tenant_schema() -> Value {
+    schema::object(json!({
+        "name": schema::name(), "title": title_schema(), "created_at": schema::time(),
+        "suspended_at": schema::about(
+            schema::nullable(schema::time()), "Since when it is suspended; null when it is not."),
+    }))
+}
+
+fn creation_schema() -> Value {
+    schema::request(&["name"], json!({ "name": schema::name(), "title": title_schema() }))
+}
+
+fn creation_example() -> Value {
+    json!({ "name": "acme", "title": "Acme Ltd" })
+}
+
+fn change_schema() -> Value {
+    schema::request(&["title"], json!({ "title": title_schema() }))
+}
+
+fn change_example() -> Value {
+    json!({ "title": "Acme plc" })
 }

@@ -126,7 +126,7 @@ impl Create {
 
     /// The database itself, in the place of the service.
     fn offline(&self, shared: &Shared, as_json: bool) -> Result<(), Failure> {
-        let data = shared.settings()?.data;
+        let data = shared.settings()?.directory().to_owned();
         let Self { name, role, tenant, expires, offline: _ } = self;
         check_name(name).map_err(Failure::input)?;
         let role = Role::parse(role).ok_or_else(|| Failure::input("there is no such role"))?;

@@ -63,6 +63,9 @@ pub enum CallMethod {
 }
 
 impl CallMethod {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Post, Self::Put, Self::Patch];
+
     /// The method as it stands on the request line and in SQL.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -74,7 +77,7 @@ impl CallMethod {
 
     /// Reads the word.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Post, Self::Put, Self::Patch].into_iter().find(|method| method.as_str() == text)
+        Self::ALL.into_iter().find(|method| method.as_str() == text)
     }
 }
 
@@ -90,6 +93,9 @@ pub enum State {
 }
 
 impl State {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Active, Self::Paused, Self::DisabledDead];
+
     /// The word in SQL, API and console (the seed's).
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -101,9 +107,7 @@ impl State {
 
     /// Reads the word.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Active, Self::Paused, Self::DisabledDead]
-            .into_iter()
-            .find(|state| state.as_str() == text)
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 }
 
@@ -119,7 +123,7 @@ pub enum HoldReason {
 }
 
 impl HoldReason {
-    /// All reasons.
+    /// All.
     pub const ALL: [Self; 3] = [Self::Paused, Self::Disabled, Self::Suspended];
 
     /// The word in SQL, API and console.
