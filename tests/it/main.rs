@@ -23,5 +23,7 @@ mod retrying;
 mod rig;
 mod running;
 mod secrecy;
+mod supervising;
 mod tenants;
 mod tls;
+mod watching;
