@@ -21,3 +21,4 @@ pub mod target_url;
 pub mod token;
 pub mod trace;
 pub mod webhook_event;
+pub mod whole;
