@@ -3,16 +3,19 @@
 //! `serve` runs one for the process; a test runs as many as it likes.
 
 pub mod data_directory;
+mod sockets;
 pub mod supervision;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::auth::{Auth, TokenHasher};
+use crate::api::doors::{Doors, Serves};
 use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
 use crate::appliance::data_directory::{DataDirectory, DirectoryError};
+use crate::appliance::sockets::Sockets;
 use crate::clock::Clock;
 use crate::domain::token::{self, Role};
 use crate::faults::Faults;
@@ -22,7 +25,7 @@ use crate::flow::{Flow, Parts as FlowParts};
 use crate::http::client::{self, Client, ClientSettings, SetupError};
 use crate::http::limits::Limits;
 use crate::http::proxies::Proxies;
-use crate::http::server::{self, Server, Setup};
+use crate::http::server::{Server, Setup};
 use crate::id::{self, Draw};
 use crate::secret::MasterKey;
 use crate::settings::Settings;
@@ -32,6 +35,7 @@ use crate::store::tokens::NewToken;
 use crate::store::tx::WriteTx;
 use crate::store::writer::{Queue, WriterLoop};
 use crate::store::{Store, boots, meta, tokens};
+use crate::systemd::activation::Passed;
 
 /// How long requests that are in hand may take when the service stops.
 const LISTENER_GRACE: Duration = Duration::from_secs(5);
@@ -59,6 +63,15 @@ pub enum Error {
         have: String,
         /// The key that is needed.
         want: String,
+    },
+    /// The API can be reached from elsewhere, and nobody could manage it.
+    #[error(
+        "the API would listen on {address}, which others can reach, but there is no valid admin token: \
+         make one (oncebox token create --role admin), or set listen.api to a loopback address"
+    )]
+    Unguarded {
+        /// Where the API would listen.
+        address: SocketAddr,
     },
     /// The listener.
     #[error("cannot listen on {address}: {source}")]
@@ -107,7 +120,8 @@ impl Default for Injected {
 /// A running Oncebox.
 #[derive(Debug)]
 pub struct Appliance {
-    address: SocketAddr,
+    /// Where it listens, the API first.
+    addresses: Vec<(Serves, SocketAddr)>,
     store: Store,
     clock: Clock,
     server: Server,
@@ -125,14 +139,28 @@ impl Appliance {
     /// # Errors
     /// What is in the way, and what to do about it.
     pub fn start(settings: Settings, injected: Injected) -> Result<Self, Error> {
+        Self::start_on(Vec::new(), settings, injected)
+    }
+
+    /// The same, on sockets that the service manager has handed over.
+    ///
+    /// # Errors
+    /// What is in the way, and what to do about it.
+    pub fn start_on(
+        passed: Vec<Passed>,
+        settings: Settings,
+        injected: Injected,
+    ) -> Result<Self, Error> {
         let Injected { clock, draw, sender, faults, limits } = injected;
         let data = DataDirectory::lock(settings.directory())?;
-        let listener = bind(settings.listen.api)?;
+        let sockets = Sockets::open(&settings.listen, passed)?;
+        let addresses = addresses(&sockets, settings.listen.api)?;
         let key = Arc::new(data.master_key(&*draw)?);
         let (store, mut writer_loop) = Store::open(&data.private_database()?, faults.clone())?;
         check_key(&mut writer_loop, &store, &key)?;
         let hasher = Arc::new(TokenHasher::new(&key));
         let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
+        check_guarded(&mut writer_loop, &addresses, &clock)?;
         let clean_before = writer_loop.direct(|tx| boots::last_was_clean(tx))?.unwrap_or(true);
         let version = env!("CARGO_PKG_VERSION");
         let boot = writer_loop.direct(|tx| boots::start(tx, clock.wall(), version))?;
@@ -172,12 +200,12 @@ impl Appliance {
             settings: Arc::new(settings),
             defaults,
         });
-        let setup =
-            Setup { limits, proxies: Proxies::default(), clock: clock.clone(), draw, faults };
-        let (address, server) = listen(listener, setup, api)?;
-        data.write_address(address)?;
-        Ok(Self {
-            address,
+        let limits = bounded(limits, &api.settings);
+        let proxies = Proxies::new(api.settings.listen.trusted_proxies.clone());
+        let setup = Setup { limits, proxies, clock: clock.clone(), draw, faults };
+        let server = listen(sockets, setup, api)?;
+        let appliance = Self {
+            addresses,
             store,
             clock,
             server,
@@ -187,12 +215,21 @@ impl Appliance {
             first_start,
             clean_before,
             data,
-        })
+        };
+        appliance.data.write_address(appliance.address())?;
+        Ok(appliance)
     }
 
-    /// Where it listens.
+    /// Where the API listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        let unknown = SocketAddr::from(([0; 4], 0));
+        self.addresses.first().map_or(unknown, |(_, address)| *address)
+    }
+
+    /// Where the intake listens: the API's address, where it has none of its own.
+    pub fn intake_address(&self) -> SocketAddr {
+        let own = self.addresses.iter().find(|(serves, _)| *serves == Serves::Intake);
+        own.map_or_else(|| self.address(), |(_, address)| *address)
     }
 
     /// The file.
@@ -307,14 +344,43 @@ fn real_client(settings: &Settings) -> Result<Client, Error> {
     })?)
 }
 
-fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
-    server::bind(address).map_err(|source| Error::Listen { address, source })
+/// Where the sockets listen, the API's first.
+fn addresses(sockets: &Sockets, wanted: SocketAddr) -> Result<Vec<(Serves, SocketAddr)>, Error> {
+    let refused = |source| Error::Listen { address: wanted, source };
+    let mut addresses = sockets.addresses().map_err(refused)?;
+    addresses.sort_by_key(|(serves, _)| !serves.has_api());
+    Ok(addresses)
 }
 
-fn listen(listener: TcpListener, setup: Setup, api: Api) -> Result<(SocketAddr, Server), Error> {
-    let wanted = api.settings.listen.api;
-    let refused = |source| Error::Listen { address: wanted, source };
-    let address = listener.local_addr().map_err(refused)?;
-    let server = Server::start(vec![listener], setup, Arc::new(api)).map_err(refused)?;
-    Ok((address, server))
+/// An API that others can reach needs somebody who may manage it.
+fn check_guarded(
+    writer: &mut WriterLoop,
+    addresses: &[(Serves, SocketAddr)],
+    clock: &Clock,
+) -> Result<(), Error> {
+    let public = |(serves, address): &&(Serves, SocketAddr)| {
+        serves.has_api() && !address.ip().to_canonical().is_loopback()
+    };
+    let Some((_, address)) = addresses.iter().find(public) else { return Ok(()) };
+    if writer.direct(|tx| tokens::any_admin(tx, clock.wall()))? {
+        return Ok(());
+    }
+    Err(Error::Unguarded { address: *address })
+}
+
+/// The listener's limits, with those that the settings name.
+fn bounded(limits: Limits, settings: &Settings) -> Limits {
+    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    Limits {
+        connections: count(settings.limits.connections),
+        connections_per_address: count(settings.limits.connections_per_address),
+        ..limits
+    }
+}
+
+fn listen(sockets: Sockets, setup: Setup, api: Api) -> Result<Server, Error> {
+    let address = api.settings.listen.api;
+    let (serves, sockets) = sockets.into_parts();
+    let service = Arc::new(Doors::new(api, serves));
+    Server::start(sockets, setup, service).map_err(|source| Error::Listen { address, source })
 }

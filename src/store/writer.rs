@@ -242,9 +242,8 @@ impl WriterLoop {
         let _ = select.recv(&self.accept);
         let _ = select.recv(&self.upkeep);
         let _ = select.recv(stop);
-        // What is ready is looked for by whoever takes it.
-        let _ = select.ready_timeout(BEAT);
-        matches!(stop.try_recv(), Err(TryRecvError::Disconnected))
+        select.ready_timeout(BEAT).is_ok()
+            && matches!(stop.try_recv(), Err(TryRecvError::Disconnected))
     }
 
     fn drain(&self, batch: &mut Vec<BoxedJob>) {
