@@ -15,6 +15,7 @@
 pub mod clock_watch;
 pub mod deliver;
 pub mod destinations;
+pub mod disk_watch;
 pub mod dispatch;
 pub mod gates;
 pub mod publish;
@@ -32,6 +33,7 @@ use crate::faults::Faults;
 use crate::flow::clock_watch::ClockWatch;
 use crate::flow::deliver::Deliver;
 use crate::flow::destinations::{Defaults, Destinations};
+use crate::flow::disk_watch::DiskWatch;
 use crate::flow::dispatch::assignments::{Assignments, assignments};
 use crate::flow::dispatch::mailbox::Mailbox;
 use crate::flow::dispatch::{Dispatcher, Ended};
@@ -68,6 +70,8 @@ pub struct Parts {
     pub cap: u32,
     /// Requests in flight at once, in all.
     pub deliverers: u32,
+    /// The room on the disk.
+    pub disk: Arc<DiskWatch>,
     /// Planned failures.
     pub faults: Faults,
     /// Told when tokens change.
@@ -112,6 +116,7 @@ struct Told {
     destinations: Arc<Destinations>,
     gates: Arc<Gates>,
     on_tokens_changed: Arc<dyn Fn() + Send + Sync>,
+    disk: Arc<DiskWatch>,
     fatal: Arc<Mutex<Option<Error>>>,
     stop: Stop,
 }
@@ -136,6 +141,10 @@ impl AfterCommit for Told {
                 letters.subscriptions_changed |= subscriptions_changed;
             });
         }
+    }
+
+    fn full(&self) {
+        self.disk.found_full();
     }
 
     fn fatal(&self, error: &Error) {
@@ -171,14 +180,7 @@ impl Flow {
             unsettled,
             faults: faults.clone(),
         };
-        let told: Arc<dyn AfterCommit> = Arc::new(Told {
-            mailbox: mailbox.clone(),
-            destinations,
-            gates: Arc::clone(&gates),
-            on_tokens_changed: Arc::clone(&parts.on_tokens_changed),
-            fatal: Arc::clone(&fatal),
-            stop: parts.stop.clone(),
-        });
+        let told = told(&parts, mailbox.clone(), destinations, Arc::clone(&gates), &fatal);
         let receive = intake(&parts, gates, &clock_watch);
         let publish = Publish { store: store.clone(), clock: clock.clone() };
         let dispatcher = Dispatcher::new(
@@ -193,6 +195,7 @@ impl Flow {
             store: store.clone(),
             clock: clock.clone(),
             clock_watch,
+            disk: Arc::clone(&parts.disk),
             unsettled: unsettled_back,
             deliver: deliver.clone(),
         };
@@ -262,6 +265,24 @@ impl Flow {
         let fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner).take();
         fatal.map_or(Ok(()), Err)
     }
+}
+
+fn told(
+    parts: &Parts,
+    mailbox: Mailbox,
+    destinations: Arc<Destinations>,
+    gates: Arc<Gates>,
+    fatal: &Arc<Mutex<Option<Error>>>,
+) -> Arc<dyn AfterCommit> {
+    Arc::new(Told {
+        mailbox,
+        destinations,
+        gates,
+        on_tokens_changed: Arc::clone(&parts.on_tokens_changed),
+        disk: Arc::clone(&parts.disk),
+        fatal: Arc::clone(fatal),
+        stop: parts.stop.clone(),
+    })
 }
 
 fn intake(parts: &Parts, gates: Arc<Gates>, clock_watch: &Arc<ClockWatch>) -> Receive {
