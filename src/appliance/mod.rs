@@ -165,7 +165,6 @@ impl Appliance {
         let Injected { clock, draw, sender, faults, limits, gauge } = injected;
         let data = DataDirectory::lock(settings.directory())?;
         let sockets = Sockets::open(&settings.listen, passed)?;
-        let addresses = addresses(&sockets, settings.listen.api)?;
         let key = Arc::new(data.master_key(&*draw)?);
         let database = data.private_database()?;
         let (store, mut writer_loop) = Store::open(&database, faults.clone())?;
@@ -173,7 +172,7 @@ impl Appliance {
         check_key(&mut writer_loop, &store, &key)?;
         let hasher = Arc::new(TokenHasher::new(&key));
         let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
-        check_guarded(&mut writer_loop, &addresses, &clock)?;
+        check_guarded(&mut writer_loop, &sockets, &clock)?;
         let clean_before = writer_loop.direct(|tx| boots::last_was_clean(tx))?.unwrap_or(true);
         let version = env!("CARGO_PKG_VERSION");
         let boot = writer_loop.direct(|tx| boots::start(tx, clock.wall(), version))?;
@@ -208,7 +207,7 @@ impl Appliance {
         let api = Api::new(ApiParts {
             store: store.clone(),
             clock: clock.clone(),
-            draw: Arc::clone(&draw),
+            draw,
             key,
             auth,
             hasher,
@@ -216,10 +215,7 @@ impl Appliance {
             settings: Arc::new(settings),
             defaults,
         });
-        let limits = bounded(limits, &api.settings);
-        let proxies = Proxies::new(api.settings.listen.trusted_proxies.clone());
-        let setup = Setup { limits, proxies, clock: clock.clone(), draw, faults };
-        let server = listen(sockets, setup, api)?;
+        let (addresses, server) = listen(sockets, api, (limits, faults))?;
         let appliance = Self {
             addresses,
             store,
@@ -360,43 +356,37 @@ fn real_client(settings: &Settings) -> Result<Client, Error> {
     })?)
 }
 
-/// Where the sockets listen, the API's first.
-fn addresses(sockets: &Sockets, wanted: SocketAddr) -> Result<Vec<(Serves, SocketAddr)>, Error> {
-    let refused = |source| Error::Listen { address: wanted, source };
-    let mut addresses = sockets.addresses().map_err(refused)?;
-    addresses.sort_by_key(|(serves, _)| !serves.has_api());
-    Ok(addresses)
-}
-
 /// An API that others can reach needs somebody who may manage it.
-fn check_guarded(
-    writer: &mut WriterLoop,
-    addresses: &[(Serves, SocketAddr)],
-    clock: &Clock,
-) -> Result<(), Error> {
-    let public = |(serves, address): &&(Serves, SocketAddr)| {
+fn check_guarded(writer: &mut WriterLoop, sockets: &Sockets, clock: &Clock) -> Result<(), Error> {
+    let public = |(serves, address): &(Serves, SocketAddr)| {
         serves.has_api() && !address.ip().to_canonical().is_loopback()
     };
-    let Some((_, address)) = addresses.iter().find(public) else { return Ok(()) };
+    let Some((_, address)) = sockets.addresses().find(public) else { return Ok(()) };
     if writer.direct(|tx| tokens::any_admin(tx, clock.wall()))? {
         return Ok(());
     }
-    Err(Error::Unguarded { address: *address })
+    Err(Error::Unguarded { address })
 }
 
-/// The listener's limits, with those that the settings name.
-fn bounded(limits: Limits, settings: &Settings) -> Limits {
+/// Answers on the sockets; tells what each serves and where it listens.
+fn listen(
+    sockets: Sockets,
+    api: Api,
+    (limits, faults): (Limits, Faults),
+) -> Result<(Vec<(Serves, SocketAddr)>, Server), Error> {
+    let settings = Arc::clone(&api.settings);
     let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-    Limits {
+    let limits = Limits {
         connections: count(settings.limits.connections),
         connections_per_address: count(settings.limits.connections_per_address),
         ..limits
-    }
-}
-
-fn listen(sockets: Sockets, setup: Setup, api: Api) -> Result<Server, Error> {
-    let address = api.settings.listen.api;
+    };
+    let proxies = Proxies::new(settings.listen.trusted_proxies.clone());
+    let (clock, draw) = (api.clock.clone(), Arc::clone(&api.draw));
+    let setup = Setup { limits, proxies, clock, draw, faults };
+    let addresses: Vec<_> = sockets.addresses().collect();
     let (serves, sockets) = sockets.into_parts();
-    let service = Arc::new(Doors::new(api, serves));
-    Server::start(sockets, setup, service).map_err(|source| Error::Listen { address, source })
+    let address = settings.listen.api;
+    let started = Server::start(sockets, setup, Arc::new(Doors::new(api, serves)));
+    Ok((addresses, started.map_err(|source| Error::Listen { address, source })?))
 }

@@ -1,6 +1,5 @@
 //! The listening sockets: bound here, or handed over by the service manager.
 
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 
 use crate::api::doors::Serves;
@@ -9,9 +8,9 @@ use crate::http::server;
 use crate::settings::Listen;
 use crate::systemd::activation::Passed;
 
-/// Listening sockets, and what each of them serves.
+/// Listening sockets, what each of them serves, and where it listens. The API's come first.
 #[derive(Debug)]
-pub(super) struct Sockets(Vec<(Serves, TcpListener)>);
+pub(super) struct Sockets(Vec<(Serves, SocketAddr, TcpListener)>);
 
 impl Sockets {
     /// What was handed over, and bound by the settings what is missing.
@@ -27,35 +26,45 @@ impl Sockets {
         let own_intake = listen.intake.filter(|address| *address != listen.api);
         let apart = intake || own_intake.is_some();
         let served_by_api = if apart { Serves::Api } else { Serves::Everything };
-        let mut sockets = Vec::new();
+        let mut sockets = Self(Vec::new());
         for Passed { name, socket } in passed {
             let serves = match name.as_str() {
                 "intake" => Serves::Intake,
                 "api" => served_by_api,
                 _ => Serves::Everything,
             };
-            sockets.push((serves, socket));
+            sockets.push(serves, socket, listen.api)?;
         }
         if !api && !both {
-            sockets.push((served_by_api, bind(listen.api)?));
+            sockets.push(served_by_api, bind(listen.api)?, listen.api)?;
         }
         if let Some(address) = own_intake.filter(|_| !intake && !both) {
-            sockets.push((Serves::Intake, bind(address)?));
+            sockets.push(Serves::Intake, bind(address)?, address)?;
         }
-        Ok(Self(sockets))
+        sockets.0.sort_by_key(|(serves, ..)| !serves.has_api());
+        Ok(sockets)
+    }
+
+    fn push(
+        &mut self,
+        serves: Serves,
+        socket: TcpListener,
+        wanted: SocketAddr,
+    ) -> Result<(), Error> {
+        let address = socket.local_addr();
+        let address = address.map_err(|source| Error::Listen { address: wanted, source })?;
+        self.0.push((serves, address, socket));
+        Ok(())
     }
 
     /// What each serves and where it listens.
-    ///
-    /// # Errors
-    /// When the system does not say.
-    pub(super) fn addresses(&self) -> io::Result<Vec<(Serves, SocketAddr)>> {
-        self.0.iter().map(|(serves, socket)| Ok((*serves, socket.local_addr()?))).collect()
+    pub(super) fn addresses(&self) -> impl Iterator<Item = (Serves, SocketAddr)> {
+        self.0.iter().map(|(serves, address, _)| (*serves, *address))
     }
 
     /// What each serves, and the sockets, in the same order.
     pub(super) fn into_parts(self) -> (Vec<Serves>, Vec<TcpListener>) {
-        self.0.into_iter().unzip()
+        self.0.into_iter().map(|(serves, _, socket)| (serves, socket)).unzip()
     }
 }
 
@@ -91,8 +100,8 @@ mod tests {
         assert_eq!(serves(Some("127.0.0.1:0"), &[]), [Everything], "the same address is one");
         assert_eq!(serves(None, &["api"]), [Everything]);
         assert_eq!(serves(other, &["api"]), [Api, Intake]);
-        assert_eq!(serves(None, &["intake"]), [Intake, Api]);
-        assert_eq!(serves(None, &["intake", "api"]), [Intake, Api]);
+        assert_eq!(serves(None, &["intake"]), [Api, Intake]);
+        assert_eq!(serves(None, &["intake", "api"]), [Api, Intake]);
         assert_eq!(serves(other, &["oncebox.socket"]), [Everything]);
         assert_eq!(serves(None, &["", "oncebox.socket"]), [Everything, Everything]);
     }
