@@ -24,14 +24,13 @@ use crate::api::call::Call;
 use crate::api::problem::Problem;
 use crate::clock::Clock;
 use crate::domain::token::Right;
-use crate::flow::destinations::Defaults;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::service::{Reply, Service};
 use crate::id::Draw;
 use crate::secret::MasterKey;
-use crate::settings::Settings;
+use crate::settings::Live;
 use crate::store::Store;
 
 /// Whose data it is where nobody asked for tenants.
@@ -66,9 +65,7 @@ pub struct Api {
     /// The stages.
     pub flow: Stages,
     /// What holds.
-    pub settings: Arc<Settings>,
-    /// What holds where a subscription does not say.
-    pub defaults: Defaults,
+    pub settings: Live,
     router: Arc<matchit::Router<Vec<&'static Route>>>,
 }
 
@@ -163,9 +160,7 @@ pub struct Parts {
     /// The stages.
     pub flow: Stages,
     /// What holds.
-    pub settings: Arc<Settings>,
-    /// What holds where a subscription does not say.
-    pub defaults: Defaults,
+    pub settings: Live,
 }
 
 impl std::fmt::Debug for Parts {
@@ -177,9 +172,9 @@ impl std::fmt::Debug for Parts {
 impl Api {
     /// The API over its parts.
     pub fn new(parts: Parts) -> Self {
-        let Parts { store, clock, draw, key, auth, hasher, flow, settings, defaults } = parts;
+        let Parts { store, clock, draw, key, auth, hasher, flow, settings } = parts;
         let router = Arc::new(router());
-        Self { store, clock, draw, key, hasher, auth, flow, settings, defaults, router }
+        Self { store, clock, draw, key, hasher, auth, flow, settings, router }
     }
 
     /// The route of a request, and the variable parts of its path.
@@ -236,7 +231,7 @@ impl Service for Api {
             self.auth.authorize(&head.headers, right).map_err(Response::from)?;
         }
         let bytes = match (route.method, route.path) {
-            (Post, "/v1/events") => self.settings.limits.request_bytes,
+            (Post, "/v1/events") => self.settings.get().limits.request_bytes,
             (Post, path) if path.starts_with("/in/") => {
                 let (tenant, provider) = intake::address(&params);
                 let gate = self.flow.receive.gate(tenant, provider).map_err(Problem::from)?;

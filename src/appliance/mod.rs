@@ -3,6 +3,7 @@
 //! `serve` runs one for the process; a test runs as many as it likes.
 
 pub mod data_directory;
+mod line;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -12,18 +13,18 @@ use std::time::Duration;
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
 use crate::appliance::data_directory::{DataDirectory, DirectoryError};
+use crate::appliance::line::Line;
 use crate::clock::Clock;
 use crate::domain::token::{self, Role};
 use crate::faults::Faults;
 use crate::flow::deliver::Sender;
-use crate::flow::destinations::Defaults;
 use crate::flow::{Flow, Parts as FlowParts};
-use crate::http::client::{self, Client, ClientSettings, SetupError};
+use crate::http::client::SetupError;
 use crate::http::limits::Limits;
 use crate::http::server::{self, Server};
 use crate::id::{self, Draw};
 use crate::secret::MasterKey;
-use crate::settings::Settings;
+use crate::settings::{Change, Live, Settings};
 use crate::stop::Stop;
 use crate::store::error::Error as StoreError;
 use crate::store::tokens::NewToken;
@@ -115,6 +116,8 @@ pub struct Appliance {
     first_start: bool,
     clean_before: bool,
     data: DataDirectory,
+    settings: Live,
+    line: Arc<Line>,
 }
 
 impl Appliance {
@@ -134,16 +137,11 @@ impl Appliance {
         let clean_before = writer_loop.direct(|tx| boots::last_was_clean(tx))?.unwrap_or(true);
         let version = env!("CARGO_PKG_VERSION");
         let boot = writer_loop.direct(|tx| boots::start(tx, clock.wall(), version))?;
-        let sender = match sender {
-            Some(sender) => sender,
-            None => Arc::new(real_client(&settings)?),
-        };
+        let line = Arc::new(Line::new(line::client(&settings.delivery)?));
+        let sender = sender.unwrap_or_else(|| Arc::<Line>::clone(&line));
+        let settings = Live::new(settings);
         let stop = Stop::new();
         let auth = Auth::new(store.clone(), clock.clone(), Arc::clone(&hasher));
-        let defaults = Defaults {
-            schedule: settings.delivery.schedule.clone(),
-            timeout: settings.delivery.timeout,
-        };
         let forgetful = auth.clone();
         let flow = Flow::start(FlowParts {
             store: store.clone(),
@@ -152,9 +150,7 @@ impl Appliance {
             draw: Arc::clone(&draw),
             key: Arc::clone(&key),
             sender,
-            defaults: defaults.clone(),
-            cap: settings.delivery.cap,
-            deliverers: settings.delivery.deliverers,
+            settings: settings.clone(),
             faults,
             on_tokens_changed: Arc::new(move || forgetful.forget()),
             stop: stop.clone(),
@@ -167,8 +163,7 @@ impl Appliance {
             auth,
             hasher,
             flow: Stages { receive: flow.receive.clone(), publish: flow.publish.clone() },
-            settings: Arc::new(settings),
-            defaults,
+            settings: settings.clone(),
         });
         let (address, server) = listen(listener, limits, clock.clone(), api)?;
         data.write_address(address)?;
@@ -183,6 +178,8 @@ impl Appliance {
             first_start,
             clean_before,
             data,
+            settings,
+            line,
         })
     }
 
@@ -214,6 +211,24 @@ impl Appliance {
     /// Lets the dispatcher look at the clock, which a test has moved.
     pub fn wake(&self) {
         self.flow.wake();
+    }
+
+    /// The settings that hold right now.
+    pub fn settings(&self) -> &Live {
+        &self.settings
+    }
+
+    /// Takes what can be taken of other settings without a restart, and tells what changed.
+    ///
+    /// # Errors
+    /// When they cannot be used; what held before still holds.
+    pub fn reload(&self, fresh: &Settings) -> Result<Change, Error> {
+        let change = self.settings.change_to(fresh);
+        // Also where no setting of the client changed: the file of authorities may have.
+        self.line.replace(line::client(&change.settings.delivery)?);
+        self.settings.set(change.settings.clone());
+        self.flow.settings_changed();
+        Ok(change)
     }
 
     /// Stops in order: no new requests, what is under way is finished, everything is on the disk.
@@ -272,17 +287,6 @@ fn first_token(
     Ok(true)
 }
 
-fn real_client(settings: &Settings) -> Result<Client, Error> {
-    let delivery = &settings.delivery;
-    let ca_pem = delivery.ca_file.as_deref().map(client::read_ca_file).transpose()?;
-    Ok(Client::new(ClientSettings {
-        policy: delivery.policy(),
-        ca_pem,
-        connect_timeout: delivery.connect_timeout,
-        idle_connections: usize::try_from(delivery.deliverers).unwrap_or(64),
-    })?)
-}
-
 fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     server::bind(address).map_err(|source| Error::Listen { address, source })
 }
@@ -293,7 +297,14 @@ fn listen(
     clock: Clock,
     api: Api,
 ) -> Result<(SocketAddr, Server), Error> {
-    let wanted = api.settings.listen.api;
+    let settings = api.settings.get();
+    let wanted = settings.listen.api;
+    let most = |count| usize::try_from(count).unwrap_or(usize::MAX);
+    let limits = Limits {
+        connections: most(settings.limits.connections),
+        connections_per_address: most(settings.limits.connections_per_address),
+        ..limits
+    };
     let refused = |source| Error::Listen { address: wanted, source };
     let address = listener.local_addr().map_err(refused)?;
     let server = Server::start(vec![listener], limits, clock, Arc::new(api)).map_err(refused)?;

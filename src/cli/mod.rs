@@ -4,6 +4,7 @@
 //! service. Nothing here decides anything about events: a command asks, and shows the answer.
 
 mod completions;
+mod config;
 mod dead;
 mod delivery;
 mod demo;
@@ -15,6 +16,7 @@ mod input;
 mod listing;
 mod out;
 mod provider;
+mod reload;
 mod remote;
 mod secrets;
 mod serve;
@@ -29,6 +31,7 @@ mod webhook;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::settings::{Environment, Settings, SettingsError, Sources};
@@ -84,6 +87,8 @@ enum Command {
     Subscription(Box<subscription::Subscriptions>),
     /// Who may use the API
     Token(token::Tokens),
+    /// Settings: what holds and why, and what is wrong
+    Config(config::Config),
     /// Print the completions of a shell
     Completions(completions::Completions),
 }
@@ -172,6 +177,7 @@ impl Command {
             Self::Provider(providers) => providers.run(shared),
             Self::Subscription(subscriptions) => subscriptions.run(shared),
             Self::Token(tokens) => tokens.run(shared),
+            Self::Config(config) => config.run(shared),
             Self::Completions(completions) => completions.run(),
             Self::Demo(demo) => demo.run(),
             Self::DemoPart(part) => part.run(),
@@ -184,12 +190,27 @@ fn command() -> clap::Command {
     help::arranged(Cli::command())
 }
 
+/// A mistake on the command line, without the advice to use a command that is hidden.
+fn without_hidden(mut error: clap::Error) -> clap::Error {
+    let kind = ContextKind::SuggestedSubcommand;
+    let Some(ContextValue::Strings(names)) = error.remove(kind) else { return error };
+    let known = Cli::command();
+    let is_shown =
+        |name: &String| known.find_subcommand(name).is_none_or(|command| !command.is_hide_set());
+    let shown: Vec<String> = names.into_iter().filter(is_shown).collect();
+    if !shown.is_empty() {
+        error.insert(kind, ContextValue::Strings(shown));
+    }
+    error
+}
+
 /// Reads the command line and runs its command.
 pub fn main() -> ExitCode {
     let parsed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let Cli { shared, command } = match parsed {
         Ok(cli) => cli,
         Err(error) => {
+            let error = without_hidden(error);
             // `oncebox --help | head` closes the pipe early; that is no failure.
             drop(error.print());
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::OK });

@@ -11,6 +11,7 @@
     reason = "tests fail by panicking and own their threads"
 )]
 
+mod configuring;
 mod emitting;
 mod looking;
 mod refusing;
