@@ -1,32 +1,41 @@
 //! The HTTP interface: which path means what, who may call it, and how errors are answered.
 //!
-//! [`ROUTES`] is the whole of it. Each resource is a file that reads a [`Call`], asks the store or a
-//! stage, and shows the result; none of them decides anything about deliveries.
+//! [`routes`] is the whole of it. Each resource is a file with its routes and their descriptions, which
+//! reads a [`Call`], asks the store or a stage, and shows the result; none of them decides anything about
+//! deliveries.
 
+mod answered;
 pub mod auth;
 mod call;
 mod credentials;
 mod deliveries;
+mod event_shapes;
 mod events;
 mod guards;
 mod intake;
+pub mod kind;
+pub mod openapi;
 mod problem;
 mod providers;
+pub mod route;
+mod schema;
 mod status;
+mod subscription_shapes;
 mod subscriptions;
 mod tokens;
 mod webhook_events;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::call::Call;
 use crate::api::problem::Problem;
+use crate::api::route::{Answer, Resource, Route};
 use crate::clock::Clock;
-use crate::domain::token::Right;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
-use crate::http::message::{Head, Method, Request, Response};
+use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::service::{Reply, Service};
 use crate::id::Draw;
 use crate::secret::MasterKey;
@@ -67,6 +76,8 @@ pub struct Api {
     /// What holds.
     pub settings: Live,
     router: Arc<matchit::Router<Vec<&'static Route>>>,
+    /// `/openapi.json`.
+    document: Arc<[u8]>,
 }
 
 impl std::fmt::Debug for Api {
@@ -75,72 +86,27 @@ impl std::fmt::Debug for Api {
     }
 }
 
-/// A path, a method, and who answers.
-pub struct Route {
-    /// The method.
-    pub method: Method,
-    /// The path; `{…}` are variable parts.
-    pub path: &'static str,
-    /// What the token must allow; `None`: public.
-    pub right: Option<Right>,
-    answer: Answer,
-}
-
-impl std::fmt::Debug for Route {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.method.as_str(), self.path)
-    }
-}
-
-/// Who answers: at once, or after a COMMIT the handler does not wait for.
-enum Answer {
-    Now(fn(&Api, &Call) -> Result<Response, Problem>),
-    Later(fn(&Api, Call, Reply)),
-}
-
-const fn route(method: Method, path: &'static str, right: Option<Right>, answer: Answer) -> Route {
-    Route { method, path, right, answer }
-}
-
 use Answer::{Later, Now};
-use Method::{Delete, Get, Patch, Post};
-use Right::{Admin, Operate, Publish as MayPublish, Read};
+use Method::{Get, Post};
 
-/// Every path there is.
-pub static ROUTES: &[Route] = &[
-    route(Post, "/in/{provider}", None, Later(intake::receive)),
-    route(Post, "/in/{tenant}/{provider}", None, Later(intake::receive)),
-    route(Post, "/v1/events", Some(MayPublish), Later(events::publish)),
-    route(Get, "/v1/events", Some(Read), Now(events::list)),
-    route(Get, "/v1/events/{id}", Some(Read), Now(events::show)),
-    route(Get, "/v1/webhook-events", Some(Read), Now(webhook_events::list)),
-    route(Get, "/v1/webhook-events/{id}", Some(Read), Now(webhook_events::show)),
-    route(Get, "/v1/providers", Some(Read), Now(providers::list)),
-    route(Post, "/v1/providers", Some(Admin), Now(providers::create)),
-    route(Get, "/v1/providers/{name}", Some(Read), Now(providers::show)),
-    route(Patch, "/v1/providers/{name}", Some(Admin), Now(providers::change)),
-    route(Delete, "/v1/providers/{name}", Some(Admin), Now(providers::delete)),
-    route(Get, "/v1/subscriptions", Some(Read), Now(subscriptions::list)),
-    route(Post, "/v1/subscriptions", Some(Admin), Now(subscriptions::create)),
-    route(Get, "/v1/subscriptions/{id}", Some(Read), Now(subscriptions::show)),
-    route(Patch, "/v1/subscriptions/{id}", Some(Admin), Now(subscriptions::change)),
-    route(Delete, "/v1/subscriptions/{id}", Some(Admin), Now(subscriptions::delete)),
-    route(Post, "/v1/subscriptions/{id}/pause", Some(Operate), Now(subscriptions::pause)),
-    route(Post, "/v1/subscriptions/{id}/resume", Some(Operate), Now(subscriptions::resume)),
-    route(Get, "/v1/deliveries", Some(Read), Now(deliveries::list)),
-    route(Get, "/v1/deliveries/{id}", Some(Read), Now(deliveries::show)),
-    route(Get, "/v1/deliveries/{id}/attempts", Some(Read), Now(deliveries::list_attempts)),
-    route(Post, "/v1/deliveries/{id}/retry", Some(Operate), Now(deliveries::retry)),
-    route(Post, "/v1/deliveries/{id}/cancel", Some(Operate), Now(deliveries::cancel)),
-    route(Get, "/v1/dead-letters", Some(Read), Now(deliveries::list_dead)),
-    route(Post, "/v1/processed-events", Some(MayPublish), Later(guards::claim)),
-    route(Get, "/v1/tokens", Some(Admin), Now(tokens::list)),
-    route(Post, "/v1/tokens", Some(Admin), Now(tokens::create)),
-    route(Delete, "/v1/tokens/{id}", Some(Admin), Now(tokens::revoke)),
-    route(Get, "/v1/stats", Some(Read), Now(status::show)),
-    route(Get, "/livez", None, Now(status::live)),
-    route(Get, "/readyz", None, Later(status::ready)),
+/// Every noun there is; its routes and their descriptions stand in its file.
+static RESOURCES: &[&Resource] = &[
+    &intake::RESOURCE,
+    &events::RESOURCE,
+    &webhook_events::RESOURCE,
+    &providers::RESOURCE,
+    &subscriptions::RESOURCE,
+    &deliveries::RESOURCE,
+    &guards::RESOURCE,
+    &tokens::RESOURCE,
+    &status::RESOURCE,
+    &openapi::RESOURCE,
 ];
+
+/// Every route there is.
+pub fn routes() -> impl Iterator<Item = &'static Route> {
+    RESOURCES.iter().flat_map(|resource| resource.routes)
+}
 
 /// What [`Api::new`] takes.
 #[derive(Clone)]
@@ -174,7 +140,8 @@ impl Api {
     pub fn new(parts: Parts) -> Self {
         let Parts { store, clock, draw, key, auth, hasher, flow, settings } = parts;
         let router = Arc::new(router());
-        Self { store, clock, draw, key, hasher, auth, flow, settings, router }
+        let document = openapi::document().to_string().into_bytes().into();
+        Self { store, clock, draw, key, hasher, auth, flow, settings, router, document }
     }
 
     /// The route of a request, and the variable parts of its path.
@@ -213,12 +180,13 @@ impl Api {
 
 fn router() -> matchit::Router<Vec<&'static Route>> {
     let mut router = matchit::Router::new();
-    let mut paths: Vec<&'static str> = ROUTES.iter().map(|route| route.path).collect();
+    let mut paths: Vec<&'static str> = routes().map(|route| route.path).collect();
+    paths.sort_unstable();
     paths.dedup();
     for path in paths {
-        let here = ROUTES.iter().filter(|route| route.path == path).collect();
+        let here = routes().filter(|route| route.path == path).collect();
         let inserted = router.insert(path, here);
-        assert!(inserted.is_ok(), "the route table is contradictory at {path}");
+        assert!(inserted.is_ok(), "the routes are contradictory at {path}");
     }
     router
 }
@@ -257,6 +225,10 @@ impl Service for Api {
 
     fn refusal(&self, status: u16, detail: &str) -> Response {
         Problem::of_listener(status, detail).into()
+    }
+
+    fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
+        answered::finish(asked, took, response)
     }
 }
 

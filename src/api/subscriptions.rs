@@ -9,6 +9,10 @@ use crate::api::Api;
 use crate::api::call::{Call, answer, ok, page_of};
 use crate::api::credentials::seal;
 use crate::api::problem::Problem;
+use crate::api::route::Answer::Now;
+use crate::api::route::{Param, Resource, Returns, doc, route};
+use crate::api::schema::{AFTER, LIMIT};
+use crate::api::subscription_shapes as shapes;
 use crate::domain::name::Name;
 use crate::domain::pattern::Patterns;
 use crate::domain::signature::SigningSecret;
@@ -16,13 +20,119 @@ use crate::domain::subscription::{
     CallMethod, Hold, HoldReason, NewSubscription, Policy, Source, State, Subscription,
 };
 use crate::domain::target_url::TargetUrl;
+use crate::domain::token::Right;
 use crate::flow::destinations::effective;
+use crate::http::message::Method::{Delete, Get, Patch, Post};
 use crate::http::message::Response;
 use crate::id;
 use crate::store::credentials::{self, Owner};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{deliveries, holds, subscriptions};
+
+const ID: Param = Param::path("id", "The subscription's id or name.", shapes::id, "erp");
+
+/// Who wants which events.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Subscriptions",
+    about: "Who wants which events, where they go and how.",
+    routes: &[
+        route(
+            Get,
+            "/v1/subscriptions",
+            Some(Right::Read),
+            Now(list),
+            doc(
+                "listSubscriptions",
+                "List the subscriptions",
+                "Without their secrets.",
+                &[Returns::page("A page of subscriptions, the oldest first.", "Subscription")],
+            )
+            .params(&[LIMIT, AFTER]),
+        ),
+        route(
+            Post,
+            "/v1/subscriptions",
+            Some(Right::Admin),
+            Now(create),
+            doc(
+                "createSubscription",
+                "Make a subscription",
+                "Events stored from the answer on are delivered to it. The answer has its signing secret, this \
+                 once.",
+                &[Returns::json(201, "The subscription.", "NewSubscription")],
+            )
+            .body("SubscriptionCreation", shapes::creation_example),
+        ),
+        route(
+            Get,
+            "/v1/subscriptions/{id}",
+            Some(Right::Read),
+            Now(show),
+            doc(
+                "getSubscription",
+                "Show a subscription",
+                "With what keeps it from being called.",
+                &[Returns::json(200, "The subscription.", "Subscription")],
+            )
+            .params(&[ID]),
+        ),
+        route(
+            Patch,
+            "/v1/subscriptions/{id}",
+            Some(Right::Admin),
+            Now(change),
+            doc(
+                "changeSubscription",
+                "Change a subscription",
+                "What is absent stays.",
+                &[Returns::json(200, "The subscription as it is now.", "Subscription")],
+            )
+            .params(&[ID])
+            .body("SubscriptionChange", shapes::change_example),
+        ),
+        route(
+            Delete,
+            "/v1/subscriptions/{id}",
+            Some(Right::Admin),
+            Now(delete),
+            doc(
+                "deleteSubscription",
+                "Delete a subscription",
+                "Refused while deliveries are open or dead.",
+                &[Returns::nothing("It is deleted.")],
+            )
+            .params(&[ID]),
+        ),
+        route(
+            Post,
+            "/v1/subscriptions/{id}/pause",
+            Some(Right::Operate),
+            Now(pause),
+            doc(
+                "pauseSubscription",
+                "Pause a subscription",
+                "Its deliveries wait. What is in flight goes on.",
+                &[Returns::json(200, "The subscription as it is now.", "Subscription")],
+            )
+            .params(&[ID]),
+        ),
+        route(
+            Post,
+            "/v1/subscriptions/{id}/resume",
+            Some(Right::Operate),
+            Now(resume),
+            doc(
+                "resumeSubscription",
+                "Resume a subscription",
+                "Ends a pause, and brings back one that was disabled.",
+                &[Returns::json(200, "The subscription as it is now.", "Subscription")],
+            )
+            .params(&[ID]),
+        ),
+    ],
+    shapes: shapes::ALL,
+};
 
 /// Header fields that are ours to set.
 const HEADERS_OURS: [&str; 11] = [

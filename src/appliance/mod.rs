@@ -4,6 +4,8 @@
 
 pub mod data_directory;
 mod line;
+pub mod sharing;
+pub mod supervision;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -14,6 +16,7 @@ use crate::api::auth::{Auth, TokenHasher};
 use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
 use crate::appliance::data_directory::{DataDirectory, DirectoryError};
 use crate::appliance::line::Line;
+use crate::appliance::sharing::SharingError;
 use crate::clock::Clock;
 use crate::domain::token::{self, Role};
 use crate::faults::Faults;
@@ -21,7 +24,8 @@ use crate::flow::deliver::Sender;
 use crate::flow::{Flow, Parts as FlowParts};
 use crate::http::client::SetupError;
 use crate::http::limits::Limits;
-use crate::http::server::{self, Server};
+use crate::http::proxies::Proxies;
+use crate::http::server::{self, Server, Setup};
 use crate::id::{self, Draw};
 use crate::secret::MasterKey;
 use crate::settings::{Change, Live, Settings};
@@ -44,6 +48,9 @@ pub enum Error {
     /// The data directory.
     #[error("{0}")]
     Directory(#[from] DirectoryError),
+    /// The group the database is shared with.
+    #[error("{0}")]
+    Sharing(#[from] SharingError),
     /// The client's roots.
     #[error("delivery.ca_file: {0}")]
     Client(#[from] SetupError),
@@ -130,7 +137,9 @@ impl Appliance {
         let data = DataDirectory::lock(settings.directory())?;
         let listener = bind(settings.listen.api)?;
         let key = Arc::new(data.master_key(&*draw)?);
-        let (store, mut writer_loop) = Store::open(&data.private_database()?, faults.clone())?;
+        let database = data.private_database()?;
+        let (store, mut writer_loop) = Store::open(&database, faults.clone())?;
+        sharing::share(&database, settings.database.group.as_deref())?;
         check_key(&mut writer_loop, &store, &key)?;
         let hasher = Arc::new(TokenHasher::new(&key));
         let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
@@ -151,21 +160,24 @@ impl Appliance {
             key: Arc::clone(&key),
             sender,
             settings: settings.clone(),
-            faults,
+            faults: faults.clone(),
             on_tokens_changed: Arc::new(move || forgetful.forget()),
             stop: stop.clone(),
         })?;
         let api = Api::new(ApiParts {
             store: store.clone(),
             clock: clock.clone(),
-            draw,
+            draw: Arc::clone(&draw),
             key,
             auth,
             hasher,
             flow: Stages { receive: flow.receive.clone(), publish: flow.publish.clone() },
             settings: settings.clone(),
         });
-        let (address, server) = listen(listener, limits, clock.clone(), api)?;
+        let limits = limits_by(&settings.get(), limits);
+        let setup =
+            Setup { limits, proxies: Proxies::default(), clock: clock.clone(), draw, faults };
+        let (address, server) = listen(listener, setup, api)?;
         data.write_address(address)?;
         Ok(Self {
             address,
@@ -206,6 +218,26 @@ impl Appliance {
     /// Whether the process before this one ended cleanly.
     pub fn was_clean_before(&self) -> bool {
         self.clean_before
+    }
+
+    /// Asks the threads that others depend on for a sign of life.
+    pub fn ask_pulse(&self) {
+        self.store.writer().pulse().ask();
+        self.flow.pulse().ask();
+        self.flow.wake();
+        self.server.ask_pulse();
+    }
+
+    /// The threads that have shown no sign of life since they were asked.
+    pub fn missing_pulses(&self) -> Vec<&'static str> {
+        [
+            ("the writer", self.store.writer().pulse().has_answered()),
+            ("the dispatcher", self.flow.pulse().has_answered()),
+            ("the listener", self.server.has_pulse()),
+        ]
+        .into_iter()
+        .filter_map(|(thread, answered)| (!answered).then_some(thread))
+        .collect()
     }
 
     /// Lets the dispatcher look at the clock, which a test has moved.
@@ -291,22 +323,19 @@ fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     server::bind(address).map_err(|source| Error::Listen { address, source })
 }
 
-fn listen(
-    listener: TcpListener,
-    limits: Limits,
-    clock: Clock,
-    api: Api,
-) -> Result<(SocketAddr, Server), Error> {
-    let settings = api.settings.get();
-    let wanted = settings.listen.api;
+fn limits_by(settings: &Settings, limits: Limits) -> Limits {
     let most = |count| usize::try_from(count).unwrap_or(usize::MAX);
-    let limits = Limits {
+    Limits {
         connections: most(settings.limits.connections),
         connections_per_address: most(settings.limits.connections_per_address),
         ..limits
-    };
+    }
+}
+
+fn listen(listener: TcpListener, setup: Setup, api: Api) -> Result<(SocketAddr, Server), Error> {
+    let wanted = api.settings.get().listen.api;
     let refused = |source| Error::Listen { address: wanted, source };
     let address = listener.local_addr().map_err(refused)?;
-    let server = Server::start(vec![listener], limits, clock, Arc::new(api)).map_err(refused)?;
+    let server = Server::start(vec![listener], setup, Arc::new(api)).map_err(refused)?;
     Ok((address, server))
 }

@@ -14,6 +14,7 @@ mod exit;
 mod help;
 mod input;
 mod listing;
+mod manual;
 mod out;
 mod provider;
 mod reload;
@@ -91,6 +92,8 @@ enum Command {
     Config(config::Config),
     /// Print the completions of a shell
     Completions(completions::Completions),
+    /// Write the manual pages
+    Manual(manual::Manual),
 }
 
 /// Why a command ends with something other than 0.
@@ -179,6 +182,7 @@ impl Command {
             Self::Token(tokens) => tokens.run(shared),
             Self::Config(config) => config.run(shared),
             Self::Completions(completions) => completions.run(),
+            Self::Manual(manual) => manual.run(),
             Self::Demo(demo) => demo.run(),
             Self::DemoPart(part) => part.run(),
         }

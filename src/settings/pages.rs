@@ -38,16 +38,16 @@ pub fn default_file() -> String {
         line(&mut page, &format!("[{section}]"));
         for key in of_section(section) {
             let mark = if key.takes == Takes::Restart { " *" } else { "" };
-            let about = format!("{} Value: {}.{mark}", key.about, key.says());
+            let default = key.unset.map(|(says, _)| format!(" Default: {says}."));
+            let default = default.unwrap_or_default();
+            let about = format!("{} Value: {}.{default}{mark}", key.about, key.says());
             line(&mut page, "");
             for words in broken(&about, COLUMNS - 2) {
                 line(&mut page, &format!("# {words}"));
             }
-            let (value, remark) = match key.unset {
-                Some((says, example)) => (example.to_owned(), format!("   # default: {says}")),
-                None => (default_of(key), String::new()),
-            };
-            line(&mut page, &format!("# {} = {value}{remark}", key.name));
+            let value =
+                key.unset.map_or_else(|| default_of(key), |(_, example)| example.to_owned());
+            line(&mut page, &format!("# {} = {value}", key.name));
         }
     }
     page

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, TrySendError, bounded};
 use rusqlite::{Connection, TransactionBehavior};
 
-use crate::faults::{Faults, Step};
+use crate::faults::{Faults, Stall, Step};
+use crate::pulse::{BEAT, Pulse};
 use crate::store::error::{Error, Result};
 use crate::store::subscriptions;
 use crate::store::tx::{Effects, Routes, WriteTx};
@@ -90,6 +91,7 @@ pub struct Writer {
 struct Done {
     commits: AtomicU64,
     jobs: AtomicU64,
+    pulse: Pulse,
 }
 
 impl std::fmt::Debug for Writer {
@@ -146,6 +148,11 @@ impl Writer {
         self.settle.len() + self.accept.len() + self.upkeep.len()
     }
 
+    /// The writing thread's sign of life.
+    pub fn pulse(&self) -> &Pulse {
+        &self.done.pulse
+    }
+
     /// Transactions committed so far.
     pub fn commits(&self) -> u64 {
         self.done.commits.load(Ordering::Relaxed)
@@ -196,6 +203,8 @@ impl WriterLoop {
     pub fn run(mut self, stop: &Receiver<()>, observer: &Arc<dyn AfterCommit>) {
         let mut batch = Vec::with_capacity(BATCH_JOBS_MOST);
         loop {
+            self.faults.stand(Stall::Writer);
+            self.done.pulse.beat();
             let stopping = self.wait(stop);
             self.drain(&mut batch);
             if batch.is_empty() {
@@ -226,14 +235,15 @@ impl WriterLoop {
         Ok(value)
     }
 
-    /// Waits until a job or the stop signal is there; tells whether it is the latter.
+    /// Waits until a job or the stop signal is there, or a beat is over; tells whether it is to stop.
     fn wait(&self, stop: &Receiver<()>) -> bool {
         let mut select = Select::new();
         let _ = select.recv(&self.settle);
         let _ = select.recv(&self.accept);
         let _ = select.recv(&self.upkeep);
         let _ = select.recv(stop);
-        let _ = select.ready();
+        // What is ready is looked for by whoever takes it.
+        let _ = select.ready_timeout(BEAT);
         matches!(stop.try_recv(), Err(TryRecvError::Disconnected))
     }
 
