@@ -10,6 +10,8 @@ pub enum Step {
     Write,
     /// Before COMMIT: the disk is full.
     Commit,
+    /// Before COMMIT: the disk is broken, which ends the process.
+    BreakDisk,
     /// When the dispatcher reads what is due.
     ReadDue,
     /// When a deliverer reads what it is to send.
@@ -25,7 +27,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Every step, so that a test can fail each in turn.
+    /// Every step after which the process goes on, so that a test can fail each in turn.
     pub const ALL: [Self; 8] = [
         Self::Write,
         Self::Commit,

@@ -17,6 +17,7 @@ pub mod kind;
 pub mod openapi;
 mod problem;
 mod providers;
+mod room;
 pub mod route;
 mod schema;
 mod status;
@@ -33,6 +34,7 @@ use crate::api::call::Call;
 use crate::api::problem::Problem;
 use crate::api::route::{Answer, Resource, Route};
 use crate::clock::Clock;
+use crate::flow::disk_watch::DiskWatch;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
 use crate::http::message::{Asked, Head, Method, Request, Response};
@@ -54,6 +56,8 @@ pub struct Stages {
     pub receive: Receive,
     /// The publisher.
     pub publish: Publish,
+    /// The room on the disk.
+    pub disk: Arc<DiskWatch>,
 }
 
 /// The API and what it is built from.
@@ -198,6 +202,7 @@ impl Service for Api {
         if let Some(right) = route.right {
             self.auth.authorize(&head.headers, right).map_err(Response::from)?;
         }
+        room::check(self, route).map_err(Response::from)?;
         let bytes = match (route.method, route.path) {
             (Post, "/v1/events") => self.settings.get().limits.request_bytes,
             (Post, path) if path.starts_with("/in/") => {

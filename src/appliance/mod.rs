@@ -21,12 +21,14 @@ use crate::clock::Clock;
 use crate::domain::token::{self, Role};
 use crate::faults::Faults;
 use crate::flow::deliver::Sender;
+use crate::flow::disk_watch::DiskWatch;
 use crate::flow::{Flow, Parts as FlowParts};
 use crate::http::client::SetupError;
 use crate::http::limits::Limits;
 use crate::http::proxies::Proxies;
 use crate::http::server::{self, Server, Setup};
 use crate::id::{self, Draw};
+use crate::machine::disk::Gauge;
 use crate::secret::MasterKey;
 use crate::settings::{Change, Live, Settings};
 use crate::stop::Stop;
@@ -89,6 +91,8 @@ pub struct Injected {
     pub faults: Faults,
     /// The listener's limits.
     pub limits: Limits,
+    /// How room on the disk is looked at.
+    pub gauge: Gauge,
 }
 
 impl std::fmt::Debug for Injected {
@@ -106,6 +110,7 @@ impl Default for Injected {
             sender: None,
             faults: Faults::none(),
             limits: Limits::default(),
+            gauge: Gauge::machine(),
         }
     }
 }
@@ -133,7 +138,7 @@ impl Appliance {
     /// # Errors
     /// What is in the way, and what to do about it.
     pub fn start(settings: Settings, injected: Injected) -> Result<Self, Error> {
-        let Injected { clock, draw, sender, faults, limits } = injected;
+        let Injected { clock, draw, sender, faults, limits, gauge } = injected;
         let data = DataDirectory::lock(settings.directory())?;
         let listener = bind(settings.listen.api)?;
         let key = Arc::new(data.master_key(&*draw)?);
@@ -152,6 +157,8 @@ impl Appliance {
         let stop = Stop::new();
         let auth = Auth::new(store.clone(), clock.clone(), Arc::clone(&hasher));
         let forgetful = auth.clone();
+        let path = settings.get().directory().to_owned();
+        let disk = Arc::new(DiskWatch::new(gauge, path, settings.clone()));
         let flow = Flow::start(FlowParts {
             store: store.clone(),
             writer_loop,
@@ -160,6 +167,7 @@ impl Appliance {
             key: Arc::clone(&key),
             sender,
             settings: settings.clone(),
+            disk: Arc::clone(&disk),
             faults: faults.clone(),
             on_tokens_changed: Arc::new(move || forgetful.forget()),
             stop: stop.clone(),
@@ -171,7 +179,7 @@ impl Appliance {
             key,
             auth,
             hasher,
-            flow: Stages { receive: flow.receive.clone(), publish: flow.publish.clone() },
+            flow: Stages { receive: flow.receive.clone(), publish: flow.publish.clone(), disk },
             settings: settings.clone(),
         });
         let limits = limits_by(&settings.get(), limits);

@@ -5,6 +5,7 @@
 
 pub mod address;
 pub mod delivery;
+pub mod disk;
 pub mod event;
 pub mod failure;
 pub mod name;

@@ -15,6 +15,7 @@
 pub mod clock_watch;
 pub mod deliver;
 pub mod destinations;
+pub mod disk_watch;
 pub mod dispatch;
 pub mod gates;
 pub mod publish;
@@ -32,6 +33,7 @@ use crate::faults::Faults;
 use crate::flow::clock_watch::ClockWatch;
 use crate::flow::deliver::Deliver;
 use crate::flow::destinations::Destinations;
+use crate::flow::disk_watch::DiskWatch;
 use crate::flow::dispatch::assignments::{Assignments, assignments};
 use crate::flow::dispatch::mailbox::Mailbox;
 use crate::flow::dispatch::{Dispatcher, Ended};
@@ -65,6 +67,8 @@ pub struct Parts {
     pub sender: Arc<dyn deliver::Sender>,
     /// What holds.
     pub settings: Live,
+    /// The room on the disk.
+    pub disk: Arc<DiskWatch>,
     /// Planned failures.
     pub faults: Faults,
     /// Told when tokens change.
@@ -110,6 +114,7 @@ struct Told {
     destinations: Arc<Destinations>,
     gates: Arc<Gates>,
     on_tokens_changed: Arc<dyn Fn() + Send + Sync>,
+    disk: Arc<DiskWatch>,
     fatal: Arc<Mutex<Option<Error>>>,
     stop: Stop,
 }
@@ -134,6 +139,10 @@ impl AfterCommit for Told {
                 letters.subscriptions_changed |= subscriptions_changed;
             });
         }
+    }
+
+    fn full(&self) {
+        self.disk.found_full();
     }
 
     fn fatal(&self, error: &Error) {
@@ -169,14 +178,8 @@ impl Flow {
             unsettled,
             faults: faults.clone(),
         };
-        let told: Arc<dyn AfterCommit> = Arc::new(Told {
-            mailbox: mailbox.clone(),
-            destinations: Arc::clone(&destinations),
-            gates: Arc::clone(&gates),
-            on_tokens_changed: Arc::clone(&parts.on_tokens_changed),
-            fatal: Arc::clone(&fatal),
-            stop: parts.stop.clone(),
-        });
+        let told =
+            told(&parts, mailbox.clone(), Arc::clone(&destinations), Arc::clone(&gates), &fatal);
         let (receive, publish) = entrances(&parts, gates, &clock_watch);
         let dispatcher = Dispatcher::new(
             clock.clone(),
@@ -190,6 +193,7 @@ impl Flow {
             store: store.clone(),
             clock: clock.clone(),
             clock_watch,
+            disk: Arc::clone(&parts.disk),
             unsettled: unsettled_back,
             deliver: deliver.clone(),
         };
@@ -270,6 +274,24 @@ impl Flow {
 
 fn destinations(parts: &Parts) -> Destinations {
     Destinations::new(parts.store.clone(), Arc::clone(&parts.key), parts.settings.clone())
+}
+
+fn told(
+    parts: &Parts,
+    mailbox: Mailbox,
+    destinations: Arc<Destinations>,
+    gates: Arc<Gates>,
+    fatal: &Arc<Mutex<Option<Error>>>,
+) -> Arc<dyn AfterCommit> {
+    Arc::new(Told {
+        mailbox,
+        destinations,
+        gates,
+        on_tokens_changed: Arc::clone(&parts.on_tokens_changed),
+        disk: Arc::clone(&parts.disk),
+        fatal: Arc::clone(fatal),
+        stop: parts.stop.clone(),
+    })
 }
 
 fn entrances(

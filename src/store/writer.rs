@@ -7,6 +7,7 @@
 //! Not here: threads (`flow` starts the one that calls [`WriterLoop::run`]).
 
 use std::cell::RefCell;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,6 +15,7 @@ use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, TrySendError, bo
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::faults::{Faults, Stall, Step};
+use crate::machine::disk;
 use crate::pulse::{BEAT, Pulse};
 use crate::store::error::{Error, Result};
 use crate::store::subscriptions;
@@ -41,7 +43,9 @@ pub enum Queue {
 pub trait AfterCommit: Send + Sync {
     /// What was committed.
     fn committed(&self, effects: Effects);
-    /// The disk failed at COMMIT; the process must end.
+    /// A write found no room; nothing of it was stored.
+    fn full(&self);
+    /// The disk failed while writing; the process must end.
     fn fatal(&self, error: &Error);
 }
 
@@ -261,7 +265,7 @@ impl WriterLoop {
     /// Commits a batch in one transaction; if anything in it fails, job by job.
     ///
     /// # Errors
-    /// Only when the disk failed at COMMIT.
+    /// Only when the disk failed.
     fn commit_all(
         &mut self,
         batch: &mut Vec<BoxedJob>,
@@ -285,6 +289,9 @@ impl WriterLoop {
                 return Err(fatal);
             }
             Err(error) if batch.len() == 1 || matches!(error, Error::Busy) => {
+                if matches!(error, Error::Full) {
+                    observer.full();
+                }
                 for job in batch.drain(..) {
                     job.done(Err(error.clone()));
                 }
@@ -305,6 +312,11 @@ impl WriterLoop {
     }
 
     fn commit(&mut self, batch: &mut [BoxedJob]) -> Result<Effects> {
+        let committed = self.transact(batch);
+        committed.map_err(|error| error.told_apart(|| self.is_out_of_room()))
+    }
+
+    fn transact(&mut self, batch: &mut [BoxedJob]) -> Result<Effects> {
         let transaction = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let tx = WriteTx::new(&transaction, &self.routes);
         let outcome = if self.faults.hit(Step::Write) { Err(Error::Full) } else { Ok(()) };
@@ -314,6 +326,7 @@ impl WriterLoop {
         let effects = tx.into_effects();
         let committed = match outcome {
             Ok(()) if self.faults.hit(Step::Commit) => Err(Error::Full),
+            Ok(()) if self.faults.hit(Step::BreakDisk) => Err(Error::planned_write_failure()),
             Ok(()) => transaction.commit().map_err(Error::at_commit),
             // Dropping the transaction rolls it back, where SQLite has not done so itself.
             Err(error) => Err(error),
@@ -322,6 +335,18 @@ impl WriterLoop {
             self.routes.replace(None);
         }
         committed.map(|()| effects)
+    }
+
+    /// Whether a write that failed found no room: the disk may be broken just as well.
+    fn is_out_of_room(&self) -> bool {
+        let Some(path) = self.conn.path().map(Path::new) else { return false };
+        let beside = |ending: &str| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(ending);
+            PathBuf::from(name)
+        };
+        let directory = path.parent().unwrap_or_else(|| Path::new("."));
+        disk::is_out_of_room(directory, &[path, &beside("-wal"), &beside("-shm")])
     }
 
     /// Empties the write-ahead log into the file, so that what is left behind is one file.

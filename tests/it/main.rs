@@ -25,3 +25,4 @@ mod running;
 mod secrecy;
 mod supervising;
 mod tls;
+mod watching;
