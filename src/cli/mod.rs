@@ -3,6 +3,7 @@
 //! Commands that look or change talk to the running service over its API ([`remote`]); [`serve`] is the
 //! service. Nothing here decides anything about events: a command asks, and shows the answer.
 
+mod backup;
 mod completions;
 mod config;
 mod dead;
@@ -90,6 +91,8 @@ enum Command {
     Token(token::Tokens),
     /// Settings: what holds and why, and what is wrong
     Config(config::Config),
+    /// Copy the database while it is in use; check and list the copies
+    Backup(backup::Backup),
     /// Print the completions of a shell
     Completions(completions::Completions),
     /// Write the manual pages
@@ -181,6 +184,7 @@ impl Command {
             Self::Subscription(subscriptions) => subscriptions.run(shared),
             Self::Token(tokens) => tokens.run(shared),
             Self::Config(config) => config.run(shared),
+            Self::Backup(backup) => backup.run(shared),
             Self::Completions(completions) => completions.run(),
             Self::Manual(manual) => manual.run(),
             Self::Demo(demo) => demo.run(),

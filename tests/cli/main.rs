@@ -13,6 +13,7 @@
 
 mod configuring;
 mod emitting;
+mod keeping;
 mod looking;
 mod refusing;
 mod rig;
