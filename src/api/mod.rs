@@ -37,7 +37,6 @@ use crate::api::call::{Call, Query};
 use crate::api::problem::Problem;
 use crate::api::route::{Answer, Resource, Route};
 use crate::clock::Clock;
-use crate::flow::destinations::Defaults;
 use crate::flow::disk_watch::DiskWatch;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
@@ -45,7 +44,7 @@ use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::service::{Reply, Service};
 use crate::id::Draw;
 use crate::secret::MasterKey;
-use crate::settings::Settings;
+use crate::settings::Live;
 use crate::store::Store;
 
 pub(crate) use crate::api::tokens::shown_new as shown_new_token;
@@ -83,9 +82,7 @@ pub struct Api {
     /// The stages.
     pub flow: Stages,
     /// What holds.
-    pub settings: Arc<Settings>,
-    /// What holds where a subscription does not say.
-    pub defaults: Defaults,
+    pub settings: Live,
     /// Which refusals are logged.
     refusals: Arc<answered::Refusals>,
     router: Arc<matchit::Router<Vec<&'static Route>>>,
@@ -140,9 +137,7 @@ pub struct Parts {
     /// The stages.
     pub flow: Stages,
     /// What holds.
-    pub settings: Arc<Settings>,
-    /// What holds where a subscription does not say.
-    pub defaults: Defaults,
+    pub settings: Live,
 }
 
 impl std::fmt::Debug for Parts {
@@ -154,24 +149,11 @@ impl std::fmt::Debug for Parts {
 impl Api {
     /// The API over its parts.
     pub fn new(parts: Parts) -> Self {
-        let Parts { store, clock, draw, key, auth, hasher, flow, settings, defaults } = parts;
+        let Parts { store, clock, draw, key, auth, hasher, flow, settings } = parts;
         let router = Arc::new(router());
         let document = openapi::document().to_string().into_bytes().into();
         let refusals = Arc::new(answered::Refusals::new());
-        Self {
-            store,
-            clock,
-            draw,
-            key,
-            hasher,
-            auth,
-            flow,
-            settings,
-            defaults,
-            refusals,
-            router,
-            document,
-        }
+        Self { store, clock, draw, key, hasher, auth, flow, settings, refusals, router, document }
     }
 
     /// The route of a request, and the variable parts of its path.
@@ -251,7 +233,7 @@ impl Service for Api {
         }
         room::check(self, route).map_err(Response::from)?;
         let bytes = match (route.method, route.path) {
-            (Post, "/v1/events") => self.settings.limits.request_bytes,
+            (Post, "/v1/events") => self.settings.get().limits.request_bytes,
             (Post, path) if path.starts_with("/in/") => {
                 intake::gate(self, &params)?.provider.new.body_bytes_max
             }

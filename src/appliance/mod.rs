@@ -3,6 +3,7 @@
 //! `serve` runs one for the process; a test runs as many as it likes.
 
 pub mod data_directory;
+mod line;
 pub mod offline;
 pub mod sharing;
 mod sockets;
@@ -17,17 +18,16 @@ use crate::api::auth::{Auth, TokenHasher};
 use crate::api::doors::{Doors, Serves};
 use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
 use crate::appliance::data_directory::{DataDirectory, DirectoryError};
+use crate::appliance::line::Line;
 use crate::appliance::sharing::SharingError;
 use crate::appliance::sockets::Sockets;
 use crate::clock::Clock;
-use crate::domain::disk::Budget;
 use crate::domain::token::{self, Role};
 use crate::faults::Faults;
 use crate::flow::deliver::Sender;
-use crate::flow::destinations::Defaults;
 use crate::flow::disk_watch::DiskWatch;
 use crate::flow::{Flow, Parts as FlowParts};
-use crate::http::client::{self, Client, ClientSettings, SetupError};
+use crate::http::client::SetupError;
 use crate::http::limits::Limits;
 use crate::http::proxies::Proxies;
 use crate::http::server::{Server, Setup};
@@ -36,7 +36,7 @@ use crate::keeping::Error as KeepingError;
 use crate::keeping::upgrade::{self, Upgraded};
 use crate::machine::disk::Gauge;
 use crate::secret::MasterKey;
-use crate::settings::Settings;
+use crate::settings::{Change, Live, Settings};
 use crate::stop::Stop;
 use crate::store::error::Error as StoreError;
 use crate::store::tokens::NewToken;
@@ -157,6 +157,8 @@ pub struct Appliance {
     first_start: bool,
     clean_before: bool,
     data: DataDirectory,
+    settings: Live,
+    line: Arc<Line>,
 }
 
 impl Appliance {
@@ -192,19 +194,14 @@ impl Appliance {
         let clean_before = writer_loop.direct(|tx| boots::last_was_clean(tx))?.unwrap_or(true);
         let version = env!("CARGO_PKG_VERSION");
         let boot = writer_loop.direct(|tx| boots::start(tx, clock.wall(), version))?;
-        let sender = match sender {
-            Some(sender) => sender,
-            None => Arc::new(real_client(&settings)?),
-        };
+        let line = Arc::new(Line::new(line::client(&settings.delivery)?));
+        let sender = sender.unwrap_or_else(|| Arc::<Line>::clone(&line));
+        let settings = Live::new(settings);
         let stop = Stop::new();
         let auth = Auth::new(store.clone(), clock.clone(), Arc::clone(&hasher));
-        let defaults = Defaults {
-            schedule: settings.delivery.schedule.clone(),
-            timeout: settings.delivery.timeout,
-        };
         let forgetful = auth.clone();
-        let budget = Budget { reserve: settings.disk.reserve };
-        let disk = Arc::new(DiskWatch::new(gauge, settings.directory().to_owned(), budget));
+        let path = settings.get().directory().to_owned();
+        let disk = Arc::new(DiskWatch::new(gauge, path, settings.clone()));
         let flow = Flow::start(FlowParts {
             store: store.clone(),
             writer_loop,
@@ -212,9 +209,7 @@ impl Appliance {
             draw: Arc::clone(&draw),
             key: Arc::clone(&key),
             sender,
-            defaults: defaults.clone(),
-            cap: settings.delivery.cap,
-            deliverers: settings.delivery.deliverers,
+            settings: settings.clone(),
             disk: Arc::clone(&disk),
             faults: faults.clone(),
             on_tokens_changed: Arc::new(move || forgetful.forget()),
@@ -228,8 +223,7 @@ impl Appliance {
             auth,
             hasher,
             flow: Stages { receive: flow.receive.clone(), publish: flow.publish.clone(), disk },
-            settings: Arc::new(settings),
-            defaults,
+            settings: settings.clone(),
         });
         let (addresses, server) = listen(sockets, api, (limits, faults))?;
         let appliance = Self {
@@ -243,6 +237,8 @@ impl Appliance {
             first_start,
             clean_before,
             data,
+            settings,
+            line,
         };
         appliance.data.write_address(appliance.address())?;
         Ok(appliance)
@@ -303,6 +299,24 @@ impl Appliance {
     /// Lets the dispatcher look at the clock, which a test has moved.
     pub fn wake(&self) {
         self.flow.wake();
+    }
+
+    /// The settings that hold right now.
+    pub fn settings(&self) -> &Live {
+        &self.settings
+    }
+
+    /// Takes what can be taken of other settings without a restart, and tells what changed.
+    ///
+    /// # Errors
+    /// When they cannot be used; what held before still holds.
+    pub fn reload(&self, fresh: &Settings) -> Result<Change, Error> {
+        let change = self.settings.change_to(fresh);
+        // Also where no setting of the client changed: the file of authorities may have.
+        self.line.replace(line::client(&change.settings.delivery)?);
+        self.settings.set(change.settings.clone());
+        self.flow.settings_changed();
+        Ok(change)
     }
 
     /// Stops in order: no new requests, what is under way is finished, everything is on the disk.
@@ -372,17 +386,6 @@ fn first_token(
     Ok(true)
 }
 
-fn real_client(settings: &Settings) -> Result<Client, Error> {
-    let delivery = &settings.delivery;
-    let ca_pem = delivery.ca_file.as_deref().map(client::read_ca_file).transpose()?;
-    Ok(Client::new(ClientSettings {
-        policy: delivery.policy(),
-        ca_pem,
-        connect_timeout: delivery.connect_timeout,
-        idle_connections: usize::try_from(delivery.deliverers).unwrap_or(64),
-    })?)
-}
-
 /// An API that others can reach needs somebody who may manage it.
 fn check_guarded(writer: &mut WriterLoop, sockets: &Sockets, clock: &Clock) -> Result<(), Error> {
     let public = |(serves, address): &(Serves, SocketAddr)| {
@@ -401,7 +404,7 @@ fn listen(
     api: Api,
     (limits, faults): (Limits, Faults),
 ) -> Result<(Vec<(Serves, SocketAddr)>, Server), Error> {
-    let settings = Arc::clone(&api.settings);
+    let settings = api.settings.get();
     let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     let limits = Limits {
         connections: count(settings.limits.connections),

@@ -12,6 +12,7 @@
 )]
 
 mod admitting;
+mod configuring;
 mod emitting;
 mod keeping;
 mod looking;
