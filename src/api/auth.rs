@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use ring::hmac;
 
+use crate::api::audited::Denied;
 use crate::api::problem::Problem;
 use crate::clock::{Clock, Timestamp};
+use crate::domain::audit::{Actor, ActorType};
 use crate::domain::token::{Right, Token};
 use crate::headers::Headers;
 use crate::secret::MasterKey;
@@ -38,6 +40,11 @@ impl TokenHasher {
     pub fn hash(&self, token: &str) -> Vec<u8> {
         hmac::sign(&self.0, token.as_bytes()).as_ref().to_vec()
     }
+}
+
+/// A token's bearer, as audit events name it.
+pub(super) fn actor(token: &Token) -> Actor {
+    Actor { kind: ActorType::Token, id: token.id.clone(), display: token.name.clone() }
 }
 
 /// Tells who is asking, and remembers it until a token changes.
@@ -72,8 +79,10 @@ impl Auth {
     ///
     /// # Errors
     /// 401 without a valid token, 403 where its role does not allow it.
-    pub(super) fn authorize(&self, headers: &Headers, right: Right) -> Result<Token, Problem> {
-        let missing = || Problem::unauthorized("Send a token: `Authorization: Bearer obx_…`.");
+    pub(super) fn authorize(&self, headers: &Headers, right: Right) -> Result<Token, Denied> {
+        let missing = || {
+            Denied::stranger(Problem::unauthorized("Send a token: `Authorization: Bearer obx_…`."))
+        };
         let field = headers.get("authorization").ok_or_else(missing)?;
         let (scheme, text) = field.split_once(' ').ok_or_else(missing)?;
         if !scheme.eq_ignore_ascii_case("bearer") {
@@ -81,14 +90,16 @@ impl Auth {
         }
         let hash = self.hasher.hash(text.trim());
         let now = self.clock.wall();
-        let token = self.find(hash)?.filter(|token| token.is_valid(now));
+        let token = self.find(hash).map_err(Denied::stranger)?.filter(|token| token.is_valid(now));
         let Some(token) = token else {
-            return Err(Problem::unauthorized("The token is unknown, revoked or expired."));
+            let problem = Problem::unauthorized("The token is unknown, revoked or expired.");
+            return Err(Denied::stranger(problem));
         };
         self.note_use(&token, now);
         if !token.role.may(right) {
             let detail = format!("A token with the role {} may not do this.", token.role);
-            return Err(Problem::forbidden(detail));
+            let problem = Problem::forbidden(detail);
+            return Err(Denied { problem, token: Some(Box::new(token)) });
         }
         Ok(token)
     }

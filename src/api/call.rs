@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::api::problem::Problem;
 use crate::clock::Timestamp;
+use crate::domain::audit::Actor;
 use crate::http::message::{Request, Response};
 
 /// Rows of a page unless it is told.
@@ -25,8 +26,10 @@ pub(super) struct Call {
     pub(super) params: Vec<String>,
     /// Whose data it is about.
     pub(super) tenant: String,
-    /// The token it came with, for records; empty on public paths.
-    pub(super) actor: String,
+    /// Who is asking; nobody known on public paths.
+    pub(super) who: Actor,
+    /// What it does, for records.
+    pub(super) action: &'static str,
 }
 
 /// Where a page starts and how long it is.

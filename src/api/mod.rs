@@ -3,6 +3,8 @@
 //! [`ROUTES`] is the whole of it. Each resource is a file that reads a [`Call`], asks the store or a
 //! stage, and shows the result; none of them decides anything about deliveries.
 
+mod audit_events;
+mod audited;
 pub mod auth;
 mod call;
 mod credentials;
@@ -19,14 +21,19 @@ mod webhook_events;
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
+use crate::api::audited::{Audited, Denied};
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::call::Call;
 use crate::api::problem::Problem;
 use crate::clock::Clock;
-use crate::domain::token::Right;
+use crate::domain::audit::Actor;
+use crate::domain::token::{Right, Token};
 use crate::flow::destinations::Defaults;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
+use crate::flow::refusals::Refusals;
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::service::{Reply, Service};
 use crate::id::Draw;
@@ -46,6 +53,8 @@ pub struct Stages {
     pub receive: Receive,
     /// The publisher.
     pub publish: Publish,
+    /// Where refused calls are noted.
+    pub refusals: Refusals,
 }
 
 /// The API and what it is built from.
@@ -95,17 +104,41 @@ impl std::fmt::Debug for Route {
     }
 }
 
-/// Who answers: at once, or after a COMMIT the handler does not wait for.
+/// Who answers, and how.
 enum Answer {
+    /// At once. Changes nothing.
     Now(fn(&Api, &Call) -> Result<Response, Problem>),
+    /// After a COMMIT that the handler does not wait for: what providers and publishers send.
     Later(fn(&Api, Call, Reply)),
+    /// A change by a person or a program, under the name that its audit event gives it.
+    Change(&'static str, fn(&Api, &Call) -> Result<Audited<Value>, Problem>),
+}
+
+impl Route {
+    /// What audit events call it; `None` where no call of it makes one.
+    ///
+    /// A call that succeeds makes one where something is changed; one that is denied makes one also where
+    /// events are published or only an administrator may look.
+    pub fn action(&self) -> Option<&'static str> {
+        match (&self.answer, self.right) {
+            (Change(action, _), _) => Some(action),
+            (_, Some(MayPublish)) => Some("event.publish"),
+            (_, Some(Admin)) => Some("administration.read"),
+            _ => None,
+        }
+    }
+
+    /// Whether it changes something, and each call that succeeds makes one audit event.
+    pub fn is_audited(&self) -> bool {
+        matches!(self.answer, Change(..))
+    }
 }
 
 const fn route(method: Method, path: &'static str, right: Option<Right>, answer: Answer) -> Route {
     Route { method, path, right, answer }
 }
 
-use Answer::{Later, Now};
+use Answer::{Change, Later, Now};
 use Method::{Delete, Get, Patch, Post};
 use Right::{Admin, Operate, Publish as MayPublish, Read};
 
@@ -119,27 +152,73 @@ pub static ROUTES: &[Route] = &[
     route(Get, "/v1/webhook-events", Some(Read), Now(webhook_events::list)),
     route(Get, "/v1/webhook-events/{id}", Some(Read), Now(webhook_events::show)),
     route(Get, "/v1/providers", Some(Read), Now(providers::list)),
-    route(Post, "/v1/providers", Some(Admin), Now(providers::create)),
+    route(Post, "/v1/providers", Some(Admin), Change("provider.create", providers::create)),
     route(Get, "/v1/providers/{name}", Some(Read), Now(providers::show)),
-    route(Patch, "/v1/providers/{name}", Some(Admin), Now(providers::change)),
-    route(Delete, "/v1/providers/{name}", Some(Admin), Now(providers::delete)),
+    route(
+        Patch,
+        "/v1/providers/{name}",
+        Some(Admin),
+        Change("provider.change", providers::change_one),
+    ),
+    route(
+        Delete,
+        "/v1/providers/{name}",
+        Some(Admin),
+        Change("provider.delete", providers::delete),
+    ),
     route(Get, "/v1/subscriptions", Some(Read), Now(subscriptions::list)),
-    route(Post, "/v1/subscriptions", Some(Admin), Now(subscriptions::create)),
+    route(
+        Post,
+        "/v1/subscriptions",
+        Some(Admin),
+        Change("subscription.create", subscriptions::create),
+    ),
     route(Get, "/v1/subscriptions/{id}", Some(Read), Now(subscriptions::show)),
-    route(Patch, "/v1/subscriptions/{id}", Some(Admin), Now(subscriptions::change)),
-    route(Delete, "/v1/subscriptions/{id}", Some(Admin), Now(subscriptions::delete)),
-    route(Post, "/v1/subscriptions/{id}/pause", Some(Operate), Now(subscriptions::pause)),
-    route(Post, "/v1/subscriptions/{id}/resume", Some(Operate), Now(subscriptions::resume)),
+    route(
+        Patch,
+        "/v1/subscriptions/{id}",
+        Some(Admin),
+        Change("subscription.change", subscriptions::change_one),
+    ),
+    route(
+        Delete,
+        "/v1/subscriptions/{id}",
+        Some(Admin),
+        Change("subscription.delete", subscriptions::delete),
+    ),
+    route(
+        Post,
+        "/v1/subscriptions/{id}/pause",
+        Some(Operate),
+        Change("subscription.pause", subscriptions::pause),
+    ),
+    route(
+        Post,
+        "/v1/subscriptions/{id}/resume",
+        Some(Operate),
+        Change("subscription.resume", subscriptions::resume),
+    ),
     route(Get, "/v1/deliveries", Some(Read), Now(deliveries::list)),
     route(Get, "/v1/deliveries/{id}", Some(Read), Now(deliveries::show)),
     route(Get, "/v1/deliveries/{id}/attempts", Some(Read), Now(deliveries::list_attempts)),
-    route(Post, "/v1/deliveries/{id}/retry", Some(Operate), Now(deliveries::retry)),
-    route(Post, "/v1/deliveries/{id}/cancel", Some(Operate), Now(deliveries::cancel)),
+    route(
+        Post,
+        "/v1/deliveries/{id}/retry",
+        Some(Operate),
+        Change("delivery.retry", deliveries::retry),
+    ),
+    route(
+        Post,
+        "/v1/deliveries/{id}/cancel",
+        Some(Operate),
+        Change("delivery.cancel", deliveries::cancel),
+    ),
     route(Get, "/v1/dead-letters", Some(Read), Now(deliveries::list_dead)),
     route(Post, "/v1/processed-events", Some(MayPublish), Later(guards::claim)),
     route(Get, "/v1/tokens", Some(Admin), Now(tokens::list)),
-    route(Post, "/v1/tokens", Some(Admin), Now(tokens::create)),
-    route(Delete, "/v1/tokens/{id}", Some(Admin), Now(tokens::revoke)),
+    route(Post, "/v1/tokens", Some(Admin), Change("token.create", tokens::create)),
+    route(Delete, "/v1/tokens/{id}", Some(Admin), Change("token.revoke", tokens::revoke)),
+    route(Get, "/v1/audit-events", Some(Admin), Now(audit_events::list)),
     route(Get, "/v1/stats", Some(Read), Now(status::show)),
     route(Get, "/livez", None, Now(status::live)),
     route(Get, "/readyz", None, Later(status::ready)),
@@ -205,14 +284,28 @@ impl Api {
     fn call(&self, request: Request) -> Result<(&'static Route, Call), Problem> {
         let head = &request.head;
         let (route, params) = self.find(head.method, &head.path)?;
-        let (tenant, actor) = match route.right {
-            None => (DEFAULT_TENANT.to_owned(), String::new()),
-            Some(right) => {
-                let token = self.auth.authorize(&head.headers, right)?;
-                (token.tenant, token.name)
+        let (tenant, who) = match self.authorize(route, head)? {
+            None => (DEFAULT_TENANT.to_owned(), Actor::anonymous()),
+            Some(token) => {
+                let who = auth::actor(&token);
+                (token.tenant, who)
             }
         };
-        Ok((route, Call { request, params, tenant, actor }))
+        let action = route.action().unwrap_or_default();
+        Ok((route, Call { request, params, tenant, who, action }))
+    }
+
+    /// The token of a call; `None` on public paths. A denial is noted.
+    fn authorize(&self, route: &Route, head: &Head) -> Result<Option<Token>, Problem> {
+        let Some(right) = route.right else { return Ok(None) };
+        let token = self.auth.authorize(&head.headers, right).map_err(|denied| {
+            if matches!(denied.problem.status(), 401 | 403) {
+                self.note_denial(route, head, &denied);
+            }
+            let Denied { problem, token: _ } = denied;
+            problem
+        })?;
+        Ok(Some(token))
     }
 }
 
@@ -232,9 +325,7 @@ impl Service for Api {
     /// Who may not send, or sends to nobody, is told before the body is read and takes no memory.
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
         let (route, params) = self.find(head.method, &head.path).map_err(Response::from)?;
-        if let Some(right) = route.right {
-            self.auth.authorize(&head.headers, right).map_err(Response::from)?;
-        }
+        self.authorize(route, head).map_err(Response::from)?;
         let bytes = match (route.method, route.path) {
             (Post, "/v1/events") => self.settings.request_bytes,
             (Post, path) if path.starts_with("/in/") => {
@@ -256,6 +347,16 @@ impl Service for Api {
                     reply.send(answer(self, &call).unwrap_or_else(Into::into));
                 }
                 Later(answer) => answer(self, call, reply),
+                Change(_, answer) => {
+                    let response = match answer(self, &call) {
+                        Ok(audited) => audited.into_response(),
+                        Err(problem) => {
+                            self.note_failure(&call, &problem);
+                            problem.into()
+                        }
+                    };
+                    reply.send(response);
+                }
             },
         }
     }
@@ -268,6 +369,18 @@ impl Service for Api {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whatever_is_no_look_is_audited_or_what_providers_and_publishers_send() {
+        for route in ROUTES.iter().filter(|route| route.method != Get && !route.is_audited()) {
+            let sent = route.path.starts_with("/in/")
+                || ["/v1/events", "/v1/processed-events"].contains(&route.path);
+            assert!(sent && matches!(route.answer, Later(_)), "{route:?} has to be a Change");
+        }
+        for route in ROUTES.iter().filter(|route| route.is_audited()) {
+            assert!(route.method != Get && route.right.is_some(), "{route:?}");
+        }
+    }
 
     #[test]
     fn the_route_table_is_not_contradictory() {

@@ -104,6 +104,16 @@ impl Problem {
         Self::new(status, kind, title, detail)
     }
 
+    /// The status it is answered with.
+    pub(super) fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The last part of its `type`.
+    pub(super) fn kind(&self) -> &'static str {
+        self.kind
+    }
+
     #[must_use]
     fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));

@@ -6,8 +6,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::api::call::{Call, answer, ok, page_of};
-use crate::api::credentials::seal;
+use crate::api::audited::{Audited, Change, change};
+use crate::api::call::{Call, ok, page_of};
+use crate::api::credentials::{ids, seal};
 use crate::api::problem::Problem;
 use crate::domain::name::Name;
 use crate::domain::pattern::Patterns;
@@ -20,8 +21,8 @@ use crate::flow::destinations::effective;
 use crate::http::message::Response;
 use crate::id;
 use crate::store::credentials::{self, Owner};
+use crate::store::error::Result as StoreResult;
 use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
 use crate::store::{deliveries, holds, subscriptions};
 
 /// Header fields that are ours to set.
@@ -72,7 +73,7 @@ fn all_types() -> Vec<String> {
 /// `PATCH /v1/subscriptions/{id}`: what is absent stays.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Change {
+struct Alteration {
     url: Option<String>,
     event_types: Option<Vec<String>>,
     source: Option<String>,
@@ -83,7 +84,7 @@ struct Change {
 }
 
 /// `POST /v1/subscriptions`: answers with the secret, this once.
-pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
+pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Creation { name, url, event_types, source, owner_id, method, headers, policy, secret } =
         call.json()?;
     let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
@@ -109,21 +110,30 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
     check(api, &new)?;
     let text = secret.to_text();
     let sealed = seal(api, now, &text);
-    let row = new.clone();
-    let stored = api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        let Some(seq) = subscriptions::insert(tx, &row, now)? else { return Ok(None) };
-        credentials::insert(tx, &sealed.of(&row.tenant, Owner::Subscription(seq), now))?;
-        subscriptions::by_seq(tx, seq)
+    let made = change(api, call, move |tx| {
+        let stored = subscriptions::insert(tx, &new, now)?;
+        let subscription = match stored {
+            Some(seq) => {
+                credentials::insert(tx, &sealed.of(&new.tenant, Owner::Subscription(seq), now))?;
+                subscriptions::by_seq(tx, seq)?
+            }
+            None => None,
+        };
+        let Some(subscription) = subscription else {
+            let detail = format!("There is a subscription named {:?} already.", new.name.as_str());
+            return Ok(Err(Problem::conflict(detail)));
+        };
+        let body = shown(&subscription);
+        let secrets = ids(std::slice::from_ref(&sealed));
+        let change = Change::made("subscription", &new.id, &body).and("credentials", secrets);
+        Ok(Ok((body, change)))
     })?;
-    let Some(subscription) = stored else {
-        let detail = format!("There is a subscription named {:?} already.", new.name.as_str());
-        return Err(Problem::conflict(detail));
-    };
-    let mut body = shown(&subscription);
-    if let Value::Object(fields) = &mut body {
-        fields.insert("secret".to_owned(), text.as_str().into());
-    }
-    Ok(answer(201, &body))
+    Ok(made.map(|mut body| {
+        if let Value::Object(fields) = &mut body {
+            fields.insert("secret".to_owned(), text.as_str().into());
+        }
+        body
+    }))
 }
 
 /// `GET /v1/subscriptions`
@@ -140,78 +150,98 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 }
 
 /// `PATCH /v1/subscriptions/{id}`
-pub(super) fn change(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let mut subscription = find(api, call)?;
-    let Change { url, event_types, source, owner_id, method, headers, policy } = call.json()?;
-    let new = &mut subscription.new;
-    if let Some(url) = url {
-        new.url = target(api, &url)?;
-    }
-    if let Some(event_types) = event_types {
-        new.event_types = patterns(&event_types)?;
-    }
-    if let Some(source) = source {
-        new.source = source_of(&source)?;
-    }
-    if let Some(owner_id) = owner_id {
-        new.owner_id = owner_id;
-    }
-    if let Some(method) = method {
-        new.method = method;
-    }
-    if let Some(headers) = headers {
-        new.headers = headers;
-    }
-    if let Some(policy) = policy {
-        new.policy = policy;
-    }
-    check(api, new)?;
+pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let mut wanted = find(api, call)?.new;
+    let alteration: Alteration = call.json()?;
+    // Checked here, so that it is refused before it waits for the writer; applied there, to what stands
+    // there then.
+    let url = alteration.url.as_deref().map(|url| target(api, url)).transpose()?;
+    let event_types = alteration.event_types.as_deref().map(patterns).transpose()?;
+    let source = alteration.source.as_deref().map(source_of).transpose()?;
+    let apply = move |new: &mut NewSubscription| {
+        let Alteration { owner_id, method, headers, policy, .. } = &alteration;
+        replace(&mut new.url, url.as_ref());
+        replace(&mut new.event_types, event_types.as_ref());
+        replace(&mut new.source, source.as_ref());
+        replace(&mut new.owner_id, owner_id.as_ref());
+        replace(&mut new.method, method.as_ref());
+        replace(&mut new.headers, headers.as_ref());
+        replace(&mut new.policy, policy.as_ref());
+    };
+    apply(&mut wanted);
+    check(api, &wanted)?;
     let now = api.clock.wall();
-    let run = move |tx: &WriteTx<'_>| subscriptions::update(tx, &subscription, now);
-    api.store.writer().write(Queue::Accept, run)?;
-    show(api, call)
+    act(api, call, move |tx, before| {
+        let mut row = before.clone();
+        apply(&mut row.new);
+        subscriptions::update(tx, &row, now)
+    })
+}
+
+fn replace<T: Clone>(have: &mut T, with: Option<&T>) {
+    if let Some(with) = with {
+        have.clone_from(with);
+    }
 }
 
 /// `POST /v1/subscriptions/{id}/pause`: its deliveries wait.
-pub(super) fn pause(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let subscription = find(api, call)?;
-    let (seq, now) = (subscription.seq, api.clock.wall());
-    let disabled = subscription.state == State::DisabledDead;
-    let detail = format!("paused by {}", call.actor);
-    api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        holds::put(tx, seq, HoldReason::Paused, &detail, now)?;
-        if disabled { Ok(()) } else { subscriptions::set_state(tx, seq, State::Paused, now) }
-    })?;
-    show(api, call)
+pub(super) fn pause(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let now = api.clock.wall();
+    let detail = format!("paused by {}", call.who.display);
+    act(api, call, move |tx, before| {
+        holds::put(tx, before.seq, HoldReason::Paused, &detail, now)?;
+        if before.state == State::DisabledDead {
+            return Ok(());
+        }
+        subscriptions::set_state(tx, before.seq, State::Paused, now)
+    })
 }
 
 /// `POST /v1/subscriptions/{id}/resume`: ends a pause, and brings back one that was disabled.
-pub(super) fn resume(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let (seq, now) = (find(api, call)?.seq, api.clock.wall());
-    api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        holds::release(tx, seq, HoldReason::Paused)?;
-        holds::release(tx, seq, HoldReason::Disabled)?;
-        subscriptions::set_state(tx, seq, State::Active, now)
-    })?;
-    show(api, call)
+pub(super) fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let now = api.clock.wall();
+    act(api, call, move |tx, before| {
+        holds::release(tx, before.seq, HoldReason::Paused)?;
+        holds::release(tx, before.seq, HoldReason::Disabled)?;
+        subscriptions::set_state(tx, before.seq, State::Active, now)
+    })
+}
+
+/// Does something to one subscription that stays.
+fn act(
+    api: &Api,
+    call: &Call,
+    mut run: impl FnMut(&WriteTx<'_>, &Subscription) -> StoreResult<()> + Send + 'static,
+) -> Result<Audited<Value>, Problem> {
+    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
+    change(api, call, move |tx| {
+        let missing = || Ok(Err(Problem::not_found("subscription")));
+        let Some(before) = subscriptions::find(tx, &tenant, &name)? else { return missing() };
+        run(tx, &before)?;
+        let Some(after) = subscriptions::by_seq(tx, before.seq)? else { return missing() };
+        let body = shown(&after);
+        let change = Change::changed("subscription", &before.new.id, &shown(&before), &body);
+        Ok(Ok((body, change)))
+    })
 }
 
 /// `DELETE /v1/subscriptions/{id}`: refused while deliveries are open or dead.
-pub(super) fn delete(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let (seq, now) = (find(api, call)?.seq, api.clock.wall());
-    let deleted = api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        if deliveries::has_unfinished(tx, seq)? {
-            return Ok(false);
+pub(super) fn delete(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
+    let now = api.clock.wall();
+    change(api, call, move |tx| {
+        let Some(before) = subscriptions::find(tx, &tenant, &name)? else {
+            return Ok(Err(Problem::not_found("subscription")));
+        };
+        if deliveries::has_unfinished(tx, before.seq)? {
+            return Ok(Err(Problem::conflict(
+                "The subscription has deliveries that are open or dead: let them finish, retry or \
+                 cancel them first.",
+            )));
         }
-        subscriptions::delete(tx, seq, now).map(|()| true)
-    })?;
-    if !deleted {
-        return Err(Problem::conflict(
-            "The subscription has deliveries that are open or dead: let them finish, retry or cancel \
-             them first.",
-        ));
-    }
-    Ok(Response::new(204))
+        subscriptions::delete(tx, before.seq, now)?;
+        Ok(Ok((Value::Null, Change::gone("subscription", &before.new.id, &shown(&before)))))
+    })
 }
 
 fn find(api: &Api, call: &Call) -> Result<Subscription, Problem> {

@@ -4,15 +4,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::api::call::{Call, answer, ok, page_of};
+use crate::api::audited::{Audited, Change, change};
+use crate::api::call::{Call, page_of};
 use crate::api::problem::Problem;
 use crate::clock::Timestamp;
 use crate::domain::token::{self, Role, Token};
 use crate::http::message::Response;
 use crate::id;
 use crate::store::tokens::{self, NewToken};
-use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
 
 /// `POST /v1/tokens`
 #[derive(Debug, Deserialize)]
@@ -24,7 +23,7 @@ struct Creation {
 }
 
 /// `POST /v1/tokens`: answers with the token, this once.
-pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
+pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Creation { name, role, expires_at } = call.json()?;
     if name.is_empty() || name.chars().count() > 100 {
         return Err(Problem::unprocessable("A token's name has 1 to 100 characters."));
@@ -42,15 +41,21 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
         hash: api.hasher.hash(&secret),
         expires_at,
     };
-    let token_id = new.id.clone();
-    let run = move |tx: &WriteTx<'_>| tokens::insert(tx, &new, now);
-    api.store.writer().write(Queue::Accept, run)?;
-    let found = api.store.read(|tx| tokens::by_id(tx, &call.tenant, &token_id))?;
-    let mut body = shown(&found.ok_or_else(|| Problem::not_found("token"))?);
-    if let Value::Object(fields) = &mut body {
-        fields.insert("token".to_owned(), secret.into());
-    }
-    Ok(answer(201, &body))
+    let made = change(api, call, move |tx| {
+        tokens::insert(tx, &new, now)?;
+        let Some(token) = tokens::by_id(tx, &new.tenant, &new.id)? else {
+            return Ok(Err(Problem::not_found("token")));
+        };
+        let body = shown(&token);
+        let change = Change::made("token", &new.id, &body);
+        Ok(Ok((body, change)))
+    })?;
+    Ok(made.map(|mut body| {
+        if let Value::Object(fields) = &mut body {
+            fields.insert("token".to_owned(), secret.into());
+        }
+        body
+    }))
 }
 
 /// `GET /v1/tokens`
@@ -62,14 +67,17 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 }
 
 /// `DELETE /v1/tokens/{id}`: opens nothing from now on.
-pub(super) fn revoke(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let missing = || Problem::not_found("token");
-    let found = api.store.read(|tx| tokens::by_id(tx, &call.tenant, call.param(0)))?;
-    let (seq, now) = (found.ok_or_else(missing)?.seq, api.clock.wall());
-    let run = move |tx: &WriteTx<'_>| tokens::revoke(tx, seq, now);
-    api.store.writer().write(Queue::Accept, run)?;
-    let found = api.store.read(|tx| tokens::by_id(tx, &call.tenant, call.param(0)))?;
-    Ok(ok(&shown(&found.ok_or_else(missing)?)))
+pub(super) fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let (tenant, id, now) = (call.tenant.clone(), call.param(0).to_owned(), api.clock.wall());
+    change(api, call, move |tx| {
+        let missing = || Ok(Err(Problem::not_found("token")));
+        let Some(before) = tokens::by_id(tx, &tenant, &id)? else { return missing() };
+        tokens::revoke(tx, before.seq, now)?;
+        let Some(after) = tokens::by_id(tx, &tenant, &id)? else { return missing() };
+        let body = shown(&after);
+        let change = Change::changed("token", &id, &shown(&before), &body);
+        Ok(Ok((body, change)))
+    })
 }
 
 fn shown(token: &Token) -> Value {

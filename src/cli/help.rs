@@ -10,7 +10,7 @@ use crate::cli::exit;
 const GROUPS: [(&str, &[&str]); 3] = [
     ("Run it", &["serve", "demo", "status"]),
     ("Send and look", &["emit", "event", "webhook", "delivery", "dead", "trigger"]),
-    ("Set it up", &["provider", "subscription", "token"]),
+    ("Set it up", &["provider", "subscription", "token", "audit"]),
 ];
 const REST: &str = "More";
 

@@ -3,6 +3,7 @@
 //! Commands that look or change talk to the running service over its API ([`remote`]); [`serve`] is the
 //! service. Nothing here decides anything about events: a command asks, and shows the answer.
 
+mod audit;
 mod completions;
 mod dead;
 mod delivery;
@@ -84,6 +85,8 @@ enum Command {
     Subscription(Box<subscription::Subscriptions>),
     /// Who may use the API
     Token(token::Tokens),
+    /// Who changed what, and whether anybody has touched the record of it
+    Audit(Box<audit::Audit>),
     /// Print the completions of a shell
     Completions(completions::Completions),
 }
@@ -167,6 +170,7 @@ impl Command {
             Self::Provider(providers) => providers.run(shared),
             Self::Subscription(subscriptions) => subscriptions.run(shared),
             Self::Token(tokens) => tokens.run(shared),
+            Self::Audit(audit) => audit.run(shared),
             Self::Completions(completions) => completions.run(),
             Self::Demo(demo) => demo.run(),
             Self::DemoPart(part) => part.run(),

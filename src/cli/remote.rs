@@ -75,6 +75,11 @@ pub(super) struct Answer {
 }
 
 impl Reach {
+    /// Whether programs read what is printed, for a command that does not reach out.
+    pub(super) fn wants_json(&self) -> bool {
+        self.json
+    }
+
     /// The service, with a token.
     pub(super) fn open(&self, shared: &Shared) -> Result<Remote, Failure> {
         let mut remote = self.open_public(shared)?;

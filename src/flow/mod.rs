@@ -19,6 +19,7 @@ pub mod dispatch;
 pub mod gates;
 pub mod publish;
 pub mod receive;
+pub mod refusals;
 pub mod upkeep;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,6 +40,7 @@ use crate::flow::dispatch::mailbox::Mailbox;
 use crate::flow::gates::Gates;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
+use crate::flow::refusals::Refusals;
 use crate::flow::upkeep::Upkeep;
 use crate::id::Draw;
 use crate::secret::MasterKey;
@@ -88,6 +90,8 @@ pub struct Flow {
     pub receive: Receive,
     /// The publisher.
     pub publish: Publish,
+    /// Where refused calls are noted.
+    pub refusals: Refusals,
     mailbox: Mailbox,
     writer_stop: Sender<()>,
     upkeep_stop: Stop,
@@ -152,8 +156,7 @@ impl Flow {
     /// When the dispatcher's read connection cannot be opened or a thread cannot be started.
     pub fn start(parts: Parts) -> Result<Self> {
         let Parts { store, clock, draw, key, faults, .. } = &parts;
-        let mailbox = Mailbox::new();
-        let defaults = parts.defaults.clone();
+        let (mailbox, defaults) = (Mailbox::new(), parts.defaults.clone());
         let destinations = Arc::new(Destinations::new(store.clone(), Arc::clone(key), defaults));
         let gates = Arc::new(Gates::new(store.clone(), Arc::clone(key), faults.clone()));
         let clock_watch = Arc::new(ClockWatch::default());
@@ -193,6 +196,7 @@ impl Flow {
             store: store.clone(),
             clock: clock.clone(),
             clock_watch,
+            refusals: Refusals::new(store.clone(), clock.clone()),
             unsettled: unsettled_back,
             deliver: deliver.clone(),
         };
@@ -207,6 +211,7 @@ impl Flow {
         Ok(Self {
             receive,
             publish,
+            refusals: upkeep.refusals.clone(),
             mailbox,
             writer_stop,
             upkeep_stop,

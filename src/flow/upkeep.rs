@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::domain::delivery::Settlement;
 use crate::flow::clock_watch::ClockWatch;
 use crate::flow::deliver::Deliver;
+use crate::flow::refusals::Refusals;
 use crate::stop::Stop;
 use crate::store::error::Result;
 use crate::store::tx::WriteTx;
@@ -30,6 +31,8 @@ pub struct Upkeep {
     pub clock: Clock,
     /// Whether our clock can be trusted.
     pub clock_watch: Arc<ClockWatch>,
+    /// Refused calls that were only counted.
+    pub refusals: Refusals,
     /// Outcomes that the disk refused.
     pub unsettled: Receiver<Settlement>,
     /// Where they are handed in again.
@@ -45,12 +48,14 @@ impl Upkeep {
             owed = self.tick(owed);
         }
         self.settle_again();
+        self.refusals.flush(true);
     }
 
     /// One turn of every chore; `owed` says whether due times have to be looked at. Tells whether they
     /// still have to be, because it could not be done.
     fn tick(&self, owed: bool) -> bool {
         self.settle_again();
+        self.refusals.flush(false);
         let step_ms = self.clock_watch.look(&self.clock);
         if let Some(step_ms) = step_ms {
             tracing::warn!(step_ms, "the clock was set; due times are looked at again");

@@ -11,6 +11,7 @@
     reason = "tests fail by panicking and own their threads"
 )]
 
+mod auditing;
 mod emitting;
 mod looking;
 mod refusing;
