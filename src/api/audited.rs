@@ -1,6 +1,6 @@
 //! The one way in which a call changes anything: the change and its audit event are one transaction.
 //!
-//! A route that changes something is a [`super::Answer::Change`]; its function has to return an
+//! A route that changes something is an [`Answer::Change`](super::route::Answer::Change); its function has to return an
 //! [`Audited`], and only [`change`] makes one. So a route cannot forget. What is refused instead is noted
 //! by the caller of that function, within the bounds of `flow::refusals`.
 //!
@@ -12,7 +12,8 @@ use serde_json::Value;
 use crate::api::auth::actor;
 use crate::api::call::{Call, answer};
 use crate::api::problem::Problem;
-use crate::api::{Api, DEFAULT_TENANT, Route};
+use crate::api::route::Route;
+use crate::api::{Api, DEFAULT_TENANT};
 use crate::clock::Timestamp;
 use crate::domain::audit::changes::Changes;
 use crate::domain::audit::{Actor, NewAuditEvent, Origin, Outcome};
@@ -178,9 +179,9 @@ fn origin(head: &Head) -> Origin {
     let field = |name: &str| head.headers.get(name);
     let trace = || field("traceparent").and_then(trace::trace_id);
     Origin {
-        address: Some(head.peer.ip().to_string()),
+        address: Some(head.client.to_string()),
         user_agent: field("user-agent").map(str::to_owned),
-        request_id: None,
+        request_id: Some(head.request_id.clone()),
         correlation_id: field("x-correlation-id").map(str::to_owned).or_else(trace),
         method: Some(head.method.as_str()),
         path: Some(head.path.clone()),

@@ -6,13 +6,120 @@ use crate::api::Api;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::problem::Problem;
+use crate::api::route::Answer::Now;
+use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
+use crate::api::schema::{self, AFTER, LIMIT};
 use crate::domain::delivery::{Attempt, Delivery, State};
 use crate::domain::failure::Class;
+use crate::domain::token::Right;
+use crate::http::message::Method::{Get, Post};
 use crate::http::message::Response;
 use crate::id::DeliverySeq;
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::WriteTx;
 use crate::store::{attempts, delivery_lists, settlement};
+
+const ID: Param = Param::path("id", "The delivery's id.", id_schema, "dlv_17");
+const STATE: Param = Param::query("state", "Only those in this state.", state_schema, "");
+const SUBSCRIPTION: Param = Param::query(
+    "subscription",
+    "Only those to the subscription of this name.",
+    schema::text,
+    "erp",
+);
+const EVENT_ID: Param = Param::query(
+    "event_id",
+    "Only those of this event or webhook event.",
+    schema::text,
+    "019c1447-5800-7000-8000-000000000001",
+);
+
+/// The units of work.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Deliveries",
+    about: "One event for one subscription: the unit of work. Its attempts are never changed.",
+    routes: &[
+        route(
+            Get,
+            "/v1/deliveries",
+            Some(Right::Read),
+            Now(list),
+            doc(
+                "listDeliveries",
+                "List the deliveries",
+                "The newest first.",
+                &[Returns::page("A page of deliveries.", "Delivery")],
+            )
+            .params(&[STATE, SUBSCRIPTION, EVENT_ID, LIMIT, AFTER]),
+        ),
+        route(
+            Get,
+            "/v1/deliveries/{id}",
+            Some(Right::Read),
+            Now(show),
+            doc(
+                "getDelivery",
+                "Show a delivery",
+                "Where it stands, and when it is tried next.",
+                &[Returns::json(200, "The delivery.", "Delivery")],
+            )
+            .params(&[ID]),
+        ),
+        route(
+            Get,
+            "/v1/deliveries/{id}/attempts",
+            Some(Right::Read),
+            Now(list_attempts),
+            doc(
+                "listAttempts",
+                "List the attempts of a delivery",
+                "The first one first.",
+                &[Returns::page("A page of attempts.", "Attempt")],
+            )
+            .params(&[ID, LIMIT, AFTER]),
+        ),
+        route(
+            Post,
+            "/v1/deliveries/{id}/retry",
+            Some(Right::Operate),
+            Answer::Change("delivery.retry", retry),
+            doc(
+                "retryDelivery",
+                "Send a delivery again",
+                "Due now if it waits, reopened if it was given up. It keeps its `webhook-id`.",
+                &[Returns::json(200, "The delivery as it is now.", "Delivery")],
+            )
+            .params(&[ID]),
+        ),
+        route(
+            Post,
+            "/v1/deliveries/{id}/cancel",
+            Some(Right::Operate),
+            Answer::Change("delivery.cancel", cancel),
+            doc(
+                "cancelDelivery",
+                "Cancel a delivery",
+                "It is not tried again. What is in flight at this moment may still arrive.",
+                &[Returns::json(200, "The delivery as it is now.", "Delivery")],
+            )
+            .params(&[ID]),
+        ),
+        route(
+            Get,
+            "/v1/dead-letters",
+            Some(Right::Read),
+            Now(list_dead),
+            doc(
+                "listDeadLetters",
+                "List the dead letters",
+                "Deliveries that were given up. They stay until a person retries or cancels them.",
+                &[Returns::page("A page of deliveries.", "Delivery")],
+            )
+            .params(&[SUBSCRIPTION, LIMIT, AFTER]),
+        ),
+    ],
+    shapes: &[shape("Delivery", delivery_schema), shape("Attempt", attempt_schema)],
+};
 
 /// Which deliveries a person can send again.
 const RETRY_RULE: &str = "only a delivery that waits or was given up can be sent again, and only while its subscription exists";
@@ -159,4 +266,51 @@ fn shown_attempt(delivery: DeliverySeq, attempt: &Attempt) -> Value {
         "http_status": http_status, "latency_ms": latency_ms, "excerpt": excerpt,
         "failed_reason": failed_reason, "key_id": key_id, "span": span,
     })
+}
+
+fn id_schema() -> Value {
+    json!({ "type": "string", "pattern": "^(dlv_)?[0-9]{1,18}$" })
+}
+
+fn state_schema() -> Value {
+    schema::words(State::ALL.map(State::as_str))
+}
+
+fn class_schema() -> Value {
+    schema::words(Class::ALL.map(Class::as_str))
+}
+
+fn delivery_schema() -> Value {
+    let due = schema::nullable(schema::time());
+    schema::object(json!({
+        "id": { "type": "string", "pattern": "^dlv_[0-9]+$" }, "tenant": schema::name(),
+        "of": schema::words(["event", "webhook_event"]), "event_id": schema::text(),
+        "event_type": schema::text(),
+        "subscription": schema::about(schema::name(), "The subscription's name."),
+        "state": state_schema(),
+        "due_at": schema::about(due, "When it is tried next; null when nothing is left to try."),
+        "attempt_count": schema::about(schema::count(), "Attempts in all runs."),
+        "counted_failures": schema::about(schema::count(), "Failed attempts of this run that count."),
+        "last_class": schema::nullable(class_schema()),
+        "run_no": schema::about(schema::count(), "How often it was begun: a retry of a dead one adds 1."),
+        "finished_at": schema::nullable(schema::time()),
+        "reason": schema::about(schema::nullable(schema::text()), "Why it ended, or why it waits."),
+    }))
+}
+
+fn attempt_schema() -> Value {
+    let excerpt = schema::nullable(schema::text());
+    schema::object(json!({
+        "id": { "type": "string", "pattern": "^dlv_[0-9]+\\.[0-9]+$" }, "n": schema::integer(1, 1 << 31),
+        "started_at": schema::time(), "finished_at": schema::time(),
+        "url": schema::about(schema::text(), "As called; empty when nothing was sent."),
+        "class": class_schema(),
+        "counted": schema::about(schema::yes_or_no(), "Whether it brings the end nearer."),
+        "http_status": schema::nullable(schema::integer(100, 999)),
+        "latency_ms": schema::count(),
+        "excerpt": schema::about(excerpt, "The first 2,048 characters of the answer."),
+        "failed_reason": schema::nullable(schema::text()),
+        "key_id": schema::about(schema::nullable(schema::text()), "The credential it was signed with."),
+        "span": schema::about(schema::nullable(schema::text()), "Its span in the trace."),
+    }))
 }

@@ -10,20 +10,122 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::api::call::{Call, check_depth, ok, page_of};
+use crate::api::event_shapes as shapes;
+use crate::api::kind::Kind;
 use crate::api::problem::Problem;
+use crate::api::route::Answer::{Later, Now};
+use crate::api::route::{Param, Resource, Returns, doc, route};
+use crate::api::schema::{self, AFTER, LIMIT, SINCE, UNTIL};
 use crate::clock::Timestamp;
 use crate::domain::event::{Event, NewEvent, Status};
+use crate::domain::token::Right;
 use crate::domain::trace;
 use crate::flow::publish::{Idempotency, Outcome, Published};
+use crate::http::message::Method::{Get, Post};
 use crate::http::message::Response;
 use crate::http::service::Reply;
 use crate::id;
 use crate::store::outbox;
 
 /// Events of one request at most.
-const EVENTS_MOST: usize = 1000;
+pub(super) const EVENTS_MOST: usize = 1000;
 /// The source of events whose publisher does not name itself.
 const SOURCE_SYSTEM_DEFAULT: &str = "api";
+
+const ID: Param =
+    Param::path("id", "The event's id.", schema::uuid, "019c1447-5800-7000-8000-000000000001");
+const STATUS: Param = Param::query("status", "Only those with this status.", shapes::status, "");
+const EVENT_TYPE: Param =
+    Param::query("event_type", "Only those of this type.", schema::text, "invoice.created");
+const IDEMPOTENCY_KEY: Param =
+    Param::query("idempotency_key", "Only those with this key.", schema::text, "invoice-4711");
+const AGGREGATE_ID: Param =
+    Param::query("aggregate_id", "Only those about this thing.", schema::text, "4711");
+const WEBHOOK_ID: Param = Param::query(
+    "webhook_id",
+    "The one whose deliveries carry this `webhook-id`; other filters do not count then.",
+    schema::text,
+    "evt_AEBAGBAFAYDQQCIKBMGA2DQPCA",
+);
+const REQUEST_KEY: Param = Param::header(
+    "Idempotency-Key",
+    "Names this request for 24 hours: sent again with the same body, it is answered as before.",
+    shapes::request_key,
+    "1f0c6d3e-8a51-4f7a-9b65-0a4cf5b7f9d2",
+);
+const TRACEPARENT: Param = Param::header(
+    "traceparent",
+    "The W3C trace the events belong to; their deliveries carry it on.",
+    schema::text,
+    "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+);
+const REPLAYED: &[(&str, &str)] =
+    &[("Idempotency-Replayed", "`true` when this is the stored answer to the same request.")];
+
+/// The outbox.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Events",
+    about: "The outbox: business facts to carry out, each once.",
+    routes: &[
+        route(
+            Post,
+            "/v1/events",
+            Some(Right::Publish),
+            Later(publish),
+            doc(
+                "publishEvents",
+                "Publish one event or many",
+                "One event, or an array of up to 1,000: all are stored, or none. Answered after COMMIT. An \
+                 event that was published before (the same `source_system` and `idempotency_key`) is not \
+                 stored again; the first content stays.",
+                &[
+                    Returns::json(201, "At least one is new.", "Publications").with_headers(REPLAYED),
+                    Returns::json(200, "All were there before.", "Publications").with_headers(REPLAYED),
+                ],
+            )
+            .params(&[REQUEST_KEY, TRACEPARENT])
+            .body("NewEvents", shapes::publication_example)
+            .problems(&[Kind::IdempotencyKeyReused]),
+        ),
+        route(
+            Get,
+            "/v1/events",
+            Some(Right::Read),
+            Now(list),
+            doc(
+                "listEvents",
+                "List the events",
+                "The newest first, without their payloads.",
+                &[Returns::page("A page of events.", "Event")],
+            )
+            .params(&[
+                STATUS,
+                EVENT_TYPE,
+                IDEMPOTENCY_KEY,
+                AGGREGATE_ID,
+                WEBHOOK_ID,
+                SINCE,
+                UNTIL,
+                LIMIT,
+                AFTER,
+            ]),
+        ),
+        route(
+            Get,
+            "/v1/events/{id}",
+            Some(Right::Read),
+            Now(show),
+            doc(
+                "getEvent",
+                "Show an event",
+                "With its payload: as JSON where it is JSON, else as text, else as base64.",
+                &[Returns::json(200, "The event.", "EventWithPayload")],
+            )
+            .params(&[ID]),
+        ),
+    ],
+    shapes: shapes::ALL,
+};
 
 /// An event as it is published. `payload` (any JSON) or `payload_base64` (any bytes, with their
 /// `content_type`) is required, and `event_type`.
@@ -103,7 +205,7 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
         }
         _ => return Err("an event has either a payload or a payload_base64".to_owned()),
     };
-    let most = usize::try_from(api.settings.payload_bytes).unwrap_or(usize::MAX);
+    let most = usize::try_from(api.settings.limits.payload_bytes).unwrap_or(usize::MAX);
     if payload.len() > most {
         return Err(format!(
             "the payload has {} bytes; at most {most} are accepted",

@@ -1,15 +1,44 @@
 //! `POST /v1/processed-events`: the guard of a consumer that has no database of its own.
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::api::call::{Call, answer};
 use crate::api::problem::Problem;
+use crate::api::route::Answer::Later;
+use crate::api::route::{Resource, Returns, doc, route, shape};
+use crate::api::schema;
+use crate::domain::token::Right;
+use crate::http::message::Method::Post;
 use crate::http::service::Reply;
 use crate::store::processed_events;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
+
+/// The guard.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Guards",
+    about: "For consumers without a database of their own: which events they have done.",
+    routes: &[route(
+        Post,
+        "/v1/processed-events",
+        Some(Right::Publish),
+        Later(claim),
+        doc(
+            "claimProcessedEvent",
+            "Claim an event for a consumer group",
+            "The first claim of an event by a group is answered 201, every later one 200. Answered after \
+             COMMIT.",
+            &[
+                Returns::json(201, "The group has not done it: do it now.", "Claimed"),
+                Returns::json(200, "The group has done it: leave it.", "Claimed"),
+            ],
+        )
+        .body("Claim", claim_example),
+    )],
+    shapes: &[shape("Claim", claim_schema), shape("Claimed", claimed_schema)],
+};
 
 /// The claim of one event for one consumer group.
 #[derive(Debug, Deserialize)]
@@ -55,4 +84,22 @@ fn read(call: &Call) -> Result<Claim, Problem> {
         }
     }
     Ok(claim)
+}
+
+fn claim_schema() -> Value {
+    schema::request(
+        &["consumer_group", "event_id"],
+        json!({
+            "consumer_group": schema::text_of(1, 64),
+            "event_id": schema::about(schema::text_of(1, 255), "The `webhook-id` it came with."),
+        }),
+    )
+}
+
+fn claim_example() -> Value {
+    json!({ "consumer_group": "logistics", "event_id": "evt_AEBAGBAFAYDQQCIKBMGA2DQPCA" })
+}
+
+fn claimed_schema() -> Value {
+    schema::object(json!({ "already_processed": schema::yes_or_no() }))
 }

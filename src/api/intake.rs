@@ -1,15 +1,72 @@
 //! `POST /in/{provider}`: webhooks come in. Public: the signature stands in for a token.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api::call::{Call, answer};
+use crate::api::kind::Kind;
 use crate::api::problem::Problem;
+use crate::api::route::Answer::Later;
+use crate::api::route::{Param, Resource, Returns, doc, route, shape};
+use crate::api::schema;
 use crate::api::{Api, DEFAULT_TENANT};
 use crate::domain::scheme::Incoming;
 use crate::flow::receive::{CLOCK_RETRY_AFTER, Received};
+use crate::http::message::Method::Post;
 use crate::http::message::Response;
 use crate::http::service::Reply;
 use crate::store::webhook_events::Inserted;
+
+const PROVIDER: Param = Param::path("provider", "The provider's name.", schema::name, "stripe");
+const TENANT: Param = Param::path("tenant", "The tenant's name.", schema::name, "default");
+const STORED: &[Returns] = &[Returns::json(
+    200,
+    "It is stored, and was synced to the disk before this answer; or it was there before.",
+    "Receipt",
+)];
+const PROBLEMS: &[Kind] = &[Kind::BadSignature];
+
+/// Webhooks come in.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Intake",
+    about: "Providers post their webhooks here. The signature stands in for a token: which header fields \
+            carry it, the provider's scheme says.",
+    routes: &[
+        route(
+            Post,
+            "/in/{provider}",
+            None,
+            Later(receive),
+            doc(
+                "receiveWebhook",
+                "Take in a webhook",
+                "Verifies the signature over the body as it came, then stores it. A webhook that was stored \
+                 before is answered like the first time, with `already_processed`.",
+                STORED,
+            )
+            .params(&[PROVIDER])
+            .any_query()
+            .any_body()
+            .problems(PROBLEMS),
+        ),
+        route(
+            Post,
+            "/in/{tenant}/{provider}",
+            None,
+            Later(receive),
+            doc(
+                "receiveWebhookOfTenant",
+                "Take in a webhook of a tenant",
+                "The same for the provider of a tenant that is not `default`.",
+                STORED,
+            )
+            .params(&[TENANT, PROVIDER])
+            .any_query()
+            .any_body()
+            .problems(PROBLEMS),
+        ),
+    ],
+    shapes: &[shape("Receipt", receipt_schema)],
+};
 
 /// Tenant and provider of an intake path's variable parts.
 pub(super) fn address(params: &[String]) -> (&str, &str) {
@@ -41,13 +98,12 @@ pub(super) fn receive(api: &Api, call: Call, reply: Reply) {
         headers: &head.headers,
         body: &call.request.body,
     };
-    let name = provider.to_owned();
     api.flow.receive.receive(&gate, &incoming, move |received| {
-        reply.send(response(&name, received));
+        reply.send(response(received));
     });
 }
 
-fn response(provider: &str, received: Received) -> Response {
+fn response(received: Received) -> Response {
     match received {
         Received::Stored(Inserted { id, already_processed: false }) => {
             answer(200, &json!({ "status": "ok", "id": id }))
@@ -55,14 +111,21 @@ fn response(provider: &str, received: Received) -> Response {
         Received::Stored(Inserted { id, already_processed: true }) => {
             answer(200, &json!({ "status": "ok", "id": id, "already_processed": true }))
         }
-        Received::Refused(why) => {
-            tracing::warn!(provider, %why, "a webhook was refused");
-            Problem::bad_signature().into()
-        }
+        // Whoever sends a bad signature is not told what is bad about it.
+        Received::Refused(why) => Problem::bad_signature().because(why.to_string()).into(),
         Received::ClockSuspect => {
             let detail = "This machine's clock was just set; send it again shortly.";
             Problem::unavailable(detail, CLOCK_RETRY_AFTER.as_secs()).into()
         }
         Received::Failed(error) => Problem::from(error).into(),
     }
+}
+
+fn receipt_schema() -> Value {
+    let id = schema::about(schema::uuid(), "The webhook event's id here.");
+    let repeated = json!({ "const": true, "description": "It was stored before." });
+    schema::object_with(
+        &["status", "id"],
+        json!({ "status": schema::words(["ok"]), "id": id, "already_processed": repeated }),
+    )
 }

@@ -1,40 +1,49 @@
 //! The HTTP interface: which path means what, who may call it, and how errors are answered.
 //!
-//! [`ROUTES`] is the whole of it. Each resource is a file that reads a [`Call`], asks the store or a
-//! stage, and shows the result; none of them decides anything about deliveries.
+//! [`routes`] is the whole of it. Each resource is a file with its routes and their descriptions, which
+//! reads a [`Call`], asks the store or a stage, and shows the result; none of them decides anything about
+//! deliveries.
 
+mod answered;
 mod audit_events;
 mod audited;
 pub mod auth;
 mod call;
 mod credentials;
 mod deliveries;
+mod event_shapes;
 mod events;
 mod guards;
 mod intake;
+pub mod kind;
+pub mod openapi;
+mod own_headers;
 mod problem;
 mod providers;
+pub mod route;
+mod schema;
 mod status;
+mod subscription_shapes;
 mod subscriptions;
 mod tokens;
 mod webhook_events;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use serde_json::Value;
-
-use crate::api::audited::{Audited, Denied};
+use crate::api::audited::Denied;
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::call::Call;
 use crate::api::problem::Problem;
+use crate::api::route::{Answer, Resource, Route};
 use crate::clock::Clock;
 use crate::domain::audit::Actor;
-use crate::domain::token::{Right, Token};
+use crate::domain::token::Token;
 use crate::flow::destinations::Defaults;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
 use crate::flow::refusals::Refusals;
-use crate::http::message::{Head, Method, Request, Response};
+use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::service::{Reply, Service};
 use crate::id::Draw;
 use crate::secret::MasterKey;
@@ -79,6 +88,8 @@ pub struct Api {
     /// What holds where a subscription does not say.
     pub defaults: Defaults,
     router: Arc<matchit::Router<Vec<&'static Route>>>,
+    /// `/openapi.json`.
+    document: Arc<[u8]>,
 }
 
 impl std::fmt::Debug for Api {
@@ -87,142 +98,28 @@ impl std::fmt::Debug for Api {
     }
 }
 
-/// A path, a method, and who answers.
-pub struct Route {
-    /// The method.
-    pub method: Method,
-    /// The path; `{…}` are variable parts.
-    pub path: &'static str,
-    /// What the token must allow; `None`: public.
-    pub right: Option<Right>,
-    answer: Answer,
-}
-
-impl std::fmt::Debug for Route {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.method.as_str(), self.path)
-    }
-}
-
-/// Who answers, and how.
-enum Answer {
-    /// At once. Changes nothing.
-    Now(fn(&Api, &Call) -> Result<Response, Problem>),
-    /// After a COMMIT that the handler does not wait for: what providers and publishers send.
-    Later(fn(&Api, Call, Reply)),
-    /// A change by a person or a program, under the name that its audit event gives it.
-    Change(&'static str, fn(&Api, &Call) -> Result<Audited<Value>, Problem>),
-}
-
-impl Route {
-    /// What audit events call it; `None` where no call of it makes one.
-    ///
-    /// A call that succeeds makes one where something is changed; one that is denied makes one also where
-    /// events are published or only an administrator may look.
-    pub fn action(&self) -> Option<&'static str> {
-        match (&self.answer, self.right) {
-            (Change(action, _), _) => Some(action),
-            (_, Some(MayPublish)) => Some("event.publish"),
-            (_, Some(Admin)) => Some("administration.read"),
-            _ => None,
-        }
-    }
-
-    /// Whether it changes something, and each call that succeeds makes one audit event.
-    pub fn is_audited(&self) -> bool {
-        matches!(self.answer, Change(..))
-    }
-}
-
-const fn route(method: Method, path: &'static str, right: Option<Right>, answer: Answer) -> Route {
-    Route { method, path, right, answer }
-}
-
 use Answer::{Change, Later, Now};
-use Method::{Delete, Get, Patch, Post};
-use Right::{Admin, Operate, Publish as MayPublish, Read};
+use Method::{Get, Post};
 
-/// Every path there is.
-pub static ROUTES: &[Route] = &[
-    route(Post, "/in/{provider}", None, Later(intake::receive)),
-    route(Post, "/in/{tenant}/{provider}", None, Later(intake::receive)),
-    route(Post, "/v1/events", Some(MayPublish), Later(events::publish)),
-    route(Get, "/v1/events", Some(Read), Now(events::list)),
-    route(Get, "/v1/events/{id}", Some(Read), Now(events::show)),
-    route(Get, "/v1/webhook-events", Some(Read), Now(webhook_events::list)),
-    route(Get, "/v1/webhook-events/{id}", Some(Read), Now(webhook_events::show)),
-    route(Get, "/v1/providers", Some(Read), Now(providers::list)),
-    route(Post, "/v1/providers", Some(Admin), Change("provider.create", providers::create)),
-    route(Get, "/v1/providers/{name}", Some(Read), Now(providers::show)),
-    route(
-        Patch,
-        "/v1/providers/{name}",
-        Some(Admin),
-        Change("provider.change", providers::change_one),
-    ),
-    route(
-        Delete,
-        "/v1/providers/{name}",
-        Some(Admin),
-        Change("provider.delete", providers::delete),
-    ),
-    route(Get, "/v1/subscriptions", Some(Read), Now(subscriptions::list)),
-    route(
-        Post,
-        "/v1/subscriptions",
-        Some(Admin),
-        Change("subscription.create", subscriptions::create),
-    ),
-    route(Get, "/v1/subscriptions/{id}", Some(Read), Now(subscriptions::show)),
-    route(
-        Patch,
-        "/v1/subscriptions/{id}",
-        Some(Admin),
-        Change("subscription.change", subscriptions::change_one),
-    ),
-    route(
-        Delete,
-        "/v1/subscriptions/{id}",
-        Some(Admin),
-        Change("subscription.delete", subscriptions::delete),
-    ),
-    route(
-        Post,
-        "/v1/subscriptions/{id}/pause",
-        Some(Operate),
-        Change("subscription.pause", subscriptions::pause),
-    ),
-    route(
-        Post,
-        "/v1/subscriptions/{id}/resume",
-        Some(Operate),
-        Change("subscription.resume", subscriptions::resume),
-    ),
-    route(Get, "/v1/deliveries", Some(Read), Now(deliveries::list)),
-    route(Get, "/v1/deliveries/{id}", Some(Read), Now(deliveries::show)),
-    route(Get, "/v1/deliveries/{id}/attempts", Some(Read), Now(deliveries::list_attempts)),
-    route(
-        Post,
-        "/v1/deliveries/{id}/retry",
-        Some(Operate),
-        Change("delivery.retry", deliveries::retry),
-    ),
-    route(
-        Post,
-        "/v1/deliveries/{id}/cancel",
-        Some(Operate),
-        Change("delivery.cancel", deliveries::cancel),
-    ),
-    route(Get, "/v1/dead-letters", Some(Read), Now(deliveries::list_dead)),
-    route(Post, "/v1/processed-events", Some(MayPublish), Later(guards::claim)),
-    route(Get, "/v1/tokens", Some(Admin), Now(tokens::list)),
-    route(Post, "/v1/tokens", Some(Admin), Change("token.create", tokens::create)),
-    route(Delete, "/v1/tokens/{id}", Some(Admin), Change("token.revoke", tokens::revoke)),
-    route(Get, "/v1/audit-events", Some(Admin), Now(audit_events::list)),
-    route(Get, "/v1/stats", Some(Read), Now(status::show)),
-    route(Get, "/livez", None, Now(status::live)),
-    route(Get, "/readyz", None, Later(status::ready)),
+/// Every noun there is; its routes and their descriptions stand in its file.
+static RESOURCES: &[&Resource] = &[
+    &intake::RESOURCE,
+    &events::RESOURCE,
+    &webhook_events::RESOURCE,
+    &providers::RESOURCE,
+    &subscriptions::RESOURCE,
+    &deliveries::RESOURCE,
+    &guards::RESOURCE,
+    &tokens::RESOURCE,
+    &audit_events::RESOURCE,
+    &status::RESOURCE,
+    &openapi::RESOURCE,
 ];
+
+/// Every route there is.
+pub fn routes() -> impl Iterator<Item = &'static Route> {
+    RESOURCES.iter().flat_map(|resource| resource.routes)
+}
 
 /// What [`Api::new`] takes.
 #[derive(Clone)]
@@ -258,7 +155,8 @@ impl Api {
     pub fn new(parts: Parts) -> Self {
         let Parts { store, clock, draw, key, auth, hasher, flow, settings, defaults } = parts;
         let router = Arc::new(router());
-        Self { store, clock, draw, key, hasher, auth, flow, settings, defaults, router }
+        let document = openapi::document().to_string().into_bytes().into();
+        Self { store, clock, draw, key, hasher, auth, flow, settings, defaults, router, document }
     }
 
     /// The route of a request, and the variable parts of its path.
@@ -311,12 +209,13 @@ impl Api {
 
 fn router() -> matchit::Router<Vec<&'static Route>> {
     let mut router = matchit::Router::new();
-    let mut paths: Vec<&'static str> = ROUTES.iter().map(|route| route.path).collect();
+    let mut paths: Vec<&'static str> = routes().map(|route| route.path).collect();
+    paths.sort_unstable();
     paths.dedup();
     for path in paths {
-        let here = ROUTES.iter().filter(|route| route.path == path).collect();
+        let here = routes().filter(|route| route.path == path).collect();
         let inserted = router.insert(path, here);
-        assert!(inserted.is_ok(), "the route table is contradictory at {path}");
+        assert!(inserted.is_ok(), "the routes are contradictory at {path}");
     }
     router
 }
@@ -327,7 +226,7 @@ impl Service for Api {
         let (route, params) = self.find(head.method, &head.path).map_err(Response::from)?;
         self.authorize(route, head).map_err(Response::from)?;
         let bytes = match (route.method, route.path) {
-            (Post, "/v1/events") => self.settings.request_bytes,
+            (Post, "/v1/events") => self.settings.limits.request_bytes,
             (Post, path) if path.starts_with("/in/") => {
                 let (tenant, provider) = intake::address(&params);
                 let gate = self.flow.receive.gate(tenant, provider).map_err(Problem::from)?;
@@ -364,6 +263,10 @@ impl Service for Api {
     fn refusal(&self, status: u16, detail: &str) -> Response {
         Problem::of_listener(status, detail).into()
     }
+
+    fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
+        answered::finish(asked, took, response)
+    }
 }
 
 #[cfg(test)]
@@ -372,12 +275,12 @@ mod tests {
 
     #[test]
     fn whatever_is_no_look_is_audited_or_what_providers_and_publishers_send() {
-        for route in ROUTES.iter().filter(|route| route.method != Get && !route.is_audited()) {
+        for route in routes().filter(|route| route.method != Get && !route.is_audited()) {
             let sent = route.path.starts_with("/in/")
                 || ["/v1/events", "/v1/processed-events"].contains(&route.path);
             assert!(sent && matches!(route.answer, Later(_)), "{route:?} has to be a Change");
         }
-        for route in ROUTES.iter().filter(|route| route.is_audited()) {
+        for route in routes().filter(|route| route.is_audited()) {
             assert!(route.method != Get && route.right.is_some(), "{route:?}");
         }
     }

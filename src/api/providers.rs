@@ -9,12 +9,17 @@ use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::credentials::{Sealed, ids, seal};
 use crate::api::problem::Problem;
+use crate::api::route::Answer::Now;
+use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
+use crate::api::schema::{self, AFTER, LIMIT};
 use crate::api::{Api, DEFAULT_TENANT};
 use crate::domain::name::Name;
 use crate::domain::provider::{
     BODY_BYTES_DEFAULT, BODY_BYTES_MOST, NewProvider, Provider, TOLERANCE_DEFAULT,
 };
 use crate::domain::scheme::Scheme;
+use crate::domain::token::Right;
+use crate::http::message::Method::{Delete, Get, Patch, Post};
 use crate::http::message::Response;
 use crate::id;
 use crate::store::credentials::{self, Owner};
@@ -22,6 +27,91 @@ use crate::store::providers;
 
 /// The longest tolerance that may be set: a day.
 const TOLERANCE_SECS_MOST: u64 = 86_400;
+/// Secrets of a provider that is made, at most.
+const SECRETS_MOST: usize = 32;
+
+const NAME: Param = Param::path("name", "The provider's name.", schema::name, "stripe");
+
+/// Who may post webhooks.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Providers",
+    about: "External systems that post webhooks: how they sign, and with which secrets.",
+    routes: &[
+        route(
+            Get,
+            "/v1/providers",
+            Some(Right::Read),
+            Now(list),
+            doc(
+                "listProviders",
+                "List the providers",
+                "Without their secrets, which are shown nowhere.",
+                &[Returns::page("A page of providers, the oldest first.", "Provider")],
+            )
+            .params(&[LIMIT, AFTER]),
+        ),
+        route(
+            Post,
+            "/v1/providers",
+            Some(Right::Admin),
+            Answer::Change("provider.create", create),
+            doc(
+                "createProvider",
+                "Make a provider",
+                "Its webhooks are taken in at `path` from the answer on. What happens to personal data has to \
+                 be stated.",
+                &[Returns::json(201, "The provider.", "Provider")],
+            )
+            .body("ProviderCreation", creation_example),
+        ),
+        route(
+            Get,
+            "/v1/providers/{name}",
+            Some(Right::Read),
+            Now(show),
+            doc(
+                "getProvider",
+                "Show a provider",
+                "Without its secrets.",
+                &[Returns::json(200, "The provider.", "Provider")],
+            )
+            .params(&[NAME]),
+        ),
+        route(
+            Patch,
+            "/v1/providers/{name}",
+            Some(Right::Admin),
+            Answer::Change("provider.change", change_one),
+            doc(
+                "changeProvider",
+                "Change a provider",
+                "What is absent stays. A secret that is given is added; the others stay in force.",
+                &[Returns::json(200, "The provider as it is now.", "Provider")],
+            )
+            .params(&[NAME])
+            .body("ProviderChange", change_example),
+        ),
+        route(
+            Delete,
+            "/v1/providers/{name}",
+            Some(Right::Admin),
+            Answer::Change("provider.delete", delete),
+            doc(
+                "deleteProvider",
+                "Delete a provider",
+                "Its path answers 404 from then on. What came in stays.",
+                &[Returns::nothing("It is deleted.")],
+            )
+            .params(&[NAME]),
+        ),
+    ],
+    shapes: &[
+        shape("Provider", provider_schema),
+        shape("ProviderCreation", creation_schema),
+        shape("ProviderChange", change_schema),
+        shape("Scheme", scheme_schema),
+    ],
+};
 
 /// `POST /v1/providers`. The PII policy has to be stated, so that nobody stores personal data without
 /// having said so; this version carries out `allow` alone.
@@ -62,7 +152,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         ));
     }
     let secrets: Vec<String> = secret.into_iter().chain(secrets).collect();
-    if secrets.is_empty() || secrets.len() > 32 {
+    if secrets.is_empty() || secrets.len() > SECRETS_MOST {
         return Err(Problem::unprocessable(
             "Give the provider's signing secret as `secret`, or up to 32 as `secrets`.",
         ));
@@ -196,4 +286,94 @@ fn shown(provider: &Provider) -> Value {
         "path": path, "body_bytes_max": body_bytes_max, "tolerance_secs": tolerance.as_secs(),
         "created_at": created_at, "updated_at": updated_at,
     })
+}
+
+fn body_bytes_schema() -> Value {
+    let bytes = schema::integer(1, u64::from(BODY_BYTES_MOST));
+    schema::about(bytes, "The largest body it may send.")
+}
+
+fn tolerance_schema() -> Value {
+    let secs = schema::integer(1, TOLERANCE_SECS_MOST);
+    schema::about(secs, "How far its signed time may be from ours.")
+}
+
+fn secret_schema() -> Value {
+    schema::about(
+        schema::text_of(1, 4096),
+        "A secret it signs with. It is kept sealed and shown nowhere.",
+    )
+}
+
+fn scheme_schema() -> Value {
+    let plain = schema::request(
+        &["kind"],
+        json!({ "kind": schema::words(["standard", "stripe", "github", "shopify"]) }),
+    );
+    let generic = schema::object_with(
+        &["kind", "check"],
+        json!({
+            "kind": schema::words(["generic"]),
+            "check": { "type": "object", "minProperties": 1, "maxProperties": 1,
+                "description": "`hmac`, `token` or `basic`, with its settings." },
+            "event_id": { "description": "Where the event's id stands." },
+            "event_type": { "description": "Where the event's type stands." },
+        }),
+    );
+    let schema = json!({ "oneOf": [plain, generic] });
+    schema::about(schema, "How it signs. The README has the settings of `generic`.")
+}
+
+fn provider_schema() -> Value {
+    schema::object(json!({
+        "id": schema::uuid(), "tenant": schema::name(), "name": schema::name(),
+        "scheme": schema::of("Scheme"), "pii": schema::words(["allow"]),
+        "path": schema::about(schema::text(), "Where its webhooks are taken in."),
+        "body_bytes_max": body_bytes_schema(), "tolerance_secs": tolerance_schema(),
+        "created_at": schema::time(), "updated_at": schema::time(),
+    }))
+}
+
+fn creation_schema() -> Value {
+    let pii = schema::about(
+        schema::words(["allow"]),
+        "What happens to personal data. `allow` stores what comes as it is.",
+    );
+    let mut secrets = schema::list(secret_schema());
+    if let Value::Object(fields) = &mut secrets {
+        fields.insert("maxItems".to_owned(), SECRETS_MOST.into());
+    }
+    let secrets = schema::about(secrets, "Several, while one replaces another; the newest first.");
+    schema::request(
+        &["name", "scheme", "pii"],
+        json!({
+            "name": schema::name(), "scheme": schema::of("Scheme"), "pii": pii,
+            "secret": schema::nullable(secret_schema()), "secrets": secrets,
+            "body_bytes_max": schema::nullable(body_bytes_schema()),
+            "tolerance_secs": schema::nullable(tolerance_schema()),
+        }),
+    )
+}
+
+fn creation_example() -> Value {
+    json!({
+        "name": "stripe", "scheme": { "kind": "stripe" }, "pii": "allow",
+        "secret": "whsec_an_example_secret_of_the_provider",
+    })
+}
+
+fn change_schema() -> Value {
+    schema::request(
+        &[],
+        json!({
+            "scheme": schema::nullable(schema::of("Scheme")),
+            "secret": schema::nullable(secret_schema()),
+            "body_bytes_max": schema::nullable(body_bytes_schema()),
+            "tolerance_secs": schema::nullable(tolerance_schema()),
+        }),
+    )
+}
+
+fn change_example() -> Value {
+    json!({ "tolerance_secs": 600 })
 }

@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::Api;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::credentials::{ids, seal};
 use crate::api::problem::Problem;
+use crate::api::route::Answer::Now;
+use crate::api::route::{Answer, Param, Resource, Returns, doc, route};
+use crate::api::schema::{AFTER, LIMIT};
+use crate::api::subscription_shapes as shapes;
+use crate::api::{Api, own_headers};
 use crate::domain::name::Name;
 use crate::domain::pattern::Patterns;
 use crate::domain::signature::SigningSecret;
@@ -17,7 +21,9 @@ use crate::domain::subscription::{
     CallMethod, Hold, HoldReason, NewSubscription, Policy, Source, State, Subscription,
 };
 use crate::domain::target_url::TargetUrl;
+use crate::domain::token::Right;
 use crate::flow::destinations::effective;
+use crate::http::message::Method::{Delete, Get, Patch, Post};
 use crate::http::message::Response;
 use crate::id;
 use crate::store::credentials::{self, Owner};
@@ -25,24 +31,109 @@ use crate::store::error::Result as StoreResult;
 use crate::store::tx::WriteTx;
 use crate::store::{deliveries, holds, subscriptions};
 
-/// Header fields that are ours to set.
-const HEADERS_OURS: [&str; 11] = [
-    "host",
-    "content-length",
-    "content-type",
-    "transfer-encoding",
-    "connection",
-    "webhook-id",
-    "webhook-timestamp",
-    "webhook-signature",
-    "x-idempotency-key",
-    "traceparent",
-    "expect",
-];
+const ID: Param = Param::path("id", "The subscription's id or name.", shapes::id, "erp");
 
-/// Header fields that carry secrets. Headers stand in the file in the clear, so these are refused.
-const HEADERS_SECRET: [&str; 5] =
-    ["authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"];
+/// Who wants which events.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Subscriptions",
+    about: "Who wants which events, where they go and how.",
+    routes: &[
+        route(
+            Get,
+            "/v1/subscriptions",
+            Some(Right::Read),
+            Now(list),
+            doc(
+                "listSubscriptions",
+                "List the subscriptions",
+                "Without their secrets.",
+                &[Returns::page("A page of subscriptions, the oldest first.", "Subscription")],
+            )
+            .params(&[LIMIT, AFTER]),
+        ),
+        route(
+            Post,
+            "/v1/subscriptions",
+            Some(Right::Admin),
+            Answer::Change("subscription.create", create),
+            doc(
+                "createSubscription",
+                "Make a subscription",
+                "Events stored from the answer on are delivered to it. The answer has its signing secret, this \
+                 once.",
+                &[Returns::json(201, "The subscription.", "NewSubscription")],
+            )
+            .body("SubscriptionCreation", shapes::creation_example),
+        ),
+        route(
+            Get,
+            "/v1/subscriptions/{id}",
+            Some(Right::Read),
+            Now(show),
+            doc(
+                "getSubscription",
+                "Show a subscription",
+                "With what keeps it from being called.",
+                &[Returns::json(200, "The subscription.", "Subscription")],
+            )
+            .params(&[ID]),
+        ),
+        route(
+            Patch,
+            "/v1/subscriptions/{id}",
+            Some(Right::Admin),
+            Answer::Change("subscription.change", change_one),
+            doc(
+                "changeSubscription",
+                "Change a subscription",
+                "What is absent stays.",
+                &[Returns::json(200, "The subscription as it is now.", "Subscription")],
+            )
+            .params(&[ID])
+            .body("SubscriptionChange", shapes::change_example),
+        ),
+        route(
+            Delete,
+            "/v1/subscriptions/{id}",
+            Some(Right::Admin),
+            Answer::Change("subscription.delete", delete),
+            doc(
+                "deleteSubscription",
+                "Delete a subscription",
+                "Refused while deliveries are open or dead.",
+                &[Returns::nothing("It is deleted.")],
+            )
+            .params(&[ID]),
+        ),
+        route(
+            Post,
+            "/v1/subscriptions/{id}/pause",
+            Some(Right::Operate),
+            Answer::Change("subscription.pause", pause),
+            doc(
+                "pauseSubscription",
+                "Pause a subscription",
+                "Its deliveries wait. What is in flight goes on.",
+                &[Returns::json(200, "The subscription as it is now.", "Subscription")],
+            )
+            .params(&[ID]),
+        ),
+        route(
+            Post,
+            "/v1/subscriptions/{id}/resume",
+            Some(Right::Operate),
+            Answer::Change("subscription.resume", resume),
+            doc(
+                "resumeSubscription",
+                "Resume a subscription",
+                "Ends a pause, and brings back one that was disabled.",
+                &[Returns::json(200, "The subscription as it is now.", "Subscription")],
+            )
+            .params(&[ID]),
+        ),
+    ],
+    shapes: shapes::ALL,
+};
 
 /// `POST /v1/subscriptions`
 #[derive(Debug, Deserialize)]
@@ -252,7 +343,7 @@ fn find(api: &Api, call: &Call) -> Result<Subscription, Problem> {
 fn target(api: &Api, url: &str) -> Result<TargetUrl, Problem> {
     let wrong = |why: String| Problem::unprocessable(format!("The url cannot be used: {why}"));
     let url = TargetUrl::parse(url).map_err(|error| wrong(error.to_string()))?;
-    url.check(&api.settings.delivery.policy).map_err(|refused| wrong(refused.to_string()))?;
+    url.check(&api.settings.delivery.policy()).map_err(|refused| wrong(refused.to_string()))?;
     Ok(url)
 }
 
@@ -271,26 +362,7 @@ fn source_of(text: &str) -> Result<Source, Problem> {
 fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
     effective(&new.policy, &api.defaults)
         .map_err(|error| Problem::unprocessable(format!("The policy cannot be used: {error}.")))?;
-    for (name, value) in &new.headers {
-        let ours = HEADERS_OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours));
-        if ours {
-            return Err(Problem::unprocessable(format!("The header {name} is set by Oncebox.")));
-        }
-        if HEADERS_SECRET.iter().any(|secret| name.eq_ignore_ascii_case(secret)) {
-            return Err(Problem::unprocessable(format!(
-                "The header {name} carries a secret, and headers are not sealed; this version signs \
-                 requests and has no other way to authenticate."
-            )));
-        }
-        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-        let fits = !name.is_empty()
-            && name.bytes().all(token)
-            && value.bytes().all(|b| (b' '..=b'~').contains(&b));
-        if !fits || name.len() + value.len() > 4096 {
-            let detail = format!("The header {name:?} is not a valid header field.");
-            return Err(Problem::unprocessable(detail));
-        }
-    }
+    own_headers::check(&new.headers)?;
     if new.headers.len() > 32 || new.owner_id.len() > 255 {
         let detail = "A subscription has at most 32 headers and an owner_id of at most 255 bytes.";
         return Err(Problem::unprocessable(detail));

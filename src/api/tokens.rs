@@ -7,11 +7,70 @@ use crate::api::Api;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, page_of};
 use crate::api::problem::Problem;
+use crate::api::route::Answer::Now;
+use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
+use crate::api::schema::{self, AFTER, LIMIT};
 use crate::clock::Timestamp;
-use crate::domain::token::{self, Role, Token};
+use crate::domain::token::{self, Right, Role, Token};
+use crate::http::message::Method::{Delete, Get, Post};
 use crate::http::message::Response;
 use crate::id;
 use crate::store::tokens::{self, NewToken};
+
+const ID: Param = Param::path("id", "The token's id.", schema::uuid, ID_EXAMPLE);
+const ID_EXAMPLE: &str = "019c1447-5800-7000-8000-000000000001";
+
+/// Who may use the API.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Tokens",
+    about: "Who may use the API. A token has one role: `publish`, `read`, `operate` or `admin`.",
+    routes: &[
+        route(
+            Get,
+            "/v1/tokens",
+            Some(Right::Admin),
+            Now(list),
+            doc(
+                "listTokens",
+                "List the tokens",
+                "Revoked and expired ones too. The tokens themselves are not kept and cannot be shown.",
+                &[Returns::page("A page of tokens, the oldest first.", "Token")],
+            )
+            .params(&[LIMIT, AFTER]),
+        ),
+        route(
+            Post,
+            "/v1/tokens",
+            Some(Right::Admin),
+            Answer::Change("token.create", create),
+            doc(
+                "createToken",
+                "Make a token",
+                "The answer has the token itself, this once: only its hash is kept.",
+                &[Returns::json(201, "The token.", "NewToken")],
+            )
+            .body("TokenCreation", creation_example),
+        ),
+        route(
+            Delete,
+            "/v1/tokens/{id}",
+            Some(Right::Admin),
+            Answer::Change("token.revoke", revoke),
+            doc(
+                "revokeToken",
+                "Revoke a token",
+                "It opens nothing from the answer on. Revoking it again changes nothing.",
+                &[Returns::json(200, "The token as it is now.", "Token")],
+            )
+            .params(&[ID]),
+        ),
+    ],
+    shapes: &[
+        shape("Token", token_schema),
+        shape("NewToken", new_token_schema),
+        shape("TokenCreation", creation_schema),
+    ],
+};
 
 /// `POST /v1/tokens`
 #[derive(Debug, Deserialize)]
@@ -87,4 +146,36 @@ fn shown(token: &Token) -> Value {
         "id": id, "tenant": tenant, "name": name, "role": role.as_str(), "created_at": created_at,
         "expires_at": expires_at, "last_used_at": last_used_at, "revoked_at": revoked_at,
     })
+}
+
+fn token_schema() -> Value {
+    schema::object(json!({
+        "id": schema::uuid(), "tenant": schema::name(), "name": schema::text_of(1, 100),
+        "role": schema::words(Role::ALL.map(Role::as_str)), "created_at": schema::time(),
+        "expires_at": schema::nullable(schema::time()),
+        "last_used_at": schema::about(
+            schema::nullable(schema::time()), "Its last use, to the minute."),
+        "revoked_at": schema::nullable(schema::time()),
+    }))
+}
+
+fn new_token_schema() -> Value {
+    let secret = schema::about(schema::text(), "The token. It is shown this once.");
+    schema::with(token_schema(), "token", secret)
+}
+
+fn creation_schema() -> Value {
+    schema::request(
+        &["name", "role"],
+        json!({
+            "name": schema::about(schema::text_of(1, 100), "Who it is for."),
+            "role": schema::words(Role::ALL.map(Role::as_str)),
+            "expires_at": schema::about(
+                schema::nullable(schema::time()), "When it stops to open anything; never, if absent."),
+        }),
+    )
+}
+
+fn creation_example() -> Value {
+    json!({ "name": "erp", "role": "publish" })
 }

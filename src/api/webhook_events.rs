@@ -4,11 +4,82 @@ use serde_json::{Map, Value, json};
 
 use crate::api::Api;
 use crate::api::call::{Call, ok, page_of};
+use crate::api::event_shapes::with_payload;
 use crate::api::events::shown_payload;
 use crate::api::problem::Problem;
+use crate::api::route::Answer::Now;
+use crate::api::route::{Param, Resource, Returns, doc, route, shape};
+use crate::api::schema::{self, AFTER, LIMIT, SINCE, UNTIL};
+use crate::domain::token::Right;
 use crate::domain::webhook_event::{NewWebhookEvent, Status, WebhookEvent};
+use crate::http::message::Method::Get;
 use crate::http::message::Response;
 use crate::store::webhook_events;
+
+const ID: Param = Param::path(
+    "id",
+    "The webhook event's id.",
+    schema::uuid,
+    "019c1447-5800-7000-8000-000000000001",
+);
+const STATUS: Param = Param::query("status", "Only those with this status.", status_schema, "");
+const PROVIDER: Param =
+    Param::query("provider", "Only those of the provider of this name.", schema::text, "stripe");
+const EVENT_TYPE: Param =
+    Param::query("event_type", "Only those of this type.", schema::text, "invoice.paid");
+const PROVIDER_EVENT_ID: Param = Param::query(
+    "provider_event_id",
+    "Only those with this id at the provider.",
+    schema::text,
+    "evt_1NG8Du2eZvKYlo2CUI79vXWy",
+);
+
+/// What came in.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Webhook events",
+    about: "What providers sent, each once.",
+    routes: &[
+        route(
+            Get,
+            "/v1/webhook-events",
+            Some(Right::Read),
+            Now(list),
+            doc(
+                "listWebhookEvents",
+                "List the webhook events",
+                "The newest first, without their payloads.",
+                &[Returns::page("A page of webhook events.", "WebhookEvent")],
+            )
+            .params(&[
+                STATUS,
+                PROVIDER,
+                EVENT_TYPE,
+                PROVIDER_EVENT_ID,
+                SINCE,
+                UNTIL,
+                LIMIT,
+                AFTER,
+            ]),
+        ),
+        route(
+            Get,
+            "/v1/webhook-events/{id}",
+            Some(Right::Read),
+            Now(show),
+            doc(
+                "getWebhookEvent",
+                "Show a webhook event",
+                "With its payload: as JSON where it is JSON, else as text, else as base64.",
+                &[Returns::json(200, "The webhook event.", "WebhookEventWithPayload")],
+            )
+            .params(&[ID]),
+        ),
+    ],
+    shapes: &[
+        shape("WebhookEvent", webhook_event_schema),
+        shape("WebhookEventWithPayload", webhook_event_with_payload_schema),
+    ],
+};
 
 /// `GET /v1/webhook-events`
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
@@ -77,4 +148,30 @@ fn summary(event: &WebhookEvent) -> Value {
         "retry_count": retry_count, "processing_started_at": processing_started_at,
         "completed_at": completed_at, "error_message": error_message,
     })
+}
+
+fn status_schema() -> Value {
+    schema::words(Status::ALL.map(Status::as_str))
+}
+
+fn webhook_event_schema() -> Value {
+    let or_null = schema::nullable;
+    let headers = json!({ "type": "object", "additionalProperties": schema::text() });
+    let headers = schema::about(headers, "Those that are kept.");
+    let key = schema::about(or_null(schema::text()), "The secret that verified it.");
+    schema::object(json!({
+        "id": schema::uuid(), "webhook_id": schema::text(), "tenant": schema::name(),
+        "provider": schema::name(), "provider_event_id": schema::text(),
+        "event_type": schema::text(), "received_at": schema::time(),
+        "content_type": schema::text(), "headers": headers, "key_id": key,
+        "trace_id": or_null(schema::text()), "status": status_schema(),
+        "open_deliveries": schema::count(),
+        "duplicate_count": schema::about(schema::count(), "How often it came again."),
+        "retry_count": schema::count(), "processing_started_at": or_null(schema::time()),
+        "completed_at": or_null(schema::time()), "error_message": or_null(schema::text()),
+    }))
+}
+
+fn webhook_event_with_payload_schema() -> Value {
+    with_payload(webhook_event_schema())
 }

@@ -15,10 +15,10 @@ use zeroize::Zeroizing;
 use crate::id::Draw;
 use crate::secret::{KeyTextError, MasterKey};
 
+pub use crate::settings::KEY_FILE;
+
 /// The database.
 pub const DATABASE: &str = "oncebox.db";
-/// The master key.
-pub const KEY_FILE: &str = "master.key";
 /// The first admin token.
 pub const TOKEN_FILE: &str = "admin.token";
 /// What a running service locks.

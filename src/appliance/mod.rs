@@ -24,7 +24,8 @@ use crate::flow::destinations::Defaults;
 use crate::flow::{Flow, Parts as FlowParts};
 use crate::http::client::{self, Client, ClientSettings, SetupError};
 use crate::http::limits::Limits;
-use crate::http::server::{self, Server};
+use crate::http::proxies::Proxies;
+use crate::http::server::{self, Server, Setup};
 use crate::id::{self, Draw};
 use crate::secret::MasterKey;
 use crate::settings::Settings;
@@ -128,8 +129,8 @@ impl Appliance {
     /// What is in the way, and what to do about it.
     pub fn start(settings: Settings, injected: Injected) -> Result<Self, Error> {
         let Injected { clock, draw, sender, faults, limits } = injected;
-        let data = DataDirectory::lock(&settings.data)?;
-        let listener = bind(settings.listen)?;
+        let data = DataDirectory::lock(settings.directory())?;
+        let listener = bind(settings.listen.api)?;
         let key = Arc::new(data.master_key(&*draw)?);
         let (store, mut writer_loop) = Store::open(&data.private_database()?, faults.clone())?;
         check_key(&mut writer_loop, &store, &key)?;
@@ -167,7 +168,7 @@ impl Appliance {
         let api = Api::new(ApiParts {
             store: store.clone(),
             clock: clock.clone(),
-            draw,
+            draw: Arc::clone(&draw),
             key,
             auth,
             hasher,
@@ -179,7 +180,8 @@ impl Appliance {
             settings: Arc::new(settings),
             defaults,
         });
-        let (address, server) = listen(listener, limits, clock.clone(), api)?;
+        let setup = Setup { limits, proxies: Proxies::default(), clock: clock.clone(), draw };
+        let (address, server) = listen(listener, setup, api)?;
         data.write_address(address)?;
         Ok(Self {
             address,
@@ -302,7 +304,7 @@ fn real_client(settings: &Settings) -> Result<Client, Error> {
     let delivery = &settings.delivery;
     let ca_pem = delivery.ca_file.as_deref().map(client::read_ca_file).transpose()?;
     Ok(Client::new(ClientSettings {
-        policy: delivery.policy.clone(),
+        policy: delivery.policy(),
         ca_pem,
         connect_timeout: delivery.connect_timeout,
         idle_connections: usize::try_from(delivery.deliverers).unwrap_or(64),
@@ -313,15 +315,10 @@ fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     server::bind(address).map_err(|source| Error::Listen { address, source })
 }
 
-fn listen(
-    listener: TcpListener,
-    limits: Limits,
-    clock: Clock,
-    api: Api,
-) -> Result<(SocketAddr, Server), Error> {
-    let wanted = api.settings.listen;
+fn listen(listener: TcpListener, setup: Setup, api: Api) -> Result<(SocketAddr, Server), Error> {
+    let wanted = api.settings.listen.api;
     let refused = |source| Error::Listen { address: wanted, source };
     let address = listener.local_addr().map_err(refused)?;
-    let server = Server::start(vec![listener], limits, clock, Arc::new(api)).map_err(refused)?;
+    let server = Server::start(vec![listener], setup, Arc::new(api)).map_err(refused)?;
     Ok((address, server))
 }

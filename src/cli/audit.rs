@@ -156,7 +156,7 @@ impl Audit {
 fn database(shared: &Shared, named: Option<&Path>) -> Result<PathBuf, Failure> {
     match named {
         Some(path) => Ok(path.to_owned()),
-        None => Ok(shared.settings()?.data.join(DATABASE)),
+        None => Ok(shared.settings()?.database.directory.join(DATABASE)),
     }
 }
 

@@ -14,6 +14,7 @@ mod exit;
 mod help;
 mod input;
 mod listing;
+mod manual;
 mod out;
 mod provider;
 mod remote;
@@ -32,7 +33,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::settings::{Raw, Settings, SettingsError};
+use crate::settings::{Environment, Settings, SettingsError, Sources};
 
 /// Webhooks in, business events out, each exactly once.
 #[derive(Debug, Parser)]
@@ -51,7 +52,7 @@ struct Shared {
     #[arg(long, short, global = true, env = "ONCEBOX_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     /// Directory of the database, the key and the first token
-    #[arg(long, short, global = true, env = "ONCEBOX_DATA", value_name = "DIR")]
+    #[arg(long, short, global = true, value_name = "DIR")]
     data: Option<PathBuf>,
 }
 
@@ -89,6 +90,8 @@ enum Command {
     Audit(Box<audit::Audit>),
     /// Print the completions of a shell
     Completions(completions::Completions),
+    /// Write the manual pages
+    Manual(manual::Manual),
 }
 
 /// Why a command ends with something other than 0.
@@ -142,17 +145,22 @@ impl From<SettingsError> for Failure {
 }
 
 impl Shared {
-    /// The settings that hold: flags over environment over file over defaults.
-    fn raw(&self) -> Result<Raw, Failure> {
-        let mut raw = Raw::find(self.config.as_deref())?;
+    /// Where settings come from: flags over environment over file over defaults.
+    fn sources(&self) -> Sources {
+        let mut sources = Sources {
+            file: self.config.clone(),
+            environment: Environment::of_process(),
+            flags: Vec::new(),
+        };
         if let Some(data) = &self.data {
-            raw.data = Some(data.clone());
+            sources.flag("database.directory", "--data", data.display());
         }
-        Ok(raw)
+        sources
     }
 
+    /// The settings that hold.
     fn settings(&self) -> Result<Settings, Failure> {
-        Ok(self.raw()?.resolve()?)
+        Ok(self.sources().load()?.settings)
     }
 }
 
@@ -172,6 +180,7 @@ impl Command {
             Self::Token(tokens) => tokens.run(shared),
             Self::Audit(audit) => audit.run(shared),
             Self::Completions(completions) => completions.run(),
+            Self::Manual(manual) => manual.run(),
             Self::Demo(demo) => demo.run(),
             Self::DemoPart(part) => part.run(),
         }

@@ -113,14 +113,14 @@ impl Reach {
         } else if let Some(token) = environment("ONCEBOX_TOKEN") {
             (Zeroizing::new(token), "ONCEBOX_TOKEN".to_owned())
         } else {
-            let path = remote.settings.data.join(TOKEN_FILE);
+            let path = remote.settings.directory().join(TOKEN_FILE);
             // The token of this machine's service is not for whoever listens elsewhere.
             if let Some(url) = remote.url.as_deref().filter(|url| !is_here(url)) {
                 let help = "set ONCEBOX_TOKEN or give --token-file";
                 let why = format!("there is no token for {url}: {help}");
                 return Err(Failure::new(exit::NOT_PERMITTED, why));
             }
-            let data = &remote.settings.data;
+            let data = remote.settings.directory();
             if remote.url.is_none() && !path.exists() && !data.join(ADDRESS_FILE).exists() {
                 let why = format!("no oncebox has run in {}", data.display());
                 return Err(Failure::new(exit::UNREACHABLE, why).and(
@@ -202,9 +202,9 @@ impl Remote {
             return url.clone();
         }
         // No file, no running service: then it is looked for where it would listen.
-        let written = std::fs::read_to_string(self.settings.data.join(ADDRESS_FILE)).ok();
+        let written = std::fs::read_to_string(self.settings.directory().join(ADDRESS_FILE)).ok();
         let found = written.and_then(|text| text.trim().parse::<SocketAddr>().ok());
-        let mut address = found.unwrap_or(self.settings.listen);
+        let mut address = found.unwrap_or(self.settings.listen.api);
         if address.ip().is_unspecified() {
             address.set_ip(match address.ip() {
                 IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),

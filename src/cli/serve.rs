@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 #[derive(Debug, Args)]
 pub(super) struct Serve {
     /// Address and port to listen on [default: 127.0.0.1:8710]
-    #[arg(long, env = "ONCEBOX_LISTEN", value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     /// Stop when standard input ends: for a parent that must not leave the service behind
     #[arg(long, hide = true)]
@@ -31,9 +31,11 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let mut raw = shared.raw()?;
-        raw.listen = self.listen.or(raw.listen);
-        let settings = raw.resolve()?;
+        let mut sources = shared.sources();
+        if let Some(address) = self.listen {
+            sources.flag("listen.api", "--listen", address);
+        }
+        let settings = sources.load()?.settings;
         logging::start();
         let signals = signals().map_err(Failure::failed)?;
         if self.until_stdin_ends {
@@ -69,7 +71,7 @@ fn signals() -> std::io::Result<Arc<AtomicBool>> {
 
 /// Tells a person what runs and what comes next. That nobody reads it does not stop the service.
 fn greet(appliance: &Appliance, settings: &Settings) {
-    let (address, data) = (appliance.address(), settings.data.display());
+    let (address, data) = (appliance.address(), settings.directory().display());
     let mut text = format!(
         "oncebox {} listens on http://{address}
   database     {data}/{DATABASE}

@@ -74,7 +74,7 @@ impl Trigger {
         let provider = self.provider.as_deref().unwrap_or_else(|| scheme.kind());
         let secret = match &self.secret_file {
             Some(path) => secrets::one_line(path)?,
-            None => sealed_secret(&remote.settings().data, provider, &scheme)?,
+            None => sealed_secret(remote.settings().directory(), provider, &scheme)?,
         };
         let at = Clock::machine().wall();
         let id = self.id.clone().unwrap_or_else(|| sample::new_id(&scheme, at, &SystemDraw::new()));

@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::demo::site::{Site, loopback_client};
 use crate::demo::{Error, logistics};
 use crate::http::client::{Call, Client};
+use crate::settings::Environment;
 use crate::stop::Stop;
 
 /// How long a stop in good order may take.
@@ -21,8 +22,6 @@ const STOP_MOST: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long an answer about readiness may take.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
-/// Variables that would lead the demo's Oncebox to somebody's real data.
-const NOT_INHERITED: [&str; 3] = ["ONCEBOX_CONFIG", "ONCEBOX_DATA", "ONCEBOX_LISTEN"];
 
 /// Which of the three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,9 +98,11 @@ impl Children {
             }
         }
         *life = life.saturating_add(1);
-        for name in NOT_INHERITED {
+        // What is set for somebody's real service is not for the demo's.
+        for (name, _) in Environment::of_process().settings() {
             command.env_remove(name);
         }
+        command.env_remove("ONCEBOX_CONFIG");
         // A group of its own: Ctrl-C is for the parent, who ends the children in order.
         command.process_group(0).stdin(Stdio::piped());
         command.stdout(log.try_clone().map_err(Error::file(&path))?).stderr(log);

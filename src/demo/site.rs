@@ -94,8 +94,10 @@ impl Site {
         let timeout = humantime::format_duration(TIMEOUT);
         format!(
             "# Written by `oncebox demo`. The short steps are for the demo alone.\n\
-             listen = \"{}\"\n\
-             data = {:?}\n\n\
+             [listen]\n\
+             api = \"{}\"\n\n\
+             [database]\n\
+             directory = {:?}\n\n\
              [delivery]\n\
              allow = [\"127.0.0.0/8\"]\n\
              steps = [{steps}]\n\

@@ -55,6 +55,17 @@ pub enum Class {
 }
 
 impl Class {
+    /// All, in the order of the table in `docs/states.md`.
+    pub const ALL: [Self; 7] = [
+        Self::Success,
+        Self::Transient,
+        Self::RateLimited,
+        Self::Auth,
+        Self::Validation,
+        Self::Gone,
+        Self::Poison,
+    ];
+
     /// The word in SQL, API and console.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -70,17 +81,7 @@ impl Class {
 
     /// Reads the word.
     pub fn parse(text: &str) -> Option<Self> {
-        [
-            Self::Success,
-            Self::Transient,
-            Self::RateLimited,
-            Self::Auth,
-            Self::Validation,
-            Self::Gone,
-            Self::Poison,
-        ]
-        .into_iter()
-        .find(|class| class.as_str() == text)
+        Self::ALL.into_iter().find(|class| class.as_str() == text)
     }
 
     /// Whether the target was reached and took it.

@@ -110,6 +110,11 @@ impl Schedule {
         Self::new(self.steps, max_attempts)
     }
 
+    /// The waits, in order.
+    pub fn steps(&self) -> &[Duration] {
+        &self.steps
+    }
+
     /// After how many counted failures a delivery is given up.
     pub fn max_attempts(&self) -> u32 {
         self.max_attempts

@@ -63,6 +63,9 @@ pub enum CallMethod {
 }
 
 impl CallMethod {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Post, Self::Put, Self::Patch];
+
     /// The method as it stands on the request line and in SQL.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -74,7 +77,7 @@ impl CallMethod {
 
     /// Reads the word.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Post, Self::Put, Self::Patch].into_iter().find(|method| method.as_str() == text)
+        Self::ALL.into_iter().find(|method| method.as_str() == text)
     }
 }
 
@@ -90,6 +93,9 @@ pub enum State {
 }
 
 impl State {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Active, Self::Paused, Self::DisabledDead];
+
     /// The word in SQL, API and console (the seed's).
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -101,9 +107,7 @@ impl State {
 
     /// Reads the word.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Active, Self::Paused, Self::DisabledDead]
-            .into_iter()
-            .find(|state| state.as_str() == text)
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 }
 
@@ -117,6 +121,9 @@ pub enum HoldReason {
 }
 
 impl HoldReason {
+    /// All.
+    pub const ALL: [Self; 2] = [Self::Paused, Self::Disabled];
+
     /// The word in SQL, API and console.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -127,7 +134,7 @@ impl HoldReason {
 
     /// Reads the word.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Paused, Self::Disabled].into_iter().find(|reason| reason.as_str() == text)
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
     }
 }
 

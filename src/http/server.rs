@@ -15,11 +15,39 @@ use crate::http::core::Core;
 use crate::http::handler;
 use crate::http::limits::Limits;
 use crate::http::listener::Listener;
+use crate::http::proxies::Proxies;
 use crate::http::service::Service;
 use crate::http::stats::Stats;
+use crate::id::{Draw, SystemDraw};
 
 /// Connections the kernel keeps for us while the listener thread is busy or accepting rests.
 const BACKLOG: i32 = 1024;
+
+/// How a server works, but for what it answers.
+#[derive(Clone)]
+pub struct Setup {
+    /// How much it takes on.
+    pub limits: Limits,
+    /// Whom it believes where a request comes from.
+    pub proxies: Proxies,
+    /// Asked for the `date` field and for request ids; deadlines are counted in real time.
+    pub clock: Clock,
+    /// Randomness for request ids.
+    pub draw: Arc<dyn Draw>,
+}
+
+impl Setup {
+    /// No proxies, and the system's randomness.
+    pub fn new(limits: Limits, clock: Clock) -> Self {
+        Self { limits, proxies: Proxies::default(), clock, draw: Arc::new(SystemDraw::new()) }
+    }
+}
+
+impl std::fmt::Debug for Setup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setup").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
 
 /// A running server. Dropped, it stops without grace.
 pub struct Server {
@@ -30,19 +58,17 @@ pub struct Server {
 impl Server {
     /// Answers connections to `listeners` with `service`, on threads of its own.
     ///
-    /// The sockets may come from [`bind`] or from outside; they become non-blocking. `clock` is asked
-    /// for the `date` field; deadlines are counted in real time.
+    /// The sockets may come from [`bind`] or from outside; they become non-blocking.
     ///
     /// # Errors
     /// No thread could be started, or no socket watched.
     pub fn start(
         listeners: Vec<TcpListener>,
-        limits: Limits,
-        clock: Clock,
+        setup: Setup,
         service: Arc<dyn Service>,
     ) -> io::Result<Self> {
-        let handlers = limits.handlers.max(1);
-        let core = Arc::new(Core::new(limits, clock, service)?);
+        let handlers = setup.limits.handlers.max(1);
+        let core = Arc::new(Core::new(setup, service)?);
         let listener = Listener::new(Arc::clone(&core), listeners)?;
         // Dropped by an early return, the server ends the threads that were started.
         let server = Self { core, threads: Mutex::default() };

@@ -58,7 +58,10 @@ fn did_invoice_4711_go_out_when_and_what_did_they_answer() {
     let binary = assert_cmd::cargo::cargo_bin!("oncebox").display().to_string();
     let line = line.replace("oncebox e", &format!("{binary} e"));
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", &line]).env("ONCEBOX_DATA", rig.dir.path()).current_dir(rig.dir.path());
+    shell
+        .args(["-c", &line])
+        .env("ONCEBOX_DATABASE__DIRECTORY", rig.dir.path())
+        .current_dir(rig.dir.path());
     let ran = crate::rig::run(&mut shell, "");
     assert!(ran.code == 0 && ran.out.contains("stored as"), "{ran:?}");
     assert_eq!(rig.items(&["event", "list", "--aggregate-id", "4711"]).len(), 2);

@@ -30,7 +30,7 @@ pub(crate) struct Ran {
 /// The program, with nothing of the machine's own settings.
 fn program(dir: &Path) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("oncebox"));
-    command.env_clear().env("ONCEBOX_DATA", dir).current_dir(dir);
+    command.env_clear().env("ONCEBOX_DATABASE__DIRECTORY", dir).current_dir(dir);
     command
 }
 
@@ -45,7 +45,7 @@ impl Rig {
     /// Only the directory.
     pub(crate) fn stopped() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let config = "listen = \"127.0.0.1:0\"\n[delivery]\nallow = [\"127.0.0.1/32\"]\n";
+        let config = "[listen]\napi = \"127.0.0.1:0\"\n[delivery]\nallow = [\"127.0.0.1/32\"]\n";
         std::fs::write(dir.path().join("oncebox.toml"), config).unwrap();
         Self { dir, child: None }
     }

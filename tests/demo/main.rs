@@ -20,7 +20,11 @@ use std::time::{Duration, Instant};
 /// The demo in a temporary directory of its own, so that what it leaves there can be seen.
 fn demo(dir: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
-    command.arg("demo").args(flags).env("TMPDIR", dir).env("ONCEBOX_DATA", dir.join("not-used"));
+    command
+        .arg("demo")
+        .args(flags)
+        .env("TMPDIR", dir)
+        .env("ONCEBOX_DATABASE__DIRECTORY", dir.join("not-used"));
     command
 }
 

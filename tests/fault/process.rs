@@ -14,7 +14,8 @@ use crate::rig::until;
 
 /// Settings with which a failed delivery is soon tried again.
 pub(crate) const SOON: &str = r#"
-listen = "127.0.0.1:0"
+[listen]
+api = "127.0.0.1:0"
 [delivery]
 allow = ["127.0.0.0/8"]
 steps = ["100ms", "200ms", "500ms"]

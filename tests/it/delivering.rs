@@ -177,7 +177,7 @@ fn an_event_for_a_subscription_that_does_not_exist_is_quarantined_with_the_reaso
 
 #[test]
 fn thirty_endpoints_that_hang_cost_a_healthy_one_nothing() {
-    let rig = Rig::with(|raw| raw.delivery.deliverers = None);
+    let rig = Rig::with(|settings| settings.delivery.deliverers = 64);
     let (up, down) = (Receiver::new(), Receiver::new());
     down.always(Reply::Hang);
     for n in 0..30 {

@@ -1,6 +1,6 @@
 //! Who may do what: tokens and roles.
 
-use oncebox::api::ROUTES;
+use oncebox::api::routes;
 use oncebox::domain::token::Role;
 use serde_json::json;
 
@@ -15,7 +15,7 @@ fn concrete(path: &str) -> String {
 #[test]
 fn every_route_asks_for_a_token_unless_it_is_public() {
     let rig = Rig::new();
-    for route in ROUTES {
+    for route in routes() {
         let answer = rig.send(route.method.as_str(), &concrete(route.path), &[], b"{}");
         if route.right.is_some() {
             assert_eq!(answer.status, 401, "{route:?}");
@@ -31,7 +31,7 @@ fn every_route_is_open_to_the_roles_that_have_its_right_and_to_no_other() {
     let rig = Rig::new();
     for role in Role::ALL {
         let token = rig.token_of(role.as_str());
-        for route in ROUTES {
+        for route in routes() {
             let Some(right) = route.right else { continue };
             let answer = rig.call_as(&token, route.method.as_str(), &concrete(route.path), b"{}");
             assert_ne!(answer.status, 401, "{role} {route:?}");

@@ -7,7 +7,7 @@ use crate::rig::receiver::Receiver;
 
 #[test]
 fn a_target_on_this_machine_or_its_network_is_refused_with_the_line_that_would_allow_it() {
-    let rig = Rig::with(|raw| raw.delivery.allow.clear());
+    let rig = Rig::with(|settings| settings.delivery.allow.clear());
     for (host, entry) in [
         ("127.0.0.1", "127.0.0.1/32"),
         ("10.1.2.3", "10.1.2.3/32"),
@@ -59,7 +59,7 @@ fn a_name_that_leads_to_this_machine_is_refused_at_the_attempt_as_well() {
     let receiver = Receiver::new();
     let url = format!("http://localhost:{}/hook", receiver.address.port());
     rig.post("/v1/subscriptions", &json!({ "name": "erp", "url": url })).is(201);
-    rig.restart_with(|raw| raw.delivery.allow.clear());
+    rig.restart_with(|settings| settings.delivery.allow.clear());
     rig.publish_type("a");
     rig.settle();
     let attempt = rig.one("SELECT class || ': ' || failed_reason FROM attempts");
@@ -71,7 +71,7 @@ fn a_name_that_leads_to_this_machine_is_refused_at_the_attempt_as_well() {
 
 #[test]
 fn a_name_of_this_machine_is_refused_when_the_subscription_is_made() {
-    let rig = Rig::with(|raw| raw.delivery.allow.clear());
+    let rig = Rig::with(|settings| settings.delivery.allow.clear());
     for host in ["localhost", "erp.localhost"] {
         let url = format!("http://{host}:8069/");
         rig.post("/v1/subscriptions", &json!({ "name": "erp", "url": url })).is(422);
@@ -80,7 +80,7 @@ fn a_name_of_this_machine_is_refused_when_the_subscription_is_made() {
 
 #[test]
 fn an_allowed_address_is_called_under_its_name() {
-    let rig = Rig::with(|raw| raw.delivery.allow.push("::1/128".parse().unwrap()));
+    let rig = Rig::with(|settings| settings.delivery.allow.push("::1/128".parse().unwrap()));
     let receiver = Receiver::new();
     let url = format!("http://localhost:{}/hook", receiver.address.port());
     rig.post("/v1/subscriptions", &json!({ "name": "erp", "url": url })).is(201);

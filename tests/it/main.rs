@@ -16,6 +16,7 @@ mod entering;
 mod guarding;
 mod looking;
 mod mending;
+mod naming;
 mod publishing;
 mod receiving;
 mod retrying;

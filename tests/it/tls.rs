@@ -63,7 +63,7 @@ fn a_server_whose_authority_is_trusted_is_delivered_to() {
     let home = tempfile::tempdir().unwrap();
     let ca_file = home.path().join("ca.pem");
     let address = https_server("127.0.0.1", &ca_file);
-    let rig = Rig::with(|raw| raw.delivery.ca_file = Some(ca_file));
+    let rig = Rig::with(|settings| settings.delivery.ca_file = Some(ca_file));
     assert_eq!(attempt_at(&rig, "127.0.0.1", address.port()), "success");
 }
 
@@ -82,7 +82,7 @@ fn a_certificate_for_another_host_is_not_accepted() {
     let home = tempfile::tempdir().unwrap();
     let ca_file = home.path().join("ca.pem");
     let address = https_server("erp.example", &ca_file);
-    let rig = Rig::with(|raw| raw.delivery.ca_file = Some(ca_file));
+    let rig = Rig::with(|settings| settings.delivery.ca_file = Some(ca_file));
     let attempt = attempt_at(&rig, "127.0.0.1", address.port());
     assert!(
         attempt.starts_with("transient: ") && attempt.contains("not valid for name"),
@@ -95,11 +95,10 @@ fn a_ca_file_without_a_certificate_is_refused_at_the_start() {
     let rig = Rig::new();
     let ca_file = rig.home().join("empty.pem");
     std::fs::write(&ca_file, "nothing in here\n").unwrap();
-    let mut raw =
-        oncebox::settings::Raw { data: Some(rig.home().join("other")), ..Default::default() };
-    raw.listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-    raw.delivery.ca_file = Some(ca_file);
-    let settings = raw.resolve().unwrap();
+    let mut settings = oncebox::settings::Settings::default();
+    settings.database.directory = rig.home().join("other");
+    settings.listen.api = SocketAddr::from(([127, 0, 0, 1], 0));
+    settings.delivery.ca_file = Some(ca_file);
     let refused = Appliance::start(settings, Injected::default()).unwrap_err();
     assert!(refused.to_string().starts_with("delivery.ca_file: "), "{refused}");
 }

@@ -19,7 +19,7 @@ use oncebox::appliance::{Appliance, Error, Injected};
 use oncebox::clock::{Clock, ManualTime, Timestamp};
 use oncebox::faults::Faults;
 use oncebox::id::{Draw, SystemDraw};
-use oncebox::settings::Raw;
+use oncebox::settings::Settings;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -67,7 +67,7 @@ pub(crate) struct Rig {
     appliance: Option<Appliance>,
     pub(crate) time: Arc<ManualTime>,
     draw: Arc<RigDraw>,
-    raw: Raw,
+    settings: Settings,
     faults: Faults,
     pub(crate) token: String,
     home: TempDir,
@@ -80,12 +80,12 @@ impl Rig {
     }
 
     /// The same with other settings.
-    pub(crate) fn with(change: impl FnOnce(&mut Raw)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut Settings)) -> Self {
         Self::start(change, Faults::none()).unwrap()
     }
 
     /// The same with a planned failure.
-    pub(crate) fn with_faults(change: impl FnOnce(&mut Raw), faults: Faults) -> Self {
+    pub(crate) fn with_faults(change: impl FnOnce(&mut Settings), faults: Faults) -> Self {
         Self::start(change, faults).unwrap()
     }
 
@@ -94,20 +94,19 @@ impl Rig {
         Self::start(|_| {}, faults)
     }
 
-    fn start(change: impl FnOnce(&mut Raw), faults: Faults) -> Result<Self, Error> {
+    fn start(change: impl FnOnce(&mut Settings), faults: Faults) -> Result<Self, Error> {
         let home = tempfile::tempdir().unwrap();
-        let mut raw = Raw {
-            listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
-            data: Some(home.path().join("data")),
-            ..Raw::default()
-        };
-        raw.delivery.allow = vec!["127.0.0.0/8".parse().unwrap()];
-        raw.delivery.deliverers = Some(8);
-        change(&mut raw);
+        let mut settings = Settings::default();
+        settings.listen.api = SocketAddr::from(([127, 0, 0, 1], 0));
+        settings.database.directory = home.path().join("data");
+        settings.delivery.allow = vec!["127.0.0.0/8".parse().unwrap()];
+        settings.delivery.deliverers = 8;
+        change(&mut settings);
         let draw =
             Arc::new(RigDraw { system: SystemDraw::new(), jitter_permille: AtomicU64::new(0) });
         let time = ManualTime::at(START);
-        let mut rig = Self { appliance: None, time, draw, raw, faults, token: String::new(), home };
+        let mut rig =
+            Self { appliance: None, time, draw, settings, faults, token: String::new(), home };
         rig.appliance = Some(rig.appliance_again()?);
         std::fs::read_to_string(rig.data().join(TOKEN_FILE))
             .unwrap()
@@ -133,7 +132,7 @@ impl Rig {
             faults: self.faults.clone(),
             ..Injected::default()
         };
-        Appliance::start(self.raw.clone().resolve().unwrap(), injected)
+        Appliance::start(self.settings.clone(), injected)
     }
 
     pub(crate) fn data(&self) -> PathBuf {
@@ -163,9 +162,9 @@ impl Rig {
     }
 
     /// The same with other settings.
-    pub(crate) fn restart_with(&mut self, change: impl FnOnce(&mut Raw)) {
+    pub(crate) fn restart_with(&mut self, change: impl FnOnce(&mut Settings)) {
         self.stop();
-        change(&mut self.raw);
+        change(&mut self.settings);
         self.start_again();
     }
 

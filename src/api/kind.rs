@@ -1,0 +1,264 @@
+//! Every kind of problem there is: its name, its status, what it means and what to do about it.
+//!
+//! Programs decide by the name, so a name is never given another meaning.
+
+/// A kind of problem. Its name is stable: programs decide by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// 400
+    BadRequest,
+    /// 401 of the API.
+    Unauthorized,
+    /// 401 of the intake.
+    BadSignature,
+    /// 403
+    Forbidden,
+    /// 404
+    NotFound,
+    /// 405
+    MethodNotAllowed,
+    /// 408
+    Timeout,
+    /// 409
+    Conflict,
+    /// 413
+    TooLarge,
+    /// 417
+    ExpectationFailed,
+    /// 422
+    Unprocessable,
+    /// 422 of a repeated key.
+    IdempotencyKeyReused,
+    /// 431
+    HeadTooLarge,
+    /// 500
+    Internal,
+    /// 501
+    NotImplemented,
+    /// 503
+    Unavailable,
+    /// 505
+    HttpVersion,
+    /// 507
+    DiskFull,
+}
+
+/// What is to be known about a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The last part of the problem's `type`.
+    pub word: &'static str,
+    /// The status code it is always answered with.
+    pub status: u16,
+    /// The problem's `title`.
+    pub title: &'static str,
+    /// When it is answered.
+    pub when: &'static str,
+    /// What the sender does.
+    pub remedy: &'static str,
+}
+
+/// What every `type` starts with. A name, not an address: a box without a line to the internet has its
+/// own documents.
+pub const TYPE_PREFIX: &str = "urn:oncebox:problem:";
+
+impl Kind {
+    /// All, by status.
+    pub const ALL: [Self; 18] = [
+        Self::BadRequest,
+        Self::Unauthorized,
+        Self::BadSignature,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::Timeout,
+        Self::Conflict,
+        Self::TooLarge,
+        Self::ExpectationFailed,
+        Self::Unprocessable,
+        Self::IdempotencyKeyReused,
+        Self::HeadTooLarge,
+        Self::Internal,
+        Self::NotImplemented,
+        Self::Unavailable,
+        Self::HttpVersion,
+        Self::DiskFull,
+    ];
+
+    /// The problem's `type`.
+    pub fn uri(self) -> String {
+        format!("{TYPE_PREFIX}{}", self.facts().word)
+    }
+
+    /// What is to be known about it.
+    pub const fn facts(self) -> Facts {
+        match self {
+            Self::BadRequest => BAD_REQUEST,
+            Self::Unauthorized => UNAUTHORIZED,
+            Self::BadSignature => BAD_SIGNATURE,
+            Self::Forbidden => FORBIDDEN,
+            Self::NotFound => NOT_FOUND,
+            Self::MethodNotAllowed => METHOD_NOT_ALLOWED,
+            Self::Timeout => TIMEOUT,
+            Self::Conflict => CONFLICT,
+            Self::TooLarge => TOO_LARGE,
+            Self::ExpectationFailed => EXPECTATION_FAILED,
+            Self::Unprocessable => UNPROCESSABLE,
+            Self::IdempotencyKeyReused => IDEMPOTENCY_KEY_REUSED,
+            Self::HeadTooLarge => HEAD_TOO_LARGE,
+            Self::Internal => INTERNAL,
+            Self::NotImplemented => NOT_IMPLEMENTED,
+            Self::Unavailable => UNAVAILABLE,
+            Self::HttpVersion => HTTP_VERSION,
+            Self::DiskFull => DISK_FULL,
+        }
+    }
+}
+
+const BAD_REQUEST: Facts = Facts {
+    word: "bad-request",
+    status: 400,
+    title: "The request cannot be understood",
+    when: "It is not HTTP/1.1 as it should be, its body does not have the form this route takes, or its \
+           query has a parameter that does not exist here.",
+    remedy: "Change the request; `detail` names the place. The same request is refused again.",
+};
+
+const UNAUTHORIZED: Facts = Facts {
+    word: "unauthorized",
+    status: 401,
+    title: "Not authorized",
+    when: "There is no token, or it is unknown, revoked or expired.",
+    remedy: "Send `Authorization: Bearer` with a valid token.",
+};
+
+const BAD_SIGNATURE: Facts = Facts {
+    word: "bad-signature",
+    status: 401,
+    title: "Signature not accepted",
+    when: "A webhook's signature is missing or wrong, or its time is too far from ours. The answer does not \
+           say which; the log does.",
+    remedy: "Compare the secret on both sides and the scheme of the provider here.",
+};
+
+const FORBIDDEN: Facts = Facts {
+    word: "forbidden",
+    status: 403,
+    title: "Not permitted",
+    when: "The token is valid, but its role does not allow this.",
+    remedy: "Use a token with the role the route needs.",
+};
+
+const NOT_FOUND: Facts = Facts {
+    word: "not-found",
+    status: 404,
+    title: "Not found",
+    when: "There is no such path or thing, or it belongs to another tenant.",
+    remedy: "Check the path and the id.",
+};
+
+const METHOD_NOT_ALLOWED: Facts = Facts {
+    word: "method-not-allowed",
+    status: 405,
+    title: "Method not allowed",
+    when: "The path exists, but does not answer this method.",
+    remedy: "Use a method of the header field `Allow`.",
+};
+
+const TIMEOUT: Facts = Facts {
+    word: "timeout",
+    status: 408,
+    title: "The request took too long",
+    when: "Head or body did not come in time. The connection is closed.",
+    remedy: "Send it again, on a better line or in smaller pieces.",
+};
+
+const CONFLICT: Facts = Facts {
+    word: "conflict",
+    status: 409,
+    title: "Conflict",
+    when: "The thing is not in a state in which this can be done, the name is taken, or the same request is \
+           still being carried out.",
+    remedy: "Read `detail`, look at the thing, decide again.",
+};
+
+const TOO_LARGE: Facts = Facts {
+    word: "too-large",
+    status: 413,
+    title: "Too large",
+    when: "The body is larger than this route takes. It is refused before it is read.",
+    remedy: "Send less at once, or raise the limit (`limits.request_bytes`, a provider's `body_bytes_max`).",
+};
+
+const EXPECTATION_FAILED: Facts = Facts {
+    word: "expectation-failed",
+    status: 417,
+    title: "Expectation failed",
+    when: "The header field `Expect` asks for something other than `100-continue`.",
+    remedy: "Leave the field out.",
+};
+
+const UNPROCESSABLE: Facts = Facts {
+    word: "unprocessable",
+    status: 422,
+    title: "A value cannot be accepted",
+    when: "The body has the right form, but a value in it cannot be accepted.",
+    remedy: "Change the value that `detail` names.",
+};
+
+const IDEMPOTENCY_KEY_REUSED: Facts = Facts {
+    word: "idempotency-key-reused",
+    status: 422,
+    title: "Idempotency-Key used before",
+    when: "The `Idempotency-Key` was sent with another request in the last 24 hours.",
+    remedy: "Use a new key for a new request, and the same key only for the same bytes.",
+};
+
+const HEAD_TOO_LARGE: Facts = Facts {
+    word: "head-too-large",
+    status: 431,
+    title: "The request's head is too large",
+    when: "The head has more than 16 KiB or more than 64 fields.",
+    remedy: "Send fewer or shorter header fields.",
+};
+
+const INTERNAL: Facts = Facts {
+    word: "internal",
+    status: 500,
+    title: "Oncebox failed",
+    when: "Something is broken in Oncebox or under it. Nothing was acknowledged.",
+    remedy: "Look into the log. Sending it again does no harm.",
+};
+
+const NOT_IMPLEMENTED: Facts = Facts {
+    word: "not-implemented",
+    status: 501,
+    title: "Not implemented",
+    when: "The method or the transfer coding is none that Oncebox knows.",
+    remedy: "Use a method of the document, and no transfer coding but `chunked`.",
+};
+
+const UNAVAILABLE: Facts = Facts {
+    word: "unavailable",
+    status: 503,
+    title: "Not available now",
+    when: "There is too much to do, the file is locked by another process, the clock was just set, or the \
+           service stops. Nothing was acknowledged.",
+    remedy: "Send it again after the seconds in `Retry-After`.",
+};
+
+const HTTP_VERSION: Facts = Facts {
+    word: "http-version",
+    status: 505,
+    title: "HTTP version not supported",
+    when: "The request is not HTTP/1.0 or HTTP/1.1.",
+    remedy: "Speak HTTP/1.1; a proxy in front can speak others.",
+};
+
+const DISK_FULL: Facts = Facts {
+    word: "disk-full",
+    status: 507,
+    title: "No room to store it",
+    when: "The disk is full. Nothing was acknowledged.",
+    remedy: "Make room; meanwhile send it again after the seconds in `Retry-After`.",
+};

@@ -1,0 +1,155 @@
+//! What is wrong with settings, and where.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Where a value came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody gave one.
+    #[default]
+    Default,
+    /// A file.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+    },
+    /// A variable of the environment.
+    Environment(String),
+    /// A flag of the command line.
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// `file:line:column`, a variable, or a flag.
+    pub place: String,
+    /// What is wrong, and what would be right.
+    pub what: String,
+}
+
+impl Problem {
+    pub(super) fn new(place: impl ToString, what: impl Into<String>) -> Self {
+        Self { place: place.to_string(), what: what.into() }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.what)
+    }
+}
+
+/// Settings that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The file cannot be read.
+    #[error("{path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Something in them is wrong: everything that is.
+    #[error("{}", lines(.0))]
+    Wrong(Vec<Problem>),
+}
+
+fn lines(problems: &[Problem]) -> String {
+    let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    lines.join("\n")
+}
+
+/// A text whose parts have a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Text<'a> {
+    pub(super) path: &'a Path,
+    pub(super) text: &'a str,
+}
+
+impl Text<'_> {
+    /// Line and column of a byte, both from 1; the column counts characters.
+    fn position(&self, at: usize) -> (usize, usize) {
+        let before = self.text.get(..at).unwrap_or(self.text);
+        let start = before.rfind('\n').map_or(0, |end| end.saturating_add(1));
+        let column = before.get(start..).unwrap_or_default().chars().count();
+        (before.matches('\n').count().saturating_add(1), column.saturating_add(1))
+    }
+
+    pub(super) fn origin(&self, at: usize) -> Origin {
+        Origin::File { path: self.path.to_owned(), line: self.position(at).0 }
+    }
+
+    pub(super) fn problem(&self, at: usize, what: impl Into<String>) -> Problem {
+        let (line, column) = self.position(at);
+        Problem::new(format!("{}:{line}:{column}", self.path.display()), what)
+    }
+}
+
+/// The known word that somebody may have meant.
+pub fn meant<S: AsRef<str>>(word: &str, known: impl IntoIterator<Item = S>) -> Option<S> {
+    let near = known.into_iter().map(|known| (distance(word, known.as_ref()), known));
+    let (distance, best) = near.min_by_key(|(distance, _)| *distance)?;
+    let most = word.chars().count().max(best.as_ref().chars().count()).div_ceil(3);
+    (distance <= most).then_some(best)
+}
+
+/// The end of a sentence that names what may have been meant.
+pub(super) fn did_you_mean<S: AsRef<str>>(
+    word: &str,
+    known: impl IntoIterator<Item = S>,
+) -> String {
+    meant(word, known).map(|best| format!("; did you mean {}?", best.as_ref())).unwrap_or_default()
+}
+
+/// How many characters have to be put in, taken out or changed; two that changed places are one.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut before: Vec<usize> = Vec::new();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    let mut last = None;
+    for (i, a) in from.chars().enumerate() {
+        let mut next = vec![i.saturating_add(1)];
+        for (j, b) in to.iter().enumerate() {
+            let at = |row: &[usize], j: usize| row.get(j).copied().unwrap_or(usize::MAX / 2);
+            let changed = at(&row, j).saturating_add(usize::from(a != *b));
+            let moved = at(&row, j + 1).min(at(&next, j)).saturating_add(1);
+            let swapped = j.checked_sub(1).filter(|k| to.get(*k) == Some(&a) && last == Some(*b));
+            let swapped = swapped.map_or(usize::MAX, |k| at(&before, k).saturating_add(1));
+            next.push(changed.min(moved).min(swapped));
+        }
+        before = std::mem::replace(&mut row, next);
+        last = Some(a);
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_meant_is_found_and_nothing_far_off() {
+        let known = ["listen", "delivery", "limits", "disk"];
+        assert_eq!(meant("listne", known), Some("listen"));
+        assert_eq!(meant("delivry", known), Some("delivery"));
+        assert_eq!(meant("limit", known), Some("limits"));
+        assert_eq!(meant("kafka", known), None);
+        assert_eq!((distance("ab", "ba"), distance("", "abc"), distance("abc", "abc")), (1, 3, 0));
+    }
+}
