@@ -20,6 +20,7 @@ pub mod openapi;
 mod own_headers;
 mod problem;
 mod providers;
+mod room;
 pub mod route;
 mod schema;
 mod status;
@@ -40,6 +41,7 @@ use crate::clock::Clock;
 use crate::domain::audit::Actor;
 use crate::domain::token::Token;
 use crate::flow::destinations::Defaults;
+use crate::flow::disk_watch::DiskWatch;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
 use crate::flow::refusals::Refusals;
@@ -64,6 +66,8 @@ pub struct Stages {
     pub publish: Publish,
     /// Where refused calls are noted.
     pub refusals: Refusals,
+    /// The room on the disk.
+    pub disk: Arc<DiskWatch>,
 }
 
 /// The API and what it is built from.
@@ -225,6 +229,7 @@ impl Service for Api {
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
         let (route, params) = self.find(head.method, &head.path).map_err(Response::from)?;
         self.authorize(route, head).map_err(Response::from)?;
+        room::check(self, route).map_err(Response::from)?;
         let bytes = match (route.method, route.path) {
             (Post, "/v1/events") => self.settings.limits.request_bytes,
             (Post, path) if path.starts_with("/in/") => {

@@ -19,6 +19,9 @@ pub(super) struct Problem {
     cause: Option<String>,
 }
 
+/// When a sender comes again whose work found no room: somebody has to make some first.
+const NO_ROOM_RETRY_AFTER_SECS: u64 = 60;
+
 impl Problem {
     fn new(kind: Kind, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into(), headers: Vec::new(), cause: None }
@@ -79,6 +82,12 @@ impl Problem {
         Self::new(Kind::Unavailable, detail).header("retry-after", retry_after_secs.to_string())
     }
 
+    /// 507: there is no room to store it, or only the room that is kept for results.
+    pub(super) fn no_room() -> Self {
+        Self::new(Kind::DiskFull, Error::Full.to_string())
+            .header("retry-after", NO_ROOM_RETRY_AFTER_SECS.to_string())
+    }
+
     /// The listener's own refusals, by status.
     pub(super) fn of_listener(status: u16, detail: &str) -> Self {
         let kind = match status {
@@ -122,10 +131,10 @@ impl Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         match &error {
-            Error::Busy | Error::Stopped | Error::Fatal(_) => {
+            Error::Busy | Error::Stopped | Error::Fatal(_) | Error::WriteFailed(_) => {
                 Self::unavailable(error.to_string(), 1)
             }
-            Error::Full => Self::new(Kind::DiskFull, error.to_string()).header("retry-after", "60"),
+            Error::Full => Self::no_room(),
             Error::Constraint(_) => Self::unprocessable(error.to_string()),
             Error::Changed(_) => Self::conflict(error.to_string()),
             _ => {

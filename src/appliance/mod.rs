@@ -3,6 +3,8 @@
 //! `serve` runs one for the process; a test runs as many as it likes.
 
 pub mod data_directory;
+pub mod sharing;
+pub mod supervision;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -14,19 +16,23 @@ use serde_json::{Value, json};
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
 use crate::appliance::data_directory::{DataDirectory, DirectoryError};
+use crate::appliance::sharing::SharingError;
 use crate::clock::Clock;
 use crate::domain::audit::changes::Changes;
 use crate::domain::audit::{Actor, NewAuditEvent};
+use crate::domain::disk::Budget;
 use crate::domain::token::{self, Role};
 use crate::faults::Faults;
 use crate::flow::deliver::Sender;
 use crate::flow::destinations::Defaults;
+use crate::flow::disk_watch::DiskWatch;
 use crate::flow::{Flow, Parts as FlowParts};
 use crate::http::client::{self, Client, ClientSettings, SetupError};
 use crate::http::limits::Limits;
 use crate::http::proxies::Proxies;
 use crate::http::server::{self, Server, Setup};
 use crate::id::{self, Draw};
+use crate::machine::disk::Gauge;
 use crate::secret::MasterKey;
 use crate::settings::Settings;
 use crate::stop::Stop;
@@ -48,6 +54,9 @@ pub enum Error {
     /// The data directory.
     #[error("{0}")]
     Directory(#[from] DirectoryError),
+    /// The group the database is shared with.
+    #[error("{0}")]
+    Sharing(#[from] SharingError),
     /// The client's roots.
     #[error("delivery.ca_file: {0}")]
     Client(#[from] SetupError),
@@ -86,6 +95,8 @@ pub struct Injected {
     pub faults: Faults,
     /// The listener's limits.
     pub limits: Limits,
+    /// How room on the disk is looked at.
+    pub gauge: Gauge,
 }
 
 impl std::fmt::Debug for Injected {
@@ -103,6 +114,7 @@ impl Default for Injected {
             sender: None,
             faults: Faults::none(),
             limits: Limits::default(),
+            gauge: Gauge::machine(),
         }
     }
 }
@@ -128,11 +140,13 @@ impl Appliance {
     /// # Errors
     /// What is in the way, and what to do about it.
     pub fn start(settings: Settings, injected: Injected) -> Result<Self, Error> {
-        let Injected { clock, draw, sender, faults, limits } = injected;
+        let Injected { clock, draw, sender, faults, limits, gauge } = injected;
         let data = DataDirectory::lock(settings.directory())?;
         let listener = bind(settings.listen.api)?;
         let key = Arc::new(data.master_key(&*draw)?);
-        let (store, mut writer_loop) = Store::open(&data.private_database()?, faults.clone())?;
+        let database = data.private_database()?;
+        let (store, mut writer_loop) = Store::open(&database, faults.clone())?;
+        sharing::share(&database, settings.database.group.as_deref())?;
         check_key(&mut writer_loop, &store, &key)?;
         let hasher = Arc::new(TokenHasher::new(&key));
         let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
@@ -151,6 +165,8 @@ impl Appliance {
             timeout: settings.delivery.timeout,
         };
         let forgetful = auth.clone();
+        let budget = Budget { reserve: settings.disk.reserve };
+        let disk = Arc::new(DiskWatch::new(gauge, settings.directory().to_owned(), budget));
         let flow = Flow::start(FlowParts {
             store: store.clone(),
             writer_loop,
@@ -161,7 +177,8 @@ impl Appliance {
             defaults: defaults.clone(),
             cap: settings.delivery.cap,
             deliverers: settings.delivery.deliverers,
-            faults,
+            disk: Arc::clone(&disk),
+            faults: faults.clone(),
             on_tokens_changed: Arc::new(move || forgetful.forget()),
             stop: stop.clone(),
         })?;
@@ -172,15 +189,12 @@ impl Appliance {
             key,
             auth,
             hasher,
-            flow: Stages {
-                receive: flow.receive.clone(),
-                publish: flow.publish.clone(),
-                refusals: flow.refusals.clone(),
-            },
+            flow: stages(&flow, disk),
             settings: Arc::new(settings),
             defaults,
         });
-        let setup = Setup { limits, proxies: Proxies::default(), clock: clock.clone(), draw };
+        let setup =
+            Setup { limits, proxies: Proxies::default(), clock: clock.clone(), draw, faults };
         let (address, server) = listen(listener, setup, api)?;
         data.write_address(address)?;
         Ok(Self {
@@ -220,6 +234,26 @@ impl Appliance {
     /// Whether the process before this one ended cleanly.
     pub fn was_clean_before(&self) -> bool {
         self.clean_before
+    }
+
+    /// Asks the threads that others depend on for a sign of life.
+    pub fn ask_pulse(&self) {
+        self.store.writer().pulse().ask();
+        self.flow.pulse().ask();
+        self.flow.wake();
+        self.server.ask_pulse();
+    }
+
+    /// The threads that have shown no sign of life since they were asked.
+    pub fn missing_pulses(&self) -> Vec<&'static str> {
+        [
+            ("the writer", self.store.writer().pulse().has_answered()),
+            ("the dispatcher", self.flow.pulse().has_answered()),
+            ("the listener", self.server.has_pulse()),
+        ]
+        .into_iter()
+        .filter_map(|(thread, answered)| (!answered).then_some(thread))
+        .collect()
     }
 
     /// Lets the dispatcher look at the clock, which a test has moved.
@@ -298,6 +332,15 @@ fn first_token(
         audit_events::append(tx, &event)
     })?;
     Ok(true)
+}
+
+fn stages(flow: &Flow, disk: Arc<DiskWatch>) -> Stages {
+    Stages {
+        receive: flow.receive.clone(),
+        publish: flow.publish.clone(),
+        refusals: flow.refusals.clone(),
+        disk,
+    }
 }
 
 fn real_client(settings: &Settings) -> Result<Client, Error> {

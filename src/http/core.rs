@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::faults::Faults;
 use crate::http::answer::DateLine;
 use crate::http::jobs::Jobs;
 use crate::http::limits::Limits;
@@ -21,6 +22,7 @@ use crate::http::server::Setup;
 use crate::http::service::Service;
 use crate::http::stats::{Counters, Stats};
 use crate::id::{self, Draw};
+use crate::pulse::Pulse;
 use crate::stop::Stop;
 
 /// The shared part of a server.
@@ -39,16 +41,20 @@ pub(crate) struct Core {
     /// kept for ever when the product is told another time.
     machine: Clock,
     pub(crate) stop: Stop,
+    pub(crate) pulse: Pulse,
+    pub(crate) faults: Faults,
     grace_ms: AtomicU64,
     buffered: AtomicUsize,
 }
 
 impl Core {
     pub(crate) fn new(setup: Setup, service: Arc<dyn Service>) -> io::Result<Self> {
-        let Setup { limits, proxies, clock, draw } = setup;
+        let Setup { limits, proxies, clock, draw, faults } = setup;
         Ok(Self {
             proxies,
             draw,
+            faults,
+            pulse: Pulse::default(),
             jobs: Jobs::new(limits.pending),
             limits,
             service,
@@ -73,8 +79,13 @@ impl Core {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self.grace_ms.store(grace_ms, Ordering::Release);
         self.stop.ask();
+        self.wake();
+    }
+
+    /// Lets the listener thread come round.
+    pub(crate) fn wake(&self) {
         if let Err(error) = self.readiness.wake() {
-            tracing::error!(%error, "the listener could not be woken to stop");
+            tracing::error!(%error, "the listener could not be woken");
         }
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::clock::Clock;
+use crate::faults::Faults;
 use crate::http::core::Core;
 use crate::http::handler;
 use crate::http::limits::Limits;
@@ -34,12 +35,15 @@ pub struct Setup {
     pub clock: Clock,
     /// Randomness for request ids.
     pub draw: Arc<dyn Draw>,
+    /// Planned failures.
+    pub faults: Faults,
 }
 
 impl Setup {
-    /// No proxies, and the system's randomness.
+    /// No proxies, the system's randomness, and no planned failures.
     pub fn new(limits: Limits, clock: Clock) -> Self {
-        Self { limits, proxies: Proxies::default(), clock, draw: Arc::new(SystemDraw::new()) }
+        let (proxies, draw) = (Proxies::default(), Arc::new(SystemDraw::new()));
+        Self { limits, proxies, clock, draw, faults: Faults::none() }
     }
 }
 
@@ -94,6 +98,17 @@ impl Server {
             }
             self.core.jobs.close();
         }
+    }
+
+    /// Asks the listener thread for a sign of life, and wakes it to give one.
+    pub fn ask_pulse(&self) {
+        self.core.pulse.ask();
+        self.core.wake();
+    }
+
+    /// Whether the listener thread has come round since it was asked.
+    pub fn has_pulse(&self) -> bool {
+        self.core.pulse.has_answered()
     }
 
     /// The counters as they are now.

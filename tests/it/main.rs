@@ -24,4 +24,6 @@ mod retrying;
 mod rig;
 mod running;
 mod secrecy;
+mod supervising;
 mod tls;
+mod watching;
