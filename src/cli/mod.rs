@@ -4,6 +4,7 @@
 //! service. Nothing here decides anything about events: a command asks, and shows the answer.
 
 mod audit;
+mod backup;
 mod completions;
 mod dead;
 mod delivery;
@@ -88,6 +89,8 @@ enum Command {
     Token(token::Tokens),
     /// Who changed what, and whether anybody has touched the record of it
     Audit(Box<audit::Audit>),
+    /// Copy the database while it is in use; check and list the copies
+    Backup(backup::Backup),
     /// Print the completions of a shell
     Completions(completions::Completions),
     /// Write the manual pages
@@ -179,6 +182,7 @@ impl Command {
             Self::Subscription(subscriptions) => subscriptions.run(shared),
             Self::Token(tokens) => tokens.run(shared),
             Self::Audit(audit) => audit.run(shared),
+            Self::Backup(backup) => backup.run(shared),
             Self::Completions(completions) => completions.run(),
             Self::Manual(manual) => manual.run(),
             Self::Demo(demo) => demo.run(),

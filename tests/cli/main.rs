@@ -13,6 +13,7 @@
 
 mod auditing;
 mod emitting;
+mod keeping;
 mod looking;
 mod refusing;
 mod rig;
