@@ -59,8 +59,7 @@ const RESULT: Param = Param::query("result", "Only what came to this.", result_s
 
 /// `GET /v1/audit-events`, newest first.
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let query = call.query(&["actor", "action", "resource", "result", "since", "until"])?;
-    let page = query.page()?;
+    let (query, page) = (&call.query, call.query.page()?);
     let filter = Filter {
         actor: query.text("actor"),
         action: query.text("action"),

@@ -119,7 +119,7 @@ fn a_row_says_what_changed_from_where_and_within_what() {
         ("User-Agent", "curl/8.0"),
         ("X-Correlation-Id", "ticket-17"),
     ];
-    rig.send("PATCH", "/v1/subscriptions/erp?x=1", &fields, body.as_bytes()).is(200);
+    rig.send("PATCH", "/v1/subscriptions/erp", &fields, body.as_bytes()).is(200);
     let row = rig.get("/v1/audit-events?action=subscription.change")["items"][0].clone();
     assert_eq!(
         row["changes"],

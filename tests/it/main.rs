@@ -12,6 +12,7 @@
 mod acting;
 mod auditing;
 mod delivering;
+mod describing;
 mod entering;
 mod guarding;
 mod looking;
