@@ -3,6 +3,7 @@
 //! Commands that look or change talk to the running service over its API ([`remote`]); [`serve`] is the
 //! service. Nothing here decides anything about events: a command asks, and shows the answer.
 
+mod audit;
 mod backup;
 mod completions;
 mod config;
@@ -94,6 +95,8 @@ enum Command {
     Token(token::Tokens),
     /// Settings: what holds and why, and what is wrong
     Config(config::Config),
+    /// Who changed what, and whether anybody has touched the record of it
+    Audit(Box<audit::Audit>),
     /// Copy the database while it is in use; check and list the copies
     Backup(backup::Backup),
     /// Print the completions of a shell
@@ -188,6 +191,7 @@ impl Command {
             Self::Tenant(tenants) => tenants.run(shared),
             Self::Token(tokens) => tokens.run(shared),
             Self::Config(config) => config.run(shared),
+            Self::Audit(audit) => audit.run(shared),
             Self::Backup(backup) => backup.run(shared),
             Self::Completions(completions) => completions.run(),
             Self::Manual(manual) => manual.run(),

@@ -20,6 +20,7 @@ pub mod dispatch;
 pub mod gates;
 pub mod publish;
 pub mod receive;
+pub mod refusals;
 pub mod upkeep;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,6 +41,7 @@ use crate::flow::dispatch::{Dispatcher, Ended};
 use crate::flow::gates::Gates;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
+use crate::flow::refusals::Refusals;
 use crate::flow::upkeep::Upkeep;
 use crate::id::Draw;
 use crate::pulse::Pulse;
@@ -89,6 +91,8 @@ pub struct Flow {
     pub receive: Receive,
     /// The publisher.
     pub publish: Publish,
+    /// Where refused calls are noted.
+    pub refusals: Refusals,
     mailbox: Mailbox,
     destinations: Arc<Destinations>,
     writer_stop: Sender<()>,
@@ -194,6 +198,7 @@ impl Flow {
             clock: clock.clone(),
             clock_watch,
             disk: Arc::clone(&parts.disk),
+            refusals: Refusals::new(store.clone(), clock.clone()),
             unsettled: unsettled_back,
             deliver: deliver.clone(),
         };
@@ -208,6 +213,7 @@ impl Flow {
         Ok(Self {
             receive,
             publish,
+            refusals: upkeep.refusals.clone(),
             mailbox,
             destinations,
             writer_stop,

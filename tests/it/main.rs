@@ -10,6 +10,7 @@
 )]
 
 mod acting;
+mod auditing;
 mod delivering;
 mod describing;
 mod entering;
