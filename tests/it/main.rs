@@ -13,6 +13,7 @@ mod acting;
 mod delivering;
 mod entering;
 mod guarding;
+mod isolation;
 mod looking;
 mod mending;
 mod naming;
@@ -21,6 +22,7 @@ mod receiving;
 mod retrying;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod roles;
 mod running;
 mod secrecy;
 mod supervising;
