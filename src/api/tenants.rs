@@ -139,7 +139,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `GET /v1/tenants`
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let page = call.query(&[])?.page()?;
+    let page = call.query.page()?;
     let after = page.after.unwrap_or(0);
     let found = api.store.read(|tx| tenants::page(tx, after, page.limit))?;
     Ok(page_of(&found, page, |tenant| tenant.seq, shown))

@@ -136,9 +136,8 @@ pub(crate) fn shown_new(token: &Token, secret: &str) -> Value {
 
 /// `GET /v1/tokens`
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let query = call.query(&["tenant"])?;
-    let page = query.page()?;
-    let tenant = tenant_of(api, call, query.get("tenant"))?;
+    let page = call.query.page()?;
+    let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let after = page.after.unwrap_or(0);
     let found = api.store.read(|tx| tokens::page(tx, &tenant, after, page.limit))?;
     Ok(page_of(&found, page, |token| token.seq, shown))
@@ -146,7 +145,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `DELETE /v1/tokens/{id}`: opens nothing from now on. The last one that can administer the box stays.
 pub(super) fn revoke(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let tenant = tenant_of(api, call, call.query(&["tenant"])?.get("tenant"))?;
+    let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let find = || {
         let found = api.store.read(|tx| tokens::by_id(tx, &tenant, call.param(0)))?;
         found.ok_or_else(|| Problem::not_found("token"))

@@ -7,6 +7,7 @@
 pub mod attempts;
 pub mod boots;
 mod column;
+pub mod copies;
 pub mod credentials;
 pub mod deliveries;
 pub mod delivery_lists;
@@ -22,7 +23,8 @@ mod plans;
 mod pool;
 pub mod processed_events;
 pub mod providers;
-mod schema;
+pub mod schema;
+mod schema_shape;
 pub mod settlement;
 pub mod stats;
 pub mod subscriptions;

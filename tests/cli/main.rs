@@ -13,6 +13,7 @@
 
 mod admitting;
 mod emitting;
+mod keeping;
 mod looking;
 mod refusing;
 mod rig;

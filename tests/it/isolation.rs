@@ -202,11 +202,11 @@ fn looking(of: &Side, route: &Route) -> Option<Case> {
         ("GET", "/v1/dead-letters") => {
             &[("subscription", &of.subscription), ("subscription", "erp")]
         }
-        ("GET", "/readyz" | "/metrics") => &[("verbose", "")],
+        ("GET", "/readyz") => &[("verbose", ""), ("verbose", "true")],
         (
             "GET",
-            "/v1/providers" | "/v1/subscriptions" | "/v1/stats" | "/v1/tokens" | "/livez"
-            | "/openapi.json",
+            "/v1/providers" | "/v1/subscriptions" | "/v1/stats" | "/v1/tokens" | "/metrics"
+            | "/livez" | "/openapi.json",
         ) => &[],
         _ => return None,
     };

@@ -11,6 +11,7 @@
 
 mod acting;
 mod delivering;
+mod describing;
 mod entering;
 mod guarding;
 mod isolation;

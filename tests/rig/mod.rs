@@ -3,6 +3,7 @@
 //! Dropping the rig stops the service and checks the file it leaves behind.
 #![allow(dead_code, reason = "each test program uses the part of the rig that it needs")]
 
+pub(crate) mod contract;
 pub(crate) mod file;
 pub(crate) mod http;
 pub(crate) mod receiver;
@@ -253,7 +254,9 @@ impl Rig {
         fields: &[(&str, &str)],
         body: &[u8],
     ) -> Answer {
-        http::send(self.address(), method, path, fields, body).unwrap()
+        let answer = http::send(self.address(), method, path, fields, body).unwrap();
+        contract::check((method, path, body), &answer);
+        answer
     }
 
     /// A request with the admin's token.
