@@ -9,6 +9,7 @@ pub mod auth;
 mod call;
 mod credentials;
 mod deliveries;
+pub mod doors;
 mod event_shapes;
 mod events;
 mod guards;

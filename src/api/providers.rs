@@ -19,6 +19,7 @@ use crate::domain::provider::{
 };
 use crate::domain::scheme::Scheme;
 use crate::domain::token::Right;
+use crate::domain::whole;
 use crate::http::message::Method::{Delete, Get, Patch, Post};
 use crate::http::message::Response;
 use crate::id;
@@ -122,14 +123,16 @@ pub(super) const RESOURCE: Resource = Resource {
 #[serde(deny_unknown_fields)]
 struct Creation {
     name: String,
-    scheme: Scheme,
+    scheme: Value,
     pii: Option<String>,
     /// One secret.
     secret: Option<String>,
     /// Several, while one replaces another; the newest first.
     #[serde(default)]
     secrets: Vec<String>,
+    #[serde(default, deserialize_with = "whole::optional")]
     body_bytes_max: Option<u32>,
+    #[serde(default, deserialize_with = "whole::optional")]
     tolerance_secs: Option<u64>,
 }
 
@@ -137,9 +140,11 @@ struct Creation {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Change {
-    scheme: Option<Scheme>,
+    scheme: Option<Value>,
     secret: Option<String>,
+    #[serde(default, deserialize_with = "whole::optional")]
     body_bytes_max: Option<u32>,
+    #[serde(default, deserialize_with = "whole::optional")]
     tolerance_secs: Option<u64>,
 }
 
@@ -160,6 +165,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
             "Give the provider's signing secret as `secret`, or up to 32 as `secrets`.",
         ));
     }
+    let scheme = read_scheme(scheme)?;
     check_secrets(&scheme, &secrets)?;
     let now = api.clock.wall();
     let new = NewProvider {
@@ -205,7 +211,7 @@ pub(super) fn change(api: &Api, call: &Call) -> Result<Response, Problem> {
     let mut provider = find(api, call)?;
     let Change { scheme, secret, body_bytes_max, tolerance_secs } = call.json()?;
     if let Some(scheme) = scheme {
-        provider.new.scheme = scheme;
+        provider.new.scheme = read_scheme(scheme)?;
     }
     if let Some(most) = body_bytes(body_bytes_max)? {
         provider.new.body_bytes_max = most;
@@ -239,6 +245,12 @@ pub(super) fn delete(api: &Api, call: &Call) -> Result<Response, Problem> {
 fn find(api: &Api, call: &Call) -> Result<Provider, Problem> {
     let found = api.store.read(|tx| providers::by_name(tx, &call.tenant, call.param(0)))?;
     found.ok_or_else(|| Problem::not_found("provider"))
+}
+
+/// Read apart from the body: what is wrong with it are its values, not the body's form.
+fn read_scheme(scheme: Value) -> Result<Scheme, Problem> {
+    serde_json::from_value(scheme)
+        .map_err(|error| Problem::unprocessable(format!("The scheme cannot be used: {error}.")))
 }
 
 fn check_secrets(scheme: &Scheme, secrets: &[String]) -> Result<(), Problem> {

@@ -23,3 +23,4 @@ pub mod throttle;
 pub mod token;
 pub mod trace;
 pub mod webhook_event;
+pub mod whole;
