@@ -246,8 +246,9 @@ impl WriterLoop {
         let _ = select.recv(&self.accept);
         let _ = select.recv(&self.upkeep);
         let _ = select.recv(stop);
-        select.ready_timeout(BEAT).is_ok()
-            && matches!(stop.try_recv(), Err(TryRecvError::Disconnected))
+        // What is ready is looked for by whoever takes it.
+        let _is_ready = select.ready_timeout(BEAT).is_ok();
+        matches!(stop.try_recv(), Err(TryRecvError::Disconnected))
     }
 
     fn drain(&self, batch: &mut Vec<BoxedJob>) {

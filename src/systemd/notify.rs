@@ -117,7 +117,7 @@ mod tests {
         let notifier = Notifier::to(path.to_str());
         notifier.ready("Ready.\nWATCHDOG=1");
         assert_eq!(heard(&manager), "READY=1\nSTATUS=Ready. WATCHDOG=1");
-        notifier.reloading(Duration::from_millis(1_500));
+        notifier.reloading(Duration::from_millis(1500));
         assert_eq!(heard(&manager), "RELOADING=1\nMONOTONIC_USEC=1500000");
         notifier.alive();
         assert_eq!(heard(&manager), "WATCHDOG=1");

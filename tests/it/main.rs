@@ -11,6 +11,7 @@
 
 mod acting;
 mod delivering;
+mod describing;
 mod entering;
 mod guarding;
 mod looking;
@@ -24,5 +25,6 @@ mod rig;
 mod running;
 mod secrecy;
 mod supervising;
+mod tenants;
 mod tls;
 mod watching;
