@@ -89,6 +89,11 @@ impl Query<'_> {
         found.map(|(_, value)| value.as_ref())
     }
 
+    /// Whether a name is there, with a value or without.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(have, _)| have == name)
+    }
+
     /// The value of a name, owned.
     pub(super) fn text(&self, name: &str) -> Option<String> {
         self.get(name).map(str::to_owned)

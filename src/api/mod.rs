@@ -11,6 +11,7 @@ mod deliveries;
 mod event_shapes;
 mod events;
 mod guards;
+mod health;
 mod intake;
 pub mod kind;
 pub mod openapi;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::call::Call;
+use crate::api::health::LastWrite;
 use crate::api::problem::Problem;
 use crate::api::route::{Answer, Resource, Route};
 use crate::clock::Clock;
@@ -80,6 +82,8 @@ pub struct Api {
     pub settings: Arc<Settings>,
     /// What holds where a subscription does not say.
     pub defaults: Defaults,
+    /// Whether the database could be written.
+    last_write: Arc<LastWrite>,
     router: Arc<matchit::Router<Vec<&'static Route>>>,
     /// `/openapi.json`.
     document: Arc<[u8]>,
@@ -148,7 +152,20 @@ impl Api {
         let Parts { store, clock, draw, key, auth, hasher, flow, settings, defaults } = parts;
         let router = Arc::new(router());
         let document = openapi::document().to_string().into_bytes().into();
-        Self { store, clock, draw, key, hasher, auth, flow, settings, defaults, router, document }
+        Self {
+            store,
+            clock,
+            draw,
+            key,
+            hasher,
+            auth,
+            flow,
+            settings,
+            defaults,
+            last_write: Arc::default(),
+            router,
+            document,
+        }
     }
 
     /// The route of a request, and the variable parts of its path.

@@ -10,15 +10,18 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, TrySendError, bounded};
 use rusqlite::{Connection, TransactionBehavior};
 
+use crate::clock::Clock;
 use crate::faults::{Faults, Step};
 use crate::machine::disk;
 use crate::store::error::{Error, Result};
 use crate::store::subscriptions;
 use crate::store::tx::{Effects, Routes, WriteTx};
+use crate::tally::{self, Counter, Histogram};
 
 /// Jobs of one transaction at most. Measured: more gains nothing and delays the first answer.
 const BATCH_JOBS_MOST: usize = 512;
@@ -49,11 +52,14 @@ pub trait AfterCommit: Send + Sync {
 }
 
 trait Job: Send {
+    /// Which queue it came from, and when.
+    fn handed_in(&self) -> (Queue, Duration);
     fn run(&mut self, tx: &WriteTx<'_>) -> Result<()>;
     fn done(self: Box<Self>, outcome: Result<()>);
 }
 
 struct Closure<T, R, D> {
+    handed_in: (Queue, Duration),
     run: R,
     done: D,
     value: Option<T>,
@@ -65,6 +71,10 @@ where
     R: FnMut(&WriteTx<'_>) -> Result<T> + Send,
     D: FnOnce(Result<T>) + Send,
 {
+    fn handed_in(&self) -> (Queue, Duration) {
+        self.handed_in
+    }
+
     fn run(&mut self, tx: &WriteTx<'_>) -> Result<()> {
         self.value = None;
         self.value = Some((self.run)(tx)?);
@@ -90,10 +100,71 @@ pub struct Writer {
 
 /// What the writer has done since it was made. How many jobs share a commit is how far group commit
 /// carries: one alone pays for a sync by itself.
-#[derive(Debug, Default)]
-struct Done {
-    commits: AtomicU64,
-    jobs: AtomicU64,
+#[derive(Debug)]
+pub struct Done {
+    /// The machine's clock: these are spans of real time, whatever the product is told.
+    clock: Clock,
+    /// When the oldest job of the batch in hand was handed in, in microseconds; 0 while none is.
+    oldest_us: AtomicU64,
+    /// Transactions committed.
+    pub commits: Counter,
+    /// Jobs committed.
+    pub jobs: Counter,
+    /// Transactions that were rolled back.
+    pub failures: Counter,
+    /// Jobs per committed transaction.
+    pub batch_jobs: Histogram,
+    /// How long transactions took, the sync included.
+    pub commit_span: Histogram,
+    /// From a job's arrival in the accept queue to the end of its COMMIT.
+    pub accept_span: Histogram,
+}
+
+impl Default for Done {
+    fn default() -> Self {
+        Self {
+            clock: Clock::machine(),
+            oldest_us: AtomicU64::new(0),
+            commits: Counter::default(),
+            jobs: Counter::default(),
+            failures: Counter::default(),
+            batch_jobs: Histogram::new(tally::AMOUNTS),
+            commit_span: Histogram::new(tally::SPANS),
+            accept_span: Histogram::new(tally::SPANS),
+        }
+    }
+}
+
+impl Done {
+    /// A batch is taken in hand.
+    fn begin(&self, batch: &[BoxedJob]) {
+        let oldest = batch.iter().map(|job| job.handed_in().1).min().unwrap_or_default();
+        self.oldest_us.store(micros(oldest).max(1), Ordering::Relaxed);
+    }
+
+    /// The batch is worked off.
+    fn end(&self) {
+        self.oldest_us.store(0, Ordering::Relaxed);
+    }
+
+    /// A batch is committed.
+    fn committed(&self, batch: &[BoxedJob], began: Duration) {
+        let now = self.clock.monotonic();
+        let jobs = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+        self.commits.add();
+        self.jobs.add_many(jobs);
+        self.batch_jobs.note(jobs);
+        self.commit_span.note_span(now.saturating_sub(began));
+        for (queue, at) in batch.iter().map(|job| job.handed_in()) {
+            if queue == Queue::Accept {
+                self.accept_span.note_span(now.saturating_sub(at));
+            }
+        }
+    }
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl std::fmt::Debug for Writer {
@@ -112,7 +183,12 @@ impl Writer {
         R: FnMut(&WriteTx<'_>) -> Result<T> + Send + 'static,
         D: FnOnce(Result<T>) + Send + 'static,
     {
-        let job: BoxedJob = Box::new(Closure { run, done, value: None });
+        let job: BoxedJob = Box::new(Closure {
+            handed_in: (queue, self.done.clock.monotonic()),
+            run,
+            done,
+            value: None,
+        });
         let refused = match queue {
             Queue::Settle => {
                 self.settle.send(job).map_err(|back| (back.into_inner(), Error::Stopped))
@@ -147,17 +223,32 @@ impl Writer {
 
     /// Jobs that wait, over all queues.
     pub fn waiting(&self) -> usize {
-        self.settle.len() + self.accept.len() + self.upkeep.len()
+        [Queue::Settle, Queue::Accept, Queue::Upkeep]
+            .map(|queue| self.waiting_in(queue))
+            .iter()
+            .sum()
     }
 
-    /// Transactions committed so far.
-    pub fn commits(&self) -> u64 {
-        self.done.commits.load(Ordering::Relaxed)
+    /// Jobs that wait in one queue.
+    pub fn waiting_in(&self, queue: Queue) -> usize {
+        match queue {
+            Queue::Settle => self.settle.len(),
+            Queue::Accept => self.accept.len(),
+            Queue::Upkeep => self.upkeep.len(),
+        }
     }
 
-    /// Jobs committed so far.
-    pub fn jobs(&self) -> u64 {
-        self.done.jobs.load(Ordering::Relaxed)
+    /// How long ago the oldest job in hand was handed in; nothing when the writer is idle.
+    pub fn lag(&self) -> Duration {
+        match self.done.oldest_us.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            oldest => self.done.clock.monotonic().saturating_sub(Duration::from_micros(oldest)),
+        }
+    }
+
+    /// What it has done so far.
+    pub fn done(&self) -> &Done {
+        &self.done
     }
 }
 
@@ -208,7 +299,10 @@ impl WriterLoop {
                 }
                 continue;
             }
-            if let Err(fatal) = self.commit_all(&mut batch, observer) {
+            self.done.begin(&batch);
+            let worked_off = self.commit_all(&mut batch, observer);
+            self.done.end();
+            if let Err(fatal) = worked_off {
                 observer.fatal(&fatal);
                 // What is on the disk is unknown now: it is left for the next start to read.
                 return;
@@ -261,11 +355,14 @@ impl WriterLoop {
         batch: &mut Vec<BoxedJob>,
         observer: &Arc<dyn AfterCommit>,
     ) -> Result<()> {
-        match self.commit(batch) {
+        let began = self.done.clock.monotonic();
+        let committed = self.commit(batch);
+        if committed.is_err() {
+            self.done.failures.add();
+        }
+        match committed {
             Ok(effects) => {
-                let jobs = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-                self.done.commits.fetch_add(1, Ordering::Relaxed);
-                self.done.jobs.fetch_add(jobs, Ordering::Relaxed);
+                self.done.committed(batch, began);
                 observer.committed(effects);
                 for job in batch.drain(..) {
                     job.done(Ok(()));
