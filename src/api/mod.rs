@@ -4,6 +4,7 @@
 //! reads a [`Call`], asks the store or a stage, and shows the result; none of them decides anything about
 //! deliveries.
 
+mod answered;
 pub mod auth;
 mod call;
 mod credentials;
@@ -27,6 +28,7 @@ mod tokens;
 mod webhook_events;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::call::Call;
@@ -38,7 +40,7 @@ use crate::flow::destinations::Defaults;
 use crate::flow::disk_watch::DiskWatch;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
-use crate::http::message::{Head, Method, Request, Response};
+use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::service::{Reply, Service};
 use crate::id::Draw;
 use crate::secret::MasterKey;
@@ -250,6 +252,10 @@ impl Service for Api {
 
     fn refusal(&self, status: u16, detail: &str) -> Response {
         Problem::of_listener(status, detail).into()
+    }
+
+    fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
+        answered::finish(asked, took, response)
     }
 }
 

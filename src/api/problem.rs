@@ -17,6 +17,8 @@ pub(super) struct Problem {
     headers: Vec<(&'static str, String)>,
     /// Members beyond those that every problem has.
     more: Vec<(&'static str, Value)>,
+    /// Why, for the log alone.
+    cause: Option<String>,
 }
 
 /// When a sender comes again whose work found no room: somebody has to make some first.
@@ -24,7 +26,7 @@ const NO_ROOM_RETRY_AFTER_SECS: u64 = 60;
 
 impl Problem {
     fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), headers: Vec::new(), more: Vec::new() }
+        Self { kind, detail: detail.into(), headers: Vec::new(), more: Vec::new(), cause: None }
     }
 
     /// 400: the request cannot be understood.
@@ -112,6 +114,13 @@ impl Problem {
         Self::new(kind, detail)
     }
 
+    /// The same with a reason that only the log gets.
+    #[must_use]
+    pub(super) fn because(mut self, cause: impl Into<String>) -> Self {
+        self.cause = Some(cause.into());
+        self
+    }
+
     #[must_use]
     fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
@@ -129,9 +138,8 @@ impl From<Error> for Problem {
             Error::Constraint(_) => Self::unprocessable(error.to_string()),
             Error::Changed(_) => Self::conflict(error.to_string()),
             _ => {
-                tracing::error!(%error, "a request failed");
                 let detail = "Oncebox failed; its log says why. Nothing was acknowledged.";
-                Self::new(Kind::Internal, detail)
+                Self::new(Kind::Internal, detail).because(error.to_string())
             }
         }
     }
@@ -139,7 +147,7 @@ impl From<Error> for Problem {
 
 impl From<Problem> for Response {
     fn from(problem: Problem) -> Self {
-        let Problem { kind, detail, headers, more } = problem;
+        let Problem { kind, detail, headers, more, cause } = problem;
         let Facts { status, title, .. } = kind.facts();
         let mut body =
             json!({ "type": kind.uri(), "title": title, "status": status, "detail": detail });
@@ -151,6 +159,7 @@ impl From<Problem> for Response {
         let mut response =
             Self::with_body(status, "application/problem+json", body.to_string().into_bytes());
         response.headers.extend(headers);
+        response.cause = cause;
         response
     }
 }

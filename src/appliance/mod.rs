@@ -3,6 +3,8 @@
 //! `serve` runs one for the process; a test runs as many as it likes.
 
 pub mod data_directory;
+pub mod sharing;
+pub mod supervision;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -12,6 +14,7 @@ use std::time::Duration;
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
 use crate::appliance::data_directory::{DataDirectory, DirectoryError};
+use crate::appliance::sharing::SharingError;
 use crate::clock::Clock;
 use crate::domain::disk::Budget;
 use crate::domain::token::{self, Role};
@@ -22,7 +25,8 @@ use crate::flow::disk_watch::DiskWatch;
 use crate::flow::{Flow, Parts as FlowParts};
 use crate::http::client::{self, Client, ClientSettings, SetupError};
 use crate::http::limits::Limits;
-use crate::http::server::{self, Server};
+use crate::http::proxies::Proxies;
+use crate::http::server::{self, Server, Setup};
 use crate::id::{self, Draw};
 use crate::machine::disk::Gauge;
 use crate::secret::MasterKey;
@@ -46,6 +50,9 @@ pub enum Error {
     /// The data directory.
     #[error("{0}")]
     Directory(#[from] DirectoryError),
+    /// The group the database is shared with.
+    #[error("{0}")]
+    Sharing(#[from] SharingError),
     /// The client's roots.
     #[error("delivery.ca_file: {0}")]
     Client(#[from] SetupError),
@@ -133,7 +140,9 @@ impl Appliance {
         let data = DataDirectory::lock(settings.directory())?;
         let listener = bind(settings.listen.api)?;
         let key = Arc::new(data.master_key(&*draw)?);
-        let (store, mut writer_loop) = Store::open(&data.private_database()?, faults.clone())?;
+        let database = data.private_database()?;
+        let (store, mut writer_loop) = Store::open(&database, faults.clone())?;
+        sharing::share(&database, settings.database.group.as_deref())?;
         check_key(&mut writer_loop, &store, &key)?;
         let hasher = Arc::new(TokenHasher::new(&key));
         let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
@@ -164,14 +173,14 @@ impl Appliance {
             cap: settings.delivery.cap,
             deliverers: settings.delivery.deliverers,
             disk: Arc::clone(&disk),
-            faults,
+            faults: faults.clone(),
             on_tokens_changed: Arc::new(move || forgetful.forget()),
             stop: stop.clone(),
         })?;
         let api = Api::new(ApiParts {
             store: store.clone(),
             clock: clock.clone(),
-            draw,
+            draw: Arc::clone(&draw),
             key,
             auth,
             hasher,
@@ -179,7 +188,9 @@ impl Appliance {
             settings: Arc::new(settings),
             defaults,
         });
-        let (address, server) = listen(listener, limits, clock.clone(), api)?;
+        let setup =
+            Setup { limits, proxies: Proxies::default(), clock: clock.clone(), draw, faults };
+        let (address, server) = listen(listener, setup, api)?;
         data.write_address(address)?;
         Ok(Self {
             address,
@@ -218,6 +229,26 @@ impl Appliance {
     /// Whether the process before this one ended cleanly.
     pub fn was_clean_before(&self) -> bool {
         self.clean_before
+    }
+
+    /// Asks the threads that others depend on for a sign of life.
+    pub fn ask_pulse(&self) {
+        self.store.writer().pulse().ask();
+        self.flow.pulse().ask();
+        self.flow.wake();
+        self.server.ask_pulse();
+    }
+
+    /// The threads that have shown no sign of life since they were asked.
+    pub fn missing_pulses(&self) -> Vec<&'static str> {
+        [
+            ("the writer", self.store.writer().pulse().has_answered()),
+            ("the dispatcher", self.flow.pulse().has_answered()),
+            ("the listener", self.server.has_pulse()),
+        ]
+        .into_iter()
+        .filter_map(|(thread, answered)| (!answered).then_some(thread))
+        .collect()
     }
 
     /// Lets the dispatcher look at the clock, which a test has moved.
@@ -296,15 +327,10 @@ fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     server::bind(address).map_err(|source| Error::Listen { address, source })
 }
 
-fn listen(
-    listener: TcpListener,
-    limits: Limits,
-    clock: Clock,
-    api: Api,
-) -> Result<(SocketAddr, Server), Error> {
+fn listen(listener: TcpListener, setup: Setup, api: Api) -> Result<(SocketAddr, Server), Error> {
     let wanted = api.settings.listen.api;
     let refused = |source| Error::Listen { address: wanted, source };
     let address = listener.local_addr().map_err(refused)?;
-    let server = Server::start(vec![listener], limits, clock, Arc::new(api)).map_err(refused)?;
+    let server = Server::start(vec![listener], setup, Arc::new(api)).map_err(refused)?;
     Ok((address, server))
 }

@@ -29,6 +29,7 @@ pub mod subscriptions;
 pub mod tokens;
 pub mod tx;
 pub mod webhook_events;
+pub mod work_done;
 pub mod writer;
 
 use std::path::{Path, PathBuf};

@@ -9,19 +9,18 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, TrySendError, bounded};
 use rusqlite::{Connection, TransactionBehavior};
 
-use crate::clock::Clock;
-use crate::faults::{Faults, Step};
+use crate::faults::{Faults, Stall, Step};
 use crate::machine::disk;
+use crate::pulse::{BEAT, Pulse};
 use crate::store::error::{Error, Result};
 use crate::store::subscriptions;
 use crate::store::tx::{Effects, Routes, WriteTx};
-use crate::tally::{self, Counter, Histogram};
+use crate::store::work_done::WorkDone;
 
 /// Jobs of one transaction at most. Measured: more gains nothing and delays the first answer.
 const BATCH_JOBS_MOST: usize = 512;
@@ -95,76 +94,7 @@ pub struct Writer {
     settle: Sender<BoxedJob>,
     accept: Sender<BoxedJob>,
     upkeep: Sender<BoxedJob>,
-    done: Arc<Done>,
-}
-
-/// What the writer has done since it was made. How many jobs share a commit is how far group commit
-/// carries: one alone pays for a sync by itself.
-#[derive(Debug)]
-pub struct Done {
-    /// The machine's clock: these are spans of real time, whatever the product is told.
-    clock: Clock,
-    /// When the oldest job of the batch in hand was handed in, in microseconds; 0 while none is.
-    oldest_us: AtomicU64,
-    /// Transactions committed.
-    pub commits: Counter,
-    /// Jobs committed.
-    pub jobs: Counter,
-    /// Transactions that were rolled back.
-    pub failures: Counter,
-    /// Jobs per committed transaction.
-    pub batch_jobs: Histogram,
-    /// How long transactions took, the sync included.
-    pub commit_span: Histogram,
-    /// From a job's arrival in the accept queue to the end of its COMMIT.
-    pub accept_span: Histogram,
-}
-
-impl Default for Done {
-    fn default() -> Self {
-        Self {
-            clock: Clock::machine(),
-            oldest_us: AtomicU64::new(0),
-            commits: Counter::default(),
-            jobs: Counter::default(),
-            failures: Counter::default(),
-            batch_jobs: Histogram::new(tally::AMOUNTS),
-            commit_span: Histogram::new(tally::SPANS),
-            accept_span: Histogram::new(tally::SPANS),
-        }
-    }
-}
-
-impl Done {
-    /// A batch is taken in hand.
-    fn begin(&self, batch: &[BoxedJob]) {
-        let oldest = batch.iter().map(|job| job.handed_in().1).min().unwrap_or_default();
-        self.oldest_us.store(micros(oldest).max(1), Ordering::Relaxed);
-    }
-
-    /// The batch is worked off.
-    fn end(&self) {
-        self.oldest_us.store(0, Ordering::Relaxed);
-    }
-
-    /// A batch is committed.
-    fn committed(&self, batch: &[BoxedJob], began: Duration) {
-        let now = self.clock.monotonic();
-        let jobs = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-        self.commits.add();
-        self.jobs.add_many(jobs);
-        self.batch_jobs.note(jobs);
-        self.commit_span.note_span(now.saturating_sub(began));
-        for (queue, at) in batch.iter().map(|job| job.handed_in()) {
-            if queue == Queue::Accept {
-                self.accept_span.note_span(now.saturating_sub(at));
-            }
-        }
-    }
-}
-
-fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+    done: Arc<WorkDone>,
 }
 
 impl std::fmt::Debug for Writer {
@@ -183,12 +113,8 @@ impl Writer {
         R: FnMut(&WriteTx<'_>) -> Result<T> + Send + 'static,
         D: FnOnce(Result<T>) + Send + 'static,
     {
-        let job: BoxedJob = Box::new(Closure {
-            handed_in: (queue, self.done.clock.monotonic()),
-            run,
-            done,
-            value: None,
-        });
+        let job: BoxedJob =
+            Box::new(Closure { handed_in: (queue, self.done.now()), run, done, value: None });
         let refused = match queue {
             Queue::Settle => {
                 self.settle.send(job).map_err(|back| (back.into_inner(), Error::Stopped))
@@ -238,16 +164,18 @@ impl Writer {
         }
     }
 
+    /// The writing thread's sign of life.
+    pub fn pulse(&self) -> &Pulse {
+        &self.done.pulse
+    }
+
     /// How long ago the oldest job in hand was handed in; nothing when the writer is idle.
     pub fn lag(&self) -> Duration {
-        match self.done.oldest_us.load(Ordering::Relaxed) {
-            0 => Duration::ZERO,
-            oldest => self.done.clock.monotonic().saturating_sub(Duration::from_micros(oldest)),
-        }
+        self.done.lag()
     }
 
     /// What it has done so far.
-    pub fn done(&self) -> &Done {
+    pub fn done(&self) -> &WorkDone {
         &self.done
     }
 }
@@ -260,7 +188,7 @@ pub struct WriterLoop {
     settle: Receiver<BoxedJob>,
     accept: Receiver<BoxedJob>,
     upkeep: Receiver<BoxedJob>,
-    done: Arc<Done>,
+    done: Arc<WorkDone>,
 }
 
 impl std::fmt::Debug for WriterLoop {
@@ -291,6 +219,8 @@ impl WriterLoop {
     pub fn run(mut self, stop: &Receiver<()>, observer: &Arc<dyn AfterCommit>) {
         let mut batch = Vec::with_capacity(BATCH_JOBS_MOST);
         loop {
+            self.faults.stand(Stall::Writer);
+            self.done.pulse.beat();
             let stopping = self.wait(stop);
             self.drain(&mut batch);
             if batch.is_empty() {
@@ -299,7 +229,7 @@ impl WriterLoop {
                 }
                 continue;
             }
-            self.done.begin(&batch);
+            self.done.begin(batch.iter().map(|job| job.handed_in().1).min().unwrap_or_default());
             let worked_off = self.commit_all(&mut batch, observer);
             self.done.end();
             if let Err(fatal) = worked_off {
@@ -324,14 +254,15 @@ impl WriterLoop {
         Ok(value)
     }
 
-    /// Waits until a job or the stop signal is there; tells whether it is the latter.
+    /// Waits until a job or the stop signal is there, or a beat is over; tells whether it is to stop.
     fn wait(&self, stop: &Receiver<()>) -> bool {
         let mut select = Select::new();
         let _ = select.recv(&self.settle);
         let _ = select.recv(&self.accept);
         let _ = select.recv(&self.upkeep);
         let _ = select.recv(stop);
-        let _ = select.ready();
+        // What is ready is looked for by whoever takes it.
+        let _ = select.ready_timeout(BEAT);
         matches!(stop.try_recv(), Err(TryRecvError::Disconnected))
     }
 
@@ -355,14 +286,16 @@ impl WriterLoop {
         batch: &mut Vec<BoxedJob>,
         observer: &Arc<dyn AfterCommit>,
     ) -> Result<()> {
-        let began = self.done.clock.monotonic();
+        let began = self.done.now();
         let committed = self.commit(batch);
         if committed.is_err() {
             self.done.failures.add();
         }
         match committed {
             Ok(effects) => {
-                self.done.committed(batch, began);
+                let accepted = batch.iter().map(|job| job.handed_in());
+                let accepted = accepted.filter(|(queue, _)| *queue == Queue::Accept);
+                self.done.committed(began, batch.len(), accepted.map(|(_, at)| at));
                 observer.committed(effects);
                 for job in batch.drain(..) {
                     job.done(Ok(()));

@@ -98,6 +98,11 @@ impl Rig {
         Self::start(|_| {}, faults)
     }
 
+    /// Settings it does not start with, and why.
+    pub(crate) fn refused(change: impl FnOnce(&mut Settings)) -> Error {
+        Self::start(change, Faults::none()).err().unwrap()
+    }
+
     fn start(change: impl FnOnce(&mut Settings), faults: Faults) -> Result<Self, Error> {
         let home = tempfile::tempdir().unwrap();
         let mut settings = Settings::default();
