@@ -15,9 +15,11 @@ mod guards;
 mod health;
 mod intake;
 pub mod kind;
+pub mod metrics;
 pub mod openapi;
 mod problem;
 mod providers;
+mod requests;
 mod room;
 pub mod route;
 mod schema;
@@ -34,13 +36,15 @@ use crate::api::auth::{Auth, TokenHasher};
 use crate::api::call::Call;
 use crate::api::health::LastWrite;
 use crate::api::problem::Problem;
+use crate::api::requests::Requests;
 use crate::api::route::{Answer, Resource, Route};
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::flow::destinations::Defaults;
 use crate::flow::disk_watch::DiskWatch;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
 use crate::http::message::{Asked, Head, Method, Request, Response};
+use crate::http::server::Line;
 use crate::http::service::{Reply, Service};
 use crate::id::Draw;
 use crate::secret::MasterKey;
@@ -86,6 +90,12 @@ pub struct Api {
     pub defaults: Defaults,
     /// Whether the database could be written.
     last_write: Arc<LastWrite>,
+    /// What was answered.
+    requests: Arc<Requests>,
+    /// The listener's counters.
+    pub line: Line,
+    /// When this was made, by the wall.
+    started_at: Timestamp,
     router: Arc<matchit::Router<Vec<&'static Route>>>,
     /// `/openapi.json`.
     document: Arc<[u8]>,
@@ -111,6 +121,7 @@ static RESOURCES: &[&Resource] = &[
     &guards::RESOURCE,
     &tokens::RESOURCE,
     &status::RESOURCE,
+    &metrics::RESOURCE,
     &openapi::RESOURCE,
 ];
 
@@ -153,6 +164,7 @@ impl Api {
     pub fn new(parts: Parts) -> Self {
         let Parts { store, clock, draw, key, auth, hasher, flow, settings, defaults } = parts;
         let router = Arc::new(router());
+        let started_at = clock.wall();
         let document = openapi::document().to_string().into_bytes().into();
         Self {
             store,
@@ -165,6 +177,9 @@ impl Api {
             settings,
             defaults,
             last_write: Arc::default(),
+            requests: Arc::default(),
+            line: Line::default(),
+            started_at,
             router,
             document,
         }
@@ -188,6 +203,13 @@ impl Api {
         };
         let params = found.params.iter().map(|(_, value)| decode(value)).collect::<Option<_>>();
         Ok((route, params.ok_or_else(missing)?))
+    }
+
+    /// The route alone, for counting.
+    fn route(&self, method: Method, path: &str) -> Option<&'static Route> {
+        let asked = if method == Method::Head { Get } else { method };
+        let here = self.router.at(path).ok()?.value;
+        here.iter().find(|route| route.method == asked).copied()
     }
 
     fn call(&self, request: Request) -> Result<(&'static Route, Call), Problem> {
@@ -255,6 +277,8 @@ impl Service for Api {
     }
 
     fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
+        let route = asked.target.as_ref().and_then(|(method, path)| self.route(*method, path));
+        self.requests.note(route, response.status, took);
         answered::finish(asked, took, response)
     }
 }

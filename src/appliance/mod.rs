@@ -331,6 +331,8 @@ fn listen(listener: TcpListener, setup: Setup, api: Api) -> Result<(SocketAddr, 
     let wanted = api.settings.listen.api;
     let refused = |source| Error::Listen { address: wanted, source };
     let address = listener.local_addr().map_err(refused)?;
+    let line = api.line.clone();
     let server = Server::start(vec![listener], setup, Arc::new(api)).map_err(refused)?;
+    line.follow(&server);
     Ok((address, server))
 }

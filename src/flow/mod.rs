@@ -13,6 +13,7 @@
 //! and empties the write-ahead log). The listener stops before all of them; see `appliance`.
 
 pub mod clock_watch;
+pub mod counts;
 pub mod deliver;
 pub mod destinations;
 pub mod disk_watch;
@@ -31,6 +32,7 @@ use crossbeam_channel::{Sender, bounded, unbounded};
 use crate::clock::Clock;
 use crate::faults::Faults;
 use crate::flow::clock_watch::ClockWatch;
+use crate::flow::counts::Counts;
 use crate::flow::deliver::Deliver;
 use crate::flow::destinations::{Defaults, Destinations};
 use crate::flow::disk_watch::DiskWatch;
@@ -166,6 +168,7 @@ impl Flow {
         let destinations = Arc::new(Destinations::new(store.clone(), Arc::clone(key), defaults));
         let gates = Arc::new(Gates::new(store.clone(), Arc::clone(key), faults.clone()));
         let clock_watch = Arc::new(ClockWatch::default());
+        let counts = Arc::new(Counts::default());
         let fatal = Arc::new(Mutex::new(None));
         let (hand_out, assignments) = assignments(usize::try_from(parts.deliverers).unwrap_or(1));
         // Holds at most what is in hand, which the dispatcher bounds.
@@ -178,11 +181,12 @@ impl Flow {
             destinations: Arc::clone(&destinations),
             mailbox: mailbox.clone(),
             unsettled,
+            counts: Arc::clone(&counts),
             faults: faults.clone(),
         };
         let told = told(&parts, mailbox.clone(), destinations, Arc::clone(&gates), &fatal);
-        let receive = intake(&parts, gates, &clock_watch);
-        let publish = Publish { store: store.clone(), clock: clock.clone() };
+        let receive = intake(&parts, gates, &clock_watch, &counts);
+        let publish = Publish { store: store.clone(), clock: clock.clone(), counts };
         let dispatcher = Dispatcher::new(
             clock.clone(),
             mailbox.clone(),
@@ -285,13 +289,19 @@ fn told(
     })
 }
 
-fn intake(parts: &Parts, gates: Arc<Gates>, clock_watch: &Arc<ClockWatch>) -> Receive {
+fn intake(
+    parts: &Parts,
+    gates: Arc<Gates>,
+    clock_watch: &Arc<ClockWatch>,
+    counts: &Arc<Counts>,
+) -> Receive {
     Receive {
         store: parts.store.clone(),
         clock: parts.clock.clone(),
         draw: Arc::clone(&parts.draw),
         gates,
         clock_watch: Arc::clone(clock_watch),
+        counts: Arc::clone(counts),
     }
 }
 

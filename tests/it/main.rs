@@ -14,6 +14,7 @@ mod delivering;
 mod entering;
 mod guarding;
 mod looking;
+mod measuring;
 mod mending;
 mod naming;
 mod publishing;
