@@ -24,10 +24,17 @@ pub enum Step {
     Panic,
     /// When a handler reads a provider or a token.
     ReadIntake,
+    /// Between the steps of a backup.
+    Backup,
+    /// Between the steps of a restore.
+    Restore,
+    /// Between the steps of an upgrade.
+    Migrate,
 }
 
 impl Step {
-    /// Every step after which the process goes on, so that a test can fail each in turn.
+    /// Every step of a running service after which the process goes on, so that a test can fail each in turn.
+    /// Those of keeping are passed in order and tried one by one beside their code.
     pub const ALL: [Self; 8] = [
         Self::Write,
         Self::Commit,

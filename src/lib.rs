@@ -4,6 +4,7 @@
 
 pub mod api;
 pub mod appliance;
+pub mod cache;
 pub mod cli;
 pub mod clock;
 pub mod demo;
@@ -13,6 +14,7 @@ pub mod flow;
 pub mod headers;
 pub mod http;
 pub mod id;
+pub mod keeping;
 pub mod logging;
 pub mod machine;
 pub mod pulse;

@@ -9,14 +9,13 @@ use crossbeam_channel::bounded;
 use crate::api::Api;
 use crate::domain::health::{self, Check};
 use crate::flow::disk_watch::Standing as DiskStanding;
+use crate::keeping::manifest;
 use crate::machine::files;
 use crate::store::stats::{self, Standing};
 use crate::store::writer::Queue;
 
 /// How long a write may take until the database counts as not writable.
 const WRITE_MOST: Duration = Duration::from_secs(2);
-/// What the manifests of backups end with.
-const MANIFEST: &str = ".manifest.json";
 
 /// Whether the database could be written, when it was last tried.
 #[derive(Debug)]
@@ -75,7 +74,7 @@ pub(super) fn checks(api: &Api) -> Vec<Check> {
         checks.push(health::subscriptions(paused, held));
     }
     let settings = &api.settings;
-    let newest = files::newest(&settings.backup_directory(), MANIFEST);
+    let newest = files::newest(&settings.backup_directory(), manifest::ENDING);
     let age = newest.map(|at| api.clock.wall().since(at));
     checks.push(health::backup(settings.backup.every, age));
     checks

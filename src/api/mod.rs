@@ -23,9 +23,11 @@ mod requests;
 mod room;
 pub mod route;
 mod schema;
+mod scheme_shapes;
 mod status;
 mod subscription_shapes;
 mod subscriptions;
+mod tenants;
 mod tokens;
 mod webhook_events;
 
@@ -33,7 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::auth::{Auth, TokenHasher};
-use crate::api::call::Call;
+use crate::api::call::{Call, Query};
 use crate::api::health::LastWrite;
 use crate::api::problem::Problem;
 use crate::api::requests::Requests;
@@ -51,8 +53,9 @@ use crate::secret::MasterKey;
 use crate::settings::Settings;
 use crate::store::Store;
 
-/// Whose data it is where nobody asked for tenants.
-pub const DEFAULT_TENANT: &str = "default";
+pub(crate) use crate::api::tokens::shown_new as shown_new_token;
+pub use crate::domain::tenant::DEFAULT as DEFAULT_TENANT;
+
 /// The largest body of a request that changes settings.
 const BODY_BYTES_SMALL: usize = 256 * 1024;
 
@@ -96,6 +99,8 @@ pub struct Api {
     pub line: Line,
     /// When this was made, by the wall.
     started_at: Timestamp,
+    /// Which refusals are logged.
+    refusals: Arc<answered::Refusals>,
     router: Arc<matchit::Router<Vec<&'static Route>>>,
     /// `/openapi.json`.
     document: Arc<[u8]>,
@@ -120,6 +125,7 @@ static RESOURCES: &[&Resource] = &[
     &deliveries::RESOURCE,
     &guards::RESOURCE,
     &tokens::RESOURCE,
+    &tenants::RESOURCE,
     &status::RESOURCE,
     &metrics::RESOURCE,
     &openapi::RESOURCE,
@@ -166,6 +172,7 @@ impl Api {
         let router = Arc::new(router());
         let started_at = clock.wall();
         let document = openapi::document().to_string().into_bytes().into();
+        let refusals = Arc::new(answered::Refusals::new());
         Self {
             store,
             clock,
@@ -180,6 +187,7 @@ impl Api {
             requests: Arc::default(),
             line: Line::default(),
             started_at,
+            refusals,
             router,
             document,
         }
@@ -191,9 +199,7 @@ impl Api {
         let found = self.router.at(path).map_err(|_not_found| missing())?;
         let asked = if method == Method::Head { Get } else { method };
         let Some(route) = found.value.iter().find(|route| route.method == asked) else {
-            let allowed: Vec<&str> =
-                found.value.iter().map(|route| route.method.as_str()).collect();
-            return Err(Problem::method_not_allowed(&allowed.join(", ")));
+            return Err(Problem::method_not_allowed(&allowed(found.value)));
         };
         let decode = |text: &str| {
             percent_encoding::percent_decode_str(text)
@@ -212,18 +218,38 @@ impl Api {
         here.iter().find(|route| route.method == asked).copied()
     }
 
+    /// What a path answers, for `OPTIONS`; `*` asks for nothing in particular.
+    fn options(&self, path: &str) -> Response {
+        match self.router.at(path) {
+            Ok(found) => Response::new(204).header("allow", allowed(found.value)),
+            Err(_) if path == "*" => Response::new(204),
+            Err(_) => Problem::not_found("path").into(),
+        }
+    }
+
     fn call(&self, request: Request) -> Result<(&'static Route, Call), Problem> {
         let head = &request.head;
         let (route, params) = self.find(head.method, &head.path)?;
         let (tenant, actor) = match route.right {
             None => (DEFAULT_TENANT.to_owned(), String::new()),
             Some(right) => {
-                let token = self.auth.authorize(&head.headers, right)?;
+                let token = self.auth.authorize(head, right)?;
                 (token.tenant, token.name)
             }
         };
-        Ok((route, Call { request, params, tenant, actor }))
+        let query = Query::read(head.query.as_deref(), &route.doc)?;
+        Ok((route, Call { request, params, query, tenant, actor }))
     }
+}
+
+/// The methods of a path, as the field `Allow` lists them.
+fn allowed(routes: &[&Route]) -> String {
+    let mut methods: Vec<&str> = routes.iter().map(|route| route.method.as_str()).collect();
+    if routes.iter().any(|route| route.method == Get) {
+        methods.push(Method::Head.as_str());
+    }
+    methods.push(Method::Options.as_str());
+    methods.join(", ")
 }
 
 fn router() -> matchit::Router<Vec<&'static Route>> {
@@ -242,18 +268,18 @@ fn router() -> matchit::Router<Vec<&'static Route>> {
 impl Service for Api {
     /// Who may not send, or sends to nobody, is told before the body is read and takes no memory.
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
+        if head.method == Method::Options {
+            return Err(self.options(&head.path));
+        }
         let (route, params) = self.find(head.method, &head.path).map_err(Response::from)?;
         if let Some(right) = route.right {
-            self.auth.authorize(&head.headers, right).map_err(Response::from)?;
+            self.auth.authorize(head, right).map_err(Response::from)?;
         }
         room::check(self, route).map_err(Response::from)?;
         let bytes = match (route.method, route.path) {
             (Post, "/v1/events") => self.settings.limits.request_bytes,
             (Post, path) if path.starts_with("/in/") => {
-                let (tenant, provider) = intake::address(&params);
-                let gate = self.flow.receive.gate(tenant, provider).map_err(Problem::from)?;
-                let gate = gate.ok_or_else(|| Problem::not_found("provider"))?;
-                gate.provider.new.body_bytes_max
+                intake::gate(self, &params)?.provider.new.body_bytes_max
             }
             _ => return Ok(BODY_BYTES_SMALL),
         };
@@ -279,7 +305,7 @@ impl Service for Api {
     fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
         let route = asked.target.as_ref().and_then(|(method, path)| self.route(*method, path));
         self.requests.note(route, response.status, took);
-        answered::finish(asked, took, response)
+        answered::finish(asked, took, (&self.refusals, self.clock.monotonic()), response)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::api::route::Route;
 use crate::http::message::Method;
 
 /// POST paths that make something new; every other POST acts on something that is there.
-const NEW_WORK: [&str; 7] = [
+const NEW_WORK: [&str; 8] = [
     "/in/{provider}",
     "/in/{tenant}/{provider}",
     "/v1/events",
@@ -16,6 +16,7 @@ const NEW_WORK: [&str; 7] = [
     "/v1/subscriptions",
     "/v1/processed-events",
     "/v1/tokens",
+    "/v1/tenants",
 ];
 
 /// Refuses new work while the disk is low.

@@ -64,6 +64,11 @@ pub(super) fn text() -> Value {
     json!({ "type": "string" })
 }
 
+/// Any text but none.
+pub(super) fn some_text() -> Value {
+    json!({ "type": "string", "minLength": 1 })
+}
+
 /// A text of so many characters.
 pub(super) fn text_of(least: u32, most: u32) -> Value {
     json!({ "type": "string", "minLength": least, "maxLength": most })
@@ -125,13 +130,18 @@ pub(super) fn page(shape: &str) -> Value {
 
 /// The body of every problem.
 pub(super) fn problem() -> Value {
-    object(json!({
-        "type": { "type": "string", "pattern": format!("^{TYPE_PREFIX}[a-z-]+$"),
-            "description": "The kind of problem: stable, to decide by." },
-        "title": about(text(), "The kind, in words."),
-        "status": about(integer(400, 599), "The status code."),
-        "detail": about(text(), "What is wrong with this request, for a person."),
-    }))
+    object_with(
+        &["type", "title", "status", "detail", "request_id"],
+        json!({
+            "type": { "type": "string", "pattern": format!("^{TYPE_PREFIX}[a-z-]+$"),
+                "description": "The kind of problem: stable, to decide by." },
+            "title": about(text(), "The kind, in words."),
+            "status": about(integer(400, 599), "The status code."),
+            "detail": about(text(), "What is wrong with this request, for a person."),
+            "request_id": about(text(), "The request's name, as in `X-Request-Id`."),
+            "checks": about(list(of("Check")), "With `not-ready` and `verbose` alone: every check."),
+        }),
+    )
 }
 
 /// The body of problems of these kinds.
@@ -139,7 +149,10 @@ pub(super) fn problem_of(kinds: &[Kind]) -> Value {
     let types: Vec<String> = kinds.iter().map(|kind| kind.uri()).collect();
     let example = kinds.first().map(|kind| {
         let Facts { status, title, when, .. } = kind.facts();
-        json!({ "type": kind.uri(), "title": title, "status": status, "detail": when })
+        json!({
+            "type": kind.uri(), "title": title, "status": status, "detail": when,
+            "request_id": "019c1447-5800-7000-8000-000000000009",
+        })
     });
     json!({
         "allOf": [of("Problem"), { "properties": { "type": { "enum": types } } }],

@@ -3,11 +3,12 @@
 //! `serve` runs one for the process; a test runs as many as it likes.
 
 pub mod data_directory;
+pub mod offline;
 pub mod sharing;
 pub mod supervision;
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ use crate::http::limits::Limits;
 use crate::http::proxies::Proxies;
 use crate::http::server::{self, Server, Setup};
 use crate::id::{self, Draw};
+use crate::keeping::Error as KeepingError;
+use crate::keeping::upgrade::{self, Upgraded};
 use crate::machine::disk::Gauge;
 use crate::secret::MasterKey;
 use crate::settings::Settings;
@@ -36,7 +39,7 @@ use crate::store::error::Error as StoreError;
 use crate::store::tokens::NewToken;
 use crate::store::tx::WriteTx;
 use crate::store::writer::{Queue, WriterLoop};
-use crate::store::{Store, boots, meta, tokens};
+use crate::store::{Store, boots, meta, schema, tokens};
 
 /// How long requests that are in hand may take when the service stops.
 const LISTENER_GRACE: Duration = Duration::from_secs(5);
@@ -53,6 +56,9 @@ pub enum Error {
     /// The group the database is shared with.
     #[error("{0}")]
     Sharing(#[from] SharingError),
+    /// The backup before an upgrade.
+    #[error("{0}")]
+    Keeping(#[from] KeepingError),
     /// The client's roots.
     #[error("delivery.ca_file: {0}")]
     Client(#[from] SetupError),
@@ -68,6 +74,15 @@ pub enum Error {
         /// The key that is needed.
         want: String,
     },
+    /// There is nothing to work on.
+    #[error("{path} does not exist: no oncebox has run there; name its data directory with --data")]
+    NoDatabase {
+        /// Where the database should be.
+        path: PathBuf,
+    },
+    /// The tenant is not there.
+    #[error("there is no tenant named {0:?}")]
+    NoTenant(String),
     /// The listener.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -141,6 +156,7 @@ impl Appliance {
         let listener = bind(settings.listen.api)?;
         let key = Arc::new(data.master_key(&*draw)?);
         let database = data.private_database()?;
+        bring_up_to_date(&database, &clock, &faults)?;
         let (store, mut writer_loop) = Store::open(&database, faults.clone())?;
         sharing::share(&database, settings.database.group.as_deref())?;
         check_key(&mut writer_loop, &store, &key)?;
@@ -271,6 +287,17 @@ impl Appliance {
             }
         })?)
     }
+}
+
+/// An older file is backed up and upgraded before anything else looks at it.
+fn bring_up_to_date(database: &Path, clock: &Clock, faults: &Faults) -> Result<(), Error> {
+    if let Some(Upgraded { from, backup }) =
+        upgrade::run(database, clock.wall(), faults, &mut |_| true)?
+    {
+        let backup = backup.display();
+        tracing::info!(from, to = schema::VERSION, %backup, "the database was upgraded");
+    }
+    Ok(())
 }
 
 /// A database remembers which key sealed its secrets.

@@ -7,10 +7,11 @@ use clap::builder::StyledStr;
 use crate::cli::exit;
 
 /// Which command stands under which heading. One that is in none stands under [`REST`].
-const GROUPS: [(&str, &[&str]); 3] = [
+const GROUPS: [(&str, &[&str]); 4] = [
     ("Run it", &["serve", "demo", "status"]),
     ("Send and look", &["emit", "event", "webhook", "delivery", "dead", "trigger"]),
-    ("Set it up", &["provider", "subscription", "token"]),
+    ("Set it up", &["provider", "subscription", "token", "tenant"]),
+    ("Keep it", &["backup"]),
 ];
 const REST: &str = "More";
 

@@ -3,6 +3,7 @@
 //! Commands that look or change talk to the running service over its API ([`remote`]); [`serve`] is the
 //! service. Nothing here decides anything about events: a command asks, and shows the answer.
 
+mod backup;
 mod completions;
 mod dead;
 mod delivery;
@@ -22,6 +23,7 @@ mod serve;
 mod show;
 mod status;
 mod subscription;
+mod tenant;
 mod timeline;
 mod token;
 mod trigger;
@@ -83,8 +85,12 @@ enum Command {
     Provider(provider::Providers),
     /// Who wants which events, and where they go
     Subscription(Box<subscription::Subscriptions>),
+    /// Whose data there is on this box
+    Tenant(tenant::Tenants),
     /// Who may use the API
     Token(token::Tokens),
+    /// Copy the database while it is in use; check and list the copies
+    Backup(backup::Backup),
     /// Print the completions of a shell
     Completions(completions::Completions),
     /// Write the manual pages
@@ -174,7 +180,9 @@ impl Command {
             Self::Trigger(trigger) => trigger.run(shared),
             Self::Provider(providers) => providers.run(shared),
             Self::Subscription(subscriptions) => subscriptions.run(shared),
+            Self::Tenant(tenants) => tenants.run(shared),
             Self::Token(tokens) => tokens.run(shared),
+            Self::Backup(backup) => backup.run(shared),
             Self::Completions(completions) => completions.run(),
             Self::Manual(manual) => manual.run(),
             Self::Demo(demo) => demo.run(),

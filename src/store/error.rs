@@ -43,17 +43,33 @@ pub enum Error {
     },
     /// The file was written by a newer version.
     #[error(
-        "{path} has schema version {have}, this oncebox {} knows versions up to {know}: \
+        "{path} was made by {made_by} (schema {have}); this is oncebox {} (schema {know}): \
          install the newer oncebox, or restore the backup made before the upgrade",
         env!("CARGO_PKG_VERSION")
     )]
     TooNew {
         /// The file.
         path: PathBuf,
-        /// Its schema version.
+        /// The program and its version.
+        made_by: String,
+        /// The file's schema version.
         have: i64,
         /// The newest we know.
         know: i64,
+    },
+    /// The file was written by an older version and has not been brought up to date.
+    #[error(
+        "{path} has schema {have}, oncebox {} needs schema {want}: `oncebox migrate up` or \
+         `oncebox serve` brings it up to date, after a backup",
+        env!("CARGO_PKG_VERSION")
+    )]
+    TooOld {
+        /// The file.
+        path: PathBuf,
+        /// The file's schema version.
+        have: i64,
+        /// The one that is needed.
+        want: i64,
     },
     /// A pragma that durability rests on did not take.
     #[error("{path}: PRAGMA {pragma} is {have}, but must be {want}")]
@@ -76,9 +92,22 @@ pub enum Error {
     /// Anything else SQLite says.
     #[error("database: {0}")]
     Sqlite(#[source] Arc<rusqlite::Error>),
-    /// The schema could not be made or brought up to date.
-    #[error("schema: {0}")]
-    Schema(#[source] Arc<rusqlite_migration::Error>),
+    /// The schema could not be brought up to date; the file is what it was.
+    #[error("the step to schema {step} failed: {source}")]
+    Schema {
+        /// Which step.
+        step: i64,
+        /// What SQLite said.
+        source: Arc<rusqlite::Error>,
+    },
+    /// The file is damaged.
+    #[error("{path} is damaged: {what}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite found.
+        what: String,
+    },
     /// A directory or file beside the database.
     #[error("{path}: {source}")]
     File {
@@ -109,12 +138,6 @@ impl From<rusqlite::Error> for Error {
             }
             _ => Self::Sqlite(Arc::new(error)),
         }
-    }
-}
-
-impl From<rusqlite_migration::Error> for Error {
-    fn from(error: rusqlite_migration::Error) -> Self {
-        Self::Schema(Arc::new(error))
     }
 }
 

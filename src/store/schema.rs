@@ -1,47 +1,54 @@
 //! Opening the file: schema versions, and the pragmas that durability rests on.
+//!
+//! A fresh file is made from `schema.sql` itself, so that its comments can be read in the file. An older
+//! one is refused here and brought up to date by [`migrate`], which whoever opens the file for serving
+//! calls after a backup (`keeping::upgrade`).
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::functions::FunctionFlags;
-use rusqlite::{Connection, OpenFlags};
-use rusqlite_migration::{M, Migrations};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
+use crate::faults::{Faults, Step};
 use crate::id;
 use crate::store::error::{Error, Result};
+use crate::store::pool;
 
 /// The schema, as it stands at the root of the repository.
-#[cfg(test)]
 pub(crate) const SCHEMA: &str = include_str!("../../schema.sql");
-/// The schema version this program writes: the number of steps in [`steps`].
-pub(crate) const VERSION: i64 = 2;
+/// The schema version this program writes: the number of [`STEPS`].
+pub const VERSION: i64 = 2;
+/// This program's own version.
+const PROGRAM: &str = env!("CARGO_PKG_VERSION");
+/// One step per released schema version, in order. A released step is never edited.
+const STEPS: [&str; 2] = [include_str!("migrations/1.sql"), include_str!("migrations/2.sql")];
 /// How often a locked database is tried again, a millisecond apart, before it is `Busy`.
 const BUSY_TRIES_MOST: i32 = 2_000;
 /// Statements kept prepared per connection: above the number of statements in `store`.
-const STATEMENTS_KEPT: usize = 128;
+const STATEMENTS_KEPT: usize = 192;
 
-/// One step per released schema version, in order. A released step is never edited.
-fn steps() -> Migrations<'static> {
-    Migrations::new(vec![
-        M::up(include_str!("migrations/1.sql")),
-        M::up(include_str!("migrations/2.sql")),
-    ])
-}
+const IS_OURS: &str = "
+    SELECT EXISTS (
+           SELECT 1
+             FROM sqlite_master
+            WHERE type = 'table'
+              AND name = 'outbox')";
 
-/// Opens the write connection, makes or upgrades the schema, and asserts the pragmas.
-#[expect(clippy::disallowed_methods, reason = "the store is what opens the database")]
+const MADE_BY: &str = "
+    SELECT value
+      FROM meta
+     WHERE key = 'program_version'";
+
+const SIGN: &str = "
+    INSERT INTO meta (key, value)
+    VALUES ('program_version', ?1)
+        ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+
+/// Opens the write connection, makes the schema where there is none, and asserts the pragmas.
 pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-        | OpenFlags::SQLITE_OPEN_CREATE
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut conn = Connection::open_with_flags(path, flags)?;
-    conn.busy_handler(Some(wait_for_lock))?;
-    conn.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
-    let have: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    if have > VERSION {
-        return Err(Error::TooNew { path: path.to_owned(), have, know: VERSION });
-    }
+    let mut conn = open_raw(path)?;
     // page_size and auto_vacuum only take before the first table is made.
     conn.execute_batch(
         "PRAGMA page_size = 4096;
@@ -55,9 +62,110 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
          PRAGMA wal_autocheckpoint = 4000;
          PRAGMA trusted_schema = OFF;",
     )?;
-    steps().to_latest(&mut conn)?;
+    match version(path, &conn)? {
+        Some(VERSION) => {}
+        Some(have) => return Err(Error::TooOld { path: path.to_owned(), have, want: VERSION }),
+        None => make(&mut conn)?,
+    }
     assert_pragmas(path, &conn)?;
     sync_directory(path)?;
+    Ok(conn)
+}
+
+/// The schema version of a file; `None` when it has none of our tables yet.
+///
+/// # Errors
+/// When the file is newer than this version, or cannot be read.
+pub(crate) fn version(path: &Path, conn: &Connection) -> Result<Option<i64>> {
+    let have: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if have > VERSION {
+        let made_by = conn.query_row(MADE_BY, [], |row| row.get::<_, String>(0));
+        let made_by = made_by.map_or_else(|_unknown| "a newer oncebox".to_owned(), named);
+        return Err(Error::TooNew { path: path.to_owned(), made_by, have, know: VERSION });
+    }
+    let ours: bool = conn.query_row(IS_OURS, [], |row| row.get(0))?;
+    Ok((have > 0 || ours).then_some(have))
+}
+
+/// The schema version of a file; `None` where there is no file, or nothing of ours in it.
+///
+/// # Errors
+/// When it is newer than this version, or cannot be read.
+pub fn standing(path: &Path) -> Result<Option<i64>> {
+    if std::fs::metadata(path).map_or(0, |found| found.len()) == 0 {
+        return Ok(None);
+    }
+    version(path, &pool::open_reader(path)?)
+}
+
+fn named(version: String) -> String {
+    format!("oncebox {version}")
+}
+
+/// The program version that made the schema what it is; `None` for a file of before that was noted.
+pub(crate) fn made_by(conn: &Connection) -> Result<Option<String>> {
+    Ok(conn.query_row(MADE_BY, [], |row| row.get(0)).optional()?)
+}
+
+/// Makes the whole schema, or nothing of it.
+fn make(conn: &mut Connection) -> Result<()> {
+    let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute_batch(SCHEMA)?;
+    sign(&transaction)?;
+    transaction.commit().map_err(Error::at_commit)
+}
+
+/// Brings an older file up to date, all steps in one transaction; returns the version it had.
+///
+/// # Errors
+/// When the file is newer than this version, or a step fails; then it is what it was.
+pub(crate) fn migrate(path: &Path, faults: &Faults) -> Result<i64> {
+    let mut conn = open_raw(path)?;
+    conn.execute_batch(
+        "PRAGMA synchronous = FULL;
+         PRAGMA foreign_keys = ON;
+         PRAGMA secure_delete = ON;
+         PRAGMA trusted_schema = OFF;",
+    )?;
+    let have = version(path, &conn)?.unwrap_or(0);
+    let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for (step, sql) in (1_i64..).zip(STEPS).filter(|(step, _)| *step > have) {
+        if faults.hit(Step::Migrate) {
+            return Err(Error::Full);
+        }
+        transaction.execute_batch(sql).map_err(|error| match Error::from(error) {
+            Error::Sqlite(source) => Error::Schema { step, source },
+            other => other,
+        })?;
+    }
+    sign(&transaction)?;
+    let broken: Option<String> =
+        transaction.query_row("PRAGMA foreign_key_check", [], |row| row.get(0)).optional()?;
+    if let Some(table) = broken {
+        return Err(Error::Constraint(format!("a row of {table} points nowhere")));
+    }
+    if faults.hit(Step::Migrate) {
+        return Err(Error::Full);
+    }
+    transaction.commit().map_err(Error::at_commit)?;
+    Ok(have)
+}
+
+/// Notes which schema this is, and which program made it so.
+fn sign(conn: &Connection) -> Result<()> {
+    conn.pragma_update(None, "user_version", VERSION)?;
+    conn.execute(SIGN, [PROGRAM])?;
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "the store is what opens the database")]
+fn open_raw(path: &Path) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    conn.busy_handler(Some(wait_for_lock))?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
     Ok(conn)
 }
 
@@ -121,31 +229,51 @@ fn wait_for_lock(tries: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::schema_shape::shape;
+
+    /// A file as version 1 made it.
+    #[expect(clippy::disallowed_methods, reason = "the test plays the older version")]
+    fn file_of_version_1(path: &Path) {
+        let conn = Connection::open(path).unwrap();
+        conn.execute_batch("PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;").unwrap();
+        conn.execute_batch(STEPS[0]).unwrap();
+        conn.pragma_update(None, "user_version", 1).unwrap();
+    }
 
     #[test]
     fn the_number_of_steps_is_the_version() {
-        steps().validate().unwrap();
-        let mut conn = Connection::open_in_memory().unwrap();
-        steps().to_latest(&mut conn).unwrap();
-        let version: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
-        assert_eq!(version, VERSION);
-    }
-
-    /// Every object of a schema: its kind, its name and its text.
-    fn objects(conn: &Connection) -> Vec<(String, String, Option<String>)> {
-        let sql = "SELECT type, name, sql FROM sqlite_master ORDER BY type, name";
-        let mut statement = conn.prepare(sql).unwrap();
-        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
-        rows.unwrap().map(std::result::Result::unwrap).collect()
+        assert_eq!(i64::try_from(STEPS.len()), Ok(VERSION));
     }
 
     #[test]
     fn the_steps_lead_to_schema_sql() {
-        let mut stepped = Connection::open_in_memory().unwrap();
-        steps().to_latest(&mut stepped).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("oncebox.db");
+        file_of_version_1(&path);
+        assert_eq!(migrate(&path, &Faults::none()).unwrap(), 1);
+        let stepped = open_writer(&path).unwrap();
         let written = Connection::open_in_memory().unwrap();
         written.execute_batch(SCHEMA).unwrap();
-        assert_eq!(objects(&stepped), objects(&written));
+        assert_eq!(shape(&stepped).unwrap(), shape(&written).unwrap());
+    }
+
+    #[test]
+    fn an_older_file_is_not_opened_before_it_is_brought_up_to_date() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("oncebox.db");
+        file_of_version_1(&path);
+        assert!(matches!(open_writer(&path), Err(Error::TooOld { have: 1, .. })));
+    }
+
+    #[test]
+    fn a_fresh_file_holds_the_comments_of_schema_sql() {
+        let dir = tempfile::tempdir().unwrap();
+        let conn = open_writer(&dir.path().join("oncebox.db")).unwrap();
+        let sql: String = conn
+            .query_row("SELECT sql FROM sqlite_master WHERE name = 'outbox'", [], |row| row.get(0))
+            .unwrap();
+        assert!(sql.contains("-- The fact's own name at its source."), "{sql}");
+        assert_eq!(made_by(&conn).unwrap().as_deref(), Some(PROGRAM));
     }
 
     #[test]
@@ -156,8 +284,15 @@ mod tests {
         drop(open_writer(&path).unwrap());
         let conn = Connection::open(&path).unwrap();
         conn.pragma_update(None, "user_version", 99).unwrap();
-        let refusal = open_writer(&path).unwrap_err().to_string();
-        assert!(refusal.contains("version 99") && refusal.contains("up to 2"), "{refusal}");
+        conn.execute(SIGN, ["7.1.0"]).unwrap();
+        for refusal in
+            [open_writer(&path).unwrap_err(), migrate(&path, &Faults::none()).unwrap_err()]
+        {
+            let refusal = refusal.to_string();
+            let by_name =
+                format!("made by oncebox 7.1.0 (schema 99); this is oncebox {PROGRAM} (schema 2)");
+            assert!(refusal.contains(&by_name), "{refusal}");
+        }
     }
 
     #[test]

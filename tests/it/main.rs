@@ -11,6 +11,7 @@
 
 mod acting;
 mod delivering;
+mod describing;
 mod entering;
 mod guarding;
 mod looking;
@@ -25,5 +26,6 @@ mod rig;
 mod running;
 mod secrecy;
 mod supervising;
+mod tenants;
 mod tls;
 mod watching;

@@ -57,7 +57,7 @@ pub(super) const RESOURCE: Resource = Resource {
 /// `GET /metrics`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     if !api.settings.metrics.public {
-        let token = api.auth.authorize(&call.request.head.headers, Right::Read)?;
+        let token = api.auth.authorize(&call.request.head, Right::Read)?;
         if token.tenant != DEFAULT_TENANT {
             let detail = "These are numbers of the whole box: use a token of the default tenant.";
             return Err(Problem::forbidden(detail));

@@ -1,0 +1,180 @@
+//! `oncebox backup`: copies the database while the service runs, and looks at the copies.
+//!
+//! Works on the files, not through the API: it only reads, whether the service runs or not.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::appliance::data_directory::DATABASE;
+use crate::cli::show::{self, Column, minute, text};
+use crate::cli::{Failure, Shared, exit, out};
+use crate::clock::Clock;
+use crate::faults::Faults;
+use crate::keeping::backup::{self, Plan};
+use crate::keeping::manifest::{Manifest, Reason};
+use crate::keeping::shelf::{self, Kept};
+use crate::keeping::{Bytes, Error};
+use crate::store::copies::Progress;
+use crate::store::error::Error as StoreError;
+
+/// Copy the database while it is in use; check and list the copies
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+pub(super) struct Backup {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    #[arg(help = "Where to: a directory, or the name of a file that is not there yet")]
+    dest: Option<PathBuf>,
+    /// Print the manifest, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Read backups through and compare them with their manifests
+    Verify {
+        /// Backups
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// The backups in a directory, newest first
+    List {
+        /// Directory
+        directory: PathBuf,
+        /// Print the manifests, for programs
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+const COLUMNS: [Column; 6] = [
+    Column { title: "FILE", of: |b| text(b, "file"), rank: 0 },
+    Column { title: "MADE (UTC)", of: |b| minute(b, "created_at"), rank: 0 },
+    Column { title: "WHY", of: |b| text(b, "reason"), rank: 2 },
+    Column { title: "SIZE", of: |b| size(b), rank: 1 },
+    Column { title: "SCHEMA", of: |b| text(b, "schema_version"), rank: 2 },
+    Column { title: "MASTER KEY", of: |b| text(b, "master_key_id"), rank: 3 },
+];
+
+fn size(manifest: &Value) -> String {
+    Bytes(manifest.get("bytes").and_then(Value::as_u64).unwrap_or(0)).to_string()
+}
+
+/// What an error of keeping means for the exit code.
+pub(super) fn failure(error: Error) -> Failure {
+    let code = match &error {
+        Error::Exists(_) => exit::CONFLICT,
+        Error::Busy(_) | Error::Store(StoreError::Busy) => exit::TEMPORARY,
+        Error::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            exit::NOT_FOUND
+        }
+        Error::File { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            exit::NOT_PERMITTED
+        }
+        Error::Manifest { .. } | Error::Damaged { .. } => exit::BAD_INPUT,
+        _ => exit::FAILED,
+    };
+    Failure::new(code, error)
+}
+
+impl Backup {
+    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+        match (&self.verb, &self.dest) {
+            (Some(Verb::Verify { files }), _) => verify(files),
+            (Some(Verb::List { directory, json }), _) => list(directory, *json),
+            (None, Some(dest)) => self.take(shared, dest),
+            (None, None) => Err(Failure::new(exit::USAGE, "say where to, or verify, or list")),
+        }
+    }
+
+    fn take(&self, shared: &Shared, dest: &Path) -> Result<(), Failure> {
+        let settings = shared.settings()?;
+        let now = Clock::machine().wall();
+        let to = backup::destination(dest, now);
+        let database = settings.directory().join(DATABASE);
+        let plan = Plan { database, to, reason: Reason::Asked, now, faults: Faults::none() };
+        let stopped = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            let registered = signal_hook::flag::register(signal, Arc::clone(&stopped));
+            let _id = registered.map_err(Failure::failed)?;
+        }
+        let bar = bar()?;
+        let taken = backup::take(&plan, &mut |Progress { done, all }| {
+            bar.set_length(all);
+            bar.set_position(done);
+            !stopped.load(Ordering::Relaxed)
+        });
+        bar.finish_and_clear();
+        if stopped.load(Ordering::Relaxed) {
+            return Err(Failure::failed("stopped; nothing is left of it"));
+        }
+        let manifest = taken.map_err(failure)?;
+        if self.json {
+            return out::json(&shown(&manifest)?);
+        }
+        let (size, key) = (Bytes(manifest.bytes), manifest.master_key_id.as_deref());
+        out::line(format_args!("{}: {size}, read back and whole", plan.to.display()))?;
+        out::note(format_args!(
+            "The master key ({}) is not in it: keep a copy of the key elsewhere.",
+            key.unwrap_or("none yet")
+        ));
+        Ok(())
+    }
+}
+
+/// A bar on a terminal, nothing elsewhere.
+pub(super) fn bar() -> Result<ProgressBar, Failure> {
+    if !std::io::stderr().is_terminal() {
+        return Ok(ProgressBar::hidden());
+    }
+    let style = ProgressStyle::with_template("{bar:40} {percent:>3} %  {eta} left");
+    Ok(ProgressBar::new(0).with_style(style.map_err(Failure::failed)?))
+}
+
+fn shown(manifest: &Manifest) -> Result<Value, Failure> {
+    serde_json::to_value(manifest).map_err(Failure::failed)
+}
+
+fn verify(files: &[PathBuf]) -> Result<(), Failure> {
+    let mut first = None;
+    for file in files {
+        match backup::verify(file) {
+            Ok(manifest) => {
+                let Manifest { created_at, schema_version, master_key_id, .. } = manifest;
+                let key = master_key_id.as_deref().unwrap_or("none");
+                out::line(format_args!(
+                    "{}: whole; made {created_at}, schema {schema_version}, master key {key}",
+                    file.display()
+                ))?;
+            }
+            Err(error) => {
+                let failure = failure(error);
+                out::note(&failure.message);
+                first.get_or_insert(failure.code);
+            }
+        }
+    }
+    first.map_or(Ok(()), |code| Err(Failure::new(code, "not every backup is whole; see above")))
+}
+
+fn list(directory: &Path, as_json: bool) -> Result<(), Failure> {
+    let kept = shelf::list(directory).map_err(failure)?;
+    let rows = kept.iter().map(|Kept { manifest, .. }| shown(manifest));
+    let rows = rows.collect::<Result<Vec<_>, _>>()?;
+    if as_json {
+        return out::json(&json!({ "items": rows }));
+    }
+    if rows.is_empty() {
+        out::note(format_args!("There are no backups in {}.", directory.display()));
+        return Ok(());
+    }
+    show::table(&COLUMNS, &rows)
+}

@@ -1,0 +1,100 @@
+//! Keeping: backups, what is known of each, putting one back, and the backup before an upgrade.
+//!
+//! Works on files, beside or instead of a running service: a backup only reads, a restore and an upgrade
+//! need the data directory's lock, which whoever calls them holds. Not here: SQL, which is all in `store`.
+
+pub mod backup;
+pub mod disk;
+pub mod manifest;
+pub mod shelf;
+pub mod upgrade;
+
+use std::path::{Path, PathBuf};
+
+use crate::store::error::Error as StoreError;
+
+/// Why a backup, a restore or an upgrade was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The database or a copy of it.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// A file or directory.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Something is there already.
+    #[error("{0} is there already and is not overwritten")]
+    Exists(PathBuf),
+    /// Another process is writing the same file.
+    #[error("{0} is being written by another process")]
+    Busy(PathBuf),
+    /// There is too little room.
+    #[error(
+        "{directory} has {free} free, {needed} are needed: free some room there, or name another directory"
+    )]
+    NoRoom {
+        /// Where.
+        directory: PathBuf,
+        /// How much there is.
+        free: Bytes,
+        /// How much is needed.
+        needed: Bytes,
+    },
+    /// The manifest that belongs to a backup is not there or cannot be read.
+    #[error("{path}: {why}")]
+    Manifest {
+        /// The manifest.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A backup is not what its manifest says.
+    #[error("{path} is damaged: {why}; use another backup")]
+    Damaged {
+        /// The backup.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// The result of everything here.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A number of bytes, as a person reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bytes(pub u64);
+
+impl std::fmt::Display for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (unit, shift) in [("GiB", 30), ("MiB", 20), ("KiB", 10)] {
+            let tenths = (u128::from(self.0) * 10) >> shift;
+            if tenths >= 10 {
+                return write!(f, "{}.{} {unit}", tenths / 10, tenths % 10);
+            }
+        }
+        write!(f, "{} bytes", self.0)
+    }
+}
+
+fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::File { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_shown_in_the_unit_that_fits() {
+        assert_eq!(Bytes(0).to_string(), "0 bytes");
+        assert_eq!(Bytes(1536).to_string(), "1.5 KiB");
+        assert_eq!(Bytes(200 << 20).to_string(), "200.0 MiB");
+    }
+}
