@@ -9,6 +9,7 @@ pub mod delivery;
 pub mod disk;
 pub mod event;
 pub mod failure;
+pub mod health;
 pub mod name;
 pub mod pattern;
 pub mod pointer;

@@ -17,6 +17,7 @@ mod entering;
 mod guarding;
 mod isolation;
 mod looking;
+mod measuring;
 mod mending;
 mod naming;
 mod publishing;
