@@ -12,7 +12,7 @@
 -- other, the frequent ones first: for an IN of three words or more SQLite builds a b-tree for every row
 -- it writes, which doubled what an event costs.
 
--- Facts about this file: 'epoch' (raised by a restore), 'created_at', 'master_key_id'.
+-- Facts about this file, such as 'epoch' (raised by a restore) and 'master_key_id'; docs/data.md has all.
 CREATE TABLE meta (
   key   TEXT NOT NULL PRIMARY KEY,
   value ANY NOT NULL

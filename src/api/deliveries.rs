@@ -19,7 +19,7 @@ use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{attempts, delivery_lists, settlement};
 
-const ID: Param = Param::path("id", "The delivery's id.", id_schema, "dlv_17");
+pub(super) const ID: Param = Param::path("id", "The delivery's id.", id_schema, "dlv_17");
 const STATE: Param = Param::query("state", "Only those in this state.", state_schema, "");
 const SUBSCRIPTION: Param = Param::query(
     "subscription",
@@ -188,10 +188,10 @@ pub(super) fn cancel(api: &Api, call: &Call) -> Result<Response, Problem> {
         .store
         .writer()
         .write(Queue::Accept, move |tx: &WriteTx<'_>| settlement::cancel(tx, seq, &reason, now));
-    changed(api, call, done, "only a delivery that waits or is dead can be cancelled")
+    changed(api, call, done, "only a delivery that waits, is dead or is in doubt can be cancelled")
 }
 
-fn changed(
+pub(super) fn changed(
     api: &Api,
     call: &Call,
     done: Result<(), Error>,
@@ -208,7 +208,7 @@ fn changed(
     }
 }
 
-fn find(api: &Api, call: &Call) -> Result<Delivery, Problem> {
+pub(super) fn find(api: &Api, call: &Call) -> Result<Delivery, Problem> {
     let missing = || Problem::not_found("delivery");
     let seq = DeliverySeq::parse(call.param(0)).ok_or_else(missing)?;
     let found = api.store.read(|tx| delivery_lists::by_seq(tx, &call.tenant, seq))?;

@@ -8,6 +8,7 @@ pub mod auth;
 mod call;
 mod credentials;
 mod deliveries;
+mod doubts;
 mod event_shapes;
 mod events;
 mod guards;
@@ -98,6 +99,7 @@ static RESOURCES: &[&Resource] = &[
     &providers::RESOURCE,
     &subscriptions::RESOURCE,
     &deliveries::RESOURCE,
+    &doubts::RESOURCE,
     &guards::RESOURCE,
     &tokens::RESOURCE,
     &status::RESOURCE,

@@ -81,13 +81,14 @@ pub(super) fn ready(api: &Api, _call: Call, reply: Reply) {
 /// `GET /v1/stats`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let counts = api.store.snapshot(|tx| stats::counts(tx, &call.tenant))?;
-    let stats::Counts { subscriptions, pending, dead_letters, oldest_due_at } = counts;
+    let stats::Counts { subscriptions, pending, dead_letters, in_doubt, oldest_due_at } = counts;
     Ok(ok(&json!({
         "version": env!("CARGO_PKG_VERSION"),
         "now": api.clock.wall(),
         "subscriptions": subscriptions,
         "pending": pending,
         "dead_letters": dead_letters,
+        "in_doubt": in_doubt,
         "oldest_due_at": oldest_due_at,
         "writer_waiting": api.store.writer().waiting(),
         "writer_commits": api.store.writer().commits(),
@@ -106,6 +107,7 @@ fn stats_schema() -> Value {
         "subscriptions": schema::count(),
         "pending": schema::about(schema::count(), "Deliveries that are due or wait."),
         "dead_letters": schema::about(schema::count(), "Deliveries that were given up."),
+        "in_doubt": schema::about(schema::count(), "Deliveries that may have been made before a restore."),
         "oldest_due_at": schema::nullable(schema::time()),
         "writer_waiting": schema::about(schema::count(), "Jobs before the writer now."),
         "writer_commits": schema::about(schema::count(), "Transactions since the start."),

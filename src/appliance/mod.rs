@@ -23,6 +23,7 @@ use crate::http::limits::Limits;
 use crate::http::server::{self, Server};
 use crate::id::{self, Draw};
 use crate::keeping::Error as KeepingError;
+use crate::keeping::restore;
 use crate::keeping::upgrade::{self, Upgraded};
 use crate::secret::MasterKey;
 use crate::settings::Settings;
@@ -131,6 +132,7 @@ impl Appliance {
         let Injected { clock, draw, sender, faults, limits } = injected;
         let data = DataDirectory::lock(settings.directory())?;
         let listener = bind(settings.listen.api)?;
+        carry_on_restoring(&data, &faults)?;
         let key = Arc::new(data.master_key(&*draw)?);
         let database = data.private_database()?;
         bring_up_to_date(&database, &clock, &faults)?;
@@ -238,6 +240,14 @@ impl Appliance {
             }
         })?)
     }
+}
+
+/// A restore that was decided and cut off comes before anything else looks at the file.
+fn carry_on_restoring(data: &DataDirectory, faults: &Faults) -> Result<(), Error> {
+    if restore::finish(&data.database(), faults)? {
+        tracing::warn!("a restore that was cut off was carried to its end");
+    }
+    Ok(())
 }
 
 /// An older file is backed up and upgraded before anything else looks at it.

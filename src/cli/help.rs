@@ -11,7 +11,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Run it", &["serve", "demo", "status"]),
     ("Send and look", &["emit", "event", "webhook", "delivery", "dead", "trigger"]),
     ("Set it up", &["provider", "subscription", "token"]),
-    ("Keep it", &["backup"]),
+    ("Keep it", &["backup", "restore", "doubt", "migrate"]),
 ];
 const REST: &str = "More";
 

@@ -8,6 +8,7 @@ mod completions;
 mod dead;
 mod delivery;
 mod demo;
+mod doubt;
 mod emit;
 mod event;
 mod exit;
@@ -15,9 +16,11 @@ mod help;
 mod input;
 mod listing;
 mod manual;
+mod migrate;
 mod out;
 mod provider;
 mod remote;
+mod restore;
 mod secrets;
 mod serve;
 mod show;
@@ -88,6 +91,12 @@ enum Command {
     Token(token::Tokens),
     /// Copy the database while it is in use; check and list the copies
     Backup(backup::Backup),
+    /// Put a backup back; what may have been sent after it is held
+    Restore(restore::Restore),
+    /// After a restore: deliveries that may have been made before
+    Doubt(doubt::Doubt),
+    /// Which schema the database has; bring it up to date
+    Migrate(migrate::Migrate),
     /// Print the completions of a shell
     Completions(completions::Completions),
     /// Write the manual pages
@@ -179,6 +188,9 @@ impl Command {
             Self::Subscription(subscriptions) => subscriptions.run(shared),
             Self::Token(tokens) => tokens.run(shared),
             Self::Backup(backup) => backup.run(shared),
+            Self::Restore(restore) => restore.run(shared),
+            Self::Doubt(doubt) => doubt.run(shared),
+            Self::Migrate(migrate) => migrate.run(shared),
             Self::Completions(completions) => completions.run(),
             Self::Manual(manual) => manual.run(),
             Self::Demo(demo) => demo.run(),

@@ -17,6 +17,7 @@ mod looking;
 mod mending;
 mod publishing;
 mod receiving;
+mod restoring;
 mod retrying;
 #[path = "../rig/mod.rs"]
 mod rig;
