@@ -130,6 +130,12 @@ impl TimeSource for Machine {
     }
 }
 
+/// What the machine's `CLOCK_MONOTONIC` shows, which other processes can read as well.
+pub fn machine_monotonic() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::try_from(now).unwrap_or_default()
+}
+
 /// A clock that stands still until a test moves it.
 ///
 /// ```

@@ -1,7 +1,7 @@
 //! Planned failures: named places where a test makes the product fail. In production there are none.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// A place where something outside can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -10,6 +10,8 @@ pub enum Step {
     Write,
     /// Before COMMIT: the disk is full.
     Commit,
+    /// Before COMMIT: the disk is broken, which ends the process.
+    BreakDisk,
     /// When the dispatcher reads what is due.
     ReadDue,
     /// When a deliverer reads what it is to send.
@@ -31,8 +33,8 @@ pub enum Step {
 }
 
 impl Step {
-    /// Every step of a running service, so that a test can fail each in turn. Those of keeping are passed in
-    /// order and tried one by one beside their code.
+    /// Every step of a running service after which the process goes on, so that a test can fail each in turn.
+    /// Those of keeping are passed in order and tried one by one beside their code.
     pub const ALL: [Self; 8] = [
         Self::Write,
         Self::Commit,
@@ -45,9 +47,30 @@ impl Step {
     ];
 }
 
+/// A thread that a test can make stand still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stall {
+    /// The writer, between two transactions.
+    Writer,
+    /// The dispatcher, between two turns.
+    Dispatcher,
+    /// The listener thread, between two looks at its sockets.
+    Listener,
+}
+
 /// The plan, if there is one. Clones share its count.
 #[derive(Clone, Debug, Default)]
-pub struct Faults(Option<Arc<Plan>>);
+pub struct Faults {
+    plan: Option<Arc<Plan>>,
+    stalls: Option<Arc<Stalls>>,
+}
+
+/// Who stands still now.
+#[derive(Debug, Default)]
+struct Stalls {
+    now: Mutex<Option<Stall>>,
+    changed: Condvar,
+}
 
 #[derive(Debug)]
 struct Plan {
@@ -60,7 +83,7 @@ struct Plan {
 impl Faults {
     /// Nothing fails.
     pub fn none() -> Self {
-        Self(None)
+        Self::default()
     }
 
     /// The `nth` pass of `step` fails, once.
@@ -74,12 +97,13 @@ impl Faults {
     /// assert!(faults.happened());
     /// ```
     pub fn at(step: Step, nth: u32) -> Self {
-        Self(Some(Arc::new(Plan { step, nth, passes: AtomicU32::new(0) })))
+        let plan = Plan { step, nth, passes: AtomicU32::new(0) };
+        Self { plan: Some(Arc::new(plan)), stalls: None }
     }
 
     /// Passes a step; tells whether it fails.
     pub fn hit(&self, step: Step) -> bool {
-        match &self.0 {
+        match &self.plan {
             Some(plan) if plan.step == step => {
                 plan.passes.fetch_add(1, Ordering::SeqCst) + 1 == plan.nth
             }
@@ -89,6 +113,28 @@ impl Faults {
 
     /// Whether the planned failure has come.
     pub fn happened(&self) -> bool {
-        self.0.as_ref().is_some_and(|plan| plan.passes.load(Ordering::SeqCst) >= plan.nth)
+        self.plan.as_ref().is_some_and(|plan| plan.passes.load(Ordering::SeqCst) >= plan.nth)
+    }
+
+    /// Threads can be made to stand still with [`Faults::stall`].
+    pub fn stalling() -> Self {
+        Self { plan: None, stalls: Some(Arc::default()) }
+    }
+
+    /// From now on this thread stands still; with `None`, every thread goes on.
+    pub fn stall(&self, who: Option<Stall>) {
+        if let Some(stalls) = &self.stalls {
+            *stalls.now.lock().unwrap_or_else(PoisonError::into_inner) = who;
+            stalls.changed.notify_all();
+        }
+    }
+
+    /// Passes the place where this thread may be made to stand still.
+    pub fn stand(&self, who: Stall) {
+        if let Some(stalls) = &self.stalls {
+            let now = stalls.now.lock().unwrap_or_else(PoisonError::into_inner);
+            let passed = stalls.changed.wait_while(now, |now| *now == Some(who));
+            drop(passed.unwrap_or_else(PoisonError::into_inner));
+        }
     }
 }

@@ -20,10 +20,10 @@ const FILE_LINES_MOST: usize = 400;
 
 /// Parts of the program from the ground up. A part may import parts that stand before it, and itself.
 const LAYERS: [&[&str]; 11] = [
-    &["clock", "faults", "headers", "id", "stop", "secret"],
+    &["clock", "faults", "headers", "id", "machine", "pulse", "stop", "secret", "tally"],
     &["domain"],
     &["settings"],
-    &["logging"],
+    &["logging", "systemd"],
     &["http", "store"],
     // Backups and restores: files on top of the store; `flow` gives the schedule its thread.
     &["keeping"],

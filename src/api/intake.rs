@@ -98,13 +98,12 @@ pub(super) fn receive(api: &Api, call: Call, reply: Reply) {
         headers: &head.headers,
         body: &call.request.body,
     };
-    let name = provider.to_owned();
     api.flow.receive.receive(&gate, &incoming, move |received| {
-        reply.send(response(&name, received));
+        reply.send(response(received));
     });
 }
 
-fn response(provider: &str, received: Received) -> Response {
+fn response(received: Received) -> Response {
     match received {
         Received::Stored(Inserted { id, already_processed: false }) => {
             answer(200, &json!({ "status": "ok", "id": id }))
@@ -112,10 +111,8 @@ fn response(provider: &str, received: Received) -> Response {
         Received::Stored(Inserted { id, already_processed: true }) => {
             answer(200, &json!({ "status": "ok", "id": id, "already_processed": true }))
         }
-        Received::Refused(why) => {
-            tracing::warn!(provider, %why, "a webhook was refused");
-            Problem::bad_signature().into()
-        }
+        // Whoever sends a bad signature is not told what is bad about it.
+        Received::Refused(why) => Problem::bad_signature().because(why.to_string()).into(),
         Received::ClockSuspect => {
             let detail = "This machine's clock was just set; send it again shortly.";
             Problem::unavailable(detail, CLOCK_RETRY_AFTER.as_secs()).into()

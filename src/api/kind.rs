@@ -259,6 +259,7 @@ const DISK_FULL: Facts = Facts {
     word: "disk-full",
     status: 507,
     title: "No room to store it",
-    when: "The disk is full. Nothing was acknowledged.",
+    when: "The disk is full, or so nearly that the rest is kept for results of what is there already. \
+           Nothing was acknowledged.",
     remedy: "Make room; meanwhile send it again after the seconds in `Retry-After`.",
 };

@@ -4,6 +4,7 @@
 //! reads a [`Call`], asks the store or a stage, and shows the result; none of them decides anything about
 //! deliveries.
 
+mod answered;
 pub mod auth;
 mod call;
 mod credentials;
@@ -17,8 +18,10 @@ pub mod kind;
 pub mod openapi;
 mod problem;
 mod providers;
+mod room;
 pub mod route;
 mod schema;
+mod scheme_shapes;
 mod status;
 mod subscription_shapes;
 mod subscriptions;
@@ -26,16 +29,18 @@ mod tokens;
 mod webhook_events;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::api::auth::{Auth, TokenHasher};
-use crate::api::call::Call;
+use crate::api::call::{Call, Query};
 use crate::api::problem::Problem;
 use crate::api::route::{Answer, Resource, Route};
 use crate::clock::Clock;
 use crate::flow::destinations::Defaults;
+use crate::flow::disk_watch::DiskWatch;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
-use crate::http::message::{Head, Method, Request, Response};
+use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::service::{Reply, Service};
 use crate::id::Draw;
 use crate::secret::MasterKey;
@@ -54,6 +59,8 @@ pub struct Stages {
     pub receive: Receive,
     /// The publisher.
     pub publish: Publish,
+    /// The room on the disk.
+    pub disk: Arc<DiskWatch>,
 }
 
 /// The API and what it is built from.
@@ -155,9 +162,7 @@ impl Api {
         let found = self.router.at(path).map_err(|_not_found| missing())?;
         let asked = if method == Method::Head { Get } else { method };
         let Some(route) = found.value.iter().find(|route| route.method == asked) else {
-            let allowed: Vec<&str> =
-                found.value.iter().map(|route| route.method.as_str()).collect();
-            return Err(Problem::method_not_allowed(&allowed.join(", ")));
+            return Err(Problem::method_not_allowed(&allowed(found.value)));
         };
         let decode = |text: &str| {
             percent_encoding::percent_decode_str(text)
@@ -167,6 +172,15 @@ impl Api {
         };
         let params = found.params.iter().map(|(_, value)| decode(value)).collect::<Option<_>>();
         Ok((route, params.ok_or_else(missing)?))
+    }
+
+    /// What a path answers, for `OPTIONS`; `*` asks for nothing in particular.
+    fn options(&self, path: &str) -> Response {
+        match self.router.at(path) {
+            Ok(found) => Response::new(204).header("allow", allowed(found.value)),
+            Err(_) if path == "*" => Response::new(204),
+            Err(_) => Problem::not_found("path").into(),
+        }
     }
 
     fn call(&self, request: Request) -> Result<(&'static Route, Call), Problem> {
@@ -179,8 +193,19 @@ impl Api {
                 (token.tenant, token.name)
             }
         };
-        Ok((route, Call { request, params, tenant, actor }))
+        let query = Query::read(head.query.as_deref(), &route.doc)?;
+        Ok((route, Call { request, params, query, tenant, actor }))
     }
+}
+
+/// The methods of a path, as the field `Allow` lists them.
+fn allowed(routes: &[&Route]) -> String {
+    let mut methods: Vec<&str> = routes.iter().map(|route| route.method.as_str()).collect();
+    if routes.iter().any(|route| route.method == Get) {
+        methods.push(Method::Head.as_str());
+    }
+    methods.push(Method::Options.as_str());
+    methods.join(", ")
 }
 
 fn router() -> matchit::Router<Vec<&'static Route>> {
@@ -199,10 +224,14 @@ fn router() -> matchit::Router<Vec<&'static Route>> {
 impl Service for Api {
     /// Who may not send, or sends to nobody, is told before the body is read and takes no memory.
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
+        if head.method == Method::Options {
+            return Err(self.options(&head.path));
+        }
         let (route, params) = self.find(head.method, &head.path).map_err(Response::from)?;
         if let Some(right) = route.right {
             self.auth.authorize(&head.headers, right).map_err(Response::from)?;
         }
+        room::check(self, route).map_err(Response::from)?;
         let bytes = match (route.method, route.path) {
             (Post, "/v1/events") => self.settings.limits.request_bytes,
             (Post, path) if path.starts_with("/in/") => {
@@ -230,6 +259,10 @@ impl Service for Api {
 
     fn refusal(&self, status: u16, detail: &str) -> Response {
         Problem::of_listener(status, detail).into()
+    }
+
+    fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
+        answered::finish(asked, took, response)
     }
 }
 

@@ -15,11 +15,16 @@ pub(super) struct Problem {
     kind: Kind,
     detail: String,
     headers: Vec<(&'static str, String)>,
+    /// Why, for the log alone.
+    cause: Option<String>,
 }
+
+/// When a sender comes again whose work found no room: somebody has to make some first.
+const NO_ROOM_RETRY_AFTER_SECS: u64 = 60;
 
 impl Problem {
     fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), headers: Vec::new() }
+        Self { kind, detail: detail.into(), headers: Vec::new(), cause: None }
     }
 
     /// 400: the request cannot be understood.
@@ -77,6 +82,12 @@ impl Problem {
         Self::new(Kind::Unavailable, detail).header("retry-after", retry_after_secs.to_string())
     }
 
+    /// 507: there is no room to store it, or only the room that is kept for results.
+    pub(super) fn no_room() -> Self {
+        Self::new(Kind::DiskFull, Error::Full.to_string())
+            .header("retry-after", NO_ROOM_RETRY_AFTER_SECS.to_string())
+    }
+
     /// The listener's own refusals, by status.
     pub(super) fn of_listener(status: u16, detail: &str) -> Self {
         let kind = match status {
@@ -93,6 +104,13 @@ impl Problem {
         Self::new(kind, detail)
     }
 
+    /// The same with a reason that only the log gets.
+    #[must_use]
+    pub(super) fn because(mut self, cause: impl Into<String>) -> Self {
+        self.cause = Some(cause.into());
+        self
+    }
+
     #[must_use]
     fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
@@ -103,16 +121,15 @@ impl Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         match &error {
-            Error::Busy | Error::Stopped | Error::Fatal(_) => {
+            Error::Busy | Error::Stopped | Error::Fatal(_) | Error::WriteFailed(_) => {
                 Self::unavailable(error.to_string(), 1)
             }
-            Error::Full => Self::new(Kind::DiskFull, error.to_string()).header("retry-after", "60"),
+            Error::Full => Self::no_room(),
             Error::Constraint(_) => Self::unprocessable(error.to_string()),
             Error::Changed(_) => Self::conflict(error.to_string()),
             _ => {
-                tracing::error!(%error, "a request failed");
                 let detail = "Oncebox failed; its log says why. Nothing was acknowledged.";
-                Self::new(Kind::Internal, detail)
+                Self::new(Kind::Internal, detail).because(error.to_string())
             }
         }
     }
@@ -120,13 +137,14 @@ impl From<Error> for Problem {
 
 impl From<Problem> for Response {
     fn from(problem: Problem) -> Self {
-        let Problem { kind, detail, headers } = problem;
+        let Problem { kind, detail, headers, cause } = problem;
         let Facts { status, title, .. } = kind.facts();
         let body =
             json!({ "type": kind.uri(), "title": title, "status": status, "detail": detail });
         let mut response =
             Self::with_body(status, "application/problem+json", body.to_string().into_bytes());
         response.headers.extend(headers);
+        response.cause = cause;
         response
     }
 }

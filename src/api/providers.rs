@@ -11,6 +11,7 @@ use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
 use crate::api::route::{Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
+use crate::api::scheme_shapes;
 use crate::api::{Api, DEFAULT_TENANT};
 use crate::domain::name::Name;
 use crate::domain::provider::{
@@ -111,6 +112,7 @@ pub(super) const RESOURCE: Resource = Resource {
         shape("ProviderCreation", creation_schema),
         shape("ProviderChange", change_schema),
         shape("Scheme", scheme_schema),
+        shape("GenericScheme", scheme_shapes::generic),
     ],
 };
 
@@ -187,7 +189,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `GET /v1/providers`
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let page = call.query(&[])?.page()?;
+    let page = call.query.page()?;
     let after = page.after.unwrap_or(0);
     let found = api.store.read(|tx| providers::page(tx, &call.tenant, after, page.limit))?;
     Ok(page_of(&found, page, |provider| provider.seq, shown))
@@ -291,7 +293,7 @@ fn tolerance_schema() -> Value {
 
 fn secret_schema() -> Value {
     schema::about(
-        schema::text_of(1, 4096),
+        schema::text_of(1, 1024),
         "A secret it signs with. It is kept sealed and shown nowhere.",
     )
 }
@@ -301,17 +303,7 @@ fn scheme_schema() -> Value {
         &["kind"],
         json!({ "kind": schema::words(["standard", "stripe", "github", "shopify"]) }),
     );
-    let generic = schema::object_with(
-        &["kind", "check"],
-        json!({
-            "kind": schema::words(["generic"]),
-            "check": { "type": "object", "minProperties": 1, "maxProperties": 1,
-                "description": "`hmac`, `token` or `basic`, with its settings." },
-            "event_id": { "description": "Where the event's id stands." },
-            "event_type": { "description": "Where the event's type stands." },
-        }),
-    );
-    let schema = json!({ "oneOf": [plain, generic] });
+    let schema = json!({ "oneOf": [plain, schema::of("GenericScheme")] });
     schema::about(schema, "How it signs. The README has the settings of `generic`.")
 }
 

@@ -3,6 +3,8 @@
 //! `serve` runs one for the process; a test runs as many as it likes.
 
 pub mod data_directory;
+pub mod sharing;
+pub mod supervision;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -12,19 +14,24 @@ use std::time::Duration;
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
 use crate::appliance::data_directory::{DataDirectory, DirectoryError};
+use crate::appliance::sharing::SharingError;
 use crate::clock::Clock;
+use crate::domain::disk::Budget;
 use crate::domain::token::{self, Role};
 use crate::faults::Faults;
 use crate::flow::deliver::Sender;
 use crate::flow::destinations::Defaults;
+use crate::flow::disk_watch::DiskWatch;
 use crate::flow::{Flow, Parts as FlowParts};
 use crate::http::client::{self, Client, ClientSettings, SetupError};
 use crate::http::limits::Limits;
-use crate::http::server::{self, Server};
+use crate::http::proxies::Proxies;
+use crate::http::server::{self, Server, Setup};
 use crate::id::{self, Draw};
 use crate::keeping::Error as KeepingError;
 use crate::keeping::restore;
 use crate::keeping::upgrade::{self, Upgraded};
+use crate::machine::disk::Gauge;
 use crate::secret::MasterKey;
 use crate::settings::Settings;
 use crate::stop::Stop;
@@ -46,6 +53,9 @@ pub enum Error {
     /// The data directory.
     #[error("{0}")]
     Directory(#[from] DirectoryError),
+    /// The group the database is shared with.
+    #[error("{0}")]
+    Sharing(#[from] SharingError),
     /// The backup before an upgrade.
     #[error("{0}")]
     Keeping(#[from] KeepingError),
@@ -87,6 +97,8 @@ pub struct Injected {
     pub faults: Faults,
     /// The listener's limits.
     pub limits: Limits,
+    /// How room on the disk is looked at.
+    pub gauge: Gauge,
 }
 
 impl std::fmt::Debug for Injected {
@@ -104,6 +116,7 @@ impl Default for Injected {
             sender: None,
             faults: Faults::none(),
             limits: Limits::default(),
+            gauge: Gauge::machine(),
         }
     }
 }
@@ -129,7 +142,7 @@ impl Appliance {
     /// # Errors
     /// What is in the way, and what to do about it.
     pub fn start(settings: Settings, injected: Injected) -> Result<Self, Error> {
-        let Injected { clock, draw, sender, faults, limits } = injected;
+        let Injected { clock, draw, sender, faults, limits, gauge } = injected;
         let data = DataDirectory::lock(settings.directory())?;
         let listener = bind(settings.listen.api)?;
         carry_on_restoring(&data, &faults)?;
@@ -137,6 +150,7 @@ impl Appliance {
         let database = data.private_database()?;
         bring_up_to_date(&database, &clock, &faults)?;
         let (store, mut writer_loop) = Store::open(&database, faults.clone())?;
+        sharing::share(&database, settings.database.group.as_deref())?;
         check_key(&mut writer_loop, &store, &key)?;
         let hasher = Arc::new(TokenHasher::new(&key));
         let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
@@ -154,6 +168,8 @@ impl Appliance {
             timeout: settings.delivery.timeout,
         };
         let forgetful = auth.clone();
+        let budget = Budget { reserve: settings.disk.reserve };
+        let disk = Arc::new(DiskWatch::new(gauge, settings.directory().to_owned(), budget));
         let flow = Flow::start(FlowParts {
             store: store.clone(),
             writer_loop,
@@ -164,22 +180,25 @@ impl Appliance {
             defaults: defaults.clone(),
             cap: settings.delivery.cap,
             deliverers: settings.delivery.deliverers,
-            faults,
+            disk: Arc::clone(&disk),
+            faults: faults.clone(),
             on_tokens_changed: Arc::new(move || forgetful.forget()),
             stop: stop.clone(),
         })?;
         let api = Api::new(ApiParts {
             store: store.clone(),
             clock: clock.clone(),
-            draw,
+            draw: Arc::clone(&draw),
             key,
             auth,
             hasher,
-            flow: Stages { receive: flow.receive.clone(), publish: flow.publish.clone() },
+            flow: Stages { receive: flow.receive.clone(), publish: flow.publish.clone(), disk },
             settings: Arc::new(settings),
             defaults,
         });
-        let (address, server) = listen(listener, limits, clock.clone(), api)?;
+        let setup =
+            Setup { limits, proxies: Proxies::default(), clock: clock.clone(), draw, faults };
+        let (address, server) = listen(listener, setup, api)?;
         data.write_address(address)?;
         Ok(Self {
             address,
@@ -218,6 +237,26 @@ impl Appliance {
     /// Whether the process before this one ended cleanly.
     pub fn was_clean_before(&self) -> bool {
         self.clean_before
+    }
+
+    /// Asks the threads that others depend on for a sign of life.
+    pub fn ask_pulse(&self) {
+        self.store.writer().pulse().ask();
+        self.flow.pulse().ask();
+        self.flow.wake();
+        self.server.ask_pulse();
+    }
+
+    /// The threads that have shown no sign of life since they were asked.
+    pub fn missing_pulses(&self) -> Vec<&'static str> {
+        [
+            ("the writer", self.store.writer().pulse().has_answered()),
+            ("the dispatcher", self.flow.pulse().has_answered()),
+            ("the listener", self.server.has_pulse()),
+        ]
+        .into_iter()
+        .filter_map(|(thread, answered)| (!answered).then_some(thread))
+        .collect()
     }
 
     /// Lets the dispatcher look at the clock, which a test has moved.
@@ -315,15 +354,10 @@ fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     server::bind(address).map_err(|source| Error::Listen { address, source })
 }
 
-fn listen(
-    listener: TcpListener,
-    limits: Limits,
-    clock: Clock,
-    api: Api,
-) -> Result<(SocketAddr, Server), Error> {
+fn listen(listener: TcpListener, setup: Setup, api: Api) -> Result<(SocketAddr, Server), Error> {
     let wanted = api.settings.listen.api;
     let refused = |source| Error::Listen { address: wanted, source };
     let address = listener.local_addr().map_err(refused)?;
-    let server = Server::start(vec![listener], limits, clock, Arc::new(api)).map_err(refused)?;
+    let server = Server::start(vec![listener], setup, Arc::new(api)).map_err(refused)?;
     Ok((address, server))
 }

@@ -103,7 +103,7 @@ impl Backup {
         let settings = shared.settings()?;
         let now = Clock::machine().wall();
         let to = backup::destination(dest, now);
-        let database = settings.database.directory.join(DATABASE);
+        let database = settings.directory().join(DATABASE);
         let plan = Plan { database, to, reason: Reason::Asked, now, faults: Faults::none() };
         let stopped = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {

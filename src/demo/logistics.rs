@@ -18,7 +18,7 @@ use crate::demo::{Broken, Error, watch};
 use crate::domain::scheme::{Incoming, Scheme};
 use crate::http::limits::Limits;
 use crate::http::message::{Head, Method, Request, Response};
-use crate::http::server::{self, Server};
+use crate::http::server::{self, Server, Setup};
 use crate::http::service::{Reply, Service};
 use crate::logging;
 use crate::store::demo_ledger::{Arrival, Bookkeeping, Logistics as Ledger};
@@ -83,7 +83,8 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
         jobs,
         seen: Mutex::default(),
     };
-    let server = Server::start(vec![listener], Limits::default(), clock.clone(), Arc::new(desk));
+    let setup = Setup::new(Limits::default(), clock.clone());
+    let server = Server::start(vec![listener], setup, Arc::new(desk));
     let server = server.map_err(listen)?;
     commit(ledger, &waiting, &clock);
     drop(server);

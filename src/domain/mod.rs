@@ -5,6 +5,7 @@
 
 pub mod address;
 pub mod delivery;
+pub mod disk;
 pub mod doubt;
 pub mod event;
 pub mod failure;

@@ -15,6 +15,7 @@
 pub mod clock_watch;
 pub mod deliver;
 pub mod destinations;
+pub mod disk_watch;
 pub mod dispatch;
 pub mod gates;
 pub mod publish;
@@ -22,7 +23,6 @@ pub mod receive;
 pub mod upkeep;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -33,14 +33,16 @@ use crate::faults::Faults;
 use crate::flow::clock_watch::ClockWatch;
 use crate::flow::deliver::Deliver;
 use crate::flow::destinations::{Defaults, Destinations};
-use crate::flow::dispatch::Dispatcher;
+use crate::flow::disk_watch::DiskWatch;
 use crate::flow::dispatch::assignments::{Assignments, assignments};
 use crate::flow::dispatch::mailbox::Mailbox;
+use crate::flow::dispatch::{Dispatcher, Ended};
 use crate::flow::gates::Gates;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
 use crate::flow::upkeep::Upkeep;
 use crate::id::Draw;
+use crate::pulse::Pulse;
 use crate::secret::MasterKey;
 use crate::stop::Stop;
 use crate::store::Store;
@@ -68,6 +70,8 @@ pub struct Parts {
     pub cap: u32,
     /// Requests in flight at once, in all.
     pub deliverers: u32,
+    /// The room on the disk.
+    pub disk: Arc<DiskWatch>,
     /// Planned failures.
     pub faults: Faults,
     /// Told when tokens change.
@@ -95,8 +99,8 @@ pub struct Flow {
     deliverers: Vec<JoinHandle<()>>,
     upkeep: JoinHandle<()>,
     writer: JoinHandle<()>,
-    /// Whether the dispatcher ended with nothing in hand.
-    drained: Arc<AtomicBool>,
+    /// How the dispatcher ended.
+    ended: Arc<Mutex<Ended>>,
     fatal: Arc<Mutex<Option<Error>>>,
 }
 
@@ -112,6 +116,7 @@ struct Told {
     destinations: Arc<Destinations>,
     gates: Arc<Gates>,
     on_tokens_changed: Arc<dyn Fn() + Send + Sync>,
+    disk: Arc<DiskWatch>,
     fatal: Arc<Mutex<Option<Error>>>,
     stop: Stop,
 }
@@ -136,6 +141,10 @@ impl AfterCommit for Told {
                 letters.subscriptions_changed |= subscriptions_changed;
             });
         }
+    }
+
+    fn full(&self) {
+        self.disk.found_full();
     }
 
     fn fatal(&self, error: &Error) {
@@ -171,14 +180,7 @@ impl Flow {
             unsettled,
             faults: faults.clone(),
         };
-        let told: Arc<dyn AfterCommit> = Arc::new(Told {
-            mailbox: mailbox.clone(),
-            destinations,
-            gates: Arc::clone(&gates),
-            on_tokens_changed: Arc::clone(&parts.on_tokens_changed),
-            fatal: Arc::clone(&fatal),
-            stop: parts.stop.clone(),
-        });
+        let told = told(&parts, mailbox.clone(), destinations, Arc::clone(&gates), &fatal);
         let receive = intake(&parts, gates, &clock_watch);
         let publish = Publish { store: store.clone(), clock: clock.clone() };
         let dispatcher = Dispatcher::new(
@@ -193,6 +195,7 @@ impl Flow {
             store: store.clone(),
             clock: clock.clone(),
             clock_watch,
+            disk: Arc::clone(&parts.disk),
             unsettled: unsettled_back,
             deliver: deliver.clone(),
         };
@@ -202,8 +205,8 @@ impl Flow {
         let writer_loop = parts.writer_loop;
         let after_commit = Arc::clone(&told);
         let upkeep_told = upkeep_stop.clone();
-        let drained = Arc::new(AtomicBool::new(false));
-        let tell_drained = Arc::clone(&drained);
+        let ended = Arc::new(Mutex::new(Ended::default()));
+        let tell_ended = Arc::clone(&ended);
         Ok(Self {
             receive,
             publish,
@@ -215,9 +218,10 @@ impl Flow {
                 writer_loop.run(&writer_stopped, &after_commit);
             })?,
             dispatcher: spawn("dispatch", &told, move || {
-                tell_drained.store(dispatcher.run(), Ordering::Release);
+                let how = dispatcher.run();
+                *tell_ended.lock().unwrap_or_else(PoisonError::into_inner) = how;
             })?,
-            drained,
+            ended,
             upkeep: spawn("upkeep", &told, move || upkeep.run(&upkeep_told))?,
             fatal,
         })
@@ -228,8 +232,14 @@ impl Flow {
         self.mailbox.leave(|letters| letters.woken = true);
     }
 
-    /// Stops every stage in order: what is under way is finished and settled. `clean` is called while the
-    /// writer still runs, and only when nothing is left over.
+    /// The dispatcher's sign of life.
+    pub fn pulse(&self) -> &Pulse {
+        self.mailbox.pulse()
+    }
+
+    /// Stops every stage in order: what is under way is finished and settled, as far as it comes to an end
+    /// within [`dispatch::STOP_GRACE`]. `clean` is called while the writer still runs, and only when
+    /// nothing is left over.
     ///
     /// # Errors
     /// What made the process end, if it was not asked to.
@@ -238,11 +248,16 @@ impl Flow {
         let is_healthy = || self.fatal.lock().unwrap_or_else(PoisonError::into_inner).is_none();
         if is_healthy() {
             join(self.dispatcher);
+        }
+        let ended = *self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        // A request whose grace is over may have minutes to go by its own limit. Its thread is left to
+        // itself; what it hands in later finds no writer.
+        if is_healthy() && !ended.busy {
             self.deliverers.into_iter().for_each(join);
         }
         self.upkeep_stop.ask();
         join(self.upkeep);
-        if is_healthy() && self.drained.load(Ordering::Acquire) {
+        if is_healthy() && ended.drained {
             clean();
         }
         drop(self.writer_stop);
@@ -250,6 +265,24 @@ impl Flow {
         let fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner).take();
         fatal.map_or(Ok(()), Err)
     }
+}
+
+fn told(
+    parts: &Parts,
+    mailbox: Mailbox,
+    destinations: Arc<Destinations>,
+    gates: Arc<Gates>,
+    fatal: &Arc<Mutex<Option<Error>>>,
+) -> Arc<dyn AfterCommit> {
+    Arc::new(Told {
+        mailbox,
+        destinations,
+        gates,
+        on_tokens_changed: Arc::clone(&parts.on_tokens_changed),
+        disk: Arc::clone(&parts.disk),
+        fatal: Arc::clone(fatal),
+        stop: parts.stop.clone(),
+    })
 }
 
 fn intake(parts: &Parts, gates: Arc<Gates>, clock_watch: &Arc<ClockWatch>) -> Receive {

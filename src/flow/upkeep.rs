@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::domain::delivery::Settlement;
 use crate::flow::clock_watch::ClockWatch;
 use crate::flow::deliver::Deliver;
+use crate::flow::disk_watch::DiskWatch;
 use crate::stop::Stop;
 use crate::store::error::Result;
 use crate::store::tx::WriteTx;
@@ -30,6 +31,8 @@ pub struct Upkeep {
     pub clock: Clock,
     /// Whether our clock can be trusted.
     pub clock_watch: Arc<ClockWatch>,
+    /// The room on the disk.
+    pub disk: Arc<DiskWatch>,
     /// Outcomes that the disk refused.
     pub unsettled: Receiver<Settlement>,
     /// Where they are handed in again.
@@ -50,6 +53,7 @@ impl Upkeep {
     /// One turn of every chore; `owed` says whether due times have to be looked at. Tells whether they
     /// still have to be, because it could not be done.
     fn tick(&self, owed: bool) -> bool {
+        self.disk.look();
         self.settle_again();
         let step_ms = self.clock_watch.look(&self.clock);
         if let Some(step_ms) = step_ms {

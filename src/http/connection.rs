@@ -11,7 +11,7 @@ use crate::http::answer::Outgoing;
 use crate::http::core::Core;
 use crate::http::framing::{Begun, Framer};
 use crate::http::head::Manner;
-use crate::http::message::Response;
+use crate::http::message::{Asked, Response};
 use crate::http::readiness::Interest;
 use crate::http::turn::Turn;
 
@@ -50,6 +50,8 @@ pub(crate) struct State {
     pub(crate) armed: Interest,
     /// Bytes counted as buffered for this connection.
     pub(crate) charged: usize,
+    /// The current request and when its head was there; none while it cannot be read.
+    pub(crate) asked: Option<(Asked, Duration)>,
     /// How the current request is to be answered.
     pub(crate) manner: Manner,
     pub(crate) outgoing: Outgoing,
@@ -75,6 +77,7 @@ impl Connection {
             deadline,
             armed: Interest::Read,
             charged: 0,
+            asked: None,
             manner: Manner::CLOSE,
             outgoing: Outgoing::default(),
         };

@@ -4,42 +4,57 @@
 
 use std::any::Any;
 use std::io;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::faults::Faults;
 use crate::http::answer::DateLine;
 use crate::http::jobs::Jobs;
 use crate::http::limits::Limits;
-use crate::http::message::{Head, Response};
+use crate::http::message::{Asked, Head, Response};
+use crate::http::proxies::Proxies;
 use crate::http::readiness::Readiness;
+use crate::http::server::Setup;
 use crate::http::service::Service;
 use crate::http::stats::{Counters, Stats};
+use crate::id::{self, Draw};
+use crate::pulse::Pulse;
 use crate::stop::Stop;
 
 /// The shared part of a server.
 pub(crate) struct Core {
     pub(crate) limits: Limits,
+    pub(crate) proxies: Proxies,
     pub(crate) service: Arc<dyn Service>,
     pub(crate) readiness: Readiness,
     pub(crate) jobs: Jobs,
     pub(crate) counters: Counters,
     pub(crate) date: DateLine,
-    /// The product's clock: for the `date` field alone.
+    /// The product's clock: for the `date` field and for request ids.
     pub(crate) clock: Clock,
+    draw: Arc<dyn Draw>,
     /// The machine's clock, for deadlines: sockets live in real time, and must neither be cut off nor
     /// kept for ever when the product is told another time.
     machine: Clock,
     pub(crate) stop: Stop,
+    pub(crate) pulse: Pulse,
+    pub(crate) faults: Faults,
     grace_ms: AtomicU64,
     buffered: AtomicUsize,
 }
 
 impl Core {
-    pub(crate) fn new(limits: Limits, clock: Clock, service: Arc<dyn Service>) -> io::Result<Self> {
+    pub(crate) fn new(setup: Setup, service: Arc<dyn Service>) -> io::Result<Self> {
+        let Setup { limits, proxies, clock, draw, faults } = setup;
         Ok(Self {
+            proxies,
+            draw,
+            faults,
+            pulse: Pulse::default(),
             jobs: Jobs::new(limits.pending),
             limits,
             service,
@@ -64,8 +79,13 @@ impl Core {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self.grace_ms.store(grace_ms, Ordering::Release);
         self.stop.ask();
+        self.wake();
+    }
+
+    /// Lets the listener thread come round.
+    pub(crate) fn wake(&self) {
         if let Err(error) = self.readiness.wake() {
-            tracing::error!(%error, "the listener could not be woken to stop");
+            tracing::error!(%error, "the listener could not be woken");
         }
     }
 
@@ -88,6 +108,30 @@ impl Core {
 
     pub(crate) fn stats(&self) -> Stats {
         self.counters.read(self.buffered.load(Ordering::Relaxed))
+    }
+
+    /// Fills in what the socket alone does not tell of a request.
+    pub(crate) fn introduce(&self, head: &mut Head) {
+        head.client = self.proxies.client(head.peer, &head.headers);
+        let given = self.proxies.request_id(head.peer, &head.headers).map(str::to_owned);
+        head.request_id = given.unwrap_or_else(|| self.request_id());
+    }
+
+    /// What there is to say of a request that could not be read.
+    pub(crate) fn stranger(&self, peer: SocketAddr) -> Asked {
+        let client = peer.ip().to_canonical();
+        Asked { request_id: self.request_id(), client, target: None }
+    }
+
+    fn request_id(&self) -> String {
+        id::uuid7(self.clock.wall(), &*self.draw)
+    }
+
+    /// An answer as it goes out: completed and noted by the service, with the request's id on it.
+    pub(crate) fn finished(&self, asked: Asked, took: Duration, response: Response) -> Response {
+        let response = self.caught(|| self.service.finish(&asked, took, response));
+        let response = response.unwrap_or_else(|| Response::new(500));
+        response.header("x-request-id", asked.request_id)
     }
 
     /// The service's own words for an answer of the listener.

@@ -14,8 +14,9 @@ use crate::http::message::{Head, Request, Response};
 /// a declared length costs the client something before it costs us memory.
 const BODY_PIECE: usize = 64 * 1024;
 
-/// Asks the service for the limit of a body, or for the answer that makes reading it needless.
-pub(crate) type Gate<'a> = dyn FnMut(&Head) -> Result<usize, Response> + 'a;
+/// Completes a head, and asks the service for the limit of its body or for the answer that makes
+/// reading it needless.
+pub(crate) type Gate<'a> = dyn FnMut(&mut Head) -> Result<usize, Response> + 'a;
 
 /// What the bytes so far amount to.
 #[derive(Debug)]
@@ -166,13 +167,13 @@ impl Framer {
     /// The head is `length` bytes long and understood: may its body come in?
     fn open(
         &mut self,
-        parsed: Parsed,
+        mut parsed: Parsed,
         length: usize,
         bytes: &[u8],
         gate: &mut Gate<'_>,
     ) -> (usize, Frame) {
         let manner = parsed.manner;
-        let limit = match gate(&parsed.head) {
+        let limit = match gate(&mut parsed.head) {
             Ok(limit) => limit,
             Err(response) if parsed.extent == Extent::Fixed(0) => {
                 return (length, Frame::Refused(Refused::There(response, manner)));
@@ -298,7 +299,7 @@ mod tests {
     fn next(framer: &mut Framer, fresh: &[u8]) -> Option<Frame> {
         let limits = Limits::default();
         let peer = SocketAddr::from(([192, 0, 2, 1], 7));
-        let mut gate = |head: &Head| match head.path.as_str() {
+        let mut gate = |head: &mut Head| match head.path.as_str() {
             "/missing" => Err(Response::new(404)),
             _ => Ok(LIMIT),
         };
@@ -616,11 +617,11 @@ mod tests {
         let from = (SocketAddr::from(([192, 0, 2, 1], 7)), &limits);
         let mut framer = Framer::default();
         let head = with_fields("Expect: 100-Continue\r\nContent-Length: 2\r\n");
-        let first = framer.advance(&head, from, &mut |_: &Head| Ok(2));
+        let first = framer.advance(&head, from, &mut |_: &mut Head| Ok(2));
         assert!(matches!(first, Frame::Continue));
-        assert!(matches!(framer.advance(&[], from, &mut |_: &Head| Ok(2)), Frame::Partial));
-        assert!(matches!(framer.advance(b"ok", from, &mut |_: &Head| Ok(2)), Frame::Whole(..)));
-        let refused = framer.advance(&head, from, &mut |_: &Head| Ok(1));
+        assert!(matches!(framer.advance(&[], from, &mut |_: &mut Head| Ok(2)), Frame::Partial));
+        assert!(matches!(framer.advance(b"ok", from, &mut |_: &mut Head| Ok(2)), Frame::Whole(..)));
+        let refused = framer.advance(&head, from, &mut |_: &mut Head| Ok(1));
         assert!(matches!(refused, Frame::Refused(Refused::Here(Refusal { status: 413, .. }, _))));
     }
 

@@ -40,6 +40,8 @@ fn call(core: &Arc<Core>, connection: Arc<Connection>, request: Request) {
         }
     };
     let reply = Reply::new(Box::new(deliver), Response::new(UNANSWERED));
+    let span = tracing::info_span!("request", request_id = request.request_id());
     // A panic drops the reply while it unwinds, which answers 500.
+    let _entered = span.enter();
     core.caught(|| core.service.call(request, reply));
 }

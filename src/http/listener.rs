@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use polling::{Event, Events};
 
+use crate::faults::Stall;
 use crate::http::connection::{Connection, Standing};
 use crate::http::core::Core;
 use crate::http::readiness::Interest;
 use crate::http::table::Table;
+use crate::pulse::BEAT;
 
 /// How often deadlines are looked at; a connection may live that much longer than its limit says.
 const SWEEP: Duration = Duration::from_millis(200);
@@ -74,6 +76,8 @@ impl Listener {
     pub(crate) fn run(mut self) {
         let mut events = Events::new();
         loop {
+            self.core.faults.stand(Stall::Listener);
+            self.core.pulse.beat();
             if let Err(error) = self.core.readiness.wait(&mut events, self.patience()) {
                 tracing::error!(%error, "waiting for sockets failed");
                 self.core.stop.wait(ACCEPT_PAUSE);
@@ -96,11 +100,11 @@ impl Listener {
         }
     }
 
-    /// How long to wait for a socket: until the next chore, if there is one.
-    fn patience(&self) -> Option<Duration> {
+    /// How long to wait for a socket: until the next chore, or the next sign of life.
+    fn patience(&self) -> Duration {
         let sweep = (self.table.len() > 0 || self.stop_by.is_some()).then_some(self.sweep_at);
-        let next = sweep.into_iter().chain(self.accept_at).min()?;
-        Some(next.saturating_sub(self.now))
+        let next = sweep.into_iter().chain(self.accept_at).min();
+        next.map_or(BEAT, |next| next.saturating_sub(self.now).min(BEAT))
     }
 
     fn take(&mut self, event: Event) {

@@ -1,10 +1,10 @@
 //! A request and a response as the rest of the program sees them: complete, framed, no socket.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::headers::Headers;
 
-/// The methods the product answers. Any other is refused with 501 by the listener.
+/// The methods the product knows. Any other is refused with 501 by the listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
     /// `GET`
@@ -21,6 +21,8 @@ pub enum Method {
     Delete,
     /// `OPTIONS`
     Options,
+    /// `TRACE`: answered nowhere, but known, so that it is refused with 405 and not with 501.
+    Trace,
 }
 
 impl Method {
@@ -34,6 +36,7 @@ impl Method {
             Self::Patch => "PATCH",
             Self::Delete => "DELETE",
             Self::Options => "OPTIONS",
+            Self::Trace => "TRACE",
         }
     }
 
@@ -47,6 +50,7 @@ impl Method {
             Self::Patch,
             Self::Delete,
             Self::Options,
+            Self::Trace,
         ];
         all.into_iter().find(|method| method.as_str() == text)
     }
@@ -63,8 +67,12 @@ pub struct Head {
     pub query: Option<String>,
     /// All header fields.
     pub headers: Headers,
-    /// The other end of the socket.
+    /// The other end of the socket: the client's, or a proxy's.
     pub peer: SocketAddr,
+    /// Who sent it, as trusted proxies tell; see [`crate::http::proxies`].
+    pub client: IpAddr,
+    /// What it is called in the log, in records and in its answer.
+    pub request_id: String,
 }
 
 /// A complete request.
@@ -74,6 +82,40 @@ pub struct Request {
     pub head: Head,
     /// The body, after transfer coding was removed; otherwise as sent.
     pub body: Vec<u8>,
+}
+
+impl Request {
+    /// Who sent it, as trusted proxies tell: for records, throttling and the log.
+    pub const fn client_address(&self) -> IpAddr {
+        self.head.client
+    }
+
+    /// What it is called in the log, in records and in its answer.
+    pub fn request_id(&self) -> &str {
+        &self.head.request_id
+    }
+}
+
+/// What is remembered of a request until it is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// What it is called.
+    pub request_id: String,
+    /// Who sent it, as trusted proxies tell.
+    pub client: IpAddr,
+    /// Method and path, where they could be read. The path is printable ASCII.
+    pub target: Option<(Method, String)>,
+}
+
+impl Asked {
+    /// What is remembered of a head.
+    pub(crate) fn of(head: &Head) -> Self {
+        Self {
+            request_id: head.request_id.clone(),
+            client: head.client,
+            target: Some((head.method, head.path.clone())),
+        }
+    }
 }
 
 /// No status code of HTTP: tells the listener to close the connection instead of answering.
@@ -90,18 +132,20 @@ pub struct Response {
     pub body: Vec<u8>,
     /// Whether the connection is closed after this answer.
     pub close: bool,
+    /// Why it is refused, for the log alone: it is never sent.
+    pub cause: Option<String>,
 }
 
 impl Response {
     /// An answer without a body.
     pub fn new(status: u16) -> Self {
-        Self { status, headers: Vec::new(), body: Vec::new(), close: false }
+        Self { status, headers: Vec::new(), body: Vec::new(), close: false, cause: None }
     }
 
     /// An answer with a body of the given media type.
     pub fn with_body(status: u16, content_type: &str, body: Vec<u8>) -> Self {
         let headers = vec![("content-type", content_type.to_owned())];
-        Self { status, headers, body, close: false }
+        Self { headers, body, ..Self::new(status) }
     }
 
     /// No answer: the connection is closed. For stand-ins that play a receiver whose answers get lost.
@@ -112,6 +156,13 @@ impl Response {
     /// Whether this is no answer but the end of the connection.
     pub(crate) fn is_hang_up(&self) -> bool {
         self.status == HANG_UP
+    }
+
+    /// The same answer with a reason for the log.
+    #[must_use]
+    pub fn because(mut self, cause: impl Into<String>) -> Self {
+        self.cause = Some(cause.into());
+        self
     }
 
     /// The same answer with one more header field.

@@ -15,6 +15,7 @@ mod jobs;
 pub mod limits;
 mod listener;
 pub mod message;
+pub mod proxies;
 mod readiness;
 mod resolver;
 pub mod server;

@@ -55,9 +55,9 @@ impl Readiness {
     }
 
     /// Waits until a socket is ready, [`Readiness::wake`] is called, or `span` is over.
-    pub(crate) fn wait(&self, events: &mut Events, span: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn wait(&self, events: &mut Events, span: Duration) -> io::Result<()> {
         events.clear();
-        self.poller.wait(events, span).map(|_| ())
+        self.poller.wait(events, Some(span)).map(|_| ())
     }
 
     /// Ends the wait, or the next one, early.

@@ -11,15 +11,47 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::clock::Clock;
+use crate::faults::Faults;
 use crate::http::core::Core;
 use crate::http::handler;
 use crate::http::limits::Limits;
 use crate::http::listener::Listener;
+use crate::http::proxies::Proxies;
 use crate::http::service::Service;
 use crate::http::stats::Stats;
+use crate::id::{Draw, SystemDraw};
 
 /// Connections the kernel keeps for us while the listener thread is busy or accepting rests.
 const BACKLOG: i32 = 1024;
+
+/// How a server works, but for what it answers.
+#[derive(Clone)]
+pub struct Setup {
+    /// How much it takes on.
+    pub limits: Limits,
+    /// Whom it believes where a request comes from.
+    pub proxies: Proxies,
+    /// Asked for the `date` field and for request ids; deadlines are counted in real time.
+    pub clock: Clock,
+    /// Randomness for request ids.
+    pub draw: Arc<dyn Draw>,
+    /// Planned failures.
+    pub faults: Faults,
+}
+
+impl Setup {
+    /// No proxies, the system's randomness, and no planned failures.
+    pub fn new(limits: Limits, clock: Clock) -> Self {
+        let (proxies, draw) = (Proxies::default(), Arc::new(SystemDraw::new()));
+        Self { limits, proxies, clock, draw, faults: Faults::none() }
+    }
+}
+
+impl std::fmt::Debug for Setup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setup").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
 
 /// A running server. Dropped, it stops without grace.
 pub struct Server {
@@ -30,19 +62,17 @@ pub struct Server {
 impl Server {
     /// Answers connections to `listeners` with `service`, on threads of its own.
     ///
-    /// The sockets may come from [`bind`] or from outside; they become non-blocking. `clock` is asked
-    /// for the `date` field; deadlines are counted in real time.
+    /// The sockets may come from [`bind`] or from outside; they become non-blocking.
     ///
     /// # Errors
     /// No thread could be started, or no socket watched.
     pub fn start(
         listeners: Vec<TcpListener>,
-        limits: Limits,
-        clock: Clock,
+        setup: Setup,
         service: Arc<dyn Service>,
     ) -> io::Result<Self> {
-        let handlers = limits.handlers.max(1);
-        let core = Arc::new(Core::new(limits, clock, service)?);
+        let handlers = setup.limits.handlers.max(1);
+        let core = Arc::new(Core::new(setup, service)?);
         let listener = Listener::new(Arc::clone(&core), listeners)?;
         // Dropped by an early return, the server ends the threads that were started.
         let server = Self { core, threads: Mutex::default() };
@@ -68,6 +98,17 @@ impl Server {
             }
             self.core.jobs.close();
         }
+    }
+
+    /// Asks the listener thread for a sign of life, and wakes it to give one.
+    pub fn ask_pulse(&self) {
+        self.core.pulse.ask();
+        self.core.wake();
+    }
+
+    /// Whether the listener thread has come round since it was asked.
+    pub fn has_pulse(&self) -> bool {
+        self.core.pulse.has_answered()
     }
 
     /// The counters as they are now.

@@ -1,6 +1,8 @@
 //! What the listener asks of the program behind it.
 
-use crate::http::message::{Head, Request, Response};
+use std::time::Duration;
+
+use crate::http::message::{Asked, Head, Request, Response};
 
 /// Answers requests. Called on handler threads, many at once.
 pub trait Service: Send + Sync + 'static {
@@ -15,6 +17,13 @@ pub trait Service: Send + Sync + 'static {
 
     /// The answer the listener itself gives, in the program's own error format.
     fn refusal(&self, status: u16, detail: &str) -> Response;
+
+    /// Every answer passes here once, the listener's own too, before it is written: to be completed and
+    /// noted. `took` is the time since the head was there. Called under a lock: must not block.
+    fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
+        let (_, _) = (asked, took);
+        response
+    }
 }
 
 /// The promise of one answer. Dropping it unsent answers 500.

@@ -2,7 +2,7 @@
 //!
 //! Not here: names and labels of metrics, which belong to who publishes them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::tally::Counter;
 
 /// A reading of all counters. Only `connections` and `buffered_bytes` go down again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,24 +27,6 @@ pub struct Stats {
     pub timeouts: u64,
     /// Panics caught inside the service.
     pub panics: u64,
-}
-
-/// One counter. Readings are for people: no order between counters is promised.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    pub(crate) fn add(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn set(&self, value: usize) {
-        self.0.store(u64::try_from(value).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// The counters behind [`Stats`], each with the meaning given there.

@@ -16,7 +16,7 @@ use crate::http::core::{BROKEN, Core};
 use crate::http::framing::{Begun, Frame, Framer, Refused};
 use crate::http::head::Manner;
 use crate::http::limits::{LINGER_BYTES, LINGER_SPAN};
-use crate::http::message::{Request, Response};
+use crate::http::message::{Asked, Head, Request, Response};
 use crate::http::readiness::Interest;
 
 /// One thread's time with one connection.
@@ -112,9 +112,14 @@ impl Turn<'_> {
         while self.state.phase == Phase::Reading {
             let core = self.core;
             let from = (self.connection.peer, &core.limits);
-            let mut gate = |head: &_| core.body_limit(head);
+            let (now, State { framer, asked, .. }) = (self.now, &mut *self.state);
+            let mut gate = |head: &mut Head| {
+                core.introduce(head);
+                *asked = Some((Asked::of(head), now));
+                core.body_limit(head)
+            };
             let fresh = std::mem::take(&mut fresh);
-            match self.state.framer.advance(fresh, from, &mut gate) {
+            match framer.advance(fresh, from, &mut gate) {
                 Frame::Partial => return self.wait_for_more(),
                 Frame::Continue => self.go_on(),
                 Frame::Whole(request, manner) => self.hand_over(request, manner),
@@ -191,6 +196,11 @@ impl Turn<'_> {
     }
 
     fn send(&mut self, response: Response) {
+        let asked = self.state.asked.take();
+        let (asked, since) =
+            asked.unwrap_or_else(|| (self.core.stranger(self.connection.peer), self.now));
+        let took = self.now.saturating_sub(since);
+        let response = self.core.finished(asked, took, response);
         let persist = self.state.manner.persist && !response.close && !self.core.stop.asked();
         self.state.manner.persist = persist;
         let date = (&self.core.date, self.core.clock.wall());

@@ -235,9 +235,9 @@ pub const KEYS: [Key; 26] = [
     ),
     key!(
         disk.reserve,
-        Maybe(Size(1 << 20, PEBIBYTE)),
+        Maybe(Size(0, PEBIBYTE)),
         Restart,
-        "Below so much free space new work is refused with 507; outcomes are still recorded.",
+        "Below so much free space new work is refused with 507; outcomes are still recorded. 0: never.",
         Some(("the smaller of max(64 MB, 5 %) and 25 % of the file system", "\"256MiB\""))
     ),
     key!(

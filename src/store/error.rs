@@ -20,6 +20,10 @@ pub enum Error {
     /// The disk, a quota or a file size limit refused the write. Nothing of it was stored.
     #[error("there is no room to store it: free some disk space, then send it again")]
     Full,
+    /// The system refused a write. The writer finds out whether there was no room (`Full`) or the disk is
+    /// broken (`Fatal`).
+    #[error("a write to the database failed: {0}")]
+    WriteFailed(Arc<rusqlite::Error>),
     /// The service is stopping.
     #[error("the service is stopping")]
     Stopped,
@@ -79,8 +83,8 @@ pub enum Error {
         /// What it must be.
         want: &'static str,
     },
-    /// A failed sync or write at COMMIT: what is on the disk is unknown, so the process must end.
-    #[error("the disk failed while committing: {0}")]
+    /// A sync or a write that failed although there was room: what is on the disk is unknown, so the process must end.
+    #[error("the disk failed while writing: {0}")]
     Fatal(Arc<rusqlite::Error>),
     /// A stage's thread has panicked; the process must end, because nobody would do its work.
     #[error("the thread {0} failed; the log says where")]
@@ -124,9 +128,10 @@ impl From<rusqlite::Error> for Error {
         };
         match (code.code, code.extended_code) {
             (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _) => Self::Busy,
-            // A write that failed before the sync can be rolled back: a full disk, a quota, or EFBIG.
-            (ErrorCode::DiskFull, _) | (_, ffi::SQLITE_IOERR_WRITE | ffi::SQLITE_IOERR_SHMSIZE) => {
-                Self::Full
+            (ErrorCode::DiskFull, _) => Self::Full,
+            // A quota and a file size limit come as this, and so does a disk that is broken.
+            (_, ffi::SQLITE_IOERR_WRITE | ffi::SQLITE_IOERR_SHMSIZE) => {
+                Self::WriteFailed(Arc::new(error))
             }
             (ErrorCode::ConstraintViolation, _) => {
                 Self::Constraint(message.clone().unwrap_or_else(|| code.to_string()))
@@ -145,6 +150,21 @@ impl Error {
             {
                 Self::Fatal(cause)
             }
+            other => other,
+        }
+    }
+
+    /// What a broken disk looks like, for a planned failure.
+    pub(crate) fn planned_write_failure() -> Self {
+        rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_WRITE), None).into()
+    }
+
+    /// The same error, once it is known whether there is room where the file lies: a write that failed for
+    /// another reason means a broken disk.
+    pub(crate) fn told_apart(self, is_out_of_room: impl FnOnce() -> bool) -> Self {
+        match self {
+            Self::WriteFailed(_) if is_out_of_room() => Self::Full,
+            Self::WriteFailed(cause) => Self::Fatal(cause),
             other => other,
         }
     }

@@ -6,13 +6,16 @@
 //!
 //! Not here: threads (`flow` starts the one that calls [`WriterLoop::run`]).
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, TrySendError, bounded};
 use rusqlite::{Connection, TransactionBehavior};
 
-use crate::faults::{Faults, Step};
+use crate::faults::{Faults, Stall, Step};
+use crate::machine::disk;
+use crate::pulse::{BEAT, Pulse};
 use crate::store::error::{Error, Result};
 use crate::store::subscriptions;
 use crate::store::tx::{Effects, Remembered, WriteTx};
@@ -39,7 +42,9 @@ pub enum Queue {
 pub trait AfterCommit: Send + Sync {
     /// What was committed.
     fn committed(&self, effects: Effects);
-    /// The disk failed at COMMIT; the process must end.
+    /// A write found no room; nothing of it was stored.
+    fn full(&self);
+    /// The disk failed while writing; the process must end.
     fn fatal(&self, error: &Error);
 }
 
@@ -89,6 +94,7 @@ pub struct Writer {
 struct Done {
     commits: AtomicU64,
     jobs: AtomicU64,
+    pulse: Pulse,
 }
 
 impl std::fmt::Debug for Writer {
@@ -145,6 +151,11 @@ impl Writer {
         self.settle.len() + self.accept.len() + self.upkeep.len()
     }
 
+    /// The writing thread's sign of life.
+    pub fn pulse(&self) -> &Pulse {
+        &self.done.pulse
+    }
+
     /// Transactions committed so far.
     pub fn commits(&self) -> u64 {
         self.done.commits.load(Ordering::Relaxed)
@@ -195,6 +206,8 @@ impl WriterLoop {
     pub fn run(mut self, stop: &Receiver<()>, observer: &Arc<dyn AfterCommit>) {
         let mut batch = Vec::with_capacity(BATCH_JOBS_MOST);
         loop {
+            self.faults.stand(Stall::Writer);
+            self.done.pulse.beat();
             let stopping = self.wait(stop);
             self.drain(&mut batch);
             if batch.is_empty() {
@@ -230,14 +243,15 @@ impl WriterLoop {
         self.close();
     }
 
-    /// Waits until a job or the stop signal is there; tells whether it is the latter.
+    /// Waits until a job or the stop signal is there, or a beat is over; tells whether it is to stop.
     fn wait(&self, stop: &Receiver<()>) -> bool {
         let mut select = Select::new();
         let _ = select.recv(&self.settle);
         let _ = select.recv(&self.accept);
         let _ = select.recv(&self.upkeep);
         let _ = select.recv(stop);
-        let _ = select.ready();
+        // What is ready is looked for by whoever takes it.
+        let _ = select.ready_timeout(BEAT);
         matches!(stop.try_recv(), Err(TryRecvError::Disconnected))
     }
 
@@ -255,7 +269,7 @@ impl WriterLoop {
     /// Commits a batch in one transaction; if anything in it fails, job by job.
     ///
     /// # Errors
-    /// Only when the disk failed at COMMIT.
+    /// Only when the disk failed.
     fn commit_all(
         &mut self,
         batch: &mut Vec<BoxedJob>,
@@ -279,6 +293,9 @@ impl WriterLoop {
                 return Err(fatal);
             }
             Err(error) if batch.len() == 1 || matches!(error, Error::Busy) => {
+                if matches!(error, Error::Full) {
+                    observer.full();
+                }
                 for job in batch.drain(..) {
                     job.done(Err(error.clone()));
                 }
@@ -299,6 +316,11 @@ impl WriterLoop {
     }
 
     fn commit(&mut self, batch: &mut [BoxedJob]) -> Result<Effects> {
+        let committed = self.transact(batch);
+        committed.map_err(|error| error.told_apart(|| self.is_out_of_room()))
+    }
+
+    fn transact(&mut self, batch: &mut [BoxedJob]) -> Result<Effects> {
         let transaction = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let tx = WriteTx::new(&transaction, &self.remembered);
         let outcome = if self.faults.hit(Step::Write) { Err(Error::Full) } else { Ok(()) };
@@ -308,6 +330,7 @@ impl WriterLoop {
         let effects = tx.into_effects();
         let committed = match outcome {
             Ok(()) if self.faults.hit(Step::Commit) => Err(Error::Full),
+            Ok(()) if self.faults.hit(Step::BreakDisk) => Err(Error::planned_write_failure()),
             Ok(()) => transaction.commit().map_err(Error::at_commit),
             // Dropping the transaction rolls it back, where SQLite has not done so itself.
             Err(error) => Err(error),
@@ -316,6 +339,18 @@ impl WriterLoop {
             self.remembered.forget();
         }
         committed.map(|()| effects)
+    }
+
+    /// Whether a write that failed found no room: the disk may be broken just as well.
+    fn is_out_of_room(&self) -> bool {
+        let Some(path) = self.conn.path().map(Path::new) else { return false };
+        let beside = |ending: &str| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(ending);
+            PathBuf::from(name)
+        };
+        let directory = path.parent().unwrap_or_else(|| Path::new("."));
+        disk::is_out_of_room(directory, &[path, &beside("-wal"), &beside("-shm")])
     }
 
     /// Empties the write-ahead log into the file, so that what is left behind is one file.

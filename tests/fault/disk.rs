@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
-use crate::process::Process;
-use crate::rig::receiver::Receiver;
+use crate::process::{Process, SOON};
+use crate::rig::receiver::{Receiver, Reply};
 use crate::rig::{file, until};
 
 /// Publishes until it is refused; returns the keys that were acknowledged.
@@ -103,10 +105,10 @@ fn a_log_that_cannot_be_written_stops_nothing() {
 struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {
-    fn mount() -> Option<Self> {
+    fn mount(megabytes: u32) -> Option<Self> {
         let place = tempfile::tempdir().unwrap();
         let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"])
+            .args(["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"])
             .arg(place.path())
             .output();
         match mount {
@@ -131,7 +133,7 @@ impl Drop for Tmpfs {
 
 #[test]
 fn a_full_disk_is_answered_507_and_goes_on_by_itself_when_there_is_room() {
-    let Some(tmpfs) = Tmpfs::mount() else { return };
+    let Some(tmpfs) = Tmpfs::mount(8) else { return };
     let home = tmpfs.0.path();
     let receiver = Receiver::new();
     let process = Process::start(home);
@@ -146,4 +148,42 @@ fn a_full_disk_is_answered_507_and_goes_on_by_itself_when_there_is_room() {
     until("everything is delivered", || process.pending() == Some(0));
     process.stop();
     check(home, &receiver, &acknowledged);
+}
+
+#[test]
+fn below_the_reserve_new_work_waits_outside_and_what_is_there_goes_on() {
+    let Some(tmpfs) = Tmpfs::mount(80) else { return };
+    let home = tmpfs.0.path();
+    // The budget of the product: a quarter of these eighty megabytes.
+    std::fs::write(home.join("oncebox.toml"), SOON.replace("[disk]\nreserve = 0\n", "")).unwrap();
+    let receiver = Receiver::new();
+    let open = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&open);
+    receiver.decide(move |_| Reply::status(if told.load(Ordering::SeqCst) { 200 } else { 500 }));
+    let process = Process::start(home);
+    process.subscribe(&receiver.url());
+    let event = json!({ "event_type": "a", "idempotency_key": "before", "payload": 1 });
+    process.call("POST", "/v1/events", &event).is(201);
+    until("it is tried", || receiver.count() > 0);
+
+    let ballast = home.join("ballast");
+    std::fs::write(&ballast, vec![0; 62 << 20]).unwrap();
+    let event = json!({ "event_type": "a", "idempotency_key": "during", "payload": 1 });
+    let mut refused = None;
+    until("new work is refused", || {
+        refused = Some(process.call("POST", "/v1/events", &event)).filter(|a| a.status == 507);
+        refused.is_some()
+    });
+    assert_eq!(refused.unwrap().field("retry-after"), Some("60"));
+    // There is room still: what was refused was refused for the reserve, and results find it.
+    open.store(true, Ordering::SeqCst);
+    until("what was there is delivered", || process.pending() == Some(0));
+    let event = json!({ "event_type": "a", "idempotency_key": "after", "payload": 1 });
+    process.call("POST", "/v1/events", &event).is(507);
+
+    std::fs::remove_file(&ballast).unwrap();
+    until("it takes events again", || process.call("POST", "/v1/events", &event).status == 201);
+    process.stop();
+    let before = BTreeSet::from(["before".to_owned()]);
+    check(home, &receiver, &before);
 }

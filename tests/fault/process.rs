@@ -21,6 +21,8 @@ allow = ["127.0.0.0/8"]
 steps = ["100ms", "200ms", "500ms"]
 max_attempts = 1000
 timeout = "2s"
+[disk]
+reserve = 0
 "#;
 
 /// A running `oncebox serve`. Dropped, it is killed.

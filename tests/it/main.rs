@@ -11,10 +11,12 @@
 
 mod acting;
 mod delivering;
+mod describing;
 mod entering;
 mod guarding;
 mod looking;
 mod mending;
+mod naming;
 mod publishing;
 mod receiving;
 mod restoring;
@@ -23,4 +25,6 @@ mod retrying;
 mod rig;
 mod running;
 mod secrecy;
+mod supervising;
 mod tls;
+mod watching;

@@ -91,6 +91,42 @@ fn only_their_owner_may_read_the_files() {
 }
 
 #[test]
+fn a_group_that_is_named_may_open_the_database_and_nothing_else() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let mut rig = Rig::new();
+    let directory = std::fs::metadata(rig.data()).unwrap();
+    // Root may give a file to any group; anybody else to one of his own.
+    let group = if directory.uid() == 0 { 4711 } else { directory.gid() };
+    rig.restart_with(|settings| settings.database.group = Some(group.to_string()));
+    let look = |name: &str| {
+        let found = std::fs::metadata(rig.data().join(name)).unwrap();
+        (found.permissions().mode() & 0o7777, found.gid())
+    };
+    assert_eq!(look(""), (0o2770, group));
+    for name in ["oncebox.db", "oncebox.db-wal", "oncebox.db-shm"] {
+        assert_eq!(look(name), (0o660, group), "{name}");
+    }
+    assert_eq!(look("master.key").0, 0o600);
+    assert_eq!(look("admin.token").0, 0o600);
+
+    rig.restart_with(|settings| settings.database.group = None);
+    for name in ["oncebox.db", "oncebox.db-wal", "oncebox.db-shm"] {
+        let mode = std::fs::metadata(rig.data().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}
+
+#[test]
+fn a_group_that_is_not_there_is_refused_by_name() {
+    let refused = Rig::refused(|settings| {
+        settings.database.group = Some("no-such-group".to_owned());
+    });
+    let refusal = refused.to_string();
+    assert!(refusal.contains("no group \"no-such-group\""), "{refusal}");
+    assert!(refusal.contains("groupadd"), "{refusal}");
+}
+
+#[test]
 fn a_refused_secret_is_not_repeated_in_the_answer() {
     let rig = Rig::new();
     let pasted = "whsec_this is not base64 but somebodys password";

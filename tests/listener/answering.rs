@@ -245,8 +245,8 @@ fn one_server_answers_on_several_sockets() {
     let doors = vec![bind(), bind()];
     let addresses: Vec<_> = doors.iter().map(|door| door.local_addr().unwrap()).collect();
     let service = Arc::new(Nothing);
-    let server =
-        server::Server::start(doors, Limits::default(), Clock::machine(), service).unwrap();
+    let setup = server::Setup::new(Limits::default(), Clock::machine());
+    let server = server::Server::start(doors, setup, service).unwrap();
     for address in addresses {
         let mut client = Client::new(address);
         client.send(get("/"));

@@ -12,6 +12,7 @@
 )]
 
 mod answering;
+mod naming;
 mod overload;
 mod refusing;
 mod rig;

@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use oncebox::clock::Clock;
 use oncebox::http::limits::Limits;
 use oncebox::http::message::{Head, Request, Response};
-use oncebox::http::server::{Server, bind};
+use oncebox::http::server::{Server, Setup, bind};
 use oncebox::http::service::{Reply, Service};
 
 /// Bytes of the answer to `/large`: more than the buffers of both sockets hold.
@@ -49,6 +49,10 @@ impl Service for Script {
             "/panic" => panic!("a panic on purpose"),
             "/drop" => drop(reply),
             "/drop-later" => drop(thread::spawn(move || drop(reply))),
+            "/who" => {
+                let who = format!("{} {}", request.client_address(), request.request_id());
+                reply.send(Response::with_body(200, "x/y", who.into_bytes()));
+            }
             "/hang-up" => reply.send(Response::hang_up()),
             "/no-status" => reply.send(Response::new(99)),
             "/large" => reply.send(Response::with_body(200, "x/y", vec![b'x'; LARGE])),
@@ -86,6 +90,10 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new(limits: Limits) -> Self {
+        Self::with(Setup::new(limits, Clock::machine()))
+    }
+
+    pub(crate) fn with(setup: Setup) -> Self {
         let (later, for_later) = unbounded::<(Request, Reply)>();
         let (for_held, held) = unbounded();
         let (gate, closed_gate) = unbounded();
@@ -93,7 +101,7 @@ impl Rig {
         let script = Script { later, held: for_held, gate: closed_gate, entered: enter };
         let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let address = listener.local_addr().unwrap();
-        let server = Server::start(vec![listener], limits, Clock::machine(), Arc::new(script));
+        let server = Server::start(vec![listener], setup, Arc::new(script));
         let answer =
             move || for_later.iter().for_each(|(request, reply)| reply.send(echo(request)));
         let later = Some(thread::spawn(answer));

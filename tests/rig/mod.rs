@@ -3,12 +3,13 @@
 //! Dropping the rig stops the service and checks the file it leaves behind.
 #![allow(dead_code, reason = "each test program uses the part of the rig that it needs")]
 
+pub(crate) mod contract;
 pub(crate) mod file;
 pub(crate) mod http;
 pub(crate) mod receiver;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -19,6 +20,7 @@ use oncebox::appliance::{Appliance, Error, Injected};
 use oncebox::clock::{Clock, ManualTime, Timestamp};
 use oncebox::faults::Faults;
 use oncebox::id::{Draw, SystemDraw};
+use oncebox::machine::disk::{Gauge, Space};
 use oncebox::settings::Settings;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -28,6 +30,8 @@ use receiver::Receiver;
 
 /// When every rig's clock starts: 2026-01-31T12:00:00Z.
 pub(crate) const START: Timestamp = Timestamp::from_secs(1_769_860_800);
+/// The size of every rig's disk. Its reserve is 500 MB.
+pub(crate) const DISK_TOTAL: u64 = 10_000_000_000;
 /// No test waits longer than this for anything.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -67,6 +71,7 @@ pub(crate) struct Rig {
     appliance: Option<Appliance>,
     pub(crate) time: Arc<ManualTime>,
     draw: Arc<RigDraw>,
+    disk_free: Arc<AtomicU64>,
     settings: Settings,
     faults: Faults,
     pub(crate) token: String,
@@ -94,6 +99,11 @@ impl Rig {
         Self::start(|_| {}, faults)
     }
 
+    /// Settings it does not start with, and why.
+    pub(crate) fn refused(change: impl FnOnce(&mut Settings)) -> Error {
+        Self::start(change, Faults::none()).err().unwrap()
+    }
+
     fn start(change: impl FnOnce(&mut Settings), faults: Faults) -> Result<Self, Error> {
         let home = tempfile::tempdir().unwrap();
         let mut settings = Settings::default();
@@ -105,8 +115,9 @@ impl Rig {
         let draw =
             Arc::new(RigDraw { system: SystemDraw::new(), jitter_permille: AtomicU64::new(0) });
         let time = ManualTime::at(START);
+        let (token, disk_free) = (String::new(), Arc::new(AtomicU64::new(DISK_TOTAL / 2)));
         let mut rig =
-            Self { appliance: None, time, draw, settings, faults, token: String::new(), home };
+            Self { appliance: None, time, draw, disk_free, settings, faults, token, home };
         rig.appliance = Some(rig.appliance_again()?);
         std::fs::read_to_string(rig.data().join(TOKEN_FILE))
             .unwrap()
@@ -126,7 +137,11 @@ impl Rig {
 
     /// Starts another Oncebox on the same directory.
     pub(crate) fn appliance_again(&self) -> Result<Appliance, Error> {
+        let free = Arc::clone(&self.disk_free);
+        let look =
+            move |_: &Path| Ok(Space { total: DISK_TOTAL, free: free.load(Ordering::SeqCst) });
         let injected = Injected {
+            gauge: Gauge::new(look),
             clock: Clock::from_source(self.time.clone()),
             draw: self.draw.clone(),
             faults: self.faults.clone(),
@@ -182,6 +197,11 @@ impl Rig {
         Clock::from_source(self.time.clone()).wall()
     }
 
+    /// How much room the disk has from now on; upkeep sees it within a second.
+    pub(crate) fn disk_free(&self, bytes: u64) {
+        self.disk_free.store(bytes, Ordering::SeqCst);
+    }
+
     /// How much of its span the jitter adds from now on.
     pub(crate) fn jitter(&self, permille: u64) {
         self.draw.jitter_permille.store(permille, Ordering::SeqCst);
@@ -232,7 +252,9 @@ impl Rig {
         fields: &[(&str, &str)],
         body: &[u8],
     ) -> Answer {
-        http::send(self.address(), method, path, fields, body).unwrap()
+        let answer = http::send(self.address(), method, path, fields, body).unwrap();
+        contract::check((method, path, body), &answer);
+        answer
     }
 
     /// A request with the admin's token.

@@ -71,6 +71,10 @@ pub fn document() -> Value {
         "components": {
             "schemas": schemas(),
             "responses": responses(),
+            "headers": { "RequestId": {
+                "description": "The request's name, which its line in the log has too.",
+                "required": true, "schema": schema::text(),
+            } },
             "securitySchemes": security_schemes(),
         },
     })
@@ -126,9 +130,11 @@ fn problem(kinds: &[Kind]) -> Value {
             format!("`{word}`: {when} {remedy}")
         })
         .collect();
-    let mut headers = Map::new();
+    let mut headers = operation::request_id();
     for (name, about, schema) in kinds.iter().filter_map(|kind| header(*kind)) {
-        headers.insert(name.to_owned(), json!({ "description": about, "schema": schema }));
+        // Where several kinds share a status, a field of one of them need not be there.
+        let shown = json!({ "description": about, "required": kinds.len() == 1, "schema": schema });
+        headers.insert(name.to_owned(), shown);
     }
     json!({
         "description": about.join("\n\n"),

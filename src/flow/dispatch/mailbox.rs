@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::id::SubscriptionSeq;
+use crate::pulse::Pulse;
 use crate::store::tx::Settled;
 
 /// What was left since the last look.
@@ -43,6 +44,7 @@ pub struct Mailbox(Arc<Shared>);
 struct Shared {
     letters: Mutex<Letters>,
     left: Condvar,
+    pulse: Pulse,
 }
 
 impl Mailbox {
@@ -63,8 +65,14 @@ impl Mailbox {
         }
     }
 
+    /// The sign of life of whoever takes the letters.
+    pub fn pulse(&self) -> &Pulse {
+        &self.0.pulse
+    }
+
     /// Takes what was left, waiting for it at most `span`.
     pub fn take(&self, span: Duration) -> Letters {
+        self.0.pulse.beat();
         let letters = self.0.letters.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.0.left.wait_timeout_while(letters, span, |letters| letters.is_empty());
         let (mut letters, _) = waited.unwrap_or_else(PoisonError::into_inner);

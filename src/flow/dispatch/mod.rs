@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::faults::{Faults, Step};
+use crate::faults::{Faults, Stall, Step};
 use crate::flow::dispatch::assignments::{Assignment, HandOut};
 use crate::flow::dispatch::machine::{In, Machine, Out};
 use crate::flow::dispatch::mailbox::{Letters, Mailbox};
@@ -25,8 +25,9 @@ const SLEEP_MOST: Duration = Duration::from_millis(250);
 /// How long a stop waits for outcomes once no request is under way: the disk may refuse them. Their
 /// deliveries are sent again at the next start.
 const SETTLE_GRACE: Duration = Duration::from_secs(5);
-/// How long a stop waits for what is under way: an attempt's time limit, and its settlement.
-const STOP_MOST: Duration = Duration::from_secs(35);
+/// How long a stop waits for attempts that are under way. What is not answered by then is given up as if
+/// the process had been killed: nothing is counted, and it is sent again at the next start.
+pub const STOP_GRACE: Duration = Duration::from_secs(20);
 /// When a read that failed is tried again.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
@@ -36,6 +37,15 @@ struct Known {
     cap: u32,
     hard: bool,
     callable: bool,
+}
+
+/// How the dispatcher ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// Nothing was left in hand.
+    pub drained: bool,
+    /// Requests were still under way.
+    pub busy: bool,
 }
 
 /// The dispatcher and what it holds.
@@ -81,8 +91,8 @@ impl Dispatcher {
         }
     }
 
-    /// Runs until it is told to stop and everything in hand is settled, or cannot be; tells whether it was.
-    pub fn run(mut self) -> bool {
+    /// Runs until it is told to stop and everything in hand is settled, or cannot be.
+    pub fn run(mut self) -> Ended {
         let mut again = Letters { subscriptions_changed: true, ..Letters::default() };
         loop {
             let drained = match self.turn(&mut again) {
@@ -95,8 +105,10 @@ impl Dispatcher {
                 }
             };
             if drained || (again.stop && self.gives_up()) {
-                return drained;
+                let busy = self.machine.is_busy();
+                return Ended { drained, busy };
             }
+            self.faults.stand(Stall::Dispatcher);
             let letters = self.mailbox.take(self.sleep());
             again = merge(again, letters);
         }
@@ -110,7 +122,7 @@ impl Dispatcher {
         self.idle_since = idle;
         let over = |since: Duration, most| now.saturating_sub(since) >= most;
         let gives_up =
-            over(stopping_since, STOP_MOST) || idle.is_some_and(|since| over(since, SETTLE_GRACE));
+            over(stopping_since, STOP_GRACE) || idle.is_some_and(|since| over(since, SETTLE_GRACE));
         if gives_up {
             tracing::warn!(
                 in_hand = self.machine.in_hand(),

@@ -1,0 +1,87 @@
+//! What is done to every answer before it goes out: a problem gets its request's id, and the log a line.
+//!
+//! A change and a refusal are one line at `info`, everything else one at `debug`: a busy box would
+//! otherwise write more log than data. Of a request only method, path and address are logged, never its
+//! query, fields or body.
+
+use std::time::Duration;
+
+use crate::http::message::{Asked, Method, Response};
+
+/// Paths whose successful requests are no changes by a person, but the work itself.
+const WORK: [&str; 3] = ["/in/", "/v1/events", "/v1/processed-events"];
+
+/// Completes and notes an answer.
+pub(super) fn finish(asked: &Asked, took: Duration, mut response: Response) -> Response {
+    name(&mut response, &asked.request_id);
+    note(asked, took, &response);
+    response
+}
+
+/// Adds the request's id to a problem, so that whoever reports one can name it. Every problem's body is
+/// an object of ours.
+fn name(response: &mut Response, request_id: &str) {
+    let is_problem = response
+        .headers
+        .iter()
+        .any(|(name, value)| *name == "content-type" && value == "application/problem+json");
+    if is_problem && response.body.pop_if(|last| *last == b'}').is_some() {
+        let member = format!(",\"request_id\":{}}}", serde_json::Value::from(request_id));
+        response.body.extend_from_slice(member.as_bytes());
+    }
+}
+
+fn note(asked: &Asked, took: Duration, response: &Response) {
+    let Asked { request_id, client, target } = asked;
+    let (method, path) = match target {
+        Some((method, path)) => (method.as_str(), path.as_str()),
+        None => ("-", "-"),
+    };
+    let (status, cause) = (response.status, response.cause.as_deref());
+    let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    // The macros want the level and the message written out.
+    if status == 500 {
+        tracing::error!(request_id, %client, method, path, status, took_ms, cause, "a request failed");
+    } else if status >= 400 {
+        tracing::info!(request_id, %client, method, path, status, took_ms, cause, "a request was refused");
+    } else if target.as_ref().is_some_and(is_change) {
+        tracing::info!(request_id, %client, method, path, status, took_ms, "a change was made");
+    } else {
+        tracing::debug!(request_id, %client, method, path, status, took_ms, "a request was answered");
+    }
+}
+
+fn is_change((method, path): &(Method, String)) -> bool {
+    let reads = matches!(method, Method::Get | Method::Head | Method::Options);
+    let is_work = WORK.iter().any(|work| {
+        path.strip_prefix(work).is_some_and(|rest| rest.is_empty() || work.ends_with('/'))
+    });
+    !reads && !is_work
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_named_and_nothing_else_is() {
+        let mut problem =
+            Response::with_body(404, "application/problem+json", br#"{"status":404}"#.to_vec());
+        name(&mut problem, "a\"b");
+        assert_eq!(problem.body, br#"{"status":404,"request_id":"a\"b"}"#);
+        let mut other = Response::with_body(200, "application/json", b"{}".to_vec());
+        name(&mut other, "id");
+        assert_eq!(other.body, b"{}");
+    }
+
+    #[test]
+    fn work_is_no_change() {
+        let change = |method, path: &str| is_change(&(method, path.to_owned()));
+        assert!(change(Method::Post, "/v1/subscriptions"));
+        assert!(change(Method::Delete, "/v1/tokens/1"));
+        assert!(change(Method::Post, "/v1/events/1/replay"));
+        assert!(!change(Method::Post, "/v1/events"));
+        assert!(!change(Method::Post, "/in/acme/stripe"));
+        assert!(!change(Method::Get, "/v1/tokens"));
+    }
+}

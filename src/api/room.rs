@@ -1,0 +1,53 @@
+//! New work and the room on the disk: below the reserve it is refused before its body is read.
+//!
+//! What a person does to work that is there already (retry, cancel, pause, change, delete) is not new work.
+
+use crate::api::Api;
+use crate::api::problem::Problem;
+use crate::api::route::Route;
+use crate::http::message::Method;
+
+/// POST paths that make something new; every other POST acts on something that is there.
+const NEW_WORK: [&str; 7] = [
+    "/in/{provider}",
+    "/in/{tenant}/{provider}",
+    "/v1/events",
+    "/v1/providers",
+    "/v1/subscriptions",
+    "/v1/processed-events",
+    "/v1/tokens",
+];
+
+/// Refuses new work while the disk is low.
+///
+/// # Errors
+/// 507 with `Retry-After`.
+pub(super) fn check(api: &Api, route: &Route) -> Result<(), Problem> {
+    let disk = &api.flow.disk;
+    if disk.is_low() && route.method == Method::Post && NEW_WORK.contains(&route.path) {
+        disk.refused.add();
+        return Err(Problem::no_room());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::routes;
+
+    /// Paths that end with what is done to the thing before it.
+    fn acts(path: &str) -> bool {
+        path.contains("}/") && !path.starts_with("/in/")
+    }
+
+    #[test]
+    fn every_post_is_either_new_work_or_acts_on_something() {
+        for route in routes().filter(|route| route.method == Method::Post) {
+            assert_ne!(NEW_WORK.contains(&route.path), acts(route.path), "{route:?}");
+        }
+        for path in NEW_WORK {
+            assert!(routes().any(|route| route.path == path), "{path}");
+        }
+    }
+}

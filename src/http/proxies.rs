@@ -1,0 +1,227 @@
+//! Whom a request comes from when a proxy brings it.
+//!
+//! Anybody can write a header field. So only what a trusted proxy appended is believed: the list is
+//! walked from the right, one step for each trusted address, and the first that is not trusted is the
+//! client. Not here: sockets; this is pure.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+
+use crate::headers::Headers;
+
+/// Characters of a request id that is taken over, at least: fewer would not tell requests apart.
+const ID_CHARS_LEAST: usize = 8;
+/// Characters of a request id that is taken over, at most: it goes into every line of the log.
+const ID_CHARS_MOST: usize = 128;
+
+/// The proxies whose word is taken.
+#[derive(Clone, Debug, Default)]
+pub struct Proxies(Vec<IpNet>);
+
+impl Proxies {
+    /// Proxies in these networks are trusted.
+    pub const fn new(networks: Vec<IpNet>) -> Self {
+        Self(networks)
+    }
+
+    /// Whether an address is a trusted proxy's.
+    pub fn trusts(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.0.iter().any(|network| network.contains(&address))
+    }
+
+    /// The address of whoever sent the request in the first place, as far as it can be known.
+    ///
+    /// Proxies set `X-Forwarded-For` or `Forwarded` and pass the other one on as the client wrote it.
+    /// Which of the two a proxy sets is not known here, so where both are there and do not agree,
+    /// neither is believed: the request then counts as the proxy's own.
+    pub fn client(&self, peer: SocketAddr, headers: &Headers) -> IpAddr {
+        let peer = peer.ip().to_canonical();
+        if self.0.is_empty() || !self.trusts(peer) {
+            return peer;
+        }
+        let walk = |hops: Vec<Option<IpAddr>>| (!hops.is_empty()).then(|| self.walk(peer, hops));
+        let plain = walk(headers.values("x-forwarded-for").flat_map(plain_hops).collect());
+        let named = walk(headers.values("forwarded").flat_map(named_hops).collect());
+        match (plain, named) {
+            (Some(plain), Some(named)) if plain != named => peer,
+            (plain, named) => plain.or(named).unwrap_or(peer),
+        }
+    }
+
+    /// The id a trusted proxy gave the request, if it is of a form that can stand in a log.
+    pub fn request_id<'a>(&self, peer: SocketAddr, headers: &'a Headers) -> Option<&'a str> {
+        if self.0.is_empty() || !self.trusts(peer.ip()) {
+            return None;
+        }
+        let mut all = headers.values("x-request-id");
+        let (first, second) = (all.next(), all.next());
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:=+/@".contains(&byte);
+        first.filter(|id| {
+            second.is_none()
+                && (ID_CHARS_LEAST..=ID_CHARS_MOST).contains(&id.len())
+                && id.bytes().all(known)
+        })
+    }
+
+    /// From the last hop back, as long as each is told by somebody who is trusted.
+    fn walk(&self, peer: IpAddr, hops: Vec<Option<IpAddr>>) -> IpAddr {
+        let mut client = peer;
+        for hop in hops.into_iter().rev() {
+            let Some(address) = hop.filter(|_| self.trusts(client)) else { break };
+            client = address;
+        }
+        client
+    }
+}
+
+/// The hops of one `X-Forwarded-For` line; `None` for what is no address.
+fn plain_hops(line: &str) -> impl Iterator<Item = Option<IpAddr>> {
+    line.split(',').map(|hop| address(hop.trim()))
+}
+
+/// The hops of one `Forwarded` line (RFC 7239): an element without `for` is a hop all the same.
+fn named_hops(line: &str) -> Vec<Option<IpAddr>> {
+    unquoted(line, ',').into_iter().map(element).collect()
+}
+
+fn element(text: &str) -> Option<IpAddr> {
+    let pairs = unquoted(text, ';');
+    let mut nodes = pairs.into_iter().filter_map(|pair| {
+        let (name, value) = pair.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("for").then(|| value.trim())
+    });
+    let node = nodes.next()?;
+    let bare = node.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(node);
+    // Two of them is nothing a proxy writes.
+    address(bare).filter(|_| nodes.next().is_none())
+}
+
+/// The parts between separators that do not stand in a quoted string.
+fn unquoted(text: &str, separator: char) -> Vec<&str> {
+    let (mut quoted, mut escaped) = (false, false);
+    text.split(move |c: char| {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            _ => (),
+        }
+        c == separator && !quoted
+    })
+    .collect()
+}
+
+/// An address, with or without a port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`.
+fn address(text: &str) -> Option<IpAddr> {
+    let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
+    let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
+    let address = text.parse().ok().or_else(bracketed).or_else(with_port)?;
+    Some(address.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROXY: &str = "10.0.0.1:4000";
+
+    fn proxies() -> Proxies {
+        Proxies::new(vec!["10.0.0.0/8".parse().unwrap(), "2001:db8:1::/48".parse().unwrap()])
+    }
+
+    fn headers(fields: &[(&str, &str)]) -> Headers {
+        let mut headers = Headers::default();
+        for (name, value) in fields {
+            headers.push(name, value.as_bytes());
+        }
+        headers
+    }
+
+    #[track_caller]
+    fn client(peer: &str, fields: &[(&str, &str)], wanted: &str) {
+        let found = proxies().client(peer.parse().unwrap(), &headers(fields));
+        assert_eq!(found.to_string(), wanted, "{peer} {fields:?}");
+    }
+
+    #[test]
+    fn only_a_trusted_proxy_is_believed() {
+        client("203.0.113.9:1", &[("X-Forwarded-For", "1.2.3.4")], "203.0.113.9");
+        client("203.0.113.9:1", &[("Forwarded", "for=1.2.3.4")], "203.0.113.9");
+        client(PROXY, &[("X-Forwarded-For", "198.51.100.7")], "198.51.100.7");
+        client("[::ffff:10.0.0.1]:1", &[("X-Forwarded-For", "198.51.100.7")], "198.51.100.7");
+        client(PROXY, &[], "10.0.0.1");
+        let nobody = Proxies::default();
+        let fields = headers(&[("X-Forwarded-For", "1.2.3.4")]);
+        assert_eq!(nobody.client(PROXY.parse().unwrap(), &fields).to_string(), "10.0.0.1");
+    }
+
+    #[test]
+    fn what_the_client_wrote_itself_is_behind_what_the_proxy_appended() {
+        client(PROXY, &[("X-Forwarded-For", "127.0.0.1, 198.51.100.7")], "198.51.100.7");
+        client(PROXY, &[("X-Forwarded-For", "10.9.9.9, 198.51.100.7, 10.0.0.2")], "198.51.100.7");
+        let lines = [("X-Forwarded-For", "1.1.1.1"), ("X-Forwarded-For", "198.51.100.7")];
+        client(PROXY, &lines, "198.51.100.7");
+        client(PROXY, &[("X-Forwarded-For", "10.0.0.3, 10.0.0.2")], "10.0.0.3");
+    }
+
+    #[test]
+    fn what_is_no_address_ends_the_walk() {
+        for garbage in
+            ["unknown", "", "1.2.3", "evil\u{1b}[31m", "1.2.3.4, ", "for=1.2.3.4", "::1]"]
+        {
+            client(PROXY, &[("X-Forwarded-For", garbage)], "10.0.0.1");
+        }
+        client(PROXY, &[("X-Forwarded-For", "1.2.3.4, unknown, 10.0.0.2")], "10.0.0.2");
+    }
+
+    #[test]
+    fn addresses_are_read_in_every_form_proxies_write_them() {
+        for (written, wanted) in [
+            ("192.0.2.1:8080", "192.0.2.1"),
+            ("2001:db8::7", "2001:db8::7"),
+            ("[2001:db8::7]", "2001:db8::7"),
+            ("[2001:db8::7]:443", "2001:db8::7"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+        ] {
+            client(PROXY, &[("X-Forwarded-For", written)], wanted);
+            client(PROXY, &[("Forwarded", &format!("for=\"{written}\""))], wanted);
+        }
+        client("[2001:db8:1::1]:1", &[("X-Forwarded-For", "2001:db8::7")], "2001:db8::7");
+    }
+
+    #[test]
+    fn the_standard_field_is_read_with_its_quotes() {
+        client(PROXY, &[("Forwarded", "For=192.0.2.60;proto=http;by=203.0.113.43")], "192.0.2.60");
+        client(PROXY, &[("Forwarded", "for=1.1.1.1, for=192.0.2.60")], "192.0.2.60");
+        client(PROXY, &[("Forwarded", "for=192.0.2.60;host=\"a, for=1.1.1.1\"")], "192.0.2.60");
+        client(PROXY, &[("Forwarded", "for=_hidden")], "10.0.0.1");
+        client(PROXY, &[("Forwarded", "proto=http")], "10.0.0.1");
+        client(PROXY, &[("Forwarded", "for=1.1.1.1;for=2.2.2.2")], "10.0.0.1");
+    }
+
+    #[test]
+    fn two_fields_that_do_not_agree_are_both_doubted() {
+        let spoofed = [("X-Forwarded-For", "198.51.100.7"), ("Forwarded", "for=1.2.3.4")];
+        client(PROXY, &spoofed, "10.0.0.1");
+        let agreed = [("X-Forwarded-For", "198.51.100.7"), ("Forwarded", "for=198.51.100.7")];
+        client(PROXY, &agreed, "198.51.100.7");
+    }
+
+    #[test]
+    fn a_request_id_is_taken_over_from_a_trusted_proxy_if_it_can_stand_in_a_log() {
+        let take = |peer: &str, fields: &[(&str, &str)]| {
+            let fields = headers(fields);
+            proxies().request_id(peer.parse().unwrap(), &fields).map(str::to_owned)
+        };
+        let sane = "Root=1-67891233-abcdef012345678912345678";
+        assert_eq!(take(PROXY, &[("X-Request-Id", sane)]).as_deref(), Some(sane));
+        assert_eq!(take("203.0.113.9:1", &[("X-Request-Id", sane)]), None);
+        let long = "a".repeat(129);
+        for odd in ["short", &long, "with a space", "line\u{7f}feed", "quote\"quote"] {
+            assert_eq!(take(PROXY, &[("X-Request-Id", odd)]), None, "{odd:?}");
+        }
+        assert_eq!(take(PROXY, &[("X-Request-Id", sane), ("X-Request-Id", sane)]), None);
+    }
+}

@@ -1,0 +1,131 @@
+//! Counting: atomic counters and histograms, cheap enough for the way of an event.
+//!
+//! Readings are for people: no order between two numbers is promised. Not here: names and labels of
+//! metrics, which belong to who publishes them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A number that mostly goes up.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// One more.
+    pub fn add(&self) {
+        self.add_many(1);
+    }
+
+    /// So many more.
+    pub fn add_many(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// This many now.
+    pub fn set(&self, value: usize) {
+        self.0.store(u64::try_from(value).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// How many.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How many observations fell below each of a few bounds, and their sum.
+#[derive(Debug)]
+pub struct Histogram {
+    bounds: &'static [u64],
+    /// One per bound, and one for what lies above all.
+    buckets: Box<[Counter]>,
+    sum: Counter,
+}
+
+/// Bounds for spans, in microseconds: 100 µs to a minute.
+pub const SPANS: &[u64] = &[
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
+];
+/// Bounds for spans that may take days, in microseconds: a millisecond to three days.
+pub const LONG_SPANS: &[u64] = &[
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    5_000_000,
+    30_000_000,
+    300_000_000,
+    1_800_000_000,
+    14_400_000_000,
+    86_400_000_000,
+    259_200_000_000,
+];
+/// Bounds for how many there are of something.
+pub const AMOUNTS: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
+
+impl Histogram {
+    /// Nothing observed yet; `bounds` rise.
+    pub fn new(bounds: &'static [u64]) -> Self {
+        let buckets = (0..=bounds.len()).map(|_| Counter::default()).collect();
+        Self { bounds, buckets, sum: Counter::default() }
+    }
+
+    /// Notes a value.
+    pub fn note(&self, value: u64) {
+        let bucket = self.bounds.partition_point(|bound| *bound < value);
+        if let Some(bucket) = self.buckets.get(bucket) {
+            bucket.add();
+        }
+        self.sum.add_many(value);
+    }
+
+    /// Notes a span, in microseconds.
+    pub fn note_span(&self, span: Duration) {
+        self.note(u64::try_from(span.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    /// What was observed so far.
+    pub fn read(&self) -> Observed {
+        let mut count = 0_u64;
+        let mut below = Vec::with_capacity(self.bounds.len());
+        for (bound, bucket) in self.bounds.iter().zip(&self.buckets) {
+            count = count.saturating_add(bucket.get());
+            below.push((*bound, count));
+        }
+        let above = self.buckets.last().map_or(0, Counter::get);
+        Observed { below, sum: self.sum.get(), count: count.saturating_add(above) }
+    }
+}
+
+/// A reading of a histogram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// For each bound how many values were not above it.
+    pub below: Vec<(u64, u64)>,
+    /// The sum of all values.
+    pub sum: u64,
+    /// How many values there were.
+    pub count: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_counts_below_its_own_bound_and_all_above() {
+        let histogram = Histogram::new(&[1, 10, 100]);
+        for value in [0, 1, 2, 10, 11, 1000] {
+            histogram.note(value);
+        }
+        let observed = histogram.read();
+        assert_eq!(observed.below, [(1, 2), (10, 4), (100, 5)]);
+        assert_eq!((observed.count, observed.sum), (6, 1024));
+    }
+}
