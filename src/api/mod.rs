@@ -25,6 +25,7 @@ mod scheme_shapes;
 mod status;
 mod subscription_shapes;
 mod subscriptions;
+mod tenants;
 mod tokens;
 mod webhook_events;
 
@@ -47,8 +48,9 @@ use crate::secret::MasterKey;
 use crate::settings::Settings;
 use crate::store::Store;
 
-/// Whose data it is where nobody asked for tenants.
-pub const DEFAULT_TENANT: &str = "default";
+pub(crate) use crate::api::tokens::shown_new as shown_new_token;
+pub use crate::domain::tenant::DEFAULT as DEFAULT_TENANT;
+
 /// The largest body of a request that changes settings.
 const BODY_BYTES_SMALL: usize = 256 * 1024;
 
@@ -84,6 +86,8 @@ pub struct Api {
     pub settings: Arc<Settings>,
     /// What holds where a subscription does not say.
     pub defaults: Defaults,
+    /// Which refusals are logged.
+    refusals: Arc<answered::Refusals>,
     router: Arc<matchit::Router<Vec<&'static Route>>>,
     /// `/openapi.json`.
     document: Arc<[u8]>,
@@ -109,6 +113,7 @@ static RESOURCES: &[&Resource] = &[
     &doubts::RESOURCE,
     &guards::RESOURCE,
     &tokens::RESOURCE,
+    &tenants::RESOURCE,
     &status::RESOURCE,
     &openapi::RESOURCE,
 ];
@@ -153,7 +158,21 @@ impl Api {
         let Parts { store, clock, draw, key, auth, hasher, flow, settings, defaults } = parts;
         let router = Arc::new(router());
         let document = openapi::document().to_string().into_bytes().into();
-        Self { store, clock, draw, key, hasher, auth, flow, settings, defaults, router, document }
+        let refusals = Arc::new(answered::Refusals::new());
+        Self {
+            store,
+            clock,
+            draw,
+            key,
+            hasher,
+            auth,
+            flow,
+            settings,
+            defaults,
+            refusals,
+            router,
+            document,
+        }
     }
 
     /// The route of a request, and the variable parts of its path.
@@ -189,7 +208,7 @@ impl Api {
         let (tenant, actor) = match route.right {
             None => (DEFAULT_TENANT.to_owned(), String::new()),
             Some(right) => {
-                let token = self.auth.authorize(&head.headers, right)?;
+                let token = self.auth.authorize(head, right)?;
                 (token.tenant, token.name)
             }
         };
@@ -229,16 +248,13 @@ impl Service for Api {
         }
         let (route, params) = self.find(head.method, &head.path).map_err(Response::from)?;
         if let Some(right) = route.right {
-            self.auth.authorize(&head.headers, right).map_err(Response::from)?;
+            self.auth.authorize(head, right).map_err(Response::from)?;
         }
         room::check(self, route).map_err(Response::from)?;
         let bytes = match (route.method, route.path) {
             (Post, "/v1/events") => self.settings.limits.request_bytes,
             (Post, path) if path.starts_with("/in/") => {
-                let (tenant, provider) = intake::address(&params);
-                let gate = self.flow.receive.gate(tenant, provider).map_err(Problem::from)?;
-                let gate = gate.ok_or_else(|| Problem::not_found("provider"))?;
-                gate.provider.new.body_bytes_max
+                intake::gate(self, &params)?.provider.new.body_bytes_max
             }
             _ => return Ok(BODY_BYTES_SMALL),
         };
@@ -262,7 +278,7 @@ impl Service for Api {
     }
 
     fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
-        answered::finish(asked, took, response)
+        answered::finish(asked, took, (&self.refusals, self.clock.monotonic()), response)
     }
 }
 

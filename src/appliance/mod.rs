@@ -3,6 +3,7 @@
 //! `serve` runs one for the process; a test runs as many as it likes.
 
 pub mod data_directory;
+pub mod offline;
 pub mod sharing;
 pub mod supervision;
 
@@ -74,6 +75,15 @@ pub enum Error {
         /// The key that is needed.
         want: String,
     },
+    /// There is nothing to work on.
+    #[error("{path} does not exist: no oncebox has run there; name its data directory with --data")]
+    NoDatabase {
+        /// Where the database should be.
+        path: PathBuf,
+    },
+    /// The tenant is not there.
+    #[error("there is no tenant named {0:?}")]
+    NoTenant(String),
     /// The listener.
     #[error("cannot listen on {address}: {source}")]
     Listen {

@@ -10,7 +10,7 @@ use crate::cli::exit;
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Run it", &["serve", "demo", "status"]),
     ("Send and look", &["emit", "event", "webhook", "delivery", "dead", "trigger"]),
-    ("Set it up", &["provider", "subscription", "token"]),
+    ("Set it up", &["provider", "subscription", "token", "tenant"]),
     ("Keep it", &["backup", "restore", "doubt", "migrate"]),
 ];
 const REST: &str = "More";

@@ -26,6 +26,7 @@ mod serve;
 mod show;
 mod status;
 mod subscription;
+mod tenant;
 mod timeline;
 mod token;
 mod trigger;
@@ -87,6 +88,8 @@ enum Command {
     Provider(provider::Providers),
     /// Who wants which events, and where they go
     Subscription(Box<subscription::Subscriptions>),
+    /// Whose data there is on this box
+    Tenant(tenant::Tenants),
     /// Who may use the API
     Token(token::Tokens),
     /// Copy the database while it is in use; check and list the copies
@@ -186,6 +189,7 @@ impl Command {
             Self::Trigger(trigger) => trigger.run(shared),
             Self::Provider(providers) => providers.run(shared),
             Self::Subscription(subscriptions) => subscriptions.run(shared),
+            Self::Tenant(tenants) => tenants.run(shared),
             Self::Token(tokens) => tokens.run(shared),
             Self::Backup(backup) => backup.run(shared),
             Self::Restore(restore) => restore.run(shared),

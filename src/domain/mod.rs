@@ -19,6 +19,8 @@ pub mod scheme;
 pub mod signature;
 pub mod subscription;
 pub mod target_url;
+pub mod tenant;
+pub mod throttle;
 pub mod token;
 pub mod trace;
 pub mod webhook_event;

@@ -118,17 +118,20 @@ pub enum HoldReason {
     Paused,
     /// The target said 410.
     Disabled,
+    /// Its tenant is suspended. Stored with the tenant, not in `holds`.
+    Suspended,
 }
 
 impl HoldReason {
     /// All.
-    pub const ALL: [Self; 2] = [Self::Paused, Self::Disabled];
+    pub const ALL: [Self; 3] = [Self::Paused, Self::Disabled, Self::Suspended];
 
     /// The word in SQL, API and console.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Paused => "paused",
             Self::Disabled => "disabled",
+            Self::Suspended => "suspended",
         }
     }
 

@@ -26,5 +26,6 @@ mod rig;
 mod running;
 mod secrecy;
 mod supervising;
+mod tenants;
 mod tls;
 mod watching;
