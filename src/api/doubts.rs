@@ -56,7 +56,7 @@ pub(super) const RESOURCE: Resource = Resource {
         route(
             Post,
             "/v1/doubt/end",
-            Some(Right::Admin),
+            Some(Right::Box),
             Now(end),
             doc(
                 "endDoubt",

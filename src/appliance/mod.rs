@@ -8,7 +8,7 @@ pub mod sharing;
 pub mod supervision;
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ use crate::http::server::{self, Server, Setup};
 use crate::id::{self, Draw};
 use crate::keeping::Error as KeepingError;
 use crate::keeping::restore;
+use crate::keeping::schedule::Schedule;
 use crate::keeping::upgrade::{self, Upgraded};
 use crate::machine::disk::Gauge;
 use crate::secret::MasterKey;
@@ -157,8 +158,7 @@ impl Appliance {
         let listener = bind(settings.listen.api)?;
         carry_on_restoring(&data, &faults)?;
         let key = Arc::new(data.master_key(&*draw)?);
-        let database = data.private_database()?;
-        bring_up_to_date(&database, &clock, &faults)?;
+        let database = up_to_date(&data, &clock, &faults)?;
         let (store, mut writer_loop) = Store::open(&database, faults.clone())?;
         sharing::share(&database, settings.database.group.as_deref())?;
         check_key(&mut writer_loop, &store, &key)?;
@@ -191,6 +191,7 @@ impl Appliance {
             cap: settings.delivery.cap,
             deliverers: settings.delivery.deliverers,
             disk: Arc::clone(&disk),
+            backups: schedule(&settings, &store, &clock),
             faults: faults.clone(),
             on_tokens_changed: Arc::new(move || forgetful.forget()),
             stop: stop.clone(),
@@ -299,15 +300,27 @@ fn carry_on_restoring(data: &DataDirectory, faults: &Faults) -> Result<(), Error
     Ok(())
 }
 
-/// An older file is backed up and upgraded before anything else looks at it.
-fn bring_up_to_date(database: &Path, clock: &Clock, faults: &Faults) -> Result<(), Error> {
+/// The database; an older one is backed up and upgraded before anything else looks at it.
+fn up_to_date(data: &DataDirectory, clock: &Clock, faults: &Faults) -> Result<PathBuf, Error> {
+    let database = data.private_database()?;
     if let Some(Upgraded { from, backup }) =
-        upgrade::run(database, clock.wall(), faults, &mut |_| true)?
+        upgrade::run(&database, clock.wall(), faults, &mut |_| true)?
     {
         let backup = backup.display();
         tracing::info!(from, to = schema::VERSION, %backup, "the database was upgraded");
     }
-    Ok(())
+    Ok(database)
+}
+
+/// The backups by the clock, where some are asked for.
+fn schedule(settings: &Settings, store: &Store, clock: &Clock) -> Option<Schedule> {
+    Some(Schedule {
+        store: store.clone(),
+        clock: clock.clone(),
+        directory: settings.backup_directory(),
+        every: settings.backup.every?,
+        keep: usize::try_from(settings.backup.keep).unwrap_or(usize::MAX),
+    })
 }
 
 /// A database remembers which key sealed its secrets.

@@ -113,6 +113,7 @@ impl Restore {
         }
         out::line(
             "\nNext:
+  oncebox token create restored --role admin --offline     (if the admin's token is lost too: no backup has it)
   oncebox serve                   (or: systemctl start oncebox)
   oncebox doubt list
   oncebox doubt release --all     (or settle those that were made)

@@ -7,6 +7,7 @@ pub mod backup;
 pub mod disk;
 pub mod manifest;
 pub mod restore;
+pub mod schedule;
 pub mod shelf;
 pub mod upgrade;
 

@@ -21,6 +21,10 @@ const FORGET_WINDOW: &str = "
     DELETE FROM meta
      WHERE key IN ('doubt_lost_at', 'doubt_until')";
 
+const FORGET_BACKUP_FAILURE: &str = "
+    DELETE FROM meta
+     WHERE key IN ('backup_failed_at', 'backup_failure')";
+
 /// The id of the master key that sealed the secrets in this file.
 ///
 /// # Errors
@@ -98,5 +102,30 @@ pub fn set_window(tx: &WriteTx<'_>, window: Option<Window>) -> Result<()> {
         }
     }
     tx.forget_fence();
+    Ok(())
+}
+
+/// When and why the latest backup by the clock failed; `None` when it did not.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn backup_failure(tx: &ReadTx<'_>) -> Result<Option<(Timestamp, String)>> {
+    let at = tx.prepare(READ)?.query_row(["backup_failed_at"], |row| row.get(0)).optional()?;
+    let why = tx.prepare(READ)?.query_row(["backup_failure"], |row| row.get(0)).optional()?;
+    Ok(at.zip(why))
+}
+
+/// Remembers that a backup by the clock failed, or that the latest did not.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn set_backup_failure(tx: &WriteTx<'_>, failure: Option<&(Timestamp, String)>) -> Result<()> {
+    let Some((at, why)) = failure else {
+        let _none = tx.prepare(FORGET_BACKUP_FAILURE)?.execute([])?;
+        return Ok(());
+    };
+    let mut write = tx.prepare(WRITE)?;
+    write.execute(("backup_failed_at", at))?;
+    write.execute(("backup_failure", why))?;
     Ok(())
 }

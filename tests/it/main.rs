@@ -10,6 +10,7 @@
 )]
 
 mod acting;
+mod backing_up;
 mod delivering;
 mod describing;
 mod entering;
