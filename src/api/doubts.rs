@@ -6,10 +6,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::Api;
+use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok};
-use crate::api::deliveries::{ID, changed, find};
+use crate::api::deliveries::{ID, act};
 use crate::api::problem::Problem;
-use crate::api::route::Answer::Now;
+use crate::api::route::Answer::{self, Now};
 use crate::api::route::{Resource, Returns, doc, route, shape};
 use crate::api::schema;
 use crate::clock::Timestamp;
@@ -20,14 +21,11 @@ use crate::http::message::Response;
 use crate::id::DeliverySeq;
 use crate::store::doubts::{self, Filter};
 use crate::store::error::Error;
-use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
+use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{meta, settlement};
 
-/// Deliveries moved in one transaction.
-const ROWS_A_COMMIT: u32 = 500;
-/// Deliveries moved by one request; the sender asks again while there is more.
-const ROWS_A_REQUEST: u64 = 10_000;
+/// Deliveries moved by one request, in one transaction; the sender asks again while there is more.
+const ROWS_A_REQUEST: u32 = 2000;
 /// Why a delivery that a person settled is skipped, unless they say.
 const SETTLED: &str = "made before the restore";
 /// Which deliveries this is for.
@@ -57,7 +55,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/doubt/end",
             Some(Right::Box),
-            Now(end),
+            Answer::Change("doubt.end", end),
             doc(
                 "endDoubt",
                 "Doubt nothing that comes in any more",
@@ -70,11 +68,11 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/deliveries/release",
             Some(Right::Operate),
-            Now(release_many),
+            Answer::Change("delivery.release", release_many),
             doc(
                 "releaseDeliveries",
                 "Let deliveries in doubt be sent",
-                "At most 10,000 a request; `more` says whether to ask again.",
+                "At most 2,000 a request; `more` says whether to ask again.",
                 MOVED,
             )
             .body("Selection", selection_example),
@@ -83,11 +81,11 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/deliveries/skip",
             Some(Right::Operate),
-            Now(skip_many),
+            Answer::Change("delivery.skip", skip_many),
             doc(
                 "skipDeliveries",
                 "End deliveries in doubt without sending them",
-                "They were made before the restore. At most 10,000 a request; `more` says whether to ask \
+                "They were made before the restore. At most 2,000 a request; `more` says whether to ask \
                  again.",
                 MOVED,
             )
@@ -97,7 +95,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/deliveries/{id}/release",
             Some(Right::Operate),
-            Now(release),
+            Answer::Change("delivery.release", release),
             doc(
                 "releaseDelivery",
                 "Let a delivery in doubt be sent",
@@ -110,7 +108,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/deliveries/{id}/skip",
             Some(Right::Operate),
-            Now(skip),
+            Answer::Change("delivery.skip", skip),
             doc(
                 "skipDelivery",
                 "End a delivery in doubt without sending it",
@@ -129,25 +127,32 @@ pub(super) const RESOURCE: Resource = Resource {
 
 /// `GET /v1/doubt`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let (fence, restored, count) = api.store.snapshot(|tx| {
-        let count = doubts::count(tx, &call.tenant, &Filter::default())?;
-        Ok((meta::fence(tx)?, meta::restored(tx)?, count))
-    })?;
-    let Fence { epoch, window } = fence;
-    Ok(ok(&json!({
+    Ok(ok(&api.store.snapshot(|tx| shown(tx, &call.tenant))?))
+}
+
+/// `POST /v1/doubt/end`
+pub(super) fn end(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let tenant = call.tenant.clone();
+    change(api, call, move |tx| {
+        let before = shown(tx, &tenant)?;
+        meta::set_window(tx, None)?;
+        let after = shown(tx, &tenant)?;
+        let change = Change::changed("database", "doubt", &before, &after);
+        Ok(Ok((after, change)))
+    })
+}
+
+fn shown(tx: &ReadTx<'_>, tenant: &str) -> Result<Value, Error> {
+    let Fence { epoch, window } = meta::fence(tx)?;
+    let restored = meta::restored(tx)?;
+    Ok(json!({
         "epoch": epoch,
         "restored_at": restored.as_ref().map(|restored| restored.at),
         "restored_from": restored.map(|restored| restored.from),
         "lost_at": window.map(|window| window.lost_at),
         "until": window.map(|window| window.until),
-        "in_doubt": count,
-    })))
-}
-
-/// `POST /v1/doubt/end`
-pub(super) fn end(api: &Api, call: &Call) -> Result<Response, Problem> {
-    api.store.writer().write(Queue::Accept, |tx: &WriteTx<'_>| meta::set_window(tx, None))?;
-    show(api, call)
+        "in_doubt": doubts::count(tx, tenant, &Filter::default())?,
+    }))
 }
 
 /// What a person decides about a delivery in doubt.
@@ -172,23 +177,22 @@ impl Decision {
 }
 
 /// `POST /v1/deliveries/{id}/release`
-pub(super) fn release(api: &Api, call: &Call) -> Result<Response, Problem> {
+pub(super) fn release(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     one(api, call, Decision::Release)
 }
 
 /// `POST /v1/deliveries/{id}/skip`
-pub(super) fn skip(api: &Api, call: &Call) -> Result<Response, Problem> {
+pub(super) fn skip(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     one(api, call, Decision::Skip(reason(call)))
 }
 
 fn reason(call: &Call) -> String {
-    format!("{SETTLED}, says {}", call.actor)
+    format!("{SETTLED}, says {}", call.who.display)
 }
 
-fn one(api: &Api, call: &Call, decision: Decision) -> Result<Response, Problem> {
-    let (seq, now) = (find(api, call)?.seq, api.clock.now());
-    let run = move |tx: &WriteTx<'_>| decision.carry_out(tx, seq, now);
-    changed(api, call, api.store.writer().write(Queue::Accept, run), RULE)
+fn one(api: &Api, call: &Call, decision: Decision) -> Result<Audited<Value>, Problem> {
+    let now = api.clock.now();
+    act(api, call, RULE, move |tx, seq| decision.carry_out(tx, seq, now))
 }
 
 /// The body of a decision about many.
@@ -211,51 +215,58 @@ struct Selected {
 }
 
 /// `POST /v1/deliveries/release`
-pub(super) fn release_many(api: &Api, call: &Call) -> Result<Response, Problem> {
-    many(api, call, &Decision::Release)
+pub(super) fn release_many(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    many(api, call, Decision::Release)
 }
 
 /// `POST /v1/deliveries/skip`
-pub(super) fn skip_many(api: &Api, call: &Call) -> Result<Response, Problem> {
-    many(api, call, &Decision::Skip(reason(call)))
+pub(super) fn skip_many(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    many(api, call, Decision::Skip(reason(call)))
 }
 
-fn many(api: &Api, call: &Call, decision: &Decision) -> Result<Response, Problem> {
+/// Finds them on a reader, and carries out the decision in one transaction with its audit event.
+fn many(api: &Api, call: &Call, decision: Decision) -> Result<Audited<Value>, Problem> {
     let Selection { filter, dry_run } = call.json()?;
+    let chosen = json!({
+        "subscription": filter.subscription, "event_type": filter.event_type,
+        "since": filter.since, "until": filter.until,
+    });
     let Selected { subscription, event_type, since, until } = filter;
     let filter = Filter { subscription, event_type, since, until };
-    if dry_run {
-        let count = api.store.read(|tx| doubts::count(tx, &call.tenant, &filter))?;
-        return Ok(ok(&json!({ "count": count, "more": false, "dry_run": true })));
-    }
-    let (mut after, mut count) = (DeliverySeq(0), 0_u64);
-    while count < ROWS_A_REQUEST {
-        let found = api
-            .store
-            .read(|tx| doubts::in_doubt(tx, &call.tenant, &filter, after, ROWS_A_COMMIT))?;
-        let Some(last) = found.last() else {
-            return Ok(ok(&json!({ "count": count, "more": false, "dry_run": false })));
-        };
-        after = *last;
-        count += decide(api, found, decision.clone())?;
-    }
-    Ok(ok(&json!({ "count": count, "more": true, "dry_run": false })))
+    let tenant = &call.tenant;
+    let (found, all) = api.store.snapshot(|tx| {
+        let found = doubts::in_doubt(tx, tenant, &filter, DeliverySeq(0), ROWS_A_REQUEST)?;
+        Ok((found, doubts::count(tx, tenant, &filter)?))
+    })?;
+    let now = api.clock.now();
+    change(api, call, move |tx| {
+        let (mut count, mut more) = (all, false);
+        if !dry_run {
+            count = decide(tx, &found, &decision, now)?;
+            more = u64::try_from(found.len()).is_ok_and(|found| found < all);
+        }
+        let body = json!({ "count": count, "more": more, "dry_run": dry_run });
+        let change = Change::changed("delivery", "in_doubt", &Value::Null, &body);
+        Ok(Ok((body, change.and("filter", chosen.clone()))))
+    })
 }
 
-/// Carries out a decision in one transaction. Who decided the same meanwhile is no failure.
-fn decide(api: &Api, found: Vec<DeliverySeq>, decision: Decision) -> Result<u64, Error> {
-    let now = api.clock.now();
-    api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        let mut moved = 0;
-        for delivery in &found {
-            match decision.carry_out(tx, *delivery, now) {
-                Ok(()) => moved += 1,
-                Err(Error::Changed(_)) => {}
-                Err(error) => return Err(error),
-            }
+/// Who decided the same meanwhile is no failure.
+fn decide(
+    tx: &WriteTx<'_>,
+    found: &[DeliverySeq],
+    decision: &Decision,
+    now: Timestamp,
+) -> Result<u64, Error> {
+    let mut moved = 0;
+    for delivery in found {
+        match decision.carry_out(tx, *delivery, now) {
+            Ok(()) => moved += 1,
+            Err(Error::Changed(_)) => {}
+            Err(error) => return Err(error),
         }
-        Ok(moved)
-    })
+    }
+    Ok(moved)
 }
 
 fn doubt_schema() -> Value {

@@ -10,6 +10,7 @@ use crate::appliance::data_directory::{self, DataDirectory, DirectoryError};
 use crate::cli::backup::failure;
 use crate::cli::{Failure, Shared, exit, out};
 use crate::clock::{Clock, Timestamp};
+use crate::domain::audit::{Actor, ActorType};
 use crate::domain::doubt::Window;
 use crate::faults::Faults;
 use crate::keeping::restore::{self, Done, Plan};
@@ -55,6 +56,12 @@ pub(super) fn own_directory(settings: &Settings) -> Result<DataDirectory, Failur
     })
 }
 
+/// Whoever runs this command, by the number of their user.
+fn somebody_here() -> Actor {
+    let id = rustix::process::getuid().as_raw().to_string();
+    Actor { kind: ActorType::Cli, id, display: String::new() }
+}
+
 /// The id of the master key that is there.
 fn key_id(path: &Path) -> Result<Option<String>, Failure> {
     if !path.exists() {
@@ -82,6 +89,7 @@ impl Restore {
             key_id: key_id(&settings.master_key_file())?,
             now,
             window: (!self.doubt_window.is_zero()).then_some(Window { lost_at, until }),
+            who: somebody_here(),
             faults: Faults::none(),
         };
         let done = restore::run(&plan).map_err(failure)?;

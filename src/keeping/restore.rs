@@ -11,6 +11,7 @@ use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
 use crate::clock::Timestamp;
+use crate::domain::audit::Actor;
 use crate::domain::doubt::Window;
 use crate::faults::{Faults, Step};
 use crate::keeping::backup::stamp;
@@ -44,6 +45,8 @@ pub struct Plan {
     pub now: Timestamp,
     /// When what comes in is doubted.
     pub window: Option<Window>,
+    /// Who restores.
+    pub who: Actor,
     /// Planned failures.
     pub faults: Faults,
 }
@@ -98,7 +101,7 @@ fn prepare(plan: &Plan, ready: &Path) -> Result<(Raised, Option<Timestamp>)> {
     let name = from.file_name().unwrap_or_default().to_string_lossy();
     let made = made_at.map_or_else(|| "an unknown time".to_owned(), |at| at.to_string());
     let restored = Restored { at: plan.now, from: format!("{name} of {made}") };
-    let raised = restoring::raise(copy.path(), &restored, plan.window, &key_id)?;
+    let raised = restoring::raise(copy.path(), &restored, plan.window, &key_id, &plan.who)?;
     give_to_owner(copy.path(), disk::directory_of(ready))?;
     if faults.hit(Step::Restore) {
         copy.abandon();

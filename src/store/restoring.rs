@@ -6,13 +6,16 @@
 
 use std::path::Path;
 
+use crate::domain::audit::changes::Changes;
+use crate::domain::audit::{Actor, NewAuditEvent};
 use crate::domain::doubt::{Fence, Window};
+use crate::domain::tenant;
 use crate::faults::Faults;
 use crate::id::DeliverySeq;
 use crate::store::error::Result;
 use crate::store::meta::{self, Restored};
 use crate::store::tx::WriteTx;
-use crate::store::{doubts, schema, settlement, writer};
+use crate::store::{audit_events, doubts, schema, settlement, writer};
 
 /// Deliveries moved in one transaction.
 const ROWS_MOST: u32 = 2000;
@@ -51,6 +54,7 @@ pub fn raise(
     restored: &Restored,
     window: Option<Window>,
     key_id: &str,
+    who: &Actor,
 ) -> Result<Raised> {
     if schema::standing(path)?.is_some_and(|have| have < schema::VERSION) {
         let _from = schema::migrate(path, &Faults::none())?;
@@ -75,6 +79,13 @@ pub fn raise(
         let Some(last) = moved.last() else { break };
         (after, doubted) = (*last, doubted + u64::try_from(moved.len()).unwrap_or(0));
     }
+    let changes = Changes::none()
+        .and("from", restored.from.as_str())
+        .and("epoch", epoch)
+        .and("in_doubt", doubted);
+    let event = NewAuditEvent::local(restored.at, tenant::DEFAULT, who.clone(), "database.restore");
+    let event = event.of("database", "oncebox.db", changes);
+    file.direct(|tx| audit_events::append(tx, &event))?;
     file.finish();
     Ok(Raised { epoch, doubted })
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use oncebox::clock::{Clock, Timestamp};
+use oncebox::domain::audit::Actor;
 use oncebox::faults::{Faults, Step};
 use oncebox::keeping::backup;
 use oncebox::keeping::manifest::Reason;
@@ -264,6 +265,7 @@ fn a_restore_that_dies_at_any_step_leaves_the_old_database_or_the_new_one() {
             key_id: Some(oncebox::appliance::data_directory::read_key(&key).unwrap().key_id()),
             now: Clock::machine().wall(),
             window: None,
+            who: Actor::system(),
             faults: faults.clone(),
         };
         let died = restore::run(&plan).is_err();

@@ -10,11 +10,13 @@
 )]
 
 mod acting;
+mod auditing;
 mod backing_up;
 mod delivering;
 mod describing;
 mod entering;
 mod guarding;
+mod isolation;
 mod looking;
 mod mending;
 mod naming;
@@ -24,6 +26,7 @@ mod restoring;
 mod retrying;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod roles;
 mod running;
 mod secrecy;
 mod supervising;

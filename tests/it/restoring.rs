@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use oncebox::appliance::data_directory::{DATABASE, KEY_FILE, read_key};
 use oncebox::clock::Timestamp;
+use oncebox::domain::audit::Actor;
 use oncebox::domain::doubt::Window;
 use oncebox::faults::Faults;
 use oncebox::keeping::backup::{self, Plan as BackupPlan};
@@ -38,6 +39,7 @@ fn plan(rig: &Rig) -> Plan {
         key_id: Some(read_key(&rig.data().join(KEY_FILE)).unwrap().key_id()),
         now: rig.now(),
         window: Some(Window { lost_at: rig.now(), until: rig.now().plus(secs(86_400)) }),
+        who: Actor::system(),
         faults: Faults::none(),
     }
 }
