@@ -12,8 +12,8 @@
 -- other, the frequent ones first: for an IN of three words or more SQLite builds a b-tree for every row
 -- it writes, which doubled what an event costs.
 
--- Facts about this file: 'epoch' (raised by a restore), 'created_at', 'master_key_id', and the ends of the
--- audit events' chain, each as number:hash: 'audit_head', the last, and 'audit_start', before the first.
+-- Facts about this file, such as 'epoch' (raised by a restore), 'master_key_id', and the ends of the audit
+-- events' chain, each as number:hash: 'audit_head', the last, and 'audit_start', before the first.
 CREATE TABLE meta (
   key   TEXT NOT NULL PRIMARY KEY,
   value ANY NOT NULL

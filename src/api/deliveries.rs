@@ -19,7 +19,7 @@ use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::WriteTx;
 use crate::store::{attempts, delivery_lists, settlement};
 
-const ID: Param = Param::path("id", "The delivery's id.", id_schema, "dlv_17");
+pub(super) const ID: Param = Param::path("id", "The delivery's id.", id_schema, "dlv_17");
 const STATE: Param = Param::query("state", "Only those in this state.", state_schema, "");
 const SUBSCRIPTION: Param = Param::query(
     "subscription",
@@ -124,7 +124,7 @@ pub(super) const RESOURCE: Resource = Resource {
 /// Which deliveries a person can send again.
 const RETRY_RULE: &str = "only a delivery that waits or was given up can be sent again, and only while its subscription exists";
 /// Which deliveries a person can stop.
-const CANCEL_RULE: &str = "only a delivery that waits or is dead can be cancelled";
+const CANCEL_RULE: &str = "only a delivery that waits, is dead or is in doubt can be cancelled";
 
 /// `GET /v1/deliveries`
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
@@ -184,7 +184,7 @@ pub(super) fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 }
 
 /// Does something to one delivery; `rule` says when that can be done.
-fn act(
+pub(super) fn act(
     api: &Api,
     call: &Call,
     rule: &str,
@@ -211,7 +211,7 @@ fn act(
     })
 }
 
-fn find(api: &Api, call: &Call) -> Result<Delivery, Problem> {
+pub(super) fn find(api: &Api, call: &Call) -> Result<Delivery, Problem> {
     let missing = || Problem::not_found("delivery");
     let seq = DeliverySeq::parse(call.param(0)).ok_or_else(missing)?;
     let found = api.store.read(|tx| delivery_lists::by_seq(tx, &call.tenant, seq))?;

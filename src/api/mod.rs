@@ -12,6 +12,7 @@ mod call;
 mod credentials;
 mod deliveries;
 pub mod doors;
+mod doubts;
 mod event_shapes;
 mod events;
 mod guards;
@@ -130,6 +131,7 @@ static RESOURCES: &[&Resource] = &[
     &providers::RESOURCE,
     &subscriptions::RESOURCE,
     &deliveries::RESOURCE,
+    &doubts::RESOURCE,
     &guards::RESOURCE,
     &tokens::RESOURCE,
     &tenants::RESOURCE,

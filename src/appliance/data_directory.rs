@@ -93,13 +93,18 @@ impl DataDirectory {
         Ok(Self { path: path.to_owned(), _lock: lock(&path.join(LOCK_FILE))? })
     }
 
+    /// Where the database is, or will be.
+    pub fn database(&self) -> PathBuf {
+        self.path.join(DATABASE)
+    }
+
     /// Where the database is; its file is there and private when this returns. SQLite gives its log the
     /// same mode.
     ///
     /// # Errors
     /// When it cannot be made.
     pub fn private_database(&self) -> Result<PathBuf, DirectoryError> {
-        let path = self.path.join(DATABASE);
+        let path = self.database();
         let open = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
         open.map(drop).map_err(file_error(&path))?;
         Ok(path)

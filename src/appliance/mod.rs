@@ -10,7 +10,7 @@ mod sockets;
 pub mod supervision;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ use crate::http::proxies::Proxies;
 use crate::http::server::{Server, Setup};
 use crate::id::{self, Draw};
 use crate::keeping::Error as KeepingError;
+use crate::keeping::restore;
+use crate::keeping::schedule::Schedule;
 use crate::keeping::upgrade::{self, Upgraded};
 use crate::machine::disk::Gauge;
 use crate::secret::MasterKey;
@@ -186,9 +188,9 @@ impl Appliance {
         let Injected { clock, draw, sender, faults, limits, gauge } = injected;
         let data = DataDirectory::lock(settings.directory())?;
         let sockets = Sockets::open(&settings.listen, passed)?;
+        carry_on_restoring(&data, &faults)?;
         let key = Arc::new(data.master_key(&*draw)?);
-        let database = data.private_database()?;
-        bring_up_to_date(&database, &clock, &faults)?;
+        let database = up_to_date(&data, &clock, &faults)?;
         let (store, mut writer_loop) = Store::open(&database, faults.clone())?;
         sharing::share(&database, settings.database.group.as_deref())?;
         check_key(&mut writer_loop, &store, &key)?;
@@ -216,6 +218,7 @@ impl Appliance {
             sender,
             settings: settings.clone(),
             disk: Arc::clone(&disk),
+            backups: schedule(&settings.get(), &store, &clock),
             faults: faults.clone(),
             on_tokens_changed: Arc::new(move || forgetful.forget()),
             stop: stop.clone(),
@@ -351,15 +354,35 @@ fn log_audit_head(store: &Store) {
     }
 }
 
-/// An older file is backed up and upgraded before anything else looks at it.
-fn bring_up_to_date(database: &Path, clock: &Clock, faults: &Faults) -> Result<(), Error> {
+/// A restore that was decided and cut off comes before anything else looks at the file.
+fn carry_on_restoring(data: &DataDirectory, faults: &Faults) -> Result<(), Error> {
+    if restore::finish(&data.database(), faults)? {
+        tracing::warn!("a restore that was cut off was carried to its end");
+    }
+    Ok(())
+}
+
+/// The database; an older one is backed up and upgraded before anything else looks at it.
+fn up_to_date(data: &DataDirectory, clock: &Clock, faults: &Faults) -> Result<PathBuf, Error> {
+    let database = data.private_database()?;
     if let Some(Upgraded { from, backup }) =
-        upgrade::run(database, clock.wall(), faults, &mut |_| true)?
+        upgrade::run(&database, clock.wall(), faults, &mut |_| true)?
     {
         let backup = backup.display();
         tracing::info!(from, to = schema::VERSION, %backup, "the database was upgraded");
     }
-    Ok(())
+    Ok(database)
+}
+
+/// The backups by the clock, where some are asked for.
+fn schedule(settings: &Settings, store: &Store, clock: &Clock) -> Option<Schedule> {
+    Some(Schedule {
+        store: store.clone(),
+        clock: clock.clone(),
+        directory: settings.backup_directory(),
+        every: settings.backup.every?,
+        keep: usize::try_from(settings.backup.keep).unwrap_or(usize::MAX),
+    })
 }
 
 /// A database remembers which key sealed its secrets.

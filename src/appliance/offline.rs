@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::auth::TokenHasher;
 use crate::appliance::data_directory::{DATABASE, DataDirectory};
-use crate::appliance::{Error, bring_up_to_date, check_key};
+use crate::appliance::{Error, check_key, up_to_date};
 use crate::clock::{Clock, Timestamp};
 use crate::domain::audit::changes::Changes;
 use crate::domain::audit::{Actor, ActorType, NewAuditEvent};
@@ -48,8 +48,7 @@ pub fn create_token(
     }
     let data = DataDirectory::lock(directory)?;
     let key = data.master_key(draw)?;
-    let database = data.private_database()?;
-    bring_up_to_date(&database, clock, &Faults::none())?;
+    let database = up_to_date(&data, clock, &Faults::none())?;
     let (store, mut writer) = Store::open(&database, Faults::none())?;
     check_key(&mut writer, &store, &key)?;
     let secret = token::generate(draw);

@@ -71,7 +71,7 @@ fn size(manifest: &Value) -> String {
 /// What an error of keeping means for the exit code.
 pub(super) fn failure(error: Error) -> Failure {
     let code = match &error {
-        Error::Exists(_) => exit::CONFLICT,
+        Error::Exists(_) | Error::DatabaseThere(_) => exit::CONFLICT,
         Error::Busy(_) | Error::Store(StoreError::Busy) => exit::TEMPORARY,
         Error::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             exit::NOT_FOUND
@@ -79,7 +79,11 @@ pub(super) fn failure(error: Error) -> Failure {
         Error::File { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
             exit::NOT_PERMITTED
         }
-        Error::Manifest { .. } | Error::Damaged { .. } => exit::BAD_INPUT,
+        Error::Manifest { .. }
+        | Error::Damaged { .. }
+        | Error::NotAlone { .. }
+        | Error::Store(StoreError::Damaged { .. }) => exit::BAD_INPUT,
+        Error::Key { .. } => exit::BAD_CONFIGURATION,
         _ => exit::FAILED,
     };
     Failure::new(code, error)

@@ -66,7 +66,7 @@ struct ListDeliveries {
     paging: Paging,
 }
 
-const COLUMNS: [Column; 7] = [
+pub(super) const COLUMNS: [Column; 7] = [
     Column { title: "ID", of: |d| text(d, "id"), rank: 0 },
     Column { title: "TO", of: |d| text(d, "subscription"), rank: 1 },
     Column { title: "TYPE", of: |d| text(d, "event_type"), rank: 1 },

@@ -10,6 +10,7 @@ mod config;
 mod dead;
 mod delivery;
 mod demo;
+mod doubt;
 mod emit;
 mod event;
 mod exit;
@@ -17,10 +18,12 @@ mod help;
 mod input;
 mod listing;
 mod manual;
+mod migrate;
 mod out;
 mod provider;
 mod reload;
 mod remote;
+mod restore;
 mod secrets;
 mod serve;
 mod show;
@@ -99,6 +102,12 @@ enum Command {
     Audit(Box<audit::Audit>),
     /// Copy the database while it is in use; check and list the copies
     Backup(backup::Backup),
+    /// Put a backup back; what may have been sent after it is held
+    Restore(restore::Restore),
+    /// After a restore: deliveries that may have been made before
+    Doubt(doubt::Doubt),
+    /// Which schema the database has; bring it up to date
+    Migrate(migrate::Migrate),
     /// Print the completions of a shell
     Completions(completions::Completions),
     /// Write the manual pages
@@ -193,6 +202,9 @@ impl Command {
             Self::Config(config) => config.run(shared),
             Self::Audit(audit) => audit.run(shared),
             Self::Backup(backup) => backup.run(shared),
+            Self::Restore(restore) => restore.run(shared),
+            Self::Doubt(doubt) => doubt.run(shared),
+            Self::Migrate(migrate) => migrate.run(shared),
             Self::Completions(completions) => completions.run(),
             Self::Manual(manual) => manual.run(),
             Self::Demo(demo) => demo.run(),

@@ -36,9 +36,15 @@ impl Status {
             ("deliveries waiting", text(&stats, "pending")),
             ("oldest due", oldest(&stats)),
             ("dead letters", text(&stats, "dead_letters")),
+            ("in doubt", text(&stats, "in_doubt")),
         ])?;
         if dead > 0 {
             out::line("\nDeliveries were given up. Next:\n  oncebox dead list")?;
+        }
+        if stats.get("in_doubt").and_then(Value::as_u64).unwrap_or(0) > 0 {
+            out::line(
+                "\nDeliveries may have been made before a restore and wait. Next:\n  oncebox doubt list",
+            )?;
         }
         let ready = ready?;
         for warning in warnings(&ready) {

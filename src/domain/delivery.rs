@@ -21,13 +21,14 @@ pub enum State {
     Waiting,
     /// Put aside so that its lane goes on. Left by a person's release.
     Parked,
-    /// May have been sent before a restore. Left by a person's release or cancel.
+    /// May have been sent before a restore. Left by a person's release, skip or cancel.
     InDoubt,
     /// Final: the target took it.
     Completed,
     /// Given up, kept whole. Left by a person's retry or cancel.
     DeadLetter,
-    /// Final: made superfluous by a rule. Left by a person's retry.
+    /// Final: made superfluous by a rule, or made before a restore as a person says. Left by a person's
+    /// retry.
     Skipped,
     /// Final: a person stopped it. Left by a person's retry.
     Cancelled,

@@ -7,6 +7,7 @@ pub mod address;
 pub mod audit;
 pub mod delivery;
 pub mod disk;
+pub mod doubt;
 pub mod event;
 pub mod failure;
 pub mod health;

@@ -7,6 +7,7 @@
 //! | `dispatch` | [`dispatch::Dispatcher`]: who is sent next | its letters, the next due time |
 //! | `deliver-N` | [`deliver::Deliver`]: one request at a time | its assignments |
 //! | `upkeep` | [`upkeep::Upkeep`]: chores by the clock | a second |
+//! | `backup` | [`Schedule`]: backups by the clock, where there are any | a second |
 //!
 //! They are started and joined here and nowhere else. The stop order is: dispatcher (nothing new is
 //! started), deliverers (what is under way is finished and settled), upkeep, writer (drains its queues
@@ -46,6 +47,7 @@ use crate::flow::receive::Receive;
 use crate::flow::refusals::Refusals;
 use crate::flow::upkeep::Upkeep;
 use crate::id::Draw;
+use crate::keeping::schedule::Schedule;
 use crate::pulse::Pulse;
 use crate::secret::MasterKey;
 use crate::settings::Live;
@@ -73,6 +75,8 @@ pub struct Parts {
     pub settings: Live,
     /// The room on the disk.
     pub disk: Arc<DiskWatch>,
+    /// The backups by the clock.
+    pub backups: Option<Schedule>,
     /// Planned failures.
     pub faults: Faults,
     /// Told when tokens change.
@@ -211,6 +215,7 @@ impl Flow {
         let deliverers = spawn_deliverers(threads, &told, &deliver, &assignments)?;
         let writer_loop = parts.writer_loop;
         let after_commit = Arc::clone(&told);
+        spawn_backups(parts.backups, &told, &upkeep_stop)?;
         let upkeep_told = upkeep_stop.clone();
         let ended = Arc::new(Mutex::new(Ended::default()));
         let tell_ended = Arc::clone(&ended);
@@ -335,6 +340,20 @@ fn spawn_deliverers(
             spawn(&format!("deliver-{n}"), told, move || deliver.run(&assignments))
         })
         .collect()
+}
+
+/// Starts the backups by the clock. Nobody waits for their end: a copy is given up at the next MiB, and
+/// reading one back only looks at a file that has no name yet.
+fn spawn_backups(
+    backups: Option<Schedule>,
+    told: &Arc<dyn AfterCommit>,
+    stop: &Stop,
+) -> Result<()> {
+    if let Some(backups) = backups {
+        let stop = stop.clone();
+        drop(spawn("backup", told, move || backups.run(&stop))?);
+    }
+    Ok(())
 }
 
 /// Starts a stage's thread. Should it panic, the process ends: without it everything would look well

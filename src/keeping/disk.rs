@@ -9,6 +9,7 @@ use data_encoding::HEXLOWER;
 use ring::digest::{Context, SHA256};
 
 use crate::keeping::{Bytes, Error, Result, file_error};
+use crate::machine::disk::Gauge;
 
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -142,9 +143,7 @@ pub fn remove(path: &Path) -> Result<()> {
 /// # Errors
 /// When it cannot be looked at.
 pub fn free(directory: &Path) -> Result<Bytes> {
-    let stat =
-        rustix::fs::statvfs(directory).map_err(|errno| file_error(directory)(errno.into()))?;
-    Ok(Bytes(stat.f_bavail.saturating_mul(stat.f_frsize)))
+    Ok(Bytes(Gauge::machine().look(directory).map_err(file_error(directory))?.free))
 }
 
 /// Asserts that there is room for so many bytes, and for a service beside them.

@@ -6,6 +6,8 @@
 pub mod backup;
 pub mod disk;
 pub mod manifest;
+pub mod restore;
+pub mod schedule;
 pub mod shelf;
 pub mod upgrade;
 
@@ -52,6 +54,33 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong with it.
         why: String,
+    },
+    /// There is a database where a backup is to be put back.
+    #[error(
+        "{0} is there: --force moves it aside (it is not deleted) and puts the backup in its place"
+    )]
+    DatabaseThere(PathBuf),
+    /// A write-ahead log lies beside what should be one whole file.
+    #[error(
+        "{log} lies beside {path}: this is a copied database, not a backup; its latest changes are in the \
+         log and would be lost"
+    )]
+    NotAlone {
+        /// The file.
+        path: PathBuf,
+        /// The log.
+        log: PathBuf,
+    },
+    /// The key that sealed the secrets of a backup is not there.
+    #[error(
+        "the secrets in this backup were sealed with the master key {need}, and the key here is {have}: \
+         put that key in its place first"
+    )]
+    Key {
+        /// The id of the key that is needed.
+        need: String,
+        /// The id of the key that is there.
+        have: String,
     },
     /// A backup is not what its manifest says.
     #[error("{path} is damaged: {why}; use another backup")]

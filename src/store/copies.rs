@@ -2,7 +2,7 @@
 //!
 //! SQLite's backup API reads through a connection of its own that stays in one read transaction, so that
 //! the copy is the file as it was at one commit, however long the copying takes and whatever the writer
-//! does meanwhile (docs/decisions/0005-backup.md). Not here: where copies lie, what they are called.
+//! does meanwhile (docs/decisions/0006-backup.md). Not here: where copies lie, what they are called.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -16,8 +16,9 @@ use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 use crate::store::{payloads, subscriptions};
 
 const INSERT: &str = "
-    INSERT INTO deliveries (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, due_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    INSERT INTO deliveries
+           (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 
 pub(super) const DUE: &str = "
     SELECT seq
@@ -106,7 +107,7 @@ const CANCEL: &str = "
     UPDATE deliveries
        SET state = 'cancelled', due_at = NULL, finished_at = ?2, reason = ?3
      WHERE seq = ?1
-       AND state IN ('pending', 'dead_letter')";
+       AND state IN ('pending', 'dead_letter', 'in_doubt')";
 
 // A due time that lies further ahead than its own wait was set by a clock that was wrong. Where the
 // event itself is not to be sent before some time, that time stands. The term without the event spares
@@ -180,6 +181,10 @@ pub struct Route {
     pub due_at: Timestamp,
     /// What a lane is ordered by.
     pub order_at: Timestamp,
+    /// Whether they may have been made before a restore: then a person says when they are sent.
+    pub doubted: bool,
+    /// How often the file was restored.
+    pub epoch: u32,
 }
 
 /// The subscriptions that want an event.
@@ -200,9 +205,12 @@ pub(crate) fn route(
         Origin::Outbox(seq) => (Some(seq), None),
         Origin::WebhookEvent(seq) => (None, Some(seq)),
     };
+    let Route { due_at, order_at, doubted, epoch } = route;
+    let state = if doubted { State::InDoubt } else { State::Pending };
+    let (state, due_at) = (state.as_str(), (!doubted).then_some(due_at));
     let mut insert = tx.prepare(INSERT)?;
     for subscription in wanting {
-        insert.execute((outbox, webhook, subscription, tenant, route.order_at, route.due_at))?;
+        insert.execute((outbox, webhook, subscription, tenant, order_at, state, due_at, epoch))?;
         tx.ring(*subscription);
     }
     Ok(())

@@ -51,6 +51,21 @@ pub(super) const PAGE_OF_DEAD: &str = "
      ORDER BY d.seq DESC
      LIMIT ?3";
 
+pub(super) const PAGE_IN_DOUBT: &str = "
+    SELECT d.seq, d.tenant, coalesce(o.id, w.id), d.webhook_seq IS NOT NULL,
+           coalesce(o.event_type, w.event_type), s.name, d.state, d.due_at, d.attempt_count,
+           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason
+      FROM deliveries AS d
+     CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
+      LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
+      LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
+     WHERE d.state = 'in_doubt'
+       AND d.tenant = ?1
+       AND d.seq < ?2
+       AND (?4 IS NULL OR s.name = ?4 OR s.id = ?4)
+     ORDER BY d.seq DESC
+     LIMIT ?3";
+
 pub(super) const OF_EVENT: &str = "
     SELECT d.seq, d.tenant, o.id, 0, o.event_type, s.name, d.state, d.due_at, d.attempt_count,
            d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason
@@ -119,9 +134,14 @@ pub fn page(
         }
         return rows(&mut *tx.prepare(OF_WEBHOOK_EVENT)?, params, delivery);
     }
-    if *state == Some(State::DeadLetter) {
-        let params = (tenant, before, limit, subscription);
-        return rows(&mut *tx.prepare(PAGE_OF_DEAD)?, params, delivery);
+    // Two states that a person waits for have an index; it only serves a state that is named outright.
+    let indexed = match state {
+        Some(State::DeadLetter) => Some(PAGE_OF_DEAD),
+        Some(State::InDoubt) => Some(PAGE_IN_DOUBT),
+        _ => None,
+    };
+    if let Some(sql) = indexed {
+        return rows(&mut *tx.prepare(sql)?, (tenant, before, limit, subscription), delivery);
     }
     let params = (tenant, before, limit, state.map(State::as_str), subscription);
     rows(&mut *tx.prepare(PAGE)?, params, delivery)

@@ -2,7 +2,9 @@
 
 use rusqlite::OptionalExtension;
 
+use crate::clock::Timestamp;
 use crate::domain::audit::chain::Head;
+use crate::domain::doubt::{Fence, Window};
 use crate::store::column::word;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx};
@@ -16,6 +18,14 @@ const WRITE: &str = "
     INSERT INTO meta (key, value)
     VALUES (?1, ?2)
         ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+
+const FORGET_WINDOW: &str = "
+    DELETE FROM meta
+     WHERE key IN ('doubt_lost_at', 'doubt_until')";
+
+const FORGET_BACKUP_FAILURE: &str = "
+    DELETE FROM meta
+     WHERE key IN ('backup_failed_at', 'backup_failure')";
 
 /// The id of the master key that sealed the secrets in this file.
 ///
@@ -31,6 +41,94 @@ pub fn master_key_id(tx: &ReadTx<'_>) -> Result<Option<String>> {
 /// When the file cannot be written.
 pub fn set_master_key_id(tx: &WriteTx<'_>, key_id: &str) -> Result<()> {
     tx.prepare(WRITE)?.execute(["master_key_id", key_id])?;
+    Ok(())
+}
+
+/// What the file remembers of its latest restore.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn fence(tx: &ReadTx<'_>) -> Result<Fence> {
+    let number = |key: &str| -> Result<Option<i64>> {
+        Ok(tx.prepare(READ)?.query_row([key], |row| row.get(0)).optional()?)
+    };
+    let lost_at = number("doubt_lost_at")?.map(Timestamp::from_ms);
+    let until = number("doubt_until")?.map(Timestamp::from_ms);
+    let window = lost_at.zip(until).map(|(lost_at, until)| Window { lost_at, until });
+    let epoch = number("epoch")?.and_then(|epoch| u32::try_from(epoch).ok()).unwrap_or(0);
+    Ok(Fence { epoch, window })
+}
+
+/// A restore, as the restored file remembers it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// When (wall time).
+    pub at: Timestamp,
+    /// From which backup.
+    pub from: String,
+}
+
+/// The latest restore of the file; `None` when it was never restored.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn restored(tx: &ReadTx<'_>) -> Result<Option<Restored>> {
+    let at = tx.prepare(READ)?.query_row(["restored_at"], |row| row.get(0)).optional()?;
+    let from = tx.prepare(READ)?.query_row(["restored_from"], |row| row.get(0)).optional()?;
+    Ok(at.zip(from).map(|(at, from)| Restored { at, from }))
+}
+
+/// Remembers a restore.
+pub(super) fn set_restored(tx: &WriteTx<'_>, restored: &Restored, fence: Fence) -> Result<()> {
+    let Restored { at, from } = restored;
+    let mut write = tx.prepare(WRITE)?;
+    write.execute(("restored_at", at))?;
+    write.execute(("restored_from", from))?;
+    write.execute(("epoch", fence.epoch))?;
+    set_window(tx, fence.window)
+}
+
+/// Doubts what comes in within a window, or nothing any more.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn set_window(tx: &WriteTx<'_>, window: Option<Window>) -> Result<()> {
+    match window {
+        Some(Window { lost_at, until }) => {
+            let mut write = tx.prepare(WRITE)?;
+            write.execute(("doubt_lost_at", lost_at))?;
+            write.execute(("doubt_until", until))?;
+        }
+        None => {
+            let _none = tx.prepare(FORGET_WINDOW)?.execute([])?;
+        }
+    }
+    tx.forget_fence();
+    Ok(())
+}
+
+/// When and why the latest backup by the clock failed; `None` when it did not.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn backup_failure(tx: &ReadTx<'_>) -> Result<Option<(Timestamp, String)>> {
+    let at = tx.prepare(READ)?.query_row(["backup_failed_at"], |row| row.get(0)).optional()?;
+    let why = tx.prepare(READ)?.query_row(["backup_failure"], |row| row.get(0)).optional()?;
+    Ok(at.zip(why))
+}
+
+/// Remembers that a backup by the clock failed, or that the latest did not.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn set_backup_failure(tx: &WriteTx<'_>, failure: Option<&(Timestamp, String)>) -> Result<()> {
+    let Some((at, why)) = failure else {
+        let _none = tx.prepare(FORGET_BACKUP_FAILURE)?.execute([])?;
+        return Ok(());
+    };
+    let mut write = tx.prepare(WRITE)?;
+    write.execute(("backup_failed_at", at))?;
+    write.execute(("backup_failure", why))?;
     Ok(())
 }
 

@@ -15,9 +15,9 @@ const INSERT: &str = "
     INSERT INTO outbox
            (id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
             payload, payload_seq, content_type, occurred_at, received_at, not_before, ordering_key,
-            process_id, trace_id, max_attempts, custom_data, routed_at, open_deliveries)
+            process_id, trace_id, max_attempts, custom_data, routed_at, open_deliveries, epoch)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-            ?21)
+            ?21, ?22)
         ON CONFLICT (tenant, source_system, idempotency_key) DO NOTHING";
 
 pub(super) const EXISTS: &str = "
@@ -144,6 +144,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Insert
     };
     let wanting = deliveries::wanting(tx, routed)?;
     let open = u32::try_from(wanting.len()).unwrap_or(u32::MAX);
+    let fence = tx.fence()?;
     let placed = payloads::place(tx, &new.payload)?;
     let inserted = tx.prepare(INSERT)?.execute(rusqlite::params![
         new.id,
@@ -167,6 +168,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Insert
         new.custom_data,
         now,
         open,
+        fence.epoch,
     ])?;
     if inserted == 0 {
         return repeated(tx, new);
@@ -178,6 +180,8 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Insert
     let route = Route {
         due_at: new.not_before.map_or(now, |not_before| not_before.max(now)),
         order_at: new.occurred_at.unwrap_or(new.received_at),
+        doubted: fence.doubts(new.occurred_at, new.received_at),
+        epoch: fence.epoch,
     };
     deliveries::route(tx, Origin::Outbox(seq), &new.tenant, &wanting, route)?;
     Ok(Inserted::First { status: Status::Pending })

@@ -3,8 +3,8 @@
 use rusqlite::Connection;
 
 use crate::store::{
-    attempts, deliveries, delivery_lists, idempotency_keys, outbox, payloads, schema, stats,
-    tokens, webhook_events,
+    attempts, deliveries, delivery_lists, doubts, idempotency_keys, outbox, payloads, schema,
+    stats, tokens, webhook_events,
 };
 
 /// The steps SQLite takes, one a line.
@@ -103,6 +103,7 @@ fn keys_and_tokens_are_looked_up_by_their_indexes() {
 fn lists_that_people_wait_for_are_searched_by_their_indexes() {
     uses(outbox::PAGE_OF_AGGREGATE, &["INDEX outbox_aggregate (aggregate_id=? AND seq<?)"]);
     uses(delivery_lists::PAGE_OF_DEAD, &["INDEX deliveries_attention (state=? AND seq<?)"]);
+    uses(delivery_lists::PAGE_IN_DOUBT, &["INDEX deliveries_attention (state=? AND seq<?)"]);
     uses(attempts::OF, &["PRIMARY KEY (delivery_seq=? AND n>?)"]);
 }
 
@@ -129,6 +130,15 @@ fn the_numbers_of_the_stats_are_counted_in_partial_indexes() {
     assert!(plan.contains("INDEX deliveries_attention (state=?)"), "{plan}");
     assert_eq!(plan.matches("USING COVERING INDEX deliveries_due").count(), 2, "{plan}");
     assert!(!plan.contains("AUTOMATIC"), "{plan}");
+}
+
+#[test]
+fn what_is_in_doubt_is_found_by_the_index_of_attention_and_moved_by_its_number() {
+    uses(doubts::IN_DOUBT, &["INDEX deliveries_attention (state=? AND seq>?)"]);
+    uses(doubts::COUNT, &["INDEX deliveries_attention (state=?)"]);
+    for sql in [doubts::UNSENT, doubts::RELEASE, doubts::SKIP] {
+        uses(sql, &[BY_ROW]);
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::id::{DeliverySeq, SubscriptionSeq};
 use crate::store::deliveries::{self, Origin};
 use crate::store::error::Result;
 use crate::store::tx::{Settled, WriteTx};
-use crate::store::{attempts, audit_events, holds, outbox, subscriptions, webhook_events};
+use crate::store::{attempts, audit_events, doubts, holds, outbox, subscriptions, webhook_events};
 
 /// Stores an attempt and what follows it.
 ///
@@ -121,9 +121,38 @@ pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<
 /// called back.
 ///
 /// # Errors
-/// `Changed` when it neither waits nor is dead.
+/// `Changed` when it neither waits, nor is dead or in doubt.
 pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
     let before = deliveries::standing(tx, delivery)?;
     deliveries::cancel(tx, delivery, reason, now)?;
+    refresh(tx, before.origin, None, now)
+}
+
+/// Holds a delivery that may have been made before a restore.
+pub(super) fn doubt(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
+    let before = deliveries::standing(tx, delivery)?;
+    doubts::doubt(tx, delivery)?;
+    refresh(tx, before.origin, None, now)
+}
+
+/// Lets a delivery in doubt be sent, under the `webhook-id` it had.
+///
+/// # Errors
+/// `Changed` when it is not in doubt.
+pub fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
+    let before = deliveries::standing(tx, delivery)?;
+    doubts::release(tx, delivery, now)?;
+    refresh(tx, before.origin, None, now)?;
+    tx.ring(before.subscription);
+    Ok(())
+}
+
+/// Ends a delivery in doubt without sending it: it was made before the restore.
+///
+/// # Errors
+/// `Changed` when it is not in doubt.
+pub fn skip(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
+    let before = deliveries::standing(tx, delivery)?;
+    doubts::skip(tx, delivery, reason, now)?;
     refresh(tx, before.origin, None, now)
 }

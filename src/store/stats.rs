@@ -16,6 +16,10 @@ pub(super) const COUNTS: &str = "
               FROM deliveries
              WHERE state = 'dead_letter'
                AND tenant = ?1),
+           (SELECT count(*)
+              FROM deliveries
+             WHERE state = 'in_doubt'
+               AND tenant = ?1),
            (SELECT min(d.due_at)
               FROM subscriptions AS s
               JOIN deliveries AS d ON d.subscription_seq = s.seq
@@ -107,6 +111,8 @@ pub struct Counts {
     pub pending: u64,
     /// Deliveries that were given up.
     pub dead_letters: u64,
+    /// Deliveries that may have been made before a restore.
+    pub in_doubt: u64,
     /// When the most overdue delivery was due.
     pub oldest_due_at: Option<Timestamp>,
 }
@@ -121,7 +127,8 @@ pub fn counts(tx: &ReadTx<'_>, tenant: &str) -> Result<Counts> {
             subscriptions: row.get::<_, i64>(0)?.unsigned_abs(),
             pending: row.get::<_, i64>(1)?.unsigned_abs(),
             dead_letters: row.get::<_, i64>(2)?.unsigned_abs(),
-            oldest_due_at: row.get(3)?,
+            in_doubt: row.get::<_, i64>(3)?.unsigned_abs(),
+            oldest_due_at: row.get(4)?,
         })
     })?)
 }

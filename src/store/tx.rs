@@ -2,7 +2,7 @@
 //!
 //! A write transaction also collects what must be told to others once it is committed, and no sooner.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,9 +10,11 @@ use std::sync::Arc;
 use rusqlite::{Connection, Statement};
 
 use crate::clock::Timestamp;
+use crate::domain::doubt::Fence;
 use crate::domain::subscription::Subscription;
 use crate::id::{DeliverySeq, SubscriptionSeq};
 use crate::store::error::Result;
+use crate::store::meta;
 
 /// Reads. Each statement sees the file as of its own start, unless it came from `Store::snapshot`.
 #[derive(Debug)]
@@ -81,14 +83,28 @@ pub(crate) struct Standing {
     pub(crate) last_failure_at: Option<Timestamp>,
 }
 
-/// The live subscriptions, as the writer keeps them between transactions for routing.
-pub(crate) type Routes = RefCell<Option<Arc<Vec<Subscription>>>>;
+/// What the writer keeps between transactions, so that routing reads it once.
+#[derive(Debug, Default)]
+pub(crate) struct Remembered {
+    /// The live subscriptions.
+    pub(crate) routes: RefCell<Option<Arc<Vec<Subscription>>>>,
+    /// What was doubted after a restore.
+    pub(crate) fence: Cell<Option<Fence>>,
+}
+
+impl Remembered {
+    /// Lets both be read again.
+    pub(crate) fn forget(&self) {
+        self.routes.replace(None);
+        self.fence.set(None);
+    }
+}
 
 /// Writes and reads in one transaction.
 #[derive(Debug)]
 pub struct WriteTx<'c> {
     read: ReadTx<'c>,
-    routes: &'c Routes,
+    remembered: &'c Remembered,
     effects: RefCell<Effects>,
     standings: RefCell<BTreeMap<i64, Standing>>,
 }
@@ -102,17 +118,31 @@ impl<'c> Deref for WriteTx<'c> {
 }
 
 impl<'c> WriteTx<'c> {
-    pub(crate) fn new(conn: &'c Connection, routes: &'c Routes) -> Self {
+    pub(crate) fn new(conn: &'c Connection, remembered: &'c Remembered) -> Self {
         Self {
             read: ReadTx::new(conn),
-            routes,
+            remembered,
             effects: RefCell::default(),
             standings: RefCell::default(),
         }
     }
 
-    pub(crate) fn routes(&self) -> &Routes {
-        self.routes
+    pub(crate) fn routes(&self) -> &RefCell<Option<Arc<Vec<Subscription>>>> {
+        &self.remembered.routes
+    }
+
+    /// What was doubted after a restore.
+    pub(crate) fn fence(&self) -> Result<Fence> {
+        if let Some(fence) = self.remembered.fence.get() {
+            return Ok(fence);
+        }
+        let fence = meta::fence(self)?;
+        self.remembered.fence.set(Some(fence));
+        Ok(fence)
+    }
+
+    pub(crate) fn forget_fence(&self) {
+        self.remembered.fence.set(None);
     }
 
     pub(crate) fn ring(&self, subscription: SubscriptionSeq) {
@@ -128,7 +158,7 @@ impl<'c> WriteTx<'c> {
 
     pub(crate) fn subscriptions_changed(&self) {
         self.effects.borrow_mut().subscriptions_changed = true;
-        self.routes.replace(None);
+        self.remembered.routes.replace(None);
     }
 
     pub(crate) fn providers_changed(&self) {

@@ -3,6 +3,7 @@
 use rusqlite::Row;
 
 use crate::clock::Timestamp;
+use crate::domain::doubt::{self, Fence};
 use crate::domain::event::Tally;
 use crate::domain::subscription::Routed;
 use crate::domain::webhook_event::{NewWebhookEvent, Status, WebhookEvent, derive};
@@ -112,10 +113,21 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewWebhookEvent, now: Timestamp) -> Result
     if inserted == 0 {
         return find_repeated(tx, new)?.ok_or(Error::Changed("the webhook event"));
     }
-    let seq = tx.conn().last_insert_rowid();
-    let route = Route { due_at: now, order_at: new.received_at };
+    let (seq, fence) = (tx.conn().last_insert_rowid(), tx.fence()?);
+    let route = Route {
+        due_at: now,
+        order_at: new.received_at,
+        doubted: is_doubted(fence, new),
+        epoch: fence.epoch,
+    };
     deliveries::route(tx, Origin::WebhookEvent(seq), &new.tenant, &wanting, route)?;
     Ok(Inserted { id: new.id.clone(), already_processed: false })
+}
+
+/// The body is only read for its time while there is something to compare it with.
+fn is_doubted(fence: Fence, new: &NewWebhookEvent) -> bool {
+    fence.window.is_some()
+        && fence.doubts(doubt::happened_at(&new.headers, &new.payload), new.received_at)
 }
 
 fn find_repeated(tx: &WriteTx<'_>, new: &NewWebhookEvent) -> Result<Option<Inserted>> {

@@ -6,7 +6,6 @@
 //!
 //! Not here: threads (`flow` starts the one that calls [`WriterLoop::run`]).
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +18,7 @@ use crate::machine::disk;
 use crate::pulse::{BEAT, Pulse};
 use crate::store::error::{Error, Result};
 use crate::store::subscriptions;
-use crate::store::tx::{Effects, Routes, WriteTx};
+use crate::store::tx::{Effects, Remembered, WriteTx};
 use crate::store::work_done::WorkDone;
 
 /// Jobs of one transaction at most. Measured: more gains nothing and delays the first answer.
@@ -184,7 +183,7 @@ impl Writer {
 pub struct WriterLoop {
     conn: Connection,
     faults: Faults,
-    routes: Routes,
+    remembered: Remembered,
     settle: Receiver<BoxedJob>,
     accept: Receiver<BoxedJob>,
     upkeep: Receiver<BoxedJob>,
@@ -204,7 +203,7 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
     let writer_loop = WriterLoop {
         conn,
         faults,
-        routes: RefCell::default(),
+        remembered: Remembered::default(),
         settle: settle_jobs,
         accept: accept_jobs,
         upkeep: upkeep_jobs,
@@ -247,11 +246,16 @@ impl WriterLoop {
     /// What the job returns, or what the commit came to.
     pub fn direct<T>(&mut self, run: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
         let transaction = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let tx = WriteTx::new(&transaction, &self.routes);
+        let tx = WriteTx::new(&transaction, &self.remembered);
         let value = run(&tx)?;
         drop(tx);
         transaction.commit().map_err(Error::at_commit)?;
         Ok(value)
+    }
+
+    /// Ends it without ever having run the loop: what was done is in the one file.
+    pub(crate) fn finish(self) {
+        self.close();
     }
 
     /// Waits until a job or the stop signal is there, or a beat is over; tells whether it is to stop.
@@ -338,7 +342,7 @@ impl WriterLoop {
 
     fn transact(&mut self, batch: &mut [BoxedJob]) -> Result<Effects> {
         let transaction = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let tx = WriteTx::new(&transaction, &self.routes);
+        let tx = WriteTx::new(&transaction, &self.remembered);
         let outcome = if self.faults.hit(Step::Write) { Err(Error::Full) } else { Ok(()) };
         let outcome = outcome
             .and_then(|()| batch.iter_mut().try_for_each(|job| job.run(&tx)))
@@ -352,7 +356,7 @@ impl WriterLoop {
             Err(error) => Err(error),
         };
         if committed.is_err() {
-            self.routes.replace(None);
+            self.remembered.forget();
         }
         committed.map(|()| effects)
     }

@@ -11,6 +11,7 @@
 
 mod acting;
 mod auditing;
+mod backing_up;
 mod delivering;
 mod describing;
 mod entering;
@@ -22,6 +23,7 @@ mod mending;
 mod naming;
 mod publishing;
 mod receiving;
+mod restoring;
 mod retrying;
 #[path = "../rig/mod.rs"]
 mod rig;

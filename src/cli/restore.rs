@@ -1,0 +1,131 @@
+//! `oncebox restore`: puts a backup back, while the service does not run.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::appliance::data_directory::{self, DataDirectory, DirectoryError};
+use crate::cli::backup::failure;
+use crate::cli::{Failure, Shared, exit, out};
+use crate::clock::{Clock, Timestamp};
+use crate::domain::audit::{Actor, ActorType};
+use crate::domain::doubt::Window;
+use crate::faults::Faults;
+use crate::keeping::restore::{self, Done, Plan};
+use crate::settings::Settings;
+
+/// Put a backup back; what may have been sent after it is held
+#[derive(Debug, Args)]
+pub(super) struct Restore {
+    #[arg(help = "The backup, a file with its manifest beside it")]
+    source: PathBuf,
+    /// Move the database that is there aside, as oncebox.db.before-restore-…
+    #[arg(long)]
+    force: bool,
+    #[arg(
+        long,
+        value_name = "TIME",
+        help = "When the lost database was last in use; later events are sent as usual [default: now]"
+    )]
+    lost_at: Option<String>,
+    #[arg(
+        long,
+        value_name = "SPAN",
+        default_value = "24h",
+        value_parser = humantime::parse_duration,
+        help = "How long events that come in are held when they happened before that time, or do not say when they happened; 0s holds none"
+    )]
+    doubt_window: Duration,
+    /// Take a file that has no manifest, such as one Litestream restored
+    #[arg(long)]
+    without_manifest: bool,
+    /// Print what was done as JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// The data directory for a command that must have it to itself.
+pub(super) fn own_directory(settings: &Settings) -> Result<DataDirectory, Failure> {
+    DataDirectory::lock(settings.directory()).map_err(|error| match error {
+        DirectoryError::Locked { .. } => {
+            Failure::temporary(error).and("Stop the service first: systemctl stop oncebox")
+        }
+        other => Failure::failed(other),
+    })
+}
+
+/// Whoever runs this command, by the number of their user.
+fn somebody_here() -> Actor {
+    let id = rustix::process::getuid().as_raw().to_string();
+    Actor { kind: ActorType::Cli, id, display: String::new() }
+}
+
+/// The id of the master key that is there.
+fn key_id(path: &Path) -> Result<Option<String>, Failure> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let key = data_directory::read_key(path);
+    Ok(Some(key.map_err(|error| Failure::new(exit::NOT_PERMITTED, error))?.key_id()))
+}
+
+impl Restore {
+    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+        let settings = shared.settings()?;
+        let now = Clock::machine().wall();
+        let lost_at = self.lost_at.as_deref().map_or(Ok(now), |text| {
+            let why = "--lost-at: give a time like 2026-01-31T12:00:00Z";
+            Timestamp::parse(text).ok_or_else(|| Failure::new(exit::USAGE, why))
+        })?;
+        let until = now.plus(self.doubt_window);
+        let directory = own_directory(&settings)?;
+        let plan = Plan {
+            from: self.source.clone(),
+            database: directory.database(),
+            force: self.force,
+            without_manifest: self.without_manifest,
+            key_id: key_id(&settings.master_key_file())?,
+            now,
+            window: (!self.doubt_window.is_zero()).then_some(Window { lost_at, until }),
+            who: somebody_here(),
+            faults: Faults::none(),
+        };
+        let done = restore::run(&plan).map_err(failure)?;
+        self.tell(&plan, &done)
+    }
+
+    fn tell(&self, plan: &Plan, done: &Done) -> Result<(), Failure> {
+        let Done { raised, made_at, aside } = done;
+        let until = plan.window.map(|window| window.until);
+        if self.json {
+            return out::json(&json!({
+                "made_at": made_at, "epoch": raised.epoch, "in_doubt": raised.doubted,
+                "doubt_until": until, "moved_aside": aside.as_ref().map(|aside| aside.display().to_string()),
+            }));
+        }
+        let made = made_at.map_or_else(String::new, |at| format!(", made {at}"));
+        out::line(format_args!("restored {}{made}", plan.from.display()))?;
+        if let Some(aside) = aside {
+            out::line(format_args!("the database that was there is now {}", aside.display()))?;
+        }
+        out::line(format_args!(
+            "{} deliveries were open in it and may have been made since: they are in doubt and are not sent",
+            raised.doubted
+        ))?;
+        if let Some(until) = until {
+            out::line(format_args!(
+                "until {until} new events are held too, unless they say that they happened later than the loss"
+            ))?;
+        }
+        out::line(
+            "\nNext:
+  oncebox token create restored --role admin --offline     (if the admin's token is lost too: no backup has it)
+  oncebox serve                   (or: systemctl start oncebox)
+  oncebox doubt list
+  oncebox doubt release --all     (or settle those that were made)
+  oncebox token list              (a token revoked after the backup is valid again)",
+        )
+    }
+}

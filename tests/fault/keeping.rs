@@ -1,0 +1,443 @@
+//! Backups, restores and upgrades that are killed, and the whole story: load, backup, loss, restore.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use oncebox::clock::{Clock, Timestamp};
+use oncebox::domain::audit::Actor;
+use oncebox::faults::{Faults, Step};
+use oncebox::keeping::backup;
+use oncebox::keeping::manifest::Reason;
+use oncebox::keeping::restore;
+use oncebox::keeping::{shelf, upgrade};
+use oncebox::store::copies;
+use serde_json::{Value, json};
+
+use crate::process::{Process, call, ms, number};
+use crate::rig::receiver::Receiver;
+use crate::rig::{file, until};
+
+/// The program over the files of `home`.
+fn oncebox(home: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
+    command.arg("--config").arg(home.join("oncebox.toml"));
+    command.arg("--data").arg(home.join("data")).args(args);
+    command
+}
+
+#[track_caller]
+fn run(home: &Path, args: &[&str]) -> String {
+    let Output { status, stdout, stderr } = oncebox(home, args).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "{args:?}: {status}: {out}{err}");
+    out.into_owned()
+}
+
+/// Every database of an older schema that is kept: its directory.
+fn older() -> Vec<PathBuf> {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let mut found: Vec<PathBuf> = fs::read_dir(data)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("schema-"))
+        .collect();
+    found.sort();
+    found
+}
+
+/// A home with a copy of an older database in it, whose subscriptions lead to `receiver`.
+fn home_of(older: &Path, receiver: &Receiver) -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().join("data");
+    fs::create_dir(&data).unwrap();
+    for name in ["oncebox.db", "master.key"] {
+        fs::copy(older.join(name), data.join(name)).unwrap();
+    }
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    fs::set_permissions(data.join("master.key"), mode).unwrap();
+    let conn = rusqlite::Connection::open(data.join("oncebox.db")).unwrap();
+    conn.execute("UPDATE subscriptions SET url = ?1, state = 'ACTIVE'", [receiver.url()]).unwrap();
+    conn.execute("DELETE FROM holds", []).unwrap();
+    drop(conn);
+    fs::write(home.path().join("oncebox.toml"), crate::process::SOON).unwrap();
+    home
+}
+
+/// How many rows each table has, the tables of the older schema only.
+fn rows(database: &Path, tables: &[String]) -> BTreeMap<String, String> {
+    let conn = file::open(database);
+    let count = |table: &String| {
+        (table.clone(), file::lines(&conn, &format!("SELECT count(*) FROM {table}")).remove(0))
+    };
+    tables.iter().map(count).collect()
+}
+
+fn tables(database: &Path) -> Vec<String> {
+    let sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'";
+    let mut tables = file::lines(&file::open(database), sql);
+    // A start adds its own rows here.
+    tables.retain(|table| !["boots", "meta", "tokens"].contains(&table.as_str()));
+    tables
+}
+
+#[test]
+fn every_older_database_is_upgraded_with_all_its_rows_and_goes_on_delivering() {
+    assert!(!older().is_empty());
+    for older in older() {
+        println!("{}", older.display());
+        let receiver = Receiver::new();
+        let home = home_of(&older, &receiver);
+        let database = home.path().join("data/oncebox.db");
+        let names = tables(&database);
+        let before = rows(&database, &names);
+        let waits = "SELECT count(*) FROM deliveries WHERE state = 'pending'";
+        assert_ne!(file::lines(&file::open(&database), waits), ["0"], "something waits in it");
+
+        let dry = run(home.path(), &["migrate", "up", "--dry-run"]);
+        assert!(dry.contains("the copy is whole and removed"), "{dry}");
+        assert!(run(home.path(), &["migrate", "status"]).contains("behind: oncebox migrate up"));
+        assert_eq!(rows(&database, &names), before);
+
+        let process = Process::start(home.path());
+        until("what waited is delivered", || file::lines(&file::open(&database), waits) == ["0"]);
+        process.stop();
+        assert!(receiver.count() >= 1);
+        file::check(&database);
+        let mut after = rows(&database, &names);
+        // The delivery that was made has one more attempt.
+        after.insert("attempts".to_owned(), before["attempts"].clone());
+        assert_eq!(after, before);
+        assert_eq!(copies::schema_differences(&database).unwrap(), [""; 0]);
+        assert!(run(home.path(), &["migrate", "status"]).contains("up to date"));
+
+        let kept = shelf::list(&home.path().join("data")).unwrap();
+        assert_eq!(kept.len(), 1);
+        assert_eq!(kept[0].manifest.reason, Reason::BeforeUpgrade);
+        assert_eq!(rows(&kept[0].path, &names), before);
+        backup::verify(&kept[0].path).unwrap();
+    }
+}
+
+#[test]
+fn an_upgrade_that_dies_at_any_step_is_carried_out_by_the_next_start() {
+    for older in older() {
+        for step in [Step::Backup, Step::Migrate] {
+            for nth in 1.. {
+                let receiver = Receiver::new();
+                let home = home_of(&older, &receiver);
+                let database = home.path().join("data/oncebox.db");
+                let now = Timestamp::from_secs(1_769_860_800);
+                let faults = Faults::at(step, nth);
+                let from = upgrade::standing(&database).unwrap();
+                let died = upgrade::run(&database, now, &faults, &mut |_| true).is_err();
+                assert_eq!(died, faults.happened());
+                if died {
+                    assert_eq!(upgrade::standing(&database).unwrap(), from, "{step:?} {nth}");
+                    upgrade::run(&database, now, &Faults::none(), &mut |_| true).unwrap();
+                }
+                assert_eq!(copies::schema_differences(&database).unwrap(), [""; 0]);
+                let shelf = shelf::list(&home.path().join("data")).unwrap();
+                assert_eq!(shelf.len(), 1, "one backup, however often it is tried");
+                if !died {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_start_that_is_killed_while_it_upgrades_is_made_good_by_the_next() {
+    let older = &older()[0];
+    let receiver = Receiver::new();
+    let home = home_of(older, &receiver);
+    let database = home.path().join("data/oncebox.db");
+    // Large enough that a kill falls into the backup as well as after it.
+    let conn = rusqlite::Connection::open(&database).unwrap();
+    conn.execute_batch(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40000)
+         INSERT INTO processed_events (consumer_group, event_id) SELECT 'g', printf('%0250d', i) FROM n",
+    )
+    .unwrap();
+    drop(conn);
+    let names = tables(&database);
+    let before = rows(&database, &names);
+    for n in 0..number("ONCEBOX_KILLS", 5) {
+        let mut child = start(&mut oncebox(home.path(), &["serve"]));
+        thread::sleep(ms(20 + n * 37 % 200));
+        kill(&mut child);
+        for kept in shelf::list(&home.path().join("data")).unwrap() {
+            backup::verify(&kept.path).unwrap();
+        }
+    }
+    let process = Process::start(home.path());
+    until("what waited is delivered", || receiver.count() >= 1);
+    process.stop();
+    let after = rows(&database, &names);
+    assert_eq!(after["processed_events"], before["processed_events"]);
+    assert_eq!(after["outbox"], before["outbox"]);
+    assert_eq!(copies::schema_differences(&database).unwrap(), [""; 0]);
+}
+
+/// Starts a program that is not waited for.
+fn start(command: &mut Command) -> Child {
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn kill(child: &mut Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_backup_that_is_killed_leaves_nothing_that_passes_for_one() {
+    let home = tempfile::tempdir().unwrap();
+    let process = Process::start(home.path());
+    let payload = "x".repeat(8000);
+    for _ in 0..40 {
+        let events: Vec<_> =
+            (0..50).map(|_| json!({ "event_type": "a", "payload": payload })).collect();
+        process.call("POST", "/v1/events", &json!(events)).is(201);
+    }
+    let shelf_dir = home.path().join("shelf");
+    fs::create_dir(&shelf_dir).unwrap();
+    for n in 0..number("ONCEBOX_KILLS", 6) {
+        let to = shelf_dir.join(format!("oncebox-{n}.db"));
+        let mut child = start(&mut oncebox(home.path(), &["backup", to.to_str().unwrap()]));
+        thread::sleep(ms(10 + n * 41 % 150));
+        kill(&mut child);
+        if to.exists() {
+            backup::verify(&to).unwrap();
+        }
+    }
+    for kept in shelf::list(&shelf_dir).unwrap() {
+        backup::verify(&kept.path).unwrap();
+    }
+    // The leavings are no hindrance, and a schedule clears them away.
+    let last = shelf_dir.join("oncebox-last.db");
+    run(home.path(), &["backup", last.to_str().unwrap()]);
+    shelf::clear(&shelf_dir, 7).unwrap();
+    let listed: BTreeSet<PathBuf> =
+        shelf::list(&shelf_dir).unwrap().into_iter().map(|kept| kept.path).collect();
+    for entry in fs::read_dir(&shelf_dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.to_string_lossy().into_owned();
+        let backup = name.strip_suffix(".manifest.json").unwrap_or(&name);
+        assert!(listed.contains(Path::new(backup)), "{name} is left over");
+    }
+    process.stop();
+}
+
+#[test]
+fn a_restore_that_dies_at_any_step_leaves_the_old_database_or_the_new_one() {
+    let source = tempfile::tempdir().unwrap();
+    let process = Process::start(source.path());
+    let event = |key: &str| json!({ "event_type": "a", "idempotency_key": key, "payload": 1 });
+    process.call("POST", "/v1/events", &event("in the backup")).is(201);
+    let backup = source.path().join("b.db");
+    run(source.path(), &["backup", backup.to_str().unwrap()]);
+    process.call("POST", "/v1/events", &event("after the backup")).is(201);
+    // Killed, so that its latest events are only in the log beside it.
+    process.kill();
+    let events = "SELECT group_concat(idempotency_key, ', ')
+                    FROM (SELECT idempotency_key FROM outbox ORDER BY seq)";
+    let (mut old, mut new) = (0, 0);
+    for nth in 1.. {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("data")).unwrap();
+        for entry in fs::read_dir(source.path().join("data")).unwrap() {
+            let path = entry.unwrap().path();
+            fs::copy(&path, home.path().join("data").join(path.file_name().unwrap())).unwrap();
+        }
+        let faults = Faults::at(Step::Restore, nth);
+        let database = home.path().join("data/oncebox.db");
+        let key = home.path().join("data/master.key");
+        let plan = restore::Plan {
+            from: backup.clone(),
+            database: database.clone(),
+            force: true,
+            without_manifest: false,
+            key_id: Some(oncebox::appliance::data_directory::read_key(&key).unwrap().key_id()),
+            now: Clock::machine().wall(),
+            window: None,
+            who: Actor::system(),
+            faults: faults.clone(),
+        };
+        let died = restore::run(&plan).is_err();
+        assert_eq!(died, faults.happened());
+        let process = Process::start(home.path());
+        let have = file::lines(&file::open(&database), events).remove(0);
+        process.stop();
+        file::check(&database);
+        let left = fs::read_dir(home.path().join("data")).unwrap();
+        let mut left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        assert!(!left.any(|name| name.contains(".restored-")), "nothing half done is left");
+        match have.as_str() {
+            "in the backup, after the backup" => old += 1,
+            "in the backup" => new += 1,
+            other => panic!("death {nth} left {other:?}"),
+        }
+        if new > 0 {
+            assert_eq!(have, "in the backup", "once it is decided it stays decided");
+            check_aside(home.path());
+        }
+        if !died {
+            break;
+        }
+    }
+    assert!(old >= 2 && new >= 4, "{old} {new}");
+}
+
+/// The replaced database is there, with what only its log held.
+fn check_aside(home: &Path) {
+    let aside =
+        fs::read_dir(home.join("data")).unwrap().map(|entry| entry.unwrap().path()).find(|path| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            name.contains(".before-restore-") && name.ends_with('Z')
+        });
+    let conn = rusqlite::Connection::open(aside.unwrap()).unwrap();
+    assert_eq!(file::lines(&conn, "SELECT count(*) FROM outbox"), ["2"]);
+}
+
+/// Publishes until told to stop; remembers what was acknowledged.
+fn publish(process: &Process, done: &AtomicBool, next: &AtomicU64, keys: &Mutex<BTreeSet<u64>>) {
+    while !done.load(Ordering::SeqCst) {
+        let n = next.fetch_add(1, Ordering::SeqCst);
+        let event = json!({
+            "event_type": "invoice.paid", "idempotency_key": n.to_string(), "payload": { "n": n },
+            "occurred_at": Clock::machine().wall(),
+        });
+        if process.try_call("POST", "/v1/events", &event).is_ok_and(|answer| answer.status == 201) {
+            keys.lock().unwrap().insert(n);
+        }
+    }
+}
+
+/// A receiver with a guard: how often each event took effect, and how often it came.
+fn effects(receiver: &Receiver) -> BTreeMap<String, (BTreeSet<String>, u32)> {
+    let mut effects: BTreeMap<String, (BTreeSet<String>, u32)> = BTreeMap::new();
+    for request in receiver.seen() {
+        let key = request.field("x-idempotency-key").unwrap().to_owned();
+        let (ids, times) = effects.entry(key).or_default();
+        ids.insert(request.field("webhook-id").unwrap().to_owned());
+        *times += 1;
+    }
+    effects
+}
+
+/// What is known when the box is lost.
+struct Lost {
+    backup: PathBuf,
+    token: String,
+    /// Acknowledged before the backup was begun.
+    before: BTreeSet<u64>,
+    /// Acknowledged at all.
+    acknowledged: BTreeSet<u64>,
+}
+
+/// Publishes, backs up meanwhile, publishes on, and kills the service.
+fn back_up_under_load(home: &Path, receiver: &Receiver) -> Lost {
+    let process = Process::start(home);
+    process.subscribe(&receiver.url());
+    let (done, next) = (AtomicBool::new(false), AtomicU64::new(0));
+    let acknowledged = Mutex::new(BTreeSet::new());
+    let count = || acknowledged.lock().unwrap().len();
+    let backup = home.join("backup.db");
+    let before = thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| publish(&process, &done, &next, &acknowledged));
+        }
+        until("there is load", || count() >= 200);
+        let before = acknowledged.lock().unwrap().clone();
+        run(home, &["backup", backup.to_str().unwrap()]);
+        let enough = count() + 100;
+        until("more is acknowledged after the backup", || count() >= enough);
+        done.store(true, Ordering::SeqCst);
+        before
+    });
+    let token = process.token();
+    process.kill();
+    Lost { backup, token, before, acknowledged: acknowledged.into_inner().unwrap() }
+}
+
+/// Destroys the data directory and puts the backup back; returns what the command said.
+fn lose_and_restore(home: &Path, lost: &Lost) -> Value {
+    let key = fs::read(home.join("data/master.key")).unwrap();
+    fs::remove_dir_all(home.join("data")).unwrap();
+    let backup = lost.backup.to_str().unwrap();
+    let refused = oncebox(home, &["restore", backup]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(78), "without the key nothing is restored: {refused:?}");
+    let key_file = home.join("data/master.key");
+    fs::write(&key_file, key).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    fs::set_permissions(&key_file, mode).unwrap();
+    let said = run(home, &["restore", backup, "--json"]);
+    fs::write(home.join("data/admin.token"), &lost.token).unwrap();
+    serde_json::from_str(&said).unwrap()
+}
+
+/// Publishes what the restored file does not know, as its source would to fill the gap.
+fn send_again(process: &Process, lost: &Lost, stored: &BTreeSet<String>, happened: &Value) -> u64 {
+    let gap: Vec<&u64> =
+        lost.acknowledged.iter().filter(|n| !stored.contains(&n.to_string())).collect();
+    assert!(gap.len() >= 50, "{}", gap.len());
+    for n in &gap {
+        let event = json!({
+            "event_type": "invoice.paid", "idempotency_key": n.to_string(), "payload": { "n": n },
+            "occurred_at": happened,
+        });
+        call(process.address, &lost.token, "POST", "/v1/events", &event).unwrap().is(201);
+    }
+    gap.len().try_into().unwrap()
+}
+
+#[test]
+fn under_load_backed_up_lost_and_restored_nothing_is_missing_and_nothing_takes_effect_twice() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let receiver = Receiver::new();
+    let lost = back_up_under_load(home, &receiver);
+    let restored = lose_and_restore(home, &lost);
+    assert_eq!(restored["epoch"], 1);
+
+    let process = Process::start(home);
+    let count_at_loss = receiver.count();
+    let database = home.join("data/oncebox.db");
+    let keys = "SELECT idempotency_key FROM outbox";
+    let stored: BTreeSet<String> = file::lines(&file::open(&database), keys).into_iter().collect();
+    let missing: Vec<_> = lost.before.iter().filter(|n| !stored.contains(&n.to_string())).collect();
+    assert!(missing.is_empty(), "acknowledged before the backup and missing: {missing:?}");
+
+    let gap = send_again(&process, &lost, &stored, &restored["made_at"]);
+    let fresh = json!({
+        "event_type": "invoice.paid", "idempotency_key": "fresh", "payload": {},
+        "occurred_at": Clock::machine().wall().plus(ms(1)),
+    });
+    call(process.address, &lost.token, "POST", "/v1/events", &fresh).unwrap().is(201);
+    until("the new one is delivered", || receiver.count() > count_at_loss);
+    assert_eq!(receiver.count(), count_at_loss + 1, "nothing else is sent unasked");
+    let doubt: Value = serde_json::from_str(&run(home, &["doubt", "show", "--json"])).unwrap();
+    let held = doubt["in_doubt"].as_u64().unwrap();
+    assert_eq!(held, restored["in_doubt"].as_u64().unwrap() + gap);
+    assert!(run(home, &["doubt", "list"]).contains("in_doubt"));
+
+    let dry = run(home, &["doubt", "release", "--all", "--dry-run"]);
+    assert_eq!(dry, format!("{held} deliveries would be released\n"));
+    run(home, &["doubt", "release", "--all"]);
+    until("everything is delivered", || process.pending() == Some(0));
+    process.stop();
+    file::check(&database);
+    let open = "SELECT count(*) FROM deliveries WHERE state <> 'completed'";
+    assert_eq!(file::lines(&file::open(&database), open), ["0"]);
+    let effects = effects(&receiver);
+    for n in &lost.acknowledged {
+        let (ids, times) = &effects[&n.to_string()];
+        assert_eq!(ids.len(), 1, "{n} came {times} times under one webhook-id: one effect");
+    }
+    assert!(effects.values().any(|(_, times)| *times > 1), "some were sent twice, as feared");
+}

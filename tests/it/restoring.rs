@@ -1,0 +1,310 @@
+//! A restore holds what may have been sent after the backup, until a person decides.
+
+use std::path::PathBuf;
+
+use oncebox::appliance::data_directory::{DATABASE, KEY_FILE, read_key};
+use oncebox::clock::Timestamp;
+use oncebox::domain::audit::Actor;
+use oncebox::domain::doubt::Window;
+use oncebox::faults::Faults;
+use oncebox::keeping::backup::{self, Plan as BackupPlan};
+use oncebox::keeping::manifest::Reason;
+use oncebox::keeping::restore::{self, Done, Plan};
+use oncebox::keeping::{Error, Result};
+use serde_json::json;
+
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, file, secs};
+
+/// Backs the rig's file up, whether it runs or not.
+fn back_up(rig: &Rig) -> PathBuf {
+    let to = rig.home().join("backup.db");
+    let plan = BackupPlan {
+        database: rig.data().join(DATABASE),
+        to: to.clone(),
+        reason: Reason::Asked,
+        now: rig.now(),
+        faults: Faults::none(),
+    };
+    backup::take(&plan, &mut |_| true).unwrap();
+    to
+}
+
+fn plan(rig: &Rig) -> Plan {
+    Plan {
+        from: rig.home().join("backup.db"),
+        database: rig.data().join(DATABASE),
+        force: true,
+        without_manifest: false,
+        key_id: Some(read_key(&rig.data().join(KEY_FILE)).unwrap().key_id()),
+        now: rig.now(),
+        window: Some(Window { lost_at: rig.now(), until: rig.now().plus(secs(86_400)) }),
+        who: Actor::system(),
+        faults: Faults::none(),
+    }
+}
+
+/// Stops the rig, puts the backup back, and starts it again.
+fn restore(rig: &mut Rig) -> Done {
+    rig.stop();
+    let done = restore::run(&plan(rig)).unwrap();
+    rig.start_again();
+    done
+}
+
+fn refused(rig: &Rig, change: impl FnOnce(&mut Plan)) -> Error {
+    let mut plan = plan(rig);
+    change(&mut plan);
+    let done: Result<Done> = restore::run(&plan);
+    done.unwrap_err()
+}
+
+#[test]
+fn what_was_open_at_the_backup_is_held_until_it_is_released_and_keeps_its_webhook_id() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(500)]);
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("waits");
+    rig.settle();
+    back_up(&rig);
+    rig.advance(secs(5));
+    rig.settle();
+    assert_eq!(receiver.count(), 2);
+
+    let done = restore(&mut rig);
+    assert_eq!((done.raised.epoch, done.raised.doubted), (1, 1));
+    rig.advance(secs(3600));
+    rig.settle();
+    assert_eq!(receiver.count(), 2, "nothing is sent unasked");
+    insta::assert_snapshot!(rig.dump(), @r"
+    waits pending
+      erp in_doubt
+        1 +0s transient counted 500
+    ");
+    assert_eq!(rig.get("/v1/stats")["in_doubt"], 1);
+    assert_eq!(rig.get("/v1/deliveries?state=in_doubt")["items"][0]["id"], "dlv_1");
+    rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(409);
+    rig.call("POST", "/v1/deliveries/dlv_1/release", b"").is(200);
+    rig.settle();
+    let seen = receiver.seen();
+    assert_eq!(seen.len(), 3);
+    assert_eq!(seen[1].field("webhook-id"), seen[2].field("webhook-id"));
+    assert_eq!(rig.get("/v1/doubt")["in_doubt"], 0);
+    rig.call("POST", "/v1/deliveries/dlv_1/release", b"").is(409);
+}
+
+#[test]
+fn what_was_done_at_the_backup_is_done_after_the_restore() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(200), Reply::status(400)]);
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("done");
+    rig.settle();
+    rig.publish_type("dead");
+    rig.settle();
+    back_up(&rig);
+    assert_eq!(restore(&mut rig).raised.doubted, 0);
+    insta::assert_snapshot!(rig.dump(), @r"
+    done completed
+      erp completed
+        1 +0s success 200
+    dead dead_letter
+      erp dead_letter: the target answered 400
+        1 +0s validation counted 400
+    ");
+}
+
+#[test]
+fn an_event_that_comes_in_again_is_held_unless_it_happened_after_the_loss() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    back_up(&rig);
+    let event = |key: &str, occurred_at: Option<Timestamp>| json!({ "event_type": "a", "idempotency_key": key, "payload": 1, "occurred_at": occurred_at });
+    let first = rig.publish(&event("before", Some(rig.now())));
+    rig.settle();
+    rig.advance(secs(60));
+    restore(&mut rig);
+
+    let again = rig.publish(&event("before", Some(rig.now().minus(secs(60)))));
+    assert_eq!(again["already_processed"], false, "the restored file does not know it");
+    assert_eq!(again["webhook_id"], first["webhook_id"]);
+    rig.publish(&event("does not say", None));
+    rig.publish(&event("after", Some(rig.now().plus(secs(1)))));
+    rig.settle();
+    let states = "SELECT o.idempotency_key, d.state, d.epoch, o.epoch FROM deliveries AS d
+                    JOIN outbox AS o ON o.seq = d.outbox_seq ORDER BY o.seq";
+    assert_eq!(
+        file::lines(&rig.file(), states),
+        ["before in_doubt 1 1", "does not say in_doubt 1 1", "after completed 1 1"]
+    );
+    rig.advance(secs(86_400));
+    rig.publish(&event("a day later", None));
+    rig.settle();
+    assert_eq!(file::lines(&rig.file(), states)[3], "a day later completed 1 1");
+}
+
+#[test]
+fn the_time_of_doubt_is_ended_by_a_person() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    back_up(&rig);
+    restore(&mut rig);
+    let doubt = rig.get("/v1/doubt");
+    assert_eq!(doubt["restored_from"], "backup.db of 2026-01-31T12:00:00.000Z");
+    assert_eq!(doubt["until"], "2026-02-01T12:00:00.000Z");
+    rig.publish_type("held");
+    let ended = rig.call("POST", "/v1/doubt/end", b"").is(200).json();
+    assert_eq!((&ended["until"], &ended["in_doubt"]), (&json!(null), &json!(1)));
+    rig.publish_type("sent");
+    rig.settle();
+    assert_eq!(receiver.count(), 1);
+    let operator = rig.token_of("operate");
+    rig.call_as(&operator, "POST", "/v1/doubt/end", b"").is(403);
+}
+
+#[test]
+fn a_webhook_that_comes_in_again_is_held_by_the_time_its_provider_gives() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe_with("erp", &receiver, &json!({ "source": "all" }));
+    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
+    rig.provider("plain", &scheme, "a-shared-secret-of-32-characters");
+    back_up(&rig);
+    restore(&mut rig);
+    let lost = rig.now().secs();
+    for body in [
+        json!({ "n": "silent" }),
+        json!({ "n": "before", "created": lost - 1 }),
+        json!({ "n": "after", "created": lost + 1 }),
+    ] {
+        let token = ("X-Token", "a-shared-secret-of-32-characters");
+        rig.send("POST", "/in/plain", &[token], body.to_string().as_bytes()).is(200);
+    }
+    rig.settle();
+    let states = file::lines(&rig.file(), "SELECT state FROM deliveries ORDER BY seq");
+    assert_eq!(states, ["in_doubt", "in_doubt", "completed"]);
+    let statuses = file::lines(&rig.file(), "SELECT status FROM webhook_events ORDER BY seq");
+    assert_eq!(statuses, ["received", "received", "completed"]);
+}
+
+#[test]
+fn many_are_released_or_settled_by_filter_after_a_dry_run() {
+    let mut rig = Rig::new();
+    let (one, two) = (Receiver::new(), Receiver::new());
+    rig.subscribe("one", &one);
+    rig.subscribe("two", &two);
+    for name in ["one", "two"] {
+        rig.call("POST", &format!("/v1/subscriptions/{name}/pause"), b"").is(200);
+    }
+    for event_type in ["a", "b", "b"] {
+        rig.publish_type(event_type);
+    }
+    back_up(&rig);
+    restore(&mut rig);
+    for name in ["one", "two"] {
+        rig.call("POST", &format!("/v1/subscriptions/{name}/resume"), b"").is(200);
+    }
+    let act = |verb: &str, filter: serde_json::Value, dry_run: bool| {
+        let body = json!({ "filter": filter, "dry_run": dry_run });
+        rig.post(&format!("/v1/deliveries/{verb}"), &body).is(200).json()["count"].as_u64().unwrap()
+    };
+    assert_eq!(act("release", json!({}), true), 6);
+    assert_eq!(act("release", json!({ "event_type": "b", "subscription": "one" }), false), 2);
+    rig.settle();
+    assert_eq!((one.count(), two.count()), (2, 0));
+    assert_eq!(act("skip", json!({ "subscription": "two" }), false), 3);
+    assert_eq!(act("release", json!({ "since": rig.now().plus(secs(1)) }), false), 0);
+    assert_eq!(act("release", json!({}), false), 1);
+    rig.settle();
+    assert_eq!((one.count(), two.count()), (3, 0));
+    rig.post("/v1/deliveries/release", &json!({ "dry_run": true })).is(400);
+    insta::assert_snapshot!(rig.dump().lines().take(4).collect::<Vec<_>>().join("\n"), @r"
+    a completed
+      one completed
+        1 +0s success 200
+      two skipped: made before the restore, says first admin token
+    ");
+}
+
+#[test]
+fn a_delivery_in_doubt_can_be_cancelled_and_keeps_its_subscription() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(500)]);
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    rig.settle();
+    back_up(&rig);
+    restore(&mut rig);
+    rig.delete("/v1/subscriptions/erp").is(409);
+    rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
+    assert_eq!(rig.one("SELECT status FROM outbox"), "cancelled");
+    rig.delete("/v1/subscriptions/erp").is(204);
+}
+
+#[test]
+fn numbers_that_were_given_after_the_backup_are_not_given_again() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    back_up(&rig);
+    rig.publish_type("lost");
+    rig.settle();
+    restore(&mut rig);
+    rig.publish_type("new");
+    assert_eq!(rig.get("/v1/deliveries")["items"][0]["id"], "dlv_1000000001");
+}
+
+#[test]
+fn a_restore_is_refused_where_it_would_do_harm_and_leaves_everything_as_it_was() {
+    let mut rig = Rig::new();
+    let from = back_up(&rig);
+    rig.publish_type("a");
+    rig.stop();
+    let there = refused(&rig, |plan| plan.force = false);
+    assert!(matches!(there, Error::DatabaseThere(_)), "{there}");
+    let other = refused(&rig, |plan| plan.key_id = Some("00000000".to_owned()));
+    assert!(other.to_string().contains("the key here is 00000000"), "{other}");
+    let none = refused(&rig, |plan| plan.key_id = None);
+    assert!(none.to_string().contains("the key here is none"), "{none}");
+
+    let log = rig.home().join("backup.db-wal");
+    std::fs::write(&log, "x").unwrap();
+    assert!(matches!(refused(&rig, |_| {}), Error::NotAlone { .. }));
+    std::fs::remove_file(log).unwrap();
+
+    let whole = std::fs::read(&from).unwrap();
+    let mut damaged = whole.clone();
+    damaged[5000] ^= 1;
+    std::fs::write(&from, &damaged).unwrap();
+    assert!(matches!(refused(&rig, |_| {}), Error::Damaged { .. }));
+    std::fs::write(&from, &whole).unwrap();
+    std::fs::remove_file(rig.home().join("backup.db.manifest.json")).unwrap();
+    assert!(matches!(refused(&rig, |_| {}), Error::Manifest { .. }));
+
+    rusqlite::Connection::open(&from).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let newer = refused(&rig, |plan| plan.without_manifest = true).to_string();
+    assert!(newer.contains("schema 99") && newer.contains("install the newer oncebox"), "{newer}");
+
+    let names: Vec<String> = std::fs::read_dir(rig.data())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.contains("restore") || name.contains("partial"))
+        .collect();
+    assert_eq!(names, [""; 0]);
+    rig.start_again();
+    assert_eq!(rig.one("SELECT count(*) FROM outbox"), "1");
+}
+
+#[test]
+fn a_database_that_is_replaced_is_moved_aside_whole() {
+    let mut rig = Rig::new();
+    back_up(&rig);
+    rig.publish_type("only in the old one");
+    let aside = restore(&mut rig).aside.unwrap();
+    assert_eq!(aside.file_name().unwrap(), "oncebox.db.before-restore-20260131T120000Z");
+    let old = file::open(&aside);
+    assert_eq!(file::lines(&old, "SELECT event_type FROM outbox"), ["only in the old one"]);
+    assert_eq!(rig.one("SELECT count(*) FROM outbox"), "0");
+}
