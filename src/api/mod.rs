@@ -15,6 +15,7 @@ mod event_shapes;
 mod events;
 mod guards;
 mod intake;
+mod keys;
 pub mod kind;
 pub mod openapi;
 mod own_headers;
@@ -46,10 +47,11 @@ use crate::flow::disk_watch::DiskWatch;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
 use crate::flow::refusals::Refusals;
+use crate::flow::rotation::Rotation;
 use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::service::{Reply, Service};
 use crate::id::Draw;
-use crate::secret::MasterKey;
+use crate::keyring::Keyring;
 use crate::settings::Settings;
 use crate::store::Store;
 
@@ -67,6 +69,8 @@ pub struct Stages {
     pub publish: Publish,
     /// Where refused calls are noted.
     pub refusals: Refusals,
+    /// Who rotates the master key.
+    pub rotation: Rotation,
     /// The room on the disk.
     pub disk: Arc<DiskWatch>,
 }
@@ -81,7 +85,7 @@ pub struct Api {
     /// Randomness.
     pub draw: Arc<dyn Draw>,
     /// What secrets are sealed with.
-    pub key: Arc<MasterKey>,
+    pub key: Arc<Keyring>,
     /// How tokens are hashed.
     pub hasher: Arc<TokenHasher>,
     /// Who is asking.
@@ -116,6 +120,7 @@ static RESOURCES: &[&Resource] = &[
     &deliveries::RESOURCE,
     &guards::RESOURCE,
     &tokens::RESOURCE,
+    &keys::RESOURCE,
     &audit_events::RESOURCE,
     &status::RESOURCE,
     &openapi::RESOURCE,
@@ -136,7 +141,7 @@ pub struct Parts {
     /// Randomness.
     pub draw: Arc<dyn Draw>,
     /// What secrets are sealed with.
-    pub key: Arc<MasterKey>,
+    pub key: Arc<Keyring>,
     /// Who is asking.
     pub auth: Auth,
     /// How tokens are hashed.

@@ -11,7 +11,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Run it", &["serve", "demo", "status"]),
     ("Send and look", &["emit", "event", "webhook", "delivery", "dead", "trigger"]),
     ("Set it up", &["provider", "subscription", "token"]),
-    ("Keep it", &["backup", "audit"]),
+    ("Keep it", &["backup", "audit", "keys"]),
 ];
 const REST: &str = "More";
 

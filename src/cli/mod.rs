@@ -14,6 +14,7 @@ mod event;
 mod exit;
 mod help;
 mod input;
+mod keys;
 mod listing;
 mod manual;
 mod out;
@@ -91,6 +92,8 @@ enum Command {
     Audit(Box<audit::Audit>),
     /// Copy the database while it is in use; check and list the copies
     Backup(backup::Backup),
+    /// The master key, under which every stored secret is sealed
+    Keys(keys::Keys),
     /// Print the completions of a shell
     Completions(completions::Completions),
     /// Write the manual pages
@@ -183,6 +186,7 @@ impl Command {
             Self::Token(tokens) => tokens.run(shared),
             Self::Audit(audit) => audit.run(shared),
             Self::Backup(backup) => backup.run(shared),
+            Self::Keys(keys) => keys.run(shared),
             Self::Completions(completions) => completions.run(),
             Self::Manual(manual) => manual.run(),
             Self::Demo(demo) => demo.run(),

@@ -10,7 +10,7 @@ use crate::domain::retry::{self, Schedule};
 use crate::domain::signature::SigningSecret;
 use crate::domain::subscription::{Policy, Subscription};
 use crate::id::SubscriptionSeq;
-use crate::secret::MasterKey;
+use crate::keyring::Keyring;
 use crate::store::{Store, credentials, subscriptions};
 
 /// What holds where a subscription does not say.
@@ -41,7 +41,7 @@ pub struct Destination {
 #[derive(Debug)]
 pub struct Destinations {
     store: Store,
-    key: Arc<MasterKey>,
+    key: Arc<Keyring>,
     defaults: Defaults,
     generation: AtomicU64,
     open: RwLock<HashMap<SubscriptionSeq, Arc<Destination>>>,
@@ -49,7 +49,7 @@ pub struct Destinations {
 
 impl Destinations {
     /// None opened yet.
-    pub fn new(store: Store, key: Arc<MasterKey>, defaults: Defaults) -> Self {
+    pub fn new(store: Store, key: Arc<Keyring>, defaults: Defaults) -> Self {
         Self { store, key, defaults, generation: AtomicU64::new(0), open: RwLock::default() }
     }
 

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::domain::provider::Provider;
 use crate::faults::{Faults, Step};
-use crate::secret::MasterKey;
+use crate::keyring::Keyring;
 use crate::store::error::{Error, Result};
 use crate::store::{Store, credentials, providers};
 
@@ -28,7 +28,7 @@ pub struct Gate {
 #[derive(Debug)]
 pub struct Gates {
     store: Store,
-    key: Arc<MasterKey>,
+    key: Arc<Keyring>,
     faults: Faults,
     generation: AtomicU64,
     open: RwLock<HashMap<(String, String), Arc<Gate>>>,
@@ -36,7 +36,7 @@ pub struct Gates {
 
 impl Gates {
     /// None opened yet.
-    pub fn new(store: Store, key: Arc<MasterKey>, faults: Faults) -> Self {
+    pub fn new(store: Store, key: Arc<Keyring>, faults: Faults) -> Self {
         Self { store, key, faults, generation: AtomicU64::new(0), open: RwLock::default() }
     }
 

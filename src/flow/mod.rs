@@ -21,6 +21,7 @@ pub mod gates;
 pub mod publish;
 pub mod receive;
 pub mod refusals;
+pub mod rotation;
 pub mod upkeep;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,8 +45,8 @@ use crate::flow::receive::Receive;
 use crate::flow::refusals::Refusals;
 use crate::flow::upkeep::Upkeep;
 use crate::id::Draw;
+use crate::keyring::Keyring;
 use crate::pulse::Pulse;
-use crate::secret::MasterKey;
 use crate::stop::Stop;
 use crate::store::Store;
 use crate::store::error::{Error, Result};
@@ -63,7 +64,7 @@ pub struct Parts {
     /// Randomness.
     pub draw: Arc<dyn Draw>,
     /// What secrets are sealed with.
-    pub key: Arc<MasterKey>,
+    pub key: Arc<Keyring>,
     /// The line to the outside.
     pub sender: Arc<dyn deliver::Sender>,
     /// What holds where a subscription does not say.

@@ -13,6 +13,7 @@
 
 mod clock;
 mod disk;
+mod keys;
 mod kill;
 mod planned;
 mod process;

@@ -15,6 +15,7 @@ mod delivering;
 mod describing;
 mod entering;
 mod guarding;
+mod keys;
 mod looking;
 mod mending;
 mod naming;
