@@ -11,6 +11,7 @@ pub mod auth;
 mod call;
 mod credentials;
 mod deliveries;
+pub mod doors;
 mod event_shapes;
 mod events;
 mod guards;
@@ -28,6 +29,7 @@ mod scheme_shapes;
 mod status;
 mod subscription_shapes;
 mod subscriptions;
+mod tenants;
 mod tokens;
 mod webhook_events;
 
@@ -42,7 +44,6 @@ use crate::api::route::{Answer, Resource, Route};
 use crate::clock::Clock;
 use crate::domain::audit::Actor;
 use crate::domain::token::Token;
-use crate::flow::destinations::Defaults;
 use crate::flow::disk_watch::DiskWatch;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
@@ -52,11 +53,12 @@ use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::service::{Reply, Service};
 use crate::id::Draw;
 use crate::keyring::Keyring;
-use crate::settings::Settings;
+use crate::settings::Live;
 use crate::store::Store;
 
-/// Whose data it is where nobody asked for tenants.
-pub const DEFAULT_TENANT: &str = "default";
+pub(crate) use crate::api::tokens::shown_new as shown_new_token;
+pub use crate::domain::tenant::DEFAULT as DEFAULT_TENANT;
+
 /// The largest body of a request that changes settings.
 const BODY_BYTES_SMALL: usize = 256 * 1024;
 
@@ -93,9 +95,9 @@ pub struct Api {
     /// The stages.
     pub flow: Stages,
     /// What holds.
-    pub settings: Arc<Settings>,
-    /// What holds where a subscription does not say.
-    pub defaults: Defaults,
+    pub settings: Live,
+    /// Which refusals are logged.
+    refusals: Arc<answered::Refusals>,
     router: Arc<matchit::Router<Vec<&'static Route>>>,
     /// `/openapi.json`.
     document: Arc<[u8]>,
@@ -121,6 +123,7 @@ static RESOURCES: &[&Resource] = &[
     &guards::RESOURCE,
     &tokens::RESOURCE,
     &keys::RESOURCE,
+    &tenants::RESOURCE,
     &audit_events::RESOURCE,
     &status::RESOURCE,
     &openapi::RESOURCE,
@@ -149,9 +152,7 @@ pub struct Parts {
     /// The stages.
     pub flow: Stages,
     /// What holds.
-    pub settings: Arc<Settings>,
-    /// What holds where a subscription does not say.
-    pub defaults: Defaults,
+    pub settings: Live,
 }
 
 impl std::fmt::Debug for Parts {
@@ -163,10 +164,11 @@ impl std::fmt::Debug for Parts {
 impl Api {
     /// The API over its parts.
     pub fn new(parts: Parts) -> Self {
-        let Parts { store, clock, draw, key, auth, hasher, flow, settings, defaults } = parts;
+        let Parts { store, clock, draw, key, auth, hasher, flow, settings } = parts;
         let router = Arc::new(router());
         let document = openapi::document().to_string().into_bytes().into();
-        Self { store, clock, draw, key, hasher, auth, flow, settings, defaults, router, document }
+        let refusals = Arc::new(answered::Refusals::new());
+        Self { store, clock, draw, key, hasher, auth, flow, settings, refusals, router, document }
     }
 
     /// The route of a request, and the variable parts of its path.
@@ -214,7 +216,7 @@ impl Api {
     /// The token of a call; `None` on public paths. A denial is noted.
     fn authorize(&self, route: &Route, head: &Head) -> Result<Option<Token>, Problem> {
         let Some(right) = route.right else { return Ok(None) };
-        let token = self.auth.authorize(&head.headers, right).map_err(|denied| {
+        let token = self.auth.authorize(head, right).map_err(|denied| {
             if matches!(denied.problem.status(), 401 | 403) {
                 self.note_denial(route, head, &denied);
             }
@@ -258,12 +260,9 @@ impl Service for Api {
         self.authorize(route, head).map_err(Response::from)?;
         room::check(self, route).map_err(Response::from)?;
         let bytes = match (route.method, route.path) {
-            (Post, "/v1/events") => self.settings.limits.request_bytes,
+            (Post, "/v1/events") => self.settings.get().limits.request_bytes,
             (Post, path) if path.starts_with("/in/") => {
-                let (tenant, provider) = intake::address(&params);
-                let gate = self.flow.receive.gate(tenant, provider).map_err(Problem::from)?;
-                let gate = gate.ok_or_else(|| Problem::not_found("provider"))?;
-                gate.provider.new.body_bytes_max
+                intake::gate(self, &params)?.provider.new.body_bytes_max
             }
             _ => return Ok(BODY_BYTES_SMALL),
         };
@@ -297,7 +296,7 @@ impl Service for Api {
     }
 
     fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
-        answered::finish(asked, took, response)
+        answered::finish(asked, took, (&self.refusals, self.clock.monotonic()), response)
     }
 }
 

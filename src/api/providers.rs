@@ -20,6 +20,7 @@ use crate::domain::provider::{
 };
 use crate::domain::scheme::Scheme;
 use crate::domain::token::Right;
+use crate::domain::whole;
 use crate::http::message::Method::{Delete, Get, Patch, Post};
 use crate::http::message::Response;
 use crate::id;
@@ -121,14 +122,16 @@ pub(super) const RESOURCE: Resource = Resource {
 #[serde(deny_unknown_fields)]
 struct Creation {
     name: String,
-    scheme: Scheme,
+    scheme: Value,
     pii: Option<String>,
     /// One secret.
     secret: Option<String>,
     /// Several, while one replaces another; the newest first.
     #[serde(default)]
     secrets: Vec<String>,
+    #[serde(default, deserialize_with = "whole::optional")]
     body_bytes_max: Option<u32>,
+    #[serde(default, deserialize_with = "whole::optional")]
     tolerance_secs: Option<u64>,
 }
 
@@ -136,9 +139,11 @@ struct Creation {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Alteration {
-    scheme: Option<Scheme>,
+    scheme: Option<Value>,
     secret: Option<String>,
+    #[serde(default, deserialize_with = "whole::optional")]
     body_bytes_max: Option<u32>,
+    #[serde(default, deserialize_with = "whole::optional")]
     tolerance_secs: Option<u64>,
 }
 
@@ -159,6 +164,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
             "Give the provider's signing secret as `secret`, or up to 32 as `secrets`.",
         ));
     }
+    let scheme = read_scheme(scheme)?;
     check_secrets(&scheme, &secrets)?;
     let now = api.clock.wall();
     let new = NewProvider {
@@ -203,6 +209,7 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let found = find(api, call)?;
     let Alteration { scheme, secret, body_bytes_max, tolerance_secs } = call.json()?;
+    let scheme = scheme.map(read_scheme).transpose()?;
     let body_bytes_max = body_bytes(body_bytes_max)?;
     let tolerance = tolerance(tolerance_secs)?;
     check_secrets(scheme.as_ref().unwrap_or(&found.new.scheme), secret.as_slice())?;
@@ -248,6 +255,12 @@ pub(super) fn delete(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 fn find(api: &Api, call: &Call) -> Result<Provider, Problem> {
     let found = api.store.read(|tx| providers::by_name(tx, &call.tenant, call.param(0)))?;
     found.ok_or_else(|| Problem::not_found("provider"))
+}
+
+/// Read apart from the body: what is wrong with it are its values, not the body's form.
+fn read_scheme(scheme: Value) -> Result<Scheme, Problem> {
+    serde_json::from_value(scheme)
+        .map_err(|error| Problem::unprocessable(format!("The scheme cannot be used: {error}.")))
 }
 
 fn check_secrets(scheme: &Scheme, secrets: &[String]) -> Result<(), Problem> {

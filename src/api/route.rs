@@ -66,7 +66,7 @@ impl Route {
         match (&self.answer, self.right) {
             (Answer::Change(action, _), _) => Some(action),
             (_, Some(Right::Publish)) => Some("event.publish"),
-            (_, Some(Right::Admin)) => Some("administration.read"),
+            (_, Some(Right::Admin | Right::Box)) => Some("administration.read"),
             _ => None,
         }
     }

@@ -343,7 +343,8 @@ fn find(api: &Api, call: &Call) -> Result<Subscription, Problem> {
 fn target(api: &Api, url: &str) -> Result<TargetUrl, Problem> {
     let wrong = |why: String| Problem::unprocessable(format!("The url cannot be used: {why}"));
     let url = TargetUrl::parse(url).map_err(|error| wrong(error.to_string()))?;
-    url.check(&api.settings.delivery.policy()).map_err(|refused| wrong(refused.to_string()))?;
+    url.check(&api.settings.get().delivery.policy())
+        .map_err(|refused| wrong(refused.to_string()))?;
     Ok(url)
 }
 
@@ -360,7 +361,7 @@ fn source_of(text: &str) -> Result<Source, Problem> {
 }
 
 fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
-    effective(&new.policy, &api.defaults)
+    effective(&new.policy, &api.settings.get().delivery)
         .map_err(|error| Problem::unprocessable(format!("The policy cannot be used: {error}.")))?;
     own_headers::check(&new.headers)?;
     if new.headers.len() > 32 || new.owner_id.len() > 255 {

@@ -90,6 +90,14 @@ pub fn find(settings: &Settings, draw: &dyn Draw) -> Result<Found, DirectoryErro
     Ok(Found { key: file::read(&path)?, place: Place::File(path) })
 }
 
+/// Where the key in force is, for a person.
+pub fn whereabouts(settings: &Settings) -> String {
+    match given("") {
+        Ok(Some((_, place))) => place.file().err().unwrap_or_default().to_owned(),
+        _ => settings.master_key_file().display().to_string(),
+    }
+}
+
 /// A key that the service manager or the environment gives; `suffix` tells the previous one.
 fn given(suffix: &str) -> Result<Option<(MasterKey, Place)>, DirectoryError> {
     if let Some(directory) = environment("CREDENTIALS_DIRECTORY") {

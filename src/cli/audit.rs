@@ -147,7 +147,7 @@ impl Audit {
                     Some(path) => verify_export(path, noted)?,
                     None => verify_file(&database(shared, file.as_deref())?, noted)?,
                 };
-                tell(&report, self.reach.wants_json())
+                tell(&report, self.reach.json())
             }
         }
     }

@@ -53,7 +53,7 @@ const COLUMNS: [Column; 4] = [
 impl Keys {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
         match &self.verb {
-            Verb::List => list(shared, self.reach.wants_json()),
+            Verb::List => list(shared, self.reach.json()),
             Verb::Rotate => self.rotate(shared),
             Verb::New { file } => new(file.clone()),
         }
@@ -77,7 +77,7 @@ impl Keys {
             Err(Error::Rotation(error)) => return Err(Failure::new(exit::CONFLICT, error)),
             Err(error) => return Err(Failure::failed(error)),
         };
-        if self.reach.wants_json() {
+        if self.reach.json() {
             return out::json(&done);
         }
         let (from, to) = (text(&done, "from"), text(&done, "to"));

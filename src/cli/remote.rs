@@ -75,8 +75,8 @@ pub(super) struct Answer {
 }
 
 impl Reach {
-    /// Whether programs read what is printed, for a command that does not reach out.
-    pub(super) fn wants_json(&self) -> bool {
+    /// Whether programs read what is printed.
+    pub(super) fn json(&self) -> bool {
         self.json
     }
 

@@ -1,26 +1,20 @@
 //! How each subscription is called: its row, its secret opened, its schedule worked out; kept in memory
 //! until a subscription changes.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cache::Cache;
 use crate::domain::retry::{self, Schedule};
 use crate::domain::signature::SigningSecret;
 use crate::domain::subscription::{Policy, Subscription};
 use crate::id::SubscriptionSeq;
 use crate::keyring::Keyring;
+use crate::settings::{Delivery, Live};
 use crate::store::{Store, credentials, subscriptions};
 
-/// What holds where a subscription does not say.
-#[derive(Clone, Debug)]
-pub struct Defaults {
-    /// Waits between attempts, and how many attempts.
-    pub schedule: Schedule,
-    /// Time for a whole attempt.
-    pub timeout: Duration,
-}
+/// Destinations kept open at most; those beyond are opened for each attempt.
+const OPEN_MOST: usize = 10_000;
 
 /// A subscription, ready to be called.
 #[derive(Debug)]
@@ -42,21 +36,19 @@ pub struct Destination {
 pub struct Destinations {
     store: Store,
     key: Arc<Keyring>,
-    defaults: Defaults,
-    generation: AtomicU64,
-    open: RwLock<HashMap<SubscriptionSeq, Arc<Destination>>>,
+    settings: Live,
+    open: Cache<SubscriptionSeq, Destination>,
 }
 
 impl Destinations {
     /// None opened yet.
-    pub fn new(store: Store, key: Arc<Keyring>, defaults: Defaults) -> Self {
-        Self { store, key, defaults, generation: AtomicU64::new(0), open: RwLock::default() }
+    pub fn new(store: Store, key: Arc<Keyring>, settings: Live) -> Self {
+        Self { store, key, settings, open: Cache::new(OPEN_MOST) }
     }
 
-    /// Forgets them; called after a commit that changed a subscription.
+    /// Forgets them; called after a commit that changed a subscription, and when the settings changed.
     pub fn forget(&self) {
-        self.generation.fetch_add(1, Ordering::SeqCst);
-        self.open.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.open.forget();
     }
 
     /// How a subscription is called.
@@ -64,29 +56,18 @@ impl Destinations {
     /// # Errors
     /// Why it cannot be, for a person.
     pub fn of(&self, subscription: SubscriptionSeq) -> Result<Arc<Destination>, String> {
-        let kept =
-            self.open.read().unwrap_or_else(PoisonError::into_inner).get(&subscription).cloned();
-        if let Some(kept) = kept {
-            return Ok(kept);
-        }
-        let generation = self.generation.load(Ordering::SeqCst);
-        let fresh = Arc::new(self.read(subscription)?);
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        // What was read before a change must not be kept after it.
-        if self.generation.load(Ordering::SeqCst) == generation {
-            open.insert(subscription, Arc::clone(&fresh));
-        }
-        Ok(fresh)
+        let found = self.open.get(subscription, |seq| self.read(*seq))?;
+        found.ok_or_else(|| "the subscription was deleted".to_owned())
     }
 
-    fn read(&self, seq: SubscriptionSeq) -> Result<Destination, String> {
+    fn read(&self, seq: SubscriptionSeq) -> Result<Option<Destination>, String> {
         let (subscription, credential) = self
             .store
             .snapshot(|tx| {
                 Ok((subscriptions::by_seq(tx, seq)?, credentials::of_subscription(tx, seq)?))
             })
             .map_err(|error| error.to_string())?;
-        let subscription = subscription.ok_or("the subscription was deleted")?;
+        let Some(subscription) = subscription else { return Ok(None) };
         let credential = credential.ok_or("the subscription has no signing secret")?;
         let context = credentials::context(&credential.id);
         let opened = self.key.open(&context, &credential.sealed).map_err(|error| {
@@ -95,16 +76,17 @@ impl Destinations {
         let text = std::str::from_utf8(opened.expose())
             .map_err(|error| format!("the signing secret {}: {error}", credential.id))?;
         let secret = SigningSecret::parse(text).map_err(|error| error.to_string())?;
-        let (schedule, timeout) = effective(&subscription.new.policy, &self.defaults)?;
-        Ok(Destination { subscription, schedule, timeout, secret, key_id: credential.id })
+        let (schedule, timeout) =
+            effective(&subscription.new.policy, &self.settings.get().delivery)?;
+        Ok(Some(Destination { subscription, schedule, timeout, secret, key_id: credential.id }))
     }
 }
 
-/// A policy laid over the defaults.
+/// A policy laid over the settings, which hold where a subscription does not say.
 ///
 /// # Errors
 /// Which of its values cannot be used.
-pub fn effective(policy: &Policy, defaults: &Defaults) -> Result<(Schedule, Duration), String> {
+pub fn effective(policy: &Policy, defaults: &Delivery) -> Result<(Schedule, Duration), String> {
     let span = |text: &String| {
         humantime::parse_duration(text)
             .map_err(|error| format!("{text:?} is not a span like 5s or 30min: {error}"))

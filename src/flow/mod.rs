@@ -34,7 +34,7 @@ use crate::clock::Clock;
 use crate::faults::Faults;
 use crate::flow::clock_watch::ClockWatch;
 use crate::flow::deliver::Deliver;
-use crate::flow::destinations::{Defaults, Destinations};
+use crate::flow::destinations::Destinations;
 use crate::flow::disk_watch::DiskWatch;
 use crate::flow::dispatch::assignments::{Assignments, assignments};
 use crate::flow::dispatch::mailbox::Mailbox;
@@ -47,6 +47,7 @@ use crate::flow::upkeep::Upkeep;
 use crate::id::Draw;
 use crate::keyring::Keyring;
 use crate::pulse::Pulse;
+use crate::settings::Live;
 use crate::stop::Stop;
 use crate::store::Store;
 use crate::store::error::{Error, Result};
@@ -67,12 +68,8 @@ pub struct Parts {
     pub key: Arc<Keyring>,
     /// The line to the outside.
     pub sender: Arc<dyn deliver::Sender>,
-    /// What holds where a subscription does not say.
-    pub defaults: Defaults,
-    /// Requests in flight at once, per subscription.
-    pub cap: u32,
-    /// Requests in flight at once, in all.
-    pub deliverers: u32,
+    /// What holds.
+    pub settings: Live,
     /// The room on the disk.
     pub disk: Arc<DiskWatch>,
     /// Planned failures.
@@ -98,6 +95,7 @@ pub struct Flow {
     /// Where refused calls are noted.
     pub refusals: Refusals,
     mailbox: Mailbox,
+    destinations: Arc<Destinations>,
     writer_stop: Sender<()>,
     upkeep_stop: Stop,
     dispatcher: JoinHandle<()>,
@@ -166,12 +164,13 @@ impl Flow {
     /// When the dispatcher's read connection cannot be opened or a thread cannot be started.
     pub fn start(parts: Parts) -> Result<Self> {
         let Parts { store, clock, draw, key, faults, .. } = &parts;
-        let (mailbox, defaults) = (Mailbox::new(), parts.defaults.clone());
-        let destinations = Arc::new(Destinations::new(store.clone(), Arc::clone(key), defaults));
+        let mailbox = Mailbox::new();
+        let threads = parts.settings.get().delivery.deliverers;
+        let destinations = Arc::new(destinations(&parts));
         let gates = Arc::new(Gates::new(store.clone(), Arc::clone(key), faults.clone()));
         let clock_watch = Arc::new(ClockWatch::default());
         let fatal = Arc::new(Mutex::new(None));
-        let (hand_out, assignments) = assignments(usize::try_from(parts.deliverers).unwrap_or(1));
+        let (hand_out, assignments) = assignments(usize::try_from(threads).unwrap_or(1));
         // Holds at most what is in hand, which the dispatcher bounds.
         let (unsettled, unsettled_back) = unbounded();
         let deliver = Deliver {
@@ -184,15 +183,15 @@ impl Flow {
             unsettled,
             faults: faults.clone(),
         };
-        let told = told(&parts, mailbox.clone(), destinations, Arc::clone(&gates), &fatal);
-        let receive = intake(&parts, gates, &clock_watch);
-        let publish = Publish { store: store.clone(), clock: clock.clone() };
+        let told =
+            told(&parts, mailbox.clone(), Arc::clone(&destinations), Arc::clone(&gates), &fatal);
+        let (receive, publish) = entrances(&parts, gates, &clock_watch);
         let dispatcher = Dispatcher::new(
             clock.clone(),
             mailbox.clone(),
             store.own_reader()?,
             hand_out,
-            parts.cap,
+            parts.settings.clone(),
             faults.clone(),
         );
         let upkeep = Upkeep {
@@ -206,7 +205,7 @@ impl Flow {
         };
         let upkeep_stop = Stop::new();
         let (writer_stop, writer_stopped) = bounded(0);
-        let deliverers = spawn_deliverers(parts.deliverers, &told, &deliver, &assignments)?;
+        let deliverers = spawn_deliverers(threads, &told, &deliver, &assignments)?;
         let writer_loop = parts.writer_loop;
         let after_commit = Arc::clone(&told);
         let upkeep_told = upkeep_stop.clone();
@@ -217,6 +216,7 @@ impl Flow {
             publish,
             refusals: upkeep.refusals.clone(),
             mailbox,
+            destinations,
             writer_stop,
             upkeep_stop,
             deliverers,
@@ -236,6 +236,12 @@ impl Flow {
     /// Lets the dispatcher look at the clock, which a test has moved.
     pub fn wake(&self) {
         self.mailbox.leave(|letters| letters.woken = true);
+    }
+
+    /// Lets everyone look at the settings again, after they were set.
+    pub fn settings_changed(&self) {
+        self.destinations.forget();
+        self.mailbox.leave(|letters| letters.subscriptions_changed = true);
     }
 
     /// The dispatcher's sign of life.
@@ -273,6 +279,10 @@ impl Flow {
     }
 }
 
+fn destinations(parts: &Parts) -> Destinations {
+    Destinations::new(parts.store.clone(), Arc::clone(&parts.key), parts.settings.clone())
+}
+
 fn told(
     parts: &Parts,
     mailbox: Mailbox,
@@ -291,14 +301,19 @@ fn told(
     })
 }
 
-fn intake(parts: &Parts, gates: Arc<Gates>, clock_watch: &Arc<ClockWatch>) -> Receive {
-    Receive {
+fn entrances(
+    parts: &Parts,
+    gates: Arc<Gates>,
+    clock_watch: &Arc<ClockWatch>,
+) -> (Receive, Publish) {
+    let receive = Receive {
         store: parts.store.clone(),
         clock: parts.clock.clone(),
         draw: Arc::clone(&parts.draw),
         gates,
         clock_watch: Arc::clone(clock_watch),
-    }
+    };
+    (receive, Publish { store: parts.store.clone(), clock: parts.clock.clone() })
 }
 
 fn spawn_deliverers(

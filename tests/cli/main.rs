@@ -11,7 +11,9 @@
     reason = "tests fail by panicking and own their threads"
 )]
 
+mod admitting;
 mod auditing;
+mod configuring;
 mod emitting;
 mod keeping;
 mod looking;

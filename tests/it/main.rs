@@ -15,6 +15,7 @@ mod delivering;
 mod describing;
 mod entering;
 mod guarding;
+mod isolation;
 mod keys;
 mod looking;
 mod mending;
@@ -24,8 +25,10 @@ mod receiving;
 mod retrying;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod roles;
 mod running;
 mod secrecy;
 mod supervising;
+mod tenants;
 mod tls;
 mod watching;

@@ -219,7 +219,9 @@ impl Rig {
         let conn = self.file();
         let due = format!(
             "SELECT seq FROM deliveries AS d WHERE state = 'pending' AND due_at <= {}
-                AND NOT EXISTS (SELECT 1 FROM holds AS h WHERE h.subscription_seq = d.subscription_seq)",
+                AND NOT EXISTS (SELECT 1 FROM holds AS h WHERE h.subscription_seq = d.subscription_seq)
+                AND NOT EXISTS (SELECT 1 FROM tenants AS t
+                                 WHERE t.name = d.tenant AND t.suspended_at IS NOT NULL)",
             now.ms()
         );
         until("everything due is sent and settled", || file::lines(&conn, &due).is_empty());
@@ -324,8 +326,22 @@ impl Rig {
     /// A token of that role.
     #[track_caller]
     pub(crate) fn token_of(&self, role: &str) -> String {
-        let made = self.post("/v1/tokens", &json!({ "name": role, "role": role })).is(201).json();
+        self.token_in("default", role)
+    }
+
+    /// A token of that role in that tenant.
+    #[track_caller]
+    pub(crate) fn token_in(&self, tenant: &str, role: &str) -> String {
+        let body = json!({ "name": role, "role": role, "tenant": tenant });
+        let made = self.post("/v1/tokens", &body).is(201).json();
         made["token"].as_str().unwrap().to_owned()
+    }
+
+    /// A new tenant; returns an admin token of it.
+    #[track_caller]
+    pub(crate) fn tenant(&self, name: &str) -> String {
+        self.post("/v1/tenants", &json!({ "name": name })).is(201);
+        self.token_in(name, "admin")
     }
 }
 

@@ -146,7 +146,7 @@ fn problem(kinds: &[Kind]) -> Value {
 /// The header field that a kind of problem may come with.
 fn header(kind: Kind) -> Option<(&'static str, &'static str, Value)> {
     match kind {
-        Kind::Unavailable | Kind::DiskFull => {
+        Kind::Unavailable | Kind::DiskFull | Kind::Throttled => {
             Some(("Retry-After", "Seconds after which to send it again.", schema::count()))
         }
         Kind::Unauthorized => Some(("WWW-Authenticate", "`Bearer`.", schema::text())),

@@ -46,7 +46,7 @@ pub(super) fn problems(route: &Route) -> Vec<Kind> {
     let mut kinds = OF_ALL.to_vec();
     kinds.extend_from_slice(route.doc.problems);
     if route.right.is_some() {
-        kinds.extend([Kind::Unauthorized, Kind::Forbidden]);
+        kinds.extend([Kind::Unauthorized, Kind::Forbidden, Kind::TenantSuspended, Kind::Throttled]);
     }
     if route.path.contains('{') {
         kinds.push(Kind::NotFound);
@@ -73,7 +73,7 @@ const fn role(right: Right) -> &'static str {
         Right::Publish => "publish",
         Right::Read => "read",
         Right::Operate => "operate",
-        Right::Admin => "admin",
+        Right::Admin | Right::Box => "admin",
     }
 }
 

@@ -1,0 +1,75 @@
+//! What can be done to a data directory while nobody serves it, under the same lock as the service.
+//!
+//! Whoever may read the master key and write the file is trusted: nobody is asked for a token here.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::appliance::data_directory::{DATABASE, DataDirectory};
+use crate::appliance::master_key::{self, Keys};
+use crate::appliance::{Error, bring_up_to_date};
+use crate::clock::{Clock, Timestamp};
+use crate::domain::audit::NewAuditEvent;
+use crate::domain::audit::changes::Changes;
+use crate::domain::token::{self, Role, Token};
+use crate::faults::Faults;
+use crate::id::{self, Draw};
+use crate::settings::Settings;
+use crate::store::tokens::NewToken;
+use crate::store::{Store, audit_events, tenants, tokens};
+
+/// A token to be made.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// Whose data it opens.
+    pub tenant: String,
+    /// What a person calls it.
+    pub name: String,
+    /// What it may do.
+    pub role: Role,
+    /// When it ends by itself.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// Makes a token; returns it as kept, and the token itself, this once.
+///
+/// # Errors
+/// When the directory has no database, is being served, or the file cannot be written.
+pub fn create_token(
+    settings: &Settings,
+    wanted: Wanted,
+    clock: &Clock,
+    draw: &Arc<dyn Draw>,
+) -> Result<(Token, String), Error> {
+    let directory = settings.directory();
+    let path = directory.join(DATABASE);
+    if !path.exists() {
+        return Err(Error::NoDatabase { path });
+    }
+    let data = DataDirectory::lock(directory)?;
+    let found = master_key::find(settings, &**draw)?;
+    let database = data.private_database()?;
+    bring_up_to_date(&database, clock, &Faults::none())?;
+    let (_store, mut writer) = Store::open(&database, Faults::none())?;
+    let now = clock.wall();
+    let told = (now, &Faults::none());
+    let Keys { hasher, .. } = master_key::unlock(&mut writer, settings, found, draw, told)?;
+    let secret = token::generate(&**draw);
+    let Wanted { tenant, name, role, expires_at } = wanted;
+    let hash = hasher.hash(&secret);
+    let new = NewToken { id: id::uuid7(now, &**draw), tenant, name, role, hash, expires_at };
+    let made = writer.direct(|tx| {
+        if tenants::by_name(tx, &new.tenant)?.is_none() {
+            return Ok(None);
+        }
+        tokens::insert(tx, &new, now)?;
+        let after = json!({ "name": new.name, "role": new.role.as_str() });
+        let changes = Changes::between(&Value::Null, &after);
+        let event = NewAuditEvent::local(now, &new.tenant, master_key::person(), "token.create");
+        audit_events::append(tx, &event.of("token", &new.id, changes))?;
+        tokens::by_id(tx, &new.tenant, &new.id)
+    })?;
+    let made = made.ok_or(Error::NoTenant(new.tenant))?;
+    Ok((made, secret))
+}
