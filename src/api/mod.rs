@@ -217,7 +217,7 @@ impl Api {
     fn authorize(&self, route: &Route, head: &Head) -> Result<Option<Token>, Problem> {
         let Some(right) = route.right else { return Ok(None) };
         let token = self.auth.authorize(head, right).map_err(|denied| {
-            if matches!(denied.problem.status(), 401 | 403) {
+            if matches!(denied.problem.status(), 401 | 403 | 429) {
                 self.note_denial(route, head, &denied);
             }
             let Denied { problem, token: _ } = denied;
