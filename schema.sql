@@ -12,8 +12,9 @@
 -- other, the frequent ones first: for an IN of three words or more SQLite builds a b-tree for every row
 -- it writes, which doubled what an event costs.
 
--- Facts about this file, such as 'epoch' (raised by a restore), 'master_key_id', and the ends of the audit
--- events' chain, each as number:hash: 'audit_head', the last, and 'audit_start', before the first.
+-- Facts about this file, such as 'epoch' (raised by a restore), 'master_key_id', 'token_pepper' (what tokens
+-- are hashed under, sealed), and the ends of the audit events' chain, each as number:hash: 'audit_head', the
+-- last, and 'audit_start', before the first.
 CREATE TABLE meta (
   key   TEXT NOT NULL PRIMARY KEY,
   value ANY NOT NULL
@@ -145,7 +146,7 @@ CREATE UNIQUE INDEX credentials_of_provider ON credentials (provider_seq, versio
 CREATE UNIQUE INDEX credentials_of_subscription ON credentials (subscription_seq, version)
   WHERE subscription_seq IS NOT NULL;
 
--- Who may use the API. `hash` is an HMAC under a key derived from the master key, so that a row
+-- Who may use the API. `hash` is an HMAC under a key that is sealed in meta, so that a row
 -- somebody inserts opens nothing.
 CREATE TABLE tokens (
   seq          INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -30,11 +30,13 @@ pub enum Step {
     Restore,
     /// Between the steps of an upgrade.
     Migrate,
+    /// Before a key file is written.
+    KeyFile,
 }
 
 impl Step {
     /// Every step of a running service after which the process goes on, so that a test can fail each in turn.
-    /// Those of keeping are passed in order and tried one by one beside their code.
+    /// Those of keeping and of key files are passed in order and tried one by one beside their code.
     pub const ALL: [Self; 8] = [
         Self::Write,
         Self::Commit,

@@ -15,6 +15,7 @@ pub mod headers;
 pub mod http;
 pub mod id;
 pub mod keeping;
+pub mod keyring;
 pub mod logging;
 pub mod machine;
 pub mod pulse;

@@ -232,6 +232,12 @@ impl MasterKey {
         Ok(SecretBytes(body))
     }
 
+    /// The id of the key under which something was sealed; `None` when it is nothing sealed by us.
+    pub fn id_in(sealed: &[u8]) -> Option<String> {
+        let id = sealed.get(1..=KEY_ID_BYTES).filter(|_| sealed.first() == Some(&SEAL_VERSION))?;
+        Some(HEXLOWER.encode(id))
+    }
+
     /// A key for one other purpose, such as hashing tokens: HMAC-SHA256 of the purpose under this key.
     pub fn derive(&self, purpose: &str) -> [u8; 32] {
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.key.as_slice());

@@ -18,7 +18,7 @@ use crate::domain::audit::{Actor, ActorType};
 use crate::domain::throttle::{self, Measure, Throttle, Verdict};
 use crate::domain::token::{self, Right, Token};
 use crate::http::message::Head;
-use crate::secret::MasterKey;
+use crate::secret::SecretBytes;
 use crate::store::tokens::Presented;
 use crate::store::writer::Queue;
 use crate::store::{Store, tokens};
@@ -40,9 +40,9 @@ impl std::fmt::Debug for TokenHasher {
 }
 
 impl TokenHasher {
-    /// The hasher of a master key.
-    pub fn new(key: &MasterKey) -> Self {
-        Self(hmac::Key::new(hmac::HMAC_SHA256, &key.derive("api tokens")))
+    /// Under this key, which the file holds sealed, so that tokens outlive the master key.
+    pub fn new(pepper: &SecretBytes) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, pepper.expose()))
     }
 
     /// The hash of a token.

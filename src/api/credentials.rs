@@ -16,8 +16,9 @@ pub(super) struct Sealed {
 /// Seals a secret for the file.
 pub(super) fn seal(api: &Api, now: Timestamp, secret: &str) -> Sealed {
     let id = id::uuid7(now, &*api.draw);
-    let ciphertext = api.key.seal(&context(&id), secret.as_bytes(), &*api.draw);
-    Sealed { id, ciphertext, master_key_id: api.key.key_id() }
+    let key = api.key.current();
+    let ciphertext = key.seal(&context(&id), secret.as_bytes(), &*api.draw);
+    Sealed { id, ciphertext, master_key_id: key.key_id() }
 }
 
 /// The names of secrets, for an audit event: which were added, not what they are.

@@ -18,6 +18,7 @@ mod events;
 mod guards;
 mod health;
 mod intake;
+mod keys;
 pub mod kind;
 pub mod metrics;
 pub mod openapi;
@@ -53,11 +54,12 @@ use crate::flow::disk_watch::DiskWatch;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
 use crate::flow::refusals::Refusals;
+use crate::flow::rotation::Rotation;
 use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::server::Line;
 use crate::http::service::{Reply, Service};
 use crate::id::Draw;
-use crate::secret::MasterKey;
+use crate::keyring::Keyring;
 use crate::settings::Live;
 use crate::store::Store;
 
@@ -76,6 +78,8 @@ pub struct Stages {
     pub publish: Publish,
     /// Where refused calls are noted.
     pub refusals: Refusals,
+    /// Who rotates the master key.
+    pub rotation: Rotation,
     /// The room on the disk.
     pub disk: Arc<DiskWatch>,
 }
@@ -90,7 +94,7 @@ pub struct Api {
     /// Randomness.
     pub draw: Arc<dyn Draw>,
     /// What secrets are sealed with.
-    pub key: Arc<MasterKey>,
+    pub key: Arc<Keyring>,
     /// How tokens are hashed.
     pub hasher: Arc<TokenHasher>,
     /// Who is asking.
@@ -134,6 +138,7 @@ static RESOURCES: &[&Resource] = &[
     &doubts::RESOURCE,
     &guards::RESOURCE,
     &tokens::RESOURCE,
+    &keys::RESOURCE,
     &tenants::RESOURCE,
     &audit_events::RESOURCE,
     &status::RESOURCE,
@@ -156,7 +161,7 @@ pub struct Parts {
     /// Randomness.
     pub draw: Arc<dyn Draw>,
     /// What secrets are sealed with.
-    pub key: Arc<MasterKey>,
+    pub key: Arc<Keyring>,
     /// Who is asking.
     pub auth: Auth,
     /// How tokens are hashed.

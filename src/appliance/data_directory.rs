@@ -7,13 +7,10 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use zeroize::Zeroizing;
-
-use crate::id::Draw;
-use crate::secret::{KeyTextError, MasterKey};
+use crate::keyring::file::{self, KeyFileError};
 
 pub use crate::settings::KEY_FILE;
 
@@ -46,24 +43,9 @@ pub enum DirectoryError {
         /// Where the key should be.
         path: PathBuf,
     },
-    /// The key file is not a key.
-    #[error("{path}: {source}")]
-    Key {
-        /// The key file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: KeyTextError,
-    },
-    /// The key file can be read by others.
-    #[error(
-        "{path} has mode {mode:03o}: others could read the master key; set it to 600 (chmod 600 {path})"
-    )]
-    KeyMode {
-        /// The key file.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
+    /// The key's file cannot be used.
+    #[error("{0}")]
+    Key(#[from] KeyFileError),
     /// Another process serves this data directory.
     #[error("{path} is locked: another oncebox ({holder}) serves this data directory")]
     Locked {
@@ -110,22 +92,6 @@ impl DataDirectory {
         Ok(path)
     }
 
-    /// Reads the key, or makes it where there is no database yet.
-    ///
-    /// # Errors
-    /// When it is missing, readable by others, or not a key.
-    pub fn master_key(&self, draw: &dyn Draw) -> Result<MasterKey, DirectoryError> {
-        let path = self.path.join(KEY_FILE);
-        if !path.exists() {
-            if self.path.join(DATABASE).exists() {
-                return Err(DirectoryError::KeyMissing { path });
-            }
-            let key = MasterKey::generate(draw);
-            write_private(&path, key.to_text().as_bytes())?;
-        }
-        read_key(&path)
-    }
-
     /// Writes the first token down, for the person who started the service.
     ///
     /// # Errors
@@ -150,34 +116,14 @@ impl DataDirectory {
     }
 }
 
-/// Reads a master key file.
-///
-/// # Errors
-/// When it is readable by others, or not a key.
-pub fn read_key(path: &Path) -> Result<MasterKey, DirectoryError> {
-    let mode = fs::metadata(path).map_err(file_error(path))?.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(DirectoryError::KeyMode { path: path.to_owned(), mode });
-    }
-    let text = Zeroizing::new(fs::read_to_string(path).map_err(file_error(path))?);
-    MasterKey::from_text(&text)
-        .map_err(|source| DirectoryError::Key { path: path.to_owned(), source })
-}
-
 fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> DirectoryError {
     let path = path.to_owned();
     move |source| DirectoryError::File { path, source }
 }
 
-/// Writes a file that only its owner may read: whole and on the disk, or not at all.
 fn write_private(path: &Path, content: &[u8]) -> Result<(), DirectoryError> {
-    let fresh = path.with_extension("new");
-    let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh);
-    let mut file = open.map_err(file_error(&fresh))?;
-    file.write_all(content).and_then(|()| file.sync_all()).map_err(file_error(&fresh))?;
-    fs::rename(&fresh, path).map_err(file_error(path))?;
-    let directory = path.parent().unwrap_or_else(|| Path::new("."));
-    File::open(directory).and_then(|d| d.sync_all()).map_err(file_error(directory))
+    file::write_private(path, content)
+        .map_err(|(path, source)| DirectoryError::File { path, source })
 }
 
 fn lock(path: &Path) -> Result<File, DirectoryError> {

@@ -4,6 +4,7 @@
 
 pub mod data_directory;
 mod line;
+pub mod master_key;
 pub mod offline;
 pub mod sharing;
 mod sockets;
@@ -21,6 +22,7 @@ use crate::api::doors::{Doors, Serves};
 use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
 use crate::appliance::data_directory::{DataDirectory, DirectoryError};
 use crate::appliance::line::Line;
+use crate::appliance::master_key::Keys;
 use crate::appliance::sharing::SharingError;
 use crate::appliance::sockets::Sockets;
 use crate::clock::Clock;
@@ -30,6 +32,7 @@ use crate::domain::token::{self, Role};
 use crate::faults::Faults;
 use crate::flow::deliver::Sender;
 use crate::flow::disk_watch::DiskWatch;
+use crate::flow::rotation::{Rotation, RotationError};
 use crate::flow::{Flow, Parts as FlowParts};
 use crate::http::client::SetupError;
 use crate::http::limits::Limits;
@@ -41,14 +44,13 @@ use crate::keeping::restore;
 use crate::keeping::schedule::Schedule;
 use crate::keeping::upgrade::{self, Upgraded};
 use crate::machine::disk::Gauge;
-use crate::secret::MasterKey;
 use crate::settings::{Change, Live, Settings};
 use crate::stop::Stop;
 use crate::store::error::Error as StoreError;
 use crate::store::tokens::NewToken;
 use crate::store::tx::WriteTx;
 use crate::store::writer::{Queue, WriterLoop};
-use crate::store::{Store, audit_events, boots, meta, schema, tokens};
+use crate::store::{Store, audit_events, boots, schema, tokens};
 use crate::systemd::activation::Passed;
 
 /// How long requests that are in hand may take when the service stops.
@@ -69,12 +71,16 @@ pub enum Error {
     /// The backup before an upgrade.
     #[error("{0}")]
     Keeping(#[from] KeepingError),
+    /// The master key.
+    #[error("{0}")]
+    Rotation(#[from] RotationError),
     /// The client's roots.
     #[error("delivery.ca_file: {0}")]
     Client(#[from] SetupError),
     /// There is a database, and the key that sealed its secrets is not there.
     #[error(
-        "{path} was made with the master key {want}, but the key file holds {have}: put the right key there"
+        "{path} was made with the master key {want}, but the one in force is {have}: put the right key \
+         there, or give it as the previous one, and everything is sealed anew under {have}"
     )]
     OtherKey {
         /// The database.
@@ -189,18 +195,16 @@ impl Appliance {
         let data = DataDirectory::lock(settings.directory())?;
         let sockets = Sockets::open(&settings.listen, passed)?;
         carry_on_restoring(&data, &faults)?;
-        let key = Arc::new(data.master_key(&*draw)?);
+        let found = master_key::find(&settings, &*draw)?;
         let database = up_to_date(&data, &clock, &faults)?;
         let (store, mut writer_loop) = Store::open(&database, faults.clone())?;
         sharing::share(&database, settings.database.group.as_deref())?;
-        check_key(&mut writer_loop, &store, &key)?;
-        let hasher = Arc::new(TokenHasher::new(&key));
+        let told = (clock.wall(), &faults);
+        let Keys { ring, hasher, rotation } =
+            master_key::unlock(&mut writer_loop, &settings, found, &draw, told)?;
         let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
         check_guarded(&mut writer_loop, &sockets, &clock)?;
-        let clean_before = writer_loop.direct(|tx| boots::last_was_clean(tx))?.unwrap_or(true);
-        let version = env!("CARGO_PKG_VERSION");
-        let boot = writer_loop.direct(|tx| boots::start(tx, clock.wall(), version))?;
-        log_audit_head(&store);
+        let (clean_before, boot) = note_start(&mut writer_loop, &store, &clock)?;
         let line = Arc::new(Line::new(line::client(&settings.delivery)?));
         let sender = sender.unwrap_or_else(|| Arc::<Line>::clone(&line));
         let settings = Live::new(settings);
@@ -214,7 +218,7 @@ impl Appliance {
             writer_loop,
             clock: clock.clone(),
             draw: Arc::clone(&draw),
-            key: Arc::clone(&key),
+            key: Arc::clone(&ring),
             sender,
             settings: settings.clone(),
             disk: Arc::clone(&disk),
@@ -227,10 +231,10 @@ impl Appliance {
             store: store.clone(),
             clock: clock.clone(),
             draw,
-            key,
+            key: ring,
             auth,
             hasher,
-            flow: stages(&flow, disk),
+            flow: stages(&flow, disk, rotation),
             settings: settings.clone(),
         });
         let (addresses, server) = listen(sockets, api, (limits, faults))?;
@@ -346,6 +350,15 @@ impl Appliance {
     }
 }
 
+/// Notes the start; tells whether the process before ended cleanly, and the number of this start.
+fn note_start(writer: &mut WriterLoop, store: &Store, clock: &Clock) -> Result<(bool, i64), Error> {
+    let clean_before = writer.direct(|tx| boots::last_was_clean(tx))?.unwrap_or(true);
+    let version = env!("CARGO_PKG_VERSION");
+    let boot = writer.direct(|tx| boots::start(tx, clock.wall(), version))?;
+    log_audit_head(store);
+    Ok((clean_before, boot))
+}
+
 /// The log is kept elsewhere than the file: a chain that was made anew as a whole shows against it.
 fn log_audit_head(store: &Store) {
     match store.read(audit_events::head) {
@@ -383,18 +396,6 @@ fn schedule(settings: &Settings, store: &Store, clock: &Clock) -> Option<Schedul
         every: settings.backup.every?,
         keep: usize::try_from(settings.backup.keep).unwrap_or(usize::MAX),
     })
-}
-
-/// A database remembers which key sealed its secrets.
-fn check_key(writer: &mut WriterLoop, store: &Store, key: &MasterKey) -> Result<(), Error> {
-    let have = key.key_id();
-    match store.read(meta::master_key_id)? {
-        Some(want) if want != have => {
-            Err(Error::OtherKey { path: store.path().to_owned(), have, want })
-        }
-        Some(_) => Ok(()),
-        None => Ok(writer.direct(|tx| meta::set_master_key_id(tx, &have))?),
-    }
 }
 
 /// Makes the first admin token where there is none at all; tells whether it did.
@@ -443,8 +444,9 @@ fn check_guarded(writer: &mut WriterLoop, sockets: &Sockets, clock: &Clock) -> R
     Err(Error::Unguarded { address })
 }
 
-fn stages(flow: &Flow, disk: Arc<DiskWatch>) -> Stages {
+fn stages(flow: &Flow, disk: Arc<DiskWatch>, rotation: Rotation) -> Stages {
     Stages {
+        rotation,
         receive: flow.receive.clone(),
         publish: flow.publish.clone(),
         refusals: flow.refusals.clone(),

@@ -2,20 +2,20 @@
 //!
 //! Whoever may read the master key and write the file is trusted: nobody is asked for a token here.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::api::auth::TokenHasher;
 use crate::appliance::data_directory::{DATABASE, DataDirectory};
-use crate::appliance::{Error, check_key, up_to_date};
+use crate::appliance::master_key::{self, Keys};
+use crate::appliance::{Error, up_to_date};
 use crate::clock::{Clock, Timestamp};
+use crate::domain::audit::NewAuditEvent;
 use crate::domain::audit::changes::Changes;
-use crate::domain::audit::{Actor, ActorType, NewAuditEvent};
 use crate::domain::token::{self, Role, Token};
 use crate::faults::Faults;
 use crate::id::{self, Draw};
+use crate::settings::Settings;
 use crate::store::tokens::NewToken;
 use crate::store::{Store, audit_events, tenants, tokens};
 
@@ -37,25 +37,27 @@ pub struct Wanted {
 /// # Errors
 /// When the directory has no database, is being served, or the file cannot be written.
 pub fn create_token(
-    directory: &Path,
+    settings: &Settings,
     wanted: Wanted,
     clock: &Clock,
-    draw: &dyn Draw,
+    draw: &Arc<dyn Draw>,
 ) -> Result<(Token, String), Error> {
+    let directory = settings.directory();
     let path = directory.join(DATABASE);
     if !path.exists() {
         return Err(Error::NoDatabase { path });
     }
     let data = DataDirectory::lock(directory)?;
-    let key = data.master_key(draw)?;
+    let found = master_key::find(settings, &**draw)?;
     let database = up_to_date(&data, clock, &Faults::none())?;
-    let (store, mut writer) = Store::open(&database, Faults::none())?;
-    check_key(&mut writer, &store, &key)?;
-    let secret = token::generate(draw);
+    let (_store, mut writer) = Store::open(&database, Faults::none())?;
     let now = clock.wall();
+    let told = (now, &Faults::none());
+    let Keys { hasher, .. } = master_key::unlock(&mut writer, settings, found, draw, told)?;
+    let secret = token::generate(&**draw);
     let Wanted { tenant, name, role, expires_at } = wanted;
-    let hash = TokenHasher::new(&key).hash(&secret);
-    let new = NewToken { id: id::uuid7(now, draw), tenant, name, role, hash, expires_at };
+    let hash = hasher.hash(&secret);
+    let new = NewToken { id: id::uuid7(now, &**draw), tenant, name, role, hash, expires_at };
     let changes = Changes::between(
         &Value::Null,
         &json!({
@@ -63,7 +65,7 @@ pub fn create_token(
             "expires_at": new.expires_at,
         }),
     );
-    let event = NewAuditEvent::local(now, &new.tenant, whoever(), "token.create");
+    let event = NewAuditEvent::local(now, &new.tenant, master_key::person(), "token.create");
     let event = event.of("token", &new.id, changes);
     let made = writer.direct(|tx| {
         if tenants::by_name(tx, &new.tenant)?.is_none() {
@@ -75,11 +77,4 @@ pub fn create_token(
     })?;
     let made = made.ok_or(Error::NoTenant(new.tenant))?;
     Ok((made, secret))
-}
-
-/// Whose process this is, as the system tells; the number, since names can be set by anybody.
-fn whoever() -> Actor {
-    let number = std::fs::metadata("/proc/self").map(|own| own.uid().to_string());
-    let id = number.unwrap_or_default();
-    Actor { kind: ActorType::Cli, display: format!("user {id}"), id }
 }

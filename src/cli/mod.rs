@@ -16,6 +16,7 @@ mod event;
 mod exit;
 mod help;
 mod input;
+mod keys;
 mod listing;
 mod manual;
 mod migrate;
@@ -108,6 +109,8 @@ enum Command {
     Doubt(doubt::Doubt),
     /// Which schema the database has; bring it up to date
     Migrate(migrate::Migrate),
+    /// The master key, under which every stored secret is sealed
+    Keys(keys::Keys),
     /// Print the completions of a shell
     Completions(completions::Completions),
     /// Write the manual pages
@@ -205,6 +208,7 @@ impl Command {
             Self::Restore(restore) => restore.run(shared),
             Self::Doubt(doubt) => doubt.run(shared),
             Self::Migrate(migrate) => migrate.run(shared),
+            Self::Keys(keys) => keys.run(shared),
             Self::Completions(completions) => completions.run(),
             Self::Manual(manual) => manual.run(),
             Self::Demo(demo) => demo.run(),

@@ -1,16 +1,16 @@
 //! `oncebox restore`: puts a backup back, while the service does not run.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
 
-use crate::appliance::data_directory::{self, DataDirectory, DirectoryError};
+use crate::appliance::data_directory::{DataDirectory, DirectoryError};
+use crate::appliance::master_key;
 use crate::cli::backup::failure;
 use crate::cli::{Failure, Shared, exit, out};
 use crate::clock::{Clock, Timestamp};
-use crate::domain::audit::{Actor, ActorType};
 use crate::domain::doubt::Window;
 use crate::faults::Faults;
 use crate::keeping::restore::{self, Done, Plan};
@@ -56,19 +56,11 @@ pub(super) fn own_directory(settings: &Settings) -> Result<DataDirectory, Failur
     })
 }
 
-/// Whoever runs this command, by the number of their user.
-fn somebody_here() -> Actor {
-    let id = rustix::process::getuid().as_raw().to_string();
-    Actor { kind: ActorType::Cli, id, display: String::new() }
-}
-
 /// The id of the master key that is there.
-fn key_id(path: &Path) -> Result<Option<String>, Failure> {
-    if !path.exists() {
-        return Ok(None);
-    }
-    let key = data_directory::read_key(path);
-    Ok(Some(key.map_err(|error| Failure::new(exit::NOT_PERMITTED, error))?.key_id()))
+fn key_id(settings: &Settings) -> Result<Option<String>, Failure> {
+    let found = master_key::look(settings);
+    let found = found.map_err(|error| Failure::new(exit::NOT_PERMITTED, error))?;
+    Ok(found.map(|found| found.key.key_id()))
 }
 
 impl Restore {
@@ -86,10 +78,10 @@ impl Restore {
             database: directory.database(),
             force: self.force,
             without_manifest: self.without_manifest,
-            key_id: key_id(&settings.master_key_file())?,
+            key_id: key_id(&settings)?,
             now,
             window: (!self.doubt_window.is_zero()).then_some(Window { lost_at, until }),
-            who: somebody_here(),
+            who: master_key::person(),
             faults: Faults::none(),
         };
         let done = restore::run(&plan).map_err(failure)?;

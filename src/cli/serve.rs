@@ -8,9 +8,9 @@ use std::time::Duration;
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
-use crate::appliance::data_directory::{DATABASE, DirectoryError, KEY_FILE, TOKEN_FILE};
+use crate::appliance::data_directory::{DATABASE, DirectoryError, TOKEN_FILE};
 use crate::appliance::supervision::Supervision;
-use crate::appliance::{Appliance, Error, Injected};
+use crate::appliance::{Appliance, Error, Injected, master_key};
 use crate::cli::{Failure, Shared, exit, out, reload};
 use crate::clock::Clock;
 use crate::demo::watch;
@@ -122,10 +122,11 @@ impl Signals {
 /// Tells a person what runs and what comes next. That nobody reads it does not stop the service.
 fn greet(appliance: &Appliance, settings: &Settings) {
     let (address, data) = (appliance.address(), settings.directory().display());
+    let key = master_key::whereabouts(settings);
     let mut text = format!(
         "oncebox {} listens on http://{address}
   database     {data}/{DATABASE}
-  master key   {data}/{KEY_FILE}   (keep a copy elsewhere; without it no secret opens)
+  master key   {key}   (keep a copy elsewhere; without it no secret opens)
   admin token  {data}/{TOKEN_FILE}",
         env!("CARGO_PKG_VERSION"),
     );

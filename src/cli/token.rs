@@ -2,6 +2,8 @@
 //!
 //! Not here: the first admin token, which `oncebox serve` writes into the data directory.
 
+use std::sync::Arc;
+
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -16,7 +18,7 @@ use crate::cli::{Failure, Shared, exit, out};
 use crate::clock::{Clock, Timestamp};
 use crate::domain::tenant;
 use crate::domain::token::{Role, check_name};
-use crate::id::SystemDraw;
+use crate::id::{Draw, SystemDraw};
 
 /// Who may use the API
 #[derive(Debug, Args)]
@@ -126,7 +128,7 @@ impl Create {
 
     /// The database itself, in the place of the service.
     fn offline(&self, shared: &Shared, as_json: bool) -> Result<(), Failure> {
-        let data = shared.settings()?.directory().to_owned();
+        let settings = shared.settings()?;
         let Self { name, role, tenant, expires, offline: _ } = self;
         check_name(name).map_err(Failure::input)?;
         let role = Role::parse(role).ok_or_else(|| Failure::input("there is no such role"))?;
@@ -136,7 +138,8 @@ impl Create {
             return Err(Failure::input("the token would have ended already"));
         }
         let wanted = Wanted { tenant, name: name.clone(), role, expires_at: *expires };
-        let made = offline::create_token(&data, wanted, &clock, &SystemDraw::new());
+        let draw: Arc<dyn Draw> = Arc::new(SystemDraw::new());
+        let made = offline::create_token(&settings, wanted, &clock, &draw);
         let (token, secret) = made.map_err(|error| match error {
             Error::Directory(DirectoryError::Locked { .. }) => Failure::temporary(error)
                 .and("Stop it first; or leave out --offline and use an admin token."),
@@ -145,7 +148,7 @@ impl Create {
         })?;
         shown(&api::shown_new_token(&token, &secret), as_json)?;
         if !as_json {
-            let path = data.join(TOKEN_FILE);
+            let path = settings.directory().join(TOKEN_FILE);
             out::note(format_args!("Commands without --token-file read {}.", path.display()));
         }
         Ok(())

@@ -4,22 +4,23 @@
 //! database and the master key, so it is opened here, in memory, and kept nowhere. Not here: the
 //! samples (`domain::sample`).
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::api::DEFAULT_TENANT;
-use crate::appliance::data_directory::{DATABASE, KEY_FILE};
+use crate::appliance::data_directory::DATABASE;
+use crate::appliance::master_key;
 use crate::cli::remote::{Answer, Reach, Remote, plain};
 use crate::cli::show::text;
-use crate::cli::{Failure, Shared, exit, input, out, secrets};
+use crate::cli::{Failure, Shared, exit, out, secrets};
 use crate::clock::Clock;
 use crate::domain::sample::{self, Subject};
 use crate::domain::scheme::Scheme;
 use crate::id::SystemDraw;
-use crate::secret::MasterKey;
+use crate::settings::Settings;
 use crate::store::{self, credentials, providers};
 
 /// Post a signed sample webhook to the own intake
@@ -74,7 +75,7 @@ impl Trigger {
         let provider = self.provider.as_deref().unwrap_or_else(|| scheme.kind());
         let secret = match &self.secret_file {
             Some(path) => secrets::one_line(path)?,
-            None => sealed_secret(remote.settings().directory(), provider, &scheme)?,
+            None => sealed_secret(remote.settings(), provider, &scheme)?,
         };
         let at = Clock::machine().wall();
         let id = self.id.clone().unwrap_or_else(|| sample::new_id(&scheme, at, &SystemDraw::new()));
@@ -148,14 +149,25 @@ fn create_it(provider: &str, scheme: &Scheme) -> String {
     )
 }
 
+/// What helps whoever cannot open a secret here.
+const NO_KEY: &str =
+    "Name the service's data directory with --data, or give the secret with --secret-file.";
+
 /// The newest secret in force of a provider, opened with the master key.
 fn sealed_secret(
-    data: &Path,
+    settings: &Settings,
     provider: &str,
     scheme: &Scheme,
 ) -> Result<Zeroizing<String>, Failure> {
-    let key = master_key(data)?;
-    let database = data.join(DATABASE);
+    let database = settings.directory().join(DATABASE);
+    // Where there is no database, a key would be made for it.
+    let key = if database.exists() {
+        master_key::find(settings, &SystemDraw::new())
+            .map_err(|error| Failure::failed(error).and(NO_KEY))?
+    } else {
+        let why = format!("there is no database {}", database.display());
+        return Err(Failure::new(exit::NOT_FOUND, why).and(NO_KEY));
+    };
     let broken =
         |error: store::error::Error| Failure::failed(format!("{}: {error}", database.display()));
     let reader = store::read_only(&database).map_err(broken)?;
@@ -175,21 +187,11 @@ fn sealed_secret(
         Failure::failed(format!("the provider {provider} has no secret in force"))
     })?;
     let opened = key
+        .key
         .open(&credentials::context(&newest.id), &newest.sealed)
         .map_err(|error| Failure::failed(format!("the secret of {provider}: {error}")))?;
     let text = opened
         .expose_text()
         .ok_or_else(|| Failure::failed(format!("the secret of {provider} is not text")))?;
     Ok(Zeroizing::new(text.to_owned()))
-}
-
-fn master_key(data: &Path) -> Result<MasterKey, Failure> {
-    let path = data.join(KEY_FILE);
-    let text = std::fs::read_to_string(&path).map(Zeroizing::new).map_err(|error| {
-        input::unreadable(&path, &error).and(
-            "Name the service's data directory with --data, or give the secret with --secret-file.",
-        )
-    })?;
-    MasterKey::from_text(&text)
-        .map_err(|error| Failure::settings(format!("{}: {error}", path.display())))
 }

@@ -9,7 +9,7 @@ use crate::domain::retry::{self, Schedule};
 use crate::domain::signature::SigningSecret;
 use crate::domain::subscription::{Policy, Subscription};
 use crate::id::SubscriptionSeq;
-use crate::secret::MasterKey;
+use crate::keyring::Keyring;
 use crate::settings::{Delivery, Live};
 use crate::store::{Store, credentials, subscriptions};
 
@@ -35,14 +35,14 @@ pub struct Destination {
 #[derive(Debug)]
 pub struct Destinations {
     store: Store,
-    key: Arc<MasterKey>,
+    key: Arc<Keyring>,
     settings: Live,
     open: Cache<SubscriptionSeq, Destination>,
 }
 
 impl Destinations {
     /// None opened yet.
-    pub fn new(store: Store, key: Arc<MasterKey>, settings: Live) -> Self {
+    pub fn new(store: Store, key: Arc<Keyring>, settings: Live) -> Self {
         Self { store, key, settings, open: Cache::new(OPEN_MOST) }
     }
 

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use crate::cache::Cache;
 use crate::domain::provider::Provider;
 use crate::faults::{Faults, Step};
-use crate::secret::MasterKey;
+use crate::keyring::Keyring;
 use crate::store::error::{Error, Result};
 use crate::store::{Store, credentials, providers, tenants};
 
@@ -32,7 +32,7 @@ pub struct Gate {
 #[derive(Debug)]
 pub struct Gates {
     store: Store,
-    key: Arc<MasterKey>,
+    key: Arc<Keyring>,
     faults: Faults,
     /// By tenant and name.
     open: Cache<(String, String), Gate>,
@@ -40,7 +40,7 @@ pub struct Gates {
 
 impl Gates {
     /// None opened yet.
-    pub fn new(store: Store, key: Arc<MasterKey>, faults: Faults) -> Self {
+    pub fn new(store: Store, key: Arc<Keyring>, faults: Faults) -> Self {
         Self { store, key, faults, open: Cache::new(OPEN_MOST) }
     }
 

@@ -23,6 +23,7 @@ pub mod gates;
 pub mod publish;
 pub mod receive;
 pub mod refusals;
+pub mod rotation;
 pub mod upkeep;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,8 +49,8 @@ use crate::flow::refusals::Refusals;
 use crate::flow::upkeep::Upkeep;
 use crate::id::Draw;
 use crate::keeping::schedule::Schedule;
+use crate::keyring::Keyring;
 use crate::pulse::Pulse;
-use crate::secret::MasterKey;
 use crate::settings::Live;
 use crate::stop::Stop;
 use crate::store::Store;
@@ -68,7 +69,7 @@ pub struct Parts {
     /// Randomness.
     pub draw: Arc<dyn Draw>,
     /// What secrets are sealed with.
-    pub key: Arc<MasterKey>,
+    pub key: Arc<Keyring>,
     /// The line to the outside.
     pub sender: Arc<dyn deliver::Sender>,
     /// What holds.

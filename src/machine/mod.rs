@@ -1,7 +1,8 @@
-//! What the machine says about itself: room on a disk, the limits and the size of this process.
+//! What the machine says about itself: room on a disk, the limits and the size of this process, as whom it runs.
 //!
 //! Readings only. What they mean is decided elsewhere.
 
 pub mod disk;
 pub mod files;
 pub mod process;
+pub mod user;

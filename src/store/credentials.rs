@@ -5,7 +5,7 @@ use rusqlite::Row;
 use crate::clock::Timestamp;
 use crate::id::SubscriptionSeq;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, first, rows};
+use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 
 /// Whose secret it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,26 @@ const OF_SUBSCRIPTION: &str = "
      ORDER BY version DESC
      LIMIT 1";
 
+const SEALED_OTHERWISE: &str = "
+    SELECT id, sealed
+      FROM credentials
+     WHERE master_key_id <> ?1
+     ORDER BY seq
+     LIMIT ?2";
+
+const RESEAL: &str = "
+    UPDATE credentials
+       SET sealed = ?2, master_key_id = ?3
+     WHERE id = ?1
+       AND master_key_id <> ?3";
+
+const COUNT_BY_KEY: &str = "
+    SELECT master_key_id, count(*)
+      FROM credentials
+     GROUP BY master_key_id
+     ORDER BY master_key_id
+     LIMIT 1000";
+
 /// Stores a secret as the newest version of its owner's.
 ///
 /// # Errors
@@ -111,6 +131,30 @@ pub fn of_subscription(
     subscription: SubscriptionSeq,
 ) -> Result<Option<Credential>> {
     first(&mut *tx.prepare(OF_SUBSCRIPTION)?, [subscription], credential)
+}
+
+/// Secrets that are not sealed under this key, a few.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn sealed_otherwise(tx: &ReadTx<'_>, key_id: &str, most: u32) -> Result<Vec<Credential>> {
+    rows(&mut *tx.prepare(SEALED_OTHERWISE)?, (key_id, most), credential)
+}
+
+/// Puts the same secret, sealed under another key, into the place of what was there.
+///
+/// # Errors
+/// `Changed` when it is sealed under that key already.
+pub fn reseal(tx: &WriteTx<'_>, id: &str, sealed: &[u8], key_id: &str) -> Result<()> {
+    one_row(tx.prepare(RESEAL)?.execute((id, sealed, key_id))?, "the credential")
+}
+
+/// The master keys that seal secrets, and how many each.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn count_by_key(tx: &ReadTx<'_>) -> Result<Vec<(String, i64)>> {
+    rows(&mut *tx.prepare(COUNT_BY_KEY)?, [], |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
 fn credential(row: &Row<'_>) -> Result<Credential> {

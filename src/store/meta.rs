@@ -132,6 +132,23 @@ pub fn set_backup_failure(tx: &WriteTx<'_>, failure: Option<&(Timestamp, String)
     Ok(())
 }
 
+/// What tokens are hashed under, sealed; `None` before the first start that knows it.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn token_pepper(tx: &ReadTx<'_>) -> Result<Option<Vec<u8>>> {
+    Ok(tx.prepare(READ)?.query_row(["token_pepper"], |row| row.get(0)).optional()?)
+}
+
+/// Keeps what tokens are hashed under, sealed.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn set_token_pepper(tx: &WriteTx<'_>, sealed: &[u8]) -> Result<()> {
+    tx.prepare(WRITE)?.execute(("token_pepper", sealed))?;
+    Ok(())
+}
+
 /// The last audit event, as it was remembered when it was written; `None` before the first.
 ///
 /// # Errors

@@ -78,7 +78,7 @@ pub struct NewToken {
     pub name: String,
     /// What it may do.
     pub role: Role,
-    /// HMAC of the token under a key derived from the master key.
+    /// HMAC of the token under the key that is sealed in `meta`.
     pub hash: Vec<u8>,
     /// When it ends by itself.
     pub expires_at: Option<Timestamp>,

@@ -14,6 +14,7 @@
 mod clock;
 mod disk;
 mod keeping;
+mod keys;
 mod kill;
 mod planned;
 mod process;

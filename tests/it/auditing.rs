@@ -56,6 +56,7 @@ fn cases() -> BTreeMap<&'static str, Case> {
         dead_delivery(rig, receiver);
         ("/v1/deliveries/dlv_1/cancel".to_owned(), Value::Null)
     });
+    cases.insert("master_key.rotate", |_, _| ("/v1/keys/rotate".to_owned(), Value::Null));
     cases.insert("token.create", |_, _| {
         ("/v1/tokens".to_owned(), json!({ "name": "t", "role": "read" }))
     });

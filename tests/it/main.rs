@@ -17,6 +17,7 @@ mod describing;
 mod entering;
 mod guarding;
 mod isolation;
+mod keys;
 mod looking;
 mod measuring;
 mod mending;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use oncebox::appliance::data_directory::{DATABASE, KEY_FILE, read_key};
+use oncebox::appliance::data_directory::{DATABASE, KEY_FILE};
 use oncebox::clock::Timestamp;
 use oncebox::domain::audit::Actor;
 use oncebox::domain::doubt::Window;
@@ -11,6 +11,7 @@ use oncebox::keeping::backup::{self, Plan as BackupPlan};
 use oncebox::keeping::manifest::Reason;
 use oncebox::keeping::restore::{self, Done, Plan};
 use oncebox::keeping::{Error, Result};
+use oncebox::keyring::file::read as read_key;
 use serde_json::json;
 
 use crate::rig::receiver::{Receiver, Reply};

@@ -1,0 +1,138 @@
+//! `oncebox keys`: the master key, under which every stored secret is sealed.
+//!
+//! No key is ever printed or taken as an argument. `rotate` asks the running service, or does it on the
+//! file when none runs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::appliance::data_directory::{DATABASE, DirectoryError};
+use crate::appliance::{Error, master_key};
+use crate::cli::remote::Reach;
+use crate::cli::show::{self, Column, text};
+use crate::cli::{Failure, Shared, exit, out};
+use crate::clock::Clock;
+use crate::flow::rotation::Rotated;
+use crate::id::SystemDraw;
+use crate::keyring::file;
+use crate::secret::MasterKey;
+use crate::store::{self, credentials, meta};
+
+/// The master key, under which every stored secret is sealed
+#[derive(Debug, Args)]
+pub(super) struct Keys {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// The keys that the database names, and how many secrets each seals
+    List,
+    /// Put a new key into the place of the one in force, and seal every secret anew
+    Rotate,
+    /// Write a new key to a file: for a systemd credential or the environment
+    New {
+        /// The file; it must not be there yet
+        file: PathBuf,
+    },
+}
+
+const COLUMNS: [Column; 4] = [
+    Column { title: "KEY", of: |k| text(k, "id"), rank: 0 },
+    Column { title: "SECRETS", of: |k| text(k, "secrets"), rank: 0 },
+    Column { title: "NAMED", of: |k| text(k, "named"), rank: 0 },
+    Column { title: "OLD FILE", of: |k| text(k, "file"), rank: 1 },
+];
+
+impl Keys {
+    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+        match &self.verb {
+            Verb::List => list(shared, self.reach.json()),
+            Verb::Rotate => self.rotate(shared),
+            Verb::New { file } => new(file.clone()),
+        }
+    }
+
+    fn rotate(&self, shared: &Shared) -> Result<(), Failure> {
+        let draw = Arc::new(SystemDraw::new());
+        let settings = shared.settings()?;
+        let database = settings.directory().join(DATABASE);
+        if !database.exists() {
+            let why = format!("there is no database {}", database.display());
+            return Err(Failure::new(exit::NOT_FOUND, why));
+        }
+        let done = match master_key::rotate_offline(&settings, &Clock::machine(), draw) {
+            Ok(Rotated { from, to, secrets }) => {
+                json!({ "from": from, "to": to, "secrets": secrets })
+            }
+            Err(Error::Directory(DirectoryError::Locked { .. })) => {
+                self.reach.open(shared)?.post("/v1/keys/rotate", None)?
+            }
+            Err(Error::Rotation(error)) => return Err(Failure::new(exit::CONFLICT, error)),
+            Err(error) => return Err(Failure::failed(error)),
+        };
+        if self.reach.json() {
+            return out::json(&done);
+        }
+        let (from, to) = (text(&done, "from"), text(&done, "to"));
+        out::line(format_args!(
+            "{to} is in force; {} secrets are sealed anew",
+            text(&done, "secrets")
+        ))?;
+        out::note(format_args!(
+            "Keep a copy of the new key elsewhere. The old one stays as {}: backups from before need it; \
+             delete it when none is left.",
+            file::retired(&settings.master_key_file(), &from).display()
+        ));
+        Ok(())
+    }
+}
+
+fn list(shared: &Shared, as_json: bool) -> Result<(), Failure> {
+    let settings = shared.settings()?;
+    let path = settings.directory().join(DATABASE);
+    if !path.exists() {
+        return Err(Failure::new(
+            exit::NOT_FOUND,
+            format!("there is no database {}", path.display()),
+        ));
+    }
+    let reader = store::read_only(&path)?;
+    let tx = reader.tx();
+    let named = meta::master_key_id(&tx)?.unwrap_or_default();
+    let mut counts = credentials::count_by_key(&tx)?;
+    if counts.iter().all(|(id, _)| *id != named) {
+        counts.push((named.clone(), 0));
+    }
+    let shown = |(id, secrets): &(String, i64)| {
+        let old = file::retired(&settings.master_key_file(), id);
+        let old = old.exists().then(|| old.display().to_string());
+        json!({ "id": id, "secrets": secrets, "named": *id == named, "file": old })
+    };
+    let rows: Vec<Value> = counts.iter().map(shown).collect();
+    if as_json {
+        return out::json(&json!({ "items": rows, "next": null }));
+    }
+    show::table(&COLUMNS, &rows)
+}
+
+fn new(path: PathBuf) -> Result<(), Failure> {
+    if path.exists() {
+        return Err(Failure::new(exit::CONFLICT, format!("{} is there already", path.display())));
+    }
+    let key = MasterKey::generate(&SystemDraw::new());
+    file::write(&path, &key).map_err(Failure::failed)?;
+    out::line(format_args!("{}: key {}", path.display(), key.key_id()))?;
+    out::note(
+        "To turn to it: give it as the credential oncebox-master-key (or ONCEBOX_MASTER_KEY), give the \
+         old key as oncebox-master-key-previous (ONCEBOX_MASTER_KEY_PREVIOUS), and restart. The start \
+         seals everything anew; afterwards the old one is needed for older backups only.",
+    );
+    Ok(())
+}

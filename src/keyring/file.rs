@@ -1,0 +1,161 @@
+//! Key files: private, written whole or not at all, and kept under their own id once they have served.
+//!
+//! Not here: which file holds the key in force (`appliance::master_key`).
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+use crate::machine::user;
+use crate::secret::{KeyTextError, MasterKey};
+
+/// Why a key file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// The file or its directory.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It holds no key.
+    #[error("{path}: {source}")]
+    Key {
+        /// The key file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: KeyTextError,
+    },
+    /// It can be read by others.
+    #[error(
+        "{path} has mode {mode:03o}: others could read the master key; set it to 600 (chmod 600 {path})"
+    )]
+    Mode {
+        /// The key file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// It is somebody else's.
+    #[error(
+        "{path} belongs to user {owner}, not to root or to user {we}, as whom this runs: whoever owns \
+         the master key can read and change it (chown {we} {path})"
+    )]
+    Owner {
+        /// The key file.
+        path: PathBuf,
+        /// Its owner's number.
+        owner: u32,
+        /// Ours.
+        we: u32,
+    },
+}
+
+/// Reads a key file that nobody but its owner can read, and that is ours or root's.
+///
+/// # Errors
+/// When it is not so, or holds no key.
+pub fn read(path: &Path) -> Result<MasterKey, KeyFileError> {
+    let meta = fs::metadata(path).map_err(file_error(path))?;
+    let mode = meta.permissions().mode() & 0o777;
+    if mode & 0o177 != 0 {
+        return Err(KeyFileError::Mode { path: path.to_owned(), mode });
+    }
+    let (owner, we) = (meta.uid(), user::id());
+    if owner != we && owner != 0 {
+        return Err(KeyFileError::Owner { path: path.to_owned(), owner, we });
+    }
+    read_given(path)
+}
+
+/// Reads a key file that the service manager guards, whatever its mode.
+///
+/// # Errors
+/// When it cannot be read, or holds no key.
+pub fn read_given(path: &Path) -> Result<MasterKey, KeyFileError> {
+    let text = Zeroizing::new(fs::read_to_string(path).map_err(file_error(path))?);
+    MasterKey::from_text(&text)
+        .map_err(|source| KeyFileError::Key { path: path.to_owned(), source })
+}
+
+/// Writes a key file.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(path: &Path, key: &MasterKey) -> Result<(), KeyFileError> {
+    let text = key.to_text();
+    write_private(path, text.as_bytes())
+        .map_err(|(path, source)| KeyFileError::File { path, source })
+}
+
+/// Where a key is kept once another one has taken its place: beside it, under its own id. A database
+/// that names it, such as a backup from before, still opens.
+pub fn retired(path: &Path, key_id: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(key_id);
+    PathBuf::from(name)
+}
+
+fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> KeyFileError {
+    let path = path.to_owned();
+    move |source| KeyFileError::File { path, source }
+}
+
+/// Writes a file that only its owner may read: whole and on the disk, or not at all.
+///
+/// # Errors
+/// Which file or directory it was, and what the system said.
+pub fn write_private(path: &Path, content: &[u8]) -> Result<(), (PathBuf, std::io::Error)> {
+    let at = |path: &Path| {
+        let path = path.to_owned();
+        move |source| (path, source)
+    };
+    let fresh = path.with_extension("new");
+    let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh);
+    let mut file = open.map_err(at(&fresh))?;
+    file.write_all(content).and_then(|()| file.sync_all()).map_err(at(&fresh))?;
+    fs::rename(&fresh, path).map_err(at(path))?;
+    let directory = path.parent().filter(|of| !of.as_os_str().is_empty());
+    let directory = directory.unwrap_or_else(|| Path::new("."));
+    File::open(directory).and_then(|d| d.sync_all()).map_err(at(directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::SystemDraw;
+
+    #[test]
+    fn a_key_file_that_others_can_read_or_anybody_can_run_is_refused_with_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("master.key");
+        let key = MasterKey::generate(&SystemDraw::new());
+        write(&path, &key).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        for (mode, good) in [
+            (0o600, true),
+            (0o400, true),
+            (0o640, false),
+            (0o604, false),
+            (0o660, false),
+            (0o700, false),
+        ] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            match read(&path) {
+                Ok(read) => assert!(good && read.key_id() == key.key_id(), "{mode:o}"),
+                Err(error) => assert!(!good && error.to_string().contains("chmod 600"), "{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_retired_key_stands_beside_its_successor() {
+        assert_eq!(retired(Path::new("/a/master.key"), "0f"), Path::new("/a/master.key.0f"));
+    }
+}

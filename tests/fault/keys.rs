@@ -1,0 +1,110 @@
+//! kill -9 while the master key is rotated under load: everything opens, signatures go on.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::process::{Process, call, ms, number};
+use crate::rig::http::Answer;
+use crate::rig::receiver::Receiver;
+use crate::rig::{file, until};
+
+/// Subscriptions, and so secrets to seal anew: more than one transaction takes.
+const SECRETS: usize = 250;
+
+/// Calls again and again until it is done; how many calls succeeded.
+fn repeat(done: &AtomicBool, one: impl Fn(usize) -> std::io::Result<Answer>) -> usize {
+    let mut succeeded = 0;
+    while !done.load(Ordering::SeqCst) {
+        let answer = one(succeeded);
+        succeeded += usize::from(answer.is_ok_and(|answer| matches!(answer.status, 200 | 201)));
+    }
+    succeeded
+}
+
+#[test]
+fn a_kill_in_the_middle_of_a_rotation_leaves_everything_readable() {
+    let home = tempfile::tempdir().unwrap();
+    let receiver = Receiver::new();
+    let mut process = Process::start(home.path());
+    for n in 0..SECRETS {
+        let body = json!({ "name": format!("s-{n}"), "url": receiver.url(), "event_types": [format!("t-{n}")] });
+        process.call("POST", "/v1/subscriptions", &body).is(201);
+    }
+    for round in 0..number("ONCEBOX_KILLS", 6) {
+        let (address, token) = (process.address, process.token());
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let load = scope.spawn(|| {
+                repeat(&done, |n| {
+                    let event = json!({ "event_type": format!("t-{}", n % SECRETS), "payload": 1 });
+                    call(address, &token, "POST", "/v1/events", &event)
+                })
+            });
+            let rotation = scope.spawn(|| {
+                repeat(&done, |_| call(address, &token, "POST", "/v1/keys/rotate", &Value::Null))
+            });
+            thread::sleep(ms(20 + round * 31 % 170));
+            process.kill();
+            done.store(true, Ordering::SeqCst);
+            rotation.join().unwrap();
+            load.join().unwrap();
+        });
+        process = Process::start(home.path());
+        // The start has brought the rotation to its end: one key seals everything, and the file names it.
+        let conn = file::open(&home.path().join("data/oncebox.db"));
+        let ids = file::lines(
+            &conn,
+            "SELECT DISTINCT master_key_id FROM credentials
+              UNION SELECT value FROM meta WHERE key = 'master_key_id'",
+        );
+        assert_eq!(ids.len(), 1, "{ids:?}");
+    }
+    for n in [0, SECRETS / 2, SECRETS - 1] {
+        let event = json!({ "event_type": format!("t-{n}"), "payload": 1 });
+        process.call("POST", "/v1/events", &event).is(201);
+    }
+    until("everything is delivered", || process.pending() == Some(0));
+    process.stop();
+    assert!(receiver.seen().iter().all(|request| request.field("webhook-signature").is_some()));
+    let database = home.path().join("data/oncebox.db");
+    let failed =
+        file::lines(&file::open(&database), "SELECT * FROM attempts WHERE class = 'poison'");
+    assert_eq!(failed, [""; 0]);
+    file::check(&database);
+}
+
+#[test]
+fn the_chain_of_audit_events_holds_over_kills_in_the_middle_of_changes() {
+    let home = tempfile::tempdir().unwrap();
+    let receiver = Receiver::new();
+    let mut process = Process::start(home.path());
+    process.subscribe(&receiver.url());
+    let mut acknowledged = 0_usize;
+    for round in 0..number("ONCEBOX_KILLS", 6) {
+        let (address, token) = (process.address, process.token());
+        let done = AtomicBool::new(false);
+        acknowledged += thread::scope(|scope| {
+            let workers = ["pause", "resume", "pause", "resume"].map(|verb| {
+                let (done, token) = (&done, token.as_str());
+                let path = format!("/v1/subscriptions/erp/{verb}");
+                scope.spawn(move || {
+                    repeat(done, |_| call(address, token, "POST", &path, &Value::Null))
+                })
+            });
+            thread::sleep(ms(30 + round * 37 % 150));
+            process.kill();
+            done.store(true, Ordering::SeqCst);
+            workers.into_iter().map(|worker| worker.join().unwrap()).sum::<usize>()
+        });
+        process = Process::start(home.path());
+    }
+    process.stop();
+    let database = home.path().join("data/oncebox.db");
+    file::check(&database);
+    let conn = file::open(&database);
+    let rows =
+        file::lines(&conn, "SELECT seq FROM audit_events WHERE action GLOB 'subscription.[pr]*'");
+    assert!(acknowledged > 0 && rows.len() >= acknowledged, "{} < {acknowledged}", rows.len());
+}

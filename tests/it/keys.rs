@@ -1,0 +1,200 @@
+//! The master key: rotated while everything goes on, and never lost half way.
+
+use std::path::PathBuf;
+
+use oncebox::faults::{Faults, Step};
+use oncebox::id::SystemDraw;
+use oncebox::keyring::file as key_file;
+use oncebox::secret::MasterKey;
+use serde_json::{Value, json};
+
+use crate::rig::receiver::Receiver;
+use crate::rig::{Rig, file};
+
+const STRIPE: &str = "whsec_0123456789abcdef0123456789";
+const SHARED: &str = "a-shared-secret-of-32-characters";
+
+/// A box with secrets of both kinds and a token that is not the first.
+struct Sealed {
+    rig: Rig,
+    receiver: Receiver,
+    token: String,
+}
+
+impl Sealed {
+    fn new() -> Self {
+        Self::over(Rig::new())
+    }
+
+    fn over(rig: Rig) -> Self {
+        let receiver = Receiver::new();
+        rig.subscribe("erp", &receiver);
+        let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
+        rig.provider("plain", &scheme, SHARED);
+        rig.provider("stripe", &json!({ "kind": "stripe" }), STRIPE);
+        let token = rig.token_of("publish");
+        Self { rig, receiver, token }
+    }
+
+    fn key_path(&self) -> PathBuf {
+        self.rig.data().join("master.key")
+    }
+
+    /// What must open whatever was done to the keys: both secrets and both tokens.
+    #[track_caller]
+    fn check(&self) {
+        let event = json!({ "event_type": "a", "payload": 1 });
+        self.rig.call_as(&self.token, "POST", "/v1/events", event.to_string().as_bytes()).is(201);
+        self.rig.settle();
+        let signed = self.receiver.seen().last().unwrap().field("webhook-signature").is_some();
+        assert!(signed, "the event went out signed");
+        self.rig.send("POST", "/in/plain", &[("X-Token", SHARED)], b"hook").is(200);
+        let open = "SELECT count(*) FROM deliveries WHERE state <> 'completed'";
+        assert_eq!(self.rig.one(open), "0");
+    }
+
+    fn named(&self) -> String {
+        self.rig.one("SELECT value FROM meta WHERE key = 'master_key_id'")
+    }
+
+    /// The keys that seal something now.
+    fn sealing(&self) -> Vec<String> {
+        file::lines(&self.rig.file(), "SELECT DISTINCT master_key_id FROM credentials")
+    }
+
+    #[track_caller]
+    fn all_under(&self, key: &str) {
+        assert_eq!((self.named(), self.sealing()), (key.to_owned(), vec![key.to_owned()]));
+    }
+}
+
+#[test]
+fn a_rotation_seals_everything_anew_and_every_secret_and_token_works_on() {
+    let mut sealed = Sealed::new();
+    let old = key_file::read(&sealed.key_path()).unwrap();
+    sealed.check();
+    let done = sealed.rig.post("/v1/keys/rotate", &Value::Null).is(200).json();
+    let new = key_file::read(&sealed.key_path()).unwrap();
+    assert_eq!(done, json!({ "from": old.key_id(), "to": new.key_id(), "secrets": 3 }));
+    sealed.all_under(&new.key_id());
+    let retired = key_file::retired(&sealed.key_path(), &old.key_id());
+    assert_eq!(key_file::read(&retired).unwrap().key_id(), old.key_id());
+    sealed.check();
+    sealed.rig.subscribe("later", &sealed.receiver);
+    sealed.rig.restart();
+    sealed.check();
+    sealed.all_under(&new.key_id());
+    // Nothing in the file needs the old key any more.
+    sealed.rig.stop();
+    std::fs::remove_file(retired).unwrap();
+    sealed.rig.start_again();
+    sealed.check();
+    let row = sealed.rig.get("/v1/audit-events?action=master_key.rotate")["items"][0].clone();
+    assert_eq!(row["changes"]["id"], json!({ "before": old.key_id(), "after": new.key_id() }));
+    assert_eq!(row["actor"]["type"], "token");
+}
+
+#[test]
+fn a_rotation_that_fails_anywhere_leaves_everything_readable_and_is_finished_by_the_next() {
+    for step in [Step::KeyFile, Step::Write, Step::Commit] {
+        for nth in 1..40 {
+            let faults = Faults::at(step, nth);
+            let Ok(rig) = Rig::try_with_faults(faults.clone()) else { continue };
+            if faults.happened() {
+                continue;
+            }
+            let Some(mut sealed) = set_up(rig, &faults) else { continue };
+            let answer = sealed.rig.post("/v1/keys/rotate", &Value::Null);
+            if !faults.happened() {
+                answer.is(200);
+                break;
+            }
+            if answer.status != 200 {
+                sealed.check();
+            }
+            sealed.rig.restart();
+            sealed.check();
+            let current = key_file::read(&sealed.key_path()).unwrap().key_id();
+            sealed.all_under(&current);
+            sealed.rig.post("/v1/keys/rotate", &Value::Null).is(200);
+            sealed.check();
+        }
+    }
+}
+
+/// The box with its secrets, unless the planned failure hits the set-up.
+fn set_up(rig: Rig, faults: &Faults) -> Option<Sealed> {
+    let receiver = Receiver::new();
+    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
+    let provider = json!({ "name": "plain", "scheme": scheme, "pii": "allow", "secret": SHARED });
+    let subscription = json!({ "name": "erp", "url": receiver.url() });
+    let token = json!({ "name": "t", "role": "publish" });
+    let mut made = Value::Null;
+    for (path, body) in
+        [("/v1/subscriptions", subscription), ("/v1/providers", provider), ("/v1/tokens", token)]
+    {
+        let answer = rig.post(path, &body);
+        if faults.happened() {
+            return None;
+        }
+        made = answer.is(201).json();
+    }
+    let token = made["token"].as_str().unwrap().to_owned();
+    Some(Sealed { rig, receiver, token })
+}
+
+#[test]
+fn a_key_that_is_replaced_by_hand_is_turned_to_when_the_old_one_stands_beside_it() {
+    let mut sealed = Sealed::new();
+    let old = key_file::read(&sealed.key_path()).unwrap();
+    let new = MasterKey::generate(&SystemDraw::new());
+    sealed.rig.stop();
+    key_file::write(&sealed.key_path(), &new).unwrap();
+    let refused = sealed.rig.appliance_again().unwrap_err().to_string();
+    assert!(refused.contains(&old.key_id()) && refused.contains(&new.key_id()), "{refused}");
+    key_file::write(&key_file::retired(&sealed.key_path(), &old.key_id()), &old).unwrap();
+    sealed.rig.start_again();
+    sealed.all_under(&new.key_id());
+    sealed.check();
+    let row = sealed.rig.get("/v1/audit-events?action=master_key.rotate")["items"][0].clone();
+    assert_eq!(row["actor"]["type"], "system");
+}
+
+#[test]
+fn tokens_of_a_file_from_before_the_pepper_was_kept_open_after_a_rotation() {
+    let mut sealed = Sealed::new();
+    let old = key_file::read(&sealed.key_path()).unwrap();
+    sealed.rig.stop();
+    // As it was then: tokens are hashed under what is derived from the master key, and nothing is kept.
+    let hasher = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &old.derive("api tokens"));
+    let conn = rusqlite::Connection::open(sealed.rig.data().join("oncebox.db")).unwrap();
+    conn.execute("DELETE FROM meta WHERE key = 'token_pepper'", []).unwrap();
+    for (name, token) in [("first admin token", &sealed.rig.token), ("publish", &sealed.token)] {
+        let hash = ring::hmac::sign(&hasher, token.as_bytes());
+        let changed =
+            conn.execute("UPDATE tokens SET hash = ?2 WHERE name = ?1", (name, hash.as_ref()));
+        assert_eq!(changed.unwrap(), 1);
+    }
+    drop(conn);
+    sealed.rig.start_again();
+    sealed.check();
+    sealed.rig.post("/v1/keys/rotate", &Value::Null).is(200);
+    sealed.check();
+    sealed.rig.restart();
+    sealed.check();
+}
+
+#[test]
+fn a_key_file_that_others_could_read_is_refused_with_what_mends_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut sealed = Sealed::new();
+    sealed.rig.stop();
+    let mode =
+        |mode| std::fs::set_permissions(sealed.key_path(), std::fs::Permissions::from_mode(mode));
+    mode(0o640).unwrap();
+    let refused = sealed.rig.appliance_again().unwrap_err().to_string();
+    assert!(refused.contains("chmod 600"), "{refused}");
+    mode(0o400).unwrap();
+    sealed.rig.start_again();
+    sealed.check();
+}
