@@ -113,6 +113,14 @@ fn greet(appliance: &Appliance, settings: &Settings) {
   admin token  {data}/{TOKEN_FILE}",
         env!("CARGO_PKG_VERSION"),
     );
+    if appliance.intake_address() != address {
+        let line = format!("\n  webhooks     http://{}/in/…", appliance.intake_address());
+        text.push_str(&line);
+    }
+    if let Some(public) = &settings.listen.public_url {
+        let line = format!("\n  for others   {}/in/…", public.trim_end_matches('/'));
+        text.push_str(&line);
+    }
     if !appliance.was_clean_before() {
         text.push_str(
             "\nThe run before this one did not end cleanly; everything acknowledged is here.",
