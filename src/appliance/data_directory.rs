@@ -5,11 +5,12 @@
 //! its own. What the files mean is decided elsewhere.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::clock::Clock;
 use crate::keyring::file::{self, KeyFileError};
 
 pub use crate::settings::KEY_FILE;
@@ -22,6 +23,8 @@ pub const TOKEN_FILE: &str = "admin.token";
 pub const LOCK_FILE: &str = "oncebox.lock";
 /// Where a running service says on which address it listens.
 pub const ADDRESS_FILE: &str = "oncebox.address";
+/// Where it says on which address the intake listens, if that has one of its own.
+pub const INTAKE_FILE: &str = "oncebox.intake";
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +50,7 @@ pub enum DirectoryError {
     #[error("{0}")]
     Key(#[from] KeyFileError),
     /// Another process serves this data directory.
-    #[error("{path} is locked: another oncebox ({holder}) serves this data directory")]
+    #[error("{path} is locked: another oncebox ({holder}) uses this data directory")]
     Locked {
         /// The lock file.
         path: PathBuf,
@@ -108,10 +111,30 @@ impl DataDirectory {
         write_private(&self.path.join(ADDRESS_FILE), format!("{address}\n").as_bytes())
     }
 
-    /// Removes what [`Self::write_address`] wrote.
+    /// Writes down where the intake listens, if that has an address of its own.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_intake(&self, address: Option<SocketAddr>) -> Result<(), DirectoryError> {
+        let Some(address) = address else {
+            self.remove(INTAKE_FILE);
+            return Ok(());
+        };
+        write_private(&self.path.join(INTAKE_FILE), format!("{address}\n").as_bytes())
+    }
+
+    /// Removes what says where the service listens.
     pub fn remove_address(&self) {
-        if let Err(error) = fs::remove_file(self.path.join(ADDRESS_FILE)) {
-            tracing::debug!(%error, "the address file was gone already");
+        self.remove(ADDRESS_FILE);
+        self.remove(INTAKE_FILE);
+    }
+
+    fn remove(&self, name: &str) {
+        match fs::remove_file(self.path.join(name)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                tracing::warn!(%error, name, "a file that says where the service listens stays behind");
+            }
+            _ => (),
         }
     }
 }
@@ -142,7 +165,10 @@ fn lock(path: &Path) -> Result<File, DirectoryError> {
         let holder = if named { holder.trim().to_owned() } else { "unknown".to_owned() };
         return Err(DirectoryError::Locked { path: path.to_owned(), holder });
     }
-    let process = format!("process {}\n", std::process::id());
+    // For a person alone, so it is the machine's time, whatever the product is told.
+    let (process, since) = (std::process::id(), Clock::machine().wall());
+    let version = env!("CARGO_PKG_VERSION");
+    let process = format!("process {process}, version {version}, since {since}\n");
     file.set_len(0).and_then(|()| file.write_all(process.as_bytes())).map_err(file_error(path))?;
     Ok(file)
 }

@@ -252,6 +252,7 @@ impl Appliance {
             settings,
             line,
         };
+        appliance.data.write_intake(appliance.own_intake())?;
         appliance.data.write_address(appliance.address())?;
         Ok(appliance)
     }
@@ -264,8 +265,12 @@ impl Appliance {
 
     /// Where the intake listens: the API's address, where it has none of its own.
     pub fn intake_address(&self) -> SocketAddr {
+        self.own_intake().unwrap_or_else(|| self.address())
+    }
+
+    fn own_intake(&self) -> Option<SocketAddr> {
         let own = self.addresses.iter().find(|(serves, _)| *serves == Serves::Intake);
-        own.map_or_else(|| self.address(), |(_, address)| *address)
+        own.map(|(_, address)| *address)
     }
 
     /// The file.

@@ -203,8 +203,16 @@ impl Create {
         }
         out::line(format_args!("created: {}", self.name))?;
         tell(Some(&secret))?;
-        let (base, path) = (remote.base(), text(&made, "path"));
-        out::line(format_args!("Path to give to the provider: {path}   (here: {base}{path})"))?;
+        let (here, path) = (remote.intake_base(), text(&made, "path"));
+        match &remote.settings().listen.public_url {
+            Some(public) => {
+                let public = public.trim_end_matches('/');
+                out::line(format_args!("URL to give to the provider: {public}{path}"))?;
+            }
+            None => out::line(format_args!(
+                "Path to give to the provider: {path}   (here: {here}{path})"
+            ))?,
+        }
         match (scheme.kind(), self.name.as_str()) {
             ("generic", _) => Ok(()),
             (kind, name) if kind == name => {

@@ -12,7 +12,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use crate::appliance::data_directory::{ADDRESS_FILE, TOKEN_FILE};
+use crate::appliance::data_directory::{ADDRESS_FILE, INTAKE_FILE, TOKEN_FILE};
 use crate::cli::{Failure, Shared, exit, show};
 use crate::domain::address::AddressPolicy;
 use crate::http::client::{Call, CallError, Client, ClientSettings};
@@ -201,17 +201,29 @@ impl Remote {
         if let Some(url) = &self.url {
             return url.clone();
         }
+        let written = self.written(ADDRESS_FILE);
         // No file, no running service: then it is looked for where it would listen.
-        let written = std::fs::read_to_string(self.settings.directory().join(ADDRESS_FILE)).ok();
-        let found = written.and_then(|text| text.trim().parse::<SocketAddr>().ok());
-        let mut address = found.unwrap_or(self.settings.listen.api);
-        if address.ip().is_unspecified() {
-            address.set_ip(match address.ip() {
-                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-            });
+        http_url(written.unwrap_or(self.settings.listen.api))
+    }
+
+    /// The same for the intake, which may have an address of its own.
+    pub(super) fn intake_base(&self) -> String {
+        match (&self.url, self.written(INTAKE_FILE)) {
+            (None, Some(address)) => http_url(address),
+            _ => self.base(),
         }
-        format!("http://{address}")
+    }
+
+    /// The intake of the same service.
+    pub(super) fn at_intake(mut self) -> Self {
+        self.url = Some(self.intake_base());
+        self
+    }
+
+    /// An address that the running service has written down.
+    fn written(&self, name: &str) -> Option<SocketAddr> {
+        let written = std::fs::read_to_string(self.settings.directory().join(name)).ok()?;
+        written.trim().parse().ok()
     }
 
     /// `GET`; the answer's JSON.
@@ -328,6 +340,17 @@ pub(super) fn detail(answer: &Answer) -> String {
 pub(super) fn once<'a>(answer: &'a Value, field: &str) -> Result<&'a str, Failure> {
     let found = answer.get(field).and_then(Value::as_str);
     found.ok_or_else(|| Failure::failed(format!("the service answered without {field}")))
+}
+
+/// The URL of a service that listens there, on this machine.
+fn http_url(mut address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    format!("http://{address}")
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::appliance::data_directory::{DATABASE, DirectoryError, TOKEN_FILE};
 use crate::appliance::supervision::Supervision;
 use crate::appliance::{Appliance, Error, Injected, master_key};
 use crate::cli::{Failure, Shared, exit, out, reload};
-use crate::clock::Clock;
+use crate::clock::{Clock, machine_monotonic};
 use crate::demo::watch;
 use crate::logging;
 use crate::settings::{Settings, environment};
@@ -57,7 +57,7 @@ impl Serve {
         while !signals.stop.load(Ordering::Relaxed) && !stop.wait(LOOK_EVERY) {
             supervision.look(&appliance, clock.monotonic());
             if signals.reload.swap(false, Ordering::Relaxed) {
-                supervision.reloading(clock.monotonic());
+                supervision.reloading(machine_monotonic());
                 reload::run(&appliance, &sources);
                 supervision.reloaded(&appliance);
             }
@@ -130,6 +130,14 @@ fn greet(appliance: &Appliance, settings: &Settings) {
   admin token  {data}/{TOKEN_FILE}",
         env!("CARGO_PKG_VERSION"),
     );
+    if appliance.intake_address() != address {
+        let line = format!("\n  webhooks     http://{}/in/…", appliance.intake_address());
+        text.push_str(&line);
+    }
+    if let Some(public) = &settings.listen.public_url {
+        let line = format!("\n  for others   {}/in/…", public.trim_end_matches('/'));
+        text.push_str(&line);
+    }
     if !appliance.was_clean_before() {
         text.push_str(
             "\nThe run before this one did not end cleanly; everything acknowledged is here.",

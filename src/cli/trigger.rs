@@ -70,7 +70,7 @@ impl Kind {
 
 impl Trigger {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.reach.open_public(shared)?;
+        let remote = self.reach.open_public(shared)?.at_intake();
         let scheme = self.scheme.scheme();
         let provider = self.provider.as_deref().unwrap_or_else(|| scheme.kind());
         let secret = match &self.secret_file {

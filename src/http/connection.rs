@@ -119,6 +119,14 @@ impl Connection {
         self.turn(core, core.now(), |turn| turn.answer(response));
     }
 
+    /// Since when it waits for a request, as a deadline that comes sooner the longer that is; `None` while
+    /// it has one, or has just come.
+    pub(crate) fn idle(&self, now: Duration) -> Option<Duration> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = state.phase == Phase::Reading && state.begun == Begun::Nothing;
+        (waits && now >= state.fresh_until).then_some(state.deadline)
+    }
+
     /// The server ends.
     pub(crate) fn close(self: &Arc<Self>, core: &Core, now: Duration) -> Standing {
         self.turn(core, now, |turn| {

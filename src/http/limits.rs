@@ -23,7 +23,8 @@ pub(crate) const LINGER_BYTES: usize = 32 * 1024 * 1024;
 /// The limits of one server. All of them hold for all its listening sockets together.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Open connections; one more is accepted and closed at once.
+    /// Open connections; for one more, those that have been idle longest are closed, or, where none is
+    /// idle, it is closed at once.
     pub connections: usize,
     /// Open connections from one IPv4 address or one IPv6 /64, loopback too. A trusted proxy, whose
     /// connections are those of many clients, may have any number.

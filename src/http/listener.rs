@@ -33,6 +33,9 @@ const WARN_EVERY: Duration = Duration::from_mins(1);
 /// Connections accepted in a row, before those that are open get their turn.
 const ACCEPTS: usize = 64;
 
+/// One in so many of all connections is closed at once when there are too many and some are idle.
+const EVICTED_PART: usize = 100;
+
 /// Bytes read from one socket in a row.
 const SCRATCH_BYTES: usize = 64 * 1024;
 
@@ -134,11 +137,11 @@ impl Listener {
     }
 
     fn welcome(&mut self, socket: TcpStream, from: (usize, SocketAddr)) {
-        let core = &self.core;
-        core.counters.accepted.add();
-        let limits = &core.limits;
+        self.core.counters.accepted.add();
         let address = from.1.ip();
-        let full = self.table.len() >= limits.connections;
+        let full = self.table.len() >= self.core.limits.connections && !self.evict();
+        let core = &self.core;
+        let limits = &core.limits;
         // A proxy's connections are those of all its clients.
         let crowded = !full
             && self.table.count_from(address) >= limits.connections_per_address
@@ -164,6 +167,23 @@ impl Listener {
             tracing::warn!(%error, "a connection was refused because it could not be watched");
             self.forget(connection.key.saturating_sub(first_key));
         }
+    }
+
+    /// Closes the connections that have waited longest for a request, so that there is room for one that
+    /// may bring one; tells whether there was any. Some at once, since looking for them is the work.
+    fn evict(&mut self) -> bool {
+        let mut idle: Vec<(Duration, usize)> = (0..self.table.slots())
+            .filter_map(|slot| Some((self.table.get(slot)?.idle(self.now)?, slot)))
+            .collect();
+        idle.sort_unstable();
+        let most = self.core.limits.connections.div_ceil(EVICTED_PART);
+        for (_, slot) in idle.iter().take(most) {
+            if let Some(connection) = self.table.get(*slot) {
+                connection.close(&self.core, self.now);
+                self.forget(*slot);
+            }
+        }
+        !idle.is_empty()
     }
 
     /// The system gives no more sockets, for now. What is open may close, so this ends by itself.

@@ -262,7 +262,7 @@ fn a_restore_that_dies_at_any_step_leaves_the_old_database_or_the_new_one() {
             database: database.clone(),
             force: true,
             without_manifest: false,
-            key_id: Some(oncebox::appliance::data_directory::read_key(&key).unwrap().key_id()),
+            key_id: Some(oncebox::keyring::file::read(&key).unwrap().key_id()),
             now: Clock::machine().wall(),
             window: None,
             who: Actor::system(),

@@ -12,7 +12,8 @@ use crate::rig::{Rig, START, secs, until};
 fn a_second_service_on_the_same_directory_is_refused() {
     let rig = Rig::new();
     let refused = rig.appliance_again().unwrap_err().to_string();
-    let holder = format!("another oncebox (process {})", std::process::id());
+    let (process, version) = (std::process::id(), env!("CARGO_PKG_VERSION"));
+    let holder = format!("another oncebox (process {process}, version {version}, since 20");
     assert!(refused.contains(&holder), "{refused}");
     rig.get("/v1/stats");
 }

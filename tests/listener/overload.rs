@@ -81,11 +81,35 @@ fn connections_beyond_the_cap_of_an_address_are_closed_at_once() {
 #[test]
 fn connections_beyond_the_cap_of_the_server_are_closed_at_once() {
     let rig = Rig::new(Limits { connections: 2, ..Limits::default() });
-    let clients = [rig.client(), rig.client()];
+    let mut clients = [rig.client(), rig.client()];
+    for client in &mut clients {
+        client.send(get("/block"));
+        rig.entered.recv().unwrap();
+    }
     assert!(rig.client().rest().is_empty());
+    for client in &mut clients {
+        rig.gate.send(()).unwrap();
+        assert!(matches!(client.head().get(..12), Some("HTTP/1.1 200")));
+    }
     drop(clients);
     until("all are gone", || rig.server.stats().connections == 0);
     rig.works();
+}
+
+#[test]
+fn the_longest_idle_connection_makes_room_for_a_new_one() {
+    let rig = Rig::new(Limits { connections: 2, ..Limits::default() });
+    let mut clients = [rig.client(), rig.client()];
+    for client in &mut clients {
+        client.send(get("/echo"));
+        assert_eq!(client.answer().status, 200);
+    }
+    rig.works();
+    let [oldest, other] = &mut clients;
+    assert!(oldest.rest().is_empty(), "it was closed");
+    other.send(get("/echo"));
+    assert_eq!(other.answer().status, 200);
+    assert_eq!(rig.server.stats().refused, 0);
 }
 
 #[test]

@@ -100,6 +100,20 @@ impl Unit {
     }
 }
 
+impl Unit {
+    /// What a command says that has to work.
+    #[track_caller]
+    pub(crate) fn run(&self, args: &[&str]) -> String {
+        let home = self.home.path();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
+        command.arg("--config").arg(home.join("oncebox.toml"));
+        command.arg("--data").arg(home.join("data")).args(args).env_clear();
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
 impl Service {
     pub(crate) fn data(&self) -> PathBuf {
         self.home.join("data")
