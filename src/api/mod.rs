@@ -16,12 +16,15 @@ mod doubts;
 mod event_shapes;
 mod events;
 mod guards;
+mod health;
 mod intake;
 pub mod kind;
+pub mod metrics;
 pub mod openapi;
 mod own_headers;
 mod problem;
 mod providers;
+mod requests;
 mod room;
 pub mod route;
 mod schema;
@@ -39,9 +42,11 @@ use std::time::Duration;
 use crate::api::audited::Denied;
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::call::{Call, Query};
+use crate::api::health::LastWrite;
 use crate::api::problem::Problem;
+use crate::api::requests::Requests;
 use crate::api::route::{Answer, Resource, Route};
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::domain::audit::Actor;
 use crate::domain::token::Token;
 use crate::flow::disk_watch::DiskWatch;
@@ -49,6 +54,7 @@ use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
 use crate::flow::refusals::Refusals;
 use crate::http::message::{Asked, Head, Method, Request, Response};
+use crate::http::server::Line;
 use crate::http::service::{Reply, Service};
 use crate::id::Draw;
 use crate::secret::MasterKey;
@@ -93,6 +99,14 @@ pub struct Api {
     pub flow: Stages,
     /// What holds.
     pub settings: Live,
+    /// Whether the database could be written.
+    last_write: Arc<LastWrite>,
+    /// What was answered.
+    requests: Arc<Requests>,
+    /// The listener's counters.
+    pub line: Line,
+    /// When this was made, by the wall.
+    started_at: Timestamp,
     /// Which refusals are logged.
     refusals: Arc<answered::Refusals>,
     router: Arc<matchit::Router<Vec<&'static Route>>>,
@@ -123,6 +137,7 @@ static RESOURCES: &[&Resource] = &[
     &tenants::RESOURCE,
     &audit_events::RESOURCE,
     &status::RESOURCE,
+    &metrics::RESOURCE,
     &openapi::RESOURCE,
 ];
 
@@ -163,9 +178,26 @@ impl Api {
     pub fn new(parts: Parts) -> Self {
         let Parts { store, clock, draw, key, auth, hasher, flow, settings } = parts;
         let router = Arc::new(router());
+        let started_at = clock.wall();
         let document = openapi::document().to_string().into_bytes().into();
         let refusals = Arc::new(answered::Refusals::new());
-        Self { store, clock, draw, key, hasher, auth, flow, settings, refusals, router, document }
+        Self {
+            store,
+            clock,
+            draw,
+            key,
+            hasher,
+            auth,
+            flow,
+            settings,
+            last_write: Arc::default(),
+            requests: Arc::default(),
+            line: Line::default(),
+            started_at,
+            refusals,
+            router,
+            document,
+        }
     }
 
     /// The route of a request, and the variable parts of its path.
@@ -184,6 +216,13 @@ impl Api {
         };
         let params = found.params.iter().map(|(_, value)| decode(value)).collect::<Option<_>>();
         Ok((route, params.ok_or_else(missing)?))
+    }
+
+    /// The route alone, for counting.
+    fn route(&self, method: Method, path: &str) -> Option<&'static Route> {
+        let asked = if method == Method::Head { Get } else { method };
+        let here = self.router.at(path).ok()?.value;
+        here.iter().find(|route| route.method == asked).copied()
     }
 
     /// What a path answers, for `OPTIONS`; `*` asks for nothing in particular.
@@ -214,7 +253,7 @@ impl Api {
     fn authorize(&self, route: &Route, head: &Head) -> Result<Option<Token>, Problem> {
         let Some(right) = route.right else { return Ok(None) };
         let token = self.auth.authorize(head, right).map_err(|denied| {
-            if matches!(denied.problem.status(), 401 | 403) {
+            if matches!(denied.problem.status(), 401 | 403 | 429) {
                 self.note_denial(route, head, &denied);
             }
             let Denied { problem, token: _ } = denied;
@@ -293,6 +332,8 @@ impl Service for Api {
     }
 
     fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
+        let route = asked.target.as_ref().and_then(|(method, path)| self.route(*method, path));
+        self.requests.note(route, response.status, took);
         answered::finish(asked, took, (&self.refusals, self.clock.monotonic()), response)
     }
 }

@@ -201,6 +201,8 @@ pub struct Param {
     pub schema: fn() -> Value,
     /// What it could be; empty where the schema lists its words.
     pub example: &'static str,
+    /// Whether it may stand there without a value.
+    pub bare: bool,
 }
 
 impl Param {
@@ -211,7 +213,7 @@ impl Param {
         schema: fn() -> Value,
         example: &'static str,
     ) -> Self {
-        Self { place: Place::Path, name, about, schema, example }
+        Self { place: Place::Path, name, about, schema, example, bare: false }
     }
 
     /// A parameter of the query.
@@ -221,7 +223,13 @@ impl Param {
         schema: fn() -> Value,
         example: &'static str,
     ) -> Self {
-        Self { place: Place::Query, name, about, schema, example }
+        Self { place: Place::Query, name, about, schema, example, bare: false }
+    }
+
+    /// The same, but it may stand there without a value.
+    pub(super) const fn bare(mut self) -> Self {
+        self.bare = true;
+        self
     }
 
     /// A header field.
@@ -231,7 +239,7 @@ impl Param {
         schema: fn() -> Value,
         example: &'static str,
     ) -> Self {
-        Self { place: Place::Header, name, about, schema, example }
+        Self { place: Place::Header, name, about, schema, example, bare: false }
     }
 }
 

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::api::audited::{Audited, Change, Verdict, change};
+use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::problem::Problem;
 use crate::api::route::Answer;
@@ -134,7 +134,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
             let detail = format!("There is a tenant named {:?} already.", name.as_str());
             return Ok(Err(Problem::conflict(detail)));
         }
-        let Some(made) = tenants::by_name(tx, name.as_str())? else { return missing() };
+        let Some(made) = tenants::by_name(tx, name.as_str())? else { return Ok(Err(missing())) };
         let body = shown(&made);
         let change = Change::made("tenant", name.as_str(), &body);
         Ok(Ok((body, change)))
@@ -186,22 +186,22 @@ fn alter(
 ) -> Result<Audited<Value>, Problem> {
     let name = call.param(0).to_owned();
     change(api, call, move |tx| {
-        let Some(before) = tenants::by_name(tx, &name)? else { return missing() };
+        let Some(before) = tenants::by_name(tx, &name)? else { return Ok(Err(missing())) };
         run(tx, &name)?;
-        let Some(after) = tenants::by_name(tx, &name)? else { return missing() };
+        let Some(after) = tenants::by_name(tx, &name)? else { return Ok(Err(missing())) };
         let body = shown(&after);
         let change = Change::changed("tenant", &name, &shown(&before), &body);
         Ok(Ok((body, change)))
     })
 }
 
-fn missing<T>() -> Verdict<T> {
-    Ok(Err(Problem::not_found("tenant")))
+fn missing() -> Problem {
+    Problem::not_found("tenant")
 }
 
 fn find(api: &Api, name: &str) -> Result<Tenant, Problem> {
     let found = api.store.read(|tx| tenants::by_name(tx, name))?;
-    found.ok_or_else(|| Problem::not_found("tenant"))
+    found.ok_or_else(missing)
 }
 
 fn check(title: &str) -> Result<(), Problem> {

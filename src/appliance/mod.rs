@@ -471,6 +471,9 @@ fn listen(
     let addresses: Vec<_> = sockets.addresses().collect();
     let (serves, sockets) = sockets.into_parts();
     let address = settings.listen.api;
+    let line = api.line.clone();
     let started = Server::start(sockets, setup, Arc::new(Doors::new(api, serves)));
-    Ok((addresses, started.map_err(|source| Error::Listen { address, source })?))
+    let server = started.map_err(|source| Error::Listen { address, source })?;
+    line.follow(&server);
+    Ok((addresses, server))
 }

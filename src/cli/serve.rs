@@ -40,7 +40,7 @@ impl Serve {
             sources.flag("listen.api", "--listen", address);
         }
         let settings = sources.load()?.settings;
-        logging::start();
+        logging::start(&settings.log);
         let signals = Signals::taken().map_err(Failure::failed)?;
         if self.until_stdin_ends {
             watch::end_with_parent().map_err(Failure::failed)?;

@@ -10,6 +10,7 @@ pub mod disk;
 pub mod doubt;
 pub mod event;
 pub mod failure;
+pub mod health;
 pub mod name;
 pub mod pattern;
 pub mod pointer;

@@ -23,7 +23,7 @@ use crate::store::{attempts, audit_events, doubts, holds, outbox, subscriptions,
 /// # Errors
 /// When the file cannot be written.
 pub fn settle(tx: &WriteTx<'_>, settlement: &Settlement) -> Result<()> {
-    let Settlement { delivery, subscription, run_no, attempt, next: _, now: _ } = settlement;
+    let Settlement { delivery, subscription, run_no, attempt, .. } = settlement;
     let before = deliveries::standing(tx, *delivery)?;
     attempts::insert(tx, *delivery, before.attempt_count.saturating_add(1), attempt)?;
     let next_due = if before.state == State::Pending && before.run_no == *run_no {

@@ -18,6 +18,7 @@ mod entering;
 mod guarding;
 mod isolation;
 mod looking;
+mod measuring;
 mod mending;
 mod naming;
 mod publishing;

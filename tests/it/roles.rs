@@ -44,6 +44,7 @@ const TABLE: &[(&str, &str)] = &[
     ("PATCH /v1/tenants/{name}", "13333."),
     ("POST /v1/tenants/{name}/suspend", "13333."),
     ("POST /v1/tenants/{name}/resume", "13333."),
+    ("GET /v1/audit-events", "1333.."),
     ("GET /v1/stats", "13...."),
     ("GET /livez", "......"),
     ("GET /readyz", "......"),
