@@ -68,7 +68,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/deliveries/release",
             Some(Right::Operate),
-            Answer::Change("delivery.release", release_many),
+            Answer::Change("delivery.release_many", release_many),
             doc(
                 "releaseDeliveries",
                 "Let deliveries in doubt be sent",
@@ -81,7 +81,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/deliveries/skip",
             Some(Right::Operate),
-            Answer::Change("delivery.skip", skip_many),
+            Answer::Change("delivery.skip_many", skip_many),
             doc(
                 "skipDeliveries",
                 "End deliveries in doubt without sending them",
@@ -137,7 +137,7 @@ pub(super) fn end(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let before = shown(tx, &tenant)?;
         meta::set_window(tx, None)?;
         let after = shown(tx, &tenant)?;
-        let change = Change::changed("database", "doubt", &before, &after);
+        let change = Change::changed("doubt", "end", &before, &after);
         Ok(Ok((after, change)))
     })
 }

@@ -57,6 +57,23 @@ fn cases() -> BTreeMap<&'static str, Case> {
         ("/v1/deliveries/dlv_1/cancel".to_owned(), Value::Null)
     });
     cases.insert("master_key.rotate", |_, _| ("/v1/keys/rotate".to_owned(), Value::Null));
+    cases.insert("delivery.release", |rig, receiver| {
+        delivery_in_doubt(rig, receiver);
+        ("/v1/deliveries/dlv_1/release".to_owned(), Value::Null)
+    });
+    cases.insert("delivery.skip", |rig, receiver| {
+        delivery_in_doubt(rig, receiver);
+        ("/v1/deliveries/dlv_1/skip".to_owned(), Value::Null)
+    });
+    cases.insert("delivery.release_many", |rig, receiver| {
+        delivery_in_doubt(rig, receiver);
+        ("/v1/deliveries/release".to_owned(), json!({ "filter": {} }))
+    });
+    cases.insert("delivery.skip_many", |rig, receiver| {
+        delivery_in_doubt(rig, receiver);
+        ("/v1/deliveries/skip".to_owned(), json!({ "filter": {} }))
+    });
+    cases.insert("doubt.end", |_, _| ("/v1/doubt/end".to_owned(), Value::Null));
     cases.insert("token.create", |_, _| {
         ("/v1/tokens".to_owned(), json!({ "name": "t", "role": "read" }))
     });
@@ -87,6 +104,15 @@ fn dead_delivery(rig: &Rig, receiver: &Receiver) {
     until("it is dead", || {
         rig.one("SELECT count(*) FROM deliveries WHERE state = 'dead_letter'") == "1"
     });
+}
+
+/// As a restore leaves it.
+fn delivery_in_doubt(rig: &Rig, receiver: &Receiver) {
+    rig.subscribe("s", receiver);
+    rig.call("POST", "/v1/subscriptions/s/pause", b"").is(200);
+    rig.publish_type("a");
+    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    conn.execute("UPDATE deliveries SET state = 'in_doubt', due_at = NULL", []).unwrap();
 }
 
 fn rows(rig: &Rig) -> u64 {
