@@ -15,6 +15,7 @@ mod help;
 mod input;
 mod listing;
 mod manual;
+mod openapi;
 mod out;
 mod provider;
 mod remote;
@@ -91,6 +92,9 @@ enum Command {
     Token(token::Tokens),
     /// Copy the database while it is in use; check and list the copies
     Backup(backup::Backup),
+    /// Print the description of the API (OpenAPI 3.1)
+    #[command(name = "openapi")]
+    OpenApi,
     /// Print the completions of a shell
     Completions(completions::Completions),
     /// Write the manual pages
@@ -183,6 +187,7 @@ impl Command {
             Self::Tenant(tenants) => tenants.run(shared),
             Self::Token(tokens) => tokens.run(shared),
             Self::Backup(backup) => backup.run(shared),
+            Self::OpenApi => openapi::print(),
             Self::Completions(completions) => completions.run(),
             Self::Manual(manual) => manual.run(),
             Self::Demo(demo) => demo.run(),

@@ -9,6 +9,7 @@ pub mod disk;
 pub mod event;
 pub mod failure;
 pub mod name;
+pub mod object;
 pub mod pattern;
 pub mod pointer;
 pub mod provider;
