@@ -207,7 +207,7 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
         }
         _ => return Err("an event has either a payload or a payload_base64".to_owned()),
     };
-    let most = usize::try_from(api.settings.limits.payload_bytes).unwrap_or(usize::MAX);
+    let most = usize::try_from(api.settings.get().limits.payload_bytes).unwrap_or(usize::MAX);
     if payload.len() > most {
         return Err(format!(
             "the payload has {} bytes; at most {most} are accepted",

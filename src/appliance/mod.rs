@@ -3,6 +3,7 @@
 //! `serve` runs one for the process; a test runs as many as it likes.
 
 pub mod data_directory;
+mod line;
 pub mod offline;
 pub mod sharing;
 mod sockets;
@@ -13,21 +14,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::doors::{Doors, Serves};
 use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
 use crate::appliance::data_directory::{DataDirectory, DirectoryError};
+use crate::appliance::line::Line;
 use crate::appliance::sharing::SharingError;
 use crate::appliance::sockets::Sockets;
 use crate::clock::Clock;
-use crate::domain::disk::Budget;
+use crate::domain::audit::changes::Changes;
+use crate::domain::audit::{Actor, NewAuditEvent};
 use crate::domain::token::{self, Role};
 use crate::faults::Faults;
 use crate::flow::deliver::Sender;
-use crate::flow::destinations::Defaults;
 use crate::flow::disk_watch::DiskWatch;
 use crate::flow::{Flow, Parts as FlowParts};
-use crate::http::client::{self, Client, ClientSettings, SetupError};
+use crate::http::client::SetupError;
 use crate::http::limits::Limits;
 use crate::http::proxies::Proxies;
 use crate::http::server::{Server, Setup};
@@ -36,13 +40,13 @@ use crate::keeping::Error as KeepingError;
 use crate::keeping::upgrade::{self, Upgraded};
 use crate::machine::disk::Gauge;
 use crate::secret::MasterKey;
-use crate::settings::Settings;
+use crate::settings::{Change, Live, Settings};
 use crate::stop::Stop;
 use crate::store::error::Error as StoreError;
 use crate::store::tokens::NewToken;
 use crate::store::tx::WriteTx;
 use crate::store::writer::{Queue, WriterLoop};
-use crate::store::{Store, boots, meta, schema, tokens};
+use crate::store::{Store, audit_events, boots, meta, schema, tokens};
 use crate::systemd::activation::Passed;
 
 /// How long requests that are in hand may take when the service stops.
@@ -157,6 +161,8 @@ pub struct Appliance {
     first_start: bool,
     clean_before: bool,
     data: DataDirectory,
+    settings: Live,
+    line: Arc<Line>,
 }
 
 impl Appliance {
@@ -192,19 +198,15 @@ impl Appliance {
         let clean_before = writer_loop.direct(|tx| boots::last_was_clean(tx))?.unwrap_or(true);
         let version = env!("CARGO_PKG_VERSION");
         let boot = writer_loop.direct(|tx| boots::start(tx, clock.wall(), version))?;
-        let sender = match sender {
-            Some(sender) => sender,
-            None => Arc::new(real_client(&settings)?),
-        };
+        log_audit_head(&store);
+        let line = Arc::new(Line::new(line::client(&settings.delivery)?));
+        let sender = sender.unwrap_or_else(|| Arc::<Line>::clone(&line));
+        let settings = Live::new(settings);
         let stop = Stop::new();
         let auth = Auth::new(store.clone(), clock.clone(), Arc::clone(&hasher));
-        let defaults = Defaults {
-            schedule: settings.delivery.schedule.clone(),
-            timeout: settings.delivery.timeout,
-        };
         let forgetful = auth.clone();
-        let budget = Budget { reserve: settings.disk.reserve };
-        let disk = Arc::new(DiskWatch::new(gauge, settings.directory().to_owned(), budget));
+        let path = settings.get().directory().to_owned();
+        let disk = Arc::new(DiskWatch::new(gauge, path, settings.clone()));
         let flow = Flow::start(FlowParts {
             store: store.clone(),
             writer_loop,
@@ -212,9 +214,7 @@ impl Appliance {
             draw: Arc::clone(&draw),
             key: Arc::clone(&key),
             sender,
-            defaults: defaults.clone(),
-            cap: settings.delivery.cap,
-            deliverers: settings.delivery.deliverers,
+            settings: settings.clone(),
             disk: Arc::clone(&disk),
             faults: faults.clone(),
             on_tokens_changed: Arc::new(move || forgetful.forget()),
@@ -227,9 +227,8 @@ impl Appliance {
             key,
             auth,
             hasher,
-            flow: Stages { receive: flow.receive.clone(), publish: flow.publish.clone(), disk },
-            settings: Arc::new(settings),
-            defaults,
+            flow: stages(&flow, disk),
+            settings: settings.clone(),
         });
         let (addresses, server) = listen(sockets, api, (limits, faults))?;
         let appliance = Self {
@@ -243,6 +242,8 @@ impl Appliance {
             first_start,
             clean_before,
             data,
+            settings,
+            line,
         };
         appliance.data.write_address(appliance.address())?;
         Ok(appliance)
@@ -305,6 +306,24 @@ impl Appliance {
         self.flow.wake();
     }
 
+    /// The settings that hold right now.
+    pub fn settings(&self) -> &Live {
+        &self.settings
+    }
+
+    /// Takes what can be taken of other settings without a restart, and tells what changed.
+    ///
+    /// # Errors
+    /// When they cannot be used; what held before still holds.
+    pub fn reload(&self, fresh: &Settings) -> Result<Change, Error> {
+        let change = self.settings.change_to(fresh);
+        // Also where no setting of the client changed: the file of authorities may have.
+        self.line.replace(line::client(&change.settings.delivery)?);
+        self.settings.set(change.settings.clone());
+        self.flow.settings_changed();
+        Ok(change)
+    }
+
     /// Stops in order: no new requests, what is under way is finished, everything is on the disk.
     ///
     /// # Errors
@@ -313,12 +332,22 @@ impl Appliance {
         self.server.stop(LISTENER_GRACE);
         self.data.remove_address();
         let (boot, clock, writer) = (self.boot, self.clock, self.store.writer().clone());
+        let store = self.store;
         Ok(self.flow.stop(move || {
+            log_audit_head(&store);
             let run = move |tx: &WriteTx<'_>| boots::stop(tx, boot, clock.wall());
             if let Err(error) = writer.write(Queue::Upkeep, run) {
                 tracing::warn!(%error, "the clean stop could not be noted");
             }
         })?)
+    }
+}
+
+/// The log is kept elsewhere than the file: a chain that was made anew as a whole shows against it.
+fn log_audit_head(store: &Store) {
+    match store.read(audit_events::head) {
+        Ok(head) => tracing::info!(%head, "the last audit event"),
+        Err(error) => tracing::warn!(%error, "the last audit event cannot be read"),
     }
 }
 
@@ -368,19 +397,15 @@ fn first_token(
         hash: hasher.hash(&secret),
         expires_at: None,
     };
-    writer.direct(|tx| tokens::insert(tx, &new, now))?;
+    let after = json!({ "name": new.name, "role": new.role.as_str() });
+    let changes = Changes::between(&Value::Null, &after);
+    let event = NewAuditEvent::local(now, DEFAULT_TENANT, Actor::system(), "token.create");
+    let event = event.of("token", &new.id, changes);
+    writer.direct(|tx| {
+        tokens::insert(tx, &new, now)?;
+        audit_events::append(tx, &event)
+    })?;
     Ok(true)
-}
-
-fn real_client(settings: &Settings) -> Result<Client, Error> {
-    let delivery = &settings.delivery;
-    let ca_pem = delivery.ca_file.as_deref().map(client::read_ca_file).transpose()?;
-    Ok(Client::new(ClientSettings {
-        policy: delivery.policy(),
-        ca_pem,
-        connect_timeout: delivery.connect_timeout,
-        idle_connections: usize::try_from(delivery.deliverers).unwrap_or(64),
-    })?)
 }
 
 /// An API that others can reach needs somebody who may manage it.
@@ -395,13 +420,22 @@ fn check_guarded(writer: &mut WriterLoop, sockets: &Sockets, clock: &Clock) -> R
     Err(Error::Unguarded { address })
 }
 
+fn stages(flow: &Flow, disk: Arc<DiskWatch>) -> Stages {
+    Stages {
+        receive: flow.receive.clone(),
+        publish: flow.publish.clone(),
+        refusals: flow.refusals.clone(),
+        disk,
+    }
+}
+
 /// Answers on the sockets; tells what each serves and where it listens.
 fn listen(
     sockets: Sockets,
     api: Api,
     (limits, faults): (Limits, Faults),
 ) -> Result<(Vec<(Serves, SocketAddr)>, Server), Error> {
-    let settings = Arc::clone(&api.settings);
+    let settings = api.settings.get();
     let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     let limits = Limits {
         connections: count(settings.limits.connections),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::api::auth::TokenHasher;
 use crate::appliance::data_directory::{DATABASE, DataDirectory};
-use crate::appliance::{Error, check_key};
+use crate::appliance::{Error, bring_up_to_date, check_key};
 use crate::clock::{Clock, Timestamp};
 use crate::domain::token::{self, Role, Token};
 use crate::faults::Faults;
@@ -43,7 +43,9 @@ pub fn create_token(
     }
     let data = DataDirectory::lock(directory)?;
     let key = data.master_key(draw)?;
-    let (store, mut writer) = Store::open(&data.private_database()?, Faults::none())?;
+    let database = data.private_database()?;
+    bring_up_to_date(&database, clock, &Faults::none())?;
+    let (store, mut writer) = Store::open(&database, Faults::none())?;
     check_key(&mut writer, &store, &key)?;
     let secret = token::generate(draw);
     let now = clock.wall();

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::appliance::data_directory::{DATABASE, DirectoryError, KEY_FILE, TOKEN_FILE};
 use crate::appliance::supervision::Supervision;
 use crate::appliance::{Appliance, Error, Injected};
-use crate::cli::{Failure, Shared, exit, out};
+use crate::cli::{Failure, Shared, exit, out, reload};
 use crate::clock::Clock;
 use crate::demo::watch;
 use crate::logging;
@@ -40,8 +40,8 @@ impl Serve {
             sources.flag("listen.api", "--listen", address);
         }
         let settings = sources.load()?.settings;
-        logging::start();
-        let signals = signals().map_err(Failure::failed)?;
+        logging::start(&settings.log);
+        let signals = Signals::taken().map_err(Failure::failed)?;
         if self.until_stdin_ends {
             watch::end_with_parent().map_err(Failure::failed)?;
         }
@@ -54,8 +54,13 @@ impl Serve {
         let stop = appliance.stop_signal().clone();
         let clock = Clock::machine();
         let mut supervision = Supervision::new(&appliance, notifier, watchdog());
-        while !signals.load(Ordering::Relaxed) && !stop.wait(LOOK_EVERY) {
+        while !signals.stop.load(Ordering::Relaxed) && !stop.wait(LOOK_EVERY) {
             supervision.look(&appliance, clock.monotonic());
+            if signals.reload.swap(false, Ordering::Relaxed) {
+                supervision.reloading(clock.monotonic());
+                reload::run(&appliance, &sources);
+                supervision.reloaded(&appliance);
+            }
         }
         supervision.stopping();
         tracing::info!("stopping: what is under way is finished first");
@@ -91,16 +96,27 @@ fn watchdog() -> Option<Duration> {
     span.parse().ok().filter(|usec| *usec > 0).map(Duration::from_micros)
 }
 
-/// A flag that SIGTERM and SIGINT set. SIGXFSZ is taken as well, so that a write beyond a file size limit
-/// is an error we can answer and not the end of the process. A second SIGINT ends it at once.
-fn signals() -> std::io::Result<Arc<AtomicBool>> {
-    let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT] {
-        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&asked))?;
-        signal_hook::flag::register(signal, Arc::clone(&asked))?;
+/// What signals ask for.
+struct Signals {
+    /// SIGTERM and SIGINT; a second one ends the process at once.
+    stop: Arc<AtomicBool>,
+    /// SIGHUP.
+    reload: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// From now on they set flags. SIGXFSZ is taken as well, so that a write beyond a file size limit is an
+    /// error we can answer and not the end of the process.
+    fn taken() -> std::io::Result<Self> {
+        let (stop, reload) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+        for signal in [SIGTERM, SIGINT] {
+            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))?;
+            signal_hook::flag::register(signal, Arc::clone(&stop))?;
+        }
+        signal_hook::flag::register(SIGHUP, Arc::clone(&reload))?;
+        signal_hook::flag::register(SIGXFSZ, Arc::default())?;
+        Ok(Self { stop, reload })
     }
-    signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
-    Ok(asked)
 }
 
 /// Tells a person what runs and what comes next. That nobody reads it does not stop the service.

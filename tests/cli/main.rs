@@ -12,6 +12,8 @@
 )]
 
 mod admitting;
+mod auditing;
+mod configuring;
 mod emitting;
 mod keeping;
 mod looking;

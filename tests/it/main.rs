@@ -10,10 +10,12 @@
 )]
 
 mod acting;
+mod auditing;
 mod delivering;
 mod describing;
 mod entering;
 mod guarding;
+mod isolation;
 mod looking;
 mod mending;
 mod naming;
@@ -22,6 +24,7 @@ mod receiving;
 mod retrying;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod roles;
 mod running;
 mod secrecy;
 mod supervising;
