@@ -9,6 +9,7 @@ use crate::api::problem::Problem;
 use crate::api::route::{Doc, Place};
 use crate::clock::Timestamp;
 use crate::domain::audit::Actor;
+use crate::domain::object::Object;
 use crate::http::message::{Request, Response};
 
 /// Rows of a page unless it is told.
@@ -56,7 +57,8 @@ impl Call {
     /// 400 with line and column.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         check_depth(&self.request.body)?;
-        serde_json::from_slice(&self.request.body).map_err(|error| {
+        let read = serde_json::from_slice(&self.request.body);
+        read.map(|Object(body)| body).map_err(|error| {
             Problem::bad_request(format!("The body is not what is expected: {error}."))
         })
     }

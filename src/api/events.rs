@@ -18,6 +18,7 @@ use crate::api::route::{Param, Resource, Returns, doc, route};
 use crate::api::schema::{self, AFTER, LIMIT, SINCE, UNTIL};
 use crate::clock::Timestamp;
 use crate::domain::event::{Event, NewEvent, Status};
+use crate::domain::object::Object;
 use crate::domain::token::Right;
 use crate::domain::{trace, whole};
 use crate::flow::publish::{Idempotency, Outcome, Published};
@@ -168,7 +169,7 @@ fn read(api: &Api, call: &Call) -> Result<(Vec<NewEvent>, Option<Idempotency>), 
     let wrong = |error: serde_json::Error| {
         Problem::bad_request(format!("The body is not an event or an array of events: {error}."))
     };
-    let publications: Vec<Publication<'_>> =
+    let publications: Vec<Object<Publication<'_>>> =
         if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
             serde_json::from_slice(body).map_err(wrong)?
         } else {
@@ -182,7 +183,7 @@ fn read(api: &Api, call: &Call) -> Result<(Vec<NewEvent>, Option<Idempotency>), 
         return Err(Problem::unprocessable(detail));
     }
     let single = publications.len() == 1;
-    let events = publications.into_iter().enumerate().map(|(n, publication)| {
+    let events = publications.into_iter().enumerate().map(|(n, Object(publication))| {
         new_event(api, call, publication).map_err(|problem| {
             let place =
                 if single { String::new() } else { format!("Event {n} (counted from 0): ") };

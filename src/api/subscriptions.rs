@@ -15,6 +15,7 @@ use crate::api::schema::{AFTER, LIMIT};
 use crate::api::subscription_shapes as shapes;
 use crate::api::{Api, own_headers};
 use crate::domain::name::Name;
+use crate::domain::object;
 use crate::domain::pattern::Patterns;
 use crate::domain::signature::SigningSecret;
 use crate::domain::subscription::{
@@ -151,7 +152,7 @@ struct Creation {
     method: CallMethod,
     #[serde(default)]
     headers: BTreeMap<String, String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object::read")]
     policy: Policy,
     /// To keep a secret the receiver has; a new one is made where it is absent.
     secret: Option<String>,
@@ -171,6 +172,7 @@ struct Alteration {
     owner_id: Option<String>,
     method: Option<CallMethod>,
     headers: Option<BTreeMap<String, String>>,
+    #[serde(default, deserialize_with = "object::optional")]
     policy: Option<Policy>,
 }
 

@@ -20,6 +20,7 @@ mod keys;
 mod listing;
 mod manual;
 mod migrate;
+mod openapi;
 mod out;
 mod provider;
 mod reload;
@@ -111,6 +112,9 @@ enum Command {
     Migrate(migrate::Migrate),
     /// The master key, under which every stored secret is sealed
     Keys(keys::Keys),
+    /// Print the description of the API (OpenAPI 3.1)
+    #[command(name = "openapi")]
+    OpenApi,
     /// Print the completions of a shell
     Completions(completions::Completions),
     /// Write the manual pages
@@ -209,6 +213,7 @@ impl Command {
             Self::Doubt(doubt) => doubt.run(shared),
             Self::Migrate(migrate) => migrate.run(shared),
             Self::Keys(keys) => keys.run(shared),
+            Self::OpenApi => openapi::print(),
             Self::Completions(completions) => completions.run(),
             Self::Manual(manual) => manual.run(),
             Self::Demo(demo) => demo.run(),

@@ -12,6 +12,7 @@ pub mod event;
 pub mod failure;
 pub mod health;
 pub mod name;
+pub mod object;
 pub mod pattern;
 pub mod pointer;
 pub mod provider;

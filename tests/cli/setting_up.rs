@@ -114,6 +114,13 @@ fn a_token_opens_what_its_role_allows_until_it_is_revoked() {
 }
 
 #[test]
+fn the_description_of_the_api_is_printed_without_a_service() {
+    let printed = Rig::stopped().ok(&["openapi"]);
+    let document: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(document, oncebox::api::openapi::document());
+}
+
+#[test]
 fn completions_are_made_for_every_shell() {
     let rig = Rig::stopped();
     for shell in ["bash", "zsh", "fish"] {

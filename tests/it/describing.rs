@@ -137,6 +137,36 @@ fn a_query_that_is_not_described_is_refused() {
 }
 
 #[test]
+fn an_array_does_not_pass_for_an_object() {
+    let rig = Rig::new();
+    rig.call("PATCH", "/v1/subscriptions/none", b"[]").is(404);
+    rig.call("POST", "/v1/tokens", br#"["erp","read",null]"#).is(400);
+    let url = "https://erp.example.com/hooks";
+    rig.post("/v1/subscriptions", &json!({ "name": "a", "url": url, "policy": [["5s"]] })).is(400);
+    let event = json!([[
+        "x",
+        {},
+        null,
+        null,
+        null,
+        null,
+        null,
+        null,
+        null,
+        null,
+        null,
+        null,
+        null,
+        1,
+        null
+    ]]);
+    rig.post("/v1/events", &event).is(400);
+    let limit = json!({ "name": "a", "url": url, "policy": { "max_attempts": 3.0 } });
+    let made = rig.post("/v1/subscriptions", &limit).is(201).json();
+    assert_eq!(made["policy"]["max_attempts"], 3);
+}
+
+#[test]
 fn head_options_and_unknown_methods_are_answered_by_the_book() {
     let rig = Rig::new();
     let head = rig.call("HEAD", "/v1/subscriptions", b"").is(200);

@@ -10,6 +10,7 @@ use zeroize::Zeroizing;
 use super::template::{Piece, Template};
 use super::{Incoming, Refused, Verified, any_match, long_enough, malformed, needed, time_digits};
 use crate::clock::Timestamp;
+use crate::domain::object;
 use crate::domain::pointer::Pointer;
 use crate::domain::signature::{Hash, SecretError, mac, same_secret};
 
@@ -93,7 +94,7 @@ pub struct Settings {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Check {
     /// An HMAC over a template.
-    Hmac(HmacCheck),
+    Hmac(#[serde(deserialize_with = "object::read")] HmacCheck),
     /// A shared token in a header: `{"token":{"header":"X-Gitlab-Token"}}`.
     Token {
         /// The header that carries it.
@@ -133,7 +134,11 @@ pub struct HmacCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub separator: Option<char>,
     /// The time that is signed; none is checked unless told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "object::optional"
+    )]
     pub timestamp: Option<TimestampPlace>,
 }
 
