@@ -109,7 +109,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     let secret = token::generate(&*api.draw);
     let new = NewToken {
         id: id::uuid7(now, &*api.draw),
-        tenant: tenant.clone(),
+        tenant,
         name,
         role,
         hash: api.hasher.hash(&secret),
