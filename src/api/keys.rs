@@ -20,7 +20,7 @@ pub(super) const RESOURCE: Resource = Resource {
     routes: &[route(
         Post,
         "/v1/keys/rotate",
-        Some(Right::Admin),
+        Some(Right::Box),
         Answer::Change("master_key.rotate", rotate),
         doc(
             "rotateMasterKey",

@@ -161,13 +161,12 @@ fn sealed_secret(
 ) -> Result<Zeroizing<String>, Failure> {
     let database = settings.directory().join(DATABASE);
     // Where there is no database, a key would be made for it.
-    let key = if database.exists() {
-        master_key::find(settings, &SystemDraw::new())
-            .map_err(|error| Failure::failed(error).and(NO_KEY))?
-    } else {
+    if !database.exists() {
         let why = format!("there is no database {}", database.display());
-        return Err(Failure::new(exit::NOT_FOUND, why).and(NO_KEY));
-    };
+        return Err(Failure::input(why).and(NO_KEY));
+    }
+    let key = master_key::find(settings, &SystemDraw::new())
+        .map_err(|error| Failure::input(error).and(NO_KEY))?;
     let broken =
         |error: store::error::Error| Failure::failed(format!("{}: {error}", database.display()));
     let reader = store::read_only(&database).map_err(broken)?;

@@ -149,7 +149,7 @@ fn case(of: &Side, route: &Route) -> Option<Case> {
     if route.path.starts_with("/in/") || route.path == "/v1/audit-events" {
         return Some(Case::Apart);
     }
-    if route.path.starts_with("/v1/tenants") {
+    if ["/v1/tenants", "/v1/keys"].iter().any(|noun| route.path.starts_with(noun)) {
         return Some(Case::OfTheBox);
     }
     naming(of, route).or_else(|| looking(of, route)).or_else(|| doing(route))
