@@ -11,7 +11,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Run it", &["serve", "demo", "status"]),
     ("Send and look", &["emit", "event", "webhook", "delivery", "dead", "trigger"]),
     ("Set it up", &["provider", "subscription", "token", "tenant"]),
-    ("Keep it", &["backup"]),
+    ("Keep it", &["backup", "doctor"]),
 ];
 const REST: &str = "More";
 

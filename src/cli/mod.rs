@@ -8,6 +8,7 @@ mod completions;
 mod dead;
 mod delivery;
 mod demo;
+mod doctor;
 mod emit;
 mod event;
 mod exit;
@@ -89,6 +90,8 @@ enum Command {
     Tenant(tenant::Tenants),
     /// Who may use the API
     Token(token::Tokens),
+    /// Look over the installation: file, key, disk, clock, address
+    Doctor(doctor::Doctor),
     /// Copy the database while it is in use; check and list the copies
     Backup(backup::Backup),
     /// Print the completions of a shell
@@ -172,6 +175,7 @@ impl Command {
         match self {
             Self::Serve(serve) => serve.run(shared),
             Self::Status(status) => status.run(shared),
+            Self::Doctor(doctor) => doctor.run(shared),
             Self::Emit(emit) => emit.run(shared),
             Self::Event(event) => event.run(shared),
             Self::Webhook(webhook) => webhook.run(shared),

@@ -4,4 +4,5 @@
 
 pub mod disk;
 pub mod files;
+pub mod host;
 pub mod process;

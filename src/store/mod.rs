@@ -15,6 +15,7 @@ pub mod demo_ledger;
 pub mod error;
 pub mod holds;
 pub mod idempotency_keys;
+pub mod inspect;
 pub mod meta;
 pub mod outbox;
 mod payloads;

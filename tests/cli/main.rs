@@ -12,6 +12,7 @@
 )]
 
 mod admitting;
+mod diagnosing;
 mod emitting;
 mod keeping;
 mod looking;
