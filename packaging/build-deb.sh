@@ -15,7 +15,7 @@ mkdir -p "$made/completions"
 "$binary" completions fish > "$made/completions/oncebox.fish"
 
 # The settings as they are shipped: all defaults, but for where the package keeps things.
-sed -e 's|^# *\(directory = \)".*"|\1"/var/lib/oncebox"|' \
+sed -e '/^\[database\]/,/^\[keys\]/ s|^# *\(directory = \)".*"|\1"/var/lib/oncebox"|' \
     -e 's|^# *\(master_key_file = \)".*"|\1"/etc/oncebox/master.key"|' \
     packaging/oncebox.toml > "$made/oncebox.toml"
 for key in 'directory = "/var/lib/oncebox"' 'master_key_file = "/etc/oncebox/master.key"'; do

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::api::problem::Problem;
 use crate::api::route::{Doc, Place};
 use crate::clock::Timestamp;
+use crate::domain::audit::Actor;
 use crate::http::message::{Request, Response};
 
 /// Rows of a page unless it is told.
@@ -28,8 +29,10 @@ pub(super) struct Call {
     pub(super) query: Query,
     /// Whose data it is about.
     pub(super) tenant: String,
-    /// The token it came with, for records; empty on public paths.
-    pub(super) actor: String,
+    /// Who is asking; nobody known on public paths.
+    pub(super) who: Actor,
+    /// What it does, for records.
+    pub(super) action: &'static str,
 }
 
 /// Where a page starts and how long it is.

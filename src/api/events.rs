@@ -19,7 +19,7 @@ use crate::api::schema::{self, AFTER, LIMIT, SINCE, UNTIL};
 use crate::clock::Timestamp;
 use crate::domain::event::{Event, NewEvent, Status};
 use crate::domain::token::Right;
-use crate::domain::trace;
+use crate::domain::{trace, whole};
 use crate::flow::publish::{Idempotency, Outcome, Published};
 use crate::http::message::Method::{Get, Post};
 use crate::http::message::Response;
@@ -56,7 +56,7 @@ const REQUEST_KEY: Param = Param::header(
 const TRACEPARENT: Param = Param::header(
     "traceparent",
     "The W3C trace the events belong to; their deliveries carry it on.",
-    schema::some_text,
+    schema::text,
     "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 );
 const REPLAYED: &[(&str, &str)] =
@@ -146,6 +146,7 @@ struct Publication<'a> {
     not_before: Option<Timestamp>,
     ordering_key: Option<String>,
     process_id: Option<String>,
+    #[serde(default, deserialize_with = "whole::optional")]
     max_attempts: Option<u32>,
     custom_data: Option<String>,
 }
@@ -205,7 +206,7 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
         }
         _ => return Err("an event has either a payload or a payload_base64".to_owned()),
     };
-    let most = usize::try_from(api.settings.limits.payload_bytes).unwrap_or(usize::MAX);
+    let most = usize::try_from(api.settings.get().limits.payload_bytes).unwrap_or(usize::MAX);
     if payload.len() > most {
         return Err(format!(
             "the payload has {} bytes; at most {most} are accepted",

@@ -73,7 +73,7 @@ pub(super) fn checks(api: &Api) -> Vec<Check> {
         checks.push(health::dead_letters(dead_letters));
         checks.push(health::subscriptions(paused, held));
     }
-    let settings = &api.settings;
+    let settings = api.settings.get();
     let newest = files::newest(&settings.backup_directory(), manifest::ENDING);
     let age = newest.map(|at| api.clock.wall().since(at));
     checks.push(health::backup(settings.backup.every, age));

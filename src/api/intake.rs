@@ -111,7 +111,12 @@ pub(super) fn receive(api: &Api, call: Call, reply: Reply) {
         Some(query) => format!("{}?{query}", head.path),
         None => head.path.clone(),
     };
-    let url = format!("http://{}{path}", head.headers.get("host").unwrap_or_default());
+    // What a provider signed with the URL is the one it knows, not the one a proxy calls.
+    let settings = api.settings.get();
+    let url = match &settings.listen.public_url {
+        Some(public) => format!("{}{path}", public.trim_end_matches('/')),
+        None => format!("http://{}{path}", head.headers.get("host").unwrap_or_default()),
+    };
     let incoming = Incoming {
         method: head.method.as_str(),
         path: &path,

@@ -5,10 +5,13 @@
 //! deliveries.
 
 mod answered;
+mod audit_events;
+mod audited;
 pub mod auth;
 mod call;
 mod credentials;
 mod deliveries;
+pub mod doors;
 mod event_shapes;
 mod events;
 mod guards;
@@ -17,6 +20,7 @@ mod intake;
 pub mod kind;
 pub mod metrics;
 pub mod openapi;
+mod own_headers;
 mod problem;
 mod providers;
 mod requests;
@@ -34,6 +38,7 @@ mod webhook_events;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::audited::Denied;
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::call::{Call, Query};
 use crate::api::health::LastWrite;
@@ -41,16 +46,18 @@ use crate::api::problem::Problem;
 use crate::api::requests::Requests;
 use crate::api::route::{Answer, Resource, Route};
 use crate::clock::{Clock, Timestamp};
-use crate::flow::destinations::Defaults;
+use crate::domain::audit::Actor;
+use crate::domain::token::Token;
 use crate::flow::disk_watch::DiskWatch;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
+use crate::flow::refusals::Refusals;
 use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::server::Line;
 use crate::http::service::{Reply, Service};
 use crate::id::Draw;
 use crate::secret::MasterKey;
-use crate::settings::Settings;
+use crate::settings::Live;
 use crate::store::Store;
 
 pub(crate) use crate::api::tokens::shown_new as shown_new_token;
@@ -66,6 +73,8 @@ pub struct Stages {
     pub receive: Receive,
     /// The publisher.
     pub publish: Publish,
+    /// Where refused calls are noted.
+    pub refusals: Refusals,
     /// The room on the disk.
     pub disk: Arc<DiskWatch>,
 }
@@ -88,9 +97,7 @@ pub struct Api {
     /// The stages.
     pub flow: Stages,
     /// What holds.
-    pub settings: Arc<Settings>,
-    /// What holds where a subscription does not say.
-    pub defaults: Defaults,
+    pub settings: Live,
     /// Whether the database could be written.
     last_write: Arc<LastWrite>,
     /// What was answered.
@@ -112,7 +119,7 @@ impl std::fmt::Debug for Api {
     }
 }
 
-use Answer::{Later, Now};
+use Answer::{Change, Later, Now};
 use Method::{Get, Post};
 
 /// Every noun there is; its routes and their descriptions stand in its file.
@@ -126,6 +133,7 @@ static RESOURCES: &[&Resource] = &[
     &guards::RESOURCE,
     &tokens::RESOURCE,
     &tenants::RESOURCE,
+    &audit_events::RESOURCE,
     &status::RESOURCE,
     &metrics::RESOURCE,
     &openapi::RESOURCE,
@@ -154,9 +162,7 @@ pub struct Parts {
     /// The stages.
     pub flow: Stages,
     /// What holds.
-    pub settings: Arc<Settings>,
-    /// What holds where a subscription does not say.
-    pub defaults: Defaults,
+    pub settings: Live,
 }
 
 impl std::fmt::Debug for Parts {
@@ -168,7 +174,7 @@ impl std::fmt::Debug for Parts {
 impl Api {
     /// The API over its parts.
     pub fn new(parts: Parts) -> Self {
-        let Parts { store, clock, draw, key, auth, hasher, flow, settings, defaults } = parts;
+        let Parts { store, clock, draw, key, auth, hasher, flow, settings } = parts;
         let router = Arc::new(router());
         let started_at = clock.wall();
         let document = openapi::document().to_string().into_bytes().into();
@@ -182,7 +188,6 @@ impl Api {
             auth,
             flow,
             settings,
-            defaults,
             last_write: Arc::default(),
             requests: Arc::default(),
             line: Line::default(),
@@ -230,15 +235,29 @@ impl Api {
     fn call(&self, request: Request) -> Result<(&'static Route, Call), Problem> {
         let head = &request.head;
         let (route, params) = self.find(head.method, &head.path)?;
-        let (tenant, actor) = match route.right {
-            None => (DEFAULT_TENANT.to_owned(), String::new()),
-            Some(right) => {
-                let token = self.auth.authorize(head, right)?;
-                (token.tenant, token.name)
+        let (tenant, who) = match self.authorize(route, head)? {
+            None => (DEFAULT_TENANT.to_owned(), Actor::anonymous()),
+            Some(token) => {
+                let who = auth::actor(&token);
+                (token.tenant, who)
             }
         };
+        let action = route.action().unwrap_or_default();
         let query = Query::read(head.query.as_deref(), &route.doc)?;
-        Ok((route, Call { request, params, query, tenant, actor }))
+        Ok((route, Call { request, params, query, tenant, who, action }))
+    }
+
+    /// The token of a call; `None` on public paths. A denial is noted.
+    fn authorize(&self, route: &Route, head: &Head) -> Result<Option<Token>, Problem> {
+        let Some(right) = route.right else { return Ok(None) };
+        let token = self.auth.authorize(head, right).map_err(|denied| {
+            if matches!(denied.problem.status(), 401 | 403 | 429) {
+                self.note_denial(route, head, &denied);
+            }
+            let Denied { problem, token: _ } = denied;
+            problem
+        })?;
+        Ok(Some(token))
     }
 }
 
@@ -272,12 +291,10 @@ impl Service for Api {
             return Err(self.options(&head.path));
         }
         let (route, params) = self.find(head.method, &head.path).map_err(Response::from)?;
-        if let Some(right) = route.right {
-            self.auth.authorize(head, right).map_err(Response::from)?;
-        }
+        self.authorize(route, head).map_err(Response::from)?;
         room::check(self, route).map_err(Response::from)?;
         let bytes = match (route.method, route.path) {
-            (Post, "/v1/events") => self.settings.limits.request_bytes,
+            (Post, "/v1/events") => self.settings.get().limits.request_bytes,
             (Post, path) if path.starts_with("/in/") => {
                 intake::gate(self, &params)?.provider.new.body_bytes_max
             }
@@ -294,6 +311,16 @@ impl Service for Api {
                     reply.send(answer(self, &call).unwrap_or_else(Into::into));
                 }
                 Later(answer) => answer(self, call, reply),
+                Change(_, answer) => {
+                    let response = match answer(self, &call) {
+                        Ok(audited) => audited.into_response(),
+                        Err(problem) => {
+                            self.note_failure(&call, &problem);
+                            problem.into()
+                        }
+                    };
+                    reply.send(response);
+                }
             },
         }
     }
@@ -312,6 +339,18 @@ impl Service for Api {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whatever_is_no_look_is_audited_or_what_providers_and_publishers_send() {
+        for route in routes().filter(|route| route.method != Get && !route.is_audited()) {
+            let sent = route.path.starts_with("/in/")
+                || ["/v1/events", "/v1/processed-events"].contains(&route.path);
+            assert!(sent && matches!(route.answer, Later(_)), "{route:?} has to be a Change");
+        }
+        for route in routes().filter(|route| route.is_audited()) {
+            assert!(route.method != Get && route.right.is_some(), "{route:?}");
+        }
+    }
 
     #[test]
     fn the_route_table_is_not_contradictory() {

@@ -140,6 +140,16 @@ impl Problem {
         self
     }
 
+    /// The status it is answered with.
+    pub(super) fn status(&self) -> u16 {
+        self.kind.facts().status
+    }
+
+    /// The last part of its `type`.
+    pub(super) fn kind(&self) -> &'static str {
+        self.kind.facts().word
+    }
+
     #[must_use]
     fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));

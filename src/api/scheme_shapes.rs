@@ -36,7 +36,7 @@ fn hmac() -> Value {
         &["signed", "header"],
         json!({
             "hash": words(["sha256", "sha1", "sha512"]),
-            "signed": about(text(), "What is signed, like `{timestamp}.{body}`."),
+            "signed": about(text(), "What is signed, like `{ts}.{body}`."),
             "header": about(header(), "The header field that carries the signature."),
             "prefix": about(text(), "What stands before each signature, like `sha256=`."),
             "encoding": words(["hex", "base64", "base64url"]),

@@ -3,43 +3,51 @@
 //! `serve` runs one for the process; a test runs as many as it likes.
 
 pub mod data_directory;
+mod line;
 pub mod offline;
 pub mod sharing;
+mod sockets;
 pub mod supervision;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use crate::api::auth::{Auth, TokenHasher};
+use crate::api::doors::{Doors, Serves};
 use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
 use crate::appliance::data_directory::{DataDirectory, DirectoryError};
+use crate::appliance::line::Line;
 use crate::appliance::sharing::SharingError;
+use crate::appliance::sockets::Sockets;
 use crate::clock::Clock;
-use crate::domain::disk::Budget;
+use crate::domain::audit::changes::Changes;
+use crate::domain::audit::{Actor, NewAuditEvent};
 use crate::domain::token::{self, Role};
 use crate::faults::Faults;
 use crate::flow::deliver::Sender;
-use crate::flow::destinations::Defaults;
 use crate::flow::disk_watch::DiskWatch;
 use crate::flow::{Flow, Parts as FlowParts};
-use crate::http::client::{self, Client, ClientSettings, SetupError};
+use crate::http::client::SetupError;
 use crate::http::limits::Limits;
 use crate::http::proxies::Proxies;
-use crate::http::server::{self, Server, Setup};
+use crate::http::server::{Server, Setup};
 use crate::id::{self, Draw};
 use crate::keeping::Error as KeepingError;
 use crate::keeping::upgrade::{self, Upgraded};
 use crate::machine::disk::Gauge;
 use crate::secret::MasterKey;
-use crate::settings::Settings;
+use crate::settings::{Change, Live, Settings};
 use crate::stop::Stop;
 use crate::store::error::Error as StoreError;
 use crate::store::tokens::NewToken;
 use crate::store::tx::WriteTx;
 use crate::store::writer::{Queue, WriterLoop};
-use crate::store::{Store, boots, meta, schema, tokens};
+use crate::store::{Store, audit_events, boots, meta, schema, tokens};
+use crate::systemd::activation::Passed;
 
 /// How long requests that are in hand may take when the service stops.
 const LISTENER_GRACE: Duration = Duration::from_secs(5);
@@ -83,6 +91,15 @@ pub enum Error {
     /// The tenant is not there.
     #[error("there is no tenant named {0:?}")]
     NoTenant(String),
+    /// The API can be reached from elsewhere, and nobody could manage it.
+    #[error(
+        "the API would listen on {address}, which others can reach, but there is no valid admin token: \
+         make one (oncebox token create --role admin), or set listen.api to a loopback address"
+    )]
+    Unguarded {
+        /// Where the API would listen.
+        address: SocketAddr,
+    },
     /// The listener.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -133,7 +150,8 @@ impl Default for Injected {
 /// A running Oncebox.
 #[derive(Debug)]
 pub struct Appliance {
-    address: SocketAddr,
+    /// Where it listens, the API first.
+    addresses: Vec<(Serves, SocketAddr)>,
     store: Store,
     clock: Clock,
     server: Server,
@@ -143,6 +161,8 @@ pub struct Appliance {
     first_start: bool,
     clean_before: bool,
     data: DataDirectory,
+    settings: Live,
+    line: Arc<Line>,
 }
 
 impl Appliance {
@@ -151,9 +171,21 @@ impl Appliance {
     /// # Errors
     /// What is in the way, and what to do about it.
     pub fn start(settings: Settings, injected: Injected) -> Result<Self, Error> {
+        Self::start_on(Vec::new(), settings, injected)
+    }
+
+    /// The same, on sockets that the service manager has handed over.
+    ///
+    /// # Errors
+    /// What is in the way, and what to do about it.
+    pub fn start_on(
+        passed: Vec<Passed>,
+        settings: Settings,
+        injected: Injected,
+    ) -> Result<Self, Error> {
         let Injected { clock, draw, sender, faults, limits, gauge } = injected;
         let data = DataDirectory::lock(settings.directory())?;
-        let listener = bind(settings.listen.api)?;
+        let sockets = Sockets::open(&settings.listen, passed)?;
         let key = Arc::new(data.master_key(&*draw)?);
         let database = data.private_database()?;
         bring_up_to_date(&database, &clock, &faults)?;
@@ -162,22 +194,19 @@ impl Appliance {
         check_key(&mut writer_loop, &store, &key)?;
         let hasher = Arc::new(TokenHasher::new(&key));
         let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
+        check_guarded(&mut writer_loop, &sockets, &clock)?;
         let clean_before = writer_loop.direct(|tx| boots::last_was_clean(tx))?.unwrap_or(true);
         let version = env!("CARGO_PKG_VERSION");
         let boot = writer_loop.direct(|tx| boots::start(tx, clock.wall(), version))?;
-        let sender = match sender {
-            Some(sender) => sender,
-            None => Arc::new(real_client(&settings)?),
-        };
+        log_audit_head(&store);
+        let line = Arc::new(Line::new(line::client(&settings.delivery)?));
+        let sender = sender.unwrap_or_else(|| Arc::<Line>::clone(&line));
+        let settings = Live::new(settings);
         let stop = Stop::new();
         let auth = Auth::new(store.clone(), clock.clone(), Arc::clone(&hasher));
-        let defaults = Defaults {
-            schedule: settings.delivery.schedule.clone(),
-            timeout: settings.delivery.timeout,
-        };
         let forgetful = auth.clone();
-        let budget = Budget { reserve: settings.disk.reserve };
-        let disk = Arc::new(DiskWatch::new(gauge, settings.directory().to_owned(), budget));
+        let path = settings.get().directory().to_owned();
+        let disk = Arc::new(DiskWatch::new(gauge, path, settings.clone()));
         let flow = Flow::start(FlowParts {
             store: store.clone(),
             writer_loop,
@@ -185,9 +214,7 @@ impl Appliance {
             draw: Arc::clone(&draw),
             key: Arc::clone(&key),
             sender,
-            defaults: defaults.clone(),
-            cap: settings.delivery.cap,
-            deliverers: settings.delivery.deliverers,
+            settings: settings.clone(),
             disk: Arc::clone(&disk),
             faults: faults.clone(),
             on_tokens_changed: Arc::new(move || forgetful.forget()),
@@ -196,20 +223,16 @@ impl Appliance {
         let api = Api::new(ApiParts {
             store: store.clone(),
             clock: clock.clone(),
-            draw: Arc::clone(&draw),
+            draw,
             key,
             auth,
             hasher,
-            flow: Stages { receive: flow.receive.clone(), publish: flow.publish.clone(), disk },
-            settings: Arc::new(settings),
-            defaults,
+            flow: stages(&flow, disk),
+            settings: settings.clone(),
         });
-        let setup =
-            Setup { limits, proxies: Proxies::default(), clock: clock.clone(), draw, faults };
-        let (address, server) = listen(listener, setup, api)?;
-        data.write_address(address)?;
-        Ok(Self {
-            address,
+        let (addresses, server) = listen(sockets, api, (limits, faults))?;
+        let appliance = Self {
+            addresses,
             store,
             clock,
             server,
@@ -219,12 +242,23 @@ impl Appliance {
             first_start,
             clean_before,
             data,
-        })
+            settings,
+            line,
+        };
+        appliance.data.write_address(appliance.address())?;
+        Ok(appliance)
     }
 
-    /// Where it listens.
+    /// Where the API listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        let unknown = SocketAddr::from(([0; 4], 0));
+        self.addresses.first().map_or(unknown, |(_, address)| *address)
+    }
+
+    /// Where the intake listens: the API's address, where it has none of its own.
+    pub fn intake_address(&self) -> SocketAddr {
+        let own = self.addresses.iter().find(|(serves, _)| *serves == Serves::Intake);
+        own.map_or_else(|| self.address(), |(_, address)| *address)
     }
 
     /// The file.
@@ -272,6 +306,24 @@ impl Appliance {
         self.flow.wake();
     }
 
+    /// The settings that hold right now.
+    pub fn settings(&self) -> &Live {
+        &self.settings
+    }
+
+    /// Takes what can be taken of other settings without a restart, and tells what changed.
+    ///
+    /// # Errors
+    /// When they cannot be used; what held before still holds.
+    pub fn reload(&self, fresh: &Settings) -> Result<Change, Error> {
+        let change = self.settings.change_to(fresh);
+        // Also where no setting of the client changed: the file of authorities may have.
+        self.line.replace(line::client(&change.settings.delivery)?);
+        self.settings.set(change.settings.clone());
+        self.flow.settings_changed();
+        Ok(change)
+    }
+
     /// Stops in order: no new requests, what is under way is finished, everything is on the disk.
     ///
     /// # Errors
@@ -280,12 +332,22 @@ impl Appliance {
         self.server.stop(LISTENER_GRACE);
         self.data.remove_address();
         let (boot, clock, writer) = (self.boot, self.clock, self.store.writer().clone());
+        let store = self.store;
         Ok(self.flow.stop(move || {
+            log_audit_head(&store);
             let run = move |tx: &WriteTx<'_>| boots::stop(tx, boot, clock.wall());
             if let Err(error) = writer.write(Queue::Upkeep, run) {
                 tracing::warn!(%error, "the clean stop could not be noted");
             }
         })?)
+    }
+}
+
+/// The log is kept elsewhere than the file: a chain that was made anew as a whole shows against it.
+fn log_audit_head(store: &Store) {
+    match store.read(audit_events::head) {
+        Ok(head) => tracing::info!(%head, "the last audit event"),
+        Err(error) => tracing::warn!(%error, "the last audit event cannot be read"),
     }
 }
 
@@ -335,31 +397,60 @@ fn first_token(
         hash: hasher.hash(&secret),
         expires_at: None,
     };
-    writer.direct(|tx| tokens::insert(tx, &new, now))?;
+    let after = json!({ "name": new.name, "role": new.role.as_str() });
+    let changes = Changes::between(&Value::Null, &after);
+    let event = NewAuditEvent::local(now, DEFAULT_TENANT, Actor::system(), "token.create");
+    let event = event.of("token", &new.id, changes);
+    writer.direct(|tx| {
+        tokens::insert(tx, &new, now)?;
+        audit_events::append(tx, &event)
+    })?;
     Ok(true)
 }
 
-fn real_client(settings: &Settings) -> Result<Client, Error> {
-    let delivery = &settings.delivery;
-    let ca_pem = delivery.ca_file.as_deref().map(client::read_ca_file).transpose()?;
-    Ok(Client::new(ClientSettings {
-        policy: delivery.policy(),
-        ca_pem,
-        connect_timeout: delivery.connect_timeout,
-        idle_connections: usize::try_from(delivery.deliverers).unwrap_or(64),
-    })?)
+/// An API that others can reach needs somebody who may manage it.
+fn check_guarded(writer: &mut WriterLoop, sockets: &Sockets, clock: &Clock) -> Result<(), Error> {
+    let public = |(serves, address): &(Serves, SocketAddr)| {
+        serves.has_api() && !address.ip().to_canonical().is_loopback()
+    };
+    let Some((_, address)) = sockets.addresses().find(public) else { return Ok(()) };
+    if writer.direct(|tx| tokens::any_admin(tx, clock.wall()))? {
+        return Ok(());
+    }
+    Err(Error::Unguarded { address })
 }
 
-fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
-    server::bind(address).map_err(|source| Error::Listen { address, source })
+fn stages(flow: &Flow, disk: Arc<DiskWatch>) -> Stages {
+    Stages {
+        receive: flow.receive.clone(),
+        publish: flow.publish.clone(),
+        refusals: flow.refusals.clone(),
+        disk,
+    }
 }
 
-fn listen(listener: TcpListener, setup: Setup, api: Api) -> Result<(SocketAddr, Server), Error> {
-    let wanted = api.settings.listen.api;
-    let refused = |source| Error::Listen { address: wanted, source };
-    let address = listener.local_addr().map_err(refused)?;
+/// Answers on the sockets; tells what each serves and where it listens.
+fn listen(
+    sockets: Sockets,
+    api: Api,
+    (limits, faults): (Limits, Faults),
+) -> Result<(Vec<(Serves, SocketAddr)>, Server), Error> {
+    let settings = api.settings.get();
+    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let limits = Limits {
+        connections: count(settings.limits.connections),
+        connections_per_address: count(settings.limits.connections_per_address),
+        ..limits
+    };
+    let proxies = Proxies::new(settings.listen.trusted_proxies.clone());
+    let (clock, draw) = (api.clock.clone(), Arc::clone(&api.draw));
+    let setup = Setup { limits, proxies, clock, draw, faults };
+    let addresses: Vec<_> = sockets.addresses().collect();
+    let (purposes, sockets) = sockets.into_parts();
+    let address = settings.listen.api;
     let line = api.line.clone();
-    let server = Server::start(vec![listener], setup, Arc::new(api)).map_err(refused)?;
+    let started = Server::start(sockets, setup, Arc::new(Doors::new(api, purposes)));
+    let server = started.map_err(|source| Error::Listen { address, source })?;
     line.follow(&server);
-    Ok((address, server))
+    Ok((addresses, server))
 }

@@ -10,8 +10,8 @@ use crate::cli::exit;
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Run it", &["serve", "demo", "status"]),
     ("Send and look", &["emit", "event", "webhook", "delivery", "dead", "trigger"]),
-    ("Set it up", &["provider", "subscription", "token", "tenant"]),
-    ("Keep it", &["backup", "doctor"]),
+    ("Set it up", &["config", "provider", "subscription", "token", "tenant"]),
+    ("Keep it", &["backup", "audit", "doctor"]),
 ];
 const REST: &str = "More";
 

@@ -3,8 +3,10 @@
 //! Commands that look or change talk to the running service over its API ([`remote`]); [`serve`] is the
 //! service. Nothing here decides anything about events: a command asks, and shows the answer.
 
+mod audit;
 mod backup;
 mod completions;
+mod config;
 mod dead;
 mod delivery;
 mod demo;
@@ -18,6 +20,7 @@ mod listing;
 mod manual;
 mod out;
 mod provider;
+mod reload;
 mod remote;
 mod secrets;
 mod serve;
@@ -33,6 +36,7 @@ mod webhook;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::settings::{Environment, Settings, SettingsError, Sources};
@@ -92,6 +96,10 @@ enum Command {
     Token(token::Tokens),
     /// Look over the installation: file, key, disk, clock, address
     Doctor(doctor::Doctor),
+    /// Settings: what holds and why, and what is wrong
+    Config(config::Config),
+    /// Who changed what, and whether anybody has touched the record of it
+    Audit(Box<audit::Audit>),
     /// Copy the database while it is in use; check and list the copies
     Backup(backup::Backup),
     /// Print the completions of a shell
@@ -186,6 +194,8 @@ impl Command {
             Self::Subscription(subscriptions) => subscriptions.run(shared),
             Self::Tenant(tenants) => tenants.run(shared),
             Self::Token(tokens) => tokens.run(shared),
+            Self::Config(config) => config.run(shared),
+            Self::Audit(audit) => audit.run(shared),
             Self::Backup(backup) => backup.run(shared),
             Self::Completions(completions) => completions.run(),
             Self::Manual(manual) => manual.run(),
@@ -200,12 +210,27 @@ fn command() -> clap::Command {
     help::arranged(Cli::command())
 }
 
+/// A mistake on the command line, without the advice to use a command that is hidden.
+fn without_hidden(mut error: clap::Error) -> clap::Error {
+    let kind = ContextKind::SuggestedSubcommand;
+    let Some(ContextValue::Strings(names)) = error.remove(kind) else { return error };
+    let known = Cli::command();
+    let is_shown =
+        |name: &String| known.find_subcommand(name).is_none_or(|command| !command.is_hide_set());
+    let shown: Vec<String> = names.into_iter().filter(is_shown).collect();
+    if !shown.is_empty() {
+        error.insert(kind, ContextValue::Strings(shown));
+    }
+    error
+}
+
 /// Reads the command line and runs its command.
 pub fn main() -> ExitCode {
     let parsed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let Cli { shared, command } = match parsed {
         Ok(cli) => cli,
         Err(error) => {
+            let error = without_hidden(error);
             // `oncebox --help | head` closes the pipe early; that is no failure.
             drop(error.print());
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::OK });

@@ -6,14 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::appliance::data_directory::{DATABASE, DirectoryError, KEY_FILE, TOKEN_FILE};
+use crate::appliance::supervision::Supervision;
 use crate::appliance::{Appliance, Error, Injected};
-use crate::cli::{Failure, Shared, out};
+use crate::cli::{Failure, Shared, exit, out, reload};
+use crate::clock::Clock;
 use crate::demo::watch;
 use crate::logging;
-use crate::settings::Settings;
+use crate::settings::{Settings, environment};
+use crate::systemd::activation::Offer;
+use crate::systemd::notify::Notifier;
 
 /// How often the signals are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -36,20 +40,29 @@ impl Serve {
             sources.flag("listen.api", "--listen", address);
         }
         let settings = sources.load()?.settings;
-        logging::start();
-        let signals = signals().map_err(Failure::failed)?;
+        logging::start(&settings.log);
+        let signals = Signals::taken().map_err(Failure::failed)?;
         if self.until_stdin_ends {
             watch::end_with_parent().map_err(Failure::failed)?;
         }
-        let appliance = Appliance::start(settings.clone(), Injected::default()).map_err(
-            |error| match error {
-                Error::Directory(DirectoryError::Locked { .. }) => Failure::temporary(error),
-                other => Failure::failed(other),
-            },
-        )?;
+        let passed = offer().take().map_err(Failure::failed)?;
+        let notifier = Notifier::to(environment("NOTIFY_SOCKET").as_deref());
+        notifier.status("Starting.");
+        let started = Appliance::start_on(passed, settings.clone(), Injected::default());
+        let appliance = started.map_err(|error| refusal(error, &notifier))?;
         greet(&appliance, &settings);
         let stop = appliance.stop_signal().clone();
-        while !signals.load(Ordering::Relaxed) && !stop.wait(LOOK_EVERY) {}
+        let clock = Clock::machine();
+        let mut supervision = Supervision::new(&appliance, notifier, watchdog());
+        while !signals.stop.load(Ordering::Relaxed) && !stop.wait(LOOK_EVERY) {
+            supervision.look(&appliance, clock.monotonic());
+            if signals.reload.swap(false, Ordering::Relaxed) {
+                supervision.reloading(clock.monotonic());
+                reload::run(&appliance, &sources);
+                supervision.reloaded(&appliance);
+            }
+        }
+        supervision.stopping();
         tracing::info!("stopping: what is under way is finished first");
         appliance.stop().map_err(Failure::failed)?;
         tracing::info!("stopped");
@@ -57,16 +70,53 @@ impl Serve {
     }
 }
 
-/// A flag that SIGTERM and SIGINT set. SIGXFSZ is taken as well, so that a write beyond a file size limit
-/// is an error we can answer and not the end of the process. A second SIGINT ends it at once.
-fn signals() -> std::io::Result<Arc<AtomicBool>> {
-    let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT] {
-        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&asked))?;
-        signal_hook::flag::register(signal, Arc::clone(&asked))?;
+/// Why it did not start: for whoever started it, and for whoever asks the service manager.
+fn refusal(error: Error, notifier: &Notifier) -> Failure {
+    notifier.status(&format!("Not started: {error}"));
+    match error {
+        Error::Directory(DirectoryError::Locked { .. }) => Failure::temporary(error),
+        Error::Unguarded { .. } => Failure::new(exit::BAD_CONFIGURATION, error.to_string()),
+        other => Failure::failed(other),
     }
-    signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
-    Ok(asked)
+}
+
+/// The sockets that the service manager hands over.
+fn offer() -> Offer {
+    Offer {
+        pid: environment("LISTEN_PID"),
+        count: environment("LISTEN_FDS"),
+        names: environment("LISTEN_FDNAMES"),
+    }
+}
+
+/// The longest silence that the service manager bears from this process.
+fn watchdog() -> Option<Duration> {
+    let ours = environment("WATCHDOG_PID").is_none_or(|pid| pid.parse() == Ok(std::process::id()));
+    let span = environment("WATCHDOG_USEC").filter(|_| ours)?;
+    span.parse().ok().filter(|usec| *usec > 0).map(Duration::from_micros)
+}
+
+/// What signals ask for.
+struct Signals {
+    /// SIGTERM and SIGINT; a second one ends the process at once.
+    stop: Arc<AtomicBool>,
+    /// SIGHUP.
+    reload: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// From now on they set flags. SIGXFSZ is taken as well, so that a write beyond a file size limit is an
+    /// error we can answer and not the end of the process.
+    fn taken() -> std::io::Result<Self> {
+        let (stop, reload) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+        for signal in [SIGTERM, SIGINT] {
+            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))?;
+            signal_hook::flag::register(signal, Arc::clone(&stop))?;
+        }
+        signal_hook::flag::register(SIGHUP, Arc::clone(&reload))?;
+        signal_hook::flag::register(SIGXFSZ, Arc::default())?;
+        Ok(Self { stop, reload })
+    }
 }
 
 /// Tells a person what runs and what comes next. That nobody reads it does not stop the service.

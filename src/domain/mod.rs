@@ -4,6 +4,7 @@
 //! shown is in `api`. The same struct crosses all three.
 
 pub mod address;
+pub mod audit;
 pub mod delivery;
 pub mod disk;
 pub mod event;
@@ -24,3 +25,4 @@ pub mod throttle;
 pub mod token;
 pub mod trace;
 pub mod webhook_event;
+pub mod whole;

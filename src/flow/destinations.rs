@@ -10,19 +10,11 @@ use crate::domain::signature::SigningSecret;
 use crate::domain::subscription::{Policy, Subscription};
 use crate::id::SubscriptionSeq;
 use crate::secret::MasterKey;
+use crate::settings::{Delivery, Live};
 use crate::store::{Store, credentials, subscriptions};
 
 /// Destinations kept open at most; those beyond are opened for each attempt.
 const OPEN_MOST: usize = 10_000;
-
-/// What holds where a subscription does not say.
-#[derive(Clone, Debug)]
-pub struct Defaults {
-    /// Waits between attempts, and how many attempts.
-    pub schedule: Schedule,
-    /// Time for a whole attempt.
-    pub timeout: Duration,
-}
 
 /// A subscription, ready to be called.
 #[derive(Debug)]
@@ -44,17 +36,17 @@ pub struct Destination {
 pub struct Destinations {
     store: Store,
     key: Arc<MasterKey>,
-    defaults: Defaults,
+    settings: Live,
     open: Cache<SubscriptionSeq, Destination>,
 }
 
 impl Destinations {
     /// None opened yet.
-    pub fn new(store: Store, key: Arc<MasterKey>, defaults: Defaults) -> Self {
-        Self { store, key, defaults, open: Cache::new(OPEN_MOST) }
+    pub fn new(store: Store, key: Arc<MasterKey>, settings: Live) -> Self {
+        Self { store, key, settings, open: Cache::new(OPEN_MOST) }
     }
 
-    /// Forgets them; called after a commit that changed a subscription.
+    /// Forgets them; called after a commit that changed a subscription, and when the settings changed.
     pub fn forget(&self) {
         self.open.forget();
     }
@@ -84,16 +76,17 @@ impl Destinations {
         let text = std::str::from_utf8(opened.expose())
             .map_err(|error| format!("the signing secret {}: {error}", credential.id))?;
         let secret = SigningSecret::parse(text).map_err(|error| error.to_string())?;
-        let (schedule, timeout) = effective(&subscription.new.policy, &self.defaults)?;
+        let (schedule, timeout) =
+            effective(&subscription.new.policy, &self.settings.get().delivery)?;
         Ok(Some(Destination { subscription, schedule, timeout, secret, key_id: credential.id }))
     }
 }
 
-/// A policy laid over the defaults.
+/// A policy laid over the settings, which hold where a subscription does not say.
 ///
 /// # Errors
 /// Which of its values cannot be used.
-pub fn effective(policy: &Policy, defaults: &Defaults) -> Result<(Schedule, Duration), String> {
+pub fn effective(policy: &Policy, defaults: &Delivery) -> Result<(Schedule, Duration), String> {
     let span = |text: &String| {
         humantime::parse_duration(text)
             .map_err(|error| format!("{text:?} is not a span like 5s or 30min: {error}"))

@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::domain::disk::{Budget, Room};
 use crate::machine::disk::{Gauge, Space};
+use crate::settings::Live;
 use crate::tally::Counter;
 
 /// The room on the disk, as it was last seen.
@@ -17,7 +18,7 @@ use crate::tally::Counter;
 pub struct DiskWatch {
     gauge: Gauge,
     path: PathBuf,
-    budget: Budget,
+    settings: Live,
     seen: Mutex<Seen>,
     is_low: AtomicBool,
     /// Requests refused for the reserve.
@@ -47,11 +48,11 @@ pub struct Standing {
 
 impl DiskWatch {
     /// A watch over the file system of `path`, which has looked once.
-    pub fn new(gauge: Gauge, path: PathBuf, budget: Budget) -> Self {
+    pub fn new(gauge: Gauge, path: PathBuf, settings: Live) -> Self {
         let watch = Self {
             gauge,
             path,
-            budget,
+            settings,
             seen: Mutex::new(Seen { room: Room::Enough, space: None }),
             is_low: AtomicBool::new(false),
             refused: Counter::default(),
@@ -62,6 +63,10 @@ impl DiskWatch {
         watch
     }
 
+    fn budget(&self) -> Budget {
+        Budget { reserve: self.settings.get().disk.reserve }
+    }
+
     /// Whether new work is refused.
     pub fn is_low(&self) -> bool {
         self.is_low.load(Ordering::Acquire)
@@ -70,7 +75,7 @@ impl DiskWatch {
     /// What was last seen.
     pub fn standing(&self) -> Standing {
         let Seen { room, space } = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        Standing { room, space, reserve: self.budget.reserve_of(space.map_or(0, |s| s.total)) }
+        Standing { room, space, reserve: self.budget().reserve_of(space.map_or(0, |s| s.total)) }
     }
 
     /// Looks, and says so once when it changes between enough and low. What cannot be looked at stays what
@@ -88,11 +93,11 @@ impl DiskWatch {
             }
         };
         let before = *seen;
-        *seen = Seen { room: self.budget.judge(before.room, space), space: Some(space) };
+        *seen = Seen { room: self.budget().judge(before.room, space), space: Some(space) };
         let now_low = seen.room == Room::Low;
         self.is_low.store(now_low, Ordering::Release);
         drop(seen);
-        let (free_bytes, reserve_bytes) = (space.free, self.budget.reserve_of(space.total));
+        let (free_bytes, reserve_bytes) = (space.free, self.budget().reserve_of(space.total));
         match (before.room == Room::Low, now_low) {
             (false, true) => {
                 self.times_low.add();
@@ -125,6 +130,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     use super::*;
+    use crate::settings::Settings;
 
     #[test]
     fn a_watch_follows_the_disk_and_keeps_its_mind_when_it_cannot_look() {
@@ -134,7 +140,10 @@ mod tests {
             u64::MAX => Err(io::Error::other("gone")),
             free => Ok(Space { total: 10_000, free }),
         });
-        let watch = DiskWatch::new(gauge, PathBuf::from("/"), Budget { reserve: Some(800) });
+        let mut settings = Settings::default();
+        settings.disk.reserve = Some(800);
+        let settings = Live::new(settings);
+        let watch = DiskWatch::new(gauge, PathBuf::from("/"), settings);
         assert!(!watch.is_low());
         free.store(799, Ordering::SeqCst);
         watch.found_full();

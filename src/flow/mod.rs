@@ -21,6 +21,7 @@ pub mod dispatch;
 pub mod gates;
 pub mod publish;
 pub mod receive;
+pub mod refusals;
 pub mod upkeep;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +35,7 @@ use crate::faults::Faults;
 use crate::flow::clock_watch::ClockWatch;
 use crate::flow::counts::Counts;
 use crate::flow::deliver::Deliver;
-use crate::flow::destinations::{Defaults, Destinations};
+use crate::flow::destinations::Destinations;
 use crate::flow::disk_watch::DiskWatch;
 use crate::flow::dispatch::assignments::{Assignments, assignments};
 use crate::flow::dispatch::mailbox::Mailbox;
@@ -42,10 +43,12 @@ use crate::flow::dispatch::{Dispatcher, Ended};
 use crate::flow::gates::Gates;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
+use crate::flow::refusals::Refusals;
 use crate::flow::upkeep::Upkeep;
 use crate::id::Draw;
 use crate::pulse::Pulse;
 use crate::secret::MasterKey;
+use crate::settings::Live;
 use crate::stop::Stop;
 use crate::store::Store;
 use crate::store::error::{Error, Result};
@@ -66,12 +69,8 @@ pub struct Parts {
     pub key: Arc<MasterKey>,
     /// The line to the outside.
     pub sender: Arc<dyn deliver::Sender>,
-    /// What holds where a subscription does not say.
-    pub defaults: Defaults,
-    /// Requests in flight at once, per subscription.
-    pub cap: u32,
-    /// Requests in flight at once, in all.
-    pub deliverers: u32,
+    /// What holds.
+    pub settings: Live,
     /// The room on the disk.
     pub disk: Arc<DiskWatch>,
     /// Planned failures.
@@ -94,7 +93,10 @@ pub struct Flow {
     pub receive: Receive,
     /// The publisher.
     pub publish: Publish,
+    /// Where refused calls are noted.
+    pub refusals: Refusals,
     mailbox: Mailbox,
+    destinations: Arc<Destinations>,
     writer_stop: Sender<()>,
     upkeep_stop: Stop,
     dispatcher: JoinHandle<()>,
@@ -164,13 +166,13 @@ impl Flow {
     pub fn start(parts: Parts) -> Result<Self> {
         let Parts { store, clock, draw, key, faults, .. } = &parts;
         let mailbox = Mailbox::new();
-        let defaults = parts.defaults.clone();
-        let destinations = Arc::new(Destinations::new(store.clone(), Arc::clone(key), defaults));
+        let threads = parts.settings.get().delivery.deliverers;
+        let destinations = Arc::new(destinations(&parts));
         let gates = Arc::new(Gates::new(store.clone(), Arc::clone(key), faults.clone()));
         let clock_watch = Arc::new(ClockWatch::default());
         let counts = Arc::new(Counts::default());
         let fatal = Arc::new(Mutex::new(None));
-        let (hand_out, assignments) = assignments(usize::try_from(parts.deliverers).unwrap_or(1));
+        let (hand_out, assignments) = assignments(usize::try_from(threads).unwrap_or(1));
         // Holds at most what is in hand, which the dispatcher bounds.
         let (unsettled, unsettled_back) = unbounded();
         let deliver = Deliver {
@@ -184,15 +186,15 @@ impl Flow {
             counts: Arc::clone(&counts),
             faults: faults.clone(),
         };
-        let told = told(&parts, mailbox.clone(), destinations, Arc::clone(&gates), &fatal);
-        let receive = intake(&parts, gates, &clock_watch, &counts);
-        let publish = Publish { store: store.clone(), clock: clock.clone(), counts };
+        let told =
+            told(&parts, mailbox.clone(), Arc::clone(&destinations), Arc::clone(&gates), &fatal);
+        let (receive, publish) = entrances(&parts, gates, &clock_watch, counts);
         let dispatcher = Dispatcher::new(
             clock.clone(),
             mailbox.clone(),
             store.own_reader()?,
             hand_out,
-            parts.cap,
+            parts.settings.clone(),
             faults.clone(),
         );
         let upkeep = Upkeep {
@@ -200,12 +202,13 @@ impl Flow {
             clock: clock.clone(),
             clock_watch,
             disk: Arc::clone(&parts.disk),
+            refusals: Refusals::new(store.clone(), clock.clone()),
             unsettled: unsettled_back,
             deliver: deliver.clone(),
         };
         let upkeep_stop = Stop::new();
         let (writer_stop, writer_stopped) = bounded(0);
-        let deliverers = spawn_deliverers(parts.deliverers, &told, &deliver, &assignments)?;
+        let deliverers = spawn_deliverers(threads, &told, &deliver, &assignments)?;
         let writer_loop = parts.writer_loop;
         let after_commit = Arc::clone(&told);
         let upkeep_told = upkeep_stop.clone();
@@ -214,7 +217,9 @@ impl Flow {
         Ok(Self {
             receive,
             publish,
+            refusals: upkeep.refusals.clone(),
             mailbox,
+            destinations,
             writer_stop,
             upkeep_stop,
             deliverers,
@@ -234,6 +239,12 @@ impl Flow {
     /// Lets the dispatcher look at the clock, which a test has moved.
     pub fn wake(&self) {
         self.mailbox.leave(|letters| letters.woken = true);
+    }
+
+    /// Lets everyone look at the settings again, after they were set.
+    pub fn settings_changed(&self) {
+        self.destinations.forget();
+        self.mailbox.leave(|letters| letters.subscriptions_changed = true);
     }
 
     /// The dispatcher's sign of life.
@@ -271,6 +282,10 @@ impl Flow {
     }
 }
 
+fn destinations(parts: &Parts) -> Destinations {
+    Destinations::new(parts.store.clone(), Arc::clone(&parts.key), parts.settings.clone())
+}
+
 fn told(
     parts: &Parts,
     mailbox: Mailbox,
@@ -289,20 +304,23 @@ fn told(
     })
 }
 
-fn intake(
+fn entrances(
     parts: &Parts,
     gates: Arc<Gates>,
     clock_watch: &Arc<ClockWatch>,
-    counts: &Arc<Counts>,
-) -> Receive {
-    Receive {
+    counts: Arc<Counts>,
+) -> (Receive, Publish) {
+    let (store, clock) = (parts.store.clone(), parts.clock.clone());
+    let publish = Publish { store, clock, counts: Arc::clone(&counts) };
+    let receive = Receive {
         store: parts.store.clone(),
         clock: parts.clock.clone(),
         draw: Arc::clone(&parts.draw),
         gates,
         clock_watch: Arc::clone(clock_watch),
-        counts: Arc::clone(counts),
-    }
+        counts,
+    };
+    (receive, publish)
 }
 
 fn spawn_deliverers(

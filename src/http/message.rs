@@ -67,6 +67,8 @@ pub struct Head {
     pub query: Option<String>,
     /// All header fields.
     pub headers: Headers,
+    /// Which of the server's listening sockets it came to, in their order.
+    pub door: usize,
     /// The other end of the socket: the client's, or a proxy's.
     pub peer: SocketAddr,
     /// Who sent it, as trusted proxies tell; see [`crate::http::proxies`].

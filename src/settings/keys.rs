@@ -35,6 +35,7 @@ pub struct Key {
     /// Where there is no default that can be shown: what holds then, and a value somebody could give.
     pub unset: Option<(&'static str, &'static str)>,
     put: fn(&mut Settings, Given<'_>) -> Result<(), String>,
+    copy: fn(&mut Settings, &Settings),
     get: fn(&Settings) -> Value,
     schema: fn() -> Value,
     says: fn() -> String,
@@ -57,6 +58,11 @@ impl Key {
     /// Why it cannot be used, as the rest of a sentence that begins with the key.
     pub fn put(&self, into: &mut Settings, given: Given<'_>) -> Result<(), String> {
         (self.put)(into, given)
+    }
+
+    /// Takes the value that other settings have.
+    pub fn copy(&self, into: &mut Settings, from: &Settings) {
+        (self.copy)(into, from);
     }
 
     /// The value as it would stand in a file; null where none holds.
@@ -109,6 +115,7 @@ macro_rules! key {
                 settings.$section.$name = $form.read(given)?;
                 Ok(())
             },
+            copy: |into, from| into.$section.$name.clone_from(&from.$section.$name),
             get: |settings| $form.shown(&settings.$section.$name),
             schema: || $form.schema(),
             says: || $form.says(),
@@ -168,13 +175,13 @@ pub const KEYS: [Key; 26] = [
     key!(
         delivery.allow,
         Networks,
-        Restart,
+        Reload,
         "Address ranges that may be called although they are not public, such as your ERP's."
     ),
     key!(
         delivery.ca_file,
         Maybe(Path),
-        Restart,
+        Reload,
         "PEM file of the authorities to trust instead of the web's.",
         Some(("the web's", "\"/etc/oncebox/ca.pem\""))
     ),
@@ -182,13 +189,19 @@ pub const KEYS: [Key; 26] = [
         section: "delivery",
         name: "steps",
         about: "Waits between the attempts of a delivery. The last one is repeated.",
-        takes: Takes::Restart,
+        takes: Takes::Reload,
         unset: None,
         put: |settings, given| {
             let most = settings.delivery.schedule.max_attempts();
             let schedule = retry::Schedule::new(Steps.read(given)?, most);
             settings.delivery.schedule = schedule.map_err(|error| error.to_string())?;
             Ok(())
+        },
+        copy: |into, from| {
+            let most = into.delivery.schedule.max_attempts();
+            let steps = from.delivery.schedule.clone().with_max_attempts(most);
+            into.delivery.schedule =
+                steps.unwrap_or_else(|_within_bounds| from.delivery.schedule.clone());
         },
         get: |settings| Steps.shown(&settings.delivery.schedule.steps().to_vec()),
         schema: || Steps.schema(),
@@ -198,7 +211,7 @@ pub const KEYS: [Key; 26] = [
         section: "delivery",
         name: "max_attempts",
         about: "Counted attempts until a delivery is given up and becomes a dead letter.",
-        takes: Takes::Restart,
+        takes: Takes::Reload,
         unset: None,
         put: |settings, given| {
             let most = ATTEMPTS.read(given)?;
@@ -206,13 +219,19 @@ pub const KEYS: [Key; 26] = [
             settings.delivery.schedule = schedule.map_err(|error| error.to_string())?;
             Ok(())
         },
+        copy: |into, from| {
+            let most = from.delivery.schedule.max_attempts();
+            let schedule = into.delivery.schedule.clone().with_max_attempts(most);
+            into.delivery.schedule =
+                schedule.unwrap_or_else(|_within_bounds| from.delivery.schedule.clone());
+        },
         get: |settings| ATTEMPTS.shown(&settings.delivery.schedule.max_attempts()),
         schema: || ATTEMPTS.schema(),
         says: || ATTEMPTS.says(),
     },
-    key!(delivery.timeout, TIMEOUT, Restart, "Time for a whole attempt."),
-    key!(delivery.connect_timeout, TIMEOUT, Restart, "Time to connect."),
-    key!(delivery.cap, Number(1, 256), Restart, "Requests in flight at once, per subscription."),
+    key!(delivery.timeout, TIMEOUT, Reload, "Time for a whole attempt."),
+    key!(delivery.connect_timeout, TIMEOUT, Reload, "Time to connect."),
+    key!(delivery.cap, Number(1, 256), Reload, "Requests in flight at once, per subscription."),
     key!(
         delivery.deliverers,
         Number(1, 256),
@@ -222,21 +241,21 @@ pub const KEYS: [Key; 26] = [
     key!(
         limits.request_bytes,
         Bytes(1 << 10, 256 << 20),
-        Restart,
+        Reload,
         "The largest body of a publish request."
     ),
-    key!(limits.payload_bytes, Bytes(1, 25 << 20), Restart, "The largest payload of one event."),
+    key!(limits.payload_bytes, Bytes(1, 25 << 20), Reload, "The largest payload of one event."),
     key!(limits.connections, MANY, Restart, "Open connections."),
     key!(
         limits.connections_per_address,
         MANY,
         Restart,
-        "Open connections from one IPv4 address or one IPv6 /64. A proxy in front counts as one."
+        "Open connections from one IPv4 address or one IPv6 /64. A trusted proxy may have any number."
     ),
     key!(
         disk.reserve,
         Maybe(Size(0, PEBIBYTE)),
-        Restart,
+        Reload,
         "Below so much free space new work is refused with 507; outcomes are still recorded. 0: never.",
         Some(("the smaller of max(64 MB, 5 %) and 25 % of the file system", "\"256MiB\""))
     ),

@@ -10,6 +10,8 @@ mod file;
 mod form;
 mod held;
 pub mod keys;
+mod live;
+pub mod pages;
 mod problem;
 
 use std::collections::BTreeMap;
@@ -21,6 +23,7 @@ pub use held::{
     Backup, Database, Delivery, Disk, KEY_FILE, Keys, Limits, Listen, Log, LogFormat, LogLevel,
     Metrics, Settings,
 };
+pub use live::{Change, Live};
 pub use problem::{Origin, Problem, SettingsError, meant};
 
 use keys::{KEYS, Key};

@@ -5,6 +5,7 @@
 //! started by `flow`; see [`writer`]. Which error means what stands in [`error`].
 
 pub mod attempts;
+pub mod audit_events;
 pub mod boots;
 mod column;
 pub mod copies;

@@ -38,6 +38,14 @@ const ANY: &str = "
            SELECT 1
              FROM tokens)";
 
+const ANY_ADMIN: &str = "
+    SELECT EXISTS (
+           SELECT 1
+             FROM tokens
+            WHERE role = 'admin'
+              AND revoked_at IS NULL
+              AND (expires_at IS NULL OR expires_at > ?1))";
+
 const REVOKE: &str = "
     UPDATE tokens
        SET revoked_at = ?2
@@ -144,6 +152,14 @@ pub fn any(tx: &ReadTx<'_>) -> Result<bool> {
 pub fn another_admin(tx: &ReadTx<'_>, than: &Token, now: Timestamp) -> Result<bool> {
     let params = (&than.tenant, than.seq, now);
     Ok(tx.prepare(ANOTHER_ADMIN)?.query_row(params, |row| row.get(0))?)
+}
+
+/// Whether a token with the role `admin` is valid now.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn any_admin(tx: &ReadTx<'_>, now: Timestamp) -> Result<bool> {
+    Ok(tx.prepare(ANY_ADMIN)?.query_row([now], |row| row.get(0))?)
 }
 
 /// Ends a token at once.

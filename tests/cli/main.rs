@@ -12,6 +12,8 @@
 )]
 
 mod admitting;
+mod auditing;
+mod configuring;
 mod diagnosing;
 mod emitting;
 mod keeping;

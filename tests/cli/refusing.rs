@@ -65,6 +65,9 @@ fn a_misspelt_command_is_2_with_what_was_meant() {
     let rig = Rig::stopped();
     let ran = rig.run(&["subscriptoin", "list"]);
     assert!(ran.code == 2 && ran.err.contains("'subscription'"), "{ran:?}");
+    // Its parts are commands too, but nobody is told of them.
+    let ran = rig.run(&["demo-prat"]);
+    assert!(ran.err.contains("'demo'") && !ran.err.contains("demo-part"), "{ran:?}");
     assert_eq!(rig.run(&["event", "list", "--url", "ftp://x"]).code, 2);
     assert_eq!(rig.run(&["event", "list", "--since", "yesterday"]).code, 2);
     assert_eq!(rig.run(&["emit", "--batch", "1001"]).code, 2);
@@ -75,5 +78,6 @@ fn wrong_settings_are_78() {
     let rig = Rig::stopped();
     let path = rig.file("wrong.toml", "listne = 1\n");
     let ran = rig.run(&["status", "--config", path.to_str().unwrap()]);
-    assert!(ran.code == 78 && ran.err.contains("wrong.toml"), "{ran:?}");
+    let meant = "wrong.toml:1:1: unknown section listne; did you mean listen?";
+    assert!(ran.code == 78 && ran.err.contains(meant), "{ran:?}");
 }

@@ -2,6 +2,7 @@
 //!
 //! Not here: what is expected of any of them.
 
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -55,11 +56,27 @@ impl Rig {
     pub(crate) fn start(&mut self) {
         let mut command = program(self.dir.path());
         command.args(["serve", "--listen", "127.0.0.1:0"]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let log = OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut greeting = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut greeting).unwrap();
         assert!(greeting.contains("listens on http://127.0.0.1:"), "{greeting:?}");
         self.child = Some(child);
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.dir.path().join("serve.log")
+    }
+
+    /// What the service has logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.log_path()).unwrap()
+    }
+
+    /// Sends the service a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
     }
 
     /// Ends the service as a power cut would.

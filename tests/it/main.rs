@@ -10,10 +10,12 @@
 )]
 
 mod acting;
+mod auditing;
 mod delivering;
 mod describing;
 mod entering;
 mod guarding;
+mod isolation;
 mod looking;
 mod measuring;
 mod mending;
@@ -23,6 +25,7 @@ mod receiving;
 mod retrying;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod roles;
 mod running;
 mod secrecy;
 mod supervising;

@@ -56,8 +56,9 @@ pub(super) const RESOURCE: Resource = Resource {
 
 /// `GET /metrics`
 fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    if !api.settings.metrics.public {
-        let token = api.auth.authorize(&call.request.head, Right::Read)?;
+    if !api.settings.get().metrics.public {
+        let token =
+            api.auth.authorize(&call.request.head, Right::Read).map_err(|denied| denied.problem)?;
         if token.tenant != DEFAULT_TENANT {
             let detail = "These are numbers of the whole box: use a token of the default tenant.";
             return Err(Problem::forbidden(detail));

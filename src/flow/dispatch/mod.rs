@@ -16,6 +16,7 @@ use crate::flow::dispatch::assignments::{Assignment, HandOut};
 use crate::flow::dispatch::machine::{In, Machine, Out};
 use crate::flow::dispatch::mailbox::{Letters, Mailbox};
 use crate::id::SubscriptionSeq;
+use crate::settings::Live;
 use crate::store::error::{Error, Result};
 use crate::store::{OwnReader, deliveries, subscriptions};
 
@@ -56,8 +57,8 @@ pub struct Dispatcher {
     reader: OwnReader,
     deliverers: HandOut,
     machine: Machine,
-    /// Requests in flight at once where the subscription does not say.
-    cap: u32,
+    /// How many requests are in flight at once where the subscription does not say.
+    settings: Live,
     known: BTreeMap<SubscriptionSeq, Known>,
     /// Since when there is a stop to wait for.
     stopping_since: Option<Duration>,
@@ -73,7 +74,7 @@ impl Dispatcher {
         mailbox: Mailbox,
         reader: OwnReader,
         deliverers: HandOut,
-        cap: u32,
+        settings: Live,
         faults: Faults,
     ) -> Self {
         let machine = Machine::new(deliverers.deliverers());
@@ -83,7 +84,7 @@ impl Dispatcher {
             reader,
             deliverers,
             machine,
-            cap,
+            settings,
             known: BTreeMap::new(),
             stopping_since: None,
             idle_since: None,
@@ -209,11 +210,12 @@ impl Dispatcher {
 
     /// What has changed about the subscriptions since the last look.
     fn changes(&mut self) -> Result<Vec<In>> {
+        let usual = self.settings.get().delivery.cap;
         let mut fresh = BTreeMap::new();
         for subscription in subscriptions::live(&self.reader.tx())? {
             let asked = subscription.new.policy.in_flight_max;
             let callable = subscription.holds.is_empty();
-            let known = Known { cap: asked.unwrap_or(self.cap), hard: asked.is_some(), callable };
+            let known = Known { cap: asked.unwrap_or(usual), hard: asked.is_some(), callable };
             fresh.insert(subscription.seq, known);
         }
         let mut inputs = Vec::new();

@@ -1,0 +1,95 @@
+//! `oncebox config`: what holds and why, what is wrong, and what could be set.
+//!
+//! Not here: any secret; settings have none.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::cli::show::{self, Column, text};
+use crate::cli::{Failure, Shared, out};
+use crate::settings::keys::{KEYS, Takes};
+use crate::settings::{Loaded, pages};
+
+/// Settings: what holds and why, and what is wrong
+#[derive(Debug, Args)]
+pub(super) struct Config {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Every key: its value, and whether a flag, a variable, the file or nobody set it
+    Show {
+        /// Print JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Look for mistakes, and name all of them; ends with 78 where there is one
+    Check {
+        /// The file [default: the one the service would read]
+        file: Option<PathBuf>,
+    },
+    /// Print a JSON Schema of the file, for editors
+    Schema,
+    /// Print the file with every key at its default, commented out
+    Default,
+    /// Print the reference of all keys, as Markdown
+    Reference,
+}
+
+const COLUMNS: [Column; 3] = [
+    Column { title: "KEY", of: |k| text(k, "key"), rank: 0 },
+    Column { title: "VALUE", of: |k| value(k), rank: 0 },
+    Column { title: "FROM", of: |k| text(k, "from"), rank: 0 },
+];
+
+impl Config {
+    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+        match &self.verb {
+            Verb::Show { json } => show(&shared.sources().load()?, *json),
+            Verb::Check { file } => {
+                let mut sources = shared.sources();
+                sources.file = file.clone().or(sources.file);
+                let loaded = sources.load()?;
+                let file = loaded.file.map(|path| path.display().to_string());
+                let file = file.unwrap_or_else(|| "no file; defaults and environment".to_owned());
+                out::line(format_args!("{file}: no mistakes"))
+            }
+            Verb::Schema => out::line(format_args!("{:#}", pages::schema())),
+            Verb::Default => out::bytes(pages::default_file().as_bytes()),
+            Verb::Reference => out::bytes(pages::reference().as_bytes()),
+        }
+    }
+}
+
+fn show(loaded: &Loaded, json: bool) -> Result<(), Failure> {
+    let keys: Vec<Value> = KEYS
+        .iter()
+        .map(|key| {
+            json!({
+                "key": key.path(),
+                "value": key.get(&loaded.settings),
+                "from": loaded.origin(key).to_string(),
+                "unset": key.unset.map(|(says, _)| says),
+                "takes_effect": if key.takes == Takes::Reload { "reload" } else { "restart" },
+                "variable": key.variable(),
+            })
+        })
+        .collect();
+    if json {
+        let file = loaded.file.as_ref().map(|path| path.display().to_string());
+        return out::json(&json!({ "file": file, "keys": keys }));
+    }
+    show::table(&COLUMNS, &keys)
+}
+
+/// A value as in a file; where none is set, what holds then.
+fn value(key: &Value) -> String {
+    match key.get("value") {
+        None | Some(Value::Null) => format!("({})", text(key, "unset")),
+        Some(value) => show::clean(&value.to_string()),
+    }
+}

@@ -1,0 +1,96 @@
+//! Settings: shown, checked, and read again while the service runs.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::rig::{Rig, run};
+
+#[test]
+fn what_holds_is_shown_with_where_it_came_from() {
+    let rig = Rig::stopped();
+    let args = ["config", "show", "--json", "--data", "elsewhere"];
+    let ran = run(rig.command(&args).env("ONCEBOX_DELIVERY__TIMEOUT", "3s"), "");
+    let shown: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(shown["file"], "oncebox.toml");
+    let of = |path: &str| {
+        let keys = shown["keys"].as_array().unwrap();
+        let key = keys.iter().find(|key| key["key"] == path).unwrap();
+        (key["value"].to_string(), key["from"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(of("database.directory"), ("\"elsewhere\"".into(), "flag --data".into()));
+    let from = "environment ONCEBOX_DELIVERY__TIMEOUT";
+    assert_eq!(of("delivery.timeout"), ("\"3s\"".into(), from.into()));
+    assert_eq!(of("delivery.allow"), ("[\"127.0.0.1/32\"]".into(), "oncebox.toml:4".into()));
+    assert_eq!(of("delivery.cap"), ("8".into(), "default".into()));
+    let table = rig.ok(&["config", "show"]);
+    assert!(table.contains("oncebox.toml:4") && table.contains("(never)"), "{table}");
+}
+
+#[test]
+fn every_mistake_is_named_at_once() {
+    let rig = Rig::stopped();
+    assert!(rig.ok(&["config", "check"]).contains("oncebox.toml: no mistakes"));
+    let text = "[listen]\napi = 8710\n[delivery]\nstepps = [\"1s\"]\ncap = 1000\n";
+    let file = rig.file("wrong.toml", text);
+    let mut command = rig.command(&["config", "check", file.to_str().unwrap()]);
+    let ran = run(command.env("ONCEBOX_LOG__LEVL", "info"), "");
+    assert_eq!(ran.code, 78);
+    for part in [
+        "wrong.toml:2:7: listen.api is a number; it must be a text in quotes",
+        "wrong.toml:4:1: unknown key delivery.stepps; did you mean steps?",
+        "wrong.toml:5:7: delivery.cap is 1000; it must be 1 to 256",
+        "ONCEBOX_LOG__LEVL: sets no key; did you mean ONCEBOX_LOG__LEVEL?",
+    ] {
+        assert!(ran.err.contains(part), "{part} is not in {}", ran.err);
+    }
+    assert_eq!(rig.run(&["config", "check", "nowhere.toml"]).code, 78);
+    assert_eq!(rig.run(&["serve", "--config", file.to_str().unwrap()]).code, 78);
+}
+
+#[test]
+fn what_is_installed_and_documented_is_what_the_program_knows() {
+    let rig = Rig::stopped();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (verb, file) in
+        [("default", "packaging/oncebox.toml"), ("reference", "docs/configuration.md")]
+    {
+        let kept = std::fs::read_to_string(root.join(file)).unwrap();
+        let made = rig.ok(&["config", verb]);
+        assert!(kept == made, "{file} is old: oncebox config {verb} > {file}");
+    }
+    let file = root.join("packaging/oncebox.toml");
+    rig.ok(&["config", "check", file.to_str().unwrap()]);
+    let schema: Value = serde_json::from_str(&rig.ok(&["config", "schema"])).unwrap();
+    let cap = &schema["properties"]["delivery"]["properties"]["cap"];
+    assert_eq!((&cap["maximum"], &cap["default"]), (&256.into(), &8.into()));
+    assert_eq!(schema["properties"]["delivery"]["additionalProperties"], false);
+}
+
+#[test]
+fn sighup_takes_what_can_be_taken_and_says_what_cannot() {
+    let rig = Rig::new();
+    let private = ["subscription", "create", "erp", "--url", "http://10.0.0.9/hook"];
+    assert_eq!(rig.run(&private).code, 65);
+    let settings = "[listen]\napi = \"127.0.0.1:1\"\n[delivery]\nallow = [\"10.0.0.0/8\"]\ndeliverers = 3\n\
+                    [limits]\npayload_bytes = 10\n";
+    rig.file("oncebox.toml", settings);
+    rig.signal("HUP");
+    rig.until("it was read again", |rig| rig.log().contains("the settings were read again"));
+    // --listen still beats the file, so listen.api has not changed.
+    let log = rig.log();
+    assert!(log.contains("delivery.allow, limits.payload_bytes"), "{log}");
+    rig.until("what waits is named", |rig| rig.log().contains("the next start only"));
+    assert!(rig.log().contains("\"keys\":\"delivery.deliverers\""), "{log}");
+    rig.ok(&private);
+    assert_eq!(rig.run(&["emit", "a", "--payload", "\"0123456789\""]).code, 65);
+
+    rig.file("oncebox.toml", "[limits]\npayload_bytes = 0\n");
+    rig.signal("HUP");
+    rig.until("the mistake is named", |rig| rig.log().contains("what held before still holds"));
+    assert!(rig.log().contains("oncebox.toml:2:17: limits.payload_bytes is 0"));
+    // The commands read the file as well; the service keeps what held.
+    std::fs::remove_file(rig.dir.path().join("oncebox.toml")).unwrap();
+    assert_eq!(rig.run(&["emit", "a", "--payload", "\"0123456789\""]).code, 65);
+    rig.ok(&["emit", "a", "--payload", "1"]);
+}
