@@ -44,7 +44,11 @@ impl Server {
     /// Starts one on a directory that is kept afterwards.
     pub(crate) fn start_on(data: &Path) -> Self {
         let config = data.join("oncebox.toml");
-        fs::write(&config, "[delivery]\nallow = [\"127.0.0.0/8\"]\nsteps = [\"1h\"]\n").unwrap();
+        fs::write(
+            &config,
+            "[delivery]\nallow = [\"127.0.0.0/8\"]\nsteps = [\"1h\"]\n[disk]\nreserve = 0\n",
+        )
+        .unwrap();
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let begun = Instant::now();
         let child = Command::new(program())

@@ -476,10 +476,10 @@ fn listen(
     let (clock, draw) = (api.clock.clone(), Arc::clone(&api.draw));
     let setup = Setup { limits, proxies, clock, draw, faults };
     let addresses: Vec<_> = sockets.addresses().collect();
-    let (serves, sockets) = sockets.into_parts();
+    let (purposes, sockets) = sockets.into_parts();
     let address = settings.listen.api;
     let line = api.line.clone();
-    let started = Server::start(sockets, setup, Arc::new(Doors::new(api, serves)));
+    let started = Server::start(sockets, setup, Arc::new(Doors::new(api, purposes)));
     let server = started.map_err(|source| Error::Listen { address, source })?;
     line.follow(&server);
     Ok((addresses, server))

@@ -11,7 +11,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Run it", &["serve", "demo", "status"]),
     ("Send and look", &["emit", "event", "webhook", "delivery", "dead", "trigger"]),
     ("Set it up", &["config", "provider", "subscription", "token", "tenant"]),
-    ("Keep it", &["backup", "restore", "doubt", "migrate", "audit", "keys"]),
+    ("Keep it", &["doctor", "backup", "restore", "doubt", "migrate", "audit", "keys"]),
 ];
 const REST: &str = "More";
 

@@ -10,6 +10,7 @@ mod config;
 mod dead;
 mod delivery;
 mod demo;
+mod doctor;
 mod doubt;
 mod emit;
 mod event;
@@ -98,6 +99,8 @@ enum Command {
     Tenant(tenant::Tenants),
     /// Who may use the API
     Token(token::Tokens),
+    /// Look over the installation: file, key, disk, clock, address
+    Doctor(doctor::Doctor),
     /// Settings: what holds and why, and what is wrong
     Config(config::Config),
     /// Who changed what, and whether anybody has touched the record of it
@@ -196,6 +199,7 @@ impl Command {
         match self {
             Self::Serve(serve) => serve.run(shared),
             Self::Status(status) => status.run(shared),
+            Self::Doctor(doctor) => doctor.run(shared),
             Self::Emit(emit) => emit.run(shared),
             Self::Event(event) => event.run(shared),
             Self::Webhook(webhook) => webhook.run(shared),

@@ -104,7 +104,9 @@ impl Site {
              max_attempts = {MAX_ATTEMPTS}\n\
              timeout = \"{timeout}\"\n\
              connect_timeout = \"{timeout}\"\n\
-             cap = {CAP}\n",
+             cap = {CAP}\n\n\
+             [disk]\n\
+             reserve = 0\n",
             self.oncebox,
             self.data().display().to_string(),
         )

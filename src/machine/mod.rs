@@ -4,5 +4,6 @@
 
 pub mod disk;
 pub mod files;
+pub mod host;
 pub mod process;
 pub mod user;

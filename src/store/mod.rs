@@ -17,6 +17,7 @@ pub mod doubts;
 pub mod error;
 pub mod holds;
 pub mod idempotency_keys;
+pub mod inspect;
 pub mod meta;
 pub mod outbox;
 mod payloads;

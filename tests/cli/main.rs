@@ -14,6 +14,7 @@
 mod admitting;
 mod auditing;
 mod configuring;
+mod diagnosing;
 mod emitting;
 mod keeping;
 mod looking;

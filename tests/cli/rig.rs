@@ -46,7 +46,8 @@ impl Rig {
     /// Only the directory.
     pub(crate) fn stopped() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let config = "[listen]\napi = \"127.0.0.1:0\"\n[delivery]\nallow = [\"127.0.0.1/32\"]\n";
+        let config = "[listen]\napi = \"127.0.0.1:0\"\n[delivery]\nallow = [\"127.0.0.1/32\"]\n\
+                      [disk]\nreserve = 0\n";
         std::fs::write(dir.path().join("oncebox.toml"), config).unwrap();
         Self { dir, child: None }
     }

@@ -1,0 +1,137 @@
+//! The database: whether it is whole, what waits in it, its log, its key, and its backups.
+
+use std::cmp::Ordering;
+use std::path::{Path, PathBuf};
+
+use crate::appliance::data_directory;
+use crate::cli::doctor::{Finding, Patient, fail, ok, warn};
+use crate::domain::health::{self, bytes};
+use crate::keeping::manifest;
+use crate::machine::{files, host};
+use crate::store::inspect::{self, Findings};
+
+/// A log beyond this is not emptied as it should be.
+const LOG_BYTES_MOST: u64 = 200_000_000;
+
+pub(super) fn look(patient: &Patient) -> Vec<Finding> {
+    let path = patient.database();
+    if !path.exists() {
+        let none = warn("database", "there is none yet: the first start makes it");
+        return vec![none, backup(patient)];
+    }
+    let mut findings = match inspect::inspect(&path, patient.deep) {
+        Ok(found) => whole(patient, &path, &found),
+        Err(error) => {
+            let detail = format!("{} cannot be read: {error}: restore a backup", path.display());
+            vec![fail("integrity", detail)]
+        }
+    };
+    findings.push(log(patient, &path));
+    findings.push(others(&path));
+    findings.push(backup(patient));
+    findings
+}
+
+fn whole(patient: &Patient, path: &Path, found: &Findings) -> Vec<Finding> {
+    let integrity = match found.damage.first() {
+        None => ok("integrity", if patient.deep { "whole, indexes too" } else { "whole" }),
+        Some(first) => {
+            let detail = format!("{} is damaged ({first}): restore a backup", path.display());
+            fail("integrity", detail)
+        }
+    };
+    let references = match found.orphans {
+        0 => ok("references", "every row refers to rows that are there"),
+        orphans => fail("references", format!("{orphans} rows refer to rows that are not there")),
+    };
+    let journal = match found.journal_mode.as_str() {
+        "wal" => ok("journal", "write-ahead log"),
+        other => {
+            fail("journal", format!("is {other}; somebody changed it: PRAGMA journal_mode=WAL"))
+        }
+    };
+    let (have, known) = (found.version, found.version_known);
+    let version = match have.cmp(&known) {
+        Ordering::Greater => {
+            let detail =
+                format!("version {have}, this oncebox knows up to {known}: install the newer one");
+            fail("schema", detail)
+        }
+        Ordering::Less => {
+            let detail = format!("version {have}; the next start makes it {known}, after a backup");
+            warn("schema", detail)
+        }
+        Ordering::Equal => ok("schema", format!("version {have}")),
+    };
+    let now = patient.clock.wall();
+    let standing = found.standing;
+    let overdue = standing.oldest_due_at.filter(|due| *due <= now).map(|due| now.since(due));
+    let mut all = vec![integrity, references, journal, version];
+    all.extend(sealed_by(patient, found));
+    all.push(health::due(overdue).into());
+    all.push(health::dead_letters(standing.dead_letters).into());
+    all.push(health::subscriptions(standing.paused, standing.held).into());
+    all
+}
+
+/// Whether the key that is there is the one that sealed the secrets.
+fn sealed_by(patient: &Patient, found: &Findings) -> Option<Finding> {
+    let want = found.key_id.as_ref()?;
+    let have = data_directory::read_key(&patient.settings.master_key_file()).ok()?.key_id();
+    Some(if *want == have {
+        ok("key_matches", "the key opens the secrets of this database")
+    } else {
+        let detail = format!("the secrets were sealed with key {want}, the key there is {have}");
+        fail("key_matches", format!("{detail}: put the right one there"))
+    })
+}
+
+fn log(patient: &Patient, path: &Path) -> Finding {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    let size = std::fs::metadata(PathBuf::from(name)).map_or(0, |meta| meta.len());
+    if patient.fix && !patient.served && size > 0 {
+        return match inspect::empty_log(path) {
+            Ok(()) => {
+                let mended = Some(format!("emptied {} into the database", bytes(size)));
+                Finding { mended, ..ok("log", "empty") }
+            }
+            Err(error) => warn("log", format!("could not be emptied: {error}")),
+        };
+    }
+    if size > LOG_BYTES_MOST {
+        let detail =
+            format!("{}: a reader stands still; stop the service, then --fix", bytes(size));
+        return warn("log", detail);
+    }
+    ok("log", bytes(size))
+}
+
+/// A program with an SQLite before 3.51.3 that writes the file can meet SQLite's WAL-reset fault, and
+/// which SQLite a program brings cannot be seen from outside.
+fn others(path: &Path) -> Finding {
+    let own = std::env::current_exe().unwrap_or_default();
+    let foreign: Vec<String> = host::holders(path)
+        .into_iter()
+        .filter(|(_, program)| *program != own)
+        .map(|(id, program)| format!("{} (process {id})", program.display()))
+        .collect();
+    if foreign.is_empty() {
+        return ok("other_programs", "no other program has it open, as far as this user sees");
+    }
+    let detail = format!(
+        "{} has it open: if its SQLite is older than 3.51.3, it must set PRAGMA wal_autocheckpoint=0",
+        foreign.join(", ")
+    );
+    warn("other_programs", detail)
+}
+
+fn backup(patient: &Patient) -> Finding {
+    let settings = &patient.settings;
+    let newest = files::newest(&settings.backup_directory(), manifest::ENDING);
+    let age = newest.map(|at| patient.clock.wall().since(at));
+    if settings.backup.every.is_none() && age.is_none() {
+        return warn("backup", "there is none, and none is made by the clock: set backup.every");
+    }
+    health::backup(settings.backup.every, age).into()
+}

@@ -1,0 +1,134 @@
+//! The data directory: who may open what, the master key, and the file system below.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::appliance::data_directory::{self, ADDRESS_FILE, DATABASE, TOKEN_FILE};
+use crate::cli::doctor::{Finding, Patient, fail, ok, warn};
+use crate::domain::disk::{Budget, Room};
+use crate::domain::health;
+use crate::machine::disk::Gauge;
+use crate::machine::host::{self, Access};
+
+pub(super) fn look(patient: &Patient) -> Vec<Finding> {
+    let directory = patient.settings.directory();
+    if !directory.is_dir() {
+        return vec![missing(patient, directory)];
+    }
+    let shared = patient.settings.database.group.is_some();
+    let (directory_mode, file_mode) = if shared { (0o2770, 0o660) } else { (0o700, 0o600) };
+    let mut findings = vec![mode(patient, "directory", directory, directory_mode)];
+    let database = directory.join(DATABASE);
+    for (name, path, allowed) in
+        [("database_mode", database, file_mode), ("token_mode", directory.join(TOKEN_FILE), 0o600)]
+    {
+        if path.exists() {
+            findings.push(mode(patient, name, &path, allowed));
+        }
+    }
+    findings.push(key(patient));
+    findings.push(file_system(directory));
+    findings.push(room(patient, directory));
+    findings.extend(address(patient, directory));
+    findings
+}
+
+fn missing(patient: &Patient, directory: &Path) -> Finding {
+    let made = patient.fix.then(|| {
+        let made = fs::DirBuilder::new().recursive(true).create(directory);
+        made.and_then(|()| fs::set_permissions(directory, Permissions::from_mode(0o700)))
+    });
+    match made {
+        Some(Ok(())) => Finding {
+            mended: Some(format!("made {}", directory.display())),
+            ..ok("directory", "there is one now")
+        },
+        Some(Err(error)) => fail("directory", format!("{}: {error}", directory.display())),
+        None => {
+            let detail = format!("{} is missing: start the service, or --fix", directory.display());
+            fail("directory", detail)
+        }
+    }
+}
+
+/// A mode that lets more in than it should.
+fn mode(patient: &Patient, name: &'static str, path: &Path, allowed: u32) -> Finding {
+    let Some(Access { mode, owner }) = host::access(path) else {
+        return fail(name, format!("{} cannot be looked at", path.display()));
+    };
+    let shown = format!("{} has mode {mode:03o}, owner {owner}", path.display());
+    if (mode & 0o777) | allowed == allowed {
+        return ok(name, shown);
+    }
+    if patient.fix && fs::set_permissions(path, Permissions::from_mode(allowed)).is_ok() {
+        let mended = Some(format!("mode {mode:03o} to {allowed:03o}"));
+        return Finding { mended, ..ok(name, format!("{} is closed to others", path.display())) };
+    }
+    // Others who may only look into the directory see names; the files in it are closed to them.
+    let harmless = path.is_dir() && mode & 0o022 & !allowed == 0;
+    let verdict = if harmless { warn } else { fail };
+    verdict(
+        name,
+        format!("{shown}: others get in: chmod {allowed:03o} {}, or --fix", path.display()),
+    )
+}
+
+fn key(patient: &Patient) -> Finding {
+    let path = patient.settings.master_key_file();
+    if !path.exists() {
+        let database = patient.database();
+        if database.exists() {
+            let detail = format!(
+                "{} is missing: put it back, or name the one there is (keys.master_key_file); without it no \
+                 secret opens",
+                path.display()
+            );
+            return warn("key", detail);
+        }
+        return ok("key", "none yet: the first start makes it");
+    }
+    if let Some(Access { mode, .. }) = host::access(&path)
+        && mode & 0o077 != 0
+    {
+        return self::mode(patient, "key", &path, 0o600);
+    }
+    match data_directory::read_key(&path) {
+        Ok(key) => ok("key", format!("{} can be read: key {}", path.display(), key.key_id())),
+        Err(error) => fail("key", error.to_string()),
+    }
+}
+
+fn file_system(directory: &Path) -> Finding {
+    match host::network_file_system(directory) {
+        Ok(None) => ok("file_system", "lies on this machine"),
+        Ok(Some(kind)) => {
+            let detail = format!(
+                "lies on {kind}: SQLite cannot rely on its locks there; move it to a disk of this machine"
+            );
+            fail("file_system", detail)
+        }
+        Err(error) => warn("file_system", format!("cannot be looked at: {error}")),
+    }
+}
+
+fn room(patient: &Patient, directory: &Path) -> Finding {
+    let budget = Budget { reserve: patient.settings.disk.reserve };
+    let space = Gauge::machine().look(directory).ok();
+    let room = space.map_or(Room::Enough, |space| budget.judge(Room::Enough, space));
+    health::disk(room, space, budget.reserve_of(space.map_or(0, |space| space.total))).into()
+}
+
+/// An address that a killed service left behind sends the commands astray.
+fn address(patient: &Patient, directory: &Path) -> Option<Finding> {
+    let path = directory.join(ADDRESS_FILE);
+    if patient.served || !path.exists() {
+        return None;
+    }
+    if patient.fix && fs::remove_file(&path).is_ok() {
+        let mended = Some(format!("removed {}", path.display()));
+        return Some(Finding { mended, ..ok("address", "no stale address") });
+    }
+    let detail = format!("{} is left over from a service that was killed: --fix", path.display());
+    Some(warn("address", detail))
+}

@@ -1,0 +1,127 @@
+//! `oncebox doctor`: looks over the installation, beside a running service or without one.
+//!
+//! Each group of checks is a file. What a running service says of itself (`/readyz`) is judged by the same
+//! `domain::health`. `--fix` carries out only what cannot lose anything.
+
+mod database;
+mod files;
+mod host;
+mod service;
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::appliance::data_directory::{DATABASE, LOCK_FILE};
+use crate::cli::{Failure, Shared, out};
+use crate::clock::Clock;
+use crate::domain::health::{self, Check, Level};
+use crate::settings::Settings;
+
+/// Look over the installation: file, key, disk, clock, address
+#[derive(Debug, Args)]
+pub(super) struct Doctor {
+    /// Compare indexes with their tables as well: reads the whole database
+    #[arg(long)]
+    deep: bool,
+    /// Carry out what cannot lose anything: modes, missing directories, a stale address, the log
+    #[arg(long)]
+    fix: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What the checks look at.
+struct Patient {
+    settings: Settings,
+    clock: Clock,
+    deep: bool,
+    fix: bool,
+    /// Whether a service holds the directory.
+    served: bool,
+}
+
+/// A check, and what was mended.
+struct Finding {
+    check: Check,
+    mended: Option<String>,
+}
+
+impl From<Check> for Finding {
+    fn from(check: Check) -> Self {
+        Self { check, mended: None }
+    }
+}
+
+impl Patient {
+    fn database(&self) -> PathBuf {
+        self.settings.directory().join(DATABASE)
+    }
+}
+
+fn ok(name: &'static str, detail: impl Into<String>) -> Finding {
+    Check::new(name, Level::Ok, Value::Null, detail).into()
+}
+
+fn warn(name: &'static str, detail: impl Into<String>) -> Finding {
+    Check::new(name, Level::Warn, Value::Null, detail).into()
+}
+
+fn fail(name: &'static str, detail: impl Into<String>) -> Finding {
+    Check::new(name, Level::Fail, Value::Null, detail).into()
+}
+
+impl Doctor {
+    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+        let settings = shared.settings()?;
+        let served = is_locked(&settings.directory().join(LOCK_FILE));
+        let Self { deep, fix, json: as_json } = *self;
+        let patient = Patient { settings, clock: Clock::machine(), deep, fix, served };
+        let mut findings = files::look(&patient);
+        findings.extend(database::look(&patient));
+        findings.extend(host::look(&patient));
+        findings.extend(service::look(&patient));
+        if as_json {
+            out::json(&shown(&findings))?;
+        } else {
+            print(&findings)?;
+        }
+        let failed = findings.iter().filter(|finding| finding.check.level == Level::Fail).count();
+        match failed {
+            0 => Ok(()),
+            failed => Err(Failure::failed(format!("{failed} of {} checks fail", findings.len()))),
+        }
+    }
+}
+
+/// Whether a running service holds the lock.
+fn is_locked(path: &std::path::Path) -> bool {
+    File::open(path).is_ok_and(|file| file.try_lock().is_err())
+}
+
+fn shown(findings: &[Finding]) -> Value {
+    let checks: Vec<Check> = findings.iter().map(|finding| finding.check.clone()).collect();
+    let each: Vec<Value> = findings
+        .iter()
+        .map(|Finding { check, mended }| {
+            json!({
+                "name": check.name, "state": check.level.as_str(), "detail": check.detail,
+                "value": check.value, "fixed": mended,
+            })
+        })
+        .collect();
+    json!({ "state": health::worst(&checks).as_str(), "checks": each })
+}
+
+fn print(findings: &[Finding]) -> Result<(), Failure> {
+    for Finding { check: Check { name, level, detail, .. }, mended } in findings {
+        out::line(format_args!("{:<5} {name:<14} {detail}", level.as_str()))?;
+        if let Some(mended) = mended {
+            out::line(format_args!("      {:<14} fixed: {mended}", ""))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! The machine around the process: file systems, owners, who else has a file open, whether time is kept.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::statfs;
+
+/// Kinds of file systems by their magic numbers, where SQLite's locks cannot be relied on.
+const NETWORK: [(u64, &str); 6] = [
+    (0x6969, "nfs"),
+    (0xff53_4d42, "cifs"),
+    (0xfe53_4d42, "smb2"),
+    (0x0102_1997, "9p"),
+    (0x6573_5546, "fuse"),
+    (0x00c3_6400, "ceph"),
+];
+
+/// The name of the network file system a path lies on; `None`: it lies on this machine.
+///
+/// # Errors
+/// What the system says.
+pub fn network_file_system(path: &Path) -> std::io::Result<Option<&'static str>> {
+    let kind = statfs(path)?.f_type;
+    // The sign and the width of the number differ between machines; the magic numbers have 32 bits.
+    let magic = kind.cast_unsigned() & 0xffff_ffff;
+    Ok(NETWORK.into_iter().find(|(known, _)| *known == magic).map(|(_, name)| name))
+}
+
+/// Mode and owner of a file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Permission bits.
+    pub mode: u32,
+    /// The owner's number.
+    pub owner: u32,
+}
+
+/// Who may open a path; `None` where there is nothing.
+pub fn access(path: &Path) -> Option<Access> {
+    let meta = fs::metadata(path).ok()?;
+    Some(Access { mode: meta.mode() & 0o7777, owner: meta.uid() })
+}
+
+/// Processes that have a file open, with their programs: as far as this user may look.
+pub fn holders(path: &Path) -> Vec<(u32, PathBuf)> {
+    let Ok(wanted) = fs::canonicalize(path) else { return Vec::new() };
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let ids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let holds = |id: &u32| {
+        let open = fs::read_dir(format!("/proc/{id}/fd")).into_iter().flatten().flatten();
+        open.filter_map(|entry| fs::read_link(entry.path()).ok()).any(|target| target == wanted)
+    };
+    ids.filter(|id| *id != std::process::id())
+        .filter(holds)
+        .map(|id| (id, fs::read_link(format!("/proc/{id}/exe")).unwrap_or_default()))
+        .collect()
+}
+
+/// Whether something keeps the clock right; `None`: it cannot be told here.
+pub fn time_is_kept() -> Option<bool> {
+    if Path::new("/run/systemd/timesync/synchronized").exists() {
+        return Some(true);
+    }
+    let keepers = ["/run/systemd/timesync", "/run/chrony", "/run/ntpd.pid", "/run/openntpd"];
+    let there = keepers.iter().any(|keeper| Path::new(keeper).exists());
+    match (there, Path::new("/run/systemd/timesync").exists()) {
+        (true, true) => Some(false),
+        (true, false) => Some(true),
+        (false, _) => None,
+    }
+}

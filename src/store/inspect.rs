@@ -1,0 +1,67 @@
+//! Looking a file over without serving it: whether it is whole, and what stands in it. Nothing is changed.
+
+use std::path::Path;
+
+use crate::store::error::Result;
+use crate::store::pool;
+use crate::store::schema;
+use crate::store::tx::ReadTx;
+use crate::store::{meta, stats};
+
+const QUICK: &str = "PRAGMA quick_check(5)";
+const DEEP: &str = "PRAGMA integrity_check(5)";
+const FOREIGN: &str = "
+    SELECT count(*)
+      FROM pragma_foreign_key_check";
+
+/// What a look over the file found.
+#[derive(Clone, Debug)]
+pub struct Findings {
+    /// What is damaged; empty: nothing.
+    pub damage: Vec<String>,
+    /// Rows that refer to rows that are not there.
+    pub orphans: u64,
+    /// How changes are written; must be `wal`.
+    pub journal_mode: String,
+    /// The schema's version.
+    pub version: i64,
+    /// The newest version this program knows.
+    pub version_known: i64,
+    /// The id of the key that sealed its secrets.
+    pub key_id: Option<String>,
+    /// What somebody may have to look at.
+    pub standing: stats::Standing,
+}
+
+/// Looks over a file, which may be served meanwhile. `deep` compares the indexes with their tables as
+/// well, which takes as long as reading everything.
+///
+/// # Errors
+/// When it cannot be read at all.
+pub fn inspect(path: &Path, deep: bool) -> Result<Findings> {
+    let conn = pool::open_reader(path)?;
+    let mut statement = conn.prepare(if deep { DEEP } else { QUICK })?;
+    let lines = statement.query_map([], |row| row.get::<_, String>(0))?;
+    let said = lines.collect::<std::result::Result<Vec<_>, _>>()?;
+    let orphans: i64 = conn.query_row(FOREIGN, [], |row| row.get(0))?;
+    let tx = ReadTx::new(&conn);
+    Ok(Findings {
+        damage: said.into_iter().filter(|line| line != "ok").collect(),
+        orphans: orphans.unsigned_abs(),
+        journal_mode: conn.query_row("PRAGMA journal_mode", [], |row| row.get(0))?,
+        version: conn.query_row("PRAGMA user_version", [], |row| row.get(0))?,
+        version_known: schema::VERSION,
+        key_id: meta::master_key_id(&tx)?,
+        standing: stats::standing(&tx)?,
+    })
+}
+
+/// Empties the write-ahead log into a file that nobody serves.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn empty_log(path: &Path) -> Result<()> {
+    let conn = schema::open_writer(path)?;
+    conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+    Ok(())
+}

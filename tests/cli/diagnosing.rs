@@ -1,0 +1,131 @@
+//! `oncebox doctor`: each fault is made for real, found, and mended where that loses nothing.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::net::TcpListener;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+
+use serde_json::Value;
+
+use crate::rig::Rig;
+
+/// The exit code, and each check's state and words.
+fn doctor(rig: &Rig, more: &[&str]) -> (i32, BTreeMap<String, (String, String)>) {
+    let ran = rig.run(&[&["doctor", "--json"], more].concat());
+    let report: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"));
+    let each = report["checks"].as_array().unwrap().iter().map(|check| {
+        let text = |field: &str| check[field].as_str().unwrap().to_owned();
+        (text("name"), (text("state"), text("detail")))
+    });
+    (ran.code, each.collect())
+}
+
+fn set_mode(rig: &Rig, name: &str, mode: u32) {
+    fs::set_permissions(rig.dir.path().join(name), Permissions::from_mode(mode)).unwrap();
+}
+
+/// A directory a service has used and left in order, as far as a killed one can.
+fn used() -> Rig {
+    let mut rig = Rig::new();
+    rig.ok(&["emit", "invoice.paid", "--payload", "{}"]);
+    rig.kill();
+    rig
+}
+
+#[test]
+fn beside_a_running_service_nothing_fails() {
+    let rig = Rig::new();
+    let (code, checks) = doctor(&rig, &["--deep"]);
+    let failed: Vec<_> = checks.iter().filter(|(_, (state, _))| state == "fail").collect();
+    assert!(failed.is_empty() && code == 0, "{failed:?}");
+    for name in ["integrity", "references", "journal", "schema", "key", "key_matches", "disk"] {
+        assert_eq!(checks[name].0, "ok", "{name}: {}", checks[name].1);
+    }
+    let screen = rig.ok(&["doctor"]);
+    assert!(screen.contains("ok    integrity"), "{screen}");
+}
+
+#[test]
+fn modes_that_let_others_in_fail_and_are_mended() {
+    let rig = used();
+    for (file, name) in [
+        (".", "directory"),
+        ("oncebox.db", "database_mode"),
+        ("admin.token", "token_mode"),
+        ("master.key", "key"),
+    ] {
+        set_mode(&rig, file, 0o777);
+        let (code, checks) = doctor(&rig, &[]);
+        assert_eq!((code, checks[name].0.as_str()), (1, "fail"), "{file}");
+        let (code, checks) = doctor(&rig, &["--fix"]);
+        assert_eq!((code, checks[name].0.as_str()), (0, "ok"), "{file}: {checks:?}");
+        assert_eq!(doctor(&rig, &[]).0, 0, "{file}");
+    }
+}
+
+#[test]
+fn what_a_killed_service_leaves_is_seen_and_cleared() {
+    let rig = used();
+    let (code, checks) = doctor(&rig, &[]);
+    assert_eq!((code, checks["address"].0.as_str()), (0, "warn"));
+    let ran = rig.run(&["doctor", "--fix"]);
+    assert!(ran.out.contains("fixed: removed") && ran.out.contains("fixed: emptied"), "{ran:?}");
+    assert!(!doctor(&rig, &[]).1.contains_key("address"));
+    assert_eq!(fs::metadata(rig.dir.path().join("oncebox.db-wal")).map_or(0, |meta| meta.len()), 0);
+}
+
+#[test]
+fn a_damaged_page_is_found() {
+    let rig = used();
+    assert_eq!(doctor(&rig, &["--fix"]).0, 0);
+    let file = fs::OpenOptions::new().write(true).open(rig.dir.path().join("oncebox.db")).unwrap();
+    // Page 1 holds the header; what follows are the trees of tables and indexes.
+    for page in 3..20 {
+        file.write_all_at(&[0xA5; 4096], page * 4096).unwrap();
+    }
+    let (code, checks) = doctor(&rig, &["--deep"]);
+    assert_eq!((code, checks["integrity"].0.as_str()), (1, "fail"), "{checks:?}");
+    assert!(checks["integrity"].1.contains("restore a backup"), "{checks:?}");
+}
+
+#[test]
+fn a_key_that_is_wrong_or_gone_is_named() {
+    let (rig, other) = (used(), used());
+    let key = rig.dir.path().join("master.key");
+    fs::copy(other.dir.path().join("master.key"), &key).unwrap();
+    let (code, checks) = doctor(&rig, &[]);
+    assert_eq!((code, checks["key_matches"].0.as_str()), (1, "fail"), "{checks:?}");
+    fs::write(&key, "not a key").unwrap();
+    assert_eq!(doctor(&rig, &[]).1["key"].0, "fail");
+    fs::remove_file(&key).unwrap();
+    assert!(doctor(&rig, &[]).1["key"].1.contains("is missing"));
+}
+
+#[test]
+fn settings_that_cannot_serve_are_found() {
+    let rig = Rig::stopped();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let config = format!(
+        "[listen]\napi = \"{address}\"\npublic_url = \"https://hooks.example.com\"\n[disk]\nreserve = \"1000000GiB\"\n"
+    );
+    rig.file("oncebox.toml", &config);
+    let (code, checks) = doctor(&rig, &[]);
+    assert_eq!(code, 1);
+    assert_eq!(checks["port"].0, "fail");
+    assert_eq!(checks["disk"].0, "fail");
+    assert_eq!(checks["public_url"].0, "ok");
+    assert_eq!(checks["proxies"].0, "warn");
+    assert_eq!(checks["database"].0, "warn");
+    assert_eq!(checks["backup"].0, "warn");
+}
+
+#[test]
+fn a_directory_that_is_missing_is_made() {
+    let rig = Rig::stopped();
+    let place = rig.dir.path().join("data");
+    let text = place.to_str().unwrap();
+    assert_eq!(doctor(&rig, &["--data", text]).1["directory"].0, "fail");
+    assert_eq!(doctor(&rig, &["--data", text, "--fix"]).1["directory"].0, "ok");
+    assert_eq!(fs::metadata(&place).unwrap().permissions().mode() & 0o777, 0o700);
+}
