@@ -20,6 +20,7 @@ mod providers;
 mod room;
 pub mod route;
 mod schema;
+mod secrets;
 mod status;
 mod subscription_shapes;
 mod subscriptions;
@@ -100,6 +101,7 @@ static RESOURCES: &[&Resource] = &[
     &webhook_events::RESOURCE,
     &providers::RESOURCE,
     &subscriptions::RESOURCE,
+    &secrets::RESOURCE,
     &deliveries::RESOURCE,
     &guards::RESOURCE,
     &tokens::RESOURCE,

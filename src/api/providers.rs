@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use zeroize::Zeroizing;
 
 use crate::api::call::{Call, answer, ok, page_of};
 use crate::api::credentials::{Sealed, seal};
@@ -200,28 +201,29 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `PATCH /v1/providers/{name}`
 pub(super) fn change(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let mut provider = find(api, call)?;
+    let missing = || Problem::not_found("provider");
     let Change { scheme, secret, body_bytes_max, tolerance_secs } = call.json()?;
-    if let Some(scheme) = scheme {
-        provider.new.scheme = scheme;
-    }
-    if let Some(most) = body_bytes(body_bytes_max)? {
-        provider.new.body_bytes_max = most;
-    }
-    if let Some(tolerance) = tolerance(tolerance_secs)? {
-        provider.new.tolerance = tolerance;
-    }
-    check_secrets(&provider.new.scheme, secret.as_slice())?;
+    let (most, tolerance) = (body_bytes(body_bytes_max)?, tolerance(tolerance_secs)?);
     let now = api.clock.wall();
     let sealed = secret.as_deref().map(|secret| seal(api, now, secret));
-    let row = provider;
-    api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+    let secret = secret.map(Zeroizing::new);
+    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
+    // Read and written in one transaction, so that two changes at once are both kept.
+    let changed = api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+        let Some(mut row) = providers::by_name(tx, &tenant, &name)? else { return Ok(None) };
+        row.new.scheme = scheme.clone().unwrap_or(row.new.scheme);
+        row.new.body_bytes_max = most.unwrap_or(row.new.body_bytes_max);
+        row.new.tolerance = tolerance.unwrap_or(row.new.tolerance);
+        if let Some(Err(refused)) = secret.as_ref().map(|text| row.new.scheme.check_secret(text)) {
+            return Ok(Some(Err(refused)));
+        }
         providers::update(tx, &row, now)?;
         if let Some(secret) = &sealed {
-            credentials::insert(tx, &secret.of(&row.new.tenant, Owner::Provider(row.seq), now))?;
+            credentials::insert(tx, &secret.of(&tenant, Owner::Provider(row.seq), now))?;
         }
-        Ok(())
+        Ok(Some(Ok(())))
     })?;
+    changed.ok_or_else(missing)?.map_err(|error| unusable(&error))?;
     show(api, call)
 }
 
@@ -234,18 +236,22 @@ pub(super) fn delete(api: &Api, call: &Call) -> Result<Response, Problem> {
     Ok(Response::new(204))
 }
 
-fn find(api: &Api, call: &Call) -> Result<Provider, Problem> {
+/// The provider that the path names.
+pub(super) fn find(api: &Api, call: &Call) -> Result<Provider, Problem> {
     let found = api.store.read(|tx| providers::by_name(tx, &call.tenant, call.param(0)))?;
     found.ok_or_else(|| Problem::not_found("provider"))
 }
 
 fn check_secrets(scheme: &Scheme, secrets: &[String]) -> Result<(), Problem> {
     for secret in secrets {
-        scheme.check_secret(secret).map_err(|error| {
-            Problem::unprocessable(format!("The secret cannot be used: {error}."))
-        })?;
+        scheme.check_secret(secret).map_err(|error| unusable(&error))?;
     }
     Ok(())
+}
+
+/// 422: the secret does not suit.
+pub(super) fn unusable(error: &dyn std::fmt::Display) -> Problem {
+    Problem::unprocessable(format!("The secret cannot be used: {error}."))
 }
 
 fn body_bytes(asked: Option<u32>) -> Result<Option<u32>, Problem> {
@@ -289,7 +295,7 @@ fn tolerance_schema() -> Value {
     schema::about(secs, "How far its signed time may be from ours.")
 }
 
-fn secret_schema() -> Value {
+pub(super) fn secret_schema() -> Value {
     schema::about(
         schema::text_of(1, 4096),
         "A secret it signs with. It is kept sealed and shown nowhere.",

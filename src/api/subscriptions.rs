@@ -253,33 +253,28 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 pub(super) fn change(api: &Api, call: &Call) -> Result<Response, Problem> {
     let mut subscription = find(api, call)?;
     let Change { url, event_types, source, owner_id, method, headers, policy } = call.json()?;
-    let new = &mut subscription.new;
-    if let Some(url) = url {
-        new.url = target(api, &url)?;
-    }
-    if let Some(event_types) = event_types {
-        new.event_types = patterns(&event_types)?;
-    }
-    if let Some(source) = source {
-        new.source = source_of(&source)?;
-    }
-    if let Some(owner_id) = owner_id {
-        new.owner_id = owner_id;
-    }
-    if let Some(method) = method {
-        new.method = method;
-    }
-    if let Some(headers) = headers {
-        new.headers = headers;
-    }
-    if let Some(policy) = policy {
-        new.policy = policy;
-    }
-    check(api, new)?;
-    let now = api.clock.wall();
-    let run = move |tx: &WriteTx<'_>| subscriptions::update(tx, &subscription, now);
-    api.store.writer().write(Queue::Accept, run)?;
-    show(api, call)
+    let url = url.map(|url| target(api, &url)).transpose()?;
+    let event_types = event_types.map(|texts| patterns(&texts)).transpose()?;
+    let source = source.map(|text| source_of(&text)).transpose()?;
+    let change = move |new: &mut NewSubscription| {
+        put(&mut new.url, url.as_ref());
+        put(&mut new.event_types, event_types.as_ref());
+        put(&mut new.source, source.as_ref());
+        put(&mut new.owner_id, owner_id.as_ref());
+        put(&mut new.method, method.as_ref());
+        put(&mut new.headers, headers.as_ref());
+        put(&mut new.policy, policy.as_ref());
+    };
+    change(&mut subscription.new);
+    check(api, &subscription.new)?;
+    let (seq, now) = (subscription.seq, api.clock.wall());
+    // Read again and written in one transaction, so that two changes at once are both kept.
+    let changed = api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+        let Some(mut row) = subscriptions::by_seq(tx, seq)? else { return Ok(false) };
+        change(&mut row.new);
+        subscriptions::update(tx, &row, now).map(|()| true)
+    })?;
+    if changed { show(api, call) } else { Err(Problem::not_found("subscription")) }
 }
 
 /// `POST /v1/subscriptions/{id}/pause`: its deliveries wait.
@@ -324,7 +319,15 @@ pub(super) fn delete(api: &Api, call: &Call) -> Result<Response, Problem> {
     Ok(Response::new(204))
 }
 
-fn find(api: &Api, call: &Call) -> Result<Subscription, Problem> {
+/// Takes a value that was given.
+fn put<T: Clone>(into: &mut T, given: Option<&T>) {
+    if let Some(given) = given {
+        into.clone_from(given);
+    }
+}
+
+/// The subscription that the path names.
+pub(super) fn find(api: &Api, call: &Call) -> Result<Subscription, Problem> {
     let found = api.store.read(|tx| subscriptions::find(tx, &call.tenant, call.param(0)))?;
     found.ok_or_else(|| Problem::not_found("subscription"))
 }

@@ -3,15 +3,18 @@
 //! Commands that look or change talk to the running service over its API ([`remote`]); [`serve`] is the
 //! service. Nothing here decides anything about events: a command asks, and shows the answer.
 
+mod apply;
 mod backup;
 mod completions;
 mod config;
 mod dead;
 mod delivery;
 mod demo;
+mod difference;
 mod emit;
 mod event;
 mod exit;
+mod export;
 mod help;
 mod input;
 mod listing;
@@ -91,6 +94,10 @@ enum Command {
     Token(token::Tokens),
     /// Settings: what holds and why, and what is wrong
     Config(config::Config),
+    /// Make providers, subscriptions and tokens as the file declares them
+    Apply(apply::Apply),
+    /// Print providers, subscriptions and tokens as apply takes them, without secrets
+    Export(export::Export),
     /// Copy the database while it is in use; check and list the copies
     Backup(backup::Backup),
     /// Print the completions of a shell
@@ -184,6 +191,8 @@ impl Command {
             Self::Subscription(subscriptions) => subscriptions.run(shared),
             Self::Token(tokens) => tokens.run(shared),
             Self::Config(config) => config.run(shared),
+            Self::Apply(apply) => apply.run(shared),
+            Self::Export(export) => export.run(shared),
             Self::Backup(backup) => backup.run(shared),
             Self::Completions(completions) => completions.run(),
             Self::Manual(manual) => manual.run(),

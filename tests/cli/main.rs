@@ -12,6 +12,7 @@
 )]
 
 mod configuring;
+mod declaring;
 mod emitting;
 mod keeping;
 mod looking;

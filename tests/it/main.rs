@@ -10,6 +10,7 @@
 )]
 
 mod acting;
+mod changing;
 mod delivering;
 mod entering;
 mod guarding;
