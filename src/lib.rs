@@ -4,6 +4,7 @@
 
 pub mod api;
 pub mod appliance;
+pub mod cache;
 pub mod cli;
 pub mod clock;
 pub mod demo;

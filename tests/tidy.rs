@@ -20,7 +20,7 @@ const FILE_LINES_MOST: usize = 400;
 
 /// Parts of the program from the ground up. A part may import parts that stand before it, and itself.
 const LAYERS: [&[&str]; 11] = [
-    &["clock", "faults", "headers", "id", "machine", "pulse", "stop", "secret", "tally"],
+    &["cache", "clock", "faults", "headers", "id", "machine", "pulse", "stop", "secret", "tally"],
     &["domain"],
     &["settings"],
     &["logging", "systemd"],

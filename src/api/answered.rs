@@ -1,20 +1,48 @@
 //! What is done to every answer before it goes out: a problem gets its request's id, and the log a line.
 //!
 //! A change and a refusal are one line at `info`, everything else one at `debug`: a busy box would
-//! otherwise write more log than data. Of a request only method, path and address are logged, never its
+//! otherwise write more log than data. Refusals are what anybody can bring about, so of each client so many
+//! a minute are at `info`, and the rest at `debug`. Of a request only method, path and address are logged, never its
 //! query, fields or body.
 
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::domain::throttle::{self, Measure, Throttle, Verdict};
 use crate::http::message::{Asked, Method, Response};
 
 /// Paths whose successful requests are no changes by a person, but the work itself.
 const WORK: [&str; 3] = ["/in/", "/v1/events", "/v1/processed-events"];
 
+/// Refusals of one client that are logged at `info`.
+const REFUSALS_LOGGED: Measure =
+    Measure { most: 60, span: Duration::from_mins(1), keys_most: 4096 };
+
+/// Which refusals are logged.
+#[derive(Debug)]
+pub(super) struct Refusals(Mutex<Throttle<IpAddr>>);
+
+impl Refusals {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Throttle::new(REFUSALS_LOGGED)))
+    }
+
+    fn count(&self, client: IpAddr, now: Duration) -> Verdict {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.count(throttle::client(client), now)
+    }
+}
+
 /// Completes and notes an answer.
-pub(super) fn finish(asked: &Asked, took: Duration, mut response: Response) -> Response {
+pub(super) fn finish(
+    asked: &Asked,
+    took: Duration,
+    refusals: (&Refusals, Duration),
+    mut response: Response,
+) -> Response {
     name(&mut response, &asked.request_id);
-    note(asked, took, &response);
+    note(asked, took, refusals, &response);
     response
 }
 
@@ -31,7 +59,12 @@ fn name(response: &mut Response, request_id: &str) {
     }
 }
 
-fn note(asked: &Asked, took: Duration, response: &Response) {
+fn note(
+    asked: &Asked,
+    took: Duration,
+    (refusals, now): (&Refusals, Duration),
+    response: &Response,
+) {
     let Asked { request_id, client, target } = asked;
     let (method, path) = match target {
         Some((method, path)) => (method.as_str(), path.as_str()),
@@ -43,7 +76,16 @@ fn note(asked: &Asked, took: Duration, response: &Response) {
     if status == 500 {
         tracing::error!(request_id, %client, method, path, status, took_ms, cause, "a request failed");
     } else if status >= 400 {
+        let verdict = refusals.count(*client, now);
+        if let Verdict::Beyond(_) = verdict {
+            tracing::debug!(request_id, %client, method, path, status, took_ms, cause, "a request was refused");
+            return;
+        }
         tracing::info!(request_id, %client, method, path, status, took_ms, cause, "a request was refused");
+        if let Verdict::Reached(left) = verdict {
+            let secs = left.as_secs();
+            tracing::info!(%client, secs, "further refused requests of this client are not logged for now");
+        }
     } else if target.as_ref().is_some_and(is_change) {
         tracing::info!(request_id, %client, method, path, status, took_ms, "a change was made");
     } else {

@@ -1,16 +1,23 @@
 //! Who is asking: bearer tokens, looked up by their keyed hash.
+//!
+//! A valid token is never throttled, whoever else fails behind its address: tokens are looked up first,
+//! and only failures are counted. A failure costs one hash and at most one probe of an index.
 
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ring::hmac;
 
 use crate::api::problem::Problem;
-use crate::clock::{Clock, Timestamp};
-use crate::domain::token::{Right, Token};
-use crate::headers::Headers;
+use crate::cache::Cache;
+use crate::clock::{Clock, Timestamp, millis};
+use crate::domain::throttle::{self, Measure, Throttle, Verdict};
+use crate::domain::token::{self, Right, Token};
+use crate::http::message::Head;
 use crate::secret::MasterKey;
+use crate::store::tokens::Presented;
 use crate::store::writer::Queue;
 use crate::store::{Store, tokens};
 
@@ -18,6 +25,8 @@ use crate::store::{Store, tokens};
 const USE_NOTED_EVERY: Duration = Duration::from_mins(1);
 /// Tokens remembered at most; more are looked up each time.
 const REMEMBERED_MOST: usize = 1024;
+/// Failures of one client that are answered 401; further ones in the same minute are answered 429.
+const FAILURES: Measure = Measure { most: 10, span: Duration::from_mins(1), keys_most: 4096 };
 
 /// Makes the hashes tokens are kept as. Keyed, so that a row somebody inserts opens nothing.
 pub struct TokenHasher(hmac::Key);
@@ -40,88 +49,112 @@ impl TokenHasher {
     }
 }
 
-/// Tells who is asking, and remembers it until a token changes.
+/// Tells who is asking, and remembers it until a token or a tenant changes.
 #[derive(Clone, Debug)]
-pub struct Auth {
+pub struct Auth(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
     store: Store,
     clock: Clock,
     hasher: Arc<TokenHasher>,
-    known: Arc<RwLock<Known>>,
+    known: Cache<Vec<u8>, Known>,
+    /// By client.
+    failures: Mutex<Throttle<IpAddr>>,
 }
 
-#[derive(Debug, Default)]
+/// A token that was presented before.
+#[derive(Debug)]
 struct Known {
-    generation: u64,
-    tokens: HashMap<Vec<u8>, Token>,
+    presented: Presented,
+    /// When its use was last written down, in ms.
+    noted_at: AtomicI64,
 }
 
 impl Auth {
     /// Nobody known yet.
     pub fn new(store: Store, clock: Clock, hasher: Arc<TokenHasher>) -> Self {
-        Self { store, clock, hasher, known: Arc::default() }
+        let known = Cache::new(REMEMBERED_MOST);
+        let failures = Mutex::new(Throttle::new(FAILURES));
+        Self(Arc::new(Inner { store, clock, hasher, known, failures }))
     }
 
-    /// Forgets whom it knew; called after a commit that changed a token.
+    /// Forgets whom it knew; called after a commit that changed a token or a tenant.
     pub fn forget(&self) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.generation += 1;
-        known.tokens.clear();
+        self.0.known.forget();
     }
 
     /// The token of a request, if it has the right.
     ///
     /// # Errors
-    /// 401 without a valid token, 403 where its role does not allow it.
-    pub(super) fn authorize(&self, headers: &Headers, right: Right) -> Result<Token, Problem> {
+    /// 401 without a valid token, 429 after too many of those, 403 where its role does not allow it or
+    /// its tenant is suspended.
+    pub(super) fn authorize(&self, head: &Head, right: Right) -> Result<Token, Problem> {
         let missing = || Problem::unauthorized("Send a token: `Authorization: Bearer obx_…`.");
-        let field = headers.get("authorization").ok_or_else(missing)?;
+        let field = head.headers.get("authorization").ok_or_else(missing)?;
         let (scheme, text) = field.split_once(' ').ok_or_else(missing)?;
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(missing());
         }
-        let hash = self.hasher.hash(text.trim());
-        let now = self.clock.wall();
-        let token = self.find(hash)?.filter(|token| token.is_valid(now));
-        let Some(token) = token else {
-            return Err(Problem::unauthorized("The token is unknown, revoked or expired."));
+        let now = self.0.clock.wall();
+        let Some(known) = self.find(text.trim())? else {
+            return Err(self.failed(head.client, "the token is unknown".to_owned()));
         };
-        self.note_use(&token, now);
-        if !token.role.may(right) {
-            let detail = format!("A token with the role {} may not do this.", token.role);
-            return Err(Problem::forbidden(detail));
+        if !known.presented.token.is_valid(now) {
+            let Token { id, name, .. } = &known.presented.token;
+            let cause = format!("the token {id} ({name:?}) is revoked or expired");
+            return Err(self.failed(head.client, cause));
         }
-        Ok(token)
+        self.note_use(&known, now);
+        let Presented { token, suspended } = &known.presented;
+        if *suspended {
+            return Err(Problem::tenant_suspended());
+        }
+        if !token.may(right) {
+            return Err(Problem::forbidden(refusal(token, right)));
+        }
+        Ok(token.clone())
     }
 
-    fn find(&self, hash: Vec<u8>) -> Result<Option<Token>, Problem> {
-        let generation = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            if let Some(token) = known.tokens.get(&hash) {
-                return Ok(Some(token.clone()));
-            }
-            known.generation
-        };
-        let found = self.store.look_up(|tx| tokens::by_hash(tx, &hash))?;
-        if let Some(token) = &found {
-            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-            if known.generation == generation && known.tokens.len() < REMEMBERED_MOST {
-                known.tokens.insert(hash, token.clone());
-            }
+    fn find(&self, text: &str) -> Result<Option<Arc<Known>>, Problem> {
+        if !token::has_form(text) {
+            return Ok(None);
         }
-        Ok(found)
+        let inner = &*self.0;
+        let found = inner.known.get(inner.hasher.hash(text), |hash| {
+            let presented = inner.store.look_up(|tx| tokens::by_hash(tx, hash))?;
+            Ok(presented.map(|presented| {
+                let noted = presented.token.last_used_at.map_or(i64::MIN, Timestamp::ms);
+                Known { presented, noted_at: AtomicI64::new(noted) }
+            }))
+        });
+        found.map_err(|error: crate::store::error::Error| error.into())
     }
 
-    fn note_use(&self, token: &Token, now: Timestamp) {
-        if token.last_used_at.is_some_and(|last| now.since(last) < USE_NOTED_EVERY) {
+    /// Counts a failure, and answers it.
+    fn failed(&self, client: IpAddr, cause: String) -> Problem {
+        let (client, now) = (throttle::client(client), self.0.clock.monotonic());
+        let mut failures = self.0.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let problem = match failures.count(client, now) {
+            Verdict::Within => Problem::unauthorized("The token is unknown, revoked or expired."),
+            Verdict::Reached(left) | Verdict::Beyond(left) => Problem::throttled(left),
+        };
+        problem.because(cause)
+    }
+
+    fn note_use(&self, known: &Known, now: Timestamp) {
+        let noted = known.noted_at.load(Ordering::Relaxed);
+        if now.ms().saturating_sub(noted) < millis(USE_NOTED_EVERY) {
             return;
         }
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        for kept in known.tokens.values_mut().filter(|kept| kept.seq == token.seq) {
-            kept.last_used_at = Some(now);
+        // Of many requests at once, one notes it.
+        let mine =
+            known.noted_at.compare_exchange(noted, now.ms(), Ordering::Relaxed, Ordering::Relaxed);
+        if mine.is_err() {
+            return;
         }
-        drop(known);
-        let seq = token.seq;
-        self.store.writer().submit(
+        let seq = known.presented.token.seq;
+        self.0.store.writer().submit(
             Queue::Upkeep,
             move |tx| tokens::used(tx, seq, now),
             |outcome| {
@@ -131,4 +164,11 @@ impl Auth {
             },
         );
     }
+}
+
+fn refusal(token: &Token, right: Right) -> String {
+    if right == Right::Box {
+        return "Only an admin token of the tenant default may manage tenants.".to_owned();
+    }
+    format!("A token with the role {} may not do this.", token.role)
 }

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::api::problem::Problem;
+use crate::api::route::{Doc, Place};
 use crate::clock::Timestamp;
 use crate::http::message::{Request, Response};
 
@@ -23,6 +24,8 @@ pub(super) struct Call {
     pub(super) request: Request,
     /// The variable parts of the path, decoded, in order.
     pub(super) params: Vec<String>,
+    /// The query.
+    pub(super) query: Query,
     /// Whose data it is about.
     pub(super) tenant: String,
     /// The token it came with, for records; empty on public paths.
@@ -54,39 +57,44 @@ impl Call {
             Problem::bad_request(format!("The body is not what is expected: {error}."))
         })
     }
+}
 
-    /// The query's names and values, decoded. A name that is not among `known` is refused, so that a
-    /// misspelt filter does not pass for none.
+/// A query, decoded and compared with what its route describes.
+#[derive(Debug, Default)]
+pub(super) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads a query. A name its route does not describe is refused, so that a misspelt filter does not
+    /// pass for none; so is one that is there twice or has no value.
     ///
     /// # Errors
     /// 400 with the names that are known.
-    pub(super) fn query(&self, known: &[&str]) -> Result<Query<'_>, Problem> {
-        let text = self.request.head.query.as_deref().unwrap_or_default();
-        let mut pairs = Vec::new();
+    pub(super) fn read(text: Option<&str>, doc: &Doc) -> Result<Self, Problem> {
+        let Some(text) = text.filter(|_| !doc.any_query) else { return Ok(Self::default()) };
+        let mut query = Self::default();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (decode(name)?, decode(value)?);
-            if !known.contains(&name.as_ref()) && name != "limit" && name != "after" {
-                let known = known.join(", ");
+            let known = || doc.params.iter().filter(|param| param.place == Place::Query);
+            if !known().any(|param| param.name == name) {
+                let known: Vec<&str> = known().map(|param| param.name).collect();
+                let there = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
                 return Err(Problem::bad_request(format!(
-                    "There is no query parameter {name:?} here; there are limit, after, {known}."
+                    "There is no query parameter {name:?} here; there is {there}."
                 )));
             }
-            pairs.push((name, value));
+            if value.is_empty() || query.get(&name).is_some() {
+                return Err(Problem::bad_request(format!("{name} must have one value, once.")));
+            }
+            query.0.push((name, value));
         }
-        Ok(Query(pairs))
+        Ok(query)
     }
-}
 
-/// A query, decoded.
-#[derive(Debug)]
-pub(super) struct Query<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
-
-impl Query<'_> {
-    /// The value of a name; `None` when it is absent or empty.
+    /// The value of a name.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        let found = self.0.iter().find(|(have, value)| have == name && !value.is_empty());
-        found.map(|(_, value)| value.as_ref())
+        let found = self.0.iter().find(|(have, _)| have == name);
+        found.map(|(_, value)| value.as_str())
     }
 
     /// The value of a name, owned.
@@ -128,13 +136,19 @@ impl Query<'_> {
         if !(1..=PAGE_ROWS_MOST).contains(&limit) {
             return Err(Problem::bad_request(format!("limit must be 1 to {PAGE_ROWS_MOST}.")));
         }
-        Ok(Page { limit, after: self.word("after", |text| text.parse().ok())? })
+        Ok(Page { limit, after: self.word("after", cursor)? })
     }
 }
 
-fn decode(text: &str) -> Result<Cow<'_, str>, Problem> {
+/// A cursor: digits, so that a sign does not turn a list round.
+fn cursor(text: &str) -> Option<i64> {
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+fn decode(text: &str) -> Result<String, Problem> {
     percent_encoding::percent_decode_str(text)
         .decode_utf8()
+        .map(Cow::into_owned)
         .map_err(|error| Problem::bad_request(format!("The query is not UTF-8: {error}.")))
 }
 

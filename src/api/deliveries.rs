@@ -24,13 +24,13 @@ const STATE: Param = Param::query("state", "Only those in this state.", state_sc
 const SUBSCRIPTION: Param = Param::query(
     "subscription",
     "Only those to the subscription of this name.",
-    schema::text,
+    schema::some_text,
     "erp",
 );
 const EVENT_ID: Param = Param::query(
     "event_id",
     "Only those of this event or webhook event.",
-    schema::text,
+    schema::some_text,
     "019c1447-5800-7000-8000-000000000001",
 );
 
@@ -126,7 +126,7 @@ const RETRY_RULE: &str = "only a delivery that waits or was given up can be sent
 
 /// `GET /v1/deliveries`
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let query = call.query(&["state", "subscription", "event_id"])?;
+    let query = &call.query;
     let filter = delivery_lists::Filter {
         state: query.word("state", State::parse)?,
         subscription: query.text("subscription"),
@@ -137,7 +137,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `GET /v1/dead-letters`
 pub(super) fn list_dead(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let query = call.query(&["subscription"])?;
+    let query = &call.query;
     let filter = delivery_lists::Filter {
         state: Some(State::DeadLetter),
         subscription: query.text("subscription"),
@@ -147,7 +147,7 @@ pub(super) fn list_dead(api: &Api, call: &Call) -> Result<Response, Problem> {
 }
 
 fn page(api: &Api, call: &Call, filter: &delivery_lists::Filter) -> Result<Response, Problem> {
-    let page = call.query(&["state", "subscription", "event_id"])?.page()?;
+    let page = call.query.page()?;
     let before = page.after.unwrap_or(i64::MAX);
     let found =
         api.store.read(|tx| delivery_lists::page(tx, &call.tenant, filter, before, page.limit))?;
@@ -162,7 +162,7 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `GET /v1/deliveries/{id}/attempts`
 pub(super) fn list_attempts(api: &Api, call: &Call) -> Result<Response, Problem> {
     let delivery = find(api, call)?;
-    let page = call.query(&[])?.page()?;
+    let page = call.query.page()?;
     let after = page.after.and_then(|after| u32::try_from(after).ok()).unwrap_or(0);
     let found = api.store.read(|tx| attempts::of(tx, delivery.seq, after, page.limit))?;
     Ok(page_of(&found, page, |a| i64::from(a.n), |a| shown_attempt(delivery.seq, a)))

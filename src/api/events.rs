@@ -19,7 +19,7 @@ use crate::api::schema::{self, AFTER, LIMIT, SINCE, UNTIL};
 use crate::clock::Timestamp;
 use crate::domain::event::{Event, NewEvent, Status};
 use crate::domain::token::Right;
-use crate::domain::trace;
+use crate::domain::{trace, whole};
 use crate::flow::publish::{Idempotency, Outcome, Published};
 use crate::http::message::Method::{Get, Post};
 use crate::http::message::Response;
@@ -36,15 +36,15 @@ const ID: Param =
     Param::path("id", "The event's id.", schema::uuid, "019c1447-5800-7000-8000-000000000001");
 const STATUS: Param = Param::query("status", "Only those with this status.", shapes::status, "");
 const EVENT_TYPE: Param =
-    Param::query("event_type", "Only those of this type.", schema::text, "invoice.created");
+    Param::query("event_type", "Only those of this type.", schema::some_text, "invoice.created");
 const IDEMPOTENCY_KEY: Param =
-    Param::query("idempotency_key", "Only those with this key.", schema::text, "invoice-4711");
+    Param::query("idempotency_key", "Only those with this key.", schema::some_text, "invoice-4711");
 const AGGREGATE_ID: Param =
-    Param::query("aggregate_id", "Only those about this thing.", schema::text, "4711");
+    Param::query("aggregate_id", "Only those about this thing.", schema::some_text, "4711");
 const WEBHOOK_ID: Param = Param::query(
     "webhook_id",
     "The one whose deliveries carry this `webhook-id`; other filters do not count then.",
-    schema::text,
+    schema::some_text,
     "evt_AEBAGBAFAYDQQCIKBMGA2DQPCA",
 );
 const REQUEST_KEY: Param = Param::header(
@@ -146,6 +146,7 @@ struct Publication<'a> {
     not_before: Option<Timestamp>,
     ordering_key: Option<String>,
     process_id: Option<String>,
+    #[serde(default, deserialize_with = "whole::optional")]
     max_attempts: Option<u32>,
     custom_data: Option<String>,
 }
@@ -307,15 +308,7 @@ fn response(outcome: Outcome) -> Response {
 
 /// `GET /v1/events`
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let query = call.query(&[
-        "status",
-        "event_type",
-        "idempotency_key",
-        "aggregate_id",
-        "webhook_id",
-        "since",
-        "until",
-    ])?;
+    let query = &call.query;
     let page = query.page()?;
     if let Some(webhook_id) = query.get("webhook_id") {
         let found = api.store.read(|tx| outbox::by_webhook_id(tx, &call.tenant, webhook_id))?;

@@ -1,5 +1,8 @@
 //! `POST /in/{provider}`: webhooks come in. Public: the signature stands in for a token.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::api::call::{Call, answer};
@@ -10,11 +13,15 @@ use crate::api::route::{Param, Resource, Returns, doc, route, shape};
 use crate::api::schema;
 use crate::api::{Api, DEFAULT_TENANT};
 use crate::domain::scheme::Incoming;
+use crate::flow::gates::Gate;
 use crate::flow::receive::{CLOCK_RETRY_AFTER, Received};
 use crate::http::message::Method::Post;
 use crate::http::message::Response;
 use crate::http::service::Reply;
 use crate::store::webhook_events::Inserted;
+
+/// When a provider is asked to come again while the tenant is suspended: most go by their own schedule.
+const SUSPENDED_RETRY_AFTER: Duration = Duration::from_mins(10);
 
 const PROVIDER: Param = Param::path("provider", "The provider's name.", schema::name, "stripe");
 const TENANT: Param = Param::path("tenant", "The tenant's name.", schema::name, "default");
@@ -69,7 +76,7 @@ pub(super) const RESOURCE: Resource = Resource {
 };
 
 /// Tenant and provider of an intake path's variable parts.
-pub(super) fn address(params: &[String]) -> (&str, &str) {
+fn address(params: &[String]) -> (&str, &str) {
     match params {
         [provider] => (DEFAULT_TENANT, provider),
         [tenant, provider] => (tenant, provider),
@@ -77,20 +84,38 @@ pub(super) fn address(params: &[String]) -> (&str, &str) {
     }
 }
 
+/// The gate of an intake path, if it is open.
+///
+/// # Errors
+/// 404 where there is no such provider; 503 where its tenant is suspended, so that the provider sends
+/// again: what it sends is wanted, only not now.
+pub(super) fn gate(api: &Api, params: &[String]) -> Result<Arc<Gate>, Problem> {
+    let (tenant, provider) = address(params);
+    let gate = api.flow.receive.gate(tenant, provider)?;
+    let gate = gate.ok_or_else(|| Problem::not_found("provider"))?;
+    if gate.suspended {
+        let detail = "Nothing is taken in for this tenant now; send it again later.";
+        return Err(Problem::unavailable(detail, SUSPENDED_RETRY_AFTER.as_secs()));
+    }
+    Ok(gate)
+}
+
 /// Verifies and stores; the reply is sent after COMMIT.
 pub(super) fn receive(api: &Api, call: Call, reply: Reply) {
-    let (tenant, provider) = address(&call.params);
-    let gate = match api.flow.receive.gate(tenant, provider) {
-        Ok(Some(gate)) => gate,
-        Ok(None) => return reply.send(Problem::not_found("provider").into()),
-        Err(error) => return reply.send(Problem::from(error).into()),
+    let gate = match gate(api, &call.params) {
+        Ok(gate) => gate,
+        Err(problem) => return reply.send(problem.into()),
     };
     let head = &call.request.head;
     let path = match &head.query {
         Some(query) => format!("{}?{query}", head.path),
         None => head.path.clone(),
     };
-    let url = format!("http://{}{path}", head.headers.get("host").unwrap_or_default());
+    // What a provider signed with the URL is the one it knows, not the one a proxy calls.
+    let url = match &api.settings.get().listen.public_url {
+        Some(public) => format!("{}{path}", public.trim_end_matches('/')),
+        None => format!("http://{}{path}", head.headers.get("host").unwrap_or_default()),
+    };
     let incoming = Incoming {
         method: head.method.as_str(),
         path: &path,

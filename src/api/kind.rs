@@ -13,6 +13,8 @@ pub enum Kind {
     BadSignature,
     /// 403
     Forbidden,
+    /// 403 of every token of a suspended tenant.
+    TenantSuspended,
     /// 404
     NotFound,
     /// 405
@@ -29,6 +31,8 @@ pub enum Kind {
     Unprocessable,
     /// 422 of a repeated key.
     IdempotencyKeyReused,
+    /// 429
+    Throttled,
     /// 431
     HeadTooLarge,
     /// 500
@@ -64,11 +68,12 @@ pub const TYPE_PREFIX: &str = "urn:oncebox:problem:";
 
 impl Kind {
     /// All, by status.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::BadRequest,
         Self::Unauthorized,
         Self::BadSignature,
         Self::Forbidden,
+        Self::TenantSuspended,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::Timeout,
@@ -77,6 +82,7 @@ impl Kind {
         Self::ExpectationFailed,
         Self::Unprocessable,
         Self::IdempotencyKeyReused,
+        Self::Throttled,
         Self::HeadTooLarge,
         Self::Internal,
         Self::NotImplemented,
@@ -97,6 +103,7 @@ impl Kind {
             Self::Unauthorized => UNAUTHORIZED,
             Self::BadSignature => BAD_SIGNATURE,
             Self::Forbidden => FORBIDDEN,
+            Self::TenantSuspended => TENANT_SUSPENDED,
             Self::NotFound => NOT_FOUND,
             Self::MethodNotAllowed => METHOD_NOT_ALLOWED,
             Self::Timeout => TIMEOUT,
@@ -105,6 +112,7 @@ impl Kind {
             Self::ExpectationFailed => EXPECTATION_FAILED,
             Self::Unprocessable => UNPROCESSABLE,
             Self::IdempotencyKeyReused => IDEMPOTENCY_KEY_REUSED,
+            Self::Throttled => THROTTLED,
             Self::HeadTooLarge => HEAD_TOO_LARGE,
             Self::Internal => INTERNAL,
             Self::NotImplemented => NOT_IMPLEMENTED,
@@ -145,8 +153,16 @@ const FORBIDDEN: Facts = Facts {
     word: "forbidden",
     status: 403,
     title: "Not permitted",
-    when: "The token is valid, but its role does not allow this.",
+    when: "The token is valid, but its role does not allow this; or it manages tenants and is not of `default`.",
     remedy: "Use a token with the role the route needs.",
+};
+
+const TENANT_SUSPENDED: Facts = Facts {
+    word: "tenant-suspended",
+    status: 403,
+    title: "Tenant suspended",
+    when: "The token is valid, but its tenant is suspended. Its data is kept and its deliveries wait.",
+    remedy: "Ask the administrator of the box to resume it (`oncebox tenant resume`).",
 };
 
 const NOT_FOUND: Facts = Facts {
@@ -212,6 +228,15 @@ const IDEMPOTENCY_KEY_REUSED: Facts = Facts {
     title: "Idempotency-Key used before",
     when: "The `Idempotency-Key` was sent with another request in the last 24 hours.",
     remedy: "Use a new key for a new request, and the same key only for the same bytes.",
+};
+
+const THROTTLED: Facts = Facts {
+    word: "throttled",
+    status: 429,
+    title: "Too many failed attempts",
+    when: "More than ten requests with tokens that are unknown, revoked or expired came from this address within \
+           a minute. A valid token is still accepted.",
+    remedy: "Send a valid token; try others after the seconds in `Retry-After`.",
 };
 
 const HEAD_TOO_LARGE: Facts = Facts {

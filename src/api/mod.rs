@@ -9,6 +9,7 @@ pub mod auth;
 mod call;
 mod credentials;
 mod deliveries;
+pub mod doors;
 mod event_shapes;
 mod events;
 mod guards;
@@ -20,10 +21,12 @@ mod providers;
 mod room;
 pub mod route;
 mod schema;
+mod scheme_shapes;
 mod secrets;
 mod status;
 mod subscription_shapes;
 mod subscriptions;
+mod tenants;
 mod tokens;
 mod webhook_events;
 
@@ -31,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::auth::{Auth, TokenHasher};
-use crate::api::call::Call;
+use crate::api::call::{Call, Query};
 use crate::api::problem::Problem;
 use crate::api::route::{Answer, Resource, Route};
 use crate::clock::Clock;
@@ -45,8 +48,9 @@ use crate::secret::MasterKey;
 use crate::settings::Live;
 use crate::store::Store;
 
-/// Whose data it is where nobody asked for tenants.
-pub const DEFAULT_TENANT: &str = "default";
+pub(crate) use crate::api::tokens::shown_new as shown_new_token;
+pub use crate::domain::tenant::DEFAULT as DEFAULT_TENANT;
+
 /// The largest body of a request that changes settings.
 const BODY_BYTES_SMALL: usize = 256 * 1024;
 
@@ -80,6 +84,8 @@ pub struct Api {
     pub flow: Stages,
     /// What holds.
     pub settings: Live,
+    /// Which refusals are logged.
+    refusals: Arc<answered::Refusals>,
     router: Arc<matchit::Router<Vec<&'static Route>>>,
     /// `/openapi.json`.
     document: Arc<[u8]>,
@@ -105,6 +111,7 @@ static RESOURCES: &[&Resource] = &[
     &deliveries::RESOURCE,
     &guards::RESOURCE,
     &tokens::RESOURCE,
+    &tenants::RESOURCE,
     &status::RESOURCE,
     &openapi::RESOURCE,
 ];
@@ -147,7 +154,8 @@ impl Api {
         let Parts { store, clock, draw, key, auth, hasher, flow, settings } = parts;
         let router = Arc::new(router());
         let document = openapi::document().to_string().into_bytes().into();
-        Self { store, clock, draw, key, hasher, auth, flow, settings, router, document }
+        let refusals = Arc::new(answered::Refusals::new());
+        Self { store, clock, draw, key, hasher, auth, flow, settings, refusals, router, document }
     }
 
     /// The route of a request, and the variable parts of its path.
@@ -156,9 +164,7 @@ impl Api {
         let found = self.router.at(path).map_err(|_not_found| missing())?;
         let asked = if method == Method::Head { Get } else { method };
         let Some(route) = found.value.iter().find(|route| route.method == asked) else {
-            let allowed: Vec<&str> =
-                found.value.iter().map(|route| route.method.as_str()).collect();
-            return Err(Problem::method_not_allowed(&allowed.join(", ")));
+            return Err(Problem::method_not_allowed(&allowed(found.value)));
         };
         let decode = |text: &str| {
             percent_encoding::percent_decode_str(text)
@@ -170,18 +176,38 @@ impl Api {
         Ok((route, params.ok_or_else(missing)?))
     }
 
+    /// What a path answers, for `OPTIONS`; `*` asks for nothing in particular.
+    fn options(&self, path: &str) -> Response {
+        match self.router.at(path) {
+            Ok(found) => Response::new(204).header("allow", allowed(found.value)),
+            Err(_) if path == "*" => Response::new(204),
+            Err(_) => Problem::not_found("path").into(),
+        }
+    }
+
     fn call(&self, request: Request) -> Result<(&'static Route, Call), Problem> {
         let head = &request.head;
         let (route, params) = self.find(head.method, &head.path)?;
         let (tenant, actor) = match route.right {
             None => (DEFAULT_TENANT.to_owned(), String::new()),
             Some(right) => {
-                let token = self.auth.authorize(&head.headers, right)?;
+                let token = self.auth.authorize(head, right)?;
                 (token.tenant, token.name)
             }
         };
-        Ok((route, Call { request, params, tenant, actor }))
+        let query = Query::read(head.query.as_deref(), &route.doc)?;
+        Ok((route, Call { request, params, query, tenant, actor }))
     }
+}
+
+/// The methods of a path, as the field `Allow` lists them.
+fn allowed(routes: &[&Route]) -> String {
+    let mut methods: Vec<&str> = routes.iter().map(|route| route.method.as_str()).collect();
+    if routes.iter().any(|route| route.method == Get) {
+        methods.push(Method::Head.as_str());
+    }
+    methods.push(Method::Options.as_str());
+    methods.join(", ")
 }
 
 fn router() -> matchit::Router<Vec<&'static Route>> {
@@ -200,18 +226,18 @@ fn router() -> matchit::Router<Vec<&'static Route>> {
 impl Service for Api {
     /// Who may not send, or sends to nobody, is told before the body is read and takes no memory.
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
+        if head.method == Method::Options {
+            return Err(self.options(&head.path));
+        }
         let (route, params) = self.find(head.method, &head.path).map_err(Response::from)?;
         if let Some(right) = route.right {
-            self.auth.authorize(&head.headers, right).map_err(Response::from)?;
+            self.auth.authorize(head, right).map_err(Response::from)?;
         }
         room::check(self, route).map_err(Response::from)?;
         let bytes = match (route.method, route.path) {
             (Post, "/v1/events") => self.settings.get().limits.request_bytes,
             (Post, path) if path.starts_with("/in/") => {
-                let (tenant, provider) = intake::address(&params);
-                let gate = self.flow.receive.gate(tenant, provider).map_err(Problem::from)?;
-                let gate = gate.ok_or_else(|| Problem::not_found("provider"))?;
-                gate.provider.new.body_bytes_max
+                intake::gate(self, &params)?.provider.new.body_bytes_max
             }
             _ => return Ok(BODY_BYTES_SMALL),
         };
@@ -235,7 +261,7 @@ impl Service for Api {
     }
 
     fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
-        answered::finish(asked, took, response)
+        answered::finish(asked, took, (&self.refusals, self.clock.monotonic()), response)
     }
 }
 

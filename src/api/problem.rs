@@ -3,6 +3,8 @@
 //! This is the only place that turns an error into a status code. What a sender can do about it stands
 //! in `detail`.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::api::kind::{Facts, Kind};
@@ -47,6 +49,23 @@ impl Problem {
     /// 403: the token's role does not allow it.
     pub(super) fn forbidden(detail: impl Into<String>) -> Self {
         Self::new(Kind::Forbidden, detail)
+    }
+
+    /// 403: the token is good, its tenant is suspended.
+    pub(super) fn tenant_suspended() -> Self {
+        let detail = "The tenant of this token is suspended; its data is kept. The administrator of \
+                      this box can resume it.";
+        Self::new(Kind::TenantSuspended, detail)
+    }
+
+    /// 429: too many requests without a valid token.
+    pub(super) fn throttled(again_in: Duration) -> Self {
+        let secs = again_in.as_secs().saturating_add(1);
+        let detail = format!(
+            "Too many requests with tokens that are unknown, revoked or expired came from your address. \
+             A valid token is still accepted; try others again in {secs} s."
+        );
+        Self::new(Kind::Throttled, detail).header("retry-after", secs.to_string())
     }
 
     /// 404: there is no such thing, or it is somebody else's.

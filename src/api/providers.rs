@@ -12,6 +12,7 @@ use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
 use crate::api::route::{Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
+use crate::api::scheme_shapes;
 use crate::api::{Api, DEFAULT_TENANT};
 use crate::domain::name::Name;
 use crate::domain::provider::{
@@ -19,6 +20,7 @@ use crate::domain::provider::{
 };
 use crate::domain::scheme::Scheme;
 use crate::domain::token::Right;
+use crate::domain::whole;
 use crate::http::message::Method::{Delete, Get, Patch, Post};
 use crate::http::message::Response;
 use crate::id;
@@ -112,6 +114,7 @@ pub(super) const RESOURCE: Resource = Resource {
         shape("ProviderCreation", creation_schema),
         shape("ProviderChange", change_schema),
         shape("Scheme", scheme_schema),
+        shape("GenericScheme", scheme_shapes::generic),
     ],
 };
 
@@ -121,14 +124,16 @@ pub(super) const RESOURCE: Resource = Resource {
 #[serde(deny_unknown_fields)]
 struct Creation {
     name: String,
-    scheme: Scheme,
+    scheme: Value,
     pii: Option<String>,
     /// One secret.
     secret: Option<String>,
     /// Several, while one replaces another; the newest first.
     #[serde(default)]
     secrets: Vec<String>,
+    #[serde(default, deserialize_with = "whole::optional")]
     body_bytes_max: Option<u32>,
+    #[serde(default, deserialize_with = "whole::optional")]
     tolerance_secs: Option<u64>,
 }
 
@@ -136,9 +141,11 @@ struct Creation {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Change {
-    scheme: Option<Scheme>,
+    scheme: Option<Value>,
     secret: Option<String>,
+    #[serde(default, deserialize_with = "whole::optional")]
     body_bytes_max: Option<u32>,
+    #[serde(default, deserialize_with = "whole::optional")]
     tolerance_secs: Option<u64>,
 }
 
@@ -159,6 +166,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
             "Give the provider's signing secret as `secret`, or up to 32 as `secrets`.",
         ));
     }
+    let scheme = read_scheme(scheme)?;
     check_secrets(&scheme, &secrets)?;
     let now = api.clock.wall();
     let new = NewProvider {
@@ -188,7 +196,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `GET /v1/providers`
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let page = call.query(&[])?.page()?;
+    let page = call.query.page()?;
     let after = page.after.unwrap_or(0);
     let found = api.store.read(|tx| providers::page(tx, &call.tenant, after, page.limit))?;
     Ok(page_of(&found, page, |provider| provider.seq, shown))
@@ -204,6 +212,7 @@ pub(super) fn change(api: &Api, call: &Call) -> Result<Response, Problem> {
     let missing = || Problem::not_found("provider");
     let Change { scheme, secret, body_bytes_max, tolerance_secs } = call.json()?;
     let (most, tolerance) = (body_bytes(body_bytes_max)?, tolerance(tolerance_secs)?);
+    let scheme = scheme.map(read_scheme).transpose()?;
     let now = api.clock.wall();
     let sealed = secret.as_deref().map(|secret| seal(api, now, secret));
     let secret = secret.map(Zeroizing::new);
@@ -240,6 +249,12 @@ pub(super) fn delete(api: &Api, call: &Call) -> Result<Response, Problem> {
 pub(super) fn find(api: &Api, call: &Call) -> Result<Provider, Problem> {
     let found = api.store.read(|tx| providers::by_name(tx, &call.tenant, call.param(0)))?;
     found.ok_or_else(|| Problem::not_found("provider"))
+}
+
+/// Read apart from the body: what is wrong with it are its values, not the body's form.
+fn read_scheme(scheme: Value) -> Result<Scheme, Problem> {
+    serde_json::from_value(scheme)
+        .map_err(|error| Problem::unprocessable(format!("The scheme cannot be used: {error}.")))
 }
 
 fn check_secrets(scheme: &Scheme, secrets: &[String]) -> Result<(), Problem> {
@@ -297,7 +312,7 @@ fn tolerance_schema() -> Value {
 
 pub(super) fn secret_schema() -> Value {
     schema::about(
-        schema::text_of(1, 4096),
+        schema::text_of(1, 1024),
         "A secret it signs with. It is kept sealed and shown nowhere.",
     )
 }
@@ -307,17 +322,7 @@ fn scheme_schema() -> Value {
         &["kind"],
         json!({ "kind": schema::words(["standard", "stripe", "github", "shopify"]) }),
     );
-    let generic = schema::object_with(
-        &["kind", "check"],
-        json!({
-            "kind": schema::words(["generic"]),
-            "check": { "type": "object", "minProperties": 1, "maxProperties": 1,
-                "description": "`hmac`, `token` or `basic`, with its settings." },
-            "event_id": { "description": "Where the event's id stands." },
-            "event_type": { "description": "Where the event's type stands." },
-        }),
-    );
-    let schema = json!({ "oneOf": [plain, generic] });
+    let schema = json!({ "oneOf": [plain, schema::of("GenericScheme")] });
     schema::about(schema, "How it signs. The README has the settings of `generic`.")
 }
 

@@ -64,6 +64,11 @@ pub(super) fn text() -> Value {
     json!({ "type": "string" })
 }
 
+/// Any text but none.
+pub(super) fn some_text() -> Value {
+    json!({ "type": "string", "minLength": 1 })
+}
+
 /// A text of so many characters.
 pub(super) fn text_of(least: u32, most: u32) -> Value {
     json!({ "type": "string", "minLength": least, "maxLength": most })
@@ -131,6 +136,7 @@ pub(super) fn problem() -> Value {
         "title": about(text(), "The kind, in words."),
         "status": about(integer(400, 599), "The status code."),
         "detail": about(text(), "What is wrong with this request, for a person."),
+        "request_id": about(text(), "The request's name, as in `X-Request-Id`."),
     }))
 }
 
@@ -139,7 +145,10 @@ pub(super) fn problem_of(kinds: &[Kind]) -> Value {
     let types: Vec<String> = kinds.iter().map(|kind| kind.uri()).collect();
     let example = kinds.first().map(|kind| {
         let Facts { status, title, when, .. } = kind.facts();
-        json!({ "type": kind.uri(), "title": title, "status": status, "detail": when })
+        json!({
+            "type": kind.uri(), "title": title, "status": status, "detail": when,
+            "request_id": "019c1447-5800-7000-8000-000000000009",
+        })
     });
     json!({
         "allOf": [of("Problem"), { "properties": { "type": { "enum": types } } }],

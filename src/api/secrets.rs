@@ -23,7 +23,7 @@ use crate::store::writer::Queue;
 
 const PROVIDER: Param = Param::path("name", "The provider's name.", schema::name, "stripe");
 const SUBSCRIPTION: Param =
-    Param::path("id", "The subscription's name or id.", schema::text, "logistics");
+    Param::path("id", "The subscription's name or id.", schema::text, "erp");
 const SECRET: Param = Param::path(
     "secret_id",
     "The secret's id.",
@@ -242,5 +242,5 @@ fn answer_schema() -> Value {
 }
 
 fn example() -> Value {
-    json!({ "secret": "whsec_bmluZXRlZW4gYnl0ZXMgb3IgbW9yZSE=", "dry_run": true })
+    json!({ "secret": "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3", "dry_run": true })
 }

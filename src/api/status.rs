@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
 use crate::api::call::{Call, ok};
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Later, Now};
 use crate::api::route::{Resource, Returns, doc, route, shape};
 use crate::api::schema;
+use crate::api::{Api, DEFAULT_TENANT};
 use crate::domain::token::Right;
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
@@ -54,7 +54,8 @@ pub(super) const RESOURCE: Resource = Resource {
             doc(
                 "getStats",
                 "How much there is",
-                "Counts of the tenant, and what the writer has done since the start.",
+                "Counts of the tenant. With a token of the tenant `default` also what the writer does, for \
+                 all of them together.",
                 &[Returns::json(200, "The counts.", "Stats")],
             ),
         ),
@@ -78,21 +79,26 @@ pub(super) fn ready(api: &Api, _call: Call, reply: Reply) {
     });
 }
 
-/// `GET /v1/stats`
+/// `GET /v1/stats`: what the tenant has. What the writer does shows how busy the others are, so that only
+/// the box's own tenant is told.
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let counts = api.store.snapshot(|tx| stats::counts(tx, &call.tenant))?;
     let stats::Counts { subscriptions, pending, dead_letters, oldest_due_at } = counts;
-    Ok(ok(&json!({
+    let mut body = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "now": api.clock.wall(),
         "subscriptions": subscriptions,
         "pending": pending,
         "dead_letters": dead_letters,
         "oldest_due_at": oldest_due_at,
-        "writer_waiting": api.store.writer().waiting(),
-        "writer_commits": api.store.writer().commits(),
-        "writer_jobs": api.store.writer().jobs(),
-    })))
+    });
+    if let (DEFAULT_TENANT, Value::Object(fields)) = (call.tenant.as_str(), &mut body) {
+        let writer = api.store.writer();
+        fields.insert("writer_waiting".to_owned(), writer.waiting().into());
+        fields.insert("writer_commits".to_owned(), writer.commits().into());
+        fields.insert("writer_jobs".to_owned(), writer.jobs().into());
+    }
+    Ok(ok(&body))
 }
 
 fn health_schema() -> Value {
@@ -100,15 +106,20 @@ fn health_schema() -> Value {
 }
 
 fn stats_schema() -> Value {
-    schema::object(json!({
+    let mut stats = schema::object(json!({
         "version": schema::about(schema::text(), "The version of Oncebox."),
         "now": schema::about(schema::time(), "Its clock."),
         "subscriptions": schema::count(),
         "pending": schema::about(schema::count(), "Deliveries that are due or wait."),
         "dead_letters": schema::about(schema::count(), "Deliveries that were given up."),
         "oldest_due_at": schema::nullable(schema::time()),
-        "writer_waiting": schema::about(schema::count(), "Jobs before the writer now."),
-        "writer_commits": schema::about(schema::count(), "Transactions since the start."),
-        "writer_jobs": schema::about(schema::count(), "Jobs since the start."),
-    }))
+    }));
+    for (name, about) in [
+        ("writer_waiting", "Jobs before the writer now."),
+        ("writer_commits", "Transactions since the start."),
+        ("writer_jobs", "Jobs since the start."),
+    ] {
+        stats = schema::with_optional(stats, name, schema::about(schema::count(), about));
+    }
+    stats
 }

@@ -56,7 +56,7 @@ fn headers() -> Value {
 }
 
 fn policy() -> Value {
-    let span = json!({ "type": "string", "minLength": 2 });
+    let span = schema::some_text();
     let mut steps = schema::list(span.clone());
     if let Value::Object(fields) = &mut steps {
         fields.insert("minItems".to_owned(), 1.into());

@@ -238,7 +238,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `GET /v1/subscriptions`
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let page = call.query(&[])?.page()?;
+    let page = call.query.page()?;
     let after = page.after.unwrap_or(0);
     let found = api.store.read(|tx| subscriptions::page(tx, &call.tenant, after, page.limit))?;
     Ok(page_of(&found, page, |subscription| subscription.seq.0, shown))

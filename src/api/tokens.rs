@@ -1,24 +1,36 @@
 //! `/v1/tokens`: who may use the API.
+//!
+//! An admin manages the tokens of his own tenant. The box's administrator (an admin of the tenant
+//! `default`) may name another tenant; with a token of it he then works there.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::Api;
 use crate::api::call::{Call, answer, ok, page_of};
+use crate::api::kind::Kind;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
 use crate::api::route::{Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
+use crate::api::{Api, DEFAULT_TENANT};
 use crate::clock::Timestamp;
 use crate::domain::token::{self, Right, Role, Token};
 use crate::http::message::Method::{Delete, Get, Post};
 use crate::http::message::Response;
 use crate::id;
+use crate::store::error::Error;
+use crate::store::tenants;
 use crate::store::tokens::{self, NewToken};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 
 const ID: Param = Param::path("id", "The token's id.", schema::uuid, ID_EXAMPLE);
+const TENANT: Param = Param::query(
+    "tenant",
+    "Whose tokens; yours if absent. Another than your own is for an admin token of `default`.",
+    schema::name,
+    "default",
+);
 const ID_EXAMPLE: &str = "019c1447-5800-7000-8000-000000000001";
 
 /// Who may use the API.
@@ -37,7 +49,8 @@ pub(super) const RESOURCE: Resource = Resource {
                 "Revoked and expired ones too. The tokens themselves are not kept and cannot be shown.",
                 &[Returns::page("A page of tokens, the oldest first.", "Token")],
             )
-            .params(&[LIMIT, AFTER]),
+            .params(&[TENANT, LIMIT, AFTER])
+            .problems(&[Kind::NotFound]),
         ),
         route(
             Post,
@@ -50,7 +63,8 @@ pub(super) const RESOURCE: Resource = Resource {
                 "The answer has the token itself, this once: only its hash is kept.",
                 &[Returns::json(201, "The token.", "NewToken")],
             )
-            .body("TokenCreation", creation_example),
+            .body("TokenCreation", creation_example)
+            .problems(&[Kind::NotFound]),
         ),
         route(
             Delete,
@@ -60,10 +74,11 @@ pub(super) const RESOURCE: Resource = Resource {
             doc(
                 "revokeToken",
                 "Revoke a token",
-                "It opens nothing from the answer on. Revoking it again changes nothing.",
+                "It opens nothing from the answer on. The last valid admin token of the tenant `default` stays: \
+                 nobody could administer the box.",
                 &[Returns::json(200, "The token as it is now.", "Token")],
             )
-            .params(&[ID]),
+            .params(&[ID, TENANT]),
         ),
     ],
     shapes: &[
@@ -79,15 +94,16 @@ pub(super) const RESOURCE: Resource = Resource {
 struct Creation {
     name: String,
     role: Role,
+    /// Whose data it opens; the caller's own tenant where it is absent.
+    tenant: Option<String>,
     expires_at: Option<Timestamp>,
 }
 
 /// `POST /v1/tokens`: answers with the token, this once.
 pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let Creation { name, role, expires_at } = call.json()?;
-    if name.is_empty() || name.chars().count() > 100 {
-        return Err(Problem::unprocessable("A token's name has 1 to 100 characters."));
-    }
+    let Creation { name, role, tenant, expires_at } = call.json()?;
+    token::check_name(&name).map_err(Problem::unprocessable)?;
+    let tenant = tenant_of(api, call, tenant.as_deref())?;
     let now = api.clock.wall();
     if expires_at.is_some_and(|end| end <= now) {
         return Err(Problem::unprocessable("expires_at lies in the past."));
@@ -95,7 +111,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
     let secret = token::generate(&*api.draw);
     let new = NewToken {
         id: id::uuid7(now, &*api.draw),
-        tenant: call.tenant.clone(),
+        tenant: tenant.clone(),
         name,
         role,
         hash: api.hasher.hash(&secret),
@@ -104,31 +120,64 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
     let token_id = new.id.clone();
     let run = move |tx: &WriteTx<'_>| tokens::insert(tx, &new, now);
     api.store.writer().write(Queue::Accept, run)?;
-    let found = api.store.read(|tx| tokens::by_id(tx, &call.tenant, &token_id))?;
-    let mut body = shown(&found.ok_or_else(|| Problem::not_found("token"))?);
+    let found = api.store.read(|tx| tokens::by_id(tx, &tenant, &token_id))?;
+    let made = found.ok_or_else(|| Problem::not_found("token"))?;
+    Ok(answer(201, &shown_new(&made, &secret)))
+}
+
+/// A token just made, with the token itself.
+pub(crate) fn shown_new(token: &Token, secret: &str) -> Value {
+    let mut body = shown(token);
     if let Value::Object(fields) = &mut body {
         fields.insert("token".to_owned(), secret.into());
     }
-    Ok(answer(201, &body))
+    body
 }
 
 /// `GET /v1/tokens`
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let page = call.query(&[])?.page()?;
+    let page = call.query.page()?;
+    let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let after = page.after.unwrap_or(0);
-    let found = api.store.read(|tx| tokens::page(tx, &call.tenant, after, page.limit))?;
+    let found = api.store.read(|tx| tokens::page(tx, &tenant, after, page.limit))?;
     Ok(page_of(&found, page, |token| token.seq, shown))
 }
 
-/// `DELETE /v1/tokens/{id}`: opens nothing from now on.
+/// `DELETE /v1/tokens/{id}`: opens nothing from now on. The last one that can administer the box stays.
 pub(super) fn revoke(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let missing = || Problem::not_found("token");
-    let found = api.store.read(|tx| tokens::by_id(tx, &call.tenant, call.param(0)))?;
-    let (seq, now) = (found.ok_or_else(missing)?.seq, api.clock.wall());
-    let run = move |tx: &WriteTx<'_>| tokens::revoke(tx, seq, now);
-    api.store.writer().write(Queue::Accept, run)?;
-    let found = api.store.read(|tx| tokens::by_id(tx, &call.tenant, call.param(0)))?;
-    Ok(ok(&shown(&found.ok_or_else(missing)?)))
+    let tenant = tenant_of(api, call, call.query.get("tenant"))?;
+    let find = || {
+        let found = api.store.read(|tx| tokens::by_id(tx, &tenant, call.param(0)))?;
+        found.ok_or_else(|| Problem::not_found("token"))
+    };
+    let (token, now) = (find()?, api.clock.wall());
+    let revoked = api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+        if token.administers_the_box(now) && !tokens::another_admin(tx, &token, now)? {
+            return Ok(false);
+        }
+        tokens::revoke(tx, token.seq, now).map(|()| true)
+    });
+    match revoked {
+        Ok(true) => Ok(ok(&shown(&find()?))),
+        Ok(false) => Err(Problem::conflict(
+            "This is the last valid admin token of the box; without it nobody could administer it. Make \
+             another one first: oncebox token create NAME --role admin.",
+        )),
+        Err(Error::Changed(_)) => Err(Problem::conflict("The token was revoked before.")),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The tenant a call is about: the caller's own, or one that the box's administrator names.
+///
+/// # Errors
+/// 404 for any other.
+fn tenant_of(api: &Api, call: &Call, named: Option<&str>) -> Result<String, Problem> {
+    let named = named.unwrap_or(&call.tenant);
+    let there = named == call.tenant
+        || (call.tenant == DEFAULT_TENANT
+            && api.store.read(|tx| tenants::by_name(tx, named))?.is_some());
+    if there { Ok(named.to_owned()) } else { Err(Problem::not_found("tenant")) }
 }
 
 fn shown(token: &Token) -> Value {
@@ -162,6 +211,10 @@ fn creation_schema() -> Value {
         json!({
             "name": schema::about(schema::text_of(1, 100), "Who it is for."),
             "role": schema::words(Role::ALL.map(Role::as_str)),
+            "tenant": schema::about(
+                schema::nullable(schema::name()),
+                "Whose data it opens; yours if absent. Another than your own is for an admin token of \
+                 `default`."),
             "expires_at": schema::about(
                 schema::nullable(schema::time()), "When it stops to open anything; never, if absent."),
         }),

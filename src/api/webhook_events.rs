@@ -23,14 +23,18 @@ const ID: Param = Param::path(
     "019c1447-5800-7000-8000-000000000001",
 );
 const STATUS: Param = Param::query("status", "Only those with this status.", status_schema, "");
-const PROVIDER: Param =
-    Param::query("provider", "Only those of the provider of this name.", schema::text, "stripe");
+const PROVIDER: Param = Param::query(
+    "provider",
+    "Only those of the provider of this name.",
+    schema::some_text,
+    "stripe",
+);
 const EVENT_TYPE: Param =
-    Param::query("event_type", "Only those of this type.", schema::text, "invoice.paid");
+    Param::query("event_type", "Only those of this type.", schema::some_text, "invoice.paid");
 const PROVIDER_EVENT_ID: Param = Param::query(
     "provider_event_id",
     "Only those with this id at the provider.",
-    schema::text,
+    schema::some_text,
     "evt_1NG8Du2eZvKYlo2CUI79vXWy",
 );
 
@@ -83,8 +87,7 @@ pub(super) const RESOURCE: Resource = Resource {
 
 /// `GET /v1/webhook-events`
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let query =
-        call.query(&["status", "provider", "event_type", "provider_event_id", "since", "until"])?;
+    let query = &call.query;
     let page = query.page()?;
     let filter = webhook_events::Filter {
         status: query.word("status", Status::parse)?,

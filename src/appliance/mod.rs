@@ -4,19 +4,23 @@
 
 pub mod data_directory;
 mod line;
+pub mod offline;
 pub mod sharing;
+mod sockets;
 pub mod supervision;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::auth::{Auth, TokenHasher};
+use crate::api::doors::{Doors, Serves};
 use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
 use crate::appliance::data_directory::{DataDirectory, DirectoryError};
 use crate::appliance::line::Line;
 use crate::appliance::sharing::SharingError;
+use crate::appliance::sockets::Sockets;
 use crate::clock::Clock;
 use crate::domain::token::{self, Role};
 use crate::faults::Faults;
@@ -26,7 +30,7 @@ use crate::flow::{Flow, Parts as FlowParts};
 use crate::http::client::SetupError;
 use crate::http::limits::Limits;
 use crate::http::proxies::Proxies;
-use crate::http::server::{self, Server, Setup};
+use crate::http::server::{Server, Setup};
 use crate::id::{self, Draw};
 use crate::keeping::Error as KeepingError;
 use crate::keeping::upgrade::{self, Upgraded};
@@ -39,6 +43,7 @@ use crate::store::tokens::NewToken;
 use crate::store::tx::WriteTx;
 use crate::store::writer::{Queue, WriterLoop};
 use crate::store::{Store, boots, meta, schema, tokens};
+use crate::systemd::activation::Passed;
 
 /// How long requests that are in hand may take when the service stops.
 const LISTENER_GRACE: Duration = Duration::from_secs(5);
@@ -72,6 +77,24 @@ pub enum Error {
         have: String,
         /// The key that is needed.
         want: String,
+    },
+    /// There is nothing to work on.
+    #[error("{path} does not exist: no oncebox has run there; name its data directory with --data")]
+    NoDatabase {
+        /// Where the database should be.
+        path: PathBuf,
+    },
+    /// The tenant is not there.
+    #[error("there is no tenant named {0:?}")]
+    NoTenant(String),
+    /// The API can be reached from elsewhere, and nobody could manage it.
+    #[error(
+        "the API would listen on {address}, which others can reach, but there is no valid admin token: \
+         make one (oncebox token create --role admin), or set listen.api to a loopback address"
+    )]
+    Unguarded {
+        /// Where the API would listen.
+        address: SocketAddr,
     },
     /// The listener.
     #[error("cannot listen on {address}: {source}")]
@@ -123,7 +146,8 @@ impl Default for Injected {
 /// A running Oncebox.
 #[derive(Debug)]
 pub struct Appliance {
-    address: SocketAddr,
+    /// Where it listens, the API first.
+    addresses: Vec<(Serves, SocketAddr)>,
     store: Store,
     clock: Clock,
     server: Server,
@@ -143,9 +167,21 @@ impl Appliance {
     /// # Errors
     /// What is in the way, and what to do about it.
     pub fn start(settings: Settings, injected: Injected) -> Result<Self, Error> {
+        Self::start_on(Vec::new(), settings, injected)
+    }
+
+    /// The same, on sockets that the service manager has handed over.
+    ///
+    /// # Errors
+    /// What is in the way, and what to do about it.
+    pub fn start_on(
+        passed: Vec<Passed>,
+        settings: Settings,
+        injected: Injected,
+    ) -> Result<Self, Error> {
         let Injected { clock, draw, sender, faults, limits, gauge } = injected;
         let data = DataDirectory::lock(settings.directory())?;
-        let listener = bind(settings.listen.api)?;
+        let sockets = Sockets::open(&settings.listen, passed)?;
         let key = Arc::new(data.master_key(&*draw)?);
         let database = data.private_database()?;
         bring_up_to_date(&database, &clock, &faults)?;
@@ -154,6 +190,7 @@ impl Appliance {
         check_key(&mut writer_loop, &store, &key)?;
         let hasher = Arc::new(TokenHasher::new(&key));
         let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
+        check_guarded(&mut writer_loop, &sockets, &clock)?;
         let clean_before = writer_loop.direct(|tx| boots::last_was_clean(tx))?.unwrap_or(true);
         let version = env!("CARGO_PKG_VERSION");
         let boot = writer_loop.direct(|tx| boots::start(tx, clock.wall(), version))?;
@@ -181,20 +218,16 @@ impl Appliance {
         let api = Api::new(ApiParts {
             store: store.clone(),
             clock: clock.clone(),
-            draw: Arc::clone(&draw),
+            draw,
             key,
             auth,
             hasher,
             flow: Stages { receive: flow.receive.clone(), publish: flow.publish.clone(), disk },
             settings: settings.clone(),
         });
-        let limits = limits_by(&settings.get(), limits);
-        let setup =
-            Setup { limits, proxies: Proxies::default(), clock: clock.clone(), draw, faults };
-        let (address, server) = listen(listener, setup, api)?;
-        data.write_address(address)?;
-        Ok(Self {
-            address,
+        let (addresses, server) = listen(sockets, api, (limits, faults))?;
+        let appliance = Self {
+            addresses,
             store,
             clock,
             server,
@@ -206,12 +239,21 @@ impl Appliance {
             data,
             settings,
             line,
-        })
+        };
+        appliance.data.write_address(appliance.address())?;
+        Ok(appliance)
     }
 
-    /// Where it listens.
+    /// Where the API listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        let unknown = SocketAddr::from(([0; 4], 0));
+        self.addresses.first().map_or(unknown, |(_, address)| *address)
+    }
+
+    /// Where the intake listens: the API's address, where it has none of its own.
+    pub fn intake_address(&self) -> SocketAddr {
+        let own = self.addresses.iter().find(|(serves, _)| *serves == Serves::Intake);
+        own.map_or_else(|| self.address(), |(_, address)| *address)
     }
 
     /// The file.
@@ -344,23 +386,37 @@ fn first_token(
     Ok(true)
 }
 
-fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
-    server::bind(address).map_err(|source| Error::Listen { address, source })
-}
-
-fn limits_by(settings: &Settings, limits: Limits) -> Limits {
-    let most = |count| usize::try_from(count).unwrap_or(usize::MAX);
-    Limits {
-        connections: most(settings.limits.connections),
-        connections_per_address: most(settings.limits.connections_per_address),
-        ..limits
+/// An API that others can reach needs somebody who may manage it.
+fn check_guarded(writer: &mut WriterLoop, sockets: &Sockets, clock: &Clock) -> Result<(), Error> {
+    let public = |(serves, address): &(Serves, SocketAddr)| {
+        serves.has_api() && !address.ip().to_canonical().is_loopback()
+    };
+    let Some((_, address)) = sockets.addresses().find(public) else { return Ok(()) };
+    if writer.direct(|tx| tokens::any_admin(tx, clock.wall()))? {
+        return Ok(());
     }
+    Err(Error::Unguarded { address })
 }
 
-fn listen(listener: TcpListener, setup: Setup, api: Api) -> Result<(SocketAddr, Server), Error> {
-    let wanted = api.settings.get().listen.api;
-    let refused = |source| Error::Listen { address: wanted, source };
-    let address = listener.local_addr().map_err(refused)?;
-    let server = Server::start(vec![listener], setup, Arc::new(api)).map_err(refused)?;
-    Ok((address, server))
+/// Answers on the sockets; tells what each serves and where it listens.
+fn listen(
+    sockets: Sockets,
+    api: Api,
+    (limits, faults): (Limits, Faults),
+) -> Result<(Vec<(Serves, SocketAddr)>, Server), Error> {
+    let settings = api.settings.get();
+    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let limits = Limits {
+        connections: count(settings.limits.connections),
+        connections_per_address: count(settings.limits.connections_per_address),
+        ..limits
+    };
+    let proxies = Proxies::new(settings.listen.trusted_proxies.clone());
+    let (clock, draw) = (api.clock.clone(), Arc::clone(&api.draw));
+    let setup = Setup { limits, proxies, clock, draw, faults };
+    let addresses: Vec<_> = sockets.addresses().collect();
+    let (serves, sockets) = sockets.into_parts();
+    let address = settings.listen.api;
+    let started = Server::start(sockets, setup, Arc::new(Doors::new(api, serves)));
+    Ok((addresses, started.map_err(|source| Error::Listen { address, source })?))
 }

@@ -141,7 +141,11 @@ impl Supervision {
 }
 
 fn status(appliance: &Appliance) -> String {
-    format!("Ready, listening on {}.", appliance.address())
+    let (api, intake) = (appliance.address(), appliance.intake_address());
+    if intake == api {
+        return format!("Ready, listening on {api}.");
+    }
+    format!("Ready, listening on {api}, for webhooks on {intake}.")
 }
 
 /// A write like any other; its outcome comes when it is committed.

@@ -28,6 +28,7 @@ mod serve;
 mod show;
 mod status;
 mod subscription;
+mod tenant;
 mod timeline;
 mod token;
 mod trigger;
@@ -90,6 +91,8 @@ enum Command {
     Provider(provider::Providers),
     /// Who wants which events, and where they go
     Subscription(Box<subscription::Subscriptions>),
+    /// Whose data there is on this box
+    Tenant(tenant::Tenants),
     /// Who may use the API
     Token(token::Tokens),
     /// Settings: what holds and why, and what is wrong
@@ -189,6 +192,7 @@ impl Command {
             Self::Trigger(trigger) => trigger.run(shared),
             Self::Provider(providers) => providers.run(shared),
             Self::Subscription(subscriptions) => subscriptions.run(shared),
+            Self::Tenant(tenants) => tenants.run(shared),
             Self::Token(tokens) => tokens.run(shared),
             Self::Config(config) => config.run(shared),
             Self::Apply(apply) => apply.run(shared),

@@ -75,6 +75,11 @@ pub(super) struct Answer {
 }
 
 impl Reach {
+    /// Whether programs read what is printed.
+    pub(super) fn json(&self) -> bool {
+        self.json
+    }
+
     /// The service, with a token.
     pub(super) fn open(&self, shared: &Shared) -> Result<Remote, Failure> {
         let mut remote = self.open_public(shared)?;

@@ -9,11 +9,15 @@ use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::appliance::data_directory::{DATABASE, DirectoryError, KEY_FILE, TOKEN_FILE};
+use crate::appliance::supervision::Supervision;
 use crate::appliance::{Appliance, Error, Injected};
-use crate::cli::{Failure, Shared, out, reload};
+use crate::cli::{Failure, Shared, exit, out, reload};
+use crate::clock::Clock;
 use crate::demo::watch;
 use crate::logging;
-use crate::settings::Settings;
+use crate::settings::{Settings, environment};
+use crate::systemd::activation::Offer;
+use crate::systemd::notify::Notifier;
 
 /// How often the signals are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -41,24 +45,53 @@ impl Serve {
         if self.until_stdin_ends {
             watch::end_with_parent().map_err(Failure::failed)?;
         }
-        let appliance = Appliance::start(settings.clone(), Injected::default()).map_err(
-            |error| match error {
-                Error::Directory(DirectoryError::Locked { .. }) => Failure::temporary(error),
-                other => Failure::failed(other),
-            },
-        )?;
+        let passed = offer().take().map_err(Failure::failed)?;
+        let notifier = Notifier::to(environment("NOTIFY_SOCKET").as_deref());
+        notifier.status("Starting.");
+        let started = Appliance::start_on(passed, settings.clone(), Injected::default());
+        let appliance = started.map_err(|error| refusal(error, &notifier))?;
         greet(&appliance, &settings);
         let stop = appliance.stop_signal().clone();
+        let clock = Clock::machine();
+        let mut supervision = Supervision::new(&appliance, notifier, watchdog());
         while !signals.stop.load(Ordering::Relaxed) && !stop.wait(LOOK_EVERY) {
             if signals.reload.swap(false, Ordering::Relaxed) {
                 reload::run(&appliance, &sources);
             }
+            supervision.look(&appliance, clock.monotonic());
         }
+        supervision.stopping();
         tracing::info!("stopping: what is under way is finished first");
         appliance.stop().map_err(Failure::failed)?;
         tracing::info!("stopped");
         Ok(())
     }
+}
+
+/// Why it did not start: for whoever started it, and for whoever asks the service manager.
+fn refusal(error: Error, notifier: &Notifier) -> Failure {
+    notifier.status(&format!("Not started: {error}"));
+    match error {
+        Error::Directory(DirectoryError::Locked { .. }) => Failure::temporary(error),
+        Error::Unguarded { .. } => Failure::new(exit::BAD_CONFIGURATION, error.to_string()),
+        other => Failure::failed(other),
+    }
+}
+
+/// The sockets that the service manager hands over.
+fn offer() -> Offer {
+    Offer {
+        pid: environment("LISTEN_PID"),
+        count: environment("LISTEN_FDS"),
+        names: environment("LISTEN_FDNAMES"),
+    }
+}
+
+/// The longest silence that the service manager bears from this process.
+fn watchdog() -> Option<Duration> {
+    let ours = environment("WATCHDOG_PID").is_none_or(|pid| pid.parse() == Ok(std::process::id()));
+    let span = environment("WATCHDOG_USEC").filter(|_| ours)?;
+    span.parse().ok().filter(|usec| *usec > 0).map(Duration::from_micros)
 }
 
 /// What signals ask for.

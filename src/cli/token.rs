@@ -3,13 +3,20 @@
 //! Not here: the first admin token, which `oncebox serve` writes into the data directory.
 
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::cli::listing::{List, Paging};
-use crate::cli::remote::{Reach, once, plain};
+use crate::api;
+use crate::appliance::Error;
+use crate::appliance::data_directory::{DirectoryError, TOKEN_FILE};
+use crate::appliance::offline::{self, Wanted};
+use crate::cli::listing::{List, Paging, filter};
+use crate::cli::remote::{Reach, once, plain, with_query};
 use crate::cli::show::{Column, minute, text};
-use crate::cli::{Failure, Shared, out};
+use crate::cli::{Failure, Shared, exit, out};
 use crate::clock::{Clock, Timestamp};
+use crate::domain::tenant;
+use crate::domain::token::{Role, check_name};
+use crate::id::SystemDraw;
 
 /// Who may use the API
 #[derive(Debug, Args)]
@@ -24,25 +31,41 @@ pub(super) struct Tokens {
 enum Verb {
     /// Tokens, without the tokens themselves
     List {
+        /// Of another tenant; for an admin token of the tenant default
+        #[arg(long, value_name = "NAME")]
+        tenant: Option<String>,
         #[command(flatten)]
         paging: Paging,
     },
     /// Make a token, and print it this once
-    Create {
-        /// What you call it, such as the program that uses it
-        name: String,
-        /// What it may do: publish; read; operate (publish, read, retry, pause); admin (all)
-        #[arg(long, value_parser = ["publish", "read", "operate", "admin"])]
-        role: String,
-        /// When it ends: a time, or a span from now (90days)
-        #[arg(long, value_name = "TIME", value_parser = later)]
-        expires: Option<String>,
-    },
+    Create(Create),
     /// Revoke a token: it opens nothing from now on
     Revoke {
         /// The token's id
         id: String,
+        /// Of another tenant; for an admin token of the tenant default
+        #[arg(long, value_name = "NAME")]
+        tenant: Option<String>,
     },
+}
+
+#[derive(Debug, Args)]
+struct Create {
+    /// What you call it, such as the program that uses it
+    name: String,
+    /// What it may do: publish; read; operate (publish, read, retry, pause); admin (all)
+    #[arg(long, value_parser = ["publish", "read", "operate", "admin"])]
+    role: String,
+    /// Whose data it opens; for an admin token of the tenant default [default: that of your token]
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
+    /// When it ends: a time, or a span from now (90d)
+    #[arg(long, visible_alias = "expires-in", value_name = "TIME", value_parser = later)]
+    expires: Option<Timestamp>,
+    /// Write it into the database of the data directory while the service is stopped: for who has lost
+    /// every token
+    #[arg(long)]
+    offline: bool,
 }
 
 const COLUMNS: [Column; 7] = [
@@ -55,39 +78,32 @@ const COLUMNS: [Column; 7] = [
     Column { title: "CREATED", of: |t| minute(t, "created_at"), rank: 4 },
 ];
 
-fn later(text: &str) -> Result<String, String> {
-    if Timestamp::parse(text).is_some() {
-        return Ok(text.to_owned());
+fn later(text: &str) -> Result<Timestamp, String> {
+    if let Some(at) = Timestamp::parse(text) {
+        return Ok(at);
     }
     let span = humantime::parse_duration(text).map_err(|error| {
-        format!("give a time like 2026-12-31T00:00:00Z, or a span from now like 90days: {error}")
+        format!("give a time like 2026-12-31T00:00:00Z, or a span from now like 90d: {error}")
     })?;
-    Ok(Clock::machine().wall().plus(span).to_string())
+    Ok(Clock::machine().wall().plus(span))
 }
 
 impl Tokens {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.reach.open(shared)?;
         match &self.verb {
-            Verb::List { paging } => {
+            Verb::List { tenant, paging } => {
+                let remote = self.reach.open(shared)?;
+                let query = filter("tenant", tenant.as_ref()).into_iter().collect();
                 let what = "tokens";
-                List { path: "/v1/tokens", query: Vec::new(), columns: &COLUMNS, what }
-                    .print(&remote, paging)
+                List { path: "/v1/tokens", query, columns: &COLUMNS, what }.print(&remote, paging)
             }
-            Verb::Create { name, role, expires } => {
-                let body = json!({ "name": name, "role": role, "expires_at": expires });
-                let made = remote.post("/v1/tokens", Some(&body))?;
-                if remote.json() {
-                    return out::json(&made);
-                }
-                // The token alone on stdout, so that it can go into a file or a variable.
-                out::line(once(&made, "token")?)?;
-                out::note("This is the only time it is shown.");
-                out::note(format_args!("To end it: oncebox token revoke {}", text(&made, "id")));
-                Ok(())
-            }
-            Verb::Revoke { id } => {
-                let revoked = remote.delete(&format!("/v1/tokens/{}", plain(id)))?;
+            Verb::Create(create) if create.offline => create.offline(shared, self.reach.json()),
+            Verb::Create(create) => create.run(&self.reach, shared),
+            Verb::Revoke { id, tenant } => {
+                let remote = self.reach.open(shared)?;
+                let query: Vec<_> = filter("tenant", tenant.as_ref()).into_iter().collect();
+                let path = with_query(&format!("/v1/tokens/{}", plain(id)), &query);
+                let revoked = remote.delete(&path)?;
                 if remote.json() {
                     return out::json(&revoked);
                 }
@@ -95,4 +111,58 @@ impl Tokens {
             }
         }
     }
+}
+
+impl Create {
+    fn run(&self, reach: &Reach, shared: &Shared) -> Result<(), Failure> {
+        let remote = reach.open(shared)?;
+        let Self { name, role, tenant, expires, offline: _ } = self;
+        let mut body = json!({ "name": name, "role": role, "expires_at": expires });
+        if let (Some(tenant), Value::Object(fields)) = (tenant, &mut body) {
+            fields.insert("tenant".to_owned(), tenant.as_str().into());
+        }
+        shown(&remote.post("/v1/tokens", Some(&body))?, remote.json())
+    }
+
+    /// The database itself, in the place of the service.
+    fn offline(&self, shared: &Shared, as_json: bool) -> Result<(), Failure> {
+        let data = shared.settings()?.directory().to_owned();
+        let Self { name, role, tenant, expires, offline: _ } = self;
+        check_name(name).map_err(Failure::input)?;
+        let role = Role::parse(role).ok_or_else(|| Failure::input("there is no such role"))?;
+        let tenant = tenant.as_deref().unwrap_or(tenant::DEFAULT).to_owned();
+        let clock = Clock::machine();
+        if expires.is_some_and(|end| end <= clock.wall()) {
+            return Err(Failure::input("the token would have ended already"));
+        }
+        let wanted = Wanted { tenant, name: name.clone(), role, expires_at: *expires };
+        let made = offline::create_token(&data, wanted, &clock, &SystemDraw::new());
+        let (token, secret) = made.map_err(|error| match error {
+            Error::Directory(DirectoryError::Locked { .. }) => Failure::temporary(error)
+                .and("Stop it first; or leave out --offline and use an admin token."),
+            Error::NoDatabase { .. } | Error::NoTenant(_) => Failure::new(exit::NOT_FOUND, error),
+            other => Failure::failed(other),
+        })?;
+        shown(&api::shown_new_token(&token, &secret), as_json)?;
+        if !as_json {
+            let path = data.join(TOKEN_FILE);
+            out::note(format_args!("Commands without --token-file read {}.", path.display()));
+        }
+        Ok(())
+    }
+}
+
+/// Shows a new token.
+fn shown(made: &Value, as_json: bool) -> Result<(), Failure> {
+    if as_json {
+        return out::json(made);
+    }
+    // The token alone on stdout, so that it can go into a file or a variable.
+    out::line(once(made, "token")?)?;
+    out::note("This is the only time it is shown.");
+    let (id, tenant) = (text(made, "id"), text(made, "tenant"));
+    let whose =
+        if tenant == tenant::DEFAULT { String::new() } else { format!(" --tenant {tenant}") };
+    out::note(format_args!("To end it: oncebox token revoke {id}{whose}"));
+    Ok(())
 }

@@ -9,6 +9,7 @@ use crate::clock::Timestamp;
 use crate::domain::name::Name;
 use crate::domain::pattern::Patterns;
 use crate::domain::target_url::TargetUrl;
+use crate::domain::whole;
 use crate::id::SubscriptionSeq;
 
 /// Which stream of events a subscription takes from. Stored in `subscriptions.source`.
@@ -118,17 +119,20 @@ pub enum HoldReason {
     Paused,
     /// The target said 410.
     Disabled,
+    /// Its tenant is suspended. Stored with the tenant, not in `holds`.
+    Suspended,
 }
 
 impl HoldReason {
     /// All.
-    pub const ALL: [Self; 2] = [Self::Paused, Self::Disabled];
+    pub const ALL: [Self; 3] = [Self::Paused, Self::Disabled, Self::Suspended];
 
     /// The word in SQL, API and console.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Paused => "paused",
             Self::Disabled => "disabled",
+            Self::Suspended => "suspended",
         }
     }
 
@@ -157,13 +161,21 @@ pub struct Policy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<Vec<String>>,
     /// Counted attempts until a delivery is given up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
     pub max_attempts: Option<u32>,
     /// Time for a whole attempt, like `30s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
     /// Requests in flight at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional"
+    )]
     pub in_flight_max: Option<u32>,
 }
 

@@ -6,6 +6,7 @@ use data_encoding::BASE64URL_NOPAD;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
+use crate::domain::tenant;
 use crate::id::Draw;
 
 /// What a token may do. Stored in `tokens.role`.
@@ -33,6 +34,8 @@ pub enum Right {
     Operate,
     /// To change providers, subscriptions and tokens.
     Admin,
+    /// To manage tenants: the box's administrator, an admin of the tenant `default`.
+    Box,
 }
 
 impl Role {
@@ -54,7 +57,8 @@ impl Role {
         Self::ALL.into_iter().find(|role| role.as_str() == text)
     }
 
-    /// Whether the role has the right.
+    /// Whether the role has the right, in the tenant that administers the box; elsewhere nobody has
+    /// [`Right::Box`]: see [`Token::may`].
     ///
     /// ```
     /// use oncebox::domain::token::{Right, Role};
@@ -67,9 +71,9 @@ impl Role {
             | (Self::Operate, Right::Publish | Right::Read | Right::Operate)
             | (Self::Publish, Right::Publish)
             | (Self::Read, Right::Read) => true,
-            (Self::Operate, Right::Admin)
-            | (Self::Publish, Right::Read | Right::Operate | Right::Admin)
-            | (Self::Read, Right::Publish | Right::Operate | Right::Admin) => false,
+            (Self::Operate, Right::Admin | Right::Box)
+            | (Self::Publish, Right::Read | Right::Operate | Right::Admin | Right::Box)
+            | (Self::Read, Right::Publish | Right::Operate | Right::Admin | Right::Box) => false,
         }
     }
 }
@@ -80,11 +84,45 @@ impl fmt::Display for Role {
     }
 }
 
+/// What every token begins with.
+const PREFIX: &str = "obx_";
+/// Random bytes of a token.
+const BYTES: usize = 32;
+/// Characters they are written in.
+const CHARS: usize = 43;
+
 /// A new token: `obx_` and 32 random bytes. Shown once; only its hash is kept.
 pub fn generate(draw: &dyn Draw) -> String {
-    let mut bytes = [0_u8; 32];
+    let mut bytes = [0_u8; BYTES];
     draw.fill(&mut bytes);
-    format!("obx_{}", BASE64URL_NOPAD.encode(&bytes))
+    format!("{PREFIX}{}", BASE64URL_NOPAD.encode(&bytes))
+}
+
+/// Whether a text looks like a token. What does not need not be looked for.
+///
+/// ```
+/// use oncebox::domain::token::{generate, has_form};
+/// use oncebox::id::SystemDraw;
+/// assert!(has_form(&generate(&SystemDraw::new())));
+/// assert!(!has_form("obx_guess"));
+/// ```
+pub fn has_form(text: &str) -> bool {
+    let rest = text.strip_prefix(PREFIX);
+    rest.is_some_and(|rest| {
+        rest.len() == CHARS
+            && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    })
+}
+
+/// Checks what a person calls a token.
+///
+/// # Errors
+/// What a name has to be.
+pub fn check_name(name: &str) -> Result<(), &'static str> {
+    if (1..=100).contains(&name.chars().count()) {
+        return Ok(());
+    }
+    Err("A token's name has 1 to 100 characters.")
 }
 
 /// A token as kept; the secret itself is not.
@@ -111,6 +149,16 @@ pub struct Token {
 }
 
 impl Token {
+    /// Whether it has the right. Nobody manages tenants but an admin of the tenant `default`.
+    pub fn may(&self, right: Right) -> bool {
+        self.role.may(right) && (right != Right::Box || self.tenant == tenant::DEFAULT)
+    }
+
+    /// Whether it can administer the box at this time.
+    pub fn administers_the_box(&self, now: Timestamp) -> bool {
+        self.may(Right::Box) && self.is_valid(now)
+    }
+
     /// Whether it opens anything at this time.
     pub fn is_valid(&self, now: Timestamp) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|end| now < end)

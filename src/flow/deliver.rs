@@ -100,6 +100,10 @@ impl Deliver {
         };
         match read {
             Ok(Some(parcel)) => match self.destinations.of(parcel.subscription) {
+                // Held since it was handed out: whoever was told so may rely on it.
+                Ok(destination) if !destination.subscription.holds.is_empty() => {
+                    self.let_go(assignment, Some(self.clock.now()));
+                }
                 Ok(destination) => self.settle(self.attempt(&parcel, &destination)),
                 // Ours to mend (settings, key, file): the target has refused nothing, so nothing counts.
                 Err(reason) => {

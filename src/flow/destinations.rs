@@ -1,11 +1,10 @@
 //! How each subscription is called: its row, its secret opened, its schedule worked out; kept in memory
 //! until a subscription changes.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cache::Cache;
 use crate::domain::retry::{self, Schedule};
 use crate::domain::signature::SigningSecret;
 use crate::domain::subscription::{Policy, Subscription};
@@ -13,6 +12,9 @@ use crate::id::SubscriptionSeq;
 use crate::secret::MasterKey;
 use crate::settings::{Delivery, Live};
 use crate::store::{Store, credentials, subscriptions};
+
+/// Destinations kept open at most; those beyond are opened for each attempt.
+const OPEN_MOST: usize = 10_000;
 
 /// A subscription, ready to be called.
 #[derive(Debug)]
@@ -35,20 +37,18 @@ pub struct Destinations {
     store: Store,
     key: Arc<MasterKey>,
     settings: Live,
-    generation: AtomicU64,
-    open: RwLock<HashMap<SubscriptionSeq, Arc<Destination>>>,
+    open: Cache<SubscriptionSeq, Destination>,
 }
 
 impl Destinations {
     /// None opened yet.
     pub fn new(store: Store, key: Arc<MasterKey>, settings: Live) -> Self {
-        Self { store, key, settings, generation: AtomicU64::new(0), open: RwLock::default() }
+        Self { store, key, settings, open: Cache::new(OPEN_MOST) }
     }
 
     /// Forgets them; called after a commit that changed a subscription, and when the settings changed.
     pub fn forget(&self) {
-        self.generation.fetch_add(1, Ordering::SeqCst);
-        self.open.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.open.forget();
     }
 
     /// How a subscription is called.
@@ -56,29 +56,18 @@ impl Destinations {
     /// # Errors
     /// Why it cannot be, for a person.
     pub fn of(&self, subscription: SubscriptionSeq) -> Result<Arc<Destination>, String> {
-        let kept =
-            self.open.read().unwrap_or_else(PoisonError::into_inner).get(&subscription).cloned();
-        if let Some(kept) = kept {
-            return Ok(kept);
-        }
-        let generation = self.generation.load(Ordering::SeqCst);
-        let fresh = Arc::new(self.read(subscription)?);
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        // What was read before a change must not be kept after it.
-        if self.generation.load(Ordering::SeqCst) == generation {
-            open.insert(subscription, Arc::clone(&fresh));
-        }
-        Ok(fresh)
+        let found = self.open.get(subscription, |seq| self.read(*seq))?;
+        found.ok_or_else(|| "the subscription was deleted".to_owned())
     }
 
-    fn read(&self, seq: SubscriptionSeq) -> Result<Destination, String> {
+    fn read(&self, seq: SubscriptionSeq) -> Result<Option<Destination>, String> {
         let (subscription, credential) = self
             .store
             .snapshot(|tx| {
                 Ok((subscriptions::by_seq(tx, seq)?, credentials::of_subscription(tx, seq)?))
             })
             .map_err(|error| error.to_string())?;
-        let subscription = subscription.ok_or("the subscription was deleted")?;
+        let Some(subscription) = subscription else { return Ok(None) };
         let credential = credential.ok_or("the subscription has no signing secret")?;
         let context = credentials::context(&credential.id);
         let opened = self.key.open(&context, &credential.sealed).map_err(|error| {
@@ -89,7 +78,7 @@ impl Destinations {
         let secret = SigningSecret::parse(text).map_err(|error| error.to_string())?;
         let (schedule, timeout) =
             effective(&subscription.new.policy, &self.settings.get().delivery)?;
-        Ok(Destination { subscription, schedule, timeout, secret, key_id: credential.id })
+        Ok(Some(Destination { subscription, schedule, timeout, secret, key_id: credential.id }))
     }
 }
 

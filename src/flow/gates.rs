@@ -1,17 +1,19 @@
 //! The gates webhooks come in by: each provider with its secrets opened, kept in memory until one
 //! changes.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
+use crate::cache::Cache;
 use crate::domain::provider::Provider;
 use crate::faults::{Faults, Step};
 use crate::secret::MasterKey;
 use crate::store::error::{Error, Result};
-use crate::store::{Store, credentials, providers};
+use crate::store::{Store, credentials, providers, tenants};
+
+/// Gates kept open at most; those beyond are opened for each request.
+const OPEN_MOST: usize = 10_000;
 
 /// A provider, ready to be verified.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub struct Gate {
     pub secrets: Vec<Zeroizing<String>>,
     /// The credentials they come from, in the same order.
     pub key_ids: Vec<String>,
+    /// Whether its tenant is suspended: nothing may come in.
+    pub suspended: bool,
 }
 
 /// All of them, opened when they are first needed.
@@ -30,20 +34,19 @@ pub struct Gates {
     store: Store,
     key: Arc<MasterKey>,
     faults: Faults,
-    generation: AtomicU64,
-    open: RwLock<HashMap<(String, String), Arc<Gate>>>,
+    /// By tenant and name.
+    open: Cache<(String, String), Gate>,
 }
 
 impl Gates {
     /// None opened yet.
     pub fn new(store: Store, key: Arc<MasterKey>, faults: Faults) -> Self {
-        Self { store, key, faults, generation: AtomicU64::new(0), open: RwLock::default() }
+        Self { store, key, faults, open: Cache::new(OPEN_MOST) }
     }
 
-    /// Forgets them; called after a commit that changed a provider.
+    /// Forgets them; called after a commit that changed a provider or a tenant.
     pub fn forget(&self) {
-        self.generation.fetch_add(1, Ordering::SeqCst);
-        self.open.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.open.forget();
     }
 
     /// The gate of a provider; `None` where there is no such provider.
@@ -55,27 +58,17 @@ impl Gates {
             return Err(Error::Busy);
         }
         let place = (tenant.to_owned(), name.to_owned());
-        let kept = self.open.read().unwrap_or_else(PoisonError::into_inner).get(&place).cloned();
-        if kept.is_some() {
-            return Ok(kept);
-        }
-        let generation = self.generation.load(Ordering::SeqCst);
-        let Some(fresh) = self.read(tenant, name)?.map(Arc::new) else { return Ok(None) };
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        if self.generation.load(Ordering::SeqCst) == generation {
-            open.insert(place, Arc::clone(&fresh));
-        }
-        Ok(Some(fresh))
+        self.open.get(place, |(tenant, name)| self.read(tenant, name))
     }
 
     fn read(&self, tenant: &str, name: &str) -> Result<Option<Gate>> {
         let found = self.store.look_up(|tx| {
             let Some(provider) = providers::by_name(tx, tenant, name)? else { return Ok(None) };
             let sealed = credentials::of_provider(tx, provider.seq)?;
-            Ok(Some((provider, sealed)))
+            Ok(Some((provider, sealed, tenants::is_suspended(tx, tenant)?)))
         })?;
-        let Some((provider, sealed)) = found else { return Ok(None) };
-        let mut gate = Gate { provider, secrets: Vec::new(), key_ids: Vec::new() };
+        let Some((provider, sealed, suspended)) = found else { return Ok(None) };
+        let mut gate = Gate { provider, secrets: Vec::new(), key_ids: Vec::new(), suspended };
         for credential in sealed {
             let context = credentials::context(&credential.id);
             let unreadable =

@@ -11,6 +11,7 @@ use crate::http::answer::Outgoing;
 use crate::http::core::Core;
 use crate::http::framing::{Begun, Framer};
 use crate::http::head::Manner;
+use crate::http::limits::FRESH_SPAN;
 use crate::http::message::{Asked, Response};
 use crate::http::readiness::Interest;
 use crate::http::turn::Turn;
@@ -19,6 +20,8 @@ use crate::http::turn::Turn;
 pub(crate) struct Connection {
     /// Its place in the table, and its name for `readiness`.
     pub(crate) key: usize,
+    /// The listening socket it came to.
+    pub(crate) door: usize,
     pub(crate) peer: SocketAddr,
     pub(crate) socket: TcpStream,
     state: Mutex<State>,
@@ -46,6 +49,8 @@ pub(crate) struct State {
     /// What the deadline was set for while reading.
     pub(crate) begun: Begun,
     pub(crate) deadline: Duration,
+    /// Until when its first request is taken to be on its way.
+    pub(crate) fresh_until: Duration,
     /// What the socket is watched for.
     pub(crate) armed: Interest,
     /// Bytes counted as buffered for this connection.
@@ -69,19 +74,27 @@ pub(crate) enum Standing {
 }
 
 impl Connection {
-    pub(crate) fn new(key: usize, peer: SocketAddr, socket: TcpStream, deadline: Duration) -> Self {
+    /// A connection that has just come, through a listening socket and from an address; it is given
+    /// `patience` until its first request has to begin.
+    pub(crate) fn new(
+        key: usize,
+        (door, peer): (usize, SocketAddr),
+        socket: TcpStream,
+        (now, patience): (Duration, Duration),
+    ) -> Self {
         let state = State {
             phase: Phase::Reading,
             framer: Framer::default(),
             begun: Begun::Nothing,
-            deadline,
+            deadline: now.saturating_add(patience),
+            fresh_until: now.saturating_add(FRESH_SPAN),
             armed: Interest::Read,
             charged: 0,
             asked: None,
             manner: Manner::CLOSE,
             outgoing: Outgoing::default(),
         };
-        Self { key, peer, socket, state: Mutex::new(state) }
+        Self { key, door, peer, socket, state: Mutex::new(state) }
     }
 
     /// The socket can be read or written, or the other end is gone.
@@ -124,7 +137,9 @@ impl Connection {
         match state.phase {
             Phase::Closed => Standing::Closed,
             Phase::Draining { .. } => Standing::Quiet,
-            Phase::Reading if state.begun == Begun::Nothing => Standing::Quiet,
+            Phase::Reading if state.begun == Begun::Nothing && now >= state.fresh_until => {
+                Standing::Quiet
+            }
             Phase::Reading | Phase::InHand | Phase::Sending => Standing::Busy,
         }
     }

@@ -88,8 +88,8 @@ pub(crate) fn end(bytes: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
     Ok(None)
 }
 
-/// Reads a whole head, its empty line included, in which [`end`] found nothing wrong. Who is behind a
-/// proxy, and what the request is called, is filled in by who knows it.
+/// Reads a whole head, its empty line included, in which [`end`] found nothing wrong. What the
+/// socket alone tells, and what the request is called, is filled in by who knows it.
 pub(crate) fn parse(bytes: &[u8], peer: SocketAddr, most: usize) -> Result<Parsed, Refusal> {
     let mut room = [const { MaybeUninit::uninit() }; FIELDS_MAX];
     let mut raw = httparse::Request::new(&mut []);
@@ -116,8 +116,8 @@ pub(crate) fn parse(bytes: &[u8], peer: SocketAddr, most: usize) -> Result<Parse
     let (path, query) = target(method, raw.path.unwrap_or_default(), host)?;
     let persist = !fields.wish.close && (fields.wish.keep_alive || !old);
     let manner = Manner { persist, old, head_only: method == Method::Head };
-    let (client, request_id) = (peer.ip(), String::new());
-    let head = Head { method, path, query, headers, peer, client, request_id };
+    let (door, client, request_id) = (0, peer.ip(), String::new());
+    let head = Head { method, path, query, headers, door, peer, client, request_id };
     Ok(Parsed { head, extent, manner, expects })
 }
 

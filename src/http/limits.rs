@@ -10,6 +10,9 @@ const BODY_PACE: u64 = 32 * 1024;
 /// However long the body, it must be there after this time.
 const BODY_SPAN_MAX: Duration = Duration::from_mins(5);
 
+/// A connection this young is not closed by a stop before its first request: that is on its way.
+pub(crate) const FRESH_SPAN: Duration = Duration::from_secs(1);
+
 /// How long a closed connection is read on, so that its client sees the last answer and not a reset.
 pub(crate) const LINGER_SPAN: Duration = Duration::from_secs(2);
 
@@ -22,8 +25,8 @@ pub(crate) const LINGER_BYTES: usize = 32 * 1024 * 1024;
 pub struct Limits {
     /// Open connections; one more is accepted and closed at once.
     pub connections: usize,
-    /// Open connections from one IPv4 address or one IPv6 /64. A proxy in front counts as one
-    /// address, loopback too.
+    /// Open connections from one IPv4 address or one IPv6 /64, loopback too. A trusted proxy, whose
+    /// connections are those of many clients, may have any number.
     pub connections_per_address: usize,
     /// Bytes of request line and header fields; more is answered 431.
     pub head_bytes: usize,

@@ -125,7 +125,7 @@ impl Listener {
                 return;
             };
             match door.accept() {
-                Ok((socket, peer)) => self.welcome(socket, peer),
+                Ok((socket, peer)) => self.welcome(socket, (key, peer)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if fleeting(&error) => (),
                 Err(error) => self.pause(&error),
@@ -133,12 +133,16 @@ impl Listener {
         }
     }
 
-    fn welcome(&mut self, socket: TcpStream, peer: SocketAddr) {
+    fn welcome(&mut self, socket: TcpStream, from: (usize, SocketAddr)) {
         let core = &self.core;
         core.counters.accepted.add();
         let limits = &core.limits;
+        let address = from.1.ip();
         let full = self.table.len() >= limits.connections;
-        if full || self.table.count_from(peer.ip()) >= limits.connections_per_address {
+        // A proxy's connections are those of all its clients.
+        let crowded = self.table.count_from(address) >= limits.connections_per_address
+            && !core.proxies.trusts(address);
+        if full || crowded {
             core.counters.refused.add();
             return;
         }
@@ -146,11 +150,11 @@ impl Listener {
         if socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true)).is_err() {
             return;
         }
-        let deadline = self.now.saturating_add(limits.idle_timeout);
+        let patience = (self.now, limits.idle_timeout);
         let first_key = self.first_key;
         let connection = self
             .table
-            .insert(|slot| Connection::new(first_key.saturating_add(slot), peer, socket, deadline));
+            .insert(|slot| Connection::new(first_key.saturating_add(slot), from, socket, patience));
         core.counters.connections.set(self.table.len());
         if let Err(error) = core.readiness.add(&connection.socket, connection.key) {
             tracing::warn!(%error, "a connection was refused because it could not be watched");

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::headers::Headers;
 
-/// The methods the product answers. Any other is refused with 501 by the listener.
+/// The methods the product knows. Any other is refused with 501 by the listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
     /// `GET`
@@ -21,6 +21,8 @@ pub enum Method {
     Delete,
     /// `OPTIONS`
     Options,
+    /// `TRACE`: answered nowhere, but known, so that it is refused with 405 and not with 501.
+    Trace,
 }
 
 impl Method {
@@ -34,6 +36,7 @@ impl Method {
             Self::Patch => "PATCH",
             Self::Delete => "DELETE",
             Self::Options => "OPTIONS",
+            Self::Trace => "TRACE",
         }
     }
 
@@ -47,6 +50,7 @@ impl Method {
             Self::Patch,
             Self::Delete,
             Self::Options,
+            Self::Trace,
         ];
         all.into_iter().find(|method| method.as_str() == text)
     }
@@ -63,6 +67,8 @@ pub struct Head {
     pub query: Option<String>,
     /// All header fields.
     pub headers: Headers,
+    /// Which of the server's listening sockets it came to, in their order.
+    pub door: usize,
     /// The other end of the socket: the client's, or a proxy's.
     pub peer: SocketAddr,
     /// Who sent it, as trusted proxies tell; see [`crate::http::proxies`].

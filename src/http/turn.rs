@@ -61,7 +61,7 @@ impl Turn<'_> {
     pub(crate) fn overdue(&mut self) {
         let late = self.now >= self.state.deadline;
         match (self.state.phase, self.state.begun) {
-            (Phase::Reading, Begun::Nothing) if late || self.core.stop.asked() => self.close(),
+            (Phase::Reading, Begun::Nothing) if late || self.is_left_by_stop() => self.close(),
             (Phase::Reading, Begun::Head) if late => {
                 self.time_out("the head took too long to come");
             }
@@ -75,6 +75,11 @@ impl Turn<'_> {
             (Phase::Draining { .. }, _) if late => self.close(),
             _ => (),
         }
+    }
+
+    /// Whether a stop need not wait for this connection, which has no request begun.
+    fn is_left_by_stop(&self) -> bool {
+        self.core.stop.asked() && self.now >= self.state.fresh_until
     }
 
     /// Gives up the connection; the listener thread, which hears of the hang-up, removes it.
@@ -110,10 +115,11 @@ impl Turn<'_> {
     /// Cuts requests from the input, until one is in hand or the input is used up.
     fn frame(&mut self, mut fresh: &[u8]) {
         while self.state.phase == Phase::Reading {
-            let core = self.core;
+            let (core, door) = (self.core, self.connection.door);
             let from = (self.connection.peer, &core.limits);
             let (now, State { framer, asked, .. }) = (self.now, &mut *self.state);
             let mut gate = |head: &mut Head| {
+                head.door = door;
                 core.introduce(head);
                 *asked = Some((Asked::of(head), now));
                 core.body_limit(head)
@@ -160,6 +166,7 @@ impl Turn<'_> {
             return self.refuse_for_room(manner.closing());
         }
         self.state.manner = manner;
+        self.state.fresh_until = Duration::ZERO;
         self.state.phase = Phase::InHand;
         if !self.core.jobs.call(Arc::clone(self.connection), request) {
             self.core.counters.overloaded.add();

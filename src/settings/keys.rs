@@ -141,7 +141,7 @@ pub const KEYS: [Key; 26] = [
     key!(
         listen.public_url,
         Maybe(Url),
-        Restart,
+        Reload,
         "Under which URL providers reach the intake, as the proxy in front shows it.",
         Some(("none", "\"https://hooks.example.com\""))
     ),
@@ -250,7 +250,7 @@ pub const KEYS: [Key; 26] = [
         limits.connections_per_address,
         MANY,
         Restart,
-        "Open connections from one IPv4 address or one IPv6 /64. A proxy in front counts as one."
+        "Open connections from one IPv4 address or one IPv6 /64. A trusted proxy may have any number."
     ),
     key!(
         disk.reserve,

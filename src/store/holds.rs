@@ -1,4 +1,7 @@
 //! Table `holds`: why subscriptions must not be called for now. Holding touches no delivery row.
+//!
+//! That its tenant is suspended holds a subscription as well. It stands in `tenants` and is read here, so
+//! that whoever asks whether a subscription may be called asks in one place.
 
 use crate::clock::Timestamp;
 use crate::domain::subscription::{Hold, HoldReason};
@@ -21,6 +24,12 @@ const OF: &str = "
     SELECT reason, since, detail
       FROM holds
      WHERE subscription_seq = ?1
+     UNION ALL
+    SELECT 'suspended', t.suspended_at, 'the tenant is suspended'
+      FROM subscriptions AS s
+      JOIN tenants AS t ON t.name = s.tenant
+     WHERE s.seq = ?1
+       AND t.suspended_at IS NOT NULL
      ORDER BY reason
      LIMIT 16";
 

@@ -28,6 +28,7 @@ mod schema_shape;
 pub mod settlement;
 pub mod stats;
 pub mod subscriptions;
+pub mod tenants;
 pub mod tokens;
 pub mod tx;
 pub mod webhook_events;

@@ -13,9 +13,11 @@ const INSERT: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
 
 pub(super) const BY_HASH: &str = "
-    SELECT seq, id, tenant, name, role, created_at, expires_at, last_used_at, revoked_at
-      FROM tokens
-     WHERE hash = ?1";
+    SELECT t.seq, t.id, t.tenant, t.name, t.role, t.created_at, t.expires_at, t.last_used_at,
+           t.revoked_at, n.suspended_at IS NOT NULL
+      FROM tokens AS t
+      LEFT JOIN tenants AS n ON n.name = t.tenant
+     WHERE t.hash = ?1";
 
 const BY_ID: &str = "
     SELECT seq, id, tenant, name, role, created_at, expires_at, last_used_at, revoked_at
@@ -36,11 +38,29 @@ const ANY: &str = "
            SELECT 1
              FROM tokens)";
 
+const ANY_ADMIN: &str = "
+    SELECT EXISTS (
+           SELECT 1
+             FROM tokens
+            WHERE role = 'admin'
+              AND revoked_at IS NULL
+              AND (expires_at IS NULL OR expires_at > ?1))";
+
 const REVOKE: &str = "
     UPDATE tokens
        SET revoked_at = ?2
      WHERE seq = ?1
        AND revoked_at IS NULL";
+
+const ANOTHER_ADMIN: &str = "
+    SELECT EXISTS (
+           SELECT 1
+             FROM tokens
+            WHERE tenant = ?1
+              AND role = 'admin'
+              AND seq <> ?2
+              AND revoked_at IS NULL
+              AND (expires_at IS NULL OR expires_at > ?3))";
 
 const USED: &str = "
     UPDATE tokens
@@ -82,12 +102,23 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewToken, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
+/// A token that somebody presents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Presented {
+    /// Its row.
+    pub token: Token,
+    /// Whether its tenant is suspended.
+    pub suspended: bool,
+}
+
 /// The token with this hash.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn by_hash(tx: &ReadTx<'_>, hash: &[u8]) -> Result<Option<Token>> {
-    first(&mut *tx.prepare(BY_HASH)?, [hash], token)
+pub fn by_hash(tx: &ReadTx<'_>, hash: &[u8]) -> Result<Option<Presented>> {
+    first(&mut *tx.prepare(BY_HASH)?, [hash], |row| {
+        Ok(Presented { token: token(row)?, suspended: row.get(9)? })
+    })
 }
 
 /// The token with this name outside.
@@ -112,6 +143,23 @@ pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec
 /// When the file cannot be read.
 pub fn any(tx: &ReadTx<'_>) -> Result<bool> {
     Ok(tx.prepare(ANY)?.query_row([], |row| row.get(0))?)
+}
+
+/// Whether its tenant has another admin token that is valid now.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn another_admin(tx: &ReadTx<'_>, than: &Token, now: Timestamp) -> Result<bool> {
+    let params = (&than.tenant, than.seq, now);
+    Ok(tx.prepare(ANOTHER_ADMIN)?.query_row(params, |row| row.get(0))?)
+}
+
+/// Whether a token with the role `admin` is valid now.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn any_admin(tx: &ReadTx<'_>, now: Timestamp) -> Result<bool> {
+    Ok(tx.prepare(ANY_ADMIN)?.query_row([now], |row| row.get(0))?)
 }
 
 /// Ends a token at once.

@@ -247,7 +247,7 @@ impl WriterLoop {
         let _ = select.recv(&self.upkeep);
         let _ = select.recv(stop);
         // What is ready is looked for by whoever takes it.
-        let _ = select.ready_timeout(BEAT);
+        let _is_ready = select.ready_timeout(BEAT).is_ok();
         matches!(stop.try_recv(), Err(TryRecvError::Disconnected))
     }
 

@@ -117,11 +117,11 @@ mod tests {
         let notifier = Notifier::to(path.to_str());
         notifier.ready("Ready.\nWATCHDOG=1");
         assert_eq!(heard(&manager), "READY=1\nSTATUS=Ready. WATCHDOG=1");
-        notifier.reloading(Duration::from_micros(1_500_000));
+        notifier.reloading(Duration::from_millis(1500));
         assert_eq!(heard(&manager), "RELOADING=1\nMONOTONIC_USEC=1500000");
         notifier.alive();
         assert_eq!(heard(&manager), "WATCHDOG=1");
-        notifier.extend_start(Duration::from_secs(60), "Upgrading.");
+        notifier.extend_start(Duration::from_mins(1), "Upgrading.");
         assert_eq!(heard(&manager), "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=Upgrading.");
     }
 

@@ -115,7 +115,7 @@ fn a_new_secret_of_a_subscription_replaces_the_old_one() {
     apply(&rig, &[]);
     let declared = DECLARED.replace("event_types", "secret_file = \"erp.secret\"\nevent_types");
     rig.file("declared.toml", &declared);
-    rig.file("erp.secret", "whsec_bmluZXRlZW4gYnl0ZXMgb3IgbW9yZSE=\n");
+    rig.file("erp.secret", "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3\n");
     assert!(apply(&rig, &[]).contains("added subscription erp: the secret in "));
     assert_eq!(apply(&rig, &[]), "");
 }

@@ -11,6 +11,7 @@
     reason = "tests fail by panicking and own their threads"
 )]
 
+mod admitting;
 mod configuring;
 mod declaring;
 mod emitting;

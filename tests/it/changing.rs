@@ -84,7 +84,7 @@ fn a_subscription_signs_with_its_new_secret_alone() {
     let rig = Rig::new();
     let receiver = Receiver::new();
     rig.subscribe("erp", &receiver);
-    let secret = "whsec_bmluZXRlZW4gYnl0ZXMgb3IgbW9yZSE=";
+    let secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3";
     let path = "/v1/subscriptions/erp/secrets";
     rig.post(path, &json!({ "secret": secret })).is(201);
     rig.post(path, &json!({ "secret": secret })).is(200);

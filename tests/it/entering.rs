@@ -122,6 +122,6 @@ fn a_path_or_method_that_does_not_exist_is_told_without_a_token() {
     let rig = Rig::new();
     rig.send("GET", "/v1/nothing", &[], b"").is(404);
     let answer = rig.send("PUT", "/v1/events", &[], b"{}").is(405);
-    assert_eq!(answer.field("allow"), Some("POST, GET"));
+    assert_eq!(answer.field("allow"), Some("POST, GET, HEAD, OPTIONS"));
     assert_eq!(answer.field("content-type"), Some("application/problem+json"));
 }

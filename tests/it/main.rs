@@ -12,6 +12,7 @@
 mod acting;
 mod changing;
 mod delivering;
+mod describing;
 mod entering;
 mod guarding;
 mod looking;
@@ -25,5 +26,6 @@ mod rig;
 mod running;
 mod secrecy;
 mod supervising;
+mod tenants;
 mod tls;
 mod watching;

@@ -70,6 +70,34 @@ fn a_graceful_stop_finishes_what_is_under_way() {
 }
 
 #[test]
+fn a_stop_gives_an_attempt_its_grace_and_then_leaves_it_to_the_next_start() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::Hang]);
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    until("the attempt is under way", || receiver.count() == 1);
+    let time = rig.time.clone();
+    std::thread::scope(|scope| {
+        let stopping = scope.spawn(|| rig.stop());
+        // The manual clock stands still: what ends the wait is the grace, and nothing else.
+        until("the grace is over", || {
+            time.advance(secs(1));
+            stopping.is_finished()
+        });
+        stopping.join().unwrap();
+    });
+    let left = "SELECT state, attempt_count, counted_failures FROM deliveries";
+    assert_eq!(rig.one(left), "pending 0 0", "nothing is counted");
+    let clean = "SELECT stopped_at IS NOT NULL FROM boots ORDER BY seq DESC LIMIT 1";
+    assert_eq!(rig.one(clean), "0", "the next start is told that an attempt may repeat");
+    rig.start_again();
+    rig.settle();
+    assert_eq!(receiver.count(), 2, "it is sent again");
+    assert_eq!(rig.one(left), "completed 1 0");
+    receiver.release();
+}
+
+#[test]
 fn what_waits_at_a_stop_goes_on_after_the_start() {
     let mut rig = Rig::new();
     let receiver = Receiver::scripted([Reply::status(500)]);

@@ -26,6 +26,15 @@ impl Message {
 
 /// Reads one message; `None` when the other end closed before its first byte.
 pub(crate) fn read_message(from: &mut impl Read) -> io::Result<Option<Message>> {
+    let Some(mut message) = read_head(from)? else { return Ok(None) };
+    let length = message.field("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
+    message.body = vec![0; length];
+    from.read_exact(&mut message.body)?;
+    Ok(Some(message))
+}
+
+/// Reads a message up to its body, which an answer to `HEAD` does not have.
+fn read_head(from: &mut impl Read) -> io::Result<Option<Message>> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -42,11 +51,7 @@ pub(crate) fn read_message(from: &mut impl Read) -> io::Result<Option<Message>> 
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
         .collect();
-    let mut message = Message { first_line, fields, body: Vec::new() };
-    let length = message.field("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
-    message.body = vec![0; length];
-    from.read_exact(&mut message.body)?;
-    Ok(Some(message))
+    Ok(Some(Message { first_line, fields, body: Vec::new() }))
 }
 
 /// An answer of the API.
@@ -111,7 +116,8 @@ pub(crate) fn send(
     bytes.extend_from_slice(body);
     // A body that is refused early is not read to its end; the answer comes all the same.
     let written = stream.write_all(&bytes);
-    match read_message(&mut stream) {
+    let read = if method == "HEAD" { read_head(&mut stream) } else { read_message(&mut stream) };
+    match read {
         Ok(Some(message)) => {
             let status = message.first_line.split(' ').nth(1).and_then(|text| text.parse().ok());
             let status = status.ok_or_else(|| io::Error::other("no status line"))?;

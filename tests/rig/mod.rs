@@ -3,6 +3,7 @@
 //! Dropping the rig stops the service and checks the file it leaves behind.
 #![allow(dead_code, reason = "each test program uses the part of the rig that it needs")]
 
+pub(crate) mod contract;
 pub(crate) mod file;
 pub(crate) mod http;
 pub(crate) mod receiver;
@@ -218,7 +219,9 @@ impl Rig {
         let conn = self.file();
         let due = format!(
             "SELECT seq FROM deliveries AS d WHERE state = 'pending' AND due_at <= {}
-                AND NOT EXISTS (SELECT 1 FROM holds AS h WHERE h.subscription_seq = d.subscription_seq)",
+                AND NOT EXISTS (SELECT 1 FROM holds AS h WHERE h.subscription_seq = d.subscription_seq)
+                AND NOT EXISTS (SELECT 1 FROM tenants AS t
+                                 WHERE t.name = d.tenant AND t.suspended_at IS NOT NULL)",
             now.ms()
         );
         until("everything due is sent and settled", || file::lines(&conn, &due).is_empty());
@@ -251,7 +254,9 @@ impl Rig {
         fields: &[(&str, &str)],
         body: &[u8],
     ) -> Answer {
-        http::send(self.address(), method, path, fields, body).unwrap()
+        let answer = http::send(self.address(), method, path, fields, body).unwrap();
+        contract::check((method, path, body), &answer);
+        answer
     }
 
     /// A request with the admin's token.
@@ -321,8 +326,22 @@ impl Rig {
     /// A token of that role.
     #[track_caller]
     pub(crate) fn token_of(&self, role: &str) -> String {
-        let made = self.post("/v1/tokens", &json!({ "name": role, "role": role })).is(201).json();
+        self.token_in("default", role)
+    }
+
+    /// A token of that role in that tenant.
+    #[track_caller]
+    pub(crate) fn token_in(&self, tenant: &str, role: &str) -> String {
+        let body = json!({ "name": role, "role": role, "tenant": tenant });
+        let made = self.post("/v1/tokens", &body).is(201).json();
         made["token"].as_str().unwrap().to_owned()
+    }
+
+    /// A new tenant; returns an admin token of it.
+    #[track_caller]
+    pub(crate) fn tenant(&self, name: &str) -> String {
+        self.post("/v1/tenants", &json!({ "name": name })).is(201);
+        self.token_in(name, "admin")
     }
 }
 

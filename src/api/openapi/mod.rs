@@ -71,6 +71,10 @@ pub fn document() -> Value {
         "components": {
             "schemas": schemas(),
             "responses": responses(),
+            "headers": { "RequestId": {
+                "description": "The request's name, which its line in the log has too.",
+                "required": true, "schema": schema::text(),
+            } },
             "securitySchemes": security_schemes(),
         },
     })
@@ -126,9 +130,11 @@ fn problem(kinds: &[Kind]) -> Value {
             format!("`{word}`: {when} {remedy}")
         })
         .collect();
-    let mut headers = Map::new();
+    let mut headers = operation::request_id();
     for (name, about, schema) in kinds.iter().filter_map(|kind| header(*kind)) {
-        headers.insert(name.to_owned(), json!({ "description": about, "schema": schema }));
+        // Where several kinds share a status, a field of one of them need not be there.
+        let shown = json!({ "description": about, "required": kinds.len() == 1, "schema": schema });
+        headers.insert(name.to_owned(), shown);
     }
     json!({
         "description": about.join("\n\n"),
@@ -140,7 +146,7 @@ fn problem(kinds: &[Kind]) -> Value {
 /// The header field that a kind of problem may come with.
 fn header(kind: Kind) -> Option<(&'static str, &'static str, Value)> {
     match kind {
-        Kind::Unavailable | Kind::DiskFull => {
+        Kind::Unavailable | Kind::DiskFull | Kind::Throttled => {
             Some(("Retry-After", "Seconds after which to send it again.", schema::count()))
         }
         Kind::Unauthorized => Some(("WWW-Authenticate", "`Bearer`.", schema::text())),

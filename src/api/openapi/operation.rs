@@ -46,7 +46,7 @@ pub(super) fn problems(route: &Route) -> Vec<Kind> {
     let mut kinds = OF_ALL.to_vec();
     kinds.extend_from_slice(route.doc.problems);
     if route.right.is_some() {
-        kinds.extend([Kind::Unauthorized, Kind::Forbidden]);
+        kinds.extend([Kind::Unauthorized, Kind::Forbidden, Kind::TenantSuspended, Kind::Throttled]);
     }
     if route.path.contains('{') {
         kinds.push(Kind::NotFound);
@@ -73,7 +73,7 @@ const fn role(right: Right) -> &'static str {
         Right::Publish => "publish",
         Right::Read => "read",
         Right::Operate => "operate",
-        Right::Admin => "admin",
+        Right::Admin | Right::Box => "admin",
     }
 }
 
@@ -132,16 +132,12 @@ fn responses(route: &Route) -> Value {
 fn response(returns: &Returns) -> Value {
     let mut shown = Map::new();
     shown.insert("description".to_owned(), returns.about.into());
-    let headers: Map<String, Value> = returns
-        .headers
-        .iter()
-        .map(|(name, about)| {
-            ((*name).to_owned(), json!({ "description": about, "schema": schema::text() }))
-        })
-        .collect();
-    if !headers.is_empty() {
-        shown.insert("headers".to_owned(), headers.into());
+    let mut headers = request_id();
+    for (name, about) in returns.headers {
+        let shown = json!({ "description": about, "schema": schema::text() });
+        headers.insert((*name).to_owned(), shown);
     }
+    shown.insert("headers".to_owned(), headers.into());
     let content = match returns.content {
         Content::Nothing => None,
         Content::Json(shape) => Some(("application/json", schema::of(shape))),
@@ -152,4 +148,11 @@ fn response(returns: &Returns) -> Value {
         shown.insert("content".to_owned(), json!({ media_type: { "schema": schema } }));
     }
     Value::Object(shown)
+}
+
+/// The header fields of every answer.
+pub(super) fn request_id() -> Map<String, Value> {
+    let mut headers = Map::new();
+    headers.insert("X-Request-Id".to_owned(), json!({ "$ref": "#/components/headers/RequestId" }));
+    headers
 }

@@ -1,0 +1,239 @@
+//! `/v1/tenants`: whose rows there are. For the box's administrator alone: an admin token of the tenant
+//! `default`. What belongs to another tenant is reached with a token of it, never from here.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::api::call::{Call, answer, ok, page_of};
+use crate::api::problem::Problem;
+use crate::api::route::Answer::Now;
+use crate::api::route::{Param, Resource, Returns, doc, route, shape};
+use crate::api::schema::{self, AFTER, LIMIT};
+use crate::clock::Timestamp;
+use crate::domain::name::Name;
+use crate::domain::tenant::{self, Tenant};
+use crate::domain::token::Right;
+use crate::http::message::Method::{Get, Patch, Post};
+use crate::http::message::Response;
+use crate::store::tenants;
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+
+const NAME: Param = Param::path("name", "The tenant's name.", schema::name, "acme");
+const IS: &[Returns] = &[Returns::json(200, "The tenant as it is now.", "Tenant")];
+
+/// Whose rows there are.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Tenants",
+    about: "Whose data there is on this box. For its administrator: an admin token of the tenant `default`. \
+            What belongs to another tenant is reached with a token of that tenant.",
+    routes: &[
+        route(
+            Get,
+            "/v1/tenants",
+            Some(Right::Box),
+            Now(list),
+            doc(
+                "listTenants",
+                "List the tenants",
+                "Suspended ones too.",
+                &[Returns::page("A page of tenants, the oldest first.", "Tenant")],
+            )
+            .params(&[LIMIT, AFTER]),
+        ),
+        route(
+            Post,
+            "/v1/tenants",
+            Some(Right::Box),
+            Now(create),
+            doc(
+                "createTenant",
+                "Make a tenant",
+                "Its first token is made with `POST /v1/tokens`, which takes a `tenant`.",
+                &[Returns::json(201, "The tenant.", "Tenant")],
+            )
+            .body("TenantCreation", creation_example),
+        ),
+        route(
+            Get,
+            "/v1/tenants/{name}",
+            Some(Right::Box),
+            Now(show),
+            doc("getTenant", "Show a tenant", "One tenant.", IS).params(&[NAME]),
+        ),
+        route(
+            Patch,
+            "/v1/tenants/{name}",
+            Some(Right::Box),
+            Now(change),
+            doc("changeTenant", "Change a tenant", "Its title; its name stays.", IS)
+                .params(&[NAME])
+                .body("TenantChange", change_example),
+        ),
+        route(
+            Post,
+            "/v1/tenants/{name}/suspend",
+            Some(Right::Box),
+            Now(suspend),
+            doc(
+                "suspendTenant",
+                "Suspend a tenant",
+                "From the answer on its tokens are answered 403 and its webhooks 503, and its deliveries wait. \
+                 Nothing is deleted. Suspending it again changes nothing; `default` cannot be suspended.",
+                IS,
+            )
+            .params(&[NAME]),
+        ),
+        route(
+            Post,
+            "/v1/tenants/{name}/resume",
+            Some(Right::Box),
+            Now(resume),
+            doc(
+                "resumeTenant",
+                "Resume a tenant",
+                "Everything goes on where it stands.",
+                IS,
+            )
+            .params(&[NAME]),
+        ),
+    ],
+    shapes: &[
+        shape("Tenant", tenant_schema),
+        shape("TenantCreation", creation_schema),
+        shape("TenantChange", change_schema),
+    ],
+};
+
+/// `POST /v1/tenants`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Creation {
+    name: String,
+    #[serde(default)]
+    title: String,
+}
+
+/// `PATCH /v1/tenants/{name}`. The name stays: every row of the tenant carries it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Change {
+    title: String,
+}
+
+/// `POST /v1/tenants`
+pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let Creation { name, title } = call.json()?;
+    let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
+    check(&title)?;
+    let now = api.clock.wall();
+    let row = name.clone();
+    let run = move |tx: &WriteTx<'_>| tenants::insert(tx, &row, &title, now);
+    if !api.store.writer().write(Queue::Accept, run)? {
+        let detail = format!("There is a tenant named {:?} already.", name.as_str());
+        return Err(Problem::conflict(detail));
+    }
+    Ok(answer(201, &shown(&find(api, name.as_str())?)))
+}
+
+/// `GET /v1/tenants`
+pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let page = call.query.page()?;
+    let after = page.after.unwrap_or(0);
+    let found = api.store.read(|tx| tenants::page(tx, after, page.limit))?;
+    Ok(page_of(&found, page, |tenant| tenant.seq, shown))
+}
+
+/// `GET /v1/tenants/{name}`
+pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
+    Ok(ok(&shown(&find(api, call.param(0))?)))
+}
+
+/// `PATCH /v1/tenants/{name}`
+pub(super) fn change(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let name = find(api, call.param(0))?.name;
+    let Change { title } = call.json()?;
+    check(&title)?;
+    let run = move |tx: &WriteTx<'_>| tenants::set_title(tx, name.as_str(), &title);
+    api.store.writer().write(Queue::Accept, run)?;
+    show(api, call)
+}
+
+/// `POST /v1/tenants/{name}/suspend`: its tokens and its intake are refused from now on, its deliveries
+/// wait. Nothing is deleted, and nothing happens where it is suspended already.
+pub(super) fn suspend(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let name = find(api, call.param(0))?.name;
+    if name.as_str() == tenant::DEFAULT {
+        return Err(Problem::conflict(
+            "The tenant default is the box's own and cannot be suspended: nobody could end it.",
+        ));
+    }
+    set_suspended(api, call, name, Some(api.clock.wall()))
+}
+
+/// `POST /v1/tenants/{name}/resume`: everything goes on where it stands.
+pub(super) fn resume(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let name = find(api, call.param(0))?.name;
+    set_suspended(api, call, name, None)
+}
+
+fn set_suspended(
+    api: &Api,
+    call: &Call,
+    name: Name,
+    since: Option<Timestamp>,
+) -> Result<Response, Problem> {
+    let run = move |tx: &WriteTx<'_>| tenants::set_suspended(tx, name.as_str(), since);
+    api.store.writer().write(Queue::Accept, run)?;
+    show(api, call)
+}
+
+fn find(api: &Api, name: &str) -> Result<Tenant, Problem> {
+    let found = api.store.read(|tx| tenants::by_name(tx, name))?;
+    found.ok_or_else(|| Problem::not_found("tenant"))
+}
+
+fn check(title: &str) -> Result<(), Problem> {
+    if title.chars().count() > tenant::TITLE_CHARS_MOST {
+        let most = tenant::TITLE_CHARS_MOST;
+        return Err(Problem::unprocessable(format!("A title has at most {most} characters.")));
+    }
+    Ok(())
+}
+
+fn shown(tenant: &Tenant) -> Value {
+    let Tenant { seq: _, name, title, created_at, suspended_at } = tenant;
+    json!({
+        "name": name, "title": title, "created_at": created_at, "suspended_at": suspended_at,
+    })
+}
+
+fn title_schema() -> Value {
+    let title = json!({ "type": "string", "maxLength": tenant::TITLE_CHARS_MOST });
+    schema::about(title, "What a person calls it.")
+}
+
+fn tenant_schema() -> Value {
+    schema::object(json!({
+        "name": schema::name(), "title": title_schema(), "created_at": schema::time(),
+        "suspended_at": schema::about(
+            schema::nullable(schema::time()), "Since when it is suspended; null when it is not."),
+    }))
+}
+
+fn creation_schema() -> Value {
+    schema::request(&["name"], json!({ "name": schema::name(), "title": title_schema() }))
+}
+
+fn creation_example() -> Value {
+    json!({ "name": "acme", "title": "Acme Ltd" })
+}
+
+fn change_schema() -> Value {
+    schema::request(&["title"], json!({ "title": title_schema() }))
+}
+
+fn change_example() -> Value {
+    json!({ "title": "Acme plc" })
+}

@@ -1,0 +1,25 @@
+//! A tenant: whose rows these are. Nothing crosses from one to another.
+
+use crate::clock::Timestamp;
+use crate::domain::name::Name;
+
+/// The tenant of everything where nobody asked for tenants. It is always there and cannot be suspended;
+/// its admin tokens administer the box.
+pub const DEFAULT: &str = "default";
+/// Characters of a title at most.
+pub const TITLE_CHARS_MOST: usize = 200;
+
+/// A tenant as kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its number in the file.
+    pub seq: i64,
+    /// What every row of it carries; it never changes.
+    pub name: Name,
+    /// What a person calls it.
+    pub title: String,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Since when its tokens and its intake are refused and its deliveries wait.
+    pub suspended_at: Option<Timestamp>,
+}

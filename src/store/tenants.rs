@@ -1,0 +1,124 @@
+//! Table `tenants`: whose rows these are.
+//!
+//! Suspending touches no other row: that a tenant is suspended is read with its tokens
+//! ([`crate::store::tokens`]), its providers' gates, and as one more hold of its subscriptions
+//! ([`crate::store::holds`]).
+
+use rusqlite::Row;
+
+use crate::clock::Timestamp;
+use crate::domain::name::Name;
+use crate::domain::tenant::Tenant;
+use crate::store::column::word;
+use crate::store::error::Result;
+use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+
+const INSERT: &str = "
+    INSERT INTO tenants (name, title, created_at)
+    VALUES (?1, ?2, ?3)
+        ON CONFLICT DO NOTHING";
+
+const BY_NAME: &str = "
+    SELECT seq, name, title, created_at, suspended_at
+      FROM tenants
+     WHERE name = ?1";
+
+const PAGE: &str = "
+    SELECT seq, name, title, created_at, suspended_at
+      FROM tenants
+     WHERE seq > ?1
+     ORDER BY seq
+     LIMIT ?2";
+
+const SET_TITLE: &str = "
+    UPDATE tenants
+       SET title = ?2
+     WHERE name = ?1";
+
+const SUSPEND: &str = "
+    UPDATE tenants
+       SET suspended_at = ?2
+     WHERE name = ?1
+       AND suspended_at IS NULL";
+
+const RESUME: &str = "
+    UPDATE tenants
+       SET suspended_at = NULL
+     WHERE name = ?1
+       AND suspended_at IS NOT NULL";
+
+const IS_SUSPENDED: &str = "
+    SELECT EXISTS (
+           SELECT 1
+             FROM tenants
+            WHERE name = ?1
+              AND suspended_at IS NOT NULL)";
+
+/// Stores a tenant; tells whether its name was free.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn insert(tx: &WriteTx<'_>, name: &Name, title: &str, now: Timestamp) -> Result<bool> {
+    Ok(tx.prepare(INSERT)?.execute((name.as_str(), title, now))? == 1)
+}
+
+/// A tenant by its name.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn by_name(tx: &ReadTx<'_>, name: &str) -> Result<Option<Tenant>> {
+    first(&mut *tx.prepare(BY_NAME)?, [name], tenant)
+}
+
+/// Tenants by number, after `after`.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn page(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<Tenant>> {
+    rows(&mut *tx.prepare(PAGE)?, (after, limit), tenant)
+}
+
+/// Whether a tenant is suspended; one that is in no row is not.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn is_suspended(tx: &ReadTx<'_>, name: &str) -> Result<bool> {
+    Ok(tx.prepare(IS_SUSPENDED)?.query_row([name], |row| row.get(0))?)
+}
+
+/// Changes what a person calls it.
+///
+/// # Errors
+/// `Changed` when there is no such tenant.
+pub fn set_title(tx: &WriteTx<'_>, name: &str, title: &str) -> Result<()> {
+    one_row(tx.prepare(SET_TITLE)?.execute((name, title))?, "the tenant")
+}
+
+/// Suspends a tenant, or ends that; tells whether it was otherwise before. It holds for every request
+/// and every delivery from the commit on.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn set_suspended(tx: &WriteTx<'_>, name: &str, since: Option<Timestamp>) -> Result<bool> {
+    let changed = match since {
+        Some(since) => tx.prepare(SUSPEND)?.execute((name, since))?,
+        None => tx.prepare(RESUME)?.execute([name])?,
+    };
+    if changed == 1 {
+        tx.tokens_changed();
+        tx.providers_changed();
+        tx.subscriptions_changed();
+    }
+    Ok(changed == 1)
+}
+
+fn tenant(row: &Row<'_>) -> Result<Tenant> {
+    let name: String = row.get(1)?;
+    Ok(Tenant {
+        seq: row.get(0)?,
+        name: word("tenants.name", &name, |text| Name::parse(text).ok())?,
+        title: row.get(2)?,
+        created_at: row.get(3)?,
+        suspended_at: row.get(4)?,
+    })
+}

@@ -1,0 +1,99 @@
+//! Tenants and tokens, and what an administrator does who has lost his.
+
+use crate::rig::Rig;
+
+#[test]
+fn a_tenant_is_made_given_a_token_suspended_and_resumed() {
+    let rig = Rig::new();
+    let made = rig.run(&["tenant", "create", "acme", "--title", "Acme Ltd"]);
+    assert!(made.code == 0 && made.err.contains("--tenant acme"), "{made:?}");
+    assert_eq!(rig.run(&["tenant", "create", "acme"]).code, 5);
+    let token = rig.run(&["token", "create", "x", "--role", "admin", "--tenant", "acme"]);
+    assert!(token.code == 0 && token.err.contains("--tenant acme"), "{token:?}");
+    let file = rig.file("acme.token", &token.out);
+    let as_acme =
+        |args: &[&str]| rig.run(&[args, &["--token-file", file.to_str().unwrap()]].concat());
+    assert_eq!(as_acme(&["event", "list"]).code, 0);
+    assert_eq!(as_acme(&["tenant", "list"]).code, 77);
+    assert!(rig.ok(&["tenant", "suspend", "acme"]).contains("suspended since"));
+    let refused = as_acme(&["event", "list"]);
+    assert!(refused.code == 77 && refused.err.contains("suspended"), "{refused:?}");
+    assert!(!rig.ok(&["tenant", "resume", "acme"]).contains("suspended since"));
+    assert_eq!(as_acme(&["event", "list"]).code, 0);
+    assert_eq!(rig.run(&["tenant", "suspend", "default"]).code, 5);
+    assert_eq!(rig.run(&["tenant", "show", "none"]).code, 4);
+    rig.ok(&["tenant", "change", "acme", "--title", "Acme plc"]);
+    assert!(rig.ok(&["tenant", "list"]).contains("Acme plc"));
+    assert_eq!(rig.items(&["token", "list", "--tenant", "acme"]).len(), 1);
+    let id = token.err.lines().last().unwrap().split_whitespace().nth_back(2).unwrap();
+    assert_eq!(rig.run(&["token", "revoke", id]).code, 4);
+    rig.ok(&["token", "revoke", id, "--tenant", "acme"]);
+    assert_eq!(as_acme(&["event", "list"]).code, 77);
+}
+
+#[test]
+fn the_list_of_tokens_shows_what_becomes_of_each() {
+    let rig = Rig::new();
+    rig.ok(&["token", "create", "erp", "--role", "publish", "--expires-in", "90d"]);
+    rig.ok(&["token", "create", "gone", "--role", "read"]);
+    let of = |name: &str| {
+        let all = rig.items(&["token", "list"]);
+        all.into_iter().find(|token| token["name"] == name).unwrap()
+    };
+    rig.ok(&["token", "revoke", of("gone")["id"].as_str().unwrap()]);
+    assert_eq!(rig.run(&["token", "revoke", of("gone")["id"].as_str().unwrap()]).code, 5);
+    assert!(of("erp")["expires_at"].is_string() && of("erp")["revoked_at"].is_null());
+    assert!(of("gone")["revoked_at"].is_string());
+    rig.until("the first token's use is noted", |_| {
+        of("first admin token")["last_used_at"].is_string()
+    });
+    let table = rig.ok(&["token", "list"]);
+    for title in ["LAST USED", "EXPIRES", "REVOKED"] {
+        assert!(table.contains(title), "{table}");
+    }
+    assert_eq!(rig.run(&["token", "create", "x", "--role", "read", "--expires", "soon"]).code, 2);
+}
+
+#[test]
+fn the_last_admin_token_is_not_revoked_by_accident() {
+    let rig = Rig::new();
+    let first = rig.items(&["token", "list"])[0]["id"].as_str().unwrap().to_owned();
+    let refused = rig.run(&["token", "revoke", &first]);
+    assert!(refused.code == 5 && refused.err.contains("--role admin"), "{refused:?}");
+    let second = rig.run(&["token", "create", "second", "--role", "admin"]);
+    let file = rig.file("second.token", &second.out);
+    rig.ok(&["token", "revoke", &first, "--token-file", file.to_str().unwrap()]);
+    assert_eq!(rig.run(&["status"]).code, 77);
+}
+
+#[test]
+fn who_has_lost_every_token_makes_one_while_the_service_is_stopped() {
+    let mut rig = Rig::new();
+    let path = rig.dir.path().join("admin.token");
+    let args = ["token", "create", "again", "--role", "admin", "--offline"];
+    let running = rig.run(&args);
+    assert!(running.code == 75 && running.err.contains("Stop it first"), "{running:?}");
+    std::fs::remove_file(&path).unwrap();
+    rig.kill();
+    let made = rig.run(&args);
+    assert!(made.code == 0 && made.out.starts_with("obx_"), "{made:?}");
+    assert!(made.err.contains("admin.token"), "{made:?}");
+    let unknown = rig.run(&[&args[..], &["--tenant", "none"]].concat());
+    assert!(unknown.code == 4 && unknown.err.contains("tenant"), "{unknown:?}");
+    let past = rig.run(&[&args[..], &["--expires", "2020-01-01T00:00:00Z"]].concat());
+    assert_eq!(past.code, 65, "{past:?}");
+    let shown = rig.json(&args);
+    assert!(shown["token"].as_str().unwrap().starts_with("obx_") && shown["role"] == "admin");
+    std::fs::write(&path, &made.out).unwrap();
+    rig.start();
+    assert_eq!(rig.items(&["token", "list"]).len(), 3);
+}
+
+#[test]
+fn where_no_oncebox_has_run_no_token_is_made() {
+    let rig = Rig::stopped();
+    let refused = rig.run(&["token", "create", "x", "--role", "admin", "--offline"]);
+    assert!(refused.code == 4 && refused.err.contains("--data"), "{refused:?}");
+    let left: Vec<_> = std::fs::read_dir(rig.dir.path()).unwrap().map(|e| e.unwrap()).collect();
+    assert_eq!(left.len(), 1, "nothing is made but what was there: {left:?}");
+}

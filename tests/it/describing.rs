@@ -1,0 +1,279 @@
+//! `/openapi.json` says what there is, no less and no more; and every error is a problem.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::Write;
+use std::net::TcpStream;
+
+use oncebox::api::kind::{Facts, Kind};
+use oncebox::api::route::{Param, Place};
+use oncebox::api::{openapi, routes};
+use serde_json::{Value, json};
+
+use crate::rig::contract::{self, judge};
+use crate::rig::http::{Answer, read_message};
+use crate::rig::{Rig, secs};
+
+type Operations = BTreeMap<(String, String), Value>;
+
+fn operations(document: &Value) -> Operations {
+    let mut found = Operations::new();
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            found.insert((path.clone(), method.to_uppercase()), operation.clone());
+        }
+    }
+    found
+}
+
+#[test]
+fn the_document_is_served_to_anybody_and_is_the_one_of_this_version() {
+    let rig = Rig::new();
+    let answer = rig.send("GET", "/openapi.json", &[], b"").is(200);
+    assert_eq!(answer.field("content-type"), Some("application/json"));
+    assert_eq!(answer.json(), openapi::document());
+    assert_eq!(answer.json()["info"]["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn the_document_has_every_route_and_nothing_else() {
+    let described: BTreeSet<_> = operations(&openapi::document()).into_keys().collect();
+    let there: Vec<_> =
+        routes().map(|route| (route.path.to_owned(), route.method.as_str().to_owned())).collect();
+    let once: BTreeSet<_> = there.iter().cloned().collect();
+    assert_eq!(once.len(), there.len(), "a route is there twice");
+    assert_eq!(described, once);
+}
+
+#[test]
+fn every_operation_says_what_it_does_under_a_name_of_its_own() {
+    let mut ids = BTreeSet::new();
+    for route in routes() {
+        let doc = &route.doc;
+        assert!(ids.insert(doc.id), "{route:?}: {} is taken", doc.id);
+        assert!(!doc.summary.is_empty() && !doc.summary.ends_with('.'), "{route:?}: a heading");
+        assert!(doc.about.ends_with('.'), "{route:?}: sentences");
+        assert!(!doc.returns.is_empty(), "{route:?}: it answers something");
+        let params = |place| doc.params.iter().filter(move |param| param.place == place);
+        let in_path: Vec<String> =
+            params(Place::Path).map(|param: &Param| format!("{{{}}}", param.name)).collect();
+        let variable: Vec<&str> =
+            route.path.split('/').filter(|part| part.starts_with('{')).collect();
+        assert_eq!(in_path, variable, "{route:?}: the variable parts of the path");
+    }
+}
+
+#[test]
+fn every_reference_leads_somewhere_and_every_shape_is_used() {
+    let document = openapi::document();
+    let used: BTreeSet<String> = contract::references(&document).into_iter().collect();
+    for reference in &used {
+        let place = reference.trim_start_matches('#');
+        assert!(document.pointer(place).is_some(), "{reference} leads nowhere");
+    }
+    for name in document["components"]["schemas"].as_object().unwrap().keys() {
+        assert!(used.contains(&format!("#/components/schemas/{name}")), "nobody uses {name}");
+    }
+}
+
+#[test]
+fn every_example_is_what_its_schema_allows() {
+    let document = openapi::document();
+    for ((path, method), operation) in operations(&document) {
+        let media = &operation["requestBody"]["content"]["application/json"];
+        if !media.is_null() {
+            let validator = contract::validator(&document, media["schema"].clone());
+            assert!(validator.is_valid(&media["example"]), "{method} {path}: {}", media["example"]);
+        }
+        for param in operation["parameters"].as_array().unwrap_or(&Vec::new()) {
+            let words = param["schema"]["enum"].is_array();
+            assert!(words || !param["example"].is_null(), "{method} {path}: {param}");
+            let validator = contract::validator(&document, param["schema"].clone());
+            assert!(words || validator.is_valid(&param["example"]), "{method} {path}: {param}");
+        }
+    }
+}
+
+#[test]
+fn every_example_of_a_body_is_accepted() {
+    let rig = Rig::new();
+    let example = |path: &str, method: &str| {
+        let operation = &operations(&openapi::document())[&(path.to_owned(), method.to_owned())];
+        operation["requestBody"]["content"]["application/json"]["example"].clone()
+    };
+    // What a changing route changes is made first, by the example of the creating one.
+    let creating: Vec<_> = routes().filter(|route| !route.path.contains('{')).collect();
+    for route in creating {
+        let body = example(route.path, route.method.as_str());
+        if !body.is_null() {
+            let answer = rig.call(route.method.as_str(), route.path, body.to_string().as_bytes());
+            assert!(answer.status < 300, "{route:?}: {}", answer.text());
+        }
+    }
+    for route in routes().filter(|route| route.path.contains('{')) {
+        let body = example(route.path, route.method.as_str());
+        if body.is_null() {
+            continue;
+        }
+        let concrete = route.doc.params.iter().fold(route.path.to_owned(), |path, param| {
+            path.replace(&format!("{{{}}}", param.name), param.example)
+        });
+        let answer = rig.call(route.method.as_str(), &concrete, body.to_string().as_bytes());
+        assert!(answer.status < 300, "{route:?}: {}", answer.text());
+    }
+}
+
+#[test]
+fn a_query_that_is_not_described_is_refused() {
+    let rig = Rig::new();
+    for query in ["limits=5", "limit=5&limit=5", "limit=", "after", "after=-1", "limit=0", "x=%ff"]
+    {
+        rig.call("GET", &format!("/v1/subscriptions?{query}"), b"").is(400);
+    }
+    rig.call("GET", "/v1/stats?limit=5", b"").is(400);
+    rig.send("GET", "/livez?limit=5", &[], b"").is(400);
+    rig.call("GET", "/v1/subscriptions?limit=5&after=1", b"").is(200);
+    assert!(rig.call("GET", "/v1/tokens?x=1", b"").detail().contains("limit, after"));
+}
+
+#[test]
+fn head_options_and_unknown_methods_are_answered_by_the_book() {
+    let rig = Rig::new();
+    let head = rig.call("HEAD", "/v1/subscriptions", b"").is(200);
+    assert!(head.body().is_empty());
+    rig.call("HEAD", "/v1/deliveries/dlv_1/retry", b"").is(405);
+    let options = rig.send("OPTIONS", "/v1/subscriptions", &[], b"").is(204);
+    assert_eq!(options.field("allow"), Some("GET, POST, HEAD, OPTIONS"));
+    rig.send("OPTIONS", "/v1/nothing", &[], b"").is(404);
+    for method in ["TRACE", "PUT", "DELETE", "PATCH"] {
+        let answer = rig.call(method, "/v1/subscriptions", b"").is(405);
+        assert_eq!(answer.field("allow"), Some("GET, POST, HEAD, OPTIONS"), "{method}");
+    }
+}
+
+/// Sends bytes as they are and reads what comes back; the head's end is up to the caller.
+fn raw(rig: &Rig, bytes: &[u8]) -> Answer {
+    let mut stream = TcpStream::connect(rig.address()).unwrap();
+    stream.set_read_timeout(Some(secs(30))).unwrap();
+    stream.write_all(bytes).unwrap();
+    let message = read_message(&mut stream).unwrap().unwrap();
+    let status = message.first_line.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer { status, message }
+}
+
+#[test]
+fn what_the_listener_refuses_is_a_problem_too() {
+    let rig = Rig::new();
+    let token = &rig.token;
+    let line = "POST /v1/events HTTP/1.1\r\nHost: a\r\n";
+    let bearer = format!("{line}Authorization: Bearer {token}\r\n");
+    for (request, kind) in [
+        ("nonsense\r\n\r\n".to_owned(), Kind::BadRequest),
+        (format!("{line}Content-Length: 1\r\nContent-Length: 2\r\n\r\n"), Kind::BadRequest),
+        ("GET /livez HTTP/1.1\r\n\r\n".to_owned(), Kind::BadRequest),
+        (format!("{bearer}Content-Length: 64000000000\r\n\r\n"), Kind::TooLarge),
+        (format!("{bearer}Content-Length: 1\r\nExpect: a pony\r\n\r\n"), Kind::ExpectationFailed),
+        (format!("{line}X: {}\r\n\r\n", "x".repeat(17_000)), Kind::HeadTooLarge),
+        ("BREW / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), Kind::NotImplemented),
+        (format!("{line}Transfer-Encoding: gzip\r\n\r\n"), Kind::NotImplemented),
+        ("GET /livez HTTP/2.0\r\nHost: a\r\n\r\n".to_owned(), Kind::HttpVersion),
+        ("GET /nowhere HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), Kind::NotFound),
+        (format!("{line}Content-Length: 2\r\n\r\n{{}}"), Kind::Unauthorized),
+    ] {
+        let answer = raw(&rig, request.as_bytes());
+        let Facts { status, title, .. } = kind.facts();
+        assert_eq!(answer.field("content-type"), Some("application/problem+json"), "{request}");
+        let body = answer.json();
+        let told = (answer.status, body["type"].as_str().unwrap(), body["title"].as_str().unwrap());
+        assert_eq!(told, (status, kind.uri().as_str(), title), "{request}");
+        if kind != Kind::NotFound {
+            contract::check(("POST", "/v1/events", b""), &answer);
+        }
+    }
+}
+
+/// `docs/problems.md`, as the code would have it.
+fn problems_page() -> String {
+    let mut page = String::from(PROBLEMS_PREFACE);
+    for kind in Kind::ALL {
+        let Facts { word, status, .. } = kind.facts();
+        writeln!(page, "| [`{word}`](#{word}) | {status} |").unwrap();
+    }
+    for kind in Kind::ALL {
+        let Facts { word, status, title, when, remedy } = kind.facts();
+        write!(
+            page,
+            "\n## {word}\n\n`{}` · {status} · “{title}”\n\n**When.** {when}\n\n**What to do.** {remedy}\n",
+            kind.uri()
+        )
+        .unwrap();
+    }
+    page
+}
+
+const PROBLEMS_PREFACE: &str = "\
+# Problems
+
+<!-- Made from src/api/kind.rs by a test: ONCEBOX_WRITE_DOCS=1 cargo test --test it problem -->
+
+Every error of the API and of the intake is `application/problem+json` (RFC 9457): `type`, `title`, `status`, `detail`,
+`request_id`. Decide by `type`: it
+is stable, one for each kind below, and it is a name, not an address. `detail` says what is wrong with this very request; it is for people
+and may change. A problem is answered before anything was stored, or after everything was rolled back: none acknowledges anything.
+
+| kind | status |
+|---|---|
+";
+
+#[test]
+fn the_page_of_problems_explains_every_kind() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/problems.md");
+    if std::env::var_os("ONCEBOX_WRITE_DOCS").is_some() {
+        std::fs::write(path, problems_page()).unwrap();
+    }
+    let words: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.facts().word).collect();
+    assert_eq!(words.len(), Kind::ALL.len(), "a name is there twice");
+    let page = std::fs::read_to_string(path).unwrap_or_default();
+    assert_eq!(page, problems_page(), "run it with ONCEBOX_WRITE_DOCS=1");
+}
+
+#[test]
+fn the_judge_finds_planted_faults() {
+    let rig = Rig::new();
+    let get = |change: fn(&mut Answer)| {
+        let mut answer = rig.call("GET", "/v1/stats", b"").is(200);
+        change(&mut answer);
+        judge(("GET", "/v1/stats", b""), &answer)
+    };
+    let body = |answer: &mut Answer, change: fn(&mut Value)| {
+        let mut json = answer.json();
+        change(&mut json);
+        answer.message.body = json.to_string().into_bytes();
+    };
+    assert_eq!(get(|_| {}), Ok(()));
+    assert!(get(|answer| answer.status = 418).unwrap_err().contains("418 is not described"));
+    let mut answer = rig.call("GET", "/v1/stats", b"").is(200);
+    body(&mut answer, |json| json["more"] = 1.into());
+    assert!(judge(("GET", "/v1/stats", b""), &answer).unwrap_err().contains("more"));
+    let mut answer = rig.call("GET", "/v1/stats", b"").is(200);
+    body(&mut answer, |json| json["pending"] = "no".into());
+    assert!(judge(("GET", "/v1/stats", b""), &answer).is_err());
+    let extra = |answer: &mut Answer| answer.message.fields.push(("x-new".into(), "1".into()));
+    assert!(get(extra).unwrap_err().contains("x-new"));
+    let bare =
+        |answer: &mut Answer| answer.message.fields.retain(|(name, _)| name != "x-request-id");
+    assert!(get(bare).unwrap_err().contains("X-Request-Id is missing"));
+    let other = |answer: &mut Answer| {
+        for (name, value) in &mut answer.message.fields {
+            if name == "content-type" {
+                *value = "text/html".to_owned();
+            }
+        }
+    };
+    assert!(get(other).unwrap_err().contains("text/html"));
+    let wrong = json!({ "consumer_group": 1, "event_id": "x" }).to_string();
+    let claimed = rig
+        .post("/v1/processed-events", &json!({ "consumer_group": "g", "event_id": "x" }))
+        .is(201);
+    assert!(judge(("POST", "/v1/processed-events", wrong.as_bytes()), &claimed).is_err());
+}

@@ -1,0 +1,221 @@
+//! Tenants: made, looked at, suspended and resumed by the box's administrator.
+
+use serde_json::{Value, json};
+
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, secs, until};
+
+const GITHUB: &str = "a secret that GitHub knows too";
+
+fn names(rig: &Rig) -> Vec<String> {
+    let listed = rig.get("/v1/tenants");
+    let name = |tenant: &Value| tenant["name"].as_str().unwrap().to_owned();
+    listed["items"].as_array().unwrap().iter().map(name).collect()
+}
+
+/// A GitHub delivery to a tenant's provider `hub`; its status.
+fn hook(rig: &Rig, tenant: &str, id: &str) -> crate::rig::http::Answer {
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, GITHUB.as_bytes());
+    let signature = data_encoding::HEXLOWER.encode(ring::hmac::sign(&key, b"{}").as_ref());
+    let signature = format!("sha256={signature}");
+    let fields = [
+        ("X-Hub-Signature-256", signature.as_str()),
+        ("X-GitHub-Delivery", id),
+        ("X-GitHub-Event", "push"),
+    ];
+    rig.send("POST", &format!("/in/{tenant}/hub"), &fields, b"{}")
+}
+
+/// A tenant with a provider, a subscription, and an admin token, which is returned.
+fn furnished(rig: &Rig, name: &str, receiver: &Receiver) -> String {
+    let admin = rig.tenant(name);
+    let post = |path: &str, body: &Value| {
+        rig.call_as(&admin, "POST", path, body.to_string().as_bytes()).is(201)
+    };
+    let scheme = json!({ "kind": "github" });
+    post(
+        "/v1/providers",
+        &json!({ "name": "hub", "scheme": scheme, "pii": "allow", "secret": GITHUB }),
+    );
+    post("/v1/subscriptions", &json!({ "name": "erp", "url": receiver.url(), "source": "all" }));
+    admin
+}
+
+fn publish(rig: &Rig, token: &str) -> crate::rig::http::Answer {
+    rig.call_as(token, "POST", "/v1/events", br#"{"event_type":"a","payload":{}}"#)
+}
+
+fn kind(answer: &crate::rig::http::Answer) -> String {
+    answer.json()["type"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_tenant_is_made_listed_and_given_another_title() {
+    let rig = Rig::new();
+    let body = json!({ "name": "acme", "title": "Acme Ltd" });
+    let made = rig.post("/v1/tenants", &body).is(201).json();
+    assert_eq!((&made["name"], &made["title"]), (&json!("acme"), &json!("Acme Ltd")));
+    assert_eq!(made["suspended_at"], Value::Null);
+    rig.post("/v1/tenants", &body).is(409);
+    assert_eq!(names(&rig), ["default", "acme"]);
+    rig.patch("/v1/tenants/acme", &json!({ "title": "Acme plc" })).is(200);
+    assert_eq!(rig.get("/v1/tenants/acme")["title"], "Acme plc");
+    for wrong in [json!({ "name": "Acme" }), json!({ "name": "b", "title": "x".repeat(201) })] {
+        rig.post("/v1/tenants", &wrong).is(422);
+    }
+    rig.patch("/v1/tenants/acme", &json!({ "name": "other" })).is(400);
+    rig.call("GET", "/v1/tenants/none", b"").is(404);
+    rig.post("/v1/tenants/none/suspend", &json!({})).is(404);
+}
+
+#[test]
+fn an_admin_of_another_tenant_administers_his_own_alone() {
+    let rig = Rig::new();
+    let admin = rig.tenant("acme");
+    rig.tenant("other");
+    for (method, path) in [
+        ("GET", "/v1/tenants"),
+        ("GET", "/v1/tenants/acme"),
+        ("POST", "/v1/tenants"),
+        ("PATCH", "/v1/tenants/acme"),
+        ("POST", "/v1/tenants/other/suspend"),
+        ("POST", "/v1/tenants/acme/resume"),
+    ] {
+        let answer = rig.call_as(&admin, method, path, br#"{"name":"x","title":"x"}"#).is(403);
+        assert!(answer.detail().contains("default"), "{path}");
+    }
+    let make = |tenant: &str| {
+        let body = json!({ "name": "x", "role": "read", "tenant": tenant }).to_string();
+        rig.call_as(&admin, "POST", "/v1/tokens", body.as_bytes())
+    };
+    assert_eq!(make("acme").is(201).json()["tenant"], "acme");
+    for other in ["other", "default", "none"] {
+        make(other).is(404);
+        rig.call_as(&admin, "GET", &format!("/v1/tokens?tenant={other}"), b"").is(404);
+    }
+}
+
+#[test]
+fn the_administrator_of_the_box_works_for_a_tenant_with_a_token_of_it() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    furnished(&rig, "acme", &receiver);
+    rig.call("GET", "/v1/subscriptions/erp", b"").is(404);
+    rig.call("GET", "/v1/tokens?tenant=none", b"").is(404);
+    let listed = rig.get("/v1/tokens?tenant=acme");
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1);
+    let reader = rig.token_in("acme", "read");
+    rig.call_as(&reader, "GET", "/v1/subscriptions/erp", b"").is(200);
+    let id = rig.get("/v1/tokens?tenant=acme")["items"][1]["id"].as_str().unwrap().to_owned();
+    rig.delete(&format!("/v1/tokens/{id}")).is(404);
+    rig.delete(&format!("/v1/tokens/{id}?tenant=acme")).is(200);
+    rig.call_as(&reader, "GET", "/v1/subscriptions/erp", b"").is(401);
+}
+
+#[test]
+fn a_suspended_tenant_is_refused_at_every_door_and_loses_nothing() {
+    let rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(500), Reply::status(500)]);
+    let admin = furnished(&rig, "acme", &receiver);
+    publish(&rig, &admin).is(201);
+    hook(&rig, "acme", "1").is(200);
+    rig.settle();
+    assert_eq!(receiver.count(), 2);
+    let suspended = rig.post("/v1/tenants/acme/suspend", &json!({})).is(200).json();
+    assert_eq!(suspended["suspended_at"], rig.now().to_string());
+    let refused = publish(&rig, &admin).is(403);
+    assert_eq!(kind(&refused), "urn:oncebox:problem:tenant-suspended");
+    rig.call_as(&admin, "GET", "/v1/stats", b"").is(403);
+    let later = hook(&rig, "acme", "2").is(503);
+    assert_eq!(later.field("retry-after"), Some("600"));
+    rig.send("POST", "/in/acme/none", &[], b"").is(404);
+    // Both retries are long due; another tenant's event shows that the dispatcher has looked.
+    rig.advance(secs(3600));
+    let elsewhere = Receiver::new();
+    rig.subscribe("elsewhere", &elsewhere);
+    rig.publish_type("a");
+    rig.settle();
+    assert_eq!((receiver.count(), elsewhere.count()), (2, 1));
+    let of_acme =
+        "SELECT count(*) FROM attempts AS a JOIN deliveries AS d ON d.seq = a.delivery_seq
+                    WHERE d.tenant = 'acme'";
+    assert_eq!(rig.one(of_acme), "2");
+    assert_eq!(rig.one("SELECT count(*) FROM deliveries WHERE state = 'pending'"), "2");
+    // Asked twice, it stays as it is.
+    let again = rig.post("/v1/tenants/acme/suspend", &json!({})).is(200).json();
+    assert_eq!(again["suspended_at"], suspended["suspended_at"]);
+    rig.advance(secs(60));
+    let until = rig.now().ms();
+    let resumed = rig.post("/v1/tenants/acme/resume", &json!({})).is(200).json();
+    assert_eq!(resumed["suspended_at"], Value::Null);
+    rig.settle();
+    assert_eq!(receiver.count(), 4);
+    let meanwhile = format!(
+        "{of_acme} AND a.started_at > {} AND a.started_at < {until}",
+        crate::rig::START.ms()
+    );
+    assert_eq!(rig.one(&meanwhile), "0", "nothing was attempted");
+    publish(&rig, &admin).is(201);
+    hook(&rig, "acme", "2").is(200);
+    rig.settle();
+}
+
+#[test]
+fn a_tenant_stays_suspended_over_a_restart() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(500)]);
+    let admin = furnished(&rig, "acme", &receiver);
+    publish(&rig, &admin).is(201);
+    rig.settle();
+    rig.post("/v1/tenants/acme/suspend", &json!({})).is(200);
+    rig.restart();
+    rig.advance(secs(3600));
+    rig.settle();
+    publish(&rig, &admin).is(403);
+    hook(&rig, "acme", "1").is(503);
+    assert_eq!(receiver.count(), 1);
+    rig.post("/v1/tenants/acme/resume", &json!({})).is(200);
+    rig.settle();
+    assert_eq!(receiver.count(), 2);
+}
+
+#[test]
+fn the_others_go_on_while_one_is_suspended() {
+    let rig = Rig::new();
+    let (one, two) = (Receiver::new(), Receiver::new());
+    let (first, second) = (furnished(&rig, "one", &one), furnished(&rig, "two", &two));
+    rig.post("/v1/tenants/one/suspend", &json!({})).is(200);
+    publish(&rig, &first).is(403);
+    publish(&rig, &second).is(201);
+    hook(&rig, "two", "1").is(200);
+    rig.settle();
+    assert_eq!((one.count(), two.count()), (0, 2));
+    rig.get("/v1/stats");
+}
+
+#[test]
+fn the_box_itself_cannot_be_suspended() {
+    let rig = Rig::new();
+    let refused = rig.post("/v1/tenants/default/suspend", &json!({})).is(409);
+    assert!(refused.detail().contains("box"), "{}", refused.detail());
+    rig.get("/v1/stats");
+}
+
+#[test]
+fn a_suspended_subscription_says_so_beside_its_other_holds() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    let admin = furnished(&rig, "acme", &receiver);
+    rig.call_as(&admin, "POST", "/v1/subscriptions/erp/pause", b"").is(200);
+    publish(&rig, &admin).is(201);
+    rig.post("/v1/tenants/acme/suspend", &json!({})).is(200);
+    rig.post("/v1/tenants/acme/resume", &json!({})).is(200);
+    let shown = rig.call_as(&admin, "GET", "/v1/subscriptions/erp", b"").is(200).json();
+    let holds = shown["holds"].as_array().unwrap();
+    assert_eq!(holds.len(), 1, "the pause outlives the suspension: {holds:?}");
+    rig.settle();
+    assert_eq!(receiver.count(), 0);
+    rig.call_as(&admin, "POST", "/v1/subscriptions/erp/resume", b"").is(200);
+    rig.settle();
+    until("the delivery is made", || receiver.count() == 1);
+}
