@@ -12,7 +12,8 @@
 -- other, the frequent ones first: for an IN of three words or more SQLite builds a b-tree for every row
 -- it writes, which doubled what an event costs.
 
--- Facts about this file: 'epoch' (raised by a restore), 'created_at', 'master_key_id'.
+-- Facts about this file: 'epoch' (raised by a restore), 'created_at', 'master_key_id', and the ends of the
+-- audit events' chain, each as number:hash: 'audit_head', the last, and 'audit_start', before the first.
 CREATE TABLE meta (
   key   TEXT NOT NULL PRIMARY KEY,
   value ANY NOT NULL
@@ -438,7 +439,8 @@ CREATE TABLE audit_events (
   method         TEXT,
   path           TEXT,
   status         INTEGER,
-  -- JSON object: field to {"before":…,"after":…}, changed fields only, never a secret.
+  -- JSON object: field to {"before":…,"after":…}, changed fields only, never a secret. Of a refused call:
+  -- the problem, and how many like it were counted.
   changes        TEXT NOT NULL DEFAULT '{}',
   previous_hash  BLOB NOT NULL,
   hash           BLOB NOT NULL,

@@ -161,6 +161,7 @@ fn success(delivery: DeliverySeq) -> Settlement {
         delivery,
         subscription: SUBSCRIPTION,
         run_no: 1,
+        accepted_at: at,
         attempt,
         next: Next::Complete,
         now: at,

@@ -70,6 +70,13 @@ impl Timestamp {
     }
 }
 
+impl From<SystemTime> for Timestamp {
+    fn from(at: SystemTime) -> Self {
+        let since = at.duration_since(SystemTime::UNIX_EPOCH);
+        Self(since.map_or_else(|before| -millis(before.duration()), millis))
+    }
+}
+
 /// A span in whole milliseconds, as the columns `…_ms` hold it.
 pub fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
@@ -121,8 +128,7 @@ impl TimeSource for Machine {
         reason = "this is the one place that reads the wall clock"
     )]
     fn wall(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        Timestamp(since.map_or_else(|before| -millis(before.duration()), millis))
+        SystemTime::now().into()
     }
 
     fn monotonic(&self) -> Duration {

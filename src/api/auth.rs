@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use ring::hmac;
 
+use crate::api::audited::Denied;
 use crate::api::problem::Problem;
 use crate::cache::Cache;
 use crate::clock::{Clock, Timestamp, millis};
+use crate::domain::audit::{Actor, ActorType};
 use crate::domain::throttle::{self, Measure, Throttle, Verdict};
 use crate::domain::token::{self, Right, Token};
 use crate::http::message::Head;
@@ -47,6 +49,11 @@ impl TokenHasher {
     pub fn hash(&self, token: &str) -> Vec<u8> {
         hmac::sign(&self.0, token.as_bytes()).as_ref().to_vec()
     }
+}
+
+/// A token's bearer, as audit events name it.
+pub(super) fn actor(token: &Token) -> Actor {
+    Actor { kind: ActorType::Token, id: token.id.clone(), display: token.name.clone() }
 }
 
 /// Tells who is asking, and remembers it until a token or a tenant changes.
@@ -89,29 +96,33 @@ impl Auth {
     /// # Errors
     /// 401 without a valid token, 429 after too many of those, 403 where its role does not allow it or
     /// its tenant is suspended.
-    pub(super) fn authorize(&self, head: &Head, right: Right) -> Result<Token, Problem> {
-        let missing = || Problem::unauthorized("Send a token: `Authorization: Bearer obx_…`.");
+    pub(super) fn authorize(&self, head: &Head, right: Right) -> Result<Token, Denied> {
+        let missing = || {
+            Denied::stranger(Problem::unauthorized("Send a token: `Authorization: Bearer obx_…`."))
+        };
         let field = head.headers.get("authorization").ok_or_else(missing)?;
         let (scheme, text) = field.split_once(' ').ok_or_else(missing)?;
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(missing());
         }
         let now = self.0.clock.wall();
-        let Some(known) = self.find(text.trim())? else {
-            return Err(self.failed(head.client, "the token is unknown".to_owned()));
+        let Some(known) = self.find(text.trim()).map_err(Denied::stranger)? else {
+            let problem = self.failed(head.client, "the token is unknown".to_owned());
+            return Err(Denied::stranger(problem));
         };
         if !known.presented.token.is_valid(now) {
             let Token { id, name, .. } = &known.presented.token;
             let cause = format!("the token {id} ({name:?}) is revoked or expired");
-            return Err(self.failed(head.client, cause));
+            return Err(Denied::stranger(self.failed(head.client, cause)));
         }
         self.note_use(&known, now);
         let Presented { token, suspended } = &known.presented;
+        let denied = |problem| Denied { problem, token: Some(Box::new(token.clone())) };
         if *suspended {
-            return Err(Problem::tenant_suspended());
+            return Err(denied(Problem::tenant_suspended()));
         }
         if !token.may(right) {
-            return Err(Problem::forbidden(refusal(token, right)));
+            return Err(denied(Problem::forbidden(refusal(token, right))));
         }
         Ok(token.clone())
     }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::api::problem::Problem;
 use crate::api::route::{Doc, Place};
 use crate::clock::Timestamp;
+use crate::domain::audit::Actor;
 use crate::http::message::{Request, Response};
 
 /// Rows of a page unless it is told.
@@ -28,8 +29,10 @@ pub(super) struct Call {
     pub(super) query: Query,
     /// Whose data it is about.
     pub(super) tenant: String,
-    /// The token it came with, for records; empty on public paths.
-    pub(super) actor: String,
+    /// Who is asking; nobody known on public paths.
+    pub(super) who: Actor,
+    /// What it does, for records.
+    pub(super) action: &'static str,
 }
 
 /// Where a page starts and how long it is.
@@ -76,14 +79,16 @@ impl Query {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (decode(name)?, decode(value)?);
             let known = || doc.params.iter().filter(|param| param.place == Place::Query);
-            if !known().any(|param| param.name == name) {
+            let param = known().find(|param| param.name == name);
+            if param.is_none() {
                 let known: Vec<&str> = known().map(|param| param.name).collect();
                 let there = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
                 return Err(Problem::bad_request(format!(
                     "There is no query parameter {name:?} here; there is {there}."
                 )));
             }
-            if value.is_empty() || query.get(&name).is_some() {
+            let is_missing = value.is_empty() && !param.is_some_and(|param| param.bare);
+            if is_missing || query.get(&name).is_some() {
                 return Err(Problem::bad_request(format!("{name} must have one value, once.")));
             }
             query.0.push((name, value));
@@ -95,6 +100,11 @@ impl Query {
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(have, _)| have == name);
         found.map(|(_, value)| value.as_str())
+    }
+
+    /// Whether a name is there, with a value or without.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(have, _)| have == name)
     }
 
     /// The value of a name, owned.

@@ -20,6 +20,11 @@ pub(super) fn seal(api: &Api, now: Timestamp, secret: &str) -> Sealed {
     Sealed { id, ciphertext, master_key_id: api.key.key_id() }
 }
 
+/// The names of secrets, for an audit event: which were added, not what they are.
+pub(super) fn ids(of: &[Sealed]) -> Vec<String> {
+    of.iter().map(|sealed| sealed.id.clone()).collect()
+}
+
 impl Sealed {
     /// The row, once its owner has one.
     pub(super) fn of(&self, tenant: &str, owner: Owner, now: Timestamp) -> NewCredential {

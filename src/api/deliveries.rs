@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::api::Api;
+use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
-use crate::api::route::{Param, Resource, Returns, doc, route, shape};
+use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
 use crate::domain::delivery::{Attempt, Delivery, State};
 use crate::domain::failure::Class;
@@ -14,9 +15,8 @@ use crate::domain::token::Right;
 use crate::http::message::Method::{Get, Post};
 use crate::http::message::Response;
 use crate::id::DeliverySeq;
-use crate::store::error::Error;
+use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
 use crate::store::{attempts, delivery_lists, settlement};
 
 const ID: Param = Param::path("id", "The delivery's id.", id_schema, "dlv_17");
@@ -82,7 +82,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/deliveries/{id}/retry",
             Some(Right::Operate),
-            Now(retry),
+            Answer::Change("delivery.retry", retry),
             doc(
                 "retryDelivery",
                 "Send a delivery again",
@@ -95,7 +95,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/deliveries/{id}/cancel",
             Some(Right::Operate),
-            Now(cancel),
+            Answer::Change("delivery.cancel", cancel),
             doc(
                 "cancelDelivery",
                 "Cancel a delivery",
@@ -123,6 +123,8 @@ pub(super) const RESOURCE: Resource = Resource {
 
 /// Which deliveries a person can send again.
 const RETRY_RULE: &str = "only a delivery that waits or was given up can be sent again, and only while its subscription exists";
+/// Which deliveries a person can stop.
+const CANCEL_RULE: &str = "only a delivery that waits or is dead can be cancelled";
 
 /// `GET /v1/deliveries`
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
@@ -169,43 +171,44 @@ pub(super) fn list_attempts(api: &Api, call: &Call) -> Result<Response, Problem>
 }
 
 /// `POST /v1/deliveries/{id}/retry`: due now if it waits, reopened if it was given up.
-pub(super) fn retry(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let delivery = find(api, call)?;
-    let (seq, now) = (delivery.seq, api.clock.now());
-    let done = api
-        .store
-        .writer()
-        .write(Queue::Accept, move |tx: &WriteTx<'_>| settlement::retry(tx, seq, now));
-    changed(api, call, done, RETRY_RULE)
+pub(super) fn retry(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let now = api.clock.now();
+    act(api, call, RETRY_RULE, move |tx, seq| settlement::retry(tx, seq, now))
 }
 
 /// `POST /v1/deliveries/{id}/cancel`
-pub(super) fn cancel(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let delivery = find(api, call)?;
-    let (seq, now) = (delivery.seq, api.clock.now());
-    let reason = format!("cancelled by {}", call.actor);
-    let done = api
-        .store
-        .writer()
-        .write(Queue::Accept, move |tx: &WriteTx<'_>| settlement::cancel(tx, seq, &reason, now));
-    changed(api, call, done, "only a delivery that waits or is dead can be cancelled")
+pub(super) fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let now = api.clock.now();
+    let reason = format!("cancelled by {}", call.who.display);
+    act(api, call, CANCEL_RULE, move |tx, seq| settlement::cancel(tx, seq, &reason, now))
 }
 
-fn changed(
+/// Does something to one delivery; `rule` says when that can be done.
+fn act(
     api: &Api,
     call: &Call,
-    done: Result<(), Error>,
     rule: &str,
-) -> Result<Response, Problem> {
-    match done {
-        Ok(()) => Ok(ok(&shown(&find(api, call)?))),
-        Err(Error::Changed(_)) => {
-            let delivery = find(api, call)?;
-            let detail = format!("{} is {}; {rule}.", delivery.seq, delivery.state);
-            Err(Problem::conflict(detail))
+    mut run: impl FnMut(&WriteTx<'_>, DeliverySeq) -> StoreResult<()> + Send + 'static,
+) -> Result<Audited<Value>, Problem> {
+    let found = find(api, call)?;
+    let (tenant, seq) = (call.tenant.clone(), found.seq);
+    let rule = rule.to_owned();
+    change(api, call, move |tx| {
+        let missing = || Ok(Err(Problem::not_found("delivery")));
+        let Some(before) = delivery_lists::by_seq(tx, &tenant, seq)? else { return missing() };
+        match run(tx, seq) {
+            // The statement found the row in another state, and changed nothing.
+            Err(Error::Changed(_)) => {
+                let detail = format!("{seq} is {}; {rule}.", before.state);
+                return Ok(Err(Problem::conflict(detail)));
+            }
+            done => done?,
         }
-        Err(error) => Err(error.into()),
-    }
+        let Some(after) = delivery_lists::by_seq(tx, &tenant, seq)? else { return missing() };
+        let body = shown(&after);
+        let change = Change::changed("delivery", &seq.to_string(), &shown(&before), &body);
+        Ok(Ok((body, change)))
+    })
 }
 
 fn find(api: &Api, call: &Call) -> Result<Delivery, Problem> {

@@ -112,7 +112,8 @@ pub(super) fn receive(api: &Api, call: Call, reply: Reply) {
         None => head.path.clone(),
     };
     // What a provider signed with the URL is the one it knows, not the one a proxy calls.
-    let url = match &api.settings.get().listen.public_url {
+    let settings = api.settings.get();
+    let url = match &settings.listen.public_url {
         Some(public) => format!("{}{path}", public.trim_end_matches('/')),
         None => format!("http://{}{path}", head.headers.get("host").unwrap_or_default()),
     };

@@ -41,6 +41,8 @@ pub enum Kind {
     NotImplemented,
     /// 503
     Unavailable,
+    /// 503 of `/readyz`.
+    NotReady,
     /// 505
     HttpVersion,
     /// 507
@@ -68,7 +70,7 @@ pub const TYPE_PREFIX: &str = "urn:oncebox:problem:";
 
 impl Kind {
     /// All, by status.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::BadRequest,
         Self::Unauthorized,
         Self::BadSignature,
@@ -87,6 +89,7 @@ impl Kind {
         Self::Internal,
         Self::NotImplemented,
         Self::Unavailable,
+        Self::NotReady,
         Self::HttpVersion,
         Self::DiskFull,
     ];
@@ -117,6 +120,7 @@ impl Kind {
             Self::Internal => INTERNAL,
             Self::NotImplemented => NOT_IMPLEMENTED,
             Self::Unavailable => UNAVAILABLE,
+            Self::NotReady => NOT_READY,
             Self::HttpVersion => HTTP_VERSION,
             Self::DiskFull => DISK_FULL,
         }
@@ -270,6 +274,15 @@ const UNAVAILABLE: Facts = Facts {
     when: "There is too much to do, the file is locked by another process, the clock was just set, or the \
            service stops. Nothing was acknowledged.",
     remedy: "Send it again after the seconds in `Retry-After`.",
+};
+
+const NOT_READY: Facts = Facts {
+    word: "not-ready",
+    status: 503,
+    title: "Not ready",
+    when: "The database cannot be written, the disk is low, the clock cannot be right, or the writer is \
+           stuck. Only `/readyz` answers this.",
+    remedy: "Send nothing here for now. `/readyz?verbose` names the check that fails and what to do.",
 };
 
 const HTTP_VERSION: Facts = Facts {

@@ -5,6 +5,8 @@
 //! deliveries.
 
 mod answered;
+mod audit_events;
+mod audited;
 pub mod auth;
 mod call;
 mod credentials;
@@ -13,11 +15,15 @@ pub mod doors;
 mod event_shapes;
 mod events;
 mod guards;
+mod health;
 mod intake;
 pub mod kind;
+pub mod metrics;
 pub mod openapi;
+mod own_headers;
 mod problem;
 mod providers;
+mod requests;
 mod room;
 pub mod route;
 mod schema;
@@ -33,15 +39,22 @@ mod webhook_events;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::audited::Denied;
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::call::{Call, Query};
+use crate::api::health::LastWrite;
 use crate::api::problem::Problem;
+use crate::api::requests::Requests;
 use crate::api::route::{Answer, Resource, Route};
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
+use crate::domain::audit::Actor;
+use crate::domain::token::Token;
 use crate::flow::disk_watch::DiskWatch;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
+use crate::flow::refusals::Refusals;
 use crate::http::message::{Asked, Head, Method, Request, Response};
+use crate::http::server::Line;
 use crate::http::service::{Reply, Service};
 use crate::id::Draw;
 use crate::secret::MasterKey;
@@ -61,6 +74,8 @@ pub struct Stages {
     pub receive: Receive,
     /// The publisher.
     pub publish: Publish,
+    /// Where refused calls are noted.
+    pub refusals: Refusals,
     /// The room on the disk.
     pub disk: Arc<DiskWatch>,
 }
@@ -84,6 +99,14 @@ pub struct Api {
     pub flow: Stages,
     /// What holds.
     pub settings: Live,
+    /// Whether the database could be written.
+    last_write: Arc<LastWrite>,
+    /// What was answered.
+    requests: Arc<Requests>,
+    /// The listener's counters.
+    pub line: Line,
+    /// When this was made, by the wall.
+    started_at: Timestamp,
     /// Which refusals are logged.
     refusals: Arc<answered::Refusals>,
     router: Arc<matchit::Router<Vec<&'static Route>>>,
@@ -97,7 +120,7 @@ impl std::fmt::Debug for Api {
     }
 }
 
-use Answer::{Later, Now};
+use Answer::{Change, Later, Now};
 use Method::{Get, Post};
 
 /// Every noun there is; its routes and their descriptions stand in its file.
@@ -112,7 +135,9 @@ static RESOURCES: &[&Resource] = &[
     &guards::RESOURCE,
     &tokens::RESOURCE,
     &tenants::RESOURCE,
+    &audit_events::RESOURCE,
     &status::RESOURCE,
+    &metrics::RESOURCE,
     &openapi::RESOURCE,
 ];
 
@@ -153,9 +178,26 @@ impl Api {
     pub fn new(parts: Parts) -> Self {
         let Parts { store, clock, draw, key, auth, hasher, flow, settings } = parts;
         let router = Arc::new(router());
+        let started_at = clock.wall();
         let document = openapi::document().to_string().into_bytes().into();
         let refusals = Arc::new(answered::Refusals::new());
-        Self { store, clock, draw, key, hasher, auth, flow, settings, refusals, router, document }
+        Self {
+            store,
+            clock,
+            draw,
+            key,
+            hasher,
+            auth,
+            flow,
+            settings,
+            last_write: Arc::default(),
+            requests: Arc::default(),
+            line: Line::default(),
+            started_at,
+            refusals,
+            router,
+            document,
+        }
     }
 
     /// The route of a request, and the variable parts of its path.
@@ -176,6 +218,13 @@ impl Api {
         Ok((route, params.ok_or_else(missing)?))
     }
 
+    /// The route alone, for counting.
+    fn route(&self, method: Method, path: &str) -> Option<&'static Route> {
+        let asked = if method == Method::Head { Get } else { method };
+        let here = self.router.at(path).ok()?.value;
+        here.iter().find(|route| route.method == asked).copied()
+    }
+
     /// What a path answers, for `OPTIONS`; `*` asks for nothing in particular.
     fn options(&self, path: &str) -> Response {
         match self.router.at(path) {
@@ -188,15 +237,29 @@ impl Api {
     fn call(&self, request: Request) -> Result<(&'static Route, Call), Problem> {
         let head = &request.head;
         let (route, params) = self.find(head.method, &head.path)?;
-        let (tenant, actor) = match route.right {
-            None => (DEFAULT_TENANT.to_owned(), String::new()),
-            Some(right) => {
-                let token = self.auth.authorize(head, right)?;
-                (token.tenant, token.name)
+        let (tenant, who) = match self.authorize(route, head)? {
+            None => (DEFAULT_TENANT.to_owned(), Actor::anonymous()),
+            Some(token) => {
+                let who = auth::actor(&token);
+                (token.tenant, who)
             }
         };
+        let action = route.action().unwrap_or_default();
         let query = Query::read(head.query.as_deref(), &route.doc)?;
-        Ok((route, Call { request, params, query, tenant, actor }))
+        Ok((route, Call { request, params, query, tenant, who, action }))
+    }
+
+    /// The token of a call; `None` on public paths. A denial is noted.
+    fn authorize(&self, route: &Route, head: &Head) -> Result<Option<Token>, Problem> {
+        let Some(right) = route.right else { return Ok(None) };
+        let token = self.auth.authorize(head, right).map_err(|denied| {
+            if matches!(denied.problem.status(), 401 | 403 | 429) {
+                self.note_denial(route, head, &denied);
+            }
+            let Denied { problem, token: _ } = denied;
+            problem
+        })?;
+        Ok(Some(token))
     }
 }
 
@@ -230,9 +293,7 @@ impl Service for Api {
             return Err(self.options(&head.path));
         }
         let (route, params) = self.find(head.method, &head.path).map_err(Response::from)?;
-        if let Some(right) = route.right {
-            self.auth.authorize(head, right).map_err(Response::from)?;
-        }
+        self.authorize(route, head).map_err(Response::from)?;
         room::check(self, route).map_err(Response::from)?;
         let bytes = match (route.method, route.path) {
             (Post, "/v1/events") => self.settings.get().limits.request_bytes,
@@ -252,6 +313,16 @@ impl Service for Api {
                     reply.send(answer(self, &call).unwrap_or_else(Into::into));
                 }
                 Later(answer) => answer(self, call, reply),
+                Change(_, answer) => {
+                    let response = match answer(self, &call) {
+                        Ok(audited) => audited.into_response(),
+                        Err(problem) => {
+                            self.note_failure(&call, &problem);
+                            problem.into()
+                        }
+                    };
+                    reply.send(response);
+                }
             },
         }
     }
@@ -261,6 +332,8 @@ impl Service for Api {
     }
 
     fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
+        let route = asked.target.as_ref().and_then(|(method, path)| self.route(*method, path));
+        self.requests.note(route, response.status, took);
         answered::finish(asked, took, (&self.refusals, self.clock.monotonic()), response)
     }
 }
@@ -268,6 +341,18 @@ impl Service for Api {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whatever_is_no_look_is_audited_or_what_providers_and_publishers_send() {
+        for route in routes().filter(|route| route.method != Get && !route.is_audited()) {
+            let sent = route.path.starts_with("/in/")
+                || ["/v1/events", "/v1/processed-events"].contains(&route.path);
+            assert!(sent && matches!(route.answer, Later(_)), "{route:?} has to be a Change");
+        }
+        for route in routes().filter(|route| route.is_audited()) {
+            assert!(route.method != Get && route.right.is_some(), "{route:?}");
+        }
+    }
 
     #[test]
     fn the_route_table_is_not_contradictory() {

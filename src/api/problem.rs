@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api::kind::{Facts, Kind};
 use crate::http::message::Response;
@@ -17,6 +17,8 @@ pub(super) struct Problem {
     kind: Kind,
     detail: String,
     headers: Vec<(&'static str, String)>,
+    /// Members beyond those that every problem has.
+    more: Vec<(&'static str, Value)>,
     /// Why, for the log alone.
     cause: Option<String>,
 }
@@ -26,7 +28,7 @@ const NO_ROOM_RETRY_AFTER_SECS: u64 = 60;
 
 impl Problem {
     fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), headers: Vec::new(), cause: None }
+        Self { kind, detail: detail.into(), headers: Vec::new(), more: Vec::new(), cause: None }
     }
 
     /// 400: the request cannot be understood.
@@ -107,6 +109,14 @@ impl Problem {
             .header("retry-after", NO_ROOM_RETRY_AFTER_SECS.to_string())
     }
 
+    /// 503: a promise cannot be kept now; `more` says which.
+    pub(super) fn not_ready(
+        detail: impl Into<String>,
+        more: Option<(&'static str, Value)>,
+    ) -> Self {
+        Self { more: more.into_iter().collect(), ..Self::new(Kind::NotReady, detail) }
+    }
+
     /// The listener's own refusals, by status.
     pub(super) fn of_listener(status: u16, detail: &str) -> Self {
         let kind = match status {
@@ -128,6 +138,16 @@ impl Problem {
     pub(super) fn because(mut self, cause: impl Into<String>) -> Self {
         self.cause = Some(cause.into());
         self
+    }
+
+    /// The status it is answered with.
+    pub(super) fn status(&self) -> u16 {
+        self.kind.facts().status
+    }
+
+    /// The last part of its `type`.
+    pub(super) fn kind(&self) -> &'static str {
+        self.kind.facts().word
     }
 
     #[must_use]
@@ -156,10 +176,15 @@ impl From<Error> for Problem {
 
 impl From<Problem> for Response {
     fn from(problem: Problem) -> Self {
-        let Problem { kind, detail, headers, cause } = problem;
+        let Problem { kind, detail, headers, more, cause } = problem;
         let Facts { status, title, .. } = kind.facts();
-        let body =
+        let mut body =
             json!({ "type": kind.uri(), "title": title, "status": status, "detail": detail });
+        for (name, value) in more {
+            if let Value::Object(members) = &mut body {
+                members.insert(name.to_owned(), value);
+            }
+        }
         let mut response =
             Self::with_body(status, "application/problem+json", body.to_string().into_bytes());
         response.headers.extend(headers);

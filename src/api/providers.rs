@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use zeroize::Zeroizing;
 
-use crate::api::call::{Call, answer, ok, page_of};
-use crate::api::credentials::{Sealed, seal};
+use crate::api::audited::{Audited, Change, change};
+use crate::api::call::{Call, ok, page_of};
+use crate::api::credentials::{Sealed, ids, seal};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
-use crate::api::route::{Param, Resource, Returns, doc, route, shape};
+use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
 use crate::api::scheme_shapes;
 use crate::api::{Api, DEFAULT_TENANT};
@@ -26,8 +26,6 @@ use crate::http::message::Response;
 use crate::id;
 use crate::store::credentials::{self, Owner};
 use crate::store::providers;
-use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
 
 /// The longest tolerance that may be set: a day.
 const TOLERANCE_SECS_MOST: u64 = 86_400;
@@ -58,7 +56,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/providers",
             Some(Right::Admin),
-            Now(create),
+            Answer::Change("provider.create", create),
             doc(
                 "createProvider",
                 "Make a provider",
@@ -85,7 +83,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Patch,
             "/v1/providers/{name}",
             Some(Right::Admin),
-            Now(change),
+            Answer::Change("provider.change", change_one),
             doc(
                 "changeProvider",
                 "Change a provider",
@@ -99,7 +97,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Delete,
             "/v1/providers/{name}",
             Some(Right::Admin),
-            Now(delete),
+            Answer::Change("provider.delete", delete),
             doc(
                 "deleteProvider",
                 "Delete a provider",
@@ -140,7 +138,7 @@ struct Creation {
 /// `PATCH /v1/providers/{name}`. A secret that is given is added; the others stay in force.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Change {
+struct Alteration {
     scheme: Option<Value>,
     secret: Option<String>,
     #[serde(default, deserialize_with = "whole::optional")]
@@ -150,7 +148,7 @@ struct Change {
 }
 
 /// `POST /v1/providers`
-pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
+pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Creation { name, scheme, pii, secret, secrets, body_bytes_max, tolerance_secs } =
         call.json()?;
     let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
@@ -179,19 +177,19 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
     };
     // Versions are numbered as they are stored, and the newest is tried first.
     let sealed: Vec<Sealed> = secrets.iter().rev().map(|secret| seal(api, now, secret)).collect();
-    let row = new.clone();
-    let stored = api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        let Some(seq) = providers::insert(tx, &row, now)? else { return Ok(None) };
+    change(api, call, move |tx| {
+        let Some(seq) = providers::insert(tx, &new, now)? else {
+            let detail = format!("There is a provider named {:?} already.", new.name.as_str());
+            return Ok(Err(Problem::conflict(detail)));
+        };
         for secret in &sealed {
-            credentials::insert(tx, &secret.of(&row.tenant, Owner::Provider(seq), now))?;
+            credentials::insert(tx, &secret.of(&new.tenant, Owner::Provider(seq), now))?;
         }
-        Ok(Some(seq))
-    })?;
-    let Some(seq) = stored else {
-        let detail = format!("There is a provider named {:?} already.", new.name.as_str());
-        return Err(Problem::conflict(detail));
-    };
-    Ok(answer(201, &shown(&Provider { seq, new, created_at: now, updated_at: now })))
+        let provider = Provider { seq, new: new.clone(), created_at: now, updated_at: now };
+        let body = shown(&provider);
+        let change = Change::made("provider", &new.id, &body).and("credentials", ids(&sealed));
+        Ok(Ok((body, change)))
+    })
 }
 
 /// `GET /v1/providers`
@@ -208,41 +206,50 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 }
 
 /// `PATCH /v1/providers/{name}`
-pub(super) fn change(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let missing = || Problem::not_found("provider");
-    let Change { scheme, secret, body_bytes_max, tolerance_secs } = call.json()?;
-    let (most, tolerance) = (body_bytes(body_bytes_max)?, tolerance(tolerance_secs)?);
+pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let found = find(api, call)?;
+    let Alteration { scheme, secret, body_bytes_max, tolerance_secs } = call.json()?;
     let scheme = scheme.map(read_scheme).transpose()?;
+    let body_bytes_max = body_bytes(body_bytes_max)?;
+    let tolerance = tolerance(tolerance_secs)?;
+    check_secrets(scheme.as_ref().unwrap_or(&found.new.scheme), secret.as_slice())?;
     let now = api.clock.wall();
     let sealed = secret.as_deref().map(|secret| seal(api, now, secret));
-    let secret = secret.map(Zeroizing::new);
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
-    // Read and written in one transaction, so that two changes at once are both kept.
-    let changed = api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        let Some(mut row) = providers::by_name(tx, &tenant, &name)? else { return Ok(None) };
-        row.new.scheme = scheme.clone().unwrap_or(row.new.scheme);
-        row.new.body_bytes_max = most.unwrap_or(row.new.body_bytes_max);
-        row.new.tolerance = tolerance.unwrap_or(row.new.tolerance);
-        if let Some(Err(refused)) = secret.as_ref().map(|text| row.new.scheme.check_secret(text)) {
-            return Ok(Some(Err(refused)));
+    change(api, call, move |tx| {
+        let missing = || Ok(Err(Problem::not_found("provider")));
+        let Some(before) = providers::by_name(tx, &tenant, &name)? else { return missing() };
+        let mut row = before.clone();
+        if let Some(scheme) = &scheme {
+            row.new.scheme = scheme.clone();
         }
+        row.new.body_bytes_max = body_bytes_max.unwrap_or(row.new.body_bytes_max);
+        row.new.tolerance = tolerance.unwrap_or(row.new.tolerance);
         providers::update(tx, &row, now)?;
         if let Some(secret) = &sealed {
             credentials::insert(tx, &secret.of(&tenant, Owner::Provider(row.seq), now))?;
         }
-        Ok(Some(Ok(())))
-    })?;
-    changed.ok_or_else(missing)?.map_err(|error| unusable(&error))?;
-    show(api, call)
+        let Some(after) = providers::by_name(tx, &tenant, &name)? else { return missing() };
+        let body = shown(&after);
+        let mut change = Change::changed("provider", &row.new.id, &shown(&before), &body);
+        if let Some(secret) = &sealed {
+            change = change.and("credentials", ids(std::slice::from_ref(secret)));
+        }
+        Ok(Ok((body, change)))
+    })
 }
 
 /// `DELETE /v1/providers/{name}`
-pub(super) fn delete(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let seq = find(api, call)?.seq;
+pub(super) fn delete(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     let now = api.clock.wall();
-    let run = move |tx: &WriteTx<'_>| providers::delete(tx, seq, now);
-    api.store.writer().write(Queue::Accept, run)?;
-    Ok(Response::new(204))
+    change(api, call, move |tx| {
+        let Some(before) = providers::by_name(tx, &tenant, &name)? else {
+            return Ok(Err(Problem::not_found("provider")));
+        };
+        providers::delete(tx, before.seq, now)?;
+        Ok(Ok((Value::Null, Change::gone("provider", &before.new.id, &shown(&before)))))
+    })
 }
 
 /// The provider that the path names.

@@ -15,8 +15,8 @@ const NEW_WORK: [&str; 8] = [
     "/v1/providers",
     "/v1/subscriptions",
     "/v1/processed-events",
-    "/v1/tenants",
     "/v1/tokens",
+    "/v1/tenants",
 ];
 
 /// Refuses new work while the disk is low.

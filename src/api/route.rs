@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use crate::api::Api;
+use crate::api::audited::Audited;
 use crate::api::call::Call;
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
@@ -46,10 +47,34 @@ impl std::fmt::Debug for Route {
     }
 }
 
-/// Who answers: at once, or after a COMMIT the handler does not wait for.
+/// Who answers, and how.
 pub(super) enum Answer {
+    /// At once. Changes nothing.
     Now(fn(&Api, &Call) -> Result<Response, Problem>),
+    /// After a COMMIT that the handler does not wait for: what providers and publishers send.
     Later(fn(&Api, Call, Reply)),
+    /// A change by a person or a program, under the name that its audit event gives it.
+    Change(&'static str, fn(&Api, &Call) -> Result<Audited<Value>, Problem>),
+}
+
+impl Route {
+    /// What audit events call it; `None` where no call of it makes one.
+    ///
+    /// A call that succeeds makes one where something is changed; one that is denied makes one also where
+    /// events are published or only an administrator may look.
+    pub fn action(&self) -> Option<&'static str> {
+        match (&self.answer, self.right) {
+            (Answer::Change(action, _), _) => Some(action),
+            (_, Some(Right::Publish)) => Some("event.publish"),
+            (_, Some(Right::Admin | Right::Box)) => Some("administration.read"),
+            _ => None,
+        }
+    }
+
+    /// Whether it changes something, and each call that succeeds makes one audit event.
+    pub fn is_audited(&self) -> bool {
+        matches!(self.answer, Answer::Change(..))
+    }
 }
 
 /// A route, from its parts.
@@ -176,6 +201,8 @@ pub struct Param {
     pub schema: fn() -> Value,
     /// What it could be; empty where the schema lists its words.
     pub example: &'static str,
+    /// Whether it may stand there without a value.
+    pub bare: bool,
 }
 
 impl Param {
@@ -186,7 +213,7 @@ impl Param {
         schema: fn() -> Value,
         example: &'static str,
     ) -> Self {
-        Self { place: Place::Path, name, about, schema, example }
+        Self { place: Place::Path, name, about, schema, example, bare: false }
     }
 
     /// A parameter of the query.
@@ -196,7 +223,13 @@ impl Param {
         schema: fn() -> Value,
         example: &'static str,
     ) -> Self {
-        Self { place: Place::Query, name, about, schema, example }
+        Self { place: Place::Query, name, about, schema, example, bare: false }
+    }
+
+    /// The same, but it may stand there without a value.
+    pub(super) const fn bare(mut self) -> Self {
+        self.bare = true;
+        self
     }
 
     /// A header field.
@@ -206,7 +239,7 @@ impl Param {
         schema: fn() -> Value,
         example: &'static str,
     ) -> Self {
-        Self { place: Place::Header, name, about, schema, example }
+        Self { place: Place::Header, name, about, schema, example, bare: false }
     }
 }
 

@@ -130,14 +130,18 @@ pub(super) fn page(shape: &str) -> Value {
 
 /// The body of every problem.
 pub(super) fn problem() -> Value {
-    object(json!({
-        "type": { "type": "string", "pattern": format!("^{TYPE_PREFIX}[a-z-]+$"),
-            "description": "The kind of problem: stable, to decide by." },
-        "title": about(text(), "The kind, in words."),
-        "status": about(integer(400, 599), "The status code."),
-        "detail": about(text(), "What is wrong with this request, for a person."),
-        "request_id": about(text(), "The request's name, as in `X-Request-Id`."),
-    }))
+    object_with(
+        &["type", "title", "status", "detail", "request_id"],
+        json!({
+            "type": { "type": "string", "pattern": format!("^{TYPE_PREFIX}[a-z-]+$"),
+                "description": "The kind of problem: stable, to decide by." },
+            "title": about(text(), "The kind, in words."),
+            "status": about(integer(400, 599), "The status code."),
+            "detail": about(text(), "What is wrong with this request, for a person."),
+            "request_id": about(text(), "The request's name, as in `X-Request-Id`."),
+            "checks": about(list(of("Check")), "With `not-ready` and `verbose` alone: every check."),
+        }),
+    )
 }
 
 /// The body of problems of these kinds.

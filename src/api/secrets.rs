@@ -6,20 +6,20 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::api::call::{Call, answer, ok};
+use crate::api::audited::{Audited, Change, change};
+use crate::api::call::{Call, ok};
 use crate::api::credentials::seal;
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
-use crate::api::route::{Param, Resource, Returns, doc, route, shape};
+use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
 use crate::api::{providers, schema, subscriptions};
 use crate::domain::signature::SigningSecret;
 use crate::domain::token::Right;
 use crate::http::message::Method::{Delete, Get, Post};
 use crate::http::message::Response;
 use crate::store::credentials::{self, Credential, Owner, context};
-use crate::store::tx::{ReadTx, WriteTx};
-use crate::store::writer::Queue;
+use crate::store::tx::ReadTx;
 
 const PROVIDER: Param = Param::path("name", "The provider's name.", schema::name, "stripe");
 const SUBSCRIPTION: Param =
@@ -53,7 +53,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/providers/{name}/secrets",
             Some(Right::Admin),
-            Now(add),
+            Answer::Change("provider.secret.add", add),
             doc(
                 "addProviderSecret",
                 "Add a secret to a provider",
@@ -70,7 +70,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Delete,
             "/v1/providers/{name}/secrets/{secret_id}",
             Some(Right::Admin),
-            Now(withdraw),
+            Answer::Change("provider.secret.withdraw", withdraw),
             doc(
                 "withdrawProviderSecret",
                 "Withdraw a provider's secret",
@@ -84,7 +84,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/subscriptions/{id}/secrets",
             Some(Right::Admin),
-            Now(replace),
+            Answer::Change("subscription.secret.replace", replace),
             doc(
                 "replaceSubscriptionSecret",
                 "Replace a subscription's secret",
@@ -129,75 +129,75 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 }
 
 /// `POST /v1/providers/{name}/secrets`
-fn add(api: &Api, call: &Call) -> Result<Response, Problem> {
+fn add(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let provider = providers::find(api, call)?;
-    let Given { secret, dry_run } = call.json()?;
-    let checked = provider.new.scheme.check_secret(&secret);
+    let given: Given = call.json()?;
+    let checked = provider.new.scheme.check_secret(&given.secret);
     checked.map_err(|error| providers::unusable(&error))?;
-    store(api, call, (&secret, dry_run), Owner::Provider(provider.seq))
+    let whose = ("provider", provider.new.id);
+    store(api, call, given, (Owner::Provider(provider.seq), whose))
 }
 
 /// `POST /v1/subscriptions/{id}/secrets`
-fn replace(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let seq = subscriptions::find(api, call)?.seq;
+fn replace(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let subscription = subscriptions::find(api, call)?;
     let Given { secret, dry_run } = call.json()?;
-    let parsed = SigningSecret::parse(&secret);
-    let text = parsed.map_err(|error| providers::unusable(&error))?.to_text();
-    store(api, call, (&text, dry_run), Owner::Subscription(seq))
+    let parsed = SigningSecret::parse(&secret).map_err(|error| providers::unusable(&error))?;
+    let given = Given { secret: parsed.to_text().as_str().to_owned(), dry_run };
+    let whose = ("subscription", subscription.new.id);
+    store(api, call, given, (Owner::Subscription(subscription.seq), whose))
 }
 
-/// Stores a secret that is not in force yet. A subscription's takes the place of the one before.
+/// Stores a secret that is not in force yet. A subscription's takes the place of the one before. Also the
+/// question leaves an audit event: who asks often enough is guessing.
 fn store(
     api: &Api,
     call: &Call,
-    (secret, dry_run): (&str, bool),
-    owner: Owner,
-) -> Result<Response, Problem> {
+    given: Given,
+    (owner, (kind, owner_id)): (Owner, (&'static str, String)),
+) -> Result<Audited<Value>, Problem> {
+    let Given { secret, dry_run } = given;
     let known = api.store.read(|tx| in_force(tx, owner))?;
-    if let Some(known) = known.iter().find(|known| is(api, known, secret)) {
-        return Ok(ok(&shown(&known.id, true)));
-    }
-    if dry_run {
-        return Ok(ok(&json!({ "id": null, "already_in_force": false })));
-    }
+    let known = known.into_iter().find(|known| is(api, known, &secret)).map(|known| known.id);
     let now = api.clock.wall();
-    let sealed = seal(api, now, secret);
+    let sealed = seal(api, now, &secret);
     let tenant = call.tenant.clone();
-    let id = sealed.of(&tenant, owner, now).id;
-    api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+    change(api, call, move |tx| {
+        if known.is_some() || dry_run {
+            let body = json!({ "id": known, "already_in_force": known.is_some() });
+            return Ok(Ok((body, Change::changed(kind, &owner_id, &Value::Null, &Value::Null))));
+        }
         if matches!(owner, Owner::Subscription(_)) {
             for before in in_force(tx, owner)? {
                 credentials::revoke(tx, owner, &before.id)?;
             }
         }
-        credentials::insert(tx, &sealed.of(&tenant, owner, now))
-    })?;
-    Ok(answer(201, &shown(&id, false)))
+        let new = sealed.of(&tenant, owner, now);
+        credentials::insert(tx, &new)?;
+        let added = Change::made(kind, &owner_id, &Value::Null).and("credentials", new.id.as_str());
+        Ok(Ok((json!({ "id": new.id, "already_in_force": false }), added)))
+    })
 }
 
 /// `DELETE /v1/providers/{name}/secrets/{secret_id}`
-fn withdraw(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let owner = Owner::Provider(providers::find(api, call)?.seq);
+fn withdraw(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let provider = providers::find(api, call)?;
+    let owner = Owner::Provider(provider.seq);
     let id = call.param(1).to_owned();
-    // How many would be left; `None`: it is not one of them.
-    let left = api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+    change(api, call, move |tx| {
         let known = in_force(tx, owner)?;
         if !known.iter().any(|known| known.id == id) {
-            return Ok(None);
+            return Ok(Err(Problem::not_found("secret")));
         }
-        let left = known.len().saturating_sub(1);
-        if left > 0 {
-            credentials::revoke(tx, owner, &id)?;
+        if known.len() == 1 {
+            return Ok(Err(Problem::conflict(
+                "It is the provider's last secret: add another first, or delete the provider.",
+            )));
         }
-        Ok(Some(left))
-    })?;
-    match left {
-        None => Err(Problem::not_found("secret")),
-        Some(0) => Err(Problem::conflict(
-            "It is the provider's last secret: add another first, or delete the provider.",
-        )),
-        Some(_) => Ok(Response::new(204)),
-    }
+        credentials::revoke(tx, owner, &id)?;
+        let gone = Change::gone("provider", &provider.new.id, &Value::Null);
+        Ok(Ok((Value::Null, gone.and("withdrawn", id.as_str()))))
+    })
 }
 
 fn in_force(tx: &ReadTx<'_>, owner: Owner) -> crate::store::error::Result<Vec<Credential>> {
@@ -215,10 +215,6 @@ fn is(api: &Api, kept: &Credential, secret: &str) -> bool {
     opened.is_ok_and(|opened| {
         bool::from(subtle::ConstantTimeEq::ct_eq(opened.expose(), secret.as_bytes()))
     })
-}
-
-fn shown(id: &str, already: bool) -> Value {
-    json!({ "id": id, "already_in_force": already })
 }
 
 fn list_schema() -> Value {

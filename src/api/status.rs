@@ -5,16 +5,14 @@ use serde_json::{Value, json};
 use crate::api::call::{Call, ok};
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
-use crate::api::route::Answer::{Later, Now};
-use crate::api::route::{Resource, Returns, doc, route, shape};
-use crate::api::schema;
-use crate::api::{Api, DEFAULT_TENANT};
+use crate::api::route::Answer::Now;
+use crate::api::route::{Param, Resource, Returns, doc, route, shape};
+use crate::api::{Api, DEFAULT_TENANT, health, schema};
+use crate::domain::health::{self as domain_health, Check, Level};
 use crate::domain::token::Right;
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
-use crate::http::service::Reply;
 use crate::store::stats;
-use crate::store::writer::Queue;
 
 /// How it is.
 pub(super) const RESOURCE: Resource = Resource {
@@ -37,14 +35,16 @@ pub(super) const RESOURCE: Resource = Resource {
             Get,
             "/readyz",
             None,
-            Later(ready),
+            Now(ready),
             doc(
                 "getReadiness",
-                "Whether the database can be written",
-                "It writes to the database and answers after COMMIT.",
-                &[Returns::json(200, "It can.", "Health")],
+                "Whether it keeps its promises",
+                "It writes to the database, and looks at the disk, the clock and what waits. With `verbose` \
+                 every check is listed; a check that only warns does not make it unready.",
+                &[Returns::json(200, "No check fails.", "Readiness")],
             )
-            .problems(&[Kind::DiskFull]),
+            .params(&[Param::query("verbose", "Lists every check.", schema::text, "true").bare()])
+            .problems(&[Kind::NotReady]),
         ),
         route(
             Get,
@@ -60,7 +60,12 @@ pub(super) const RESOURCE: Resource = Resource {
             ),
         ),
     ],
-    shapes: &[shape("Health", health_schema), shape("Stats", stats_schema)],
+    shapes: &[
+        shape("Health", health_schema),
+        shape("Readiness", readiness_schema),
+        shape("Check", check_schema),
+        shape("Stats", stats_schema),
+    ],
 };
 
 /// `GET /livez`: the process answers.
@@ -69,14 +74,30 @@ pub(super) fn live(_api: &Api, _call: &Call) -> Result<Response, Problem> {
     Ok(ok(&json!({ "status": "ok" })))
 }
 
-/// `GET /readyz`: the database can be written; sent after COMMIT.
-pub(super) fn ready(api: &Api, _call: Call, reply: Reply) {
-    api.store.writer().submit(Queue::Accept, stats::probe, move |written| {
-        reply.send(written.map_or_else(
-            |error| Problem::from(error).into(),
-            |()| ok(&json!({ "status": "ready" })),
-        ));
+/// `GET /readyz`: whether it keeps its promises.
+pub(super) fn ready(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let verbose = call.query.has("verbose");
+    let checks = health::checks(api);
+    let listed = verbose.then(|| ("checks", shown(&checks)));
+    if domain_health::worst(&checks) == Level::Fail {
+        let failed = checks.iter().filter(|check| check.level == Level::Fail);
+        let why: Vec<String> =
+            failed.map(|check| format!("{}: {}", check.name, check.detail)).collect();
+        return Err(Problem::not_ready(format!("{}.", why.join("; ")), listed));
+    }
+    let mut body = json!({ "status": "ready" });
+    if let (Value::Object(members), Some((name, list))) = (&mut body, listed) {
+        members.insert(name.to_owned(), list);
+    }
+    Ok(ok(&body))
+}
+
+fn shown(checks: &[Check]) -> Value {
+    let each = checks.iter().map(|check| {
+        let Check { name, level, value, detail } = check;
+        json!({ "name": name, "state": level.as_str(), "detail": detail, "value": value })
     });
+    each.collect()
 }
 
 /// `GET /v1/stats`: what the tenant has. What the writer does shows how busy the others are, so that only
@@ -95,14 +116,31 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     if let (DEFAULT_TENANT, Value::Object(fields)) = (call.tenant.as_str(), &mut body) {
         let writer = api.store.writer();
         fields.insert("writer_waiting".to_owned(), writer.waiting().into());
-        fields.insert("writer_commits".to_owned(), writer.commits().into());
-        fields.insert("writer_jobs".to_owned(), writer.jobs().into());
+        fields.insert("writer_commits".to_owned(), writer.done().commits.get().into());
+        fields.insert("writer_jobs".to_owned(), writer.done().jobs.get().into());
     }
     Ok(ok(&body))
 }
 
 fn health_schema() -> Value {
-    schema::object(json!({ "status": schema::words(["ok", "ready"]) }))
+    schema::object(json!({ "status": schema::words(["ok"]) }))
+}
+
+fn readiness_schema() -> Value {
+    let fields = json!({
+        "status": schema::words(["ready"]),
+        "checks": schema::about(schema::list(schema::of("Check")), "With `verbose` alone."),
+    });
+    schema::object_with(&["status"], fields)
+}
+
+fn check_schema() -> Value {
+    schema::object(json!({
+        "name": schema::about(schema::text(), "What was looked at; stable."),
+        "state": schema::words(["ok", "warn", "fail"]),
+        "detail": schema::about(schema::text(), "What was seen, and what to do."),
+        "value": schema::about(json!({}), "The reading, for programs."),
+    }))
 }
 
 fn stats_schema() -> Value {

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::Api;
-use crate::api::call::{Call, answer, ok, page_of};
-use crate::api::credentials::seal;
+use crate::api::audited::{Audited, Change, change};
+use crate::api::call::{Call, ok, page_of};
+use crate::api::credentials::{ids, seal};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
-use crate::api::route::{Param, Resource, Returns, doc, route};
+use crate::api::route::{Answer, Param, Resource, Returns, doc, route};
 use crate::api::schema::{AFTER, LIMIT};
 use crate::api::subscription_shapes as shapes;
+use crate::api::{Api, own_headers};
 use crate::domain::name::Name;
 use crate::domain::pattern::Patterns;
 use crate::domain::signature::SigningSecret;
@@ -26,8 +27,8 @@ use crate::http::message::Method::{Delete, Get, Patch, Post};
 use crate::http::message::Response;
 use crate::id;
 use crate::store::credentials::{self, Owner};
+use crate::store::error::Result as StoreResult;
 use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
 use crate::store::{deliveries, holds, subscriptions};
 
 const ID: Param = Param::path("id", "The subscription's id or name.", shapes::id, "erp");
@@ -54,7 +55,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/subscriptions",
             Some(Right::Admin),
-            Now(create),
+            Answer::Change("subscription.create", create),
             doc(
                 "createSubscription",
                 "Make a subscription",
@@ -81,7 +82,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Patch,
             "/v1/subscriptions/{id}",
             Some(Right::Admin),
-            Now(change),
+            Answer::Change("subscription.change", change_one),
             doc(
                 "changeSubscription",
                 "Change a subscription",
@@ -95,7 +96,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Delete,
             "/v1/subscriptions/{id}",
             Some(Right::Admin),
-            Now(delete),
+            Answer::Change("subscription.delete", delete),
             doc(
                 "deleteSubscription",
                 "Delete a subscription",
@@ -108,7 +109,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/subscriptions/{id}/pause",
             Some(Right::Operate),
-            Now(pause),
+            Answer::Change("subscription.pause", pause),
             doc(
                 "pauseSubscription",
                 "Pause a subscription",
@@ -121,7 +122,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/subscriptions/{id}/resume",
             Some(Right::Operate),
-            Now(resume),
+            Answer::Change("subscription.resume", resume),
             doc(
                 "resumeSubscription",
                 "Resume a subscription",
@@ -133,25 +134,6 @@ pub(super) const RESOURCE: Resource = Resource {
     ],
     shapes: shapes::ALL,
 };
-
-/// Header fields that are ours to set.
-const HEADERS_OURS: [&str; 11] = [
-    "host",
-    "content-length",
-    "content-type",
-    "transfer-encoding",
-    "connection",
-    "webhook-id",
-    "webhook-timestamp",
-    "webhook-signature",
-    "x-idempotency-key",
-    "traceparent",
-    "expect",
-];
-
-/// Header fields that carry secrets. Headers stand in the file in the clear, so these are refused.
-const HEADERS_SECRET: [&str; 5] =
-    ["authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"];
 
 /// `POST /v1/subscriptions`
 #[derive(Debug, Deserialize)]
@@ -182,7 +164,7 @@ fn all_types() -> Vec<String> {
 /// `PATCH /v1/subscriptions/{id}`: what is absent stays.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Change {
+struct Alteration {
     url: Option<String>,
     event_types: Option<Vec<String>>,
     source: Option<String>,
@@ -193,7 +175,7 @@ struct Change {
 }
 
 /// `POST /v1/subscriptions`: answers with the secret, this once.
-pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
+pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Creation { name, url, event_types, source, owner_id, method, headers, policy, secret } =
         call.json()?;
     let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
@@ -219,21 +201,30 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
     check(api, &new)?;
     let text = secret.to_text();
     let sealed = seal(api, now, &text);
-    let row = new.clone();
-    let stored = api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        let Some(seq) = subscriptions::insert(tx, &row, now)? else { return Ok(None) };
-        credentials::insert(tx, &sealed.of(&row.tenant, Owner::Subscription(seq), now))?;
-        subscriptions::by_seq(tx, seq)
+    let made = change(api, call, move |tx| {
+        let stored = subscriptions::insert(tx, &new, now)?;
+        let subscription = match stored {
+            Some(seq) => {
+                credentials::insert(tx, &sealed.of(&new.tenant, Owner::Subscription(seq), now))?;
+                subscriptions::by_seq(tx, seq)?
+            }
+            None => None,
+        };
+        let Some(subscription) = subscription else {
+            let detail = format!("There is a subscription named {:?} already.", new.name.as_str());
+            return Ok(Err(Problem::conflict(detail)));
+        };
+        let body = shown(&subscription);
+        let secrets = ids(std::slice::from_ref(&sealed));
+        let change = Change::made("subscription", &new.id, &body).and("credentials", secrets);
+        Ok(Ok((body, change)))
     })?;
-    let Some(subscription) = stored else {
-        let detail = format!("There is a subscription named {:?} already.", new.name.as_str());
-        return Err(Problem::conflict(detail));
-    };
-    let mut body = shown(&subscription);
-    if let Value::Object(fields) = &mut body {
-        fields.insert("secret".to_owned(), text.as_str().into());
-    }
-    Ok(answer(201, &body))
+    Ok(made.map(|mut body| {
+        if let Value::Object(fields) = &mut body {
+            fields.insert("secret".to_owned(), text.as_str().into());
+        }
+        body
+    }))
 }
 
 /// `GET /v1/subscriptions`
@@ -250,80 +241,98 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 }
 
 /// `PATCH /v1/subscriptions/{id}`
-pub(super) fn change(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let mut subscription = find(api, call)?;
-    let Change { url, event_types, source, owner_id, method, headers, policy } = call.json()?;
-    let url = url.map(|url| target(api, &url)).transpose()?;
-    let event_types = event_types.map(|texts| patterns(&texts)).transpose()?;
-    let source = source.map(|text| source_of(&text)).transpose()?;
-    let change = move |new: &mut NewSubscription| {
-        put(&mut new.url, url.as_ref());
-        put(&mut new.event_types, event_types.as_ref());
-        put(&mut new.source, source.as_ref());
-        put(&mut new.owner_id, owner_id.as_ref());
-        put(&mut new.method, method.as_ref());
-        put(&mut new.headers, headers.as_ref());
-        put(&mut new.policy, policy.as_ref());
+pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let mut wanted = find(api, call)?.new;
+    let alteration: Alteration = call.json()?;
+    // Checked here, so that it is refused before it waits for the writer; applied there, to what stands
+    // there then.
+    let url = alteration.url.as_deref().map(|url| target(api, url)).transpose()?;
+    let event_types = alteration.event_types.as_deref().map(patterns).transpose()?;
+    let source = alteration.source.as_deref().map(source_of).transpose()?;
+    let apply = move |new: &mut NewSubscription| {
+        let Alteration { owner_id, method, headers, policy, .. } = &alteration;
+        replace(&mut new.url, url.as_ref());
+        replace(&mut new.event_types, event_types.as_ref());
+        replace(&mut new.source, source.as_ref());
+        replace(&mut new.owner_id, owner_id.as_ref());
+        replace(&mut new.method, method.as_ref());
+        replace(&mut new.headers, headers.as_ref());
+        replace(&mut new.policy, policy.as_ref());
     };
-    change(&mut subscription.new);
-    check(api, &subscription.new)?;
-    let (seq, now) = (subscription.seq, api.clock.wall());
-    // Read again and written in one transaction, so that two changes at once are both kept.
-    let changed = api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        let Some(mut row) = subscriptions::by_seq(tx, seq)? else { return Ok(false) };
-        change(&mut row.new);
-        subscriptions::update(tx, &row, now).map(|()| true)
-    })?;
-    if changed { show(api, call) } else { Err(Problem::not_found("subscription")) }
+    apply(&mut wanted);
+    check(api, &wanted)?;
+    let now = api.clock.wall();
+    act(api, call, move |tx, before| {
+        let mut row = before.clone();
+        apply(&mut row.new);
+        subscriptions::update(tx, &row, now)
+    })
+}
+
+fn replace<T: Clone>(have: &mut T, with: Option<&T>) {
+    if let Some(with) = with {
+        have.clone_from(with);
+    }
 }
 
 /// `POST /v1/subscriptions/{id}/pause`: its deliveries wait.
-pub(super) fn pause(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let subscription = find(api, call)?;
-    let (seq, now) = (subscription.seq, api.clock.wall());
-    let disabled = subscription.state == State::DisabledDead;
-    let detail = format!("paused by {}", call.actor);
-    api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        holds::put(tx, seq, HoldReason::Paused, &detail, now)?;
-        if disabled { Ok(()) } else { subscriptions::set_state(tx, seq, State::Paused, now) }
-    })?;
-    show(api, call)
+pub(super) fn pause(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let now = api.clock.wall();
+    let detail = format!("paused by {}", call.who.display);
+    act(api, call, move |tx, before| {
+        holds::put(tx, before.seq, HoldReason::Paused, &detail, now)?;
+        if before.state == State::DisabledDead {
+            return Ok(());
+        }
+        subscriptions::set_state(tx, before.seq, State::Paused, now)
+    })
 }
 
 /// `POST /v1/subscriptions/{id}/resume`: ends a pause, and brings back one that was disabled.
-pub(super) fn resume(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let (seq, now) = (find(api, call)?.seq, api.clock.wall());
-    api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        holds::release(tx, seq, HoldReason::Paused)?;
-        holds::release(tx, seq, HoldReason::Disabled)?;
-        subscriptions::set_state(tx, seq, State::Active, now)
-    })?;
-    show(api, call)
+pub(super) fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let now = api.clock.wall();
+    act(api, call, move |tx, before| {
+        holds::release(tx, before.seq, HoldReason::Paused)?;
+        holds::release(tx, before.seq, HoldReason::Disabled)?;
+        subscriptions::set_state(tx, before.seq, State::Active, now)
+    })
+}
+
+/// Does something to one subscription that stays.
+fn act(
+    api: &Api,
+    call: &Call,
+    mut run: impl FnMut(&WriteTx<'_>, &Subscription) -> StoreResult<()> + Send + 'static,
+) -> Result<Audited<Value>, Problem> {
+    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
+    change(api, call, move |tx| {
+        let missing = || Ok(Err(Problem::not_found("subscription")));
+        let Some(before) = subscriptions::find(tx, &tenant, &name)? else { return missing() };
+        run(tx, &before)?;
+        let Some(after) = subscriptions::by_seq(tx, before.seq)? else { return missing() };
+        let body = shown(&after);
+        let change = Change::changed("subscription", &before.new.id, &shown(&before), &body);
+        Ok(Ok((body, change)))
+    })
 }
 
 /// `DELETE /v1/subscriptions/{id}`: refused while deliveries are open or dead.
-pub(super) fn delete(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let (seq, now) = (find(api, call)?.seq, api.clock.wall());
-    let deleted = api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        if deliveries::has_unfinished(tx, seq)? {
-            return Ok(false);
+pub(super) fn delete(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
+    let now = api.clock.wall();
+    change(api, call, move |tx| {
+        let Some(before) = subscriptions::find(tx, &tenant, &name)? else {
+            return Ok(Err(Problem::not_found("subscription")));
+        };
+        if deliveries::has_unfinished(tx, before.seq)? {
+            return Ok(Err(Problem::conflict(
+                "The subscription has deliveries that are open or dead: let them finish, retry or \
+                 cancel them first.",
+            )));
         }
-        subscriptions::delete(tx, seq, now).map(|()| true)
-    })?;
-    if !deleted {
-        return Err(Problem::conflict(
-            "The subscription has deliveries that are open or dead: let them finish, retry or cancel \
-             them first.",
-        ));
-    }
-    Ok(Response::new(204))
-}
-
-/// Takes a value that was given.
-fn put<T: Clone>(into: &mut T, given: Option<&T>) {
-    if let Some(given) = given {
-        into.clone_from(given);
-    }
+        subscriptions::delete(tx, before.seq, now)?;
+        Ok(Ok((Value::Null, Change::gone("subscription", &before.new.id, &shown(&before)))))
+    })
 }
 
 /// The subscription that the path names.
@@ -355,26 +364,7 @@ fn source_of(text: &str) -> Result<Source, Problem> {
 fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
     effective(&new.policy, &api.settings.get().delivery)
         .map_err(|error| Problem::unprocessable(format!("The policy cannot be used: {error}.")))?;
-    for (name, value) in &new.headers {
-        let ours = HEADERS_OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours));
-        if ours {
-            return Err(Problem::unprocessable(format!("The header {name} is set by Oncebox.")));
-        }
-        if HEADERS_SECRET.iter().any(|secret| name.eq_ignore_ascii_case(secret)) {
-            return Err(Problem::unprocessable(format!(
-                "The header {name} carries a secret, and headers are not sealed; this version signs \
-                 requests and has no other way to authenticate."
-            )));
-        }
-        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-        let fits = !name.is_empty()
-            && name.bytes().all(token)
-            && value.bytes().all(|b| (b' '..=b'~').contains(&b));
-        if !fits || name.len() + value.len() > 4096 {
-            let detail = format!("The header {name:?} is not a valid header field.");
-            return Err(Problem::unprocessable(detail));
-        }
-    }
+    own_headers::check(&new.headers)?;
     if new.headers.len() > 32 || new.owner_id.len() > 255 {
         let detail = "A subscription has at most 32 headers and an owner_id of at most 255 bytes.";
         return Err(Problem::unprocessable(detail));

@@ -5,20 +5,21 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::api::call::{Call, answer, ok, page_of};
+use crate::api::audited::{Audited, Change, change};
+use crate::api::call::{Call, ok, page_of};
 use crate::api::problem::Problem;
+use crate::api::route::Answer;
 use crate::api::route::Answer::Now;
 use crate::api::route::{Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
-use crate::clock::Timestamp;
 use crate::domain::name::Name;
 use crate::domain::tenant::{self, Tenant};
 use crate::domain::token::Right;
 use crate::http::message::Method::{Get, Patch, Post};
 use crate::http::message::Response;
+use crate::store::error::Result as StoreResult;
 use crate::store::tenants;
 use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
 
 const NAME: Param = Param::path("name", "The tenant's name.", schema::name, "acme");
 const IS: &[Returns] = &[Returns::json(200, "The tenant as it is now.", "Tenant")];
@@ -46,7 +47,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/tenants",
             Some(Right::Box),
-            Now(create),
+            Answer::Change("tenant.create", create),
             doc(
                 "createTenant",
                 "Make a tenant",
@@ -66,7 +67,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Patch,
             "/v1/tenants/{name}",
             Some(Right::Box),
-            Now(change),
+            Answer::Change("tenant.change", change_one),
             doc("changeTenant", "Change a tenant", "Its title; its name stays.", IS)
                 .params(&[NAME])
                 .body("TenantChange", change_example),
@@ -75,7 +76,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/tenants/{name}/suspend",
             Some(Right::Box),
-            Now(suspend),
+            Answer::Change("tenant.suspend", suspend),
             doc(
                 "suspendTenant",
                 "Suspend a tenant",
@@ -89,7 +90,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/tenants/{name}/resume",
             Some(Right::Box),
-            Now(resume),
+            Answer::Change("tenant.resume", resume),
             doc(
                 "resumeTenant",
                 "Resume a tenant",
@@ -118,23 +119,26 @@ struct Creation {
 /// `PATCH /v1/tenants/{name}`. The name stays: every row of the tenant carries it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Change {
+struct Alteration {
     title: String,
 }
 
 /// `POST /v1/tenants`
-pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
+pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Creation { name, title } = call.json()?;
     let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
     check(&title)?;
     let now = api.clock.wall();
-    let row = name.clone();
-    let run = move |tx: &WriteTx<'_>| tenants::insert(tx, &row, &title, now);
-    if !api.store.writer().write(Queue::Accept, run)? {
-        let detail = format!("There is a tenant named {:?} already.", name.as_str());
-        return Err(Problem::conflict(detail));
-    }
-    Ok(answer(201, &shown(&find(api, name.as_str())?)))
+    change(api, call, move |tx| {
+        if !tenants::insert(tx, &name, &title, now)? {
+            let detail = format!("There is a tenant named {:?} already.", name.as_str());
+            return Ok(Err(Problem::conflict(detail)));
+        }
+        let Some(made) = tenants::by_name(tx, name.as_str())? else { return Ok(Err(missing())) };
+        let body = shown(&made);
+        let change = Change::made("tenant", name.as_str(), &body);
+        Ok(Ok((body, change)))
+    })
 }
 
 /// `GET /v1/tenants`
@@ -151,47 +155,53 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 }
 
 /// `PATCH /v1/tenants/{name}`
-pub(super) fn change(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let name = find(api, call.param(0))?.name;
-    let Change { title } = call.json()?;
+pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let Alteration { title } = call.json()?;
     check(&title)?;
-    let run = move |tx: &WriteTx<'_>| tenants::set_title(tx, name.as_str(), &title);
-    api.store.writer().write(Queue::Accept, run)?;
-    show(api, call)
+    alter(api, call, move |tx, name| tenants::set_title(tx, name, &title))
 }
 
 /// `POST /v1/tenants/{name}/suspend`: its tokens and its intake are refused from now on, its deliveries
 /// wait. Nothing is deleted, and nothing happens where it is suspended already.
-pub(super) fn suspend(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let name = find(api, call.param(0))?.name;
-    if name.as_str() == tenant::DEFAULT {
+pub(super) fn suspend(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    if call.param(0) == tenant::DEFAULT {
         return Err(Problem::conflict(
             "The tenant default is the box's own and cannot be suspended: nobody could end it.",
         ));
     }
-    set_suspended(api, call, name, Some(api.clock.wall()))
+    let now = api.clock.wall();
+    alter(api, call, move |tx, name| tenants::set_suspended(tx, name, Some(now)).map(drop))
 }
 
 /// `POST /v1/tenants/{name}/resume`: everything goes on where it stands.
-pub(super) fn resume(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let name = find(api, call.param(0))?.name;
-    set_suspended(api, call, name, None)
+pub(super) fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    alter(api, call, |tx, name| tenants::set_suspended(tx, name, None).map(drop))
 }
 
-fn set_suspended(
+/// Changes the tenant that the path names.
+fn alter(
     api: &Api,
     call: &Call,
-    name: Name,
-    since: Option<Timestamp>,
-) -> Result<Response, Problem> {
-    let run = move |tx: &WriteTx<'_>| tenants::set_suspended(tx, name.as_str(), since);
-    api.store.writer().write(Queue::Accept, run)?;
-    show(api, call)
+    mut run: impl FnMut(&WriteTx<'_>, &str) -> StoreResult<()> + Send + 'static,
+) -> Result<Audited<Value>, Problem> {
+    let name = call.param(0).to_owned();
+    change(api, call, move |tx| {
+        let Some(before) = tenants::by_name(tx, &name)? else { return Ok(Err(missing())) };
+        run(tx, &name)?;
+        let Some(after) = tenants::by_name(tx, &name)? else { return Ok(Err(missing())) };
+        let body = shown(&after);
+        let change = Change::changed("tenant", &name, &shown(&before), &body);
+        Ok(Ok((body, change)))
+    })
+}
+
+fn missing() -> Problem {
+    Problem::not_found("tenant")
 }
 
 fn find(api: &Api, name: &str) -> Result<Tenant, Problem> {
     let found = api.store.read(|tx| tenants::by_name(tx, name))?;
-    found.ok_or_else(|| Problem::not_found("tenant"))
+    found.ok_or_else(missing)
 }
 
 fn check(title: &str) -> Result<(), Problem> {

@@ -6,11 +6,12 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::call::{Call, answer, ok, page_of};
+use crate::api::audited::{Audited, Change, change};
+use crate::api::call::{Call, page_of};
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
-use crate::api::route::{Param, Resource, Returns, doc, route, shape};
+use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
 use crate::api::{Api, DEFAULT_TENANT};
 use crate::clock::Timestamp;
@@ -18,11 +19,8 @@ use crate::domain::token::{self, Right, Role, Token};
 use crate::http::message::Method::{Delete, Get, Post};
 use crate::http::message::Response;
 use crate::id;
-use crate::store::error::Error;
 use crate::store::tenants;
 use crate::store::tokens::{self, NewToken};
-use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
 
 const ID: Param = Param::path("id", "The token's id.", schema::uuid, ID_EXAMPLE);
 const TENANT: Param = Param::query(
@@ -56,7 +54,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/tokens",
             Some(Right::Admin),
-            Now(create),
+            Answer::Change("token.create", create),
             doc(
                 "createToken",
                 "Make a token",
@@ -70,7 +68,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Delete,
             "/v1/tokens/{id}",
             Some(Right::Admin),
-            Now(revoke),
+            Answer::Change("token.revoke", revoke),
             doc(
                 "revokeToken",
                 "Revoke a token",
@@ -100,7 +98,7 @@ struct Creation {
 }
 
 /// `POST /v1/tokens`: answers with the token, this once.
-pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
+pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Creation { name, role, tenant, expires_at } = call.json()?;
     token::check_name(&name).map_err(Problem::unprocessable)?;
     let tenant = tenant_of(api, call, tenant.as_deref())?;
@@ -111,23 +109,30 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Response, Problem> {
     let secret = token::generate(&*api.draw);
     let new = NewToken {
         id: id::uuid7(now, &*api.draw),
-        tenant: tenant.clone(),
+        tenant,
         name,
         role,
         hash: api.hasher.hash(&secret),
         expires_at,
     };
-    let token_id = new.id.clone();
-    let run = move |tx: &WriteTx<'_>| tokens::insert(tx, &new, now);
-    api.store.writer().write(Queue::Accept, run)?;
-    let found = api.store.read(|tx| tokens::by_id(tx, &tenant, &token_id))?;
-    let made = found.ok_or_else(|| Problem::not_found("token"))?;
-    Ok(answer(201, &shown_new(&made, &secret)))
+    let made = change(api, call, move |tx| {
+        tokens::insert(tx, &new, now)?;
+        let Some(token) = tokens::by_id(tx, &new.tenant, &new.id)? else {
+            return Ok(Err(Problem::not_found("token")));
+        };
+        let body = shown(&token);
+        let change = Change::made("token", &new.id, &body);
+        Ok(Ok((body, change)))
+    })?;
+    Ok(made.map(|body| with_secret(body, &secret)))
 }
 
 /// A token just made, with the token itself.
 pub(crate) fn shown_new(token: &Token, secret: &str) -> Value {
-    let mut body = shown(token);
+    with_secret(shown(token), secret)
+}
+
+fn with_secret(mut body: Value, secret: &str) -> Value {
     if let Value::Object(fields) = &mut body {
         fields.insert("token".to_owned(), secret.into());
     }
@@ -144,28 +149,27 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 }
 
 /// `DELETE /v1/tokens/{id}`: opens nothing from now on. The last one that can administer the box stays.
-pub(super) fn revoke(api: &Api, call: &Call) -> Result<Response, Problem> {
+pub(super) fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
-    let find = || {
-        let found = api.store.read(|tx| tokens::by_id(tx, &tenant, call.param(0)))?;
-        found.ok_or_else(|| Problem::not_found("token"))
-    };
-    let (token, now) = (find()?, api.clock.wall());
-    let revoked = api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        if token.administers_the_box(now) && !tokens::another_admin(tx, &token, now)? {
-            return Ok(false);
+    let (id, now) = (call.param(0).to_owned(), api.clock.wall());
+    change(api, call, move |tx| {
+        let missing = || Ok(Err(Problem::not_found("token")));
+        let Some(before) = tokens::by_id(tx, &tenant, &id)? else { return missing() };
+        if before.revoked_at.is_some() {
+            return Ok(Err(Problem::conflict("The token was revoked before.")));
         }
-        tokens::revoke(tx, token.seq, now).map(|()| true)
-    });
-    match revoked {
-        Ok(true) => Ok(ok(&shown(&find()?))),
-        Ok(false) => Err(Problem::conflict(
-            "This is the last valid admin token of the box; without it nobody could administer it. Make \
-             another one first: oncebox token create NAME --role admin.",
-        )),
-        Err(Error::Changed(_)) => Err(Problem::conflict("The token was revoked before.")),
-        Err(error) => Err(error.into()),
-    }
+        if before.administers_the_box(now) && !tokens::another_admin(tx, &before, now)? {
+            return Ok(Err(Problem::conflict(
+                "This is the last valid admin token of the box; without it nobody could administer it. Make \
+                 another one first: oncebox token create NAME --role admin.",
+            )));
+        }
+        tokens::revoke(tx, before.seq, now)?;
+        let Some(after) = tokens::by_id(tx, &tenant, &id)? else { return missing() };
+        let body = shown(&after);
+        let change = Change::changed("token", &id, &shown(&before), &body);
+        Ok(Ok((body, change)))
+    })
 }
 
 /// The tenant a call is about: the caller's own, or one that the box's administrator names.

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use crate::api::auth::{Auth, TokenHasher};
 use crate::api::doors::{Doors, Serves};
 use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
@@ -22,6 +24,8 @@ use crate::appliance::line::Line;
 use crate::appliance::sharing::SharingError;
 use crate::appliance::sockets::Sockets;
 use crate::clock::Clock;
+use crate::domain::audit::changes::Changes;
+use crate::domain::audit::{Actor, NewAuditEvent};
 use crate::domain::token::{self, Role};
 use crate::faults::Faults;
 use crate::flow::deliver::Sender;
@@ -42,7 +46,7 @@ use crate::store::error::Error as StoreError;
 use crate::store::tokens::NewToken;
 use crate::store::tx::WriteTx;
 use crate::store::writer::{Queue, WriterLoop};
-use crate::store::{Store, boots, meta, schema, tokens};
+use crate::store::{Store, audit_events, boots, meta, schema, tokens};
 use crate::systemd::activation::Passed;
 
 /// How long requests that are in hand may take when the service stops.
@@ -194,6 +198,7 @@ impl Appliance {
         let clean_before = writer_loop.direct(|tx| boots::last_was_clean(tx))?.unwrap_or(true);
         let version = env!("CARGO_PKG_VERSION");
         let boot = writer_loop.direct(|tx| boots::start(tx, clock.wall(), version))?;
+        log_audit_head(&store);
         let line = Arc::new(Line::new(line::client(&settings.delivery)?));
         let sender = sender.unwrap_or_else(|| Arc::<Line>::clone(&line));
         let settings = Live::new(settings);
@@ -222,7 +227,7 @@ impl Appliance {
             key,
             auth,
             hasher,
-            flow: Stages { receive: flow.receive.clone(), publish: flow.publish.clone(), disk },
+            flow: stages(&flow, disk),
             settings: settings.clone(),
         });
         let (addresses, server) = listen(sockets, api, (limits, faults))?;
@@ -327,12 +332,22 @@ impl Appliance {
         self.server.stop(LISTENER_GRACE);
         self.data.remove_address();
         let (boot, clock, writer) = (self.boot, self.clock, self.store.writer().clone());
+        let store = self.store;
         Ok(self.flow.stop(move || {
+            log_audit_head(&store);
             let run = move |tx: &WriteTx<'_>| boots::stop(tx, boot, clock.wall());
             if let Err(error) = writer.write(Queue::Upkeep, run) {
                 tracing::warn!(%error, "the clean stop could not be noted");
             }
         })?)
+    }
+}
+
+/// The log is kept elsewhere than the file: a chain that was made anew as a whole shows against it.
+fn log_audit_head(store: &Store) {
+    match store.read(audit_events::head) {
+        Ok(head) => tracing::info!(%head, "the last audit event"),
+        Err(error) => tracing::warn!(%error, "the last audit event cannot be read"),
     }
 }
 
@@ -382,7 +397,14 @@ fn first_token(
         hash: hasher.hash(&secret),
         expires_at: None,
     };
-    writer.direct(|tx| tokens::insert(tx, &new, now))?;
+    let after = json!({ "name": new.name, "role": new.role.as_str() });
+    let changes = Changes::between(&Value::Null, &after);
+    let event = NewAuditEvent::local(now, DEFAULT_TENANT, Actor::system(), "token.create");
+    let event = event.of("token", &new.id, changes);
+    writer.direct(|tx| {
+        tokens::insert(tx, &new, now)?;
+        audit_events::append(tx, &event)
+    })?;
     Ok(true)
 }
 
@@ -396,6 +418,15 @@ fn check_guarded(writer: &mut WriterLoop, sockets: &Sockets, clock: &Clock) -> R
         return Ok(());
     }
     Err(Error::Unguarded { address })
+}
+
+fn stages(flow: &Flow, disk: Arc<DiskWatch>) -> Stages {
+    Stages {
+        receive: flow.receive.clone(),
+        publish: flow.publish.clone(),
+        refusals: flow.refusals.clone(),
+        disk,
+    }
 }
 
 /// Answers on the sockets; tells what each serves and where it listens.
@@ -417,6 +448,9 @@ fn listen(
     let addresses: Vec<_> = sockets.addresses().collect();
     let (serves, sockets) = sockets.into_parts();
     let address = settings.listen.api;
+    let line = api.line.clone();
     let started = Server::start(sockets, setup, Arc::new(Doors::new(api, serves)));
-    Ok((addresses, started.map_err(|source| Error::Listen { address, source })?))
+    let server = started.map_err(|source| Error::Listen { address, source })?;
+    line.follow(&server);
+    Ok((addresses, server))
 }

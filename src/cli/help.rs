@@ -11,7 +11,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Run it", &["serve", "demo", "status"]),
     ("Send and look", &["emit", "event", "webhook", "delivery", "dead", "trigger"]),
     ("Set it up", &["config", "provider", "subscription", "token", "tenant", "apply", "export"]),
-    ("Keep it", &["backup"]),
+    ("Keep it", &["backup", "audit"]),
 ];
 const REST: &str = "More";
 

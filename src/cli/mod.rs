@@ -4,6 +4,7 @@
 //! service. Nothing here decides anything about events: a command asks, and shows the answer.
 
 mod apply;
+mod audit;
 mod backup;
 mod completions;
 mod config;
@@ -101,6 +102,8 @@ enum Command {
     Apply(apply::Apply),
     /// Print providers, subscriptions and tokens as apply takes them, without secrets
     Export(export::Export),
+    /// Who changed what, and whether anybody has touched the record of it
+    Audit(Box<audit::Audit>),
     /// Copy the database while it is in use; check and list the copies
     Backup(backup::Backup),
     /// Print the completions of a shell
@@ -197,6 +200,7 @@ impl Command {
             Self::Config(config) => config.run(shared),
             Self::Apply(apply) => apply.run(shared),
             Self::Export(export) => export.run(shared),
+            Self::Audit(audit) => audit.run(shared),
             Self::Backup(backup) => backup.run(shared),
             Self::Completions(completions) => completions.run(),
             Self::Manual(manual) => manual.run(),

@@ -40,7 +40,7 @@ impl Serve {
             sources.flag("listen.api", "--listen", address);
         }
         let settings = sources.load()?.settings;
-        logging::start();
+        logging::start(&settings.log);
         let signals = Signals::taken().map_err(Failure::failed)?;
         if self.until_stdin_ends {
             watch::end_with_parent().map_err(Failure::failed)?;
@@ -55,10 +55,12 @@ impl Serve {
         let clock = Clock::machine();
         let mut supervision = Supervision::new(&appliance, notifier, watchdog());
         while !signals.stop.load(Ordering::Relaxed) && !stop.wait(LOOK_EVERY) {
-            if signals.reload.swap(false, Ordering::Relaxed) {
-                reload::run(&appliance, &sources);
-            }
             supervision.look(&appliance, clock.monotonic());
+            if signals.reload.swap(false, Ordering::Relaxed) {
+                supervision.reloading(clock.monotonic());
+                reload::run(&appliance, &sources);
+                supervision.reloaded(&appliance);
+            }
         }
         supervision.stopping();
         tracing::info!("stopping: what is under way is finished first");

@@ -1,4 +1,4 @@
-//! `oncebox status`: whether the service runs and can store, and how much waits.
+//! `oncebox status`: whether the service runs and is ready, and how much waits.
 //!
 //! Not here: the list of what waits (`oncebox delivery list`, `oncebox dead list`).
 
@@ -22,12 +22,12 @@ impl Status {
         let remote = self.reach.open(shared)?;
         let stats = remote.get("/v1/stats")?;
         // A service that reads but cannot write is not ready; its numbers are shown all the same.
-        let ready = remote.get("/readyz");
+        let ready = remote.get("/readyz?verbose");
         if remote.json() {
             out::json(&stats)?;
             return ready.map(drop);
         }
-        let running = if ready.is_ok() { "runs and can store" } else { "runs but cannot store" };
+        let running = if ready.is_ok() { "runs and is ready" } else { "runs but is not ready" };
         let base = remote.base();
         out::line(format_args!("oncebox {} at {base} {running}", text(&stats, "version")))?;
         let dead = stats.get("dead_letters").and_then(Value::as_u64).unwrap_or(0);
@@ -40,8 +40,22 @@ impl Status {
         if dead > 0 {
             out::line("\nDeliveries were given up. Next:\n  oncebox dead list")?;
         }
-        ready.map(drop)
+        let ready = ready?;
+        for warning in warnings(&ready) {
+            out::line(warning)?;
+        }
+        Ok(())
     }
+}
+
+/// What a person should look at, but for dead letters, which were shown.
+fn warnings(ready: &Value) -> Vec<String> {
+    let checks = ready.get("checks").and_then(Value::as_array).map(Vec::as_slice);
+    let notable = checks
+        .unwrap_or_default()
+        .iter()
+        .filter(|check| text(check, "state") != "ok" && text(check, "name") != "dead_letters");
+    notable.map(|check| format!("{}: {}", text(check, "name"), text(check, "detail"))).collect()
 }
 
 /// Since when the most overdue delivery has been due, or when the next one is.

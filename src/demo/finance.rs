@@ -14,6 +14,7 @@ use crate::demo::site::{Site, loopback_client, read_line};
 use crate::demo::{Error, chaos, watch};
 use crate::http::client::{Call, Client};
 use crate::logging;
+use crate::settings::Log;
 use crate::stop::Stop;
 use crate::store::demo_ledger::{Finance as Ledger, Paid};
 
@@ -49,7 +50,7 @@ struct Finance {
 /// What is wrong with the site or the file.
 pub fn run(site: &Path, life: u32) -> Result<(), Error> {
     watch::end_with_parent().map_err(Error::Thread)?;
-    logging::start();
+    logging::start(&Log::default());
     let site = Site::read(site)?;
     let ledger = Ledger::open(&site.finance_db())?;
     let counts = ledger.counts()?;

@@ -21,6 +21,7 @@ use crate::http::message::{Head, Method, Request, Response};
 use crate::http::server::{self, Server, Setup};
 use crate::http::service::{Reply, Service};
 use crate::logging;
+use crate::settings::Log;
 use crate::store::demo_ledger::{Arrival, Bookkeeping, Logistics as Ledger};
 
 /// Where Oncebox posts.
@@ -67,7 +68,7 @@ struct Body {
 /// What is wrong with the site, the port or the file.
 pub fn run(site: &Path, life: u32) -> Result<(), Error> {
     watch::end_with_parent().map_err(Error::Thread)?;
-    logging::start();
+    logging::start(&Log::default());
     let site = Site::read(site)?;
     let ledger = Ledger::open(&site.logistics_db())?;
     let secret = read_line(&site.secret())?;

@@ -152,6 +152,8 @@ pub struct Parcel {
     pub run_no: u32,
     /// Counted failures of this run so far.
     pub counted_failures: u32,
+    /// When its event arrived.
+    pub accepted_at: Timestamp,
     /// The UUID of the event or webhook event.
     pub event_id: String,
     /// The `webhook-id` that goes out.
@@ -244,6 +246,8 @@ pub struct Settlement {
     pub subscription: SubscriptionSeq,
     /// The run the attempt belongs to; another run's delivery is not touched.
     pub run_no: u32,
+    /// When its event arrived.
+    pub accepted_at: Timestamp,
     /// The attempt; its `n` is given by the store.
     pub attempt: Attempt,
     /// What follows.

@@ -4,10 +4,12 @@
 //! shown is in `api`. The same struct crosses all three.
 
 pub mod address;
+pub mod audit;
 pub mod delivery;
 pub mod disk;
 pub mod event;
 pub mod failure;
+pub mod health;
 pub mod name;
 pub mod pattern;
 pub mod pointer;

@@ -14,6 +14,7 @@ use crate::domain::delivery::{Attempt, Parcel, Progress, Settlement, judge};
 use crate::domain::failure::Outcome;
 use crate::domain::retry;
 use crate::faults::{Faults, Step};
+use crate::flow::counts::Counts;
 use crate::flow::destinations::{Destination, Destinations};
 use crate::flow::dispatch::assignments::{Assignment, Assignments};
 use crate::flow::dispatch::mailbox::Mailbox;
@@ -62,6 +63,8 @@ pub struct Deliver {
     pub mailbox: Mailbox,
     /// Settlements that could not be stored and are handed in again. Holds at most what is in hand.
     pub unsettled: ChannelSender<Settlement>,
+    /// What was counted.
+    pub counts: Arc<Counts>,
     /// Planned failures.
     pub faults: Faults,
 }
@@ -166,6 +169,7 @@ impl Deliver {
             delivery: parcel.delivery,
             subscription: parcel.subscription,
             run_no: parcel.run_no,
+            accepted_at: parcel.accepted_at,
             attempt,
             next: verdict.next,
             now: self.clock.now(),
@@ -257,11 +261,12 @@ impl Deliver {
         let settlement = Arc::new(settlement);
         let again = Arc::clone(&settlement);
         let unsettled = self.unsettled.clone();
+        let counts = Arc::clone(&self.counts);
         self.store.writer().submit(
             Queue::Settle,
             move |tx| settlement::settle(tx, &settlement),
             move |outcome| {
-                let Err(error) = outcome else { return };
+                let Err(error) = outcome else { return counts.settled(&again) };
                 let delivery = again.delivery;
                 if error.is_lasting() {
                     // Handing it in again would fail again. It stays in hand: the next start sends it.

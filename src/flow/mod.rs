@@ -13,6 +13,7 @@
 //! and empties the write-ahead log). The listener stops before all of them; see `appliance`.
 
 pub mod clock_watch;
+pub mod counts;
 pub mod deliver;
 pub mod destinations;
 pub mod disk_watch;
@@ -20,6 +21,7 @@ pub mod dispatch;
 pub mod gates;
 pub mod publish;
 pub mod receive;
+pub mod refusals;
 pub mod upkeep;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,6 +33,7 @@ use crossbeam_channel::{Sender, bounded, unbounded};
 use crate::clock::Clock;
 use crate::faults::Faults;
 use crate::flow::clock_watch::ClockWatch;
+use crate::flow::counts::Counts;
 use crate::flow::deliver::Deliver;
 use crate::flow::destinations::Destinations;
 use crate::flow::disk_watch::DiskWatch;
@@ -40,6 +43,7 @@ use crate::flow::dispatch::{Dispatcher, Ended};
 use crate::flow::gates::Gates;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
+use crate::flow::refusals::Refusals;
 use crate::flow::upkeep::Upkeep;
 use crate::id::Draw;
 use crate::pulse::Pulse;
@@ -89,6 +93,8 @@ pub struct Flow {
     pub receive: Receive,
     /// The publisher.
     pub publish: Publish,
+    /// Where refused calls are noted.
+    pub refusals: Refusals,
     mailbox: Mailbox,
     destinations: Arc<Destinations>,
     writer_stop: Sender<()>,
@@ -164,6 +170,7 @@ impl Flow {
         let destinations = Arc::new(destinations(&parts));
         let gates = Arc::new(Gates::new(store.clone(), Arc::clone(key), faults.clone()));
         let clock_watch = Arc::new(ClockWatch::default());
+        let counts = Arc::new(Counts::default());
         let fatal = Arc::new(Mutex::new(None));
         let (hand_out, assignments) = assignments(usize::try_from(threads).unwrap_or(1));
         // Holds at most what is in hand, which the dispatcher bounds.
@@ -176,11 +183,12 @@ impl Flow {
             destinations: Arc::clone(&destinations),
             mailbox: mailbox.clone(),
             unsettled,
+            counts: Arc::clone(&counts),
             faults: faults.clone(),
         };
         let told =
             told(&parts, mailbox.clone(), Arc::clone(&destinations), Arc::clone(&gates), &fatal);
-        let (receive, publish) = entrances(&parts, gates, &clock_watch);
+        let (receive, publish) = entrances(&parts, gates, &clock_watch, counts);
         let dispatcher = Dispatcher::new(
             clock.clone(),
             mailbox.clone(),
@@ -194,6 +202,7 @@ impl Flow {
             clock: clock.clone(),
             clock_watch,
             disk: Arc::clone(&parts.disk),
+            refusals: Refusals::new(store.clone(), clock.clone()),
             unsettled: unsettled_back,
             deliver: deliver.clone(),
         };
@@ -208,6 +217,7 @@ impl Flow {
         Ok(Self {
             receive,
             publish,
+            refusals: upkeep.refusals.clone(),
             mailbox,
             destinations,
             writer_stop,
@@ -298,15 +308,19 @@ fn entrances(
     parts: &Parts,
     gates: Arc<Gates>,
     clock_watch: &Arc<ClockWatch>,
+    counts: Arc<Counts>,
 ) -> (Receive, Publish) {
+    let (store, clock) = (parts.store.clone(), parts.clock.clone());
+    let publish = Publish { store, clock, counts: Arc::clone(&counts) };
     let receive = Receive {
         store: parts.store.clone(),
         clock: parts.clock.clone(),
         draw: Arc::clone(&parts.draw),
         gates,
         clock_watch: Arc::clone(clock_watch),
+        counts,
     };
-    (receive, Publish { store: parts.store.clone(), clock: parts.clock.clone() })
+    (receive, publish)
 }
 
 fn spawn_deliverers(

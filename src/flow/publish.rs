@@ -1,7 +1,10 @@
 //! Publishing: events are stored once, all of a request or none, then acknowledged.
 
+use std::sync::Arc;
+
 use crate::clock::Clock;
 use crate::domain::event::{NewEvent, Status};
+use crate::flow::counts::Counts;
 use crate::id;
 use crate::store::Store;
 use crate::store::error::{Error, Result};
@@ -64,6 +67,8 @@ pub struct Publish {
     pub store: Store,
     /// Time.
     pub clock: Clock,
+    /// What was counted.
+    pub counts: Arc<Counts>,
 }
 
 impl Publish {
@@ -78,6 +83,7 @@ impl Publish {
         done: impl FnOnce(Outcome) + Send + 'static,
     ) {
         let clock = self.clock.clone();
+        let counts = Arc::clone(&self.counts);
         self.store.writer().submit(
             Queue::Accept,
             move |tx| match &idempotency {
@@ -98,7 +104,11 @@ impl Publish {
                     }
                 }
             },
-            move |outcome| done(outcome.unwrap_or_else(Outcome::Failed)),
+            move |outcome| {
+                let outcome = outcome.unwrap_or_else(Outcome::Failed);
+                counts.published(&outcome);
+                done(outcome);
+            },
         );
     }
 }

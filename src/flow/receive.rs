@@ -8,6 +8,7 @@ use crate::domain::scheme::{Incoming, Refused};
 use crate::domain::trace;
 use crate::domain::webhook_event::NewWebhookEvent;
 use crate::flow::clock_watch::ClockWatch;
+use crate::flow::counts::Counts;
 use crate::flow::gates::{Gate, Gates};
 use crate::id::{self, Draw};
 use crate::store::Store;
@@ -60,6 +61,8 @@ pub struct Receive {
     pub gates: Arc<Gates>,
     /// Whether our clock can be trusted.
     pub clock_watch: Arc<ClockWatch>,
+    /// What was counted.
+    pub counts: Arc<Counts>,
 }
 
 impl std::fmt::Debug for Receive {
@@ -84,6 +87,11 @@ impl Receive {
         incoming: &Incoming<'_>,
         done: impl FnOnce(Received) + Send + 'static,
     ) {
+        let counts = Arc::clone(&self.counts);
+        let done = move |received: Received| {
+            counts.received(&received);
+            done(received);
+        };
         let provider = &gate.provider.new;
         let secrets: Vec<&str> = gate.secrets.iter().map(|secret| secret.as_str()).collect();
         let wall = self.clock.wall();

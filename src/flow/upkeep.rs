@@ -11,6 +11,7 @@ use crate::domain::delivery::Settlement;
 use crate::flow::clock_watch::ClockWatch;
 use crate::flow::deliver::Deliver;
 use crate::flow::disk_watch::DiskWatch;
+use crate::flow::refusals::Refusals;
 use crate::stop::Stop;
 use crate::store::error::Result;
 use crate::store::tx::WriteTx;
@@ -33,6 +34,8 @@ pub struct Upkeep {
     pub clock_watch: Arc<ClockWatch>,
     /// The room on the disk.
     pub disk: Arc<DiskWatch>,
+    /// Refused calls that were only counted.
+    pub refusals: Refusals,
     /// Outcomes that the disk refused.
     pub unsettled: Receiver<Settlement>,
     /// Where they are handed in again.
@@ -48,6 +51,7 @@ impl Upkeep {
             owed = self.tick(owed);
         }
         self.settle_again();
+        self.refusals.flush(true);
     }
 
     /// One turn of every chore; `owed` says whether due times have to be looked at. Tells whether they
@@ -55,6 +59,7 @@ impl Upkeep {
     fn tick(&self, owed: bool) -> bool {
         self.disk.look();
         self.settle_again();
+        self.refusals.flush(false);
         let step_ms = self.clock_watch.look(&self.clock);
         if let Some(step_ms) = step_ms {
             tracing::warn!(step_ms, "the clock was set; due times are looked at again");

@@ -140,10 +140,14 @@ impl Listener {
         let address = from.1.ip();
         let full = self.table.len() >= limits.connections;
         // A proxy's connections are those of all its clients.
-        let crowded = self.table.count_from(address) >= limits.connections_per_address
+        let crowded = !full
+            && self.table.count_from(address) >= limits.connections_per_address
             && !core.proxies.trusts(address);
         if full || crowded {
             core.counters.refused.add();
+            if crowded {
+                core.counters.refused_for_address.add();
+            }
             return;
         }
         // Without TCP_NODELAY an answer of two packets waits 40 ms for the client's acknowledgement.
@@ -194,18 +198,19 @@ impl Listener {
         if self.now < self.sweep_at && !self.first_look_at_stop() {
             return None;
         }
-        let mut busy = false;
+        let mut busy = 0_usize;
         for slot in 0..self.table.slots() {
             let Some(connection) = self.table.get(slot) else { continue };
             match connection.overdue(&self.core, self.now) {
                 Standing::Closed => self.forget(slot),
-                Standing::Busy => busy = true,
+                Standing::Busy => busy = busy.saturating_add(1),
                 Standing::Quiet => (),
             }
         }
         let pace = if self.core.stop.asked() { SWEEP_STOPPING } else { SWEEP };
         self.sweep_at = self.now.saturating_add(pace);
-        Some(busy)
+        self.core.counters.busy.set(busy);
+        Some(busy > 0)
     }
 
     fn first_look_at_stop(&self) -> bool {

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -126,6 +126,29 @@ impl Server {
         let thread = thread.inspect_err(|_| self.core.jobs.close())?;
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())
+    }
+}
+
+/// Reads a server's counters from elsewhere, without keeping the server alive. Clones share it.
+#[derive(Clone, Default)]
+pub struct Line(Arc<Mutex<Weak<Core>>>);
+
+impl Line {
+    /// From now on it is this server's.
+    pub fn follow(&self, server: &Server) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&server.core);
+    }
+
+    /// The counters as they are now; zero without a server.
+    pub fn stats(&self) -> Stats {
+        let core = self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        core.map_or_else(Stats::default, |core| core.stats())
+    }
+}
+
+impl std::fmt::Debug for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Line").field(&self.stats()).finish()
     }
 }
 

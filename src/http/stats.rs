@@ -4,7 +4,7 @@
 
 use crate::tally::Counter;
 
-/// A reading of all counters. Only `connections` and `buffered_bytes` go down again.
+/// A reading of all counters. Only `connections`, `busy` and `buffered_bytes` go down again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Connections open now.
@@ -15,6 +15,10 @@ pub struct Stats {
     pub accepted: u64,
     /// Connections closed at once because a cap on connections was reached.
     pub refused: u64,
+    /// Of these, those that came from an address with too many.
+    pub refused_for_address: u64,
+    /// Connections with a request begun or in hand, as of the last look at deadlines.
+    pub busy: u64,
     /// Times accepting paused because the system would not give a socket.
     pub accept_pauses: u64,
     /// Complete requests handed to the service.
@@ -35,6 +39,8 @@ pub(crate) struct Counters {
     pub(crate) connections: Counter,
     pub(crate) accepted: Counter,
     pub(crate) refused: Counter,
+    pub(crate) refused_for_address: Counter,
+    pub(crate) busy: Counter,
     pub(crate) accept_pauses: Counter,
     pub(crate) requests: Counter,
     pub(crate) malformed: Counter,
@@ -50,6 +56,8 @@ impl Counters {
             buffered_bytes: u64::try_from(buffered_bytes).unwrap_or(u64::MAX),
             accepted: self.accepted.get(),
             refused: self.refused.get(),
+            refused_for_address: self.refused_for_address.get(),
+            busy: self.busy.get(),
             accept_pauses: self.accept_pauses.get(),
             requests: self.requests.get(),
             malformed: self.malformed.get(),

@@ -3,4 +3,5 @@
 //! Readings only. What they mean is decided elsewhere.
 
 pub mod disk;
+pub mod files;
 pub mod process;

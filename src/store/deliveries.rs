@@ -49,7 +49,8 @@ pub(super) const PARCEL: &str = "
            coalesce(o.trace_id, w.trace_id),
            o.max_attempts,
            coalesce(o.payload, w.payload),
-           coalesce(o.payload_seq, w.payload_seq)
+           coalesce(o.payload_seq, w.payload_seq),
+           coalesce(o.received_at, w.received_at)
       FROM deliveries AS d
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
       LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
@@ -255,6 +256,7 @@ pub fn parcel(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Parcel>> 
             content_type: row.get(10)?,
             trace_id: row.get(11)?,
             max_attempts: row.get(12)?,
+            accepted_at: row.get(15)?,
             payload: payloads::fetch(tx, row.get_ref(13)?, row.get(14)?)?,
         })
     })

@@ -5,6 +5,7 @@
 //! started by `flow`; see [`writer`]. Which error means what stands in [`error`].
 
 pub mod attempts;
+pub mod audit_events;
 pub mod boots;
 mod column;
 pub mod copies;
@@ -32,6 +33,7 @@ pub mod tenants;
 pub mod tokens;
 pub mod tx;
 pub mod webhook_events;
+pub mod work_done;
 pub mod writer;
 
 use std::path::{Path, PathBuf};
@@ -77,6 +79,14 @@ impl Store {
         &self.path
     }
 
+    /// The size of the file and of its write-ahead log, in bytes.
+    pub fn sizes(&self) -> (u64, u64) {
+        let mut log = self.path.as_os_str().to_owned();
+        log.push("-wal");
+        let size = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
+        (size(&self.path), size(Path::new(&log)))
+    }
+
     /// Where write jobs are handed in.
     pub fn writer(&self) -> &Writer {
         &self.writer
@@ -120,6 +130,11 @@ impl Store {
     pub fn own_reader(&self) -> Result<OwnReader> {
         pool::open_reader(&self.path).map(OwnReader)
     }
+}
+
+/// The version of SQLite that is built in.
+pub fn sqlite_version() -> &'static str {
+    rusqlite::version()
 }
 
 /// A reader of a file that another process may be serving. Nothing is made, changed or upgraded.

@@ -121,6 +121,10 @@ fn the_deliveries_of_one_event_are_listed_by_its_index() {
 
 #[test]
 fn the_numbers_of_the_stats_are_counted_in_partial_indexes() {
+    uses(stats::OVERDUE, &["INDEX deliveries_due (subscription_seq=?)"]);
+    uses(stats::DEAD, &["INDEX deliveries_attention (state=?)"]);
+    let depth = plan(stats::DEPTH);
+    assert!(depth.contains("COVERING INDEX deliveries_due"), "{depth}");
     let plan = plan(stats::COUNTS);
     assert!(plan.contains("INDEX deliveries_attention (state=?)"), "{plan}");
     assert_eq!(plan.matches("USING COVERING INDEX deliveries_due").count(), 2, "{plan}");

@@ -46,6 +46,31 @@ pub(crate) fn open_reader(path: &Path) -> Result<Connection> {
     Ok(conn)
 }
 
+/// Opens a file that may be a copy in a place where nothing can be written: a database whose log is on
+/// needs a writable directory even to be read, unless it is said that nobody changes it.
+#[expect(clippy::disallowed_methods, reason = "the store is what opens the database")]
+pub(crate) fn open_to_look(path: &Path) -> Result<Connection> {
+    let usual = open_reader(path).and_then(|conn| {
+        conn.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
+        Ok(conn)
+    });
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    if usual.is_ok() || !path.exists() || Path::new(&log).exists() {
+        return usual;
+    }
+    let name = percent_encoding::percent_encode(
+        path.as_os_str().as_encoded_bytes(),
+        percent_encoding::NON_ALPHANUMERIC,
+    );
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    let conn = Connection::open_with_flags(format!("file:{name}?immutable=1"), flags)?;
+    schema::configure_reader(&conn)?;
+    Ok(conn)
+}
+
 impl Pool {
     pub(crate) fn open(path: &Path, size: usize) -> Result<Self> {
         let idle = (0..size).map(|_| open_reader(path)).collect::<Result<Vec<_>>>()?;

@@ -3,14 +3,18 @@
 //! What follows an attempt is decided in `domain::delivery`. There is no SQL here: each table's is in its
 //! own file.
 
+use serde_json::json;
+
 use crate::clock::Timestamp;
+use crate::domain::audit::changes::Changes;
+use crate::domain::audit::{Actor, NewAuditEvent};
 use crate::domain::delivery::{Next, Settlement, State};
 use crate::domain::subscription::{HoldReason, State as SubscriptionState};
 use crate::id::{DeliverySeq, SubscriptionSeq};
 use crate::store::deliveries::{self, Origin};
 use crate::store::error::Result;
 use crate::store::tx::{Settled, WriteTx};
-use crate::store::{attempts, holds, outbox, subscriptions, webhook_events};
+use crate::store::{attempts, audit_events, holds, outbox, subscriptions, webhook_events};
 
 /// Stores an attempt and what follows it.
 ///
@@ -19,7 +23,7 @@ use crate::store::{attempts, holds, outbox, subscriptions, webhook_events};
 /// # Errors
 /// When the file cannot be written.
 pub fn settle(tx: &WriteTx<'_>, settlement: &Settlement) -> Result<()> {
-    let Settlement { delivery, subscription, run_no, attempt, next: _, now: _ } = settlement;
+    let Settlement { delivery, subscription, run_no, attempt, .. } = settlement;
     let before = deliveries::standing(tx, *delivery)?;
     attempts::insert(tx, *delivery, before.attempt_count.saturating_add(1), attempt)?;
     let next_due = if before.state == State::Pending && before.run_no == *run_no {
@@ -50,12 +54,28 @@ fn follow(tx: &WriteTx<'_>, settlement: &Settlement, origin: Origin) -> Result<O
         }
         Next::GiveUpAndDisable(reason) => {
             deliveries::finish(tx, settlement, State::DeadLetter, Some(reason))?;
-            subscriptions::set_state(tx, *subscription, SubscriptionState::DisabledDead, *now)?;
-            holds::put(tx, *subscription, HoldReason::Disabled, reason, *now)?;
+            disable(tx, *subscription, reason, attempt.finished_at)?;
         }
     }
     refresh(tx, origin, attempt.failed_reason.as_deref(), *now)?;
     Ok(next_due)
+}
+
+/// Disables a subscription whose target said that it is gone for good. Nobody asked for it, so it is
+/// recorded as Oncebox's own doing; a second answer of that kind changes nothing.
+fn disable(tx: &WriteTx<'_>, seq: SubscriptionSeq, reason: &str, now: Timestamp) -> Result<()> {
+    let before = subscriptions::by_seq(tx, seq)?;
+    subscriptions::set_state(tx, seq, SubscriptionState::DisabledDead, now)?;
+    holds::put(tx, seq, HoldReason::Disabled, reason, now)?;
+    let Some(before) = before.filter(|have| have.state != SubscriptionState::DisabledDead) else {
+        return Ok(());
+    };
+    let was = json!({ "state": before.state.as_str() });
+    let is = json!({ "state": SubscriptionState::DisabledDead.as_str(), "reason": reason });
+    let changes = Changes::between(&was, &is);
+    let tenant = &before.new.tenant;
+    let event = NewAuditEvent::local(now, tenant, Actor::system(), "subscription.disable");
+    audit_events::append(tx, &event.of("subscription", &before.new.id, changes))
 }
 
 /// Derives the event's status again.

@@ -27,6 +27,77 @@ const PROBE: &str = "
     VALUES ('probe', 0)
         ON CONFLICT (key) DO UPDATE SET value = (meta.value + 1) % 1000";
 
+// Over all tenants. A delivery that something holds is not late. Each subscription's own is one seek.
+pub(super) const OVERDUE: &str = "
+    SELECT min((SELECT min(d.due_at)
+                  FROM deliveries AS d
+                 WHERE d.subscription_seq = s.seq
+                   AND d.state = 'pending'
+                   AND d.head = 1))
+      FROM subscriptions AS s
+     WHERE s.deleted_at IS NULL
+       AND NOT EXISTS (
+           SELECT 1
+             FROM holds AS h
+            WHERE h.subscription_seq = s.seq)";
+
+pub(super) const DEAD: &str = "
+    SELECT count(*)
+      FROM deliveries
+     WHERE state = 'dead_letter'";
+
+const HELD: &str = "
+    SELECT count(*) FILTER (WHERE NOT h.others),
+           count(*) FILTER (WHERE h.others)
+      FROM (SELECT max(reason <> 'paused') AS others
+              FROM holds
+             GROUP BY subscription_seq) AS h";
+
+pub(super) const DEPTH: &str = "
+    SELECT count(*),
+           count(*) FILTER (WHERE due_at <= ?1)
+      FROM deliveries
+     WHERE state = 'pending'
+       AND head = 1";
+
+/// What somebody may have to look at, over all tenants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// When the most overdue delivery was due that nothing holds.
+    pub oldest_due_at: Option<Timestamp>,
+    /// Deliveries that were given up.
+    pub dead_letters: u64,
+    /// Subscriptions that a person paused, and nothing else holds.
+    pub paused: u64,
+    /// Subscriptions that are held for another reason.
+    pub held: u64,
+}
+
+/// Looks over all tenants; costs a seek a subscription.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn standing(tx: &ReadTx<'_>) -> Result<Standing> {
+    let oldest_due_at = tx.prepare(OVERDUE)?.query_row([], |row| row.get(0))?;
+    let dead_letters = count(tx.prepare(DEAD)?.query_row([], |row| row.get(0))?);
+    let (paused, held) =
+        tx.prepare(HELD)?.query_row([], |row| Ok((count(row.get(0)?), count(row.get(1)?))))?;
+    Ok(Standing { oldest_due_at, dead_letters, paused, held })
+}
+
+/// How many deliveries wait, and how many of them are due, over all tenants. Reads an index from end to
+/// end.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn depth(tx: &ReadTx<'_>, now: Timestamp) -> Result<(u64, u64)> {
+    Ok(tx.prepare(DEPTH)?.query_row([now], |row| Ok((count(row.get(0)?), count(row.get(1)?))))?)
+}
+
+fn count(number: i64) -> u64 {
+    number.unsigned_abs()
+}
+
 /// How much there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {

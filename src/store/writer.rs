@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, TrySendError, bounded};
 use rusqlite::{Connection, TransactionBehavior};
@@ -20,6 +20,7 @@ use crate::pulse::{BEAT, Pulse};
 use crate::store::error::{Error, Result};
 use crate::store::subscriptions;
 use crate::store::tx::{Effects, Routes, WriteTx};
+use crate::store::work_done::WorkDone;
 
 /// Jobs of one transaction at most. Measured: more gains nothing and delays the first answer.
 const BATCH_JOBS_MOST: usize = 512;
@@ -50,11 +51,14 @@ pub trait AfterCommit: Send + Sync {
 }
 
 trait Job: Send {
+    /// Which queue it came from, and when.
+    fn handed_in(&self) -> (Queue, Duration);
     fn run(&mut self, tx: &WriteTx<'_>) -> Result<()>;
     fn done(self: Box<Self>, outcome: Result<()>);
 }
 
 struct Closure<T, R, D> {
+    handed_in: (Queue, Duration),
     run: R,
     done: D,
     value: Option<T>,
@@ -66,6 +70,10 @@ where
     R: FnMut(&WriteTx<'_>) -> Result<T> + Send,
     D: FnOnce(Result<T>) + Send,
 {
+    fn handed_in(&self) -> (Queue, Duration) {
+        self.handed_in
+    }
+
     fn run(&mut self, tx: &WriteTx<'_>) -> Result<()> {
         self.value = None;
         self.value = Some((self.run)(tx)?);
@@ -86,16 +94,7 @@ pub struct Writer {
     settle: Sender<BoxedJob>,
     accept: Sender<BoxedJob>,
     upkeep: Sender<BoxedJob>,
-    done: Arc<Done>,
-}
-
-/// What the writer has done since it was made. How many jobs share a commit is how far group commit
-/// carries: one alone pays for a sync by itself.
-#[derive(Debug, Default)]
-struct Done {
-    commits: AtomicU64,
-    jobs: AtomicU64,
-    pulse: Pulse,
+    done: Arc<WorkDone>,
 }
 
 impl std::fmt::Debug for Writer {
@@ -114,7 +113,8 @@ impl Writer {
         R: FnMut(&WriteTx<'_>) -> Result<T> + Send + 'static,
         D: FnOnce(Result<T>) + Send + 'static,
     {
-        let job: BoxedJob = Box::new(Closure { run, done, value: None });
+        let job: BoxedJob =
+            Box::new(Closure { handed_in: (queue, self.done.now()), run, done, value: None });
         let refused = match queue {
             Queue::Settle => {
                 self.settle.send(job).map_err(|back| (back.into_inner(), Error::Stopped))
@@ -149,7 +149,19 @@ impl Writer {
 
     /// Jobs that wait, over all queues.
     pub fn waiting(&self) -> usize {
-        self.settle.len() + self.accept.len() + self.upkeep.len()
+        [Queue::Settle, Queue::Accept, Queue::Upkeep]
+            .map(|queue| self.waiting_in(queue))
+            .iter()
+            .sum()
+    }
+
+    /// Jobs that wait in one queue.
+    pub fn waiting_in(&self, queue: Queue) -> usize {
+        match queue {
+            Queue::Settle => self.settle.len(),
+            Queue::Accept => self.accept.len(),
+            Queue::Upkeep => self.upkeep.len(),
+        }
     }
 
     /// The writing thread's sign of life.
@@ -157,14 +169,14 @@ impl Writer {
         &self.done.pulse
     }
 
-    /// Transactions committed so far.
-    pub fn commits(&self) -> u64 {
-        self.done.commits.load(Ordering::Relaxed)
+    /// How long ago the oldest job in hand was handed in; nothing when the writer is idle.
+    pub fn lag(&self) -> Duration {
+        self.done.lag()
     }
 
-    /// Jobs committed so far.
-    pub fn jobs(&self) -> u64 {
-        self.done.jobs.load(Ordering::Relaxed)
+    /// What it has done so far.
+    pub fn done(&self) -> &WorkDone {
+        &self.done
     }
 }
 
@@ -176,7 +188,7 @@ pub struct WriterLoop {
     settle: Receiver<BoxedJob>,
     accept: Receiver<BoxedJob>,
     upkeep: Receiver<BoxedJob>,
-    done: Arc<Done>,
+    done: Arc<WorkDone>,
 }
 
 impl std::fmt::Debug for WriterLoop {
@@ -217,7 +229,10 @@ impl WriterLoop {
                 }
                 continue;
             }
-            if let Err(fatal) = self.commit_all(&mut batch, observer) {
+            self.done.begin(batch.iter().map(|job| job.handed_in().1).min().unwrap_or_default());
+            let worked_off = self.commit_all(&mut batch, observer);
+            self.done.end();
+            if let Err(fatal) = worked_off {
                 observer.fatal(&fatal);
                 // What is on the disk is unknown now: it is left for the next start to read.
                 return;
@@ -271,11 +286,16 @@ impl WriterLoop {
         batch: &mut Vec<BoxedJob>,
         observer: &Arc<dyn AfterCommit>,
     ) -> Result<()> {
-        match self.commit(batch) {
+        let began = self.done.now();
+        let committed = self.commit(batch);
+        if committed.is_err() {
+            self.done.failures.add();
+        }
+        match committed {
             Ok(effects) => {
-                let jobs = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-                self.done.commits.fetch_add(1, Ordering::Relaxed);
-                self.done.jobs.fetch_add(jobs, Ordering::Relaxed);
+                let accepted = batch.iter().map(|job| job.handed_in());
+                let accepted = accepted.filter(|(queue, _)| *queue == Queue::Accept);
+                self.done.committed(began, batch.len(), accepted.map(|(_, at)| at));
                 observer.committed(effects);
                 for job in batch.drain(..) {
                     job.done(Ok(()));

@@ -87,6 +87,9 @@ fn who_has_lost_every_token_makes_one_while_the_service_is_stopped() {
     std::fs::write(&path, &made.out).unwrap();
     rig.start();
     assert_eq!(rig.items(&["token", "list"]).len(), 3);
+    let audited = rig.items(&["audit", "list", "--actor", "cli"]);
+    assert_eq!(audited.len(), 2, "{audited:?}");
+    assert_eq!(audited[0]["action"], "token.create");
 }
 
 #[test]

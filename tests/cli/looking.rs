@@ -141,6 +141,6 @@ fn a_reader_that_goes_away_ends_the_command_quietly() {
 fn the_status_is_one_screen() {
     let rig = Rig::new();
     let screen = rig.ok(&["status"]);
-    assert!(screen.contains("runs and can store") && screen.contains("dead letters"), "{screen}");
+    assert!(screen.contains("runs and is ready") && screen.contains("dead letters"), "{screen}");
     assert_eq!(rig.json(&["status"])["dead_letters"], 0);
 }

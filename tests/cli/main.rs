@@ -12,6 +12,7 @@
 )]
 
 mod admitting;
+mod auditing;
 mod configuring;
 mod declaring;
 mod emitting;

@@ -12,5 +12,6 @@
 )]
 
 mod addresses;
+mod chains;
 mod retries;
 mod signatures;

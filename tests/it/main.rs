@@ -10,12 +10,15 @@
 )]
 
 mod acting;
+mod auditing;
 mod changing;
 mod delivering;
 mod describing;
 mod entering;
 mod guarding;
+mod isolation;
 mod looking;
+mod measuring;
 mod mending;
 mod naming;
 mod publishing;
@@ -23,6 +26,7 @@ mod receiving;
 mod retrying;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod roles;
 mod running;
 mod secrecy;
 mod supervising;

@@ -335,5 +335,5 @@ fn a_provider_needs_a_pii_policy_a_secret_and_a_name_of_its_own() {
     with("name", json!("UPPER")).is(422);
     with("body_bytes_max", json!(26 << 20)).is(422);
     with("tolerance_secs", json!(0)).is(422);
-    with("scheme", json!({ "kind": "strype" })).is(400);
+    with("scheme", json!({ "kind": "strype" })).is(422);
 }

@@ -66,11 +66,11 @@ impl Manager {
 #[test]
 fn it_is_ready_when_a_write_is_committed_and_alive_at_half_of_the_tolerated_silence() {
     let rig = Rig::new();
-    let before = rig.appliance().store().writer().commits();
+    let before = rig.appliance().store().writer().done().commits.get();
     let mut manager = Manager::of(&rig);
     let ready = format!("READY=1\nSTATUS=Ready, listening on {}.", rig.address());
     assert_eq!(manager.wait(&rig), [ready.as_str(), "WATCHDOG=1"]);
-    assert!(rig.appliance().store().writer().commits() > before, "nothing was written");
+    assert!(rig.appliance().store().writer().done().commits.get() > before, "nothing was written");
     for _ in 0..3 {
         assert_eq!(manager.after(&rig, secs(15)), ["WATCHDOG=1"]);
     }

@@ -1,10 +1,16 @@
 //! What Oncebox says about its own state, and what it refuses to keep a promise.
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use oncebox::clock::Timestamp;
 use oncebox::faults::{Faults, Step};
-use serde_json::json;
+use oncebox::store::tx::WriteTx;
+use oncebox::store::writer::Queue;
+use serde_json::{Value, json};
 
 use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, file, secs, until};
+use crate::rig::{DISK_TOTAL, Rig, file, secs, until};
 
 #[test]
 fn below_the_reserve_nothing_new_is_taken_and_people_can_still_act() {
@@ -59,4 +65,115 @@ fn a_disk_that_breaks_is_answered_503_and_ends_the_process() {
     rig.start_again();
     rig.post("/v1/events", &event).is(201);
     rig.advance(secs(1));
+}
+
+/// The checks of `/readyz?verbose` by name: state and value.
+fn checks(answer: &Value) -> BTreeMap<String, (String, Value)> {
+    let each = answer["checks"].as_array().unwrap().iter().map(|check| {
+        let text = |field: &str| check[field].as_str().unwrap().to_owned();
+        (text("name"), (text("state"), check["value"].clone()))
+    });
+    each.collect()
+}
+
+#[test]
+fn a_box_that_is_well_is_ready_and_says_what_it_looked_at() {
+    let rig = Rig::new();
+    let short = rig.send("GET", "/readyz", &[], b"").is(200).json();
+    assert_eq!(short, json!({ "status": "ready" }));
+    let long = rig.send("GET", "/readyz?verbose", &[], b"").is(200).json();
+    let checks = checks(&long);
+    let names: Vec<&str> = checks.keys().map(String::as_str).collect();
+    let all =
+        ["backup", "clock", "database", "dead_letters", "disk", "due", "subscriptions", "writer"];
+    assert_eq!(names, all);
+    assert!(checks.values().all(|(state, _)| state == "ok"), "{checks:?}");
+    assert_eq!(checks["disk"].1["free_bytes"], 5_000_000_000_u64);
+    assert_eq!(checks["disk"].1["reserve_bytes"], 500_000_000);
+    rig.send("GET", "/readyz?verbos", &[], b"").is(400);
+}
+
+#[test]
+fn what_a_person_should_see_warns_and_names_nobody() {
+    let rig = Rig::with(|settings| settings.backup.every = Some(secs(3600)));
+    let gone = Receiver::scripted([Reply::status(410)]);
+    let late = Receiver::scripted(std::iter::repeat_n(Reply::status(500), 50));
+    rig.subscribe("left-for-good", &gone);
+    rig.publish_type("a");
+    rig.settle();
+    rig.subscribe("often-late", &late);
+    rig.publish_type("b");
+    rig.settle();
+    rig.disk_free(900_000_000);
+    rig.time.set_wall(rig.now().plus(secs(3)));
+    until("the clock's step and the disk are seen", || {
+        let text = rig.send("GET", "/readyz?verbose", &[], b"").is(200).json();
+        let checks = checks(&text);
+        checks["clock"].0 == "warn" && checks["disk"].0 == "warn"
+    });
+    let answer = rig.send("GET", "/readyz?verbose", &[], b"").is(200);
+    let text = String::from_utf8(answer.message.body.clone()).unwrap();
+    assert!(!text.contains("left-for-good") && !text.contains("default"), "{text}");
+    let seen = checks(&answer.json());
+    assert_eq!(seen["dead_letters"], ("warn".to_owned(), json!({ "count": 1 })));
+    assert_eq!(seen["subscriptions"], ("warn".to_owned(), json!({ "paused": 0, "held": 1 })));
+    assert_eq!(seen["backup"], ("warn".to_owned(), json!({ "age_seconds": null })));
+    assert_eq!(seen["due"].0, "ok");
+}
+
+#[test]
+fn a_delivery_that_is_long_overdue_warns_unless_somebody_holds_it() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    receiver.always(Reply::Hang);
+    rig.subscribe("slow", &receiver);
+    rig.publish_type("a");
+    until("it is under way", || receiver.count() == 1);
+    let due =
+        || checks(&rig.send("GET", "/readyz?verbose", &[], b"").is(200).json())["due"].clone();
+    assert_eq!(due().0, "ok");
+    rig.advance(secs(301));
+    assert_eq!(due(), ("warn".to_owned(), json!({ "oldest_seconds": 301.0 })));
+    rig.call("POST", "/v1/subscriptions/slow/pause", b"").is(200);
+    assert_eq!(due().0, "ok");
+    receiver.release();
+}
+
+#[test]
+fn what_breaks_a_promise_makes_it_unready_with_the_reason() {
+    let rig = Rig::new();
+    rig.disk_free(1000);
+    let mut answer = rig.send("GET", "/readyz?verbose", &[], b"");
+    until("the disk is seen to be low", || {
+        answer = rig.send("GET", "/readyz?verbose", &[], b"");
+        answer.status == 503
+    });
+    assert_eq!(answer.field("content-type"), Some("application/problem+json"));
+    assert_eq!(answer.json()["type"], "urn:oncebox:problem:not-ready");
+    assert!(answer.detail().contains("disk: 1000 B free"), "{}", answer.detail());
+    assert_eq!(checks(&answer.json())["disk"].0, "fail");
+    assert_eq!(checks(&answer.json())["database"].0, "ok");
+    rig.send("GET", "/livez", &[], b"").is(200);
+    rig.disk_free(DISK_TOTAL / 2);
+    until("it is ready again", || rig.send("GET", "/readyz", &[], b"").status == 200);
+
+    rig.time.set_wall(Timestamp::from_secs(0));
+    let answer = rig.send("GET", "/readyz", &[], b"").is(503);
+    assert!(answer.detail().contains("clock: shows 1970-01-01"), "{}", answer.detail());
+}
+
+#[test]
+fn a_writer_that_is_stuck_makes_it_unready_within_its_bound() {
+    let rig = Rig::new();
+    let (go_on, wait) = std::sync::mpsc::sync_channel::<()>(0);
+    let wait = Mutex::new(wait);
+    let stuck = move |_: &WriteTx<'_>| {
+        wait.lock().unwrap().recv().unwrap_err();
+        Ok(())
+    };
+    rig.appliance().store().writer().submit(Queue::Upkeep, stuck, |_| {});
+    let answer = rig.send("GET", "/readyz", &[], b"").is(503);
+    assert!(answer.detail().contains("database: cannot be written"), "{}", answer.detail());
+    drop(go_on);
+    until("it is ready again", || rig.send("GET", "/readyz", &[], b"").status == 200);
 }

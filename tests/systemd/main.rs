@@ -11,6 +11,7 @@
 )]
 
 mod activation;
+mod lines;
 mod notify;
 mod process;
 #[path = "../rig/mod.rs"]

@@ -78,7 +78,7 @@ const fn role(right: Right) -> &'static str {
 }
 
 fn parameter(param: &Param) -> Value {
-    let Param { place, name, about, schema, example } = param;
+    let Param { place, name, about, schema, example, bare } = param;
     let mut shown = json!({
         "name": name, "in": place.as_str(), "description": about,
         "required": *place == Place::Path, "schema": schema(),
@@ -94,6 +94,9 @@ fn parameter(param: &Param) -> Value {
             Value::from(*example)
         };
         fields.insert("example".to_owned(), example);
+    }
+    if let (true, Value::Object(fields)) = (*bare, &mut shown) {
+        fields.insert("allowEmptyValue".to_owned(), true.into());
     }
     shown
 }

@@ -39,7 +39,8 @@ CREATE TABLE audit_events (
   method         TEXT,
   path           TEXT,
   status         INTEGER,
-  -- JSON object: field to {"before":…,"after":…}, changed fields only, never a secret.
+  -- JSON object: field to {"before":…,"after":…}, changed fields only, never a secret. Of a refused call:
+  -- the problem, and how many like it were counted.
   changes        TEXT NOT NULL DEFAULT '{}',
   previous_hash  BLOB NOT NULL,
   hash           BLOB NOT NULL,

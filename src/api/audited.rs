@@ -1,0 +1,190 @@
+//! The one way in which a call changes anything: the change and its audit event are one transaction.
+//!
+//! A route that changes something is an [`Answer::Change`](super::route::Answer::Change); its function has to return an
+//! [`Audited`], and only [`change`] makes one. So a route cannot forget. What is refused instead is noted
+//! by the caller of that function, within the bounds of `flow::refusals`.
+//!
+//! Not here: what providers and publishers send. Webhooks, events and guards are kept as rows of their
+//! own, with where they came from; they are no changes by a person.
+
+use serde_json::Value;
+
+use crate::api::auth::actor;
+use crate::api::call::{Call, answer};
+use crate::api::problem::Problem;
+use crate::api::route::Route;
+use crate::api::{Api, DEFAULT_TENANT};
+use crate::clock::Timestamp;
+use crate::domain::audit::changes::Changes;
+use crate::domain::audit::{Actor, NewAuditEvent, Origin, Outcome};
+use crate::domain::token::Token;
+use crate::domain::trace;
+use crate::http::message::{Head, Response};
+use crate::store::audit_events;
+use crate::store::error::Result as StoreResult;
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+
+/// What a call has changed, and the status it is answered with.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    resource_type: &'static str,
+    resource_id: String,
+    changes: Changes,
+    status: u16,
+}
+
+impl Change {
+    /// A thing was made: 201.
+    pub(super) fn made(resource_type: &'static str, resource_id: &str, after: &Value) -> Self {
+        Self::new(resource_type, resource_id, &Value::Null, after, 201)
+    }
+
+    /// A thing was changed: 200.
+    pub(super) fn changed(
+        resource_type: &'static str,
+        resource_id: &str,
+        before: &Value,
+        after: &Value,
+    ) -> Self {
+        Self::new(resource_type, resource_id, before, after, 200)
+    }
+
+    /// A thing was taken away: 204.
+    pub(super) fn gone(resource_type: &'static str, resource_id: &str, before: &Value) -> Self {
+        Self::new(resource_type, resource_id, before, &Value::Null, 204)
+    }
+
+    fn new(
+        resource_type: &'static str,
+        resource_id: &str,
+        before: &Value,
+        after: &Value,
+        status: u16,
+    ) -> Self {
+        let changes = Changes::between(before, after);
+        Self { resource_type, resource_id: resource_id.to_owned(), changes, status }
+    }
+
+    /// The same with something that is no field of the thing: see [`Changes::and`].
+    #[must_use]
+    pub(super) fn and(mut self, name: &str, after: impl Into<Value>) -> Self {
+        self.changes = self.changes.and(name, after);
+        self
+    }
+}
+
+/// What came of a change that is committed, together with its audit event. Only [`change`] makes one.
+#[derive(Debug)]
+pub(super) struct Audited<T> {
+    value: T,
+    status: u16,
+}
+
+impl<T> Audited<T> {
+    /// Goes on with what came of it.
+    pub(super) fn map<U>(self, with: impl FnOnce(T) -> U) -> Audited<U> {
+        Audited { value: with(self.value), status: self.status }
+    }
+}
+
+impl Audited<Value> {
+    /// The answer, with the status that stands in the audit event.
+    pub(super) fn into_response(self) -> Response {
+        if self.status == 204 { Response::new(204) } else { answer(self.status, &self.value) }
+    }
+}
+
+/// What a function that runs in the transaction returns: what came of it and what changed, or why
+/// nothing was. It refuses before it has written anything.
+pub(super) type Verdict<T> = StoreResult<Result<(T, Change), Problem>>;
+
+/// Changes something: runs `run` in a transaction, appends the audit event to it, and waits for COMMIT.
+///
+/// # Errors
+/// What `run` refuses, or the store.
+pub(super) fn change<T, R>(api: &Api, call: &Call, mut run: R) -> Result<Audited<T>, Problem>
+where
+    T: Send + 'static,
+    R: FnMut(&WriteTx<'_>) -> Verdict<T> + Send + 'static,
+{
+    let event = call.event(api.clock.wall());
+    api.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+        let (value, change) = match run(tx)? {
+            Ok(done) => done,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let Change { resource_type, resource_id, changes, status } = change;
+        let mut event = event.clone().of(resource_type, &resource_id, changes);
+        event.origin.status = Some(status);
+        audit_events::append(tx, &event)?;
+        Ok(Ok(Audited { value, status }))
+    })?
+}
+
+impl Call {
+    /// The audit event of this call, as far as it is known before it is carried out.
+    fn event(&self, at: Timestamp) -> NewAuditEvent {
+        let event = NewAuditEvent::local(at, &self.tenant, self.who.clone(), self.action);
+        NewAuditEvent { origin: origin(&self.request.head), ..event }
+    }
+}
+
+impl Api {
+    /// Notes that a call was allowed, and failed.
+    pub(super) fn note_failure(&self, call: &Call, problem: &Problem) {
+        let mut event = call.event(self.clock.wall());
+        event.resource_id = call.params.first().cloned();
+        self.note(event, Outcome::Failure, problem);
+    }
+
+    /// Notes that a call was not allowed. Only what changes something, and what only an administrator
+    /// may see, is noted.
+    pub(super) fn note_denial(&self, route: &Route, head: &Head, denied: &Denied) {
+        let Some(action) = route.action() else { return };
+        let (tenant, who) = match denied.token.as_deref() {
+            Some(token) => (token.tenant.as_str(), actor(token)),
+            None => (DEFAULT_TENANT, Actor::anonymous()),
+        };
+        let event = NewAuditEvent::local(self.clock.wall(), tenant, who, action);
+        let event = NewAuditEvent { origin: origin(head), ..event };
+        self.note(event, Outcome::Denied, &denied.problem);
+    }
+
+    fn note(&self, mut event: NewAuditEvent, outcome: Outcome, problem: &Problem) {
+        event.outcome = outcome;
+        event.origin.status = Some(problem.status());
+        event.changes = Changes::none().and("problem", problem.kind());
+        self.flow.refusals.note(event);
+    }
+}
+
+/// Why somebody may not call, and who it is, where that is known.
+#[derive(Debug)]
+pub(super) struct Denied {
+    /// What is answered.
+    pub(super) problem: Problem,
+    /// The token that may not.
+    pub(super) token: Option<Box<Token>>,
+}
+
+impl Denied {
+    /// Nobody known may not call.
+    pub(super) fn stranger(problem: Problem) -> Self {
+        Self { problem, token: None }
+    }
+}
+
+fn origin(head: &Head) -> Origin {
+    let field = |name: &str| head.headers.get(name);
+    let trace = || field("traceparent").and_then(trace::trace_id);
+    Origin {
+        address: Some(head.client.to_string()),
+        user_agent: field("user-agent").map(str::to_owned),
+        request_id: Some(head.request_id.clone()),
+        correlation_id: field("x-correlation-id").map(str::to_owned).or_else(trace),
+        method: Some(head.method.as_str()),
+        path: Some(head.path.clone()),
+        status: None,
+    }
+}

@@ -1,0 +1,81 @@
+//! What `/readyz` looks at. The judgement is `domain::health`'s; no check names a tenant or anything of
+//! theirs, so that it needs no token.
+
+use std::sync::{Mutex, PoisonError, TryLockError};
+use std::time::Duration;
+
+use crossbeam_channel::bounded;
+
+use crate::api::Api;
+use crate::domain::health::{self, Check};
+use crate::flow::disk_watch::Standing as DiskStanding;
+use crate::keeping::manifest;
+use crate::machine::files;
+use crate::store::stats::{self, Standing};
+use crate::store::writer::Queue;
+
+/// How long a write may take until the database counts as not writable.
+const WRITE_MOST: Duration = Duration::from_secs(2);
+
+/// Whether the database could be written, when it was last tried.
+#[derive(Debug)]
+pub(super) struct LastWrite {
+    trying: Mutex<()>,
+    outcome: Mutex<Result<(), String>>,
+}
+
+impl Default for LastWrite {
+    /// The start has just written.
+    fn default() -> Self {
+        Self { trying: Mutex::new(()), outcome: Mutex::new(Ok(())) }
+    }
+}
+
+impl LastWrite {
+    /// Writes, for two seconds at most. One caller at a time tries and holds up a handler; who comes
+    /// meanwhile is told what the last one found.
+    fn again(&self, api: &Api) -> Result<(), String> {
+        let trying = match self.trying.try_lock() {
+            Ok(trying) => Some(trying),
+            Err(TryLockError::Poisoned(poisoned)) => Some(PoisonError::into_inner(poisoned)),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if trying.is_some() {
+            let (tell, told) = bounded(1);
+            let done = move |written| drop(tell.send(written));
+            api.store.writer().submit(Queue::Accept, stats::probe, done);
+            let written = match told.recv_timeout(WRITE_MOST) {
+                Ok(written) => written.map_err(|error| error.to_string()),
+                Err(_late) => Err(format!("no answer within {} s", WRITE_MOST.as_secs())),
+            };
+            *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = written;
+        }
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Looks at everything.
+pub(super) fn checks(api: &Api) -> Vec<Check> {
+    let now = api.clock.now();
+    let DiskStanding { room, space, reserve } = api.flow.disk.standing();
+    let read = api.store.read(stats::standing);
+    let unreadable = read.as_ref().err().map(|error| format!("it cannot be read: {error}"));
+    let written = api.last_write.again(api);
+    let mut checks = vec![
+        health::database(unreadable.map_or(written, Err)),
+        health::disk(room, space, reserve),
+        health::clock(api.clock.wall(), api.flow.receive.clock_watch.is_suspect(now)),
+        health::writer(api.store.writer().lag()),
+    ];
+    if let Ok(Standing { oldest_due_at, dead_letters, paused, held }) = read {
+        let overdue = oldest_due_at.filter(|due| *due <= now).map(|due| now.since(due));
+        checks.push(health::due(overdue));
+        checks.push(health::dead_letters(dead_letters));
+        checks.push(health::subscriptions(paused, held));
+    }
+    let settings = api.settings.get();
+    let newest = files::newest(&settings.backup_directory(), manifest::ENDING);
+    let age = newest.map(|at| api.clock.wall().since(at));
+    checks.push(health::backup(settings.backup.every, age));
+    checks
+}

@@ -1,0 +1,210 @@
+//! `/metrics`: what was counted and what there is, as Prometheus text.
+//!
+//! Counting is done where things happen, in atomics; here it is only read. The names stand in [`table`].
+//! Own lines rather than prometheus-client: its histograms take a lock for each value, and the page and
+//! the document are made of one table.
+
+mod page;
+pub mod table;
+
+use std::time::Duration;
+
+use crate::api::call::Call;
+use crate::api::kind::Kind;
+use crate::api::metrics::page::Page;
+use crate::api::problem::Problem;
+use crate::api::route::Answer::Now;
+use crate::api::route::{Content, Resource, Returns, doc, route};
+use crate::api::{Api, DEFAULT_TENANT};
+use crate::domain::disk::Room;
+use crate::domain::token::Right;
+use crate::flow::disk_watch::Standing as DiskStanding;
+use crate::http::message::Method::Get;
+use crate::http::message::Response;
+use crate::machine::process;
+use crate::store::stats::{self, Standing};
+use crate::store::writer::Queue;
+
+/// The media type of the text.
+const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Numbers for a monitoring system.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Metrics",
+    about: "Numbers of the whole box, for a monitoring system.",
+    routes: &[route(
+        Get,
+        "/metrics",
+        None,
+        Now(show),
+        doc(
+            "getMetrics",
+            "Show the metrics",
+            "Prometheus text. Wants a token of the default tenant with the role `read`, unless \
+             `metrics.public` is set. `docs/metrics.md` explains each.",
+            &[Returns {
+                status: 200,
+                about: "The metrics.",
+                content: Content::Text(MEDIA_TYPE),
+                headers: &[],
+            }],
+        )
+        .problems(&[Kind::Unauthorized, Kind::Forbidden]),
+    )],
+    shapes: &[],
+};
+
+/// `GET /metrics`
+fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
+    if !api.settings.get().metrics.public {
+        let token =
+            api.auth.authorize(&call.request.head, Right::Read).map_err(|denied| denied.problem)?;
+        if token.tenant != DEFAULT_TENANT {
+            let detail = "These are numbers of the whole box: use a token of the default tenant.";
+            return Err(Problem::forbidden(detail));
+        }
+    }
+    let mut page = Page::default();
+    work(api, &mut page);
+    queues(api, &mut page)?;
+    writer(api, &mut page);
+    disk(api, &mut page);
+    http(api, &mut page);
+    own_process(api, &mut page);
+    Ok(Response::with_body(200, MEDIA_TYPE, page.into_bytes()))
+}
+
+/// What came in and went out.
+fn work(api: &Api, page: &mut Page) {
+    let counts = &api.flow.receive.counts;
+    let (version, sqlite) = (env!("CARGO_PKG_VERSION"), crate::store::sqlite_version());
+    page.each(
+        "oncebox_build_info",
+        [(format!("version=\"{version}\",sqlite=\"{sqlite}\""), 1_u64)],
+    );
+    page.each(
+        "oncebox_webhooks_total",
+        [
+            ("result=\"stored\"", counts.webhooks_stored.get()),
+            ("result=\"repeated\"", counts.webhooks_repeated.get()),
+            ("result=\"refused\"", counts.webhooks_refused.get()),
+            ("result=\"put_off\"", counts.webhooks_put_off.get()),
+            ("result=\"failed\"", counts.webhooks_failed.get()),
+        ],
+    );
+    page.each(
+        "oncebox_events_total",
+        [
+            ("result=\"stored\"", counts.events_stored.get()),
+            ("result=\"repeated\"", counts.events_repeated.get()),
+            ("result=\"differing\"", counts.events_differing.get()),
+        ],
+    );
+    page.one("oncebox_publish_failures_total", counts.publishes_failed.get());
+    let attempts = counts.attempts();
+    page.each(
+        "oncebox_attempts_total",
+        attempts.map(|(class, count)| (format!("class=\"{}\"", class.as_str()), count)),
+    );
+    page.each(
+        "oncebox_deliveries_finished_total",
+        [
+            ("state=\"completed\"", counts.completed.get()),
+            ("state=\"dead_letter\"", counts.dead_lettered.get()),
+        ],
+    );
+    page.spans("oncebox_attempt_duration_seconds", &counts.attempt_span.read());
+    page.spans("oncebox_accept_commit_seconds", &api.store.writer().done().accept_span.read());
+    page.spans("oncebox_accept_delivered_seconds", &counts.delivered_span.read());
+}
+
+/// What waits.
+fn queues(api: &Api, page: &mut Page) -> Result<(), Problem> {
+    let now = api.clock.now();
+    let (pending, due) = api.store.read(|tx| stats::depth(tx, now))?;
+    let Standing { oldest_due_at, dead_letters, paused, held } = api.store.read(stats::standing)?;
+    page.one("oncebox_deliveries_pending", pending);
+    page.one("oncebox_deliveries_due", due);
+    page.one(
+        "oncebox_oldest_due_seconds",
+        oldest_due_at.map_or(Duration::ZERO, |at| now.since(at)),
+    );
+    page.one("oncebox_dead_letters", dead_letters);
+    page.each("oncebox_subscriptions_held", [("by=\"person\"", paused), ("by=\"oncebox\"", held)]);
+    Ok(())
+}
+
+fn writer(api: &Api, page: &mut Page) {
+    let writer = api.store.writer();
+    let waiting = |queue| u64::try_from(writer.waiting_in(queue)).unwrap_or(u64::MAX);
+    page.each(
+        "oncebox_writer_queue_jobs",
+        [
+            ("queue=\"settle\"", waiting(Queue::Settle)),
+            ("queue=\"accept\"", waiting(Queue::Accept)),
+            ("queue=\"upkeep\"", waiting(Queue::Upkeep)),
+        ],
+    );
+    page.one("oncebox_writer_lag_seconds", writer.lag());
+    page.one("oncebox_writer_jobs_total", writer.done().jobs.get());
+    page.one("oncebox_writer_rollbacks_total", writer.done().failures.get());
+    page.amounts("oncebox_writer_batch_jobs", &writer.done().batch_jobs.read());
+    page.spans("oncebox_writer_commit_seconds", &writer.done().commit_span.read());
+    let (database, log) = api.store.sizes();
+    page.one("oncebox_database_size_bytes", database);
+    page.one("oncebox_wal_size_bytes", log);
+}
+
+/// Room and time.
+fn disk(api: &Api, page: &mut Page) {
+    let watch = &api.flow.disk;
+    let DiskStanding { room, space, reserve } = watch.standing();
+    page.one("oncebox_disk_free_bytes", space.map_or(0, |space| space.free));
+    page.one("oncebox_disk_reserve_bytes", reserve);
+    page.one("oncebox_disk_low", room == Room::Low);
+    page.one("oncebox_disk_low_total", watch.times_low.get());
+    page.one("oncebox_disk_full_total", watch.full.get());
+    page.one("oncebox_refused_for_room_total", watch.refused.get());
+    let suspect = api.flow.receive.clock_watch.is_suspect(api.clock.now());
+    page.one("oncebox_clock_suspect", suspect);
+}
+
+fn http(api: &Api, page: &mut Page) {
+    let requests = api.requests.read();
+    let labelled = requests.into_iter().map(|(method, route, class, count)| {
+        (format!("method=\"{method}\",route=\"{route}\",status=\"{class}\""), count)
+    });
+    page.each("oncebox_http_requests_total", labelled);
+    page.spans("oncebox_http_request_seconds", &api.requests.span.read());
+    let line = api.line.stats();
+    let busy = line.busy.min(line.connections);
+    page.each(
+        "oncebox_http_connections",
+        [("state=\"busy\"", busy), ("state=\"idle\"", line.connections.saturating_sub(busy))],
+    );
+    page.one("oncebox_http_connections_total", line.accepted);
+    let for_address = line.refused_for_address;
+    page.each(
+        "oncebox_http_connections_refused_total",
+        [
+            ("reason=\"total\"", line.refused.saturating_sub(for_address)),
+            ("reason=\"address\"", for_address),
+        ],
+    );
+    page.one("oncebox_http_accept_pauses_total", line.accept_pauses);
+    page.one("oncebox_http_malformed_total", line.malformed);
+    page.one("oncebox_http_overloaded_total", line.overloaded);
+    page.one("oncebox_http_timeouts_total", line.timeouts);
+    page.one("oncebox_http_panics_total", line.panics);
+    page.one("oncebox_http_buffered_bytes", line.buffered_bytes);
+}
+
+fn own_process(api: &Api, page: &mut Page) {
+    let size = process::size();
+    page.one("process_resident_memory_bytes", size.resident_bytes);
+    page.one("process_open_fds", size.descriptors);
+    page.one("process_max_fds", process::descriptors_most().unwrap_or(u64::MAX));
+    page.one("process_cpu_seconds_total", Duration::from_millis(size.cpu_ms));
+    let started = u64::try_from(api.started_at.ms()).unwrap_or(0);
+    page.one("process_start_time_seconds", Duration::from_millis(started));
+}

@@ -1,0 +1,151 @@
+//! Every metric there is: `/metrics` and `docs/metrics.md` are both made of this table.
+
+/// What kind of metric it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only goes up, until the process ends.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Values counted below bounds, with their sum and number.
+    Histogram,
+}
+
+impl Kind {
+    /// The word in the text.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// A metric and what is to be known about it.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its name, with its unit.
+    pub name: &'static str,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its labels and their values; empty: none.
+    pub labels: &'static str,
+    /// What it says.
+    pub about: &'static str,
+    /// When somebody should be told; empty: not by itself.
+    pub alert: &'static str,
+}
+
+const fn metric(
+    name: &'static str,
+    kind: Kind,
+    labels: &'static str,
+    about: &'static str,
+    alert: &'static str,
+) -> Metric {
+    Metric { name, kind, labels, about, alert }
+}
+
+use Kind::{Counter, Gauge, Histogram};
+
+/// All metrics, in the order of `/metrics`. No label takes a value from outside or a name somebody gave.
+#[rustfmt::skip]
+pub static METRICS: &[Metric] = &[
+    metric("oncebox_build_info", Gauge, "version, sqlite", "Always 1; the labels say what runs.", ""),
+    metric("oncebox_webhooks_total", Counter, "result = stored, repeated, refused, put_off, failed",
+        "Webhooks by what came of them; put_off: our clock is suspect.",
+        "failed rises; refused rises for an hour: a secret is wrong, or somebody tries"),
+    metric("oncebox_events_total", Counter, "result = stored, repeated, differing",
+        "Published events by what came of them; differing: the same key with other content.",
+        "differing rises: a publisher uses a key twice"),
+    metric("oncebox_publish_failures_total", Counter, "",
+        "Publish requests of which nothing could be stored.", "it rises"),
+    metric("oncebox_attempts_total", Counter,
+        "class = success, transient, rate_limited, auth, validation, gone, poison",
+        "Settled attempts by class.", "auth, validation or poison rises"),
+    metric("oncebox_deliveries_finished_total", Counter, "state = completed, dead_letter",
+        "Deliveries that an attempt brought to their end.", "dead_letter rises"),
+    metric("oncebox_attempt_duration_seconds", Histogram, "",
+        "How long attempts took.", "the 95th percentile nears the timeout"),
+    metric("oncebox_accept_commit_seconds", Histogram, "",
+        "From a job's arrival before the writer to the end of its COMMIT: how long a sender waits for the disk.",
+        "the 99th percentile is above 1 s for 5 minutes"),
+    metric("oncebox_accept_delivered_seconds", Histogram, "",
+        "From an event's arrival to its completed delivery, retries and holds included.", ""),
+    metric("oncebox_deliveries_pending", Gauge, "",
+        "Deliveries that wait, due or not, held or not.", ""),
+    metric("oncebox_deliveries_due", Gauge, "",
+        "Deliveries that are due now, those of held subscriptions included.", "it grows for an hour"),
+    metric("oncebox_oldest_due_seconds", Gauge, "",
+        "For how long the oldest delivery has been due that nothing holds; 0 when none is.",
+        "above 300"),
+    metric("oncebox_dead_letters", Gauge, "", "Deliveries that were given up and wait for a person.",
+        "above 0"),
+    metric("oncebox_subscriptions_held", Gauge, "by = person, oncebox",
+        "Subscriptions that are not called: paused by a person, or held by Oncebox.", "oncebox above 0"),
+    metric("oncebox_writer_queue_jobs", Gauge, "queue = settle, accept, upkeep",
+        "Jobs that wait for the writer.", "accept above 4000: senders are soon answered 503"),
+    metric("oncebox_writer_lag_seconds", Gauge, "",
+        "How long the oldest job in the writer's hands has waited.", "above 1 for a minute"),
+    metric("oncebox_writer_jobs_total", Counter, "", "Jobs committed.", ""),
+    metric("oncebox_writer_rollbacks_total", Counter, "",
+        "Transactions that were rolled back; their jobs are run again one by one.", "it rises steadily"),
+    metric("oncebox_writer_batch_jobs", Histogram, "", "Jobs that shared a transaction.", ""),
+    metric("oncebox_writer_commit_seconds", Histogram, "",
+        "How long transactions took, the sync included.",
+        "the 99th percentile is above 0.5 s: the disk is slow or dying"),
+    metric("oncebox_database_size_bytes", Gauge, "", "The size of the database file.", ""),
+    metric("oncebox_wal_size_bytes", Gauge, "", "The size of the write-ahead log.",
+        "above 200 MB: a reader stands still, or nobody checkpoints"),
+    metric("oncebox_disk_free_bytes", Gauge, "", "Room where the database lies.", ""),
+    metric("oncebox_disk_reserve_bytes", Gauge, "", "Room that is kept for results.",
+        "oncebox_disk_free_bytes is below twice this"),
+    metric("oncebox_disk_low", Gauge, "", "1 while new work is refused for want of room.", "above 0"),
+    metric("oncebox_disk_low_total", Counter, "", "Times the reserve was reached.", ""),
+    metric("oncebox_disk_full_total", Counter, "", "Writes that found no room.", "it rises"),
+    metric("oncebox_refused_for_room_total", Counter, "",
+        "Requests answered 507 to keep room for results.", ""),
+    metric("oncebox_clock_suspect", Gauge, "", "1 for ten minutes after the clock was set.", "above 0"),
+    metric("oncebox_http_requests_total", Counter, "method, route, status = 1xx … 5xx",
+        "Answers by route; route none: the path is no route, or it was no request.",
+        "5xx rises"),
+    metric("oncebox_http_request_seconds", Histogram, "", "From a request's head to its answer.", ""),
+    metric("oncebox_http_connections", Gauge, "state = busy, idle",
+        "Open connections: with a request begun or in hand, or without.", ""),
+    metric("oncebox_http_connections_total", Counter, "", "Connections accepted.", ""),
+    metric("oncebox_http_connections_refused_total", Counter, "reason = total, address",
+        "Connections closed at once: too many in all, or from one address.", "it rises"),
+    metric("oncebox_http_accept_pauses_total", Counter, "",
+        "Times accepting paused because the system gave no socket.", "it rises: raise LimitNOFILE"),
+    metric("oncebox_http_malformed_total", Counter, "", "Requests that are no HTTP as it should be.", ""),
+    metric("oncebox_http_overloaded_total", Counter, "",
+        "Requests answered 503 because the queue or the buffers were full.", "it rises"),
+    metric("oncebox_http_timeouts_total", Counter, "", "Connections ended because the other end was slow.", ""),
+    metric("oncebox_http_panics_total", Counter, "", "Requests whose handling failed.", "above 0: report it"),
+    metric("oncebox_http_buffered_bytes", Gauge, "", "Bytes of requests and answers held.", ""),
+    metric("process_resident_memory_bytes", Gauge, "", "Memory in use.", ""),
+    metric("process_open_fds", Gauge, "", "Open file descriptors.", "above 80 % of process_max_fds"),
+    metric("process_max_fds", Gauge, "", "The limit of open file descriptors.", ""),
+    metric("process_cpu_seconds_total", Counter, "", "Processor time.", ""),
+    metric("process_start_time_seconds", Gauge, "", "When the process started, since 1970.",
+        "it changes: the process was started again"),
+];
+
+/// The text of `docs/metrics.md`.
+pub fn document() -> String {
+    let mut text = String::from(
+        "# The metrics\n\n\
+         `GET /metrics` shows them as Prometheus text. It wants a token with the role `read` of the default tenant, unless \
+         `metrics.public` is\ntrue. They are numbers of the whole box; no label holds a name that somebody gave. \
+         Counters start at 0 with the process.\n\
+         This page is made from the table in `src/api/metrics/table.rs`; a test compares them.\n\n\
+         | metric | type | labels | meaning | tell somebody when |\n|---|---|---|---|---|\n",
+    );
+    for Metric { name, kind, labels, about, alert } in METRICS {
+        let kind = kind.as_str();
+        let row = format!("| `{name}` | {kind} | {labels} | {about} | {alert} |\n");
+        text.push_str(&row);
+    }
+    text
+}

@@ -1,0 +1,257 @@
+//! `oncebox audit`: who changed what.
+//!
+//! `list` asks the running service. `export` and `verify` read the file itself, so that they work on a
+//! copy, on a backup and while nothing runs; `verify` reads an export as well.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::appliance::data_directory::DATABASE;
+use crate::cli::input::time;
+use crate::cli::listing::{List, Paging, filter};
+use crate::cli::remote::Reach;
+use crate::cli::show::{Column, minute, text};
+use crate::cli::{Failure, Shared, exit, out};
+use crate::domain::audit::AuditEvent;
+use crate::domain::audit::chain::{Head, Report, Verifier};
+use crate::store::audit_events::Trail;
+use crate::store::error::Error as StoreError;
+
+/// What the first line of an export says.
+const FORM: &str = "oncebox audit 1";
+
+/// Who changed what
+#[derive(Debug, Args)]
+pub(super) struct Audit {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Audit events, newest first
+    List {
+        /// A token's name or id, a user, or: token, cli, system, anonymous
+        #[arg(long)]
+        actor: Option<String>,
+        /// What was done: subscription.pause, or subscription for everything done to them
+        #[arg(long)]
+        action: Option<String>,
+        /// The id of the thing, or its kind: subscription
+        #[arg(long)]
+        resource: Option<String>,
+        /// What it came to: success, failure, denied
+        #[arg(long)]
+        result: Option<String>,
+        /// From this time on: a time, or a span back from now (2h)
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        since: Option<String>,
+        /// Before this time: a time, or a span back from now (2h)
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        until: Option<String>,
+        #[command(flatten)]
+        paging: Paging,
+    },
+    /// Print every row with its hashes, one line of JSON each, for somebody else to verify
+    Export {
+        /// Read this database [default: the one in the data directory]
+        #[arg(long, value_name = "DATABASE")]
+        file: Option<PathBuf>,
+        /// Begin after this row, the last of an earlier export
+        #[arg(long, value_name = "SEQ")]
+        after: Option<i64>,
+    },
+    /// Check that no row was changed, taken out, put in or moved
+    Verify {
+        /// Read this database [default: the one in the data directory]
+        #[arg(long, value_name = "DATABASE", conflicts_with = "export")]
+        file: Option<PathBuf>,
+        /// Read an export
+        #[arg(long, value_name = "FILE")]
+        export: Option<PathBuf>,
+        /// A head that was noted earlier has to be in the chain; may be given several times
+        #[arg(long, value_name = "SEQ:HASH", value_parser = place)]
+        noted: Vec<Head>,
+    },
+}
+
+const COLUMNS: [Column; 7] = [
+    Column { title: "SEQ", of: |e| text(e, "seq"), rank: 1 },
+    Column { title: "AT (UTC)", of: |e| minute(e, "at"), rank: 0 },
+    Column { title: "ACTOR", of: |e| inner(e, "actor", "display"), rank: 0 },
+    Column { title: "ACTION", of: |e| text(e, "action"), rank: 0 },
+    Column { title: "RESOURCE", of: |e| inner(e, "resource", "id"), rank: 2 },
+    Column { title: "RESULT", of: |e| text(e, "result"), rank: 1 },
+    Column { title: "FROM", of: |e| text(e, "address"), rank: 3 },
+];
+
+fn inner(event: &Value, of: &str, field: &str) -> String {
+    event.get(of).map(|inner| text(inner, field)).unwrap_or_default()
+}
+
+fn place(text: &str) -> Result<Head, String> {
+    Head::parse(text).ok_or_else(|| "a head is written 17:9f86…, as `verify` prints it".to_owned())
+}
+
+/// The first line of an export, before its rows.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct First {
+    form: String,
+    start: Head,
+}
+
+/// The last line, after them.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Last {
+    head: Head,
+}
+
+/// Any line of an export.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Line {
+    First(First),
+    Last(Last),
+    Row(Box<AuditEvent>),
+}
+
+impl Audit {
+    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+        match &self.verb {
+            Verb::List { actor, action, resource, result, since, until, paging } => {
+                let query = [
+                    filter("actor", actor.as_ref()),
+                    filter("action", action.as_ref()),
+                    filter("resource", resource.as_ref()),
+                    filter("result", result.as_ref()),
+                    filter("since", since.as_ref()),
+                    filter("until", until.as_ref()),
+                ];
+                let query = query.into_iter().flatten().collect();
+                let what = "such audit events";
+                List { path: "/v1/audit-events", query, columns: &COLUMNS, what }
+                    .print(&self.reach.open(shared)?, paging)
+            }
+            Verb::Export { file, after } => export(&database(shared, file.as_deref())?, *after),
+            Verb::Verify { file, export, noted } => {
+                let report = match export {
+                    Some(path) => verify_export(path, noted)?,
+                    None => verify_file(&database(shared, file.as_deref())?, noted)?,
+                };
+                tell(&report, self.reach.json())
+            }
+        }
+    }
+}
+
+fn database(shared: &Shared, named: Option<&Path>) -> Result<PathBuf, Failure> {
+    match named {
+        Some(path) => Ok(path.to_owned()),
+        None => Ok(shared.settings()?.database.directory.join(DATABASE)),
+    }
+}
+
+fn open(path: &Path) -> Result<Trail, Failure> {
+    if !path.exists() {
+        return Err(Failure::new(exit::NOT_FOUND, format!("{}: no such file", path.display())));
+    }
+    let opened = Trail::open(path);
+    let trail = opened.map_err(|e| Failure::input(format!("{}: {e}", path.display())))?;
+    trail.ok_or_else(|| {
+        let why = "is of a version that had no audit events";
+        Failure::input(format!("{} {why}", path.display()))
+    })
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::failed(error)
+    }
+}
+
+fn export(path: &Path, after: Option<i64>) -> Result<(), Failure> {
+    let mut trail = open(path)?;
+    let start = trail.start(after)?;
+    line(&First { form: FORM.to_owned(), start })?;
+    let head = trail.walk(start, |event| line(&event))?;
+    line(&Last { head: head.unwrap_or(start) })
+}
+
+fn line(of: &impl Serialize) -> Result<(), Failure> {
+    out::line(serde_json::to_string(of).map_err(Failure::failed)?)
+}
+
+fn verify_file(path: &Path, noted: &[Head]) -> Result<Report, Failure> {
+    Ok(open(path)?.verify(noted)?)
+}
+
+fn verify_export(path: &Path, noted: &[Head]) -> Result<Report, Failure> {
+    let wrong = |what: String| Failure::input(format!("{}: {what}", path.display()));
+    let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+    let (mut verifier, mut head) = (None, None);
+    for (n, text) in (1_u64..).zip(BufReader::new(file).lines()) {
+        let text = text.map_err(|error| wrong(error.to_string()))?;
+        let line = serde_json::from_str(&text)
+            .map_err(|error| wrong(format!("line {n} is no line of an export: {error}")))?;
+        match (line, &mut verifier) {
+            (Line::First(first), None) if first.form == FORM => {
+                let mut fresh = Verifier::new(first.start);
+                for noted in noted {
+                    fresh.expect(*noted);
+                }
+                verifier = Some(fresh);
+            }
+            (Line::Row(row), Some(verifier)) if head.is_none() => verifier.push(&row),
+            (Line::Last(last), Some(_)) if head.is_none() => head = Some(last.head),
+            _ => return Err(wrong(format!("line {n} does not belong there"))),
+        }
+    }
+    let verifier = verifier.ok_or_else(|| wrong("is empty".to_owned()))?;
+    if head.is_none() {
+        out::note(format_args!(
+            "{}: the last line, which names the head, is missing",
+            path.display()
+        ));
+    }
+    Ok(verifier.finish(head))
+}
+
+fn tell(report: &Report, as_json: bool) -> Result<(), Failure> {
+    let Report { rows, start, end, breaks } = report;
+    let breaks: Vec<String> = breaks.iter().map(ToString::to_string).collect();
+    if as_json {
+        let (start, end) = (start.to_string(), end.to_string());
+        let ok = breaks.is_empty();
+        out::json(
+            &json!({ "ok": ok, "rows": rows, "start": start, "head": end, "breaks": breaks }),
+        )?;
+    } else {
+        for found in &breaks {
+            out::line(found)?;
+        }
+    }
+    if !breaks.is_empty() {
+        let more =
+            "Keep a copy of the file as it is now, and compare it with a backup or an export.";
+        return Err(Failure::failed("the chain of audit events is broken").and(more));
+    }
+    if as_json {
+        return Ok(());
+    }
+    out::line(format_args!("the chain holds: {rows} rows"))?;
+    out::line(format_args!("head {end}"))?;
+    out::note(
+        "Note the head elsewhere: `oncebox audit verify --noted HEAD` then also tells a chain that was \
+         made anew as a whole.",
+    );
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! What the stages have counted since the start.
+//!
+//! Not here: names and labels of metrics; those stand in `api::metrics`.
+
+use std::time::Duration;
+
+use crate::domain::delivery::{Next, Settlement};
+use crate::domain::failure::Class;
+use crate::flow::publish;
+use crate::flow::receive::Received;
+use crate::store::webhook_events::Inserted;
+use crate::tally::{self, Counter, Histogram};
+
+/// Counters and histograms of the stages.
+#[derive(Debug)]
+pub struct Counts {
+    /// Webhooks stored for the first time.
+    pub webhooks_stored: Counter,
+    /// Webhooks that were there before.
+    pub webhooks_repeated: Counter,
+    /// Webhooks whose signature was not accepted.
+    pub webhooks_refused: Counter,
+    /// Webhooks put off because our clock is suspect.
+    pub webhooks_put_off: Counter,
+    /// Webhooks that could not be stored.
+    pub webhooks_failed: Counter,
+    /// Events stored for the first time.
+    pub events_stored: Counter,
+    /// Events that were there before, with the same content.
+    pub events_repeated: Counter,
+    /// Events that were there before, with other content.
+    pub events_differing: Counter,
+    /// Publish requests of which nothing could be stored.
+    pub publishes_failed: Counter,
+    /// Settled attempts by class.
+    attempts: [(Class, Counter); 7],
+    /// Deliveries completed.
+    pub completed: Counter,
+    /// Deliveries given up.
+    pub dead_lettered: Counter,
+    /// How long attempts took.
+    pub attempt_span: Histogram,
+    /// From an event's arrival to its completed delivery, all waits included.
+    pub delivered_span: Histogram,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self {
+            webhooks_stored: Counter::default(),
+            webhooks_repeated: Counter::default(),
+            webhooks_refused: Counter::default(),
+            webhooks_put_off: Counter::default(),
+            webhooks_failed: Counter::default(),
+            events_stored: Counter::default(),
+            events_repeated: Counter::default(),
+            events_differing: Counter::default(),
+            publishes_failed: Counter::default(),
+            attempts: Class::ALL.map(|class| (class, Counter::default())),
+            completed: Counter::default(),
+            dead_lettered: Counter::default(),
+            attempt_span: Histogram::new(tally::SPANS),
+            delivered_span: Histogram::new(tally::LONG_SPANS),
+        }
+    }
+}
+
+impl Counts {
+    /// What came of a webhook.
+    pub fn received(&self, received: &Received) {
+        let counter = match received {
+            Received::Stored(Inserted { already_processed: false, .. }) => &self.webhooks_stored,
+            Received::Stored(Inserted { already_processed: true, .. }) => &self.webhooks_repeated,
+            Received::Refused(_) => &self.webhooks_refused,
+            Received::ClockSuspect => &self.webhooks_put_off,
+            Received::Failed(_) => &self.webhooks_failed,
+        };
+        counter.add();
+    }
+
+    /// What came of a publish request. A request that was answered from memory brought nothing.
+    pub fn published(&self, outcome: &publish::Outcome) {
+        match outcome {
+            publish::Outcome::Stored(events) => {
+                for event in events {
+                    let counter = match (event.already_processed, event.differs) {
+                        (false, _) => &self.events_stored,
+                        (true, false) => &self.events_repeated,
+                        (true, true) => &self.events_differing,
+                    };
+                    counter.add();
+                }
+            }
+            publish::Outcome::Failed(_) => self.publishes_failed.add(),
+            _ => (),
+        }
+    }
+
+    /// An attempt is settled.
+    pub fn settled(&self, settlement: &Settlement) {
+        let attempt = &settlement.attempt;
+        if let Some((_, counter)) = self.attempts.iter().find(|(class, _)| *class == attempt.class)
+        {
+            counter.add();
+        }
+        self.attempt_span.note_span(Duration::from_millis(attempt.latency_ms.into()));
+        match settlement.next {
+            Next::Complete => {
+                self.completed.add();
+                let taken = attempt.finished_at.since(settlement.accepted_at);
+                self.delivered_span.note_span(taken);
+            }
+            Next::GiveUp(_) | Next::GiveUpAndDisable(_) => self.dead_lettered.add(),
+            Next::Retry(_) => (),
+        }
+    }
+
+    /// Settled attempts by class.
+    pub fn attempts(&self) -> impl Iterator<Item = (Class, u64)> {
+        self.attempts.iter().map(|(class, counter)| (*class, counter.get()))
+    }
+}

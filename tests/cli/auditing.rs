@@ -1,0 +1,138 @@
+//! The record of changes: listed from the service, exported and verified from the file.
+
+use std::os::unix::fs::PermissionsExt;
+
+use rusqlite::Connection;
+
+use crate::rig::Rig;
+
+fn changed() -> Rig {
+    let rig = Rig::new();
+    rig.ok(&["token", "create", "one", "--role", "read"]);
+    rig.ok(&["token", "create", "two", "--role", "read"]);
+    rig.ok(&["token", "create", "three", "--role", "read"]);
+    rig
+}
+
+#[test]
+fn changes_are_listed_with_who_and_what() {
+    let rig = changed();
+    let table = rig.ok(&["audit", "list", "--action", "token"]);
+    assert!(table.contains("first admin token") && table.contains("token.create"), "{table}");
+    assert_eq!(rig.items(&["audit", "list", "--actor", "system"]).len(), 1);
+    assert_eq!(rig.run(&["audit", "list", "--result", "maybe"]).code, 65);
+}
+
+#[test]
+fn a_chain_is_verified_while_the_service_runs_and_after_and_as_a_copy() {
+    let mut rig = changed();
+    let running = rig.json(&["audit", "verify"]);
+    assert_eq!((running["ok"].clone(), running["rows"].clone()), (true.into(), 4.into()));
+    let copy = rig.dir.path().join("copy");
+    rig.kill();
+    assert!(rig.ok(&["audit", "verify"]).contains("the chain holds: 4 rows"));
+    std::fs::create_dir(&copy).unwrap();
+    let (from, to) = (rig.dir.path().join("oncebox.db"), copy.join("copied.db"));
+    // What is in the log belongs to the file; the shell of SQLite, or a backup, folds it in.
+    let conn = Connection::open(&from).unwrap();
+    conn.execute("VACUUM INTO ?1", [to.to_str().unwrap()]).unwrap();
+    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o500)).unwrap();
+    let copied = rig.json(&["audit", "verify", "--file", to.to_str().unwrap()]);
+    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(copied["head"], running["head"]);
+    let head = running["head"].as_str().unwrap();
+    rig.ok(&["audit", "verify", "--noted", head]);
+    let other = format!("3:{}", "0".repeat(64));
+    let noted = rig.run(&["audit", "verify", "--noted", &other]);
+    assert!(
+        noted.code == 1 && noted.out.contains("row 3 is not the one that was noted"),
+        "{noted:?}"
+    );
+}
+
+#[test]
+fn what_was_done_to_the_file_is_told_by_its_row() {
+    for (done, told) in [
+        ("UPDATE audit_events SET actor_display = 'nobody' WHERE seq = 2", "row 2 was changed"),
+        ("DELETE FROM audit_events WHERE seq = 2", "rows 2 to 2 are missing"),
+        ("DELETE FROM audit_events WHERE seq = 4", "rows 4 to 4 are missing at the end"),
+        ("DELETE FROM audit_events", "rows 1 to 4 are missing at the end"),
+        (
+            "INSERT INTO audit_events SELECT 5, at, tenant, actor_type, actor_id, actor_display,
+                    address, user_agent, action, resource_type, resource_id, result, request_id,
+                    correlation_id, method, path, status, changes, previous_hash, hash
+               FROM audit_events WHERE seq = 4",
+            "row 5 was written as row 4",
+        ),
+        (
+            "UPDATE audit_events SET seq = -3 WHERE seq = 3;
+             UPDATE audit_events SET seq = 3 WHERE seq = 2;
+             UPDATE audit_events SET seq = 2 WHERE seq = -3;",
+            "row 2 was written as row 3",
+        ),
+        ("DELETE FROM meta WHERE key = 'audit_head'", "no head is remembered"),
+    ] {
+        let mut rig = changed();
+        rig.kill();
+        let conn = Connection::open(rig.dir.path().join("oncebox.db")).unwrap();
+        assert!(conn.execute("UPDATE audit_events SET action = 'x'", []).is_err());
+        assert!(conn.execute("DELETE FROM audit_events", []).is_err());
+        conn.execute_batch("DROP TRIGGER audit_events_are_never_changed").unwrap();
+        conn.execute_batch("DROP TRIGGER audit_events_are_never_deleted").unwrap();
+        conn.execute_batch(done).unwrap();
+        drop(conn);
+        let ran = rig.run(&["audit", "verify"]);
+        assert!(ran.code == 1 && ran.out.contains(told), "{done}: {ran:?}");
+        let json = rig.run(&["audit", "verify", "--json"]);
+        assert!(json.code == 1 && json.out.starts_with(r#"{"ok":false"#), "{json:?}");
+    }
+}
+
+#[test]
+fn an_export_is_verified_without_the_file() {
+    let rig = changed();
+    let export = rig.ok(&["audit", "export"]);
+    let lines: Vec<&str> = export.lines().collect();
+    assert_eq!(lines.len(), 6);
+    assert!(!export.contains("obx_"));
+    let verify = |text: &str| {
+        let path = rig.file("export.ndjson", text);
+        rig.run(&["audit", "verify", "--export", path.to_str().unwrap()])
+    };
+    let whole = verify(&export);
+    assert!(whole.code == 0 && whole.out.contains("the chain holds: 4 rows"), "{whole:?}");
+    for (left_out, told) in [
+        (2, "rows 2 to 2 are missing"),
+        (4, "rows 4 to 4 are missing at the end"),
+        (5, "no head is remembered"),
+    ] {
+        let mut cut = lines.clone();
+        cut.remove(left_out);
+        let ran = verify(&cut.join("\n"));
+        assert!(ran.code == 1 && ran.out.contains(told), "{left_out}: {ran:?}");
+    }
+    let swapped = [lines[0], lines[1], lines[3], lines[2], lines[4], lines[5]].join("\n");
+    assert!(verify(&swapped).out.contains("row 2 stands behind row 3"));
+    assert!(verify(&export.replace("two", "tow")).out.contains("row 3 was changed"));
+    assert_eq!(verify("").code, 65);
+    assert_eq!(verify("{}").code, 65);
+    assert_eq!(verify(lines[1]).code, 65);
+    // What comes after an earlier export goes on where it ended.
+    let later = rig.ok(&["audit", "export", "--after", "3"]);
+    assert_eq!(later.lines().count(), 3);
+    assert_eq!(verify(&later).code, 0);
+}
+
+#[test]
+fn a_file_without_a_record_is_told_so() {
+    let rig = Rig::stopped();
+    let missing = rig.run(&["audit", "verify"]);
+    assert!(missing.code == 4 && missing.err.contains("no such file"), "{missing:?}");
+    let letter = rig.file("letter.txt", &"this is a letter ".repeat(100));
+    assert_eq!(rig.run(&["audit", "verify", "--file", letter.to_str().unwrap()]).code, 65);
+    let old = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/schema-1/oncebox.db");
+    let path = rig.dir.path().join("old.db");
+    std::fs::copy(old, &path).unwrap();
+    let ran = rig.run(&["audit", "verify", "--file", path.to_str().unwrap()]);
+    assert!(ran.code == 65 && ran.err.contains("no audit events"), "{ran:?}");
+}

@@ -1,0 +1,297 @@
+//! Every change leaves one row in the chain; what is refused leaves few.
+
+use std::collections::BTreeMap;
+
+use oncebox::api::routes;
+use serde_json::{Value, json};
+
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, file, secs, until};
+
+const SECRET: &str = "whsec_0123456789abcdef0123456789";
+
+/// A call that has to succeed: where it goes, and with which body.
+type Case = fn(&Rig, &Receiver) -> (String, Value);
+
+/// How each route that changes something is called, once, so that it does.
+fn cases() -> BTreeMap<&'static str, Case> {
+    let mut cases: BTreeMap<&'static str, Case> = BTreeMap::new();
+    cases.insert("provider.create", |_, _| {
+        let scheme = json!({ "kind": "stripe" });
+        let body = json!({ "name": "p", "scheme": scheme, "pii": "allow", "secret": SECRET });
+        ("/v1/providers".to_owned(), body)
+    });
+    cases.insert("provider.change", |rig, _| {
+        rig.provider("p", &json!({ "kind": "stripe" }), SECRET);
+        ("/v1/providers/p".to_owned(), json!({ "tolerance_secs": 60, "secret": SECRET }))
+    });
+    cases.insert("provider.delete", |rig, _| {
+        rig.provider("p", &json!({ "kind": "stripe" }), SECRET);
+        ("/v1/providers/p".to_owned(), Value::Null)
+    });
+    cases.insert("subscription.create", |_, receiver| {
+        ("/v1/subscriptions".to_owned(), json!({ "name": "s", "url": receiver.url() }))
+    });
+    cases.insert("subscription.change", |rig, receiver| {
+        rig.subscribe("s", receiver);
+        ("/v1/subscriptions/s".to_owned(), json!({ "owner_id": "x" }))
+    });
+    cases.insert("subscription.delete", |rig, receiver| {
+        rig.subscribe("s", receiver);
+        ("/v1/subscriptions/s".to_owned(), Value::Null)
+    });
+    cases.insert("subscription.pause", |rig, receiver| {
+        rig.subscribe("s", receiver);
+        ("/v1/subscriptions/s/pause".to_owned(), Value::Null)
+    });
+    cases.insert("subscription.resume", |rig, receiver| {
+        rig.subscribe("s", receiver);
+        ("/v1/subscriptions/s/resume".to_owned(), Value::Null)
+    });
+    cases.insert("delivery.retry", |rig, receiver| {
+        dead_delivery(rig, receiver);
+        ("/v1/deliveries/dlv_1/retry".to_owned(), Value::Null)
+    });
+    cases.insert("delivery.cancel", |rig, receiver| {
+        dead_delivery(rig, receiver);
+        ("/v1/deliveries/dlv_1/cancel".to_owned(), Value::Null)
+    });
+    cases.insert("token.create", |_, _| {
+        ("/v1/tokens".to_owned(), json!({ "name": "t", "role": "read" }))
+    });
+    cases.insert("token.revoke", |rig, _| {
+        let made = rig.post("/v1/tokens", &json!({ "name": "t", "role": "read" })).is(201).json();
+        (format!("/v1/tokens/{}", made["id"].as_str().unwrap()), Value::Null)
+    });
+    cases.insert("tenant.create", |_, _| ("/v1/tenants".to_owned(), json!({ "name": "acme" })));
+    cases.insert("tenant.change", |rig, _| {
+        rig.post("/v1/tenants", &json!({ "name": "acme" })).is(201);
+        ("/v1/tenants/acme".to_owned(), json!({ "title": "Acme Ltd" }))
+    });
+    cases.insert("tenant.suspend", |rig, _| {
+        rig.post("/v1/tenants", &json!({ "name": "acme" })).is(201);
+        ("/v1/tenants/acme/suspend".to_owned(), Value::Null)
+    });
+    cases.insert("tenant.resume", |rig, _| {
+        rig.post("/v1/tenants", &json!({ "name": "acme" })).is(201);
+        rig.post("/v1/tenants/acme/suspend", &Value::Null).is(200);
+        ("/v1/tenants/acme/resume".to_owned(), Value::Null)
+    });
+    cases
+}
+
+fn dead_delivery(rig: &Rig, receiver: &Receiver) {
+    rig.subscribe("s", receiver);
+    rig.publish_type("a");
+    until("it is dead", || {
+        rig.one("SELECT count(*) FROM deliveries WHERE state = 'dead_letter'") == "1"
+    });
+}
+
+fn rows(rig: &Rig) -> u64 {
+    rig.one("SELECT count(*) FROM audit_events").parse().unwrap()
+}
+
+#[test]
+fn one_call_of_every_route_that_changes_something_makes_one_row() {
+    let mut cases = cases();
+    for route in routes().filter(|route| route.is_audited()) {
+        let action = route.action().unwrap();
+        let case = cases.remove(action).unwrap_or_else(|| panic!("{action} has no case here"));
+        let rig = Rig::new();
+        let receiver = Receiver::scripted([Reply::status(422)]);
+        let (path, body) = case(&rig, &receiver);
+        let before = rows(&rig);
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let answer = rig.call(route.method.as_str(), &path, body.as_bytes());
+        assert!((200..300).contains(&answer.status), "{action}: {answer:?}");
+        assert_eq!(rows(&rig), before + 1, "{action}");
+        let row = rig.get("/v1/audit-events?limit=1")["items"][0].clone();
+        assert_eq!(row["action"], action);
+        assert_eq!(row["result"], "SUCCESS");
+        assert_eq!(row["status"], answer.status, "{action}");
+        assert_eq!(row["method"], route.method.as_str());
+        assert_eq!(row["path"], path.as_str());
+        assert_eq!(row["actor"]["type"], "token");
+        assert_eq!(row["actor"]["display"], "first admin token");
+        assert_eq!(row["address"], "127.0.0.1");
+        assert_eq!(row["resource"]["type"], action.split('.').next().unwrap());
+        assert!(row["resource"]["id"].is_string());
+    }
+    assert!(cases.is_empty(), "no such route: {:?}", cases.keys());
+}
+
+#[test]
+fn a_row_says_what_changed_from_where_and_within_what() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    let bearer = format!("Bearer {}", rig.token);
+    let body = json!({ "event_types": ["invoice.*"], "owner_id": "" }).to_string();
+    let fields = [
+        ("Authorization", bearer.as_str()),
+        ("User-Agent", "curl/8.0"),
+        ("X-Correlation-Id", "ticket-17"),
+    ];
+    rig.send("PATCH", "/v1/subscriptions/erp", &fields, body.as_bytes()).is(200);
+    let row = rig.get("/v1/audit-events?action=subscription.change")["items"][0].clone();
+    assert_eq!(
+        row["changes"],
+        json!({ "event_types": { "before": ["*"], "after": ["invoice.*"] } })
+    );
+    assert_eq!(row["user_agent"], "curl/8.0");
+    assert_eq!(row["correlation_id"], "ticket-17");
+    assert_eq!(row["path"], "/v1/subscriptions/erp");
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let fields = [("Authorization", bearer.as_str()), ("traceparent", trace)];
+    rig.send("POST", "/v1/subscriptions/erp/pause", &fields, b"").is(200);
+    let row = rig.get("/v1/audit-events?action=subscription.pause")["items"][0].clone();
+    assert_eq!(row["correlation_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
+    assert_eq!(row["changes"]["state"], json!({ "before": "ACTIVE", "after": "PAUSED" }));
+}
+
+#[test]
+fn no_secret_stands_in_an_audit_event() {
+    const HIDDEN: &str = "hiddenhiddenhiddenhiddenhidden12";
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    let secret = format!("whsec_{}", data_encoding::BASE64.encode(HIDDEN.as_bytes()));
+    let url = format!("{}?password={HIDDEN}", receiver.url());
+    let headers = json!({ "X-Pass": HIDDEN });
+    let body = json!({ "name": "erp", "url": url, "secret": secret, "headers": headers });
+    rig.post("/v1/subscriptions", &body).is(201);
+    rig.patch("/v1/subscriptions/erp", &json!({ "headers": {}, "url": receiver.url() })).is(200);
+    rig.provider("p", &json!({ "kind": "stripe" }), &format!("whsec_{HIDDEN}"));
+    rig.patch("/v1/providers/p", &json!({ "secret": format!("whsec_2{HIDDEN}") })).is(200);
+    let token = rig.token_of("read");
+    rig.call_as(&token, "DELETE", &format!("/v1/tokens/{token}"), b"").is(403);
+    rig.call("DELETE", &format!("/v1/tokens/{token}"), b"").is(404);
+    let agent = format!("curl {token}");
+    rig.send("POST", "/v1/tokens", &[("User-Agent", &agent)], b"{}").is(401);
+    until("the refusals are there", || rows(&rig) == 9);
+    let columns = file::lines(&rig.file(), "SELECT * FROM audit_events").join("\n");
+    let encoded = data_encoding::BASE64.encode(HIDDEN.as_bytes());
+    let tail = |token: &str| token.strip_prefix("obx_").unwrap().to_owned();
+    for hidden in [HIDDEN.to_owned(), encoded, tail(&token), tail(&rig.token)] {
+        assert!(!columns.contains(&hidden), "{hidden}: {columns}");
+    }
+    assert!(columns.contains("X-Pass") && columns.contains("/v1/tokens/obx_…"), "{columns}");
+}
+
+#[test]
+fn what_providers_and_publishers_send_is_no_audit_event() {
+    let mut rig = Rig::new();
+    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
+    let secret = "a-shared-secret-of-32-characters";
+    rig.provider("p", &scheme, secret);
+    let before = rows(&rig);
+    rig.publish_type("a");
+    rig.send("POST", "/in/p", &[("X-Token", secret)], b"hook").is(200);
+    rig.send("POST", "/in/p", &[("X-Token", "wrong")], b"hook").is(401);
+    rig.post("/v1/processed-events", &json!({ "consumer_group": "g", "event_id": "e" })).is(201);
+    rig.get("/v1/subscriptions");
+    rig.restart();
+    assert_eq!(rows(&rig), before);
+}
+
+#[test]
+fn what_is_denied_is_recorded_once_a_minute_with_its_number() {
+    let rig = Rig::new();
+    let read = rig.token_of("read");
+    let before = rows(&rig);
+    for _ in 0..50 {
+        rig.call_as(&read, "POST", "/v1/tokens", b"{}").is(403);
+        // From the eleventh on it is throttled, which is a denial as well.
+        let status = rig.call_as("obx_wrong", "POST", "/v1/tokens", b"{}").status;
+        assert!(matches!(status, 401 | 429), "{status}");
+    }
+    // A look that anybody may have is nobody's business; an administrator's is.
+    rig.call_as("obx_wrong", "GET", "/v1/subscriptions", b"").is(429);
+    rig.call_as(&read, "GET", "/v1/audit-events", b"").is(403);
+    until("they are recorded", || rows(&rig) == before + 2);
+    rig.advance(secs(61));
+    until("their number is recorded", || rows(&rig) == before + 3);
+    let denied = rig.get("/v1/audit-events?result=denied")["items"].clone();
+    assert_eq!(denied[0]["action"], "token.create");
+    assert_eq!(denied[0]["changes"]["calls"]["after"], 99);
+    assert_eq!(denied[0]["actor"]["type"], "anonymous");
+    assert_eq!(denied[1]["action"], "administration.read");
+    assert_eq!(denied[1]["path"], "/v1/audit-events");
+    assert_eq!(denied[2]["actor"]["display"], "read");
+    assert_eq!(denied[2]["changes"]["problem"]["after"], "forbidden");
+    assert_eq!(denied[2]["status"], 403);
+}
+
+#[test]
+fn what_fails_is_recorded_without_a_change() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    let body = json!({ "name": "erp", "url": receiver.url() });
+    rig.post("/v1/subscriptions", &body).is(409);
+    rig.delete("/v1/subscriptions/nobody").is(404);
+    until("they are recorded", || rows(&rig) == 4);
+    let failed = rig.get("/v1/audit-events?result=failure")["items"].clone();
+    assert_eq!(failed[0]["resource"], json!({ "type": "subscription", "id": "nobody" }));
+    assert_eq!(failed[0]["status"], 404);
+    assert_eq!(failed[1]["changes"], json!({ "problem": { "before": null, "after": "conflict" } }));
+}
+
+#[test]
+fn a_subscription_that_oncebox_disables_is_recorded_as_its_own_doing() {
+    let rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(410)]);
+    rig.subscribe("erp", &receiver);
+    rig.publish_type("a");
+    until("it is disabled", || rig.get("/v1/subscriptions/erp")["state"] == "DISABLED_DEAD");
+    let row = rig.get("/v1/audit-events?actor=system&resource=subscription")["items"][0].clone();
+    assert_eq!(row["action"], "subscription.disable");
+    assert_eq!(row["changes"]["state"], json!({ "before": "ACTIVE", "after": "DISABLED_DEAD" }));
+    assert_eq!(row["method"], Value::Null);
+}
+
+#[test]
+fn the_list_is_filtered_and_paged_and_only_an_administrator_sees_it() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("one", &receiver);
+    rig.advance(secs(100));
+    rig.subscribe("two", &receiver);
+    rig.call("POST", "/v1/subscriptions/two/pause", b"").is(200);
+    let id = rig.get("/v1/subscriptions/two")["id"].as_str().unwrap().to_owned();
+    let count = |query: &str| {
+        let page = rig.get(&format!("/v1/audit-events?{query}"));
+        page["items"].as_array().unwrap().len()
+    };
+    let noon = "since=2026-01-31T12:01:00Z";
+    let until_then = "until=2026-01-31T12:01:00Z";
+    for (query, rows) in [
+        ("", 4),
+        ("action=subscription", 3),
+        ("action=subscription.create", 2),
+        ("action=sub", 0),
+        ("resource=subscription", 3),
+        (&format!("resource={id}"), 2),
+        ("actor=first%20admin%20token", 3),
+        ("actor=system", 1),
+        ("result=SUCCESS", 4),
+        ("result=DENIED", 0),
+        (noon, 2),
+        (until_then, 2),
+    ] {
+        assert_eq!(count(query), rows, "{query}");
+    }
+    let first = rig.get("/v1/audit-events?limit=3");
+    let next = first["next"].as_str().unwrap();
+    let second = rig.get(&format!("/v1/audit-events?limit=3&after={next}"));
+    assert_eq!(
+        (first["items"][2]["seq"].clone(), second["items"][0]["seq"].clone()),
+        (2.into(), 1.into())
+    );
+    assert_eq!(second["items"][0]["hash"], first["items"][2]["previous_hash"]);
+    for role in ["publish", "read", "operate"] {
+        let token = rig.token_of(role);
+        rig.call_as(&token, "GET", "/v1/audit-events", b"").is(403);
+    }
+    rig.call("GET", "/v1/audit-events?result=maybe", b"").is(400);
+}

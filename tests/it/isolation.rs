@@ -1,0 +1,427 @@
+//! Nothing crosses from one tenant to another: asserted over every route there is. A route that is added
+//! has to be added here, or the first test says so.
+
+use oncebox::api::route::Route;
+use oncebox::api::routes;
+use serde_json::{Value, json};
+
+use crate::rig::file;
+use crate::rig::http::Answer;
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, until};
+
+/// Stands in everything of the first tenant that can hold a text, and nowhere else.
+const MARK: &str = "only-for-the-first";
+/// Names that tell who else is on this box.
+const FIRST: &str = "tenant-of-the-first";
+const SECOND: &str = "tenant-of-the-second";
+const KEY: &str = "0123456789abcdef0123456789abcdef";
+
+/// One tenant with one of everything. The names, keys and ids that people choose are the same in each.
+struct Side {
+    tenant: &'static str,
+    token: String,
+    receiver: Receiver,
+    subscription: String,
+    provider: String,
+    event: Value,
+    webhook_event: String,
+    robot: String,
+    dead: String,
+    pending: String,
+}
+
+impl Side {
+    fn new(rig: &Rig, tenant: &'static str, mark: &str) -> Self {
+        let token = rig.tenant(tenant);
+        let post = |path: &str, body: &Value| {
+            rig.call_as(&token, "POST", path, body.to_string().as_bytes()).is(201).json()
+        };
+        // Who publishes is refused, who posts webhooks is to come again.
+        let receiver = Receiver::scripted([Reply::status(422), Reply::status(500)]);
+        let body =
+            json!({ "name": "erp", "url": receiver.url(), "source": "all", "owner_id": mark });
+        let subscription = text(&post("/v1/subscriptions", &body), "id");
+        let body = json!({
+            "name": "hub", "scheme": { "kind": "github" }, "pii": "allow", "secret": secret(tenant),
+        });
+        let provider = text(&post("/v1/providers", &body), "id");
+        let robot = text(&post("/v1/tokens", &json!({ "name": mark, "role": "read" })), "id");
+        let published = publish(rig, &token, mark);
+        assert_eq!(published.status, 201, "{published:?}");
+        assert_eq!(published.field("idempotency-replayed"), None);
+        until("it is refused", || receiver.count() == 1);
+        rig.settle();
+        let hooked = hook(rig, &format!("/in/{tenant}/hub"), tenant, mark).is(200).json();
+        assert_eq!(hooked.get("already_processed"), None, "the same id in another tenant is new");
+        until("it is sent", || receiver.count() == 2);
+        rig.settle();
+        guard(rig, &token).is(201);
+        let delivery = |state: &str| {
+            let path = format!("/v1/deliveries?state={state}");
+            let listed = rig.call_as(&token, "GET", &path, b"").is(200).json();
+            assert_eq!(listed["items"].as_array().unwrap().len(), 1, "{tenant}: {listed}");
+            text(&listed["items"][0], "id")
+        };
+        Self {
+            tenant,
+            subscription,
+            provider,
+            event: published.json()["events"][0].clone(),
+            webhook_event: text(&hooked, "id"),
+            robot,
+            dead: delivery("dead_letter"),
+            pending: delivery("pending"),
+            token,
+            receiver,
+        }
+    }
+
+    /// What nobody else may be shown.
+    fn marks(&self) -> [String; 9] {
+        [
+            MARK.to_owned(),
+            FIRST.to_owned(),
+            self.subscription.clone(),
+            self.provider.clone(),
+            text(&self.event, "id"),
+            text(&self.event, "webhook_id"),
+            self.webhook_event.clone(),
+            self.robot.clone(),
+            self.receiver.url(),
+        ]
+    }
+}
+
+fn text(of: &Value, field: &str) -> String {
+    of[field].as_str().unwrap_or_else(|| panic!("no {field} in {of}")).to_owned()
+}
+
+fn secret(tenant: &str) -> String {
+    format!("what GitHub and {tenant} know")
+}
+
+fn publish(rig: &Rig, token: &str, mark: &str) -> Answer {
+    let bearer = format!("Bearer {token}");
+    let body = json!({
+        "event_type": "invoice.paid", "payload": { "of": mark }, "idempotency_key": "invoice:4711",
+        "aggregate_type": "invoice", "aggregate_id": "4711",
+    });
+    let fields = [("Authorization", bearer.as_str()), ("Idempotency-Key", KEY)];
+    rig.send("POST", "/v1/events", &fields, body.to_string().as_bytes())
+}
+
+fn hook(rig: &Rig, path: &str, signed_for: &str, mark: &str) -> Answer {
+    let body = json!({ "of": mark }).to_string();
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret(signed_for).as_bytes());
+    let signature = ring::hmac::sign(&key, body.as_bytes());
+    let signature = format!("sha256={}", data_encoding::HEXLOWER.encode(signature.as_ref()));
+    let fields = [
+        ("X-Hub-Signature-256", signature.as_str()),
+        ("X-GitHub-Delivery", "delivery-1"),
+        ("X-GitHub-Event", "push"),
+    ];
+    rig.send("POST", path, &fields, body.as_bytes())
+}
+
+fn guard(rig: &Rig, token: &str) -> Answer {
+    let body = json!({ "consumer_group": "logistics", "event_id": "evt_1" }).to_string();
+    rig.call_as(token, "POST", "/v1/processed-events", body.as_bytes())
+}
+
+/// What an outsider does with a route.
+enum Case {
+    /// Looks, in all these ways, and sees nothing of the first tenant.
+    Looks(Vec<String>),
+    /// Names what belongs to the first tenant, and is told that there is no such thing.
+    Names(Vec<String>, Value),
+    /// Does what the first tenant has done, and it is his own.
+    Does(fn(&Rig, &str) -> Answer),
+    /// Is not the box's administrator.
+    OfTheBox,
+    /// Is asserted in a test of its own.
+    Apart,
+}
+
+/// What a route is to keep; `None` for one that nobody has thought about.
+fn case(of: &Side, route: &Route) -> Option<Case> {
+    // The audit of who asks holds what he has named, which is no leak; so it is looked at apart.
+    if route.path.starts_with("/in/") || route.path == "/v1/audit-events" {
+        return Some(Case::Apart);
+    }
+    if route.path.starts_with("/v1/tenants") {
+        return Some(Case::OfTheBox);
+    }
+    naming(of, route).or_else(|| looking(of, route)).or_else(|| doing(route))
+}
+
+/// Routes with a thing's name in their path, whatever they do to it.
+fn naming(of: &Side, route: &Route) -> Option<Case> {
+    let event = text(&of.event, "id");
+    let (noun, rest) = route.path.split_once("/{")?;
+    let (_, rest) = rest.split_once('}')?;
+    let ids: Vec<&str> = match noun {
+        "/v1/events" => vec![&event],
+        "/v1/webhook-events" => vec![&of.webhook_event],
+        "/v1/subscriptions" => vec![&of.subscription],
+        // A provider is found by the name that people give; its id must not lead to it either.
+        "/v1/providers" => vec![&of.provider],
+        "/v1/deliveries" => vec![&of.dead, &of.pending],
+        "/v1/tokens" => vec![&of.robot],
+        _ => return None,
+    };
+    let body = match (route.method.as_str(), noun) {
+        ("PATCH", "/v1/subscriptions") => json!({ "owner_id": "mine" }),
+        ("PATCH", "/v1/providers") => json!({ "tolerance_secs": 5 }),
+        _ => json!({}),
+    };
+    Some(Case::Names(ids.iter().map(|id| format!("{noun}/{id}{rest}")).collect(), body))
+}
+
+/// Lists and numbers, with every filter that could lead to the first tenant.
+fn looking(of: &Side, route: &Route) -> Option<Case> {
+    let (event, webhook_id) = (text(&of.event, "id"), text(&of.event, "webhook_id"));
+    let filters: &[(&str, &str)] = match (route.method.as_str(), route.path) {
+        ("GET", "/v1/events") => &[
+            ("idempotency_key", "invoice:4711"),
+            ("aggregate_id", "4711"),
+            ("webhook_id", &webhook_id),
+            ("status", "dead_letter"),
+            ("event_type", "invoice.paid"),
+        ],
+        ("GET", "/v1/webhook-events") => {
+            &[("provider", "hub"), ("provider_event_id", "delivery-1"), ("event_type", "push")]
+        }
+        ("GET", "/v1/deliveries") => &[
+            ("event_id", &event),
+            ("event_id", &of.webhook_event),
+            ("subscription", &of.subscription),
+            ("subscription", "erp"),
+            ("state", "pending"),
+            ("state", "dead_letter"),
+        ],
+        ("GET", "/v1/dead-letters") => {
+            &[("subscription", &of.subscription), ("subscription", "erp")]
+        }
+        ("GET", "/readyz") => &[("verbose", ""), ("verbose", "true")],
+        (
+            "GET",
+            "/v1/providers" | "/v1/subscriptions" | "/v1/stats" | "/v1/tokens" | "/metrics"
+            | "/livez" | "/openapi.json",
+        ) => &[],
+        _ => return None,
+    };
+    let filtered = filters.iter().map(|(name, value)| format!("{}?{name}={value}", route.path));
+    Some(Case::Looks([route.path.to_owned()].into_iter().chain(filtered).collect()))
+}
+
+/// Routes that make something under a name or a key which the first tenant has as well.
+fn doing(route: &Route) -> Option<Case> {
+    Some(Case::Does(match (route.method.as_str(), route.path) {
+        ("POST", "/v1/events") => |rig, token| publish(rig, token, "mine"),
+        ("POST", "/v1/processed-events") => guard,
+        ("POST", "/v1/providers") => |rig, token| {
+            let scheme = json!({ "kind": "github" });
+            let body = json!({
+                "name": "hub", "scheme": scheme, "pii": "allow", "secret": "what is mine alone",
+            });
+            rig.call_as(token, "POST", "/v1/providers", body.to_string().as_bytes())
+        },
+        ("POST", "/v1/subscriptions") => |rig, token| {
+            let body = json!({ "name": "erp", "url": "http://127.0.0.1:8069/" });
+            rig.call_as(token, "POST", "/v1/subscriptions", body.to_string().as_bytes())
+        },
+        ("POST", "/v1/tokens") => |rig, token| {
+            let body = json!({ "name": "robot", "role": "read" });
+            rig.call_as(token, "POST", "/v1/tokens", body.to_string().as_bytes())
+        },
+        _ => return None,
+    }))
+}
+
+/// Every row of a tenant, but for when its tokens were used.
+fn rows(rig: &Rig, tenant: &str) -> Vec<String> {
+    let conn = rig.file();
+    let of = |sql: String| file::lines(&conn, &sql);
+    let whole = [
+        "providers",
+        "subscriptions",
+        "credentials",
+        "webhook_events",
+        "outbox",
+        "deliveries",
+        "processed_events",
+        "idempotency_keys",
+        "tenants",
+    ];
+    let mut all: Vec<String> = Vec::new();
+    for table in whole {
+        let column = if table == "tenants" { "name" } else { "tenant" };
+        all.extend(of(format!("SELECT * FROM {table} WHERE {column} = '{tenant}'")));
+    }
+    all.extend(of(format!("SELECT id, revoked_at FROM tokens WHERE tenant = '{tenant}'")));
+    all.extend(of(format!(
+        "SELECT a.* FROM attempts AS a JOIN deliveries AS d ON d.seq = a.delivery_seq
+          WHERE d.tenant = '{tenant}'"
+    )));
+    all.extend(of(format!(
+        "SELECT h.* FROM holds AS h JOIN subscriptions AS s ON s.seq = h.subscription_seq
+          WHERE s.tenant = '{tenant}'"
+    )));
+    all
+}
+
+#[track_caller]
+fn shows_nothing(first: &Side, of: &str, answer: &Answer) {
+    for mark in first.marks() {
+        assert!(!answer.text().contains(&mark), "{of} shows {mark}: {}", answer.text());
+    }
+}
+
+#[track_caller]
+fn keeps(rig: &Rig, first: &Side, (who, token): (&str, &str), (route, case): (&Route, Case)) {
+    let (method, name) = (route.method.as_str(), format!("{who}: {route:?}"));
+    match case {
+        Case::Looks(paths) => {
+            for path in paths {
+                let answer = rig.call_as(token, method, &path, b"");
+                assert!(answer.status < 500, "{name} {path}: {answer:?}");
+                shows_nothing(first, &format!("{who}: {path}"), &answer);
+            }
+        }
+        Case::Names(paths, body) => {
+            for path in paths {
+                let answer = rig.call_as(token, method, &path, body.to_string().as_bytes());
+                assert_eq!(answer.status, 404, "{name} {path}: {answer:?}");
+                shows_nothing(first, &name, &answer);
+            }
+        }
+        Case::Does(act) => {
+            let answer = act(rig, token);
+            shows_nothing(first, &name, &answer);
+            // The second tenant has its own already.
+            assert!(who == SECOND || answer.status == 201, "{name}: {answer:?}");
+        }
+        Case::OfTheBox if who != "default" => {
+            let path = route.path.replace("{name}", FIRST);
+            let answer = rig.call_as(token, method, &path, b"{}").is(403);
+            shows_nothing(first, &name, &answer);
+        }
+        Case::OfTheBox | Case::Apart => {}
+    }
+}
+
+#[test]
+fn no_route_shows_or_changes_what_belongs_to_another_tenant() {
+    let rig = Rig::new();
+    let first = Side::new(&rig, FIRST, MARK);
+    let second = Side::new(&rig, SECOND, "mine");
+    assert_eq!(first.tenant, FIRST);
+    let before = rows(&rig, FIRST);
+    assert!(before.len() > 10, "the first tenant has one of everything: {before:?}");
+    // Another tenant's administrator, and the box's, who may not cross either. Last, because both could.
+    for (who, token) in [(SECOND, &second.token), ("default", &rig.token)] {
+        for route in routes() {
+            let case = case(&first, route)
+                .unwrap_or_else(|| panic!("say in {} what {route:?} must keep", file!()));
+            keeps(&rig, &first, (who, token), (route, case));
+        }
+    }
+    assert_eq!(rows(&rig, FIRST), before);
+}
+
+#[test]
+fn what_is_counted_is_the_tenants_own() {
+    let rig = Rig::new();
+    let first = Side::new(&rig, FIRST, MARK);
+    let second = Side::new(&rig, SECOND, "mine");
+    let of = |token: &str| {
+        let stats = rig.call_as(token, "GET", "/v1/stats", b"").is(200).json();
+        let count = |field: &str| stats[field].as_u64().unwrap();
+        assert_eq!(stats.get("writer_jobs").is_some(), token == rig.token);
+        (
+            count("subscriptions"),
+            count("pending"),
+            count("dead_letters"),
+            stats["oldest_due_at"].clone(),
+        )
+    };
+    assert_eq!(of(&first.token), of(&second.token));
+    assert_eq!((of(&first.token).0, of(&first.token).1, of(&first.token).2), (1, 1, 1));
+    assert_eq!(of(&rig.token), (0, 0, 0, Value::Null));
+}
+
+#[test]
+fn the_audit_shows_what_was_done_to_ones_own() {
+    let rig = Rig::new();
+    let first = Side::new(&rig, FIRST, MARK);
+    let second = Side::new(&rig, SECOND, "mine");
+    let of = |token: &str| rig.call_as(token, "GET", "/v1/audit-events?limit=500", b"").is(200);
+    let own = of(&first.token).text();
+    assert!(own.contains(&first.subscription) && own.contains(&first.robot), "{own}");
+    shows_nothing(&first, "the second one's audit", &of(&second.token));
+    // The administrator of the box has made the tenant, and nothing in it but its first token.
+    let boxs = of(&rig.token).text();
+    assert!(boxs.contains(FIRST));
+    for mark in first.marks().iter().filter(|mark| *mark != FIRST) {
+        assert!(!boxs.contains(mark), "{mark}: {boxs}");
+    }
+}
+
+#[test]
+fn two_tenants_may_use_the_same_names_keys_and_ids() {
+    let rig = Rig::new();
+    let first = Side::new(&rig, FIRST, MARK);
+    let second = Side::new(&rig, SECOND, "mine");
+    for (path, own) in [
+        ("/v1/subscriptions/erp", [&first.subscription, &second.subscription]),
+        ("/v1/providers/hub", [&first.provider, &second.provider]),
+    ] {
+        for (side, own) in [&first, &second].into_iter().zip(own) {
+            let shown = rig.call_as(&side.token, "GET", path, b"").is(200).json();
+            assert_eq!(
+                (text(&shown, "id"), text(&shown, "tenant")),
+                (own.clone(), side.tenant.into())
+            );
+        }
+    }
+    assert_ne!(first.event["id"], second.event["id"]);
+    assert_ne!(first.event["webhook_id"], second.event["webhook_id"]);
+    // Each is told of its own again.
+    for (side, mark) in [(&first, MARK), (&second, "mine")] {
+        let again = publish(&rig, &side.token, mark).is(201);
+        assert_eq!(again.field("idempotency-replayed"), Some("true"));
+        assert_eq!(again.json()["events"][0]["id"], side.event["id"]);
+        guard(&rig, &side.token).is(200);
+    }
+    // Each gets its own alone.
+    for (side, other) in [(&first, "mine"), (&second, MARK)] {
+        assert!(
+            side.receiver
+                .seen()
+                .iter()
+                .all(|seen| { !String::from_utf8_lossy(&seen.body).contains(other) })
+        );
+    }
+}
+
+#[test]
+fn a_webhook_comes_in_at_its_own_tenants_door_alone() {
+    let rig = Rig::new();
+    let first = Side::new(&rig, FIRST, MARK);
+    let second = Side::new(&rig, SECOND, "mine");
+    let before = rows(&rig, FIRST);
+    // The other's door, with one's own key.
+    hook(&rig, &format!("/in/{FIRST}/hub"), SECOND, "mine").is(401);
+    // The door of the tenant default, where no such provider is.
+    hook(&rig, "/in/hub", FIRST, MARK).is(404);
+    hook(&rig, "/in/default/hub", FIRST, MARK).is(404);
+    hook(&rig, "/in/nobody/hub", FIRST, MARK).is(404);
+    assert_eq!(rows(&rig, FIRST), before);
+    let again = hook(&rig, &format!("/in/{SECOND}/hub"), SECOND, "mine").is(200).json();
+    assert_eq!(
+        (&again["already_processed"], &again["id"]),
+        (&json!(true), &json!(second.webhook_event))
+    );
+    assert_ne!(first.webhook_event, second.webhook_event);
+}

@@ -1,0 +1,92 @@
+//! Who may do what: one table of every route and every role.
+
+use std::collections::BTreeSet;
+
+use oncebox::api::routes;
+
+use crate::rig::Rig;
+
+/// For each route: what nobody, `publish`, `read`, `operate`, an admin of another tenant and an admin of the
+/// tenant `default` are answered. `1` is 401, `3` is 403, `.` is neither: the route itself answers.
+const TABLE: &[(&str, &str)] = &[
+    ("POST /in/{provider}", "......"),
+    ("POST /in/{tenant}/{provider}", "......"),
+    ("POST /v1/events", "1.3..."),
+    ("GET /v1/events", "13...."),
+    ("GET /v1/events/{id}", "13...."),
+    ("GET /v1/webhook-events", "13...."),
+    ("GET /v1/webhook-events/{id}", "13...."),
+    ("GET /v1/providers", "13...."),
+    ("POST /v1/providers", "1333.."),
+    ("GET /v1/providers/{name}", "13...."),
+    ("PATCH /v1/providers/{name}", "1333.."),
+    ("DELETE /v1/providers/{name}", "1333.."),
+    ("GET /v1/subscriptions", "13...."),
+    ("POST /v1/subscriptions", "1333.."),
+    ("GET /v1/subscriptions/{id}", "13...."),
+    ("PATCH /v1/subscriptions/{id}", "1333.."),
+    ("DELETE /v1/subscriptions/{id}", "1333.."),
+    ("POST /v1/subscriptions/{id}/pause", "133..."),
+    ("POST /v1/subscriptions/{id}/resume", "133..."),
+    ("GET /v1/deliveries", "13...."),
+    ("GET /v1/deliveries/{id}", "13...."),
+    ("GET /v1/deliveries/{id}/attempts", "13...."),
+    ("POST /v1/deliveries/{id}/retry", "133..."),
+    ("POST /v1/deliveries/{id}/cancel", "133..."),
+    ("GET /v1/dead-letters", "13...."),
+    ("POST /v1/processed-events", "1.3..."),
+    ("GET /v1/tokens", "1333.."),
+    ("POST /v1/tokens", "1333.."),
+    ("DELETE /v1/tokens/{id}", "1333.."),
+    ("GET /v1/tenants", "13333."),
+    ("POST /v1/tenants", "13333."),
+    ("GET /v1/tenants/{name}", "13333."),
+    ("PATCH /v1/tenants/{name}", "13333."),
+    ("POST /v1/tenants/{name}/suspend", "13333."),
+    ("POST /v1/tenants/{name}/resume", "13333."),
+    ("GET /v1/audit-events", "1333.."),
+    ("GET /v1/stats", "13...."),
+    ("GET /livez", "......"),
+    ("GET /readyz", "......"),
+    ("GET /openapi.json", "......"),
+];
+
+/// A path of the table with something in its variable parts that is nowhere.
+fn concrete(path: &str) -> String {
+    let parts = path.split('/').map(|part| if part.starts_with('{') { "none" } else { part });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+#[test]
+fn the_table_has_every_route_once() {
+    let there: BTreeSet<String> = routes().map(|route| format!("{route:?}")).collect();
+    let table: BTreeSet<String> = TABLE.iter().map(|(route, _)| (*route).to_owned()).collect();
+    assert_eq!(there, table, "say in {} who may call a new route", file!());
+    assert_eq!(table.len(), TABLE.len());
+}
+
+#[test]
+fn every_role_may_do_what_the_table_says_and_nothing_else() {
+    let rig = Rig::new();
+    let roles = ["publish", "read", "operate"].map(|role| rig.token_of(role));
+    let [publish, read, operate] = &roles;
+    let admin = rig.tenant("acme");
+    let callers = [None, Some(publish), Some(read), Some(operate), Some(&admin), Some(&rig.token)];
+    for (route, expected) in TABLE {
+        let (method, path) = route.split_once(' ').unwrap();
+        for (n, (caller, expected)) in callers.iter().zip(expected.chars()).enumerate() {
+            let path = concrete(path);
+            let answer = match caller {
+                None => rig.send(method, &path, &[], b"{}"),
+                Some(token) => rig.call_as(token, method, &path, b"{}"),
+            };
+            let told = match answer.status {
+                401 => '1',
+                403 => '3',
+                _ => '.',
+            };
+            assert_eq!(told, expected, "{route}, caller {n}: {answer:?}");
+            assert_eq!(answer.field("www-authenticate"), (told == '1').then_some("Bearer"));
+        }
+    }
+}
