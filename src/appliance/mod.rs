@@ -450,7 +450,7 @@ fn listen(
     let address = settings.listen.api;
     let line = api.line.clone();
     let started = Server::start(sockets, setup, Arc::new(Doors::new(api, serves)));
-    let server = started.map_err(|source| Error::Listen { address, source })?;
-    line.follow(&server);
-    Ok((addresses, server))
+    let running = started.map_err(|source| Error::Listen { address, source })?;
+    line.follow(&running);
+    Ok((addresses, running))
 }
