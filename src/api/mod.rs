@@ -30,6 +30,7 @@ mod room;
 pub mod route;
 mod schema;
 mod scheme_shapes;
+mod secrets;
 mod status;
 mod subscription_shapes;
 mod subscriptions;
@@ -134,6 +135,7 @@ static RESOURCES: &[&Resource] = &[
     &webhook_events::RESOURCE,
     &providers::RESOURCE,
     &subscriptions::RESOURCE,
+    &secrets::RESOURCE,
     &deliveries::RESOURCE,
     &doubts::RESOURCE,
     &guards::RESOURCE,

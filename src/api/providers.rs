@@ -252,7 +252,8 @@ pub(super) fn delete(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     })
 }
 
-fn find(api: &Api, call: &Call) -> Result<Provider, Problem> {
+/// The provider that the path names.
+pub(super) fn find(api: &Api, call: &Call) -> Result<Provider, Problem> {
     let found = api.store.read(|tx| providers::by_name(tx, &call.tenant, call.param(0)))?;
     found.ok_or_else(|| Problem::not_found("provider"))
 }
@@ -265,11 +266,14 @@ fn read_scheme(scheme: Value) -> Result<Scheme, Problem> {
 
 fn check_secrets(scheme: &Scheme, secrets: &[String]) -> Result<(), Problem> {
     for secret in secrets {
-        scheme.check_secret(secret).map_err(|error| {
-            Problem::unprocessable(format!("The secret cannot be used: {error}."))
-        })?;
+        scheme.check_secret(secret).map_err(|error| unusable(&error))?;
     }
     Ok(())
+}
+
+/// 422: the secret does not suit.
+pub(super) fn unusable(error: &dyn std::fmt::Display) -> Problem {
+    Problem::unprocessable(format!("The secret cannot be used: {error}."))
 }
 
 fn body_bytes(asked: Option<u32>) -> Result<Option<u32>, Problem> {
@@ -313,7 +317,7 @@ fn tolerance_schema() -> Value {
     schema::about(secs, "How far its signed time may be from ours.")
 }
 
-fn secret_schema() -> Value {
+pub(super) fn secret_schema() -> Value {
     schema::about(
         schema::text_of(1, 1024),
         "A secret it signs with. It is kept sealed and shown nowhere.",

@@ -337,7 +337,8 @@ pub(super) fn delete(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     })
 }
 
-fn find(api: &Api, call: &Call) -> Result<Subscription, Problem> {
+/// The subscription that the path names.
+pub(super) fn find(api: &Api, call: &Call) -> Result<Subscription, Problem> {
     let found = api.store.read(|tx| subscriptions::find(tx, &call.tenant, call.param(0)))?;
     found.ok_or_else(|| Problem::not_found("subscription"))
 }

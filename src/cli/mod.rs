@@ -3,6 +3,7 @@
 //! Commands that look or change talk to the running service over its API ([`remote`]); [`serve`] is the
 //! service. Nothing here decides anything about events: a command asks, and shows the answer.
 
+mod apply;
 mod audit;
 mod backup;
 mod completions;
@@ -10,11 +11,13 @@ mod config;
 mod dead;
 mod delivery;
 mod demo;
+mod difference;
 mod doctor;
 mod doubt;
 mod emit;
 mod event;
 mod exit;
+mod export;
 mod help;
 mod input;
 mod keys;
@@ -103,6 +106,10 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Settings: what holds and why, and what is wrong
     Config(config::Config),
+    /// Make providers, subscriptions and tokens as the file declares them
+    Apply(apply::Apply),
+    /// Print providers, subscriptions and tokens as apply takes them, without secrets
+    Export(export::Export),
     /// Who changed what, and whether anybody has touched the record of it
     Audit(Box<audit::Audit>),
     /// Copy the database while it is in use; check and list the copies
@@ -211,6 +218,8 @@ impl Command {
             Self::Tenant(tenants) => tenants.run(shared),
             Self::Token(tokens) => tokens.run(shared),
             Self::Config(config) => config.run(shared),
+            Self::Apply(apply) => apply.run(shared),
+            Self::Export(export) => export.run(shared),
             Self::Audit(audit) => audit.run(shared),
             Self::Backup(backup) => backup.run(shared),
             Self::Restore(restore) => restore.run(shared),

@@ -40,6 +40,18 @@ enum Verb {
     },
     /// Change a provider; a new secret is added, the others stay in force
     Change(Change),
+    /// Its secrets in force, newest first, without the secrets themselves
+    Secrets {
+        /// The provider's name
+        name: String,
+    },
+    /// Withdraw a secret: what is signed with it is refused from now on
+    Withdraw {
+        /// The provider's name
+        name: String,
+        /// The secret's id, as listed by: oncebox provider secrets
+        secret: String,
+    },
     /// Delete a provider: it can post no more; what it sent stays
     Delete {
         /// The provider's name
@@ -124,6 +136,21 @@ const COLUMNS: [Column; 5] = [
     Column { title: "CREATED (UTC)", of: |p| minute(p, "created_at"), rank: 2 },
 ];
 
+const SECRETS: [Column; 3] = [
+    Column { title: "ID", of: |s| text(s, "id"), rank: 0 },
+    Column { title: "VERSION", of: |s| text(s, "version"), rank: 1 },
+    Column { title: "SINCE (UTC)", of: |s| minute(s, "created_at"), rank: 1 },
+];
+
+fn secrets(remote: &Remote, name: &str) -> Result<(), Failure> {
+    let found = remote.get(&format!("{}/secrets", path(name)))?;
+    if remote.json() {
+        return out::json(&found);
+    }
+    let items = found.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+    show::table(&SECRETS, &items)
+}
+
 fn scheme_word(provider: &Value) -> String {
     provider.get("scheme").map(|scheme| text(scheme, "kind")).unwrap_or_default()
 }
@@ -137,6 +164,11 @@ impl Providers {
                 List { path, query: Vec::new(), columns: &COLUMNS, what }.print(&remote, paging)
             }
             Verb::Create(create) => create.run(&remote),
+            Verb::Secrets { name } => secrets(&remote, name),
+            Verb::Withdraw { name, secret } => {
+                remote.delete(&format!("{}/secrets/{}", path(name), plain(secret)))?;
+                out::line(format_args!("withdrawn: {secret}"))
+            }
             Verb::Show { name } => shown(&remote, &remote.get(&path(name))?),
             Verb::Change(change) => change.run(&remote),
             Verb::Delete { name } => {

@@ -3,6 +3,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::settings::declared::{self, KINDS};
 use crate::settings::form::Given;
 use crate::settings::keys::{KEYS, Key, SECTIONS};
 use crate::settings::problem::{Problem, Text, did_you_mean};
@@ -32,6 +33,9 @@ fn section(
     problems: &mut Vec<Problem>,
 ) {
     let (at, section) = (name.span().start, name.get_ref().as_ref());
+    if let Some(kind) = KINDS.into_iter().find(|kind| kind.word() == section) {
+        return declared::section(text, kind, value, &mut into.declared, problems);
+    }
     if !SECTIONS.iter().any(|(known, _)| *known == section) {
         problems.push(text.problem(at, unknown_section(section)));
         return;

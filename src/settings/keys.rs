@@ -141,7 +141,7 @@ pub const KEYS: [Key; 26] = [
     key!(
         listen.public_url,
         Maybe(Url),
-        Restart,
+        Reload,
         "Under which URL providers reach the intake, as the proxy in front shows it.",
         Some(("none", "\"https://hooks.example.com\""))
     ),

@@ -5,6 +5,7 @@
 //! reads the environment.
 
 mod amount;
+pub mod declared;
 mod environment;
 mod file;
 mod form;
@@ -50,6 +51,8 @@ pub struct Loaded {
     pub settings: Settings,
     /// The file that was read.
     pub file: Option<PathBuf>,
+    /// What the file declares for `oncebox apply`.
+    pub declared: declared::Declared,
     origins: BTreeMap<String, Origin>,
 }
 

@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::settings::declared::KINDS;
 use crate::settings::held::Settings;
 use crate::settings::keys::{KEYS, Key, SECTIONS, Takes};
 
@@ -50,6 +51,19 @@ pub fn default_file() -> String {
             line(&mut page, &format!("# {} = {value}", key.name));
         }
     }
+    line(&mut page, "");
+    line(
+        &mut page,
+        "# What `oncebox apply` makes. Changes take effect when it is run, not with a restart.",
+    );
+    for kind in KINDS {
+        line(&mut page, "");
+        line(&mut page, &format!("# [[{}]]", kind.word()));
+        for field in kind.fields() {
+            let mark = if field.required { " (needed)" } else { "" };
+            line(&mut page, &format!("# {} = …   {}{mark}", field.name, field.about));
+        }
+    }
     page
 }
 
@@ -89,6 +103,24 @@ of a list stand between commas. What is not known is refused, with its place and
             line(&mut page, &row);
         }
     }
+    page.push_str(
+        "
+## Declared for `oncebox apply`
+
+`oncebox apply` makes what the file declares, and changes what is declared otherwise; a field that is left out stays as it is, and the
+second run changes nothing. `--dry-run` shows the difference. What is not declared stays, unless `--prune` is given. A secret is named by
+where it stands: a path is taken from the file's own directory. `oncebox export` prints what exists in this form.
+",
+    );
+    for kind in KINDS {
+        line(&mut page, &format!("\n### [[{}]]\n", kind.word()));
+        line(&mut page, "| field | needed | what for |");
+        line(&mut page, "|---|---|---|");
+        for field in kind.fields() {
+            let needed = if field.required { "yes" } else { "" };
+            line(&mut page, &format!("| `{}` | {needed} | {} |", field.name, field.about));
+        }
+    }
     page
 }
 
@@ -103,6 +135,7 @@ pub fn schema() -> Value {
         });
         sections.insert(section.to_owned(), section_schema);
     }
+    sections.extend(KINDS.map(|kind| (kind.word().to_owned(), kind.schema())));
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "oncebox.toml",

@@ -40,6 +40,10 @@ pub struct Credential {
     pub id: String,
     /// The sealed secret.
     pub sealed: Vec<u8>,
+    /// Its number among its owner's, from 1.
+    pub version: i64,
+    /// When it was stored.
+    pub created_at: Timestamp,
 }
 
 /// What a secret is bound to when it is sealed: table, row and column. A sealed value that is moved to
@@ -58,7 +62,7 @@ const INSERT: &str = "
        AND subscription_seq IS ?4";
 
 const OF_PROVIDER: &str = "
-    SELECT id, sealed
+    SELECT id, sealed, version, created_at
       FROM credentials
      WHERE provider_seq = ?1
        AND state IN ('next', 'active', 'retiring')
@@ -66,7 +70,7 @@ const OF_PROVIDER: &str = "
      LIMIT 32";
 
 const OF_SUBSCRIPTION: &str = "
-    SELECT id, sealed
+    SELECT id, sealed, version, created_at
       FROM credentials
      WHERE subscription_seq = ?1
        AND state = 'active'
@@ -74,7 +78,7 @@ const OF_SUBSCRIPTION: &str = "
      LIMIT 1";
 
 const SEALED_OTHERWISE: &str = "
-    SELECT id, sealed
+    SELECT id, sealed, version, created_at
       FROM credentials
      WHERE master_key_id <> ?1
      ORDER BY seq
@@ -92,6 +96,12 @@ const COUNT_BY_KEY: &str = "
      GROUP BY master_key_id
      ORDER BY master_key_id
      LIMIT 1000";
+
+const REVOKE: &str = "
+    UPDATE credentials
+       SET state = 'revoked'
+     WHERE id = ?1
+       AND state IN ('next', 'active', 'retiring')";
 
 /// Stores a secret as the newest version of its owner's.
 ///
@@ -111,7 +121,26 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewCredential) -> Result<()> {
         &new.master_key_id,
         new.created_at,
     ))?;
+    owner_changed(tx, new.owner);
     Ok(())
+}
+
+/// Ends a secret: nothing is verified or signed with it from the commit on. The row stays, for what it has
+/// signed.
+///
+/// # Errors
+/// `Changed` when it is not in force any more.
+pub fn revoke(tx: &WriteTx<'_>, owner: Owner, id: &str) -> Result<()> {
+    let revoked = tx.prepare(REVOKE)?.execute([id])?;
+    owner_changed(tx, owner);
+    one_row(revoked, "the secret")
+}
+
+fn owner_changed(tx: &WriteTx<'_>, owner: Owner) {
+    match owner {
+        Owner::Provider(_) => tx.providers_changed(),
+        Owner::Subscription(_) => tx.subscriptions_changed(),
+    }
 }
 
 /// Every secret of a provider that is in force, newest first.
@@ -158,5 +187,10 @@ pub fn count_by_key(tx: &ReadTx<'_>) -> Result<Vec<(String, i64)>> {
 }
 
 fn credential(row: &Row<'_>) -> Result<Credential> {
-    Ok(Credential { id: row.get(0)?, sealed: row.get(1)? })
+    Ok(Credential {
+        id: row.get(0)?,
+        sealed: row.get(1)?,
+        version: row.get(2)?,
+        created_at: row.get(3)?,
+    })
 }

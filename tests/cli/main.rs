@@ -14,6 +14,7 @@
 mod admitting;
 mod auditing;
 mod configuring;
+mod declaring;
 mod diagnosing;
 mod emitting;
 mod keeping;

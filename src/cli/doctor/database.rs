@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
-use crate::appliance::data_directory;
+use crate::appliance::master_key;
 use crate::cli::doctor::{Finding, Patient, fail, ok, warn};
 use crate::domain::health::{self, bytes};
 use crate::keeping::manifest;
@@ -77,7 +77,7 @@ fn whole(patient: &Patient, path: &Path, found: &Findings) -> Vec<Finding> {
 /// Whether the key that is there is the one that sealed the secrets.
 fn sealed_by(patient: &Patient, found: &Findings) -> Option<Finding> {
     let want = found.key_id.as_ref()?;
-    let have = data_directory::read_key(&patient.settings.master_key_file()).ok()?.key_id();
+    let have = master_key::look(&patient.settings).ok()??.key.key_id();
     Some(if *want == have {
         ok("key_matches", "the key opens the secrets of this database")
     } else {

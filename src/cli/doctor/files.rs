@@ -4,10 +4,11 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::appliance::data_directory::{self, ADDRESS_FILE, DATABASE, TOKEN_FILE};
+use crate::appliance::data_directory::{ADDRESS_FILE, DATABASE, TOKEN_FILE};
 use crate::cli::doctor::{Finding, Patient, fail, ok, warn};
 use crate::domain::disk::{Budget, Room};
 use crate::domain::health;
+use crate::keyring::file;
 use crate::machine::disk::Gauge;
 use crate::machine::host::{self, Access};
 
@@ -93,7 +94,7 @@ fn key(patient: &Patient) -> Finding {
     {
         return self::mode(patient, "key", &path, 0o600);
     }
-    match data_directory::read_key(&path) {
+    match file::read(&path) {
         Ok(key) => ok("key", format!("{} can be read: key {}", path.display(), key.key_id())),
         Err(error) => fail("key", error.to_string()),
     }

@@ -1,0 +1,308 @@
+//! `oncebox apply`: lets the service be as a file declares it, and does nothing the second time.
+//!
+//! Not here: the comparison ([`super::difference`]) and what a file may declare (`settings::declared`).
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+use zeroize::Zeroizing;
+
+use crate::cli::remote::{Reach, Remote, once, plain};
+use crate::cli::show::text;
+use crate::cli::{Failure, Shared, difference, exit, listing, out, secrets};
+use crate::settings::declared::{KINDS, Kind, SecretAt, Thing};
+use crate::settings::{Loaded, Sources};
+
+/// Make providers, subscriptions and tokens as the file declares them
+#[derive(Debug, Args)]
+pub(super) struct Apply {
+    #[command(flatten)]
+    reach: Reach,
+    /// File with [[provider]], [[subscription]] and [[token]] [default: the settings file]
+    #[arg(long, short, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Only show what would change
+    #[arg(long)]
+    dry_run: bool,
+    /// Also delete providers and subscriptions of a kind that is declared, and withdraw secrets, that are
+    /// not declared; tokens stay
+    #[arg(long)]
+    prune: bool,
+}
+
+/// The work: what it talks to, and what it has done.
+struct Work<'a> {
+    remote: &'a Remote,
+    dry_run: bool,
+    prune: bool,
+    steps: Vec<Value>,
+    unchanged: usize,
+}
+
+impl Apply {
+    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+        let loaded = match &self.file {
+            None => shared.sources().load()?,
+            Some(file) => Sources { file: Some(file.clone()), ..Sources::default() }.load()?,
+        };
+        let things = declared(&loaded)?;
+        let remote = self.reach.open(shared)?;
+        let (dry_run, prune) = (self.dry_run, self.prune);
+        let mut work = Work { remote: &remote, dry_run, prune, steps: Vec::new(), unchanged: 0 };
+        for kind in KINDS {
+            work.kind(kind, things)?;
+        }
+        work.report()
+    }
+}
+
+fn declared(loaded: &Loaded) -> Result<&[Thing], Failure> {
+    let things = loaded.declared.things.as_slice();
+    if things.is_empty() {
+        let file = loaded.file.as_deref().unwrap_or_else(|| Path::new("no file"));
+        let example = "declare something with [[provider]], [[subscription]] or [[token]]";
+        return Err(Failure::input(format!("{}: nothing is declared: {example}", file.display())));
+    }
+    Ok(things)
+}
+
+impl Work<'_> {
+    fn kind(&mut self, kind: Kind, things: &[Thing]) -> Result<(), Failure> {
+        let declared: Vec<&Thing> = things.iter().filter(|thing| thing.kind == kind).collect();
+        if declared.is_empty() {
+            return Ok(());
+        }
+        let existing = existing(self.remote, kind)?;
+        for thing in &declared {
+            let found = existing.iter().find(|item| text(item, "name") == thing.name);
+            let before = self.steps.len();
+            self.thing(thing, found).map_err(|failure| {
+                let Failure { code, message } = failure;
+                Failure::new(code, format!("{} {}: {message}", kind.word(), thing.name))
+            })?;
+            if self.steps.len() == before {
+                self.unchanged = self.unchanged.saturating_add(1);
+            }
+        }
+        if self.prune && kind != Kind::Token {
+            for item in &existing {
+                let name = text(item, "name");
+                if declared.iter().all(|thing| thing.name != name) {
+                    self.send(|remote| remote.delete(&path(kind, &name)).map(drop))?;
+                    self.step((kind, &name), ("delete", "deleted"), "")?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn thing(&mut self, thing: &Thing, found: Option<&Value>) -> Result<(), Failure> {
+        let fields = difference::fields(thing)?;
+        match (found, thing.kind) {
+            (None, Kind::Token) => self.make_token(thing, fields),
+            (None, _) => self.make(thing, fields),
+            (Some(found), Kind::Token) => compare_token(&fields, found),
+            (Some(found), _) => self.change(thing, &fields, found),
+        }
+    }
+
+    fn make(&mut self, thing: &Thing, mut body: Map<String, Value>) -> Result<(), Failure> {
+        let texts = thing.secrets.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        if texts.is_empty() && thing.kind == Kind::Provider {
+            let why = "a provider that is made needs a secret: add secret_file, secret_env or \
+                       secret_credential";
+            return Err(Failure::input(why));
+        }
+        body.insert("name".to_owned(), thing.name.as_str().into());
+        match (thing.kind, texts.first()) {
+            (Kind::Provider, _) => {
+                let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
+                body.insert("secrets".to_owned(), texts.into());
+            }
+            (_, Some(text)) => {
+                body.insert("secret".to_owned(), text.as_str().into());
+            }
+            (_, None) => {}
+        }
+        let list = list(thing.kind);
+        self.send(|remote| remote.post(list, Some(&Value::Object(body))).map(drop))?;
+        self.step((thing.kind, &thing.name), ("make", "made"), "")
+    }
+
+    fn change(
+        &mut self,
+        thing: &Thing,
+        declared: &Map<String, Value>,
+        found: &Value,
+    ) -> Result<(), Failure> {
+        let differences = difference::between(declared, found);
+        let path = path(thing.kind, &thing.name);
+        if !differences.is_empty() {
+            let detail: Vec<String> = differences.iter().map(ToString::to_string).collect();
+            let body = differences.into_iter().map(|change| (change.field, change.to));
+            let body = Value::Object(body.collect());
+            self.send(|remote| remote.patch(&path, &body).map(drop))?;
+            self.step((thing.kind, &thing.name), ("change", "changed"), &detail.join(", "))?;
+        }
+        if thing.secrets.is_empty() { Ok(()) } else { self.secrets(thing, &path) }
+    }
+
+    /// Adds the declared secrets that are not in force, the oldest first, so that the newest is the newest.
+    fn secrets(&mut self, thing: &Thing, path: &str) -> Result<(), Failure> {
+        let address = format!("{path}/secrets");
+        let most = if thing.kind == Kind::Provider { usize::MAX } else { 1 };
+        let mut declared = Vec::new();
+        for at in thing.secrets.iter().take(most).rev() {
+            let secret = read(at)?;
+            let body = |dry_run| json!({ "secret": secret.as_str(), "dry_run": dry_run });
+            let answer = self.remote.post(&address, Some(&body(true)))?;
+            if answer.get("already_in_force") == Some(&Value::Bool(true)) {
+                declared.push(text(&answer, "id"));
+                continue;
+            }
+            if !self.dry_run {
+                let answer = self.remote.post(&address, Some(&body(false)))?;
+                declared.push(text(&answer, "id"));
+            }
+            self.step((thing.kind, &thing.name), ("add", "added"), &shown(at))?;
+        }
+        if thing.kind == Kind::Provider {
+            self.withdraw(thing, &address, &declared)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn withdraw(&mut self, thing: &Thing, path: &str, declared: &[String]) -> Result<(), Failure> {
+        let kept = self.remote.get(path)?;
+        let kept = kept.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+        for id in kept.iter().map(|secret| text(secret, "id")) {
+            if declared.contains(&id) {
+                continue;
+            }
+            if !self.prune {
+                let name = &thing.name;
+                out::note(format_args!(
+                    "provider {name}: the secret {id} is in force and not declared; --prune withdraws it"
+                ));
+                continue;
+            }
+            let what = format!("the secret {id}");
+            self.send(|remote| remote.delete(&format!("{path}/{}", plain(&id))).map(drop))?;
+            self.step((thing.kind, &thing.name), ("withdraw", "withdrawn"), &what)?;
+        }
+        Ok(())
+    }
+
+    fn make_token(&mut self, thing: &Thing, mut body: Map<String, Value>) -> Result<(), Failure> {
+        let Some(path) = &thing.token_file else {
+            let why = "a token that is made needs a place: add token_file";
+            return Err(Failure::input(why));
+        };
+        body.insert("name".to_owned(), thing.name.as_str().into());
+        let into = format!("written to {}", path.display());
+        self.send(|remote| {
+            // The file comes first: a token that was made and cannot be kept would be of use to nobody.
+            let file = secrets::NewFile::create(path)?;
+            let made = remote.post("/v1/tokens", Some(&Value::Object(body)))?;
+            file.keep(once(&made, "token")?)
+        })?;
+        self.step((thing.kind, &thing.name), ("make", "made"), &into)
+    }
+
+    /// Says what was done, or would be.
+    fn step(
+        &mut self,
+        (kind, name): (Kind, &str),
+        (would, did): (&str, &str),
+        detail: &str,
+    ) -> Result<(), Failure> {
+        self.steps.push(json!({
+            "kind": kind.word(), "name": name, "action": would, "detail": detail,
+        }));
+        if self.remote.json() {
+            return Ok(());
+        }
+        let verb = if self.dry_run { format!("would {would}") } else { did.to_owned() };
+        let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+        out::line(format_args!("{verb} {} {name}{detail}", kind.word()))
+    }
+
+    fn send(&self, run: impl FnOnce(&Remote) -> Result<(), Failure>) -> Result<(), Failure> {
+        if self.dry_run { Ok(()) } else { run(self.remote) }
+    }
+
+    fn report(self) -> Result<(), Failure> {
+        let Self { remote, dry_run, steps, unchanged, .. } = self;
+        if remote.json() {
+            return out::json(
+                &json!({ "dry_run": dry_run, "steps": steps, "unchanged": unchanged }),
+            );
+        }
+        out::note(format_args!("{unchanged} as declared before"));
+        Ok(())
+    }
+}
+
+/// A token is never changed: what is declared otherwise is a mistake.
+fn compare_token(declared: &Map<String, Value>, found: &Value) -> Result<(), Failure> {
+    let Some(difference) = difference::between(declared, found).into_iter().next() else {
+        return Ok(());
+    };
+    let why = format!("{difference}: a token is not changed");
+    Err(Failure::new(exit::CONFLICT, why).and(format_args!(
+        "Revoke it (oncebox token revoke {}) and apply again.",
+        text(found, "id")
+    )))
+}
+
+/// Everything of a kind that exists; tokens that are revoked do not.
+fn existing(remote: &Remote, kind: Kind) -> Result<Vec<Value>, Failure> {
+    let mut found = Vec::new();
+    listing::each(remote, list(kind), Vec::new(), |item| {
+        if kind != Kind::Token || text(&item, "revoked_at").is_empty() {
+            found.push(item);
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Where a kind is listed.
+pub(super) const fn list(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Provider => "/v1/providers",
+        Kind::Subscription => "/v1/subscriptions",
+        Kind::Token => "/v1/tokens",
+    }
+}
+
+fn path(kind: Kind, name: &str) -> String {
+    format!("{}/{}", list(kind), plain(name))
+}
+
+fn read(at: &SecretAt) -> Result<Zeroizing<String>, Failure> {
+    match at {
+        SecretAt::File(path) => secrets::one_line(path),
+        SecretAt::Environment(name) => crate::settings::environment(name)
+            .map(Zeroizing::new)
+            .ok_or_else(|| Failure::input(format!("the variable {name} is not set"))),
+        SecretAt::Credential(name) => {
+            let directory =
+                crate::settings::environment("CREDENTIALS_DIRECTORY").ok_or_else(|| {
+                    let why = "there are no systemd credentials: CREDENTIALS_DIRECTORY is not set";
+                    Failure::input(format!("{name}: {why}"))
+                })?;
+            secrets::one_line(&Path::new(&directory).join(name))
+        }
+    }
+}
+
+fn shown(at: &SecretAt) -> String {
+    match at {
+        SecretAt::File(path) => format!("the secret in {}", path.display()),
+        SecretAt::Environment(name) => format!("the secret in the variable {name}"),
+        SecretAt::Credential(name) => format!("the secret in the credential {name}"),
+    }
+}

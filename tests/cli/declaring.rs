@@ -1,0 +1,168 @@
+//! `apply` and `export`: the service as a file declares it.
+
+use std::os::unix::fs::PermissionsExt;
+
+use crate::rig::{Rig, run};
+
+const DECLARED: &str = r#"
+[[provider]]
+name = "stripe"
+scheme = "stripe"
+pii = "allow"
+secret_file = "stripe.secret"
+
+[[provider]]
+name = "machine"
+scheme = { kind = "generic", check = { token = { header = "X-Token" } } }
+pii = "allow"
+tolerance_secs = 60
+secret_env = ["MACHINE_NEW", "MACHINE_OLD"]
+
+[[subscription]]
+name = "erp"
+url = "http://127.0.0.1:9999/hook"
+event_types = ["invoice.*"]
+headers = { X-Site = "north" }
+policy = { steps = ["1s", "30min"], max_attempts = 3 }
+
+[[token]]
+name = "shop"
+role = "publish"
+token_file = "shop.token"
+"#;
+
+/// A service, the file, and its secrets.
+fn rig() -> Rig {
+    let rig = Rig::new();
+    rig.file("declared.toml", DECLARED);
+    rig.file("stripe.secret", "whsec_one-one-one-one-one\n");
+    rig
+}
+
+/// Runs apply with these flags; stdout.
+#[track_caller]
+fn apply(rig: &Rig, flags: &[&str]) -> String {
+    let args = [&["apply", "--file", "declared.toml"], flags].concat();
+    let mut command = rig.command(&args);
+    command.env("MACHINE_NEW", "new-token-1234567890").env("MACHINE_OLD", "old-token-1234567890");
+    let ran = run(&mut command, "");
+    assert_eq!(ran.code, 0, "{ran:?}");
+    ran.out
+}
+
+#[test]
+fn what_is_declared_is_made_once_and_the_second_run_changes_nothing() {
+    let rig = rig();
+    let would = apply(&rig, &["--dry-run"]);
+    assert_eq!(would.matches("would make").count(), 4, "{would}");
+    assert!(rig.items(&["provider", "list"]).is_empty(), "a dry run makes nothing");
+    let did = apply(&rig, &[]);
+    assert!(did.contains("made provider machine\nmade subscription erp\nmade token shop"), "{did}");
+    assert_eq!(apply(&rig, &[]), "");
+    assert_eq!(apply(&rig, &["--prune", "--dry-run"]), "");
+
+    let secrets = rig.items(&["provider", "secrets", "machine"]);
+    assert_eq!(secrets.len(), 2);
+    let path = rig.dir.path().join("shop.token");
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let token = path.to_str().unwrap();
+    rig.ok(&["emit", "invoice.paid", "--payload", "1", "--token-file", token]);
+    assert_eq!(rig.run(&["token", "list", "--token-file", token]).code, 77);
+}
+
+#[test]
+fn a_difference_is_shown_field_by_field_and_carried_out() {
+    let rig = rig();
+    apply(&rig, &[]);
+    rig.ok(&["subscription", "create", "by-hand", "--url", "http://127.0.0.1:9999/x"]);
+    let changed = DECLARED
+        .replace("tolerance_secs = 60", "tolerance_secs = 90")
+        .replace("invoice.*", "order.*")
+        .replace("stripe.secret", "next.secret");
+    rig.file("declared.toml", &changed);
+    rig.file("next.secret", "whsec_two-two-two-two-two\n");
+    let lines = [
+        "add provider stripe: the secret in ",
+        "change provider machine: tolerance_secs 60 -> 90",
+        "change subscription erp: event_types [\"invoice.*\"] -> [\"order.*\"]",
+    ];
+    let would = apply(&rig, &["--dry-run"]);
+    for line in lines {
+        assert!(would.contains(&format!("would {line}")), "{line} is not in {would}");
+    }
+    assert_eq!(would.lines().count(), 3, "{would}");
+    apply(&rig, &[]);
+    assert_eq!(apply(&rig, &[]), "");
+    assert_eq!(
+        rig.items(&["provider", "secrets", "stripe"]).len(),
+        2,
+        "the old one stays in force"
+    );
+
+    let pruned = apply(&rig, &["--prune"]);
+    assert!(pruned.contains("withdrawn provider stripe: the secret "), "{pruned}");
+    assert!(pruned.contains("deleted subscription by-hand"), "{pruned}");
+    assert_eq!(rig.items(&["provider", "secrets", "stripe"]).len(), 1);
+    assert_eq!(apply(&rig, &["--prune"]), "");
+    let left = rig.items(&["provider", "secrets", "stripe"])[0]["id"].clone();
+    let last = rig.run(&["provider", "withdraw", "stripe", left.as_str().unwrap()]);
+    assert!(last.code == 5 && last.err.contains("last secret"), "{last:?}");
+}
+
+#[test]
+fn a_new_secret_of_a_subscription_replaces_the_old_one() {
+    let rig = rig();
+    apply(&rig, &[]);
+    let declared = DECLARED.replace("event_types", "secret_file = \"erp.secret\"\nevent_types");
+    rig.file("declared.toml", &declared);
+    rig.file("erp.secret", "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3\n");
+    assert!(apply(&rig, &[]).contains("added subscription erp: the secret in "));
+    assert_eq!(apply(&rig, &[]), "");
+}
+
+#[test]
+fn what_is_exported_makes_the_same_elsewhere() {
+    let rig = rig();
+    apply(&rig, &[]);
+    let exported = rig.ok(&["export"]);
+    for secret in ["whsec_one-one-one-one-one", "new-token-1234567890", "obx_"] {
+        assert!(!exported.contains(secret), "{exported}");
+    }
+    let supplied = exported
+        .replace("# secret_file = \"secrets/stripe\"", "secret_file = \"stripe.secret\"")
+        .replace("# secret_file = \"secrets/machine\"", "secret_file = \"stripe.secret\"")
+        .replace("# token_file", "token_file");
+    let other = Rig::new();
+    other.file("stripe.secret", "whsec_one-one-one-one-one\n");
+    let file = other.file("exported.toml", &supplied);
+    let missing = other.file("missing.toml", &exported);
+    let ran = other.run(&["apply", "--file", missing.to_str().unwrap()]);
+    assert!(
+        ran.code == 65 && ran.err.contains("provider stripe: a provider that is made"),
+        "{ran:?}"
+    );
+    other.ok(&["apply", "--file", file.to_str().unwrap()]);
+    assert_eq!(other.ok(&["export"]), exported);
+    assert_eq!(other.ok(&["apply", "--file", file.to_str().unwrap()]), "");
+}
+
+#[test]
+fn a_mistake_in_what_is_declared_is_named_with_its_place() {
+    let rig = Rig::stopped();
+    let text = "[[provider]]\nname = \"a\"\nscheme = \"stripe\"\nsecret = \"whsec_x\"\n\
+                [[subscription]]\nname = 1\nurll = \"x\"\n[[token]]\nname = \"t\"\nrole = \"read\"\n\
+                [[token]]\nname = \"t\"\nrole = \"read\"\n";
+    let file = rig.file("wrong.toml", text);
+    let ran = rig.run(&["config", "check", file.to_str().unwrap()]);
+    assert_eq!(ran.code, 78);
+    for part in [
+        "wrong.toml:4:1: provider.secret: no secret stands in this file",
+        "wrong.toml:1:1: provider has no pii",
+        "wrong.toml:6:8: subscription.name must be a text in quotes",
+        "wrong.toml:7:1: unknown key subscription.urll; did you mean url?",
+        "token t is declared twice",
+    ] {
+        assert!(ran.err.contains(part), "{part} is not in {}", ran.err);
+    }
+    assert!(!ran.err.contains("whsec_x"));
+}
