@@ -38,7 +38,7 @@ def publish():
             events = [
                 {"event_type": "invoice.paid", "idempotency_key": key, "payload": {"invoice": key}} for key in keys
             ]
-            answer = call("/v1/events", {"events": events})
+            answer = call("/v1/events", events)
             assert len(answer["events"]) == len(keys), answer
             acknowledged.write("".join(key + "\n" for key in keys))
             acknowledged.flush()

@@ -9,6 +9,7 @@ use crate::rig::receiver::{Receiver, Reply};
 use crate::rig::{Rig, file, secs, until};
 
 const SECRET: &str = "whsec_0123456789abcdef0123456789";
+const SECOND_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /// A call that has to succeed: where it goes, and with which body.
 type Case = fn(&Rig, &Receiver) -> (String, Value);
@@ -29,6 +30,21 @@ fn cases() -> BTreeMap<&'static str, Case> {
         rig.provider("p", &json!({ "kind": "stripe" }), SECRET);
         ("/v1/providers/p".to_owned(), Value::Null)
     });
+    cases.insert("provider.secret.add", |rig, _| {
+        rig.provider("p", &json!({ "kind": "stripe" }), SECRET);
+        ("/v1/providers/p/secrets".to_owned(), json!({ "secret": SECOND_SECRET }))
+    });
+    cases.insert("provider.secret.withdraw", |rig, _| {
+        rig.provider("p", &json!({ "kind": "stripe" }), SECRET);
+        let body = json!({ "secret": SECOND_SECRET });
+        rig.post("/v1/providers/p/secrets", &body).is(201);
+        let kept = rig.get("/v1/providers/p/secrets")["items"][1]["id"].clone();
+        (format!("/v1/providers/p/secrets/{}", kept.as_str().unwrap()), Value::Null)
+    });
+    cases.insert("subscription.secret.replace", |rig, receiver| {
+        rig.subscribe("s", receiver);
+        ("/v1/subscriptions/s/secrets".to_owned(), json!({ "secret": SECOND_SECRET }))
+    });
     cases.insert("subscription.create", |_, receiver| {
         ("/v1/subscriptions".to_owned(), json!({ "name": "s", "url": receiver.url() }))
     });
@@ -48,6 +64,12 @@ fn cases() -> BTreeMap<&'static str, Case> {
         rig.subscribe("s", receiver);
         ("/v1/subscriptions/s/resume".to_owned(), Value::Null)
     });
+    acts_on_deliveries(&mut cases);
+    administers(&mut cases);
+    cases
+}
+
+fn acts_on_deliveries(cases: &mut BTreeMap<&'static str, Case>) {
     cases.insert("delivery.retry", |rig, receiver| {
         dead_delivery(rig, receiver);
         ("/v1/deliveries/dlv_1/retry".to_owned(), Value::Null)
@@ -74,6 +96,9 @@ fn cases() -> BTreeMap<&'static str, Case> {
         ("/v1/deliveries/skip".to_owned(), json!({ "filter": {} }))
     });
     cases.insert("doubt.end", |_, _| ("/v1/doubt/end".to_owned(), Value::Null));
+}
+
+fn administers(cases: &mut BTreeMap<&'static str, Case>) {
     cases.insert("token.create", |_, _| {
         ("/v1/tokens".to_owned(), json!({ "name": "t", "role": "read" }))
     });
@@ -95,7 +120,6 @@ fn cases() -> BTreeMap<&'static str, Case> {
         rig.post("/v1/tenants/acme/suspend", &Value::Null).is(200);
         ("/v1/tenants/acme/resume".to_owned(), Value::Null)
     });
-    cases
 }
 
 fn dead_delivery(rig: &Rig, receiver: &Receiver) {

@@ -95,7 +95,11 @@ fn a_box_that_is_well_is_ready_and_says_what_it_looked_at() {
 
 #[test]
 fn what_a_person_should_see_warns_and_names_nobody() {
-    let rig = Rig::with(|settings| settings.backup.every = Some(secs(3600)));
+    let rig = Rig::with(|settings| {
+        settings.backup.every = Some(secs(3600));
+        // No backup can be made where there is no directory.
+        settings.backup.directory = Some("/dev/null/backups".into());
+    });
     let gone = Receiver::scripted([Reply::status(410)]);
     let late = Receiver::scripted(std::iter::repeat_n(Reply::status(500), 50));
     rig.subscribe("left-for-good", &gone);
