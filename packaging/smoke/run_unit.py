@@ -105,7 +105,10 @@ class Runner:
     def state_directory(self):
         path = os.path.join("/var/lib", self.one("StateDirectory"))
         os.makedirs(path, exist_ok=True)
-        os.chown(path, self.user.pw_uid, self.group.gr_gid)
+        # As systemd does it: all of it, where the directory itself is somebody else's.
+        if os.stat(path).st_uid != self.user.pw_uid:
+            for name in [path] + [entry.path for entry in os.scandir(path)]:
+                os.chown(name, self.user.pw_uid, self.group.gr_gid)
         os.chmod(path, int(self.one("StateDirectoryMode"), 8))
         return path
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, TrySendError, bounded};
+use crossbeam_channel::{Receiver, Select, SendError, Sender, TryRecvError, bounded, unbounded};
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::faults::{Faults, Stall, Step};
@@ -25,8 +25,8 @@ use crate::store::work_done::WorkDone;
 const BATCH_JOBS_MOST: usize = 512;
 /// Upkeep jobs of one transaction at most: they are long, and accepts wait behind them.
 const BATCH_UPKEEP_MOST: usize = 4;
-/// Jobs that may wait in each queue. A handler that finds the queue full answers 503.
-const QUEUE_JOBS_MOST: usize = 8192;
+/// Jobs that may wait in the accept queue, about. A handler that finds it full answers 503.
+const ACCEPT_JOBS_MOST: usize = 8192;
 
 /// Which queue a job waits in; they are drained in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,8 +104,7 @@ impl std::fmt::Debug for Writer {
 
 impl Writer {
     /// Hands in a job; `done` is called with its result after COMMIT, on the writer's thread, and must
-    /// neither block nor write. A full accept queue is answered at once with `Busy`; the other queues
-    /// wait for room.
+    /// neither block nor write. A full accept queue is answered at once with `Busy`.
     pub fn submit<T, R, D>(&self, queue: Queue, run: R, done: D)
     where
         T: Send + 'static,
@@ -115,19 +114,15 @@ impl Writer {
         let job: BoxedJob =
             Box::new(Closure { handed_in: (queue, self.done.now()), run, done, value: None });
         let refused = match queue {
-            Queue::Settle => {
-                self.settle.send(job).map_err(|back| (back.into_inner(), Error::Stopped))
+            Queue::Settle => self.settle.send(job),
+            Queue::Upkeep => self.upkeep.send(job),
+            Queue::Accept if self.accept.len() >= ACCEPT_JOBS_MOST => {
+                return job.done(Err(Error::Busy));
             }
-            Queue::Upkeep => {
-                self.upkeep.send(job).map_err(|back| (back.into_inner(), Error::Stopped))
-            }
-            Queue::Accept => self.accept.try_send(job).map_err(|back| match back {
-                TrySendError::Full(job) => (job, Error::Busy),
-                TrySendError::Disconnected(job) => (job, Error::Stopped),
-            }),
+            Queue::Accept => self.accept.send(job),
         };
-        if let Err((job, error)) = refused {
-            job.done(Err(error));
+        if let Err(SendError(job)) = refused {
+            job.done(Err(Error::Stopped));
         }
     }
 
@@ -197,9 +192,11 @@ impl std::fmt::Debug for WriterLoop {
 }
 
 pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
-    let (settle, settle_jobs) = bounded(QUEUE_JOBS_MOST);
-    let (accept, accept_jobs) = bounded(QUEUE_JOBS_MOST);
-    let (upkeep, upkeep_jobs) = bounded(QUEUE_JOBS_MOST);
+    // Not bounded ones: those keep what is in them when the writer goes, and whoever waits for it waits
+    // for ever. Settlements are bounded by what is in hand, chores by the number of chores.
+    let (settle, settle_jobs) = unbounded();
+    let (accept, accept_jobs) = unbounded();
+    let (upkeep, upkeep_jobs) = unbounded();
     let writer_loop = WriterLoop {
         conn,
         faults,
@@ -234,10 +231,25 @@ impl WriterLoop {
             if let Err(fatal) = worked_off {
                 observer.fatal(&fatal);
                 // What is on the disk is unknown now: it is left for the next start to read.
-                return;
+                return self.refuse(&fatal, stop);
             }
         }
         self.close();
+    }
+
+    /// Refuses what is handed in until `stop` is disconnected: nobody is left waiting for an answer.
+    fn refuse(&self, fatal: &Error, stop: &Receiver<()>) {
+        let mut batch = Vec::new();
+        loop {
+            let stopping = self.wait(stop);
+            self.drain(&mut batch);
+            if batch.is_empty() && stopping {
+                return;
+            }
+            for job in batch.drain(..) {
+                job.done(Err(fatal.clone()));
+            }
+        }
     }
 
     /// Runs one transaction on the spot, before the loop is started.

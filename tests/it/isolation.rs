@@ -158,7 +158,8 @@ fn case(of: &Side, route: &Route) -> Option<Case> {
     if route.path.starts_with("/in/") || route.path == "/v1/audit-events" {
         return Some(Case::Apart);
     }
-    if ["/v1/tenants", "/v1/keys", "/v1/doubt/end"].iter().any(|noun| route.path.starts_with(noun)) {
+    if ["/v1/tenants", "/v1/keys", "/v1/doubt/end"].iter().any(|noun| route.path.starts_with(noun))
+    {
         return Some(Case::OfTheBox);
     }
     naming(of, route).or_else(|| looking(of, route)).or_else(|| doing(route))
