@@ -58,7 +58,9 @@ fn shell(script: &str, directory: &Path, port: u16) -> Command {
         .env("HOME", directory)
         .env_remove("XDG_DATA_HOME")
         .env_remove("STATE_DIRECTORY")
-        .env("ONCEBOX_LISTEN__API", format!("127.0.0.1:{port}"));
+        .env("ONCEBOX_LISTEN__API", format!("127.0.0.1:{port}"))
+        // This machine may be fuller than one that keeps invoices.
+        .env("ONCEBOX_DISK__RESERVE", "0");
     command
 }
 
