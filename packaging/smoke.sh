@@ -43,6 +43,14 @@ as_service() {
   ONCEBOX_MASTER_KEY=$(cat $key) setpriv --reuid oncebox --regid oncebox --clear-groups "$@"
 }
 
+# Runs a block of docs/operating.md as it stands there.
+tried() {
+  awk -v name="<!-- tried: $1 -->" '$0 == name { found = 1; next } found && /^```$/ { exit } found && !/^```/' \
+    docs/operating.md > "$work/tried.sh"
+  [[ -s $work/tried.sh ]] || fail "docs/operating.md has no block named $1"
+  bash -euo pipefail "$work/tried.sh"
+}
+
 mode() { stat -c '%a %U:%G' "$1"; }
 logged() { grep -q "$1" "$log"; }
 start() { python3 packaging/smoke/run_unit.py /lib/systemd/system/oncebox.{service,socket} "$log" & runner=$!; }
@@ -54,12 +62,12 @@ clean_up() {
   [[ -z $runner ]] || { kill -TERM "$runner" 2>/dev/null; wait "$runner" 2>/dev/null; } || true
   [[ -z $nginx_pid ]] || kill "$nginx_pid" 2>/dev/null || true
   dpkg --purge oncebox >/dev/null 2>&1 || true
-  rm -rf "$work" "$data" /etc/oncebox /run/credentials/oncebox.service /run/oncebox-notify
+  rm -rf "$work" "$data" /etc/oncebox /run/credentials/oncebox.service /run/oncebox-notify /var/backups/oncebox
   userdel oncebox 2>/dev/null || true
 }
 
 [[ $EUID == 0 ]] || { echo "skipped: packaging/smoke.sh needs root, to install the package"; exit 0; }
-[[ ! -e $data && ! -e /etc/oncebox ]] || { echo "there is an Oncebox on this machine; this would destroy it" >&2; exit 1; }
+[[ ! -e $data && ! -e /etc/oncebox && ! -e /var/backups/oncebox ]] || { echo "there is an Oncebox on this machine; this would destroy it" >&2; exit 1; }
 for tool in cargo-deb lintian nginx openssl python3; do
   command -v "$tool" >/dev/null || { echo "packaging/smoke.sh needs $tool" >&2; exit 1; }
 done
@@ -126,6 +134,8 @@ expect '^401 application/problem\+json' post evt_smoke_2 --bad-signature
 expect '^413 application/problem\+json' post evt_smoke_3 --bytes 3000000
 expect '^404' curl -sko /dev/null -w '%{http_code}' https://127.0.0.1:8443/v1/events
 expect evt_smoke_1 oncebox webhook list
+tried first-webhook
+tried first-event
 
 step "a restart refuses no connection; a kill -9 loses nothing that was acknowledged"
 python3 packaging/smoke/knock.py 127.0.0.1 8710 > "$work/knocks" & loader=$!
@@ -147,6 +157,7 @@ oncebox backup "$work/backup"
 kill -0 "$loader" || fail "the load ended too soon"
 kill -TERM "$loader"; wait "$loader" || fail "the load met an error"; loader=
 echo "$(wc -l < "$work/before-backup") events acknowledged when the backup began, $(wc -l < "$work/acknowledged") when it had ended"
+tried backup
 backup=$(ls "$work"/backup/*.db)
 [[ $(stat -c %a "$backup") == 600 ]] || fail "the backup is $(mode "$backup")"
 ! grep -qF "$(cat $key)" -r "$work/backup" || fail "the master key is in the backup"
