@@ -199,6 +199,9 @@ impl Appliance {
         let database = up_to_date(&data, &clock, &faults)?;
         let (store, mut writer_loop) = Store::open(&database, faults.clone())?;
         sharing::share(&database, settings.database.group.as_deref())?;
+        if !settings.database.checkpoints {
+            writer_loop.leave_checkpoints()?;
+        }
         let told = (clock.wall(), &faults);
         let Keys { ring, hasher, rotation } =
             master_key::unlock(&mut writer_loop, &settings, found, &draw, told)?;

@@ -59,6 +59,8 @@ pub struct Database {
     pub directory: PathBuf,
     /// A unix group that may open the database too.
     pub group: Option<String>,
+    /// Whether the write-ahead log is emptied by us; Litestream wants to do it itself.
+    pub checkpoints: bool,
 }
 
 /// Where the master key is.
@@ -171,7 +173,7 @@ impl Default for Listen {
 impl Default for Database {
     /// A directory right here; a process has a better one, see [`super::Sources::load`].
     fn default() -> Self {
-        Self { directory: PathBuf::from("oncebox-data"), group: None }
+        Self { directory: PathBuf::from("oncebox-data"), group: None, checkpoints: true }
     }
 }
 

@@ -124,7 +124,7 @@ macro_rules! key {
 }
 
 /// The keys, in the order of the file.
-pub const KEYS: [Key; 26] = [
+pub const KEYS: [Key; 27] = [
     key!(
         listen.api,
         Address,
@@ -164,6 +164,12 @@ pub const KEYS: [Key; 26] = [
         Restart,
         "A unix group that may open the database too, for an ERP on the same machine. The directory is then 2770 and the files 0660, else 0700 and 0600.",
         Some(("none", "\"erp\""))
+    ),
+    key!(
+        database.checkpoints,
+        Flag,
+        Restart,
+        "Whether Oncebox empties the write-ahead log. Set it to false where Litestream runs beside it, which does it instead; the log grows without end where nobody does."
     ),
     key!(
         keys.master_key_file,

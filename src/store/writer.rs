@@ -183,6 +183,8 @@ pub struct WriterLoop {
     accept: Receiver<BoxedJob>,
     upkeep: Receiver<BoxedJob>,
     done: Arc<WorkDone>,
+    /// Whether the write-ahead log is emptied by us.
+    checkpoints: bool,
 }
 
 impl std::fmt::Debug for WriterLoop {
@@ -205,6 +207,7 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
         accept: accept_jobs,
         upkeep: upkeep_jobs,
         done: Arc::default(),
+        checkpoints: true,
     };
     let done = Arc::clone(&writer_loop.done);
     (Writer { settle, accept, upkeep, done }, writer_loop)
@@ -263,6 +266,15 @@ impl WriterLoop {
         drop(tx);
         transaction.commit().map_err(Error::at_commit)?;
         Ok(value)
+    }
+
+    /// Leaves the write-ahead log to another program, which copies it before it empties it.
+    ///
+    /// # Errors
+    /// When the connection cannot be told.
+    pub fn leave_checkpoints(&mut self) -> Result<()> {
+        self.checkpoints = false;
+        Ok(self.conn.pragma_update(None, "wal_autocheckpoint", 0)?)
     }
 
     /// Ends it without ever having run the loop: what was done is in the one file.
@@ -387,6 +399,10 @@ impl WriterLoop {
 
     /// Empties the write-ahead log into the file, so that what is left behind is one file.
     fn close(self) {
+        // Whoever empties it instead has the file open, so that our closing it empties nothing.
+        if !self.checkpoints {
+            return;
+        }
         let truncated = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         if let Err(error) = truncated {
             tracing::warn!(%error, "the write-ahead log could not be emptied; it is read at the next start");

@@ -6,7 +6,7 @@ use oncebox::store::writer::Queue;
 use serde_json::json;
 
 use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, START, secs, until};
+use crate::rig::{Rig, START, file, secs, until};
 
 #[test]
 fn a_second_service_on_the_same_directory_is_refused() {
@@ -202,6 +202,26 @@ fn a_writer_that_panics_ends_the_process() {
     assert_eq!(rig.stop_failed().to_string(), "the thread writer failed; the log says where");
     rig.start_again();
     rig.publish_type("a");
+}
+
+#[test]
+fn the_log_is_left_to_another_program_where_the_settings_say_so() {
+    let mut rig = Rig::new();
+    let log = rig.data().join("oncebox.db-wal");
+    rig.publish_type("a");
+    rig.stop();
+    assert!(std::fs::metadata(&log).map_or(0, |log| log.len()) == 0, "it is emptied at a stop");
+    rig.start_again();
+    rig.restart_with(|settings| settings.database.checkpoints = false);
+    // Litestream has the file open all the time.
+    let beside = rig.file();
+    assert_eq!(file::lines(&beside, "SELECT count(*) FROM outbox"), ["1"]);
+    rig.publish_type("b");
+    rig.stop();
+    assert!(std::fs::metadata(&log).unwrap().len() > 0, "it is left");
+    drop(beside);
+    rig.start_again();
+    assert_eq!(rig.one("SELECT count(*) FROM outbox"), "2");
 }
 
 #[test]

@@ -1,13 +1,55 @@
-//! How it is reached: port, public address, proxy.
+//! How it is reached: port, public address, proxy; and what its unit lets it do.
+
+use std::path::Path;
+use std::process::Command;
 
 use crate::cli::doctor::{Finding, Patient, fail, ok, warn};
 use crate::http::server;
+
+/// Where a unit may stand; the first one holds (systemd.unit(5)).
+const UNITS: [&str; 3] = [
+    "/etc/systemd/system/oncebox.service",
+    "/lib/systemd/system/oncebox.service",
+    "/usr/lib/systemd/system/oncebox.service",
+];
+/// The exposure of the unit as it is shipped, rounded up: 0 is none, 10 is all.
+const EXPOSURE_MOST: f64 = 1.5;
 
 pub(super) fn look(patient: &Patient) -> Vec<Finding> {
     let mut findings = vec![port(patient)];
     findings.push(addresses(patient));
     findings.extend(public_url(patient));
+    findings.extend(unit());
     findings
+}
+
+/// What systemd thinks of the unit, where there are both.
+fn unit() -> Option<Finding> {
+    let path = UNITS.into_iter().find(|path| Path::new(path).exists())?;
+    let arguments = ["security", "--offline=true", "--no-pager", path];
+    let asked = Command::new("systemd-analyze").args(arguments).output().ok()?;
+    Some(judge(path, &String::from_utf8_lossy(&asked.stdout)))
+}
+
+/// Reads `→ Overall exposure level for oncebox.service: 1.1 OK`.
+fn judge(path: &str, report: &str) -> Finding {
+    let last = report.lines().rfind(|line| line.contains("exposure level"));
+    let words = last.and_then(|line| line.rsplit_once(": ")).map(|(_, words)| words);
+    let level = words.and_then(|words| words.split_whitespace().next()?.parse::<f64>().ok());
+    match level {
+        Some(level) if level <= EXPOSURE_MOST => {
+            ok("unit", format!("{path} is exposed {level} of 10"))
+        }
+        Some(level) => warn(
+            "unit",
+            format!(
+                "{path} is exposed {level} of 10, more than it is shipped with: see systemd-analyze security"
+            ),
+        ),
+        None => {
+            warn("unit", format!("systemd-analyze says nothing of {path}: look at it yourself"))
+        }
+    }
 }
 
 fn port(patient: &Patient) -> Finding {
@@ -56,4 +98,19 @@ fn public_url(patient: &Patient) -> Vec<Finding> {
         ok("proxies", format!("{} trusted", listen.trusted_proxies.len()))
     };
     vec![shape, proxies]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::health::Level;
+
+    #[test]
+    fn a_unit_is_judged_by_its_exposure() {
+        let judged = |report: &str| judge("oncebox.service", report).check.level;
+        let line = "→ Overall exposure level for oncebox.service: ";
+        assert_eq!(judged(&format!("NAME DESCRIPTION EXPOSURE\n{line}1.1 OK 🙂\n")), Level::Ok);
+        assert_eq!(judged(&format!("{line}9.2 UNSAFE 😨\n")), Level::Warn);
+        assert_eq!(judged(""), Level::Warn);
+    }
 }
