@@ -9,7 +9,7 @@
 
 use serde_json::Value;
 
-use crate::api::auth::actor;
+use crate::api::auth::{Denied, actor};
 use crate::api::call::{Call, answer};
 use crate::api::problem::Problem;
 use crate::api::route::Route;
@@ -17,7 +17,6 @@ use crate::api::{Api, DEFAULT_TENANT};
 use crate::clock::Timestamp;
 use crate::domain::audit::changes::Changes;
 use crate::domain::audit::{Actor, NewAuditEvent, Origin, Outcome};
-use crate::domain::token::Token;
 use crate::domain::trace;
 use crate::http::message::{Head, Response};
 use crate::store::audit_events;
@@ -156,22 +155,6 @@ impl Api {
         event.origin.status = Some(problem.status());
         event.changes = Changes::none().and("problem", problem.kind());
         self.flow.refusals.note(event);
-    }
-}
-
-/// Why somebody may not call, and who it is, where that is known.
-#[derive(Debug)]
-pub(super) struct Denied {
-    /// What is answered.
-    pub(super) problem: Problem,
-    /// The token that may not.
-    pub(super) token: Option<Box<Token>>,
-}
-
-impl Denied {
-    /// Nobody known may not call.
-    pub(super) fn stranger(problem: Problem) -> Self {
-        Self { problem, token: None }
     }
 }
 

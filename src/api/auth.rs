@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use ring::hmac;
 
-use crate::api::audited::Denied;
 use crate::api::problem::Problem;
 use crate::cache::Cache;
 use crate::clock::{Clock, Timestamp, millis};
@@ -48,6 +47,22 @@ impl TokenHasher {
     /// The hash of a token.
     pub fn hash(&self, token: &str) -> Vec<u8> {
         hmac::sign(&self.0, token.as_bytes()).as_ref().to_vec()
+    }
+}
+
+/// Why somebody may not call, and who it is, where that is known.
+#[derive(Debug)]
+pub(super) struct Denied {
+    /// What is answered.
+    pub(super) problem: Problem,
+    /// The token that may not.
+    pub(super) token: Option<Box<Token>>,
+}
+
+impl Denied {
+    /// Nobody known may not call.
+    pub(super) fn stranger(problem: Problem) -> Self {
+        Self { problem, token: None }
     }
 }
 

@@ -41,8 +41,7 @@ mod webhook_events;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::audited::Denied;
-use crate::api::auth::{Auth, TokenHasher};
+use crate::api::auth::{Auth, Denied, TokenHasher};
 use crate::api::call::{Call, Query};
 use crate::api::health::LastWrite;
 use crate::api::problem::Problem;
