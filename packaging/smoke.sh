@@ -187,6 +187,15 @@ expect '"in_doubt":0' curl -sf -H "Authorization: Bearer $(cat $data/admin.token
 oncebox audit verify
 oncebox doctor
 
+step "the master key is changed, and the secrets still open"
+stop
+oncebox keys rotate
+[[ $(find /etc/oncebox -name 'master.key*' -perm 600 -user root | wc -l) == 2 ]] || fail "$(ls -l /etc/oncebox)"
+rm "$log"
+start
+wait_for 30 "READY with the new key" logged '^READY 1'
+expect '^200 .*"status":"ok"' post evt_smoke_5
+
 step "upgraded: the settings somebody changed stay, and so does the data"
 packaging/build-deb.sh --deb-version 0.1.0-2 --output "$work/newer.deb" >/dev/null
 dpkg -i "$work/newer.deb"

@@ -30,7 +30,7 @@ use crate::store::providers;
 /// The longest tolerance that may be set: a day.
 const TOLERANCE_SECS_MOST: u64 = 86_400;
 /// Secrets of a provider that is made, at most.
-const SECRETS_MOST: usize = 32;
+pub(super) const SECRETS_MOST: usize = 32;
 
 const NAME: Param = Param::path("name", "The provider's name.", schema::name, "stripe");
 

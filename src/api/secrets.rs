@@ -64,7 +64,8 @@ pub(super) const RESOURCE: Resource = Resource {
                 ],
             )
             .params(&[PROVIDER])
-            .body("SecretGiven", example),
+            .body("SecretGiven", example)
+            .problems(&[Kind::Conflict]),
         ),
         route(
             Delete,
@@ -158,6 +159,7 @@ fn store(
 ) -> Result<Audited<Value>, Problem> {
     let Given { secret, dry_run } = given;
     let known = api.store.read(|tx| in_force(tx, owner))?;
+    let full = known.len() >= providers::SECRETS_MOST && matches!(owner, Owner::Provider(_));
     let known = known.into_iter().find(|known| is(api, known, &secret)).map(|known| known.id);
     let now = api.clock.wall();
     let sealed = seal(api, now, &secret);
@@ -166,6 +168,11 @@ fn store(
         if known.is_some() || dry_run {
             let body = json!({ "id": known, "already_in_force": known.is_some() });
             return Ok(Ok((body, Change::changed(kind, &owner_id, &Value::Null, &Value::Null))));
+        }
+        if full {
+            let most = providers::SECRETS_MOST;
+            let detail = format!("A provider has {most} secrets at most: withdraw one first.");
+            return Ok(Err(Problem::conflict(detail)));
         }
         if matches!(owner, Owner::Subscription(_)) {
             for before in in_force(tx, owner)? {

@@ -5,7 +5,7 @@
 
 use std::fs::{self, Permissions};
 use std::io::{Error, ErrorKind};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 /// Where the machine's own groups stand (group(5)).
@@ -71,9 +71,14 @@ fn set(database: &Path, group: Option<u32>, mode: u32) -> Result<(), (PathBuf, E
     Ok(())
 }
 
+/// Changes only what is not so yet: a service manager that has set it up already may refuse the rest.
 fn change(path: &Path, group: Option<u32>, mode: u32) -> Result<(), Error> {
-    if let Some(group) = group {
+    let there = fs::metadata(path)?;
+    if let Some(group) = group.filter(|group| *group != there.gid()) {
         chown(path, None, Some(group))?;
+    }
+    if there.mode() & 0o7777 == mode {
+        return Ok(());
     }
     fs::set_permissions(path, Permissions::from_mode(mode))
 }

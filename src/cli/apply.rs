@@ -19,8 +19,12 @@ use crate::settings::{Loaded, Sources};
 pub(super) struct Apply {
     #[command(flatten)]
     reach: Reach,
-    /// File with [[provider]], [[subscription]] and [[token]] [default: the settings file]
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(
+        long,
+        short,
+        value_name = "FILE",
+        help = "File with [[provider]], [[subscription]] and [[token]] [default: the settings file]"
+    )]
     file: Option<PathBuf>,
     /// Only show what would change
     #[arg(long)]

@@ -14,6 +14,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::domain::doubt::Window;
 use crate::faults::Faults;
 use crate::keeping::restore::{self, Done, Plan};
+use crate::keyring::file;
 use crate::settings::Settings;
 
 /// Put a backup back; what may have been sent after it is held
@@ -79,6 +80,7 @@ impl Restore {
             force: self.force,
             without_manifest: self.without_manifest,
             key_id: key_id(&settings)?,
+            retired: file::retired_ids(&settings.master_key_file()),
             now,
             window: (!self.doubt_window.is_zero()).then_some(Window { lost_at, until }),
             who: master_key::person(),

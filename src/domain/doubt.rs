@@ -4,9 +4,14 @@
 //! the restore may be something that had come in before the loss and was sent then. Pure: the moments are
 //! kept in `store::meta`, the deliveries in `store::deliveries`.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::clock::Timestamp;
+
+/// How far another clock may be ahead of ours.
+const AHEAD_MOST: Duration = Duration::from_mins(5);
 
 /// What a file remembers of its latest restore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,10 +46,13 @@ impl Fence {
     /// assert!(!fence.doubts(Some(at(110)), at(150)));
     /// assert!(fence.doubts(None, at(150)));
     /// assert!(!fence.doubts(Some(at(90)), at(200)));
+    /// assert!(fence.doubts(Some(at(9_000)), at(150)), "a time that has not come yet says nothing");
     /// assert!(!Fence::default().doubts(None, at(150)));
     /// ```
     pub fn doubts(&self, happened_at: Option<Timestamp>, received_at: Timestamp) -> bool {
         self.window.is_some_and(|window| {
+            // A time that has not come yet is no time at which anything happened.
+            let happened_at = happened_at.filter(|at| *at <= received_at.plus(AHEAD_MOST));
             received_at < window.until && happened_at.is_none_or(|at| at <= window.lost_at)
         })
     }

@@ -74,7 +74,7 @@ pub enum Error {
     /// The key that sealed the secrets of a backup is not there.
     #[error(
         "the secrets in this backup were sealed with the master key {need}, and the key here is {have}: \
-         put that key in its place first"
+         put that key beside it as FILE.{need} and keep the one that is there; each is the only one of its kind"
     )]
     Key {
         /// The id of the key that is needed.

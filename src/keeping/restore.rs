@@ -41,6 +41,8 @@ pub struct Plan {
     pub without_manifest: bool,
     /// The id of the master key that is there; `None` when there is none.
     pub key_id: Option<String>,
+    /// The ids of the keys that were in force before and are kept beside it.
+    pub retired: Vec<String>,
     /// The wall time.
     pub now: Timestamp,
     /// When what comes in is doubted.
@@ -102,6 +104,12 @@ fn prepare(plan: &Plan, ready: &Path) -> Result<(Raised, Option<Timestamp>)> {
     let made = made_at.map_or_else(|| "an unknown time".to_owned(), |at| at.to_string());
     let restored = Restored { at: plan.now, from: format!("{name} of {made}") };
     let raised = restoring::raise(copy.path(), &restored, plan.window, &key_id, &plan.who)?;
+    // All of it has to be in the one file that is put in place.
+    let log = with_ending(copy.path(), "-wal");
+    if fs::metadata(&log).is_ok_and(|log| log.len() > 0) {
+        let why = "what the restore noted is not in the file yet: the disk may be full".to_owned();
+        return Err(Error::Damaged { path: copy.path().to_owned(), why });
+    }
     give_to_owner(copy.path(), disk::directory_of(ready))?;
     if faults.hit(Step::Restore) {
         copy.abandon();
@@ -141,7 +149,7 @@ fn of_backup(from: &Path, error: StoreError) -> Error {
 fn check_key(plan: &Plan, facts: &Facts) -> Result<String> {
     let need = facts.master_key_id.clone();
     match (need, plan.key_id.clone()) {
-        (Some(need), Some(have)) if need == have => Ok(have),
+        (Some(need), Some(have)) if need == have || plan.retired.contains(&need) => Ok(need),
         (None, Some(have)) => Ok(have),
         (need, have) => Err(Error::Key {
             need: need.unwrap_or_else(|| "any".to_owned()),

@@ -51,8 +51,8 @@ impl Schedule {
                 return;
             }
             let wait = if taken.is_ok() { self.every } else { self.every.min(TRY_AGAIN) };
-            self.tell(taken);
             next = self.clock.now().plus(wait);
+            self.tell(taken);
         }
     }
 
@@ -79,7 +79,7 @@ impl Schedule {
             faults: Faults::none(),
         };
         let manifest = backup::take(&plan, &mut |_| !stop.asked())?;
-        for removed in shelf::clear(&self.directory, self.keep)? {
+        for removed in shelf::clear(&self.directory, self.keep, manifest.created_at)? {
             tracing::info!(path = %removed.display(), "an old backup was removed");
         }
         Ok(manifest)

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::clock::Timestamp;
 use crate::keeping::disk::{self, PARTIAL};
 use crate::keeping::manifest::{ENDING, Manifest, Reason};
 use crate::keeping::{Result, file_error};
@@ -47,13 +48,15 @@ pub fn newest(directory: &Path) -> Result<Option<Kept>> {
     Ok(list(directory)?.into_iter().next())
 }
 
-/// Removes the scheduled backups beyond the `keep` newest, and what killed processes left of others.
+/// Removes the scheduled backups beyond the `keep` newest that are not younger than `made`, and what killed processes left of others.
 /// Nothing but what the schedule itself made is touched. Returns what was removed.
 ///
 /// # Errors
 /// When something cannot be removed.
-pub fn clear(directory: &Path, keep: usize) -> Result<Vec<PathBuf>> {
-    let ours = |kept: &Kept| kept.manifest.reason == Reason::Scheduled;
+pub fn clear(directory: &Path, keep: usize, made: Timestamp) -> Result<Vec<PathBuf>> {
+    // Those of a clock that was ahead stay as well, so that they do not push out the one just made.
+    let ours =
+        |kept: &Kept| kept.manifest.reason == Reason::Scheduled && kept.manifest.created_at <= made;
     let mut removed = Vec::new();
     for kept in list(directory)?.into_iter().filter(ours).skip(keep) {
         // The manifest last: without its backup it is found again below.
@@ -64,7 +67,11 @@ pub fn clear(directory: &Path, keep: usize) -> Result<Vec<PathBuf>> {
     for name in names(directory)?.iter().filter(|name| name.starts_with("oncebox-")) {
         let path = directory.join(name);
         let of_nothing = name.strip_suffix(ENDING).is_some_and(|backup| {
-            !directory.join(backup).exists() && !is_written(directory, backup)
+            let backup_path = directory.join(backup);
+            // Somebody else's may have been moved away, and still be looked after.
+            let scheduled =
+                || Manifest::read_of(&backup_path).is_ok_and(|of| of.reason == Reason::Scheduled);
+            !backup_path.exists() && !is_written(directory, backup) && scheduled()
         });
         if of_nothing || (name.ends_with(PARTIAL) && !is_locked(&path)) {
             disk::remove(&path)?;

@@ -4,7 +4,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
@@ -67,7 +67,9 @@ pub fn read(path: &Path) -> Result<MasterKey, KeyFileError> {
         return Err(KeyFileError::Mode { path: path.to_owned(), mode });
     }
     let (owner, we) = (meta.uid(), user::id());
-    if owner != we && owner != 0 {
+    // Root may run a command for a service that has its key in a directory of its own.
+    let service = fs::metadata(directory_of(path)).map_or(0, |directory| directory.uid());
+    if owner != we && owner != 0 && !(we == 0 && owner == service) {
         return Err(KeyFileError::Owner { path: path.to_owned(), owner, we });
     }
     read_given(path)
@@ -102,6 +104,17 @@ pub fn retired(path: &Path, key_id: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// The ids of the keys that are kept beside a key file; see [`retired`].
+pub fn retired_ids(path: &Path) -> Vec<String> {
+    let (Some(name), Ok(there)) = (path.file_name(), fs::read_dir(directory_of(path))) else {
+        return Vec::new();
+    };
+    let begins = format!("{}.", name.to_string_lossy());
+    let names = there.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let ids = names.filter_map(|name| name.strip_prefix(&begins).map(str::to_owned));
+    ids.filter(|id| read(&retired(path, id)).is_ok_and(|key| key.key_id() == *id)).collect()
+}
+
 fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> KeyFileError {
     let path = path.to_owned();
     move |source| KeyFileError::File { path, source }
@@ -116,14 +129,37 @@ pub fn write_private(path: &Path, content: &[u8]) -> Result<(), (PathBuf, std::i
         let path = path.to_owned();
         move |source| (path, source)
     };
-    let fresh = path.with_extension("new");
-    let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh);
+    let directory = directory_of(path);
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.fresh", std::process::id()));
+    let fresh = PathBuf::from(name);
+    // Nobody else can have made it, and no link is followed.
+    let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh);
     let mut file = open.map_err(at(&fresh))?;
-    file.write_all(content).and_then(|()| file.sync_all()).map_err(at(&fresh))?;
-    fs::rename(&fresh, path).map_err(at(path))?;
-    let directory = path.parent().filter(|of| !of.as_os_str().is_empty());
-    let directory = directory.unwrap_or_else(|| Path::new("."));
+    let written = file
+        .write_all(content)
+        .and_then(|()| keep_owner(&fresh, path))
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&fresh, path));
+    if written.is_err() {
+        drop(fs::remove_file(&fresh));
+    }
+    written.map_err(at(path))?;
     File::open(directory).and_then(|d| d.sync_all()).map_err(at(directory))
+}
+
+fn directory_of(path: &Path) -> &Path {
+    let directory = path.parent().filter(|of| !of.as_os_str().is_empty());
+    directory.unwrap_or_else(|| Path::new("."))
+}
+
+/// What root writes belongs to whoever had it before, else to the directory's owner.
+fn keep_owner(fresh: &Path, path: &Path) -> std::io::Result<()> {
+    let before = fs::metadata(path).or_else(|_| fs::metadata(directory_of(path)))?;
+    if user::id() == 0 && before.uid() != 0 {
+        chown(fresh, Some(before.uid()), Some(before.gid()))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

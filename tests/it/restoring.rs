@@ -37,6 +37,7 @@ fn plan(rig: &Rig) -> Plan {
         database: rig.data().join(DATABASE),
         force: true,
         without_manifest: false,
+        retired: Vec::new(),
         key_id: Some(read_key(&rig.data().join(KEY_FILE)).unwrap().key_id()),
         now: rig.now(),
         window: Some(Window { lost_at: rig.now(), until: rig.now().plus(secs(86_400)) }),
