@@ -8,7 +8,7 @@ use crate::rig::receiver::{Receiver, Reply};
 use crate::rig::{Rig, START, secs};
 
 /// The signature Standard Webhooks 1.0.0 asks for, worked out without the product's code.
-fn expected(secret: &str, id: &str, seconds: i64, body: &[u8]) -> String {
+pub(crate) fn expected(secret: &str, id: &str, seconds: i64, body: &[u8]) -> String {
     let key = secret.strip_prefix("whsec_").unwrap().trim_end_matches('=');
     let key = hmac::Key::new(hmac::HMAC_SHA256, &BASE64_NOPAD.decode(key.as_bytes()).unwrap());
     let mut signed = format!("{id}.{seconds}.").into_bytes();

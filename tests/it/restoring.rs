@@ -11,9 +11,10 @@ use oncebox::keeping::backup::{self, Plan as BackupPlan};
 use oncebox::keeping::manifest::Reason;
 use oncebox::keeping::restore::{self, Done, Plan};
 use oncebox::keeping::{Error, Result};
-use oncebox::keyring::file::read as read_key;
+use oncebox::keyring::file::{read as read_key, retired_ids};
 use serde_json::json;
 
+use crate::delivering::expected;
 use crate::rig::receiver::{Receiver, Reply};
 use crate::rig::{Rig, file, secs};
 
@@ -37,7 +38,7 @@ fn plan(rig: &Rig) -> Plan {
         database: rig.data().join(DATABASE),
         force: true,
         without_manifest: false,
-        retired: Vec::new(),
+        retired: retired_ids(&rig.data().join(KEY_FILE)),
         key_id: Some(read_key(&rig.data().join(KEY_FILE)).unwrap().key_id()),
         now: rig.now(),
         window: Some(Window { lost_at: rig.now(), until: rig.now().plus(secs(86_400)) }),
@@ -243,6 +244,29 @@ fn a_delivery_in_doubt_can_be_cancelled_and_keeps_its_subscription() {
     rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
     assert_eq!(rig.one("SELECT status FROM outbox"), "cancelled");
     rig.delete("/v1/subscriptions/erp").is(204);
+}
+
+#[test]
+fn a_backup_whose_key_was_changed_since_opens_with_the_one_that_is_kept() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::new();
+    let secret = rig.subscribe("erp", &receiver);
+    back_up(&rig);
+    rig.call("POST", "/v1/keys/rotate", b"").is(200);
+    assert_eq!(retired_ids(&rig.data().join(KEY_FILE)).len(), 1);
+    restore(&mut rig);
+    rig.post("/v1/doubt/end", &serde_json::Value::Null).is(200);
+    rig.publish_type("a");
+    rig.settle();
+    assert_eq!(receiver.count(), 1);
+    let request = receiver.seen()[0].clone();
+    let id = request.field("webhook-id").unwrap();
+    let seconds = request.field("webhook-timestamp").unwrap().parse().unwrap();
+    let signature = expected(&secret, id, seconds, &request.body);
+    assert_eq!(request.field("webhook-signature"), Some(signature.as_str()));
+    // What the old key had sealed is sealed under the one in force again.
+    let key = read_key(&rig.data().join(KEY_FILE)).unwrap().key_id();
+    assert_eq!(rig.one("SELECT DISTINCT master_key_id FROM credentials"), key);
 }
 
 #[test]
