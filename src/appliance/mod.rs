@@ -387,7 +387,7 @@ fn carry_on_restoring(data: &DataDirectory, faults: &Faults) -> Result<(), Error
 fn up_to_date(data: &DataDirectory, clock: &Clock, faults: &Faults) -> Result<PathBuf, Error> {
     let database = data.private_database()?;
     if let Some(Upgraded { from, backup }) =
-        upgrade::run(&database, clock.wall(), faults, &mut |_| true)?
+        upgrade::run(&database, &(clock.wall(), Actor::system()), faults, &mut |_| true)?
     {
         let backup = backup.display();
         tracing::info!(from, to = schema::VERSION, %backup, "the database was upgraded");

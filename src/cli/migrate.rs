@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::appliance::data_directory::DATABASE;
+use crate::appliance::master_key;
 use crate::cli::backup::{bar, failure};
 use crate::cli::restore::own_directory;
 use crate::cli::{Failure, Shared, exit, out};
@@ -96,8 +97,8 @@ impl Migrate {
         let database = directory.database();
         restore::finish(&database, &Faults::none()).map_err(failure)?;
         standing(settings)?;
-        let now = Clock::machine().wall();
-        let done = upgrade::run(&database, now, &Faults::none(), &mut |_| true).map_err(failure)?;
+        let by = (Clock::machine().wall(), master_key::person());
+        let done = upgrade::run(&database, &by, &Faults::none(), &mut |_| true).map_err(failure)?;
         let backup = done.as_ref().map(|done| done.backup.display().to_string());
         let from = done.as_ref().map_or(VERSION, |Upgraded { from, .. }| *from);
         if self.json {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::clock::{Clock, Timestamp};
+use crate::domain::audit::Actor;
 use crate::faults::Faults;
 use crate::keeping::backup::{self, Plan};
 use crate::keeping::disk::{self, Partial};
@@ -46,13 +47,14 @@ pub fn standing(database: &Path) -> Result<Option<i64>> {
     Ok(schema::standing(database)?)
 }
 
-/// Brings an older file up to date; does nothing to one that is, or that is not there yet.
+/// Brings an older file up to date, and notes when and by whom in the audit; does nothing to one that is, or
+/// that is not there yet.
 ///
 /// # Errors
 /// What is in the way; the file is then what it was.
 pub fn run(
     database: &Path,
-    now: Timestamp,
+    by: &(Timestamp, Actor),
     faults: &Faults,
     go_on: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<Option<Upgraded>> {
@@ -61,9 +63,9 @@ pub fn run(
     };
     let backup = match made_before(database)? {
         Some(there) => there,
-        None => back_up(database, now, faults, go_on)?,
+        None => back_up(database, by.0, faults, go_on)?,
     };
-    schema::migrate(database, faults)?;
+    schema::migrate(database, by, faults)?;
     Ok(Some(Upgraded { from, backup }))
 }
 
@@ -112,7 +114,7 @@ pub fn rehearse(
     let copy = Partial::begin(&disk::with_ending(database, ".rehearsal"))?;
     copies::copy(database, copy.path(), go_on)?;
     let started = clock.monotonic();
-    let from = schema::migrate(copy.path(), &Faults::none())?;
+    let from = schema::migrate(copy.path(), &(clock.wall(), Actor::system()), &Faults::none())?;
     let took = clock.monotonic().saturating_sub(started);
     copies::check(copy.path())?;
     let differences = copies::schema_differences(copy.path())?;

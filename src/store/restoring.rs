@@ -57,7 +57,7 @@ pub fn raise(
     who: &Actor,
 ) -> Result<Raised> {
     if schema::standing(path)?.is_some_and(|have| have < schema::VERSION) {
-        let _from = schema::migrate(path, &Faults::none())?;
+        let _from = schema::migrate(path, &(restored.at, who.clone()), &Faults::none())?;
     }
     let (_writer, mut file) = writer::pair(schema::open_writer(path)?, Faults::none());
     let epoch = file.direct(|tx| {

@@ -10,11 +10,17 @@ use std::time::Duration;
 
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
+use serde_json::json;
 
+use crate::clock::Timestamp;
+use crate::domain::audit::changes::Changes;
+use crate::domain::audit::{Actor, NewAuditEvent};
+use crate::domain::tenant;
 use crate::faults::{Faults, Step};
 use crate::id;
 use crate::store::error::{Error, Result};
-use crate::store::pool;
+use crate::store::tx::{Remembered, WriteTx};
+use crate::store::{audit_events, pool};
 
 /// The schema, as it stands at the root of the repository.
 pub(crate) const SCHEMA: &str = include_str!("../../schema.sql");
@@ -119,7 +125,7 @@ fn make(conn: &mut Connection) -> Result<()> {
 ///
 /// # Errors
 /// When the file is newer than this version, or a step fails; then it is what it was.
-pub(crate) fn migrate(path: &Path, faults: &Faults) -> Result<i64> {
+pub(crate) fn migrate(path: &Path, by: &(Timestamp, Actor), faults: &Faults) -> Result<i64> {
     let mut conn = open_raw(path)?;
     conn.execute_batch(
         "PRAGMA synchronous = FULL;
@@ -139,6 +145,7 @@ pub(crate) fn migrate(path: &Path, faults: &Faults) -> Result<i64> {
         })?;
     }
     sign(&transaction)?;
+    note(&transaction, have, by)?;
     let broken: Option<String> =
         transaction.query_row("PRAGMA foreign_key_check", [], |row| row.get(0)).optional()?;
     if let Some(table) = broken {
@@ -149,6 +156,15 @@ pub(crate) fn migrate(path: &Path, faults: &Faults) -> Result<i64> {
     }
     transaction.commit().map_err(Error::at_commit)?;
     Ok(have)
+}
+
+/// The upgrade's audit event, in the transaction of the upgrade.
+fn note(conn: &Connection, from: i64, (at, who): &(Timestamp, Actor)) -> Result<()> {
+    let remembered = Remembered::default();
+    let changes = Changes::between(&json!({ "schema": from }), &json!({ "schema": VERSION }));
+    let event = NewAuditEvent::local(*at, tenant::DEFAULT, who.clone(), "database.upgrade");
+    let event = event.of("database", "oncebox.db", changes);
+    audit_events::append(&WriteTx::new(conn, &remembered), &event).map(drop)
 }
 
 /// Notes which schema this is, and which program made it so.
@@ -229,6 +245,10 @@ fn wait_for_lock(tries: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn by() -> (Timestamp, Actor) {
+        (Timestamp::from_secs(0), Actor::system())
+    }
     use crate::store::schema_shape::shape;
 
     /// A file as version 1 made it.
@@ -250,7 +270,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("oncebox.db");
         file_of_version_1(&path);
-        assert_eq!(migrate(&path, &Faults::none()).unwrap(), 1);
+        assert_eq!(migrate(&path, &by(), &Faults::none()).unwrap(), 1);
         let stepped = open_writer(&path).unwrap();
         let written = Connection::open_in_memory().unwrap();
         written.execute_batch(SCHEMA).unwrap();
@@ -286,7 +306,7 @@ mod tests {
         conn.pragma_update(None, "user_version", 99).unwrap();
         conn.execute(SIGN, ["7.1.0"]).unwrap();
         for refusal in
-            [open_writer(&path).unwrap_err(), migrate(&path, &Faults::none()).unwrap_err()]
+            [open_writer(&path).unwrap_err(), migrate(&path, &by(), &Faults::none()).unwrap_err()]
         {
             let refusal = refusal.to_string();
             let by_name =

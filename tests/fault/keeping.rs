@@ -134,13 +134,20 @@ fn an_upgrade_that_dies_at_any_step_is_carried_out_by_the_next_start() {
                 let now = Timestamp::from_secs(1_769_860_800);
                 let faults = Faults::at(step, nth);
                 let from = upgrade::standing(&database).unwrap();
-                let died = upgrade::run(&database, now, &faults, &mut |_| true).is_err();
+                let died = upgrade::run(&database, &(now, Actor::system()), &faults, &mut |_| true)
+                    .is_err();
                 assert_eq!(died, faults.happened());
                 if died {
                     assert_eq!(upgrade::standing(&database).unwrap(), from, "{step:?} {nth}");
-                    upgrade::run(&database, now, &Faults::none(), &mut |_| true).unwrap();
+                    upgrade::run(&database, &(now, Actor::system()), &Faults::none(), &mut |_| {
+                        true
+                    })
+                    .unwrap();
                 }
                 assert_eq!(copies::schema_differences(&database).unwrap(), [""; 0]);
+                // Noted once, in the transaction of the upgrade itself.
+                let noted = "SELECT actor_type FROM audit_events WHERE action = 'database.upgrade'";
+                assert_eq!(file::lines(&file::open(&database), noted), ["system"]);
                 let shelf = shelf::list(&home.path().join("data")).unwrap();
                 assert_eq!(shelf.len(), 1, "one backup, however often it is tried");
                 if !died {
