@@ -131,18 +131,14 @@ fn an_upgrade_that_dies_at_any_step_is_carried_out_by_the_next_start() {
                 let receiver = Receiver::new();
                 let home = home_of(&older, &receiver);
                 let database = home.path().join("data/oncebox.db");
-                let now = Timestamp::from_secs(1_769_860_800);
+                let by = (Timestamp::from_secs(1_769_860_800), Actor::system());
                 let faults = Faults::at(step, nth);
                 let from = upgrade::standing(&database).unwrap();
-                let died = upgrade::run(&database, &(now, Actor::system()), &faults, &mut |_| true)
-                    .is_err();
+                let died = upgrade::run(&database, &by, &faults, &mut |_| true).is_err();
                 assert_eq!(died, faults.happened());
                 if died {
                     assert_eq!(upgrade::standing(&database).unwrap(), from, "{step:?} {nth}");
-                    upgrade::run(&database, &(now, Actor::system()), &Faults::none(), &mut |_| {
-                        true
-                    })
-                    .unwrap();
+                    upgrade::run(&database, &by, &Faults::none(), &mut |_| true).unwrap();
                 }
                 assert_eq!(copies::schema_differences(&database).unwrap(), [""; 0]);
                 // Noted once, in the transaction of the upgrade itself.
