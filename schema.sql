@@ -42,8 +42,10 @@ CREATE TABLE providers (
   name            TEXT NOT NULL,
   -- JSON: how requests are signed and where the event's id and type stand.
   scheme          TEXT NOT NULL,
-  -- What happens to personal data in what it sends. Only 'allow' is carried out by this version.
+  -- What happens to personal data in what it sends: 'allow', or JSON with rules (docs/data.md).
   pii             TEXT NOT NULL,
+  -- The address the provider posts to, byte for byte, where its signature covers it.
+  public_url      TEXT,
   body_bytes_max  INTEGER NOT NULL,
   tolerance_ms    INTEGER NOT NULL,
   created_at      INTEGER NOT NULL,
@@ -52,7 +54,7 @@ CREATE TABLE providers (
   CONSTRAINT provider_name_is_1_to_63_of_a_z_0_9_dash
     CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*'),
   CONSTRAINT provider_scheme_is_json CHECK (json_valid(scheme)),
-  CONSTRAINT provider_pii_is_allow CHECK (pii = 'allow')
+  CONSTRAINT provider_pii_is_allow_or_json CHECK (pii = 'allow' OR json_valid(pii))
 ) STRICT;
 
 CREATE UNIQUE INDEX providers_name ON providers (tenant, name) WHERE deleted_at IS NULL;
@@ -68,6 +70,7 @@ CREATE TABLE subscriptions (
   source          TEXT NOT NULL DEFAULT 'outbox',
   -- JSON array of event-type patterns.
   event_types     TEXT NOT NULL,
+  -- 'http': we send to `url`. 'pull': consumers ask for what is due, and `url` is ''.
   target_kind     TEXT NOT NULL DEFAULT 'http',
   url             TEXT NOT NULL,
   method          TEXT NOT NULL DEFAULT 'POST',
@@ -90,9 +93,10 @@ CREATE TABLE subscriptions (
   CONSTRAINT subscription_event_types_is_json CHECK (json_valid(event_types)),
   CONSTRAINT subscription_headers_is_json CHECK (json_valid(headers)),
   CONSTRAINT subscription_policy_is_json CHECK (json_valid(policy)),
-  CONSTRAINT subscription_target_kind_is_http CHECK (target_kind = 'http'),
+  CONSTRAINT subscription_target_kind_is_http_or_pull CHECK (target_kind IN ('http', 'pull')),
+  CONSTRAINT subscription_url_goes_with_http CHECK ((target_kind = 'http') = (url <> '')),
   CONSTRAINT subscription_method_is_post_put_or_patch CHECK (method IN ('POST', 'PUT', 'PATCH')),
-  CONSTRAINT subscription_ordering_is_none CHECK (ordering = 'none'),
+  CONSTRAINT subscription_ordering_is_none_key_or_strict CHECK (ordering IN ('none', 'key', 'strict')),
   CONSTRAINT subscription_state_is_known CHECK (state IN ('ACTIVE', 'PAUSED', 'DISABLED_DEAD')),
   CONSTRAINT subscription_failing_since_goes_with_failure_count
     CHECK ((failure_count = 0) = (failing_since IS NULL))
@@ -189,6 +193,8 @@ CREATE TABLE webhook_events (
   completed_at          INTEGER,
   error_message         TEXT,
   retry_count           INTEGER NOT NULL DEFAULT 0,
+  -- How many fields of the payload and the headers are sealed under their subject's key.
+  sealed_fields         INTEGER NOT NULL DEFAULT 0,
   CONSTRAINT webhook_event_has_one_payload CHECK ((payload IS NULL) <> (payload_seq IS NULL)),
   CONSTRAINT webhook_event_id_is_1_to_500 CHECK (length(provider_event_id) BETWEEN 1 AND 500),
   CONSTRAINT webhook_event_type_is_1_to_128 CHECK (length(event_type) BETWEEN 1 AND 128),
@@ -255,6 +261,8 @@ CREATE TABLE outbox (
   completed_at     INTEGER,
   -- When its deliveries were made. NULL: no subscription has been looked for yet.
   routed_at        INTEGER,
+  -- How many fields of the payload and the headers are sealed under their subject's key.
+  sealed_fields    INTEGER NOT NULL DEFAULT 0,
   CONSTRAINT event_has_one_payload CHECK ((payload IS NULL) <> (payload_seq IS NULL)),
   CONSTRAINT event_type_is_1_to_128 CHECK (length(event_type) BETWEEN 1 AND 128),
   CONSTRAINT event_idempotency_key_is_1_to_255 CHECK (length(idempotency_key) BETWEEN 1 AND 255),
@@ -275,6 +283,7 @@ CREATE TABLE outbox (
 
 CREATE UNIQUE INDEX outbox_identity ON outbox (tenant, source_system, idempotency_key);
 CREATE INDEX outbox_unrouted ON outbox (seq) WHERE routed_at IS NULL;
+CREATE INDEX outbox_quarantined ON outbox (seq) WHERE status = 'quarantined';
 CREATE INDEX outbox_aggregate ON outbox (aggregate_id, seq) WHERE aggregate_id IS NOT NULL;
 
 CREATE TRIGGER outbox_starts_pending
@@ -345,6 +354,9 @@ CREATE INDEX deliveries_attention_of ON deliveries (subscription_seq, state)
   WHERE state = 'dead_letter' OR state = 'parked' OR state = 'in_doubt' OR state = 'waiting'
      OR state = 'leased';
 
+-- What a pull consumer has taken and not settled, by when it comes back.
+CREATE INDEX deliveries_leases ON deliveries (lease_until) WHERE state = 'leased';
+
 -- One try of a delivery. Written once, never changed.
 CREATE TABLE attempts (
   delivery_seq  INTEGER NOT NULL REFERENCES deliveries (seq),
@@ -409,6 +421,9 @@ CREATE TABLE tenants (
   title        TEXT NOT NULL DEFAULT '',
   created_at   INTEGER NOT NULL,
   suspended_at INTEGER,
+  -- What happens to personal data in events that are published: 'allow', or JSON with rules (docs/data.md).
+  pii          TEXT NOT NULL DEFAULT 'allow'
+               CONSTRAINT tenant_pii_is_allow_or_json CHECK (pii = 'allow' OR json_valid(pii)),
   CONSTRAINT tenant_name_is_1_to_63_of_a_z_0_9_dash
     CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*')
 ) STRICT;
@@ -462,3 +477,95 @@ BEFORE DELETE ON audit_events
 BEGIN
   SELECT RAISE(ABORT, 'an audit event is never deleted');
 END;
+
+-- Where events are read from besides the API: an ERP's own SQLite file, or a folder that files are dropped in.
+CREATE TABLE sources (
+  seq             INTEGER PRIMARY KEY AUTOINCREMENT,
+  id              TEXT NOT NULL UNIQUE,
+  tenant          TEXT NOT NULL DEFAULT 'default',
+  -- Also the source_system of its events.
+  name            TEXT NOT NULL,
+  kind            TEXT NOT NULL,
+  -- JSON: the path, and how what stands there is read.
+  settings        TEXT NOT NULL,
+  state           TEXT NOT NULL DEFAULT 'ACTIVE',
+  -- The last row that was copied; moved in the transaction that copies.
+  cursor          INTEGER NOT NULL DEFAULT 0,
+  -- What the file was when it was last read, so that another or an older one in its place shows.
+  identity        TEXT,
+  event_count     INTEGER NOT NULL DEFAULT 0,
+  last_event_at   INTEGER,
+  last_read_at    INTEGER,
+  -- What stands in the way now, and since when; NULL: nothing.
+  last_error      TEXT,
+  failing_since   INTEGER,
+  -- No event for this long is an escalation; NULL: never.
+  silent_after_ms INTEGER,
+  created_at      INTEGER NOT NULL,
+  updated_at      INTEGER NOT NULL,
+  deleted_at      INTEGER,
+  CONSTRAINT source_name_is_1_to_63_of_a_z_0_9_dash
+    CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*'),
+  CONSTRAINT source_kind_is_sqlite_or_drop CHECK (kind IN ('sqlite', 'drop')),
+  CONSTRAINT source_settings_is_json CHECK (json_valid(settings)),
+  CONSTRAINT source_state_is_known CHECK (state IN ('ACTIVE', 'PAUSED')),
+  CONSTRAINT source_fails_with_an_error CHECK ((last_error IS NULL) = (failing_since IS NULL))
+) STRICT;
+
+CREATE UNIQUE INDEX sources_name ON sources (tenant, name) WHERE deleted_at IS NULL;
+
+-- Files that were taken from a drop folder: the same name with other content is refused.
+CREATE TABLE source_files (
+  source_seq  INTEGER NOT NULL REFERENCES sources (seq),
+  name        TEXT NOT NULL,
+  sha256      BLOB NOT NULL,
+  state       TEXT NOT NULL,
+  -- Why it was rejected.
+  reason      TEXT,
+  event_count INTEGER NOT NULL,
+  read_at     INTEGER NOT NULL,
+  PRIMARY KEY (source_seq, name),
+  CONSTRAINT source_file_state_is_done_or_rejected CHECK (state IN ('done', 'rejected')),
+  CONSTRAINT source_file_is_rejected_with_a_reason CHECK ((state = 'rejected') = (reason IS NOT NULL)),
+  CONSTRAINT source_file_hash_is_sha_256 CHECK (length(sha256) = 32)
+) STRICT, WITHOUT ROWID;
+
+-- Failures that a person must see. One that is open counts up instead of standing there twice.
+CREATE TABLE escalations (
+  seq             INTEGER PRIMARY KEY AUTOINCREMENT,
+  id              TEXT NOT NULL UNIQUE,
+  tenant          TEXT NOT NULL,
+  -- What happened, such as 'source.silent', and to what, such as 'source:erp'.
+  class           TEXT NOT NULL,
+  subject         TEXT NOT NULL,
+  detail          TEXT NOT NULL,
+  first_at        INTEGER NOT NULL,
+  last_at         INTEGER NOT NULL,
+  count           INTEGER NOT NULL DEFAULT 1,
+  acknowledged_at INTEGER,
+  acknowledged_by TEXT,
+  resolved_at     INTEGER,
+  CONSTRAINT escalation_is_acknowledged_by_somebody
+    CHECK ((acknowledged_at IS NULL) = (acknowledged_by IS NULL))
+) STRICT;
+
+CREATE UNIQUE INDEX escalations_open ON escalations (tenant, class, subject) WHERE resolved_at IS NULL;
+
+-- Those whose personal data is sealed: each has a key of its own. Erasing a subject destroys the key, and with
+-- it what is sealed in this file and in every copy of it.
+CREATE TABLE subjects (
+  seq           INTEGER PRIMARY KEY AUTOINCREMENT,
+  tenant        TEXT NOT NULL,
+  -- HMAC-SHA-256 of the subject's name, under a key derived from the master key.
+  subject       BLOB NOT NULL,
+  -- The key, sealed under the master key; NULL: destroyed.
+  sealed        BLOB,
+  master_key_id TEXT,
+  created_at    INTEGER NOT NULL,
+  erased_at     INTEGER,
+  CONSTRAINT subject_is_an_hmac CHECK (length(subject) = 32),
+  CONSTRAINT subject_is_erased_without_a_key
+    CHECK ((sealed IS NULL) = (erased_at IS NOT NULL) AND (sealed IS NULL) = (master_key_id IS NULL))
+) STRICT;
+
+CREATE UNIQUE INDEX subjects_identity ON subjects (tenant, subject);

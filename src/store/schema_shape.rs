@@ -23,8 +23,10 @@ pub(crate) type Shape = BTreeMap<(String, String), String>;
 pub(crate) fn shape(conn: &Connection) -> Result<Shape> {
     let mut statement = conn.prepare(OBJECTS)?;
     let found = statement.query_map([], |row| {
-        let sql: String = row.get(2)?;
-        Ok(((row.get(0)?, row.get(1)?), bare(&sql)))
+        let (name, sql): (String, String) = (row.get(1)?, row.get(2)?);
+        // A table that was renamed stands there with its name in quotes.
+        let sql = sql.replacen(&format!("\"{name}\""), &name, 1);
+        Ok(((row.get(0)?, name), bare(&sql)))
     })?;
     Ok(found.collect::<rusqlite::Result<_>>()?)
 }
