@@ -35,6 +35,14 @@ pub(crate) const DISK_TOTAL: u64 = 10_000_000_000;
 /// No test waits longer than this for anything.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Says that a test needs what this machine lacks. Where nothing may be skipped, that is a failure.
+#[track_caller]
+pub(crate) fn skipped(why: &str) {
+    let everything = std::env::var_os("ONCEBOX_SKIP_NOTHING").is_some();
+    assert!(!everything, "would be skipped: {why}");
+    println!("skipped: {why}");
+}
+
 pub(crate) const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
