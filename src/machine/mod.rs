@@ -1,4 +1,5 @@
-//! What the machine says about itself: room on a disk, the limits and the size of this process, as whom it runs.
+//! What the machine says about itself: room on a disk, the limits and the size of this process, as whom it runs,
+//! and that a file has changed.
 //!
 //! Readings only. What they mean is decided elsewhere.
 
@@ -7,3 +8,4 @@ pub mod files;
 pub mod host;
 pub mod process;
 pub mod user;
+pub mod watch;
