@@ -1,8 +1,9 @@
 //! What the machine says about itself: room on a disk, the limits and the size of this process, as whom it runs,
-//! and that a file has changed.
+//! that a file has changed; and programs that are run on it.
 //!
-//! Readings only. What they mean is decided elsewhere.
+//! What a reading or an end of a program means is decided elsewhere.
 
+pub mod command;
 pub mod disk;
 pub mod files;
 pub mod host;
