@@ -4,10 +4,12 @@
 //! Functions that write take `&WriteTx`, functions that read take `&ReadTx`. The writer's thread is
 //! started by `flow`; see [`writer`]. Which error means what stands in [`error`].
 
+pub(crate) mod appending;
 pub mod attempts;
 pub mod audit_events;
 pub mod boots;
 mod column;
+pub(crate) mod consumer_guards;
 pub mod copies;
 pub mod credentials;
 pub mod deliveries;

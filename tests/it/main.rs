@@ -15,6 +15,7 @@ mod backing_up;
 mod changing;
 mod delivering;
 mod describing;
+mod embedding;
 mod entering;
 mod guarding;
 mod isolation;

@@ -1,0 +1,197 @@
+//! For a receiver written in Rust: whether a webhook was sent by who has the secret, and is fresh.
+//!
+//! Standard Webhooks `v1`, which is how Oncebox signs what it sends. No service is needed for it. Not here:
+//! doing what the webhook says exactly once, which is [`crate::guard`]'s; other providers' schemes, which
+//! are [`crate::domain::scheme`]'s.
+
+use std::time::Duration;
+
+use crate::clock::{Clock, Timestamp};
+use crate::domain::scheme::{Incoming, Refused, Scheme};
+use crate::domain::signature::{SecretError, SigningSecret};
+use crate::headers::Headers;
+
+/// How far a webhook's time may be from ours, either way. Source: Standard Webhooks 1.0.0 leaves it to the
+/// receiver; its libraries take five minutes.
+pub const TOLERANCE: Duration = Duration::from_mins(5);
+
+const ID: &str = "webhook-id";
+
+/// A webhook whose signature is right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// Its `webhook-id`: the same on every attempt, so it is what a guard goes by.
+    pub id: String,
+    /// Which of the secrets made the signature, by its place: when the old one is no longer seen, it can go.
+    pub secret: usize,
+}
+
+/// Why a webhook is not believed. Answer all of them with the same 401, and log the reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No secret was given to check with.
+    #[error("no secret was given: pass at least one, as `whsec_…`")]
+    NoSecret,
+    /// A secret is none.
+    #[error("secret {place} (counted from 0) cannot be used: {source}")]
+    Secret {
+        /// Which.
+        place: usize,
+        /// What is wrong with it.
+        source: SecretError,
+    },
+    /// A header is not there.
+    #[error(
+        "the header {header} is missing: the request is not a Standard Webhook, or something before us \
+         took it away"
+    )]
+    Missing {
+        /// Its name.
+        header: String,
+    },
+    /// A header cannot be read.
+    #[error("the header {header} cannot be read: {why}")]
+    Malformed {
+        /// Its name.
+        header: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Signed with another secret, or the body is not what was signed.
+    #[error(
+        "no secret that was given makes this signature: is it this sender's secret, and the body the raw \
+         bytes, as they came?"
+    )]
+    Mismatch,
+    /// The signature is right, but made too long ago or in the future.
+    #[error(
+        "the signature is right but made {skew_secs} s away from this machine's time: an old request sent \
+         again, or a clock that is wrong"
+    )]
+    Stale {
+        /// How far, in whole seconds, either way.
+        skew_secs: u64,
+    },
+}
+
+/// Whether a webhook was signed with one of the secrets within the last [five minutes](TOLERANCE).
+///
+/// `headers` are the request's, in any spelling (pairs of strings will do); `body` is the raw body: read it
+/// before anything parses it. While a secret is rotated, give the old and the new one.
+///
+/// ```
+/// use oncebox::webhook;
+///
+/// # use oncebox::clock::Clock;
+/// # use oncebox::domain::signature::SigningSecret;
+/// # let secret = SigningSecret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")?;
+/// # let now = Clock::machine().wall();
+/// # let (seconds, signature) = (now.secs().to_string(), secret.sign("evt_1", now, b"{}"));
+/// let headers = [
+///     ("Webhook-Id", "evt_1"),
+///     ("Webhook-Timestamp", &seconds),
+///     ("Webhook-Signature", &signature),
+/// ];
+/// let verified = webhook::verify(&["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"], headers, b"{}")?;
+/// assert_eq!(verified.id, "evt_1");
+///
+/// let other = webhook::verify(&["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"], headers, b"{ }");
+/// assert_eq!(other, Err(webhook::Error::Mismatch));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`Error`], which says why.
+pub fn verify<N: AsRef<str>, V: AsRef<[u8]>>(
+    secrets: &[impl AsRef<str>],
+    headers: impl IntoIterator<Item = (N, V)>,
+    body: &[u8],
+) -> Result<Verified, Error> {
+    verify_at(secrets, headers, body, Clock::machine().wall(), TOLERANCE)
+}
+
+/// The same, at a given time and with another tolerance: for tests, and for requests that were kept.
+///
+/// # Errors
+/// [`Error`], which says why; [`Error::Stale`] only when all else is right.
+pub fn verify_at<N: AsRef<str>, V: AsRef<[u8]>>(
+    secrets: &[impl AsRef<str>],
+    headers: impl IntoIterator<Item = (N, V)>,
+    body: &[u8],
+    now: Timestamp,
+    tolerance: Duration,
+) -> Result<Verified, Error> {
+    let secrets: Vec<&str> = secrets.iter().map(AsRef::as_ref).collect();
+    for (place, secret) in secrets.iter().enumerate() {
+        SigningSecret::parse(secret).map_err(|source| Error::Secret { place, source })?;
+    }
+    let mut fields = Headers::default();
+    for (name, value) in headers {
+        fields.push(name.as_ref(), value.as_ref());
+    }
+    // Of a Standard Webhook only these two are signed.
+    let incoming = Incoming { method: "", path: "", url: "", headers: &fields, body };
+    let secret = Scheme::Standard.verify(&secrets, &incoming, now, tolerance)?;
+    let id = fields.get(ID).or_else(|| fields.get("svix-id")).unwrap_or_default().to_owned();
+    Ok(Verified { id, secret })
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Missing { header } => Self::Missing { header },
+            Refused::Malformed { header, why } => Self::Malformed { header, why: why.to_owned() },
+            Refused::Stale { skew_secs } => Self::Stale { skew_secs },
+            Refused::Mismatch => Self::Mismatch,
+            Refused::NoSecret => Self::NoSecret,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::SystemDraw;
+
+    const AT: Timestamp = Timestamp::from_secs(1_700_000_000);
+
+    fn signed(secret: &SigningSecret) -> [(&'static str, String); 3] {
+        [
+            ("Webhook-ID", "evt_1".to_owned()),
+            ("Webhook-Timestamp", AT.secs().to_string()),
+            ("Webhook-Signature", secret.sign("evt_1", AT, b"{}")),
+        ]
+    }
+
+    fn at(
+        secrets: &[&str],
+        headers: &[(&str, String)],
+        body: &[u8],
+        late: u64,
+    ) -> Result<Verified, Error> {
+        let now = AT.plus(Duration::from_secs(late));
+        verify_at(secrets, headers.iter().map(|(n, v)| (n, v)), body, now, TOLERANCE)
+    }
+
+    #[test]
+    fn each_refusal_says_why() {
+        let secret = SigningSecret::generate(&SystemDraw::new());
+        let other = SigningSecret::generate(&SystemDraw::new());
+        let (text, other) = (secret.to_text(), other.to_text());
+        let headers = signed(&secret);
+        let right = Verified { id: "evt_1".to_owned(), secret: 1 };
+        assert_eq!(at(&[&other, &text], &headers, b"{}", 300), Ok(right));
+        assert_eq!(at(&[], &headers, b"{}", 0), Err(Error::NoSecret));
+        assert_eq!(at(&[&other], &headers, b"{}", 0), Err(Error::Mismatch));
+        assert_eq!(at(&[&text], &headers, b"{ }", 0), Err(Error::Mismatch));
+        assert_eq!(at(&[&text], &headers, b"{}", 301), Err(Error::Stale { skew_secs: 301 }));
+        let missing = Error::Missing { header: "webhook-signature".to_owned() };
+        assert_eq!(at(&[&text], &headers[..2], b"{}", 0), Err(missing));
+        let refused = at(&[&text, "sk_live_1"], &headers, b"{}", 0).unwrap_err();
+        assert!(
+            refused.to_string().starts_with("secret 1 (counted from 0) cannot be used"),
+            "{refused}"
+        );
+    }
+}

@@ -1,0 +1,227 @@
+//! The crate's own doors, for programs that are not the service: an event in an ERP's transaction, an effect
+//! that happens once.
+
+use std::path::Path;
+use std::time::Duration;
+
+use oncebox::faults::Faults;
+use oncebox::guard::{self, Once};
+use oncebox::outbox::{self, Event};
+use oncebox::rusqlite::{Connection, Error as SqlError, Transaction, TransactionBehavior};
+
+use oncebox::store::Store;
+use tempfile::TempDir;
+
+fn open(path: &Path) -> Connection {
+    let conn = Connection::open(path).unwrap();
+    conn.busy_timeout(Duration::from_secs(10)).unwrap();
+    conn
+}
+
+fn begin(conn: &mut Connection) -> Transaction<'_> {
+    conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap()
+}
+
+fn one<T: rusqlite::types::FromSql>(conn: &Connection, sql: &str) -> T {
+    conn.query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+/// An ERP whose tables are in `oncebox.db`. Nothing serves that file: none of this needs it.
+fn erp() -> (TempDir, Connection) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("oncebox.db");
+    drop(Store::open(&path, Faults::none()).unwrap());
+    let conn = open(&path);
+    conn.execute_batch("CREATE TABLE invoices (number INTEGER PRIMARY KEY) STRICT").unwrap();
+    (dir, conn)
+}
+
+fn invoice(number: u32) -> Event {
+    Event::new("invoice.created")
+        .key(format!("invoice.created:{number}"))
+        .aggregate("invoice", number.to_string())
+        .payload(format!(r#"{{"number":{number}}}"#))
+}
+
+#[test]
+fn an_appended_event_is_there_when_and_only_when_the_invoice_is() {
+    let (_dir, mut erp) = erp();
+    for (number, commits) in [(1, true), (2, false), (3, true)] {
+        let tx = begin(&mut erp);
+        tx.execute("INSERT INTO invoices VALUES (?1)", [number]).unwrap();
+        outbox::append(&tx, invoice(number)).unwrap();
+        if commits { tx.commit().unwrap() } else { tx.rollback().unwrap() }
+    }
+    let of = |sql| one::<String>(&erp, sql);
+    assert_eq!(of("SELECT group_concat(number) FROM invoices"), "1,3");
+    assert_eq!(of("SELECT group_concat(aggregate_id) FROM outbox"), "1,3");
+    // For the service to find.
+    assert_eq!(
+        of("SELECT group_concat(status = 'pending' AND routed_at IS NULL) FROM outbox"),
+        "1,1"
+    );
+}
+
+#[test]
+fn an_event_appended_again_is_answered_as_before_and_says_when_it_differs() {
+    let (_dir, mut erp) = erp();
+    let mut append = |event| {
+        let tx = begin(&mut erp);
+        let appended = outbox::append(&tx, event).unwrap();
+        tx.commit().unwrap();
+        appended
+    };
+    let first = append(invoice(1));
+    let again = append(invoice(1));
+    let other = append(invoice(1).payload("{}"));
+    assert!(!first.already_there && again.already_there && other.already_there);
+    assert!(!first.differs && !again.differs && other.differs);
+    assert_eq!((&first.id, &first.webhook_id), (&again.id, &again.webhook_id));
+
+    let large = format!("\"{}\"", "x".repeat(100_000));
+    let (first, again) = (append(invoice(2).payload(&*large)), append(invoice(2).payload(large)));
+    assert!(!first.already_there && again.already_there && !again.differs);
+    assert_eq!(one::<i64>(&erp, "SELECT count(*) FROM payloads"), 1);
+    let kept = "SELECT group_concat(iif(payload IS NULL, 'apart', payload)) FROM outbox";
+    assert_eq!(one::<String>(&erp, kept), r#"{"number":1},apart"#);
+}
+
+#[test]
+fn an_event_that_cannot_be_used_is_refused_with_what_to_do() {
+    let (_dir, mut erp) = erp();
+    let tx = begin(&mut erp);
+    for (event, says) in [
+        (Event::new(""), "event_type has 0 characters; it must have 1 to 128"),
+        (invoice(1).key("Rechnung\u{a0}1"), "idempotency_key contains '\\u{a0}'"),
+        (invoice(1).payload("4711,99.00"), "payload is not JSON"),
+        (invoice(1).tenant("Not A Name"), "tenant is wrong: \"Not A Name\" is not a name"),
+        (invoice(1).source_system("in:stripe"), "kept for what providers send"),
+        (invoice(1).traceparent("00-zz"), "traceparent is not a W3C traceparent"),
+        (invoice(1).max_attempts(0), "max_attempts is 0; it must be 1 to 1000"),
+    ] {
+        let refused = outbox::append(&tx, event).unwrap_err().to_string();
+        assert!(refused.contains(says), "{refused}");
+    }
+    outbox::append(&tx, invoice(1).payload("4711,99.00").content_type("text/csv")).unwrap();
+    tx.commit().unwrap();
+    assert_eq!(one::<i64>(&erp, "SELECT count(*) FROM outbox"), 1);
+
+    let mut elsewhere = Connection::open_in_memory().unwrap();
+    let tx = begin(&mut elsewhere);
+    let refused = outbox::append(&tx, invoice(1)).unwrap_err().to_string();
+    assert!(
+        refused.contains("this file has no outbox") && refused.contains("oncebox.db"),
+        "{refused}"
+    );
+}
+
+fn ship(tx: &Transaction<'_>, event: &str) -> Result<(), SqlError> {
+    tx.execute("INSERT INTO shipments VALUES (?1)", [event]).map(drop)
+}
+
+fn consumer() -> Connection {
+    let conn = Connection::open_in_memory().unwrap();
+    conn.execute_batch("CREATE TABLE shipments (event TEXT NOT NULL) STRICT").unwrap();
+    conn
+}
+
+#[test]
+fn a_guarded_effect_happens_once_for_each_consumer_group() {
+    let mut conn = consumer();
+    for (group, expected) in
+        [("a", Once::Done(())), ("a", Once::Before), ("b", Once::Done(())), ("b", Once::Before)]
+    {
+        let tx = begin(&mut conn);
+        assert_eq!(guard::once(&tx, group, "evt_1", |tx| ship(tx, "evt_1")), Ok(expected));
+        tx.commit().unwrap();
+    }
+    assert_eq!(one::<i64>(&conn, "SELECT count(*) FROM shipments"), 2);
+}
+
+#[test]
+fn an_effect_that_fails_takes_its_claim_with_it_even_when_the_caller_commits() {
+    let mut conn = consumer();
+    let tx = begin(&mut conn);
+    let failed = guard::once(&tx, "a", "evt_1", |tx| {
+        ship(tx, "evt_1")?;
+        tx.execute("INSERT INTO nowhere VALUES (1)", [])
+    });
+    assert!(failed.unwrap_err().to_string().contains("no such table: nowhere"));
+    tx.commit().unwrap();
+    assert_eq!(one::<i64>(&conn, "SELECT count(*) FROM shipments"), 0);
+    let tx = begin(&mut conn);
+    assert_eq!(guard::once(&tx, "a", "evt_1", |tx| ship(tx, "evt_1")), Ok(Once::Done(())));
+    tx.commit().unwrap();
+    assert_eq!(one::<i64>(&conn, "SELECT count(*) FROM shipments"), 1);
+}
+
+#[test]
+fn a_guard_works_beside_the_services_own_and_in_a_table_without_a_key() {
+    let (_dir, mut beside) = erp();
+    beside.execute_batch("CREATE TABLE shipments (event TEXT NOT NULL) STRICT").unwrap();
+    let mut keyless = consumer();
+    keyless
+        .execute_batch("CREATE TABLE processed_events (consumer_group TEXT, event_id TEXT)")
+        .unwrap();
+    for conn in [&mut beside, &mut keyless] {
+        for expected in [Once::Done(()), Once::Before] {
+            let tx = begin(conn);
+            assert_eq!(guard::once(&tx, "a", "evt_1", |tx| ship(tx, "evt_1")), Ok(expected));
+            tx.commit().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_guard_that_cannot_tell_does_nothing_and_says_why() {
+    let mut conn = consumer();
+    conn.execute_batch("CREATE TABLE processed_events (id TEXT PRIMARY KEY)").unwrap();
+    let tx = begin(&mut conn);
+    let refused = |group: &str, event: &str| {
+        let refused: Result<Once<()>, guard::Error> =
+            guard::once(&tx, group, event, |_| panic!("it is not carried out"));
+        refused.unwrap_err().to_string()
+    };
+    assert!(refused("a", "evt_1").contains("no column named consumer_group"));
+    assert!(refused("", "evt_1").contains("consumer group has 0 characters; it must have 1 to 64"));
+    assert!(refused("a", &"x".repeat(256)).contains("event id has 256 characters"));
+}
+
+#[test]
+fn an_older_version_is_not_carried_out_and_nor_is_the_same() {
+    let mut conn = consumer();
+    let mut done = Vec::new();
+    for version in [3, 1, 3, 2, 5, 4, 5] {
+        let tx = begin(&mut conn);
+        let name = format!("v{version}");
+        let once = guard::once_newer(&tx, "a", "article/17", version, |tx| ship(tx, &name));
+        done.extend(once.unwrap().done().map(|()| version));
+        tx.commit().unwrap();
+    }
+    assert_eq!(done, [3, 5]);
+    assert_eq!(one::<String>(&conn, "SELECT group_concat(event) FROM shipments"), "v3,v5");
+}
+
+#[test]
+fn two_consumers_at_once_do_it_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("consumer.db");
+    let setup = "PRAGMA journal_mode = WAL; CREATE TABLE shipments (event TEXT NOT NULL) STRICT";
+    open(&path).execute_batch(setup).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut conn = open(&path);
+                for n in 0..50 {
+                    let event = format!("evt_{n}");
+                    let tx = begin(&mut conn);
+                    guard::once(&tx, "a", &event, |tx| ship(tx, &event)).unwrap().done();
+                    tx.commit().unwrap();
+                }
+            });
+        }
+    });
+    let conn = open(&path);
+    let counted = "SELECT count(*) || '/' || count(DISTINCT event) FROM shipments";
+    assert_eq!(one::<String>(&conn, counted), "50/50");
+}
