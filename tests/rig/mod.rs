@@ -37,6 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Says that a test needs what this machine lacks. Where nothing may be skipped, that is a failure.
 #[track_caller]
+#[expect(clippy::print_stdout, reason = "who runs the tests has to see it")]
 pub(crate) fn skipped(why: &str) {
     let everything = std::env::var_os("ONCEBOX_SKIP_NOTHING").is_some();
     assert!(!everything, "would be skipped: {why}");
