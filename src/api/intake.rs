@@ -113,9 +113,10 @@ pub(super) fn receive(api: &Api, call: Call, reply: Reply) {
     };
     // What a provider signed with the URL is the one it knows, not the one a proxy calls.
     let settings = api.settings.get();
-    let url = match &settings.listen.public_url {
-        Some(public) => format!("{}{path}", public.trim_end_matches('/')),
-        None => format!("http://{}{path}", head.headers.get("host").unwrap_or_default()),
+    let url = match (&gate.provider.new.public_url, &settings.listen.public_url) {
+        (Some(own), _) => own.with_query(head.query.as_deref()),
+        (None, Some(public)) => format!("{}{path}", public.trim_end_matches('/')),
+        (None, None) => format!("http://{}{path}", head.headers.get("host").unwrap_or_default()),
     };
     let incoming = Incoming {
         method: head.method.as_str(),

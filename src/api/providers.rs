@@ -18,6 +18,7 @@ use crate::domain::name::Name;
 use crate::domain::provider::{
     BODY_BYTES_DEFAULT, BODY_BYTES_MOST, NewProvider, Provider, TOLERANCE_DEFAULT,
 };
+use crate::domain::public_url::PublicUrl;
 use crate::domain::scheme::Scheme;
 use crate::domain::token::Right;
 use crate::domain::whole;
@@ -129,6 +130,7 @@ struct Creation {
     /// Several, while one replaces another; the newest first.
     #[serde(default)]
     secrets: Vec<String>,
+    public_url: Option<String>,
     #[serde(default, deserialize_with = "whole::optional")]
     body_bytes_max: Option<u32>,
     #[serde(default, deserialize_with = "whole::optional")]
@@ -141,6 +143,8 @@ struct Creation {
 struct Alteration {
     scheme: Option<Value>,
     secret: Option<String>,
+    /// An empty one takes it away.
+    public_url: Option<String>,
     #[serde(default, deserialize_with = "whole::optional")]
     body_bytes_max: Option<u32>,
     #[serde(default, deserialize_with = "whole::optional")]
@@ -149,7 +153,7 @@ struct Alteration {
 
 /// `POST /v1/providers`
 pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let Creation { name, scheme, pii, secret, secrets, body_bytes_max, tolerance_secs } =
+    let Creation { name, scheme, pii, secret, secrets, public_url, body_bytes_max, tolerance_secs } =
         call.json()?;
     let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
     if pii.as_deref() != Some("allow") {
@@ -166,12 +170,14 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     }
     let scheme = read_scheme(scheme)?;
     check_secrets(&scheme, &secrets)?;
+    let public_url_default = public_base(api);
     let now = api.clock.wall();
     let new = NewProvider {
         id: id::uuid7(now, &*api.draw),
         tenant: call.tenant.clone(),
         name,
         scheme,
+        public_url: public_url.map(|url| read_url(&url)).transpose()?.flatten(),
         body_bytes_max: body_bytes(body_bytes_max)?.unwrap_or(BODY_BYTES_DEFAULT),
         tolerance: tolerance(tolerance_secs)?.unwrap_or(TOLERANCE_DEFAULT),
     };
@@ -186,7 +192,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
             credentials::insert(tx, &secret.of(&new.tenant, Owner::Provider(seq), now))?;
         }
         let provider = Provider { seq, new: new.clone(), created_at: now, updated_at: now };
-        let body = shown(&provider);
+        let body = shown(&provider, public_url_default.as_deref());
         let change = Change::made("provider", &new.id, &body).and("credentials", ids(&sealed));
         Ok(Ok((body, change)))
     })
@@ -197,18 +203,21 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let after = page.after.unwrap_or(0);
     let found = api.store.read(|tx| providers::page(tx, &call.tenant, after, page.limit))?;
-    Ok(page_of(&found, page, |provider| provider.seq, shown))
+    let base = public_base(api);
+    Ok(page_of(&found, page, |provider| provider.seq, |one| shown(one, base.as_deref())))
 }
 
 /// `GET /v1/providers/{name}`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    Ok(ok(&shown(&find(api, call)?)))
+    Ok(ok(&shown(&find(api, call)?, public_base(api).as_deref())))
 }
 
 /// `PATCH /v1/providers/{name}`
 pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let found = find(api, call)?;
-    let Alteration { scheme, secret, body_bytes_max, tolerance_secs } = call.json()?;
+    let Alteration { scheme, secret, public_url, body_bytes_max, tolerance_secs } = call.json()?;
+    let public_url = public_url.map(|url| read_url(&url)).transpose()?;
+    let base = public_base(api);
     let scheme = scheme.map(read_scheme).transpose()?;
     let body_bytes_max = body_bytes(body_bytes_max)?;
     let tolerance = tolerance(tolerance_secs)?;
@@ -223,6 +232,9 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         if let Some(scheme) = &scheme {
             row.new.scheme = scheme.clone();
         }
+        if let Some(url) = &public_url {
+            row.new.public_url.clone_from(url);
+        }
         row.new.body_bytes_max = body_bytes_max.unwrap_or(row.new.body_bytes_max);
         row.new.tolerance = tolerance.unwrap_or(row.new.tolerance);
         providers::update(tx, &row, now)?;
@@ -230,8 +242,8 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
             credentials::insert(tx, &secret.of(&tenant, Owner::Provider(row.seq), now))?;
         }
         let Some(after) = providers::by_name(tx, &tenant, &name)? else { return missing() };
-        let body = shown(&after);
-        let mut change = Change::changed("provider", &row.new.id, &shown(&before), &body);
+        let (was, body) = (shown(&before, base.as_deref()), shown(&after, base.as_deref()));
+        let mut change = Change::changed("provider", &row.new.id, &was, &body);
         if let Some(secret) = &sealed {
             change = change.and("credentials", ids(std::slice::from_ref(secret)));
         }
@@ -243,12 +255,16 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
 pub(super) fn delete(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     let now = api.clock.wall();
+    let base = public_base(api);
     change(api, call, move |tx| {
         let Some(before) = providers::by_name(tx, &tenant, &name)? else {
             return Ok(Err(Problem::not_found("provider")));
         };
         providers::delete(tx, before.seq, now)?;
-        Ok(Ok((Value::Null, Change::gone("provider", &before.new.id, &shown(&before)))))
+        Ok(Ok((
+            Value::Null,
+            Change::gone("provider", &before.new.id, &shown(&before, base.as_deref())),
+        )))
     })
 }
 
@@ -276,6 +292,12 @@ pub(super) fn unusable(error: &dyn std::fmt::Display) -> Problem {
     Problem::unprocessable(format!("The secret cannot be used: {error}."))
 }
 
+/// An empty one stands for none.
+fn read_url(text: &str) -> Result<Option<PublicUrl>, Problem> {
+    let read = (!text.is_empty()).then(|| PublicUrl::parse(text)).transpose();
+    read.map_err(|error| Problem::unprocessable(format!("public_url cannot be used: {error}.")))
+}
+
 fn body_bytes(asked: Option<u32>) -> Result<Option<u32>, Problem> {
     if asked.is_some_and(|most| !(1..=BODY_BYTES_MOST).contains(&most)) {
         let detail = format!("body_bytes_max must be 1 to {BODY_BYTES_MOST}.");
@@ -292,19 +314,37 @@ fn tolerance(asked: Option<u64>) -> Result<Option<Duration>, Problem> {
     Ok(asked.map(Duration::from_secs))
 }
 
-fn shown(provider: &Provider) -> Value {
+/// Where the intake is reached from outside, where that is set.
+fn public_base(api: &Api) -> Option<String> {
+    let settings = api.settings.get();
+    let public = settings.listen.public_url.as_deref();
+    public.map(|public| public.trim_end_matches('/').to_owned())
+}
+
+fn shown(provider: &Provider, public_base: Option<&str>) -> Value {
     let Provider { seq: _, new, created_at, updated_at } = provider;
-    let NewProvider { id, tenant, name, scheme, body_bytes_max, tolerance } = new;
+    let NewProvider { id, tenant, name, scheme, public_url, body_bytes_max, tolerance } = new;
     let path = if tenant == DEFAULT_TENANT {
         format!("/in/{name}")
     } else {
         format!("/in/{tenant}/{name}")
     };
+    let own = public_url.as_ref().map(PublicUrl::as_str);
+    let url = own.map(str::to_owned).or_else(|| public_base.map(|base| format!("{base}{path}")));
     json!({
         "id": id, "tenant": tenant, "name": name, "scheme": scheme, "pii": "allow",
-        "path": path, "body_bytes_max": body_bytes_max, "tolerance_secs": tolerance.as_secs(),
+        "path": path, "public_url": own, "url": url, "body_bytes_max": body_bytes_max, "tolerance_secs": tolerance.as_secs(),
         "created_at": created_at, "updated_at": updated_at,
     })
+}
+
+fn public_url_schema() -> Value {
+    let url = json!({ "type": "string", "maxLength": 2048, "pattern": "^(https?://.*)?$" });
+    schema::about(
+        url,
+        "The URL the provider posts to, byte for byte, where it is another than that of the settings: \
+         some signatures cover it. In a change, an empty one takes it away.",
+    )
 }
 
 fn body_bytes_schema() -> Value {
@@ -325,12 +365,8 @@ pub(super) fn secret_schema() -> Value {
 }
 
 fn scheme_schema() -> Value {
-    let plain = schema::request(
-        &["kind"],
-        json!({ "kind": schema::words(["standard", "stripe", "github", "shopify"]) }),
-    );
-    let schema = json!({ "oneOf": [plain, schema::of("GenericScheme")] });
-    schema::about(schema, "How it signs. The README has the settings of `generic`.")
+    let schema = json!({ "oneOf": scheme_shapes::all() });
+    schema::about(schema, "How it signs. docs/providers.md says what each needs.")
 }
 
 fn provider_schema() -> Value {
@@ -338,6 +374,14 @@ fn provider_schema() -> Value {
         "id": schema::uuid(), "tenant": schema::name(), "name": schema::name(),
         "scheme": schema::of("Scheme"), "pii": schema::words(["allow"]),
         "path": schema::about(schema::text(), "Where its webhooks are taken in."),
+        "public_url": schema::about(
+            schema::nullable(schema::text()),
+            "The URL it posts to, where that was said; null: it is the settings'.",
+        ),
+        "url": schema::about(
+            schema::nullable(schema::text()),
+            "The URL to give to it: its own, or the settings' with its path; null where neither is set.",
+        ),
         "body_bytes_max": body_bytes_schema(), "tolerance_secs": tolerance_schema(),
         "created_at": schema::time(), "updated_at": schema::time(),
     }))
@@ -358,6 +402,7 @@ fn creation_schema() -> Value {
         json!({
             "name": schema::name(), "scheme": schema::of("Scheme"), "pii": pii,
             "secret": schema::nullable(secret_schema()), "secrets": secrets,
+            "public_url": schema::nullable(public_url_schema()),
             "body_bytes_max": schema::nullable(body_bytes_schema()),
             "tolerance_secs": schema::nullable(tolerance_schema()),
         }),
@@ -377,6 +422,7 @@ fn change_schema() -> Value {
         json!({
             "scheme": schema::nullable(schema::of("Scheme")),
             "secret": schema::nullable(secret_schema()),
+            "public_url": schema::nullable(public_url_schema()),
             "body_bytes_max": schema::nullable(body_bytes_schema()),
             "tolerance_secs": schema::nullable(tolerance_schema()),
         }),

@@ -2,12 +2,28 @@
 
 use serde_json::{Value, json};
 
-use crate::api::schema::{about, nullable, request, text, words};
+use crate::api::schema::{about, nullable, of, request, text, text_of, words};
+use crate::domain::scheme::Scheme;
+use crate::domain::scheme::form::KINDS;
+
+/// All forms that a scheme has.
+pub(super) fn all() -> Vec<Value> {
+    let plain: Vec<&str> =
+        KINDS.iter().copied().filter(|kind| Scheme::of(kind).is_some()).collect();
+    let plain = json!({ "type": "string", "enum": plain });
+    let user = about(text_of(1, 255), "The user name; the secret is the password.");
+    vec![
+        request(&["kind"], json!({ "kind": plain })),
+        request(&["kind", "user"], json!({ "kind": words(["chargebee"]), "user": user })),
+        of("GenericScheme"),
+    ]
+}
 
 /// A scheme put together from settings.
 pub(super) fn generic() -> Value {
     let check = json!({ "oneOf": [
-        request(&["hmac"], json!({ "hmac": hmac() })),
+        request(&["hmac"], json!({ "hmac": signed(Some(words(["sha256", "sha1", "sha512"]))) })),
+        request(&["ed25519"], json!({ "ed25519": signed(None) })),
         request(&["token"], json!({ "token": token() })),
         request(&["basic"], json!({ "basic": request(&["user"], json!({ "user": user() })) })),
     ] });
@@ -22,20 +38,20 @@ pub(super) fn generic() -> Value {
     );
     about(
         schema,
-        "Put together from settings: an HMAC over a template, a shared token, or basic authentication.",
+        "Put together from settings: an HMAC or ed25519 over a template, a shared token, or basic \
+         authentication.",
     )
 }
 
-fn hmac() -> Value {
+fn signed(hash: Option<Value>) -> Value {
     let timestamp = request(
         &["header"],
         json!({ "header": header(), "unit": about(words(["s", "ms"]), "What it counts since 1970.") }),
     );
     let separator = json!({ "type": "string", "minLength": 1, "maxLength": 1 });
-    request(
+    let mut shape = request(
         &["signed", "header"],
         json!({
-            "hash": words(["sha256", "sha1", "sha512"]),
             "signed": about(text(), "What is signed, like `{ts}.{body}`."),
             "header": about(header(), "The header field that carries the signature."),
             "prefix": about(text(), "What stands before each signature, like `sha256=`."),
@@ -44,7 +60,11 @@ fn hmac() -> Value {
             "separator": about(nullable(separator), "What stands between several signatures."),
             "timestamp": about(nullable(timestamp), "The time that is signed."),
         }),
-    )
+    );
+    if let (Some(hash), Some(Value::Object(fields))) = (hash, shape.get_mut("properties")) {
+        fields.insert("hash".to_owned(), nullable(hash));
+    }
+    shape
 }
 
 fn token() -> Value {

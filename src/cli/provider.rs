@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value};
 
@@ -14,6 +15,7 @@ use crate::cli::secrets::{Secret, SecretFrom};
 use crate::cli::show::{self, Column, instant, minute, text};
 use crate::cli::{Failure, Shared, exit, input, out};
 use crate::domain::scheme::Scheme;
+use crate::domain::scheme::form::KINDS;
 
 /// Who may post webhooks, and how they sign
 #[derive(Debug, Args)]
@@ -59,21 +61,9 @@ enum Verb {
     },
 }
 
-/// A signature scheme, as a word.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Kind {
-    Stripe,
-    Github,
-    Shopify,
-    /// Standard Webhooks (webhook-signature), Svix
-    Standard,
-    /// Put together by --scheme-settings
-    Generic,
-}
-
 #[derive(Debug, Args)]
 struct Signing {
-    /// Settings of the generic scheme: a JSON object, or @file
+    /// Settings of a scheme that has some: a JSON object, or @file
     #[arg(long, value_name = "JSON")]
     scheme_settings: Option<String>,
 }
@@ -90,8 +80,8 @@ struct Create {
     /// What you call it: a-z, 0-9 and -; the last part of its path
     name: String,
     /// How it signs
-    #[arg(long)]
-    scheme: Kind,
+    #[arg(long, value_name = "SCHEME", value_parser = PossibleValuesParser::new(KINDS))]
+    scheme: String,
     #[command(flatten)]
     signing: Signing,
     /// What happens to personal data; has to be stated
@@ -108,8 +98,8 @@ struct Change {
     /// The provider's name
     name: String,
     /// How it signs
-    #[arg(long)]
-    scheme: Option<Kind>,
+    #[arg(long, value_name = "SCHEME", value_parser = PossibleValuesParser::new(KINDS))]
+    scheme: Option<String>,
     #[command(flatten)]
     signing: Signing,
     #[command(flatten)]
@@ -120,6 +110,12 @@ struct Change {
 
 #[derive(Debug, Args)]
 struct Bounds {
+    #[arg(
+        long,
+        value_name = "URL",
+        help = "The URL it posts to, if not its path below listen.public_url; some signatures cover it"
+    )]
+    public_url: Option<String>,
     /// The largest body it may send, in bytes [default: 1048576]
     #[arg(long, value_name = "BYTES")]
     body_bytes_max: Option<u32>,
@@ -188,14 +184,12 @@ fn path(name: &str) -> String {
 
 impl Signing {
     /// The scheme as the API takes it, and as this program knows it.
-    fn scheme(&self, kind: Kind) -> Result<(Value, Scheme), Failure> {
+    fn scheme(&self, kind: &str) -> Result<(Value, Scheme), Failure> {
         let mut settings = match &self.scheme_settings {
             Some(text) => input::object("--scheme-settings", text)?,
             None => Map::new(),
         };
-        let word = kind.to_possible_value();
-        let word = word.as_ref().map_or("", clap::builder::PossibleValue::get_name);
-        settings.insert("kind".to_owned(), word.into());
+        settings.insert("kind".to_owned(), kind.into());
         let scheme =
             serde_json::from_value(Value::Object(settings.clone())).map_err(Failure::input)?;
         Ok((Value::Object(settings), scheme))
@@ -204,6 +198,9 @@ impl Signing {
 
 impl Bounds {
     fn put(&self, body: &mut Map<String, Value>) {
+        if let Some(url) = &self.public_url {
+            body.insert("public_url".to_owned(), url.as_str().into());
+        }
         if let Some(bytes) = self.body_bytes_max {
             body.insert("body_bytes_max".to_owned(), bytes.into());
         }
@@ -215,7 +212,7 @@ impl Bounds {
 
 impl Create {
     fn run(&self, remote: &Remote) -> Result<(), Failure> {
-        let (scheme_json, scheme) = self.signing.scheme(self.scheme)?;
+        let (scheme_json, scheme) = self.signing.scheme(&self.scheme)?;
         let Some(secret) = self.secret.read(&scheme)? else {
             let why = "give the secret that the provider shows with --secret-file or --secret-stdin, \
                        or make one with --generate-secret";
@@ -236,11 +233,8 @@ impl Create {
         out::line(format_args!("created: {}", self.name))?;
         tell(Some(&secret))?;
         let (here, path) = (remote.intake_base(), text(&made, "path"));
-        match &remote.settings().listen.public_url {
-            Some(public) => {
-                let public = public.trim_end_matches('/');
-                out::line(format_args!("URL to give to the provider: {public}{path}"))?;
-            }
+        match made.get("url").and_then(Value::as_str) {
+            Some(public) => out::line(format_args!("URL to give to the provider: {public}"))?,
             None => out::line(format_args!(
                 "Path to give to the provider: {path}   (here: {here}{path})"
             ))?,
@@ -261,12 +255,12 @@ impl Change {
     fn run(&self, remote: &Remote) -> Result<(), Failure> {
         let mut body = Map::new();
         let mut scheme = None;
-        if let Some(kind) = self.scheme {
+        if let Some(kind) = &self.scheme {
             let (json, parsed) = self.signing.scheme(kind)?;
             body.insert("scheme".to_owned(), json);
             scheme = Some(parsed);
         } else if self.signing.scheme_settings.is_some() {
-            return Err(Failure::new(exit::USAGE, "--scheme-settings goes with --scheme generic"));
+            return Err(Failure::new(exit::USAGE, "--scheme-settings goes with --scheme"));
         }
         self.bounds.put(&mut body);
         let secret = self.secret(remote, scheme)?;
@@ -332,13 +326,15 @@ fn shown(remote: &Remote, provider: &Value) -> Result<(), Failure> {
         return out::json(provider);
     }
     out::line(format_args!("Provider {}", text(provider, "name")))?;
-    let scheme = provider.get("scheme").map(|scheme| match scheme_word(provider).as_str() {
-        "generic" => show::clean(&scheme.to_string()),
-        word => word.to_owned(),
+    // Its settings are shown with it, where it has some.
+    let scheme = provider.get("scheme").map(|scheme| match scheme.as_object().map(Map::len) {
+        Some(1) => scheme_word(provider),
+        Some(_) | None => show::clean(&scheme.to_string()),
     });
     show::fields(&[
         ("id", text(provider, "id")),
         ("path", text(provider, "path")),
+        ("URL", text(provider, "url")),
         ("scheme", scheme.unwrap_or_default()),
         ("personal data", text(provider, "pii")),
         ("largest body", format!("{} bytes", text(provider, "body_bytes_max"))),

@@ -70,13 +70,15 @@ fn generate(scheme: &Scheme, draw: &dyn Draw) -> Zeroizing<String> {
     draw.fill(bytes.as_mut_slice());
     let text = match scheme {
         Scheme::Standard => return SigningSecret::generate(draw).to_text(),
-        Scheme::Stripe => format!("whsec_{}", HEXLOWER.encode(bytes.as_slice())),
-        Scheme::Github | Scheme::Shopify => HEXLOWER.encode(bytes.as_slice()),
+        Scheme::Listed(_) => format!("whsec_{}", HEXLOWER.encode(bytes.as_slice())),
+        Scheme::Plain(_) | Scheme::Polar | Scheme::Gitlab | Scheme::Chargebee { .. } => {
+            HEXLOWER.encode(bytes.as_slice())
+        }
         Scheme::Generic(generic) => match &generic.settings().check {
             Check::Hmac(check) if check.secret_encoding == SecretEncoding::Base64 => {
                 BASE64.encode(bytes.as_slice())
             }
-            Check::Hmac(_) | Check::Token { .. } | Check::Basic { .. } => {
+            Check::Hmac(_) | Check::Ed25519(_) | Check::Token { .. } | Check::Basic { .. } => {
                 HEXLOWER.encode(bytes.as_slice())
             }
         },

@@ -6,7 +6,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::PossibleValuesParser;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
@@ -17,8 +18,9 @@ use crate::cli::remote::{Answer, Reach, Remote, plain};
 use crate::cli::show::text;
 use crate::cli::{Failure, Shared, exit, out, secrets};
 use crate::clock::Clock;
-use crate::domain::sample::{self, Subject};
 use crate::domain::scheme::Scheme;
+use crate::domain::scheme::form::KINDS;
+use crate::domain::scheme::sample::{self, Subject};
 use crate::id::SystemDraw;
 use crate::settings::Settings;
 use crate::store::{self, credentials, providers};
@@ -31,7 +33,8 @@ use crate::store::{self, credentials, providers};
 )]
 pub(super) struct Trigger {
     /// Whose webhook it is
-    scheme: Kind,
+    #[arg(value_parser = PossibleValuesParser::new(KINDS))]
+    scheme: String,
     /// The provider it is posted to [default: the scheme's name]
     #[arg(long, value_name = "NAME")]
     provider: Option<String>,
@@ -48,52 +51,49 @@ pub(super) struct Trigger {
     reach: Reach,
 }
 
-/// The schemes there are samples for.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Kind {
-    Stripe,
-    Github,
-    Shopify,
-    Standard,
-}
-
-impl Kind {
-    fn scheme(self) -> Scheme {
-        match self {
-            Self::Stripe => Scheme::Stripe,
-            Self::Github => Scheme::Github,
-            Self::Shopify => Scheme::Shopify,
-            Self::Standard => Scheme::Standard,
-        }
-    }
+/// How the provider signs, with what, and which URL it knows.
+struct Signer {
+    scheme: Scheme,
+    secret: Zeroizing<String>,
+    public_url: Option<String>,
 }
 
 impl Trigger {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
         let remote = self.reach.open_public(shared)?.at_intake();
-        let scheme = self.scheme.scheme();
-        let provider = self.provider.as_deref().unwrap_or_else(|| scheme.kind());
-        let secret = match &self.secret_file {
-            Some(path) => secrets::one_line(path)?,
-            None => sealed_secret(remote.settings(), provider, &scheme)?,
+        let provider = self.provider.as_deref().unwrap_or(&self.scheme);
+        let Signer { scheme, secret, public_url } = match &self.secret_file {
+            Some(path) => Signer {
+                scheme: Scheme::of(&self.scheme).ok_or_else(|| self.needs_settings())?,
+                secret: secrets::one_line(path)?,
+                public_url: None,
+            },
+            None => sealed(remote.settings(), provider, &self.scheme)?,
         };
+        let path = format!("/in/{}", plain(provider));
+        let base = remote.settings().listen.public_url.clone().unwrap_or_else(|| remote.base());
+        let url = public_url.unwrap_or_else(|| format!("{}{path}", base.trim_end_matches('/')));
         let at = Clock::machine().wall();
         let id = self.id.clone().unwrap_or_else(|| sample::new_id(&scheme, at, &SystemDraw::new()));
         let event_type =
             self.event_type.as_deref().unwrap_or_else(|| sample::type_default(&scheme));
-        let subject = Subject { id: &id, event_type, at };
+        let subject = Subject { id: &id, event_type, at, url: &url };
         let sample = sample::sample(&scheme, &secret, subject).map_err(Failure::input)?;
-        let path = format!("/in/{}", plain(provider));
         let answer = remote
             .exchange("POST", &path, sample.headers, &sample.body)
             .map_err(|error| remote.unreachable(&error))?;
         if answer.status != 200 {
-            return Err(refused(&remote, &answer, provider, &scheme));
+            return Err(refused(&remote, &answer, provider, &self.scheme));
         }
         if remote.json() {
             return out::json(&answer.body);
         }
         self.tell(&remote, &path, &answer.body, &id, event_type)
+    }
+
+    fn needs_settings(&self) -> Failure {
+        let why = format!("the settings of {} are not in a secret file", self.scheme);
+        Failure::input(why).and("Leave --secret-file out: the database has both.")
     }
 
     fn tell(
@@ -118,7 +118,7 @@ impl Trigger {
         if again {
             return Ok(());
         }
-        let kind = text_of(self.scheme);
+        let kind = &self.scheme;
         let provider = self.provider.as_ref();
         let of = provider.map(|name| format!(" --provider {name}")).unwrap_or_default();
         out::line(format_args!(
@@ -127,23 +127,18 @@ impl Trigger {
     }
 }
 
-fn text_of(kind: Kind) -> &'static str {
-    kind.scheme().kind()
-}
-
-fn refused(remote: &Remote, answer: &Answer, provider: &str, scheme: &Scheme) -> Failure {
+fn refused(remote: &Remote, answer: &Answer, provider: &str, kind: &str) -> Failure {
     let failure = remote.refusal(answer);
     match answer.status {
         401 => failure.and(
             "Is it this provider's secret, and is it of this service? Its log says what did not fit.",
         ),
-        404 => failure.and(create_it(provider, scheme)),
+        404 => failure.and(create_it(provider, kind)),
         _ => failure,
     }
 }
 
-fn create_it(provider: &str, scheme: &Scheme) -> String {
-    let kind = scheme.kind();
+fn create_it(provider: &str, kind: &str) -> String {
     format!(
         "Make it: oncebox provider create {provider} --scheme {kind} --pii allow --generate-secret"
     )
@@ -153,12 +148,8 @@ fn create_it(provider: &str, scheme: &Scheme) -> String {
 const NO_KEY: &str =
     "Name the service's data directory with --data, or give the secret with --secret-file.";
 
-/// The newest secret in force of a provider, opened with the master key.
-fn sealed_secret(
-    settings: &Settings,
-    provider: &str,
-    scheme: &Scheme,
-) -> Result<Zeroizing<String>, Failure> {
+/// The newest secret in force of a provider, opened with the master key, and how it signs.
+fn sealed(settings: &Settings, provider: &str, kind: &str) -> Result<Signer, Failure> {
     let database = settings.directory().join(DATABASE);
     // Where there is no database, a key would be made for it.
     if !database.exists() {
@@ -174,11 +165,11 @@ fn sealed_secret(
     let found = providers::by_name(&tx, DEFAULT_TENANT, provider).map_err(broken)?;
     let Some(found) = found else {
         let missing = format!("there is no provider {provider} in {}", database.display());
-        return Err(Failure::new(exit::NOT_FOUND, missing).and(create_it(provider, scheme)));
+        return Err(Failure::new(exit::NOT_FOUND, missing).and(create_it(provider, kind)));
     };
     let signs = found.new.scheme.kind();
-    if signs != scheme.kind() {
-        let why = format!("the provider {provider} signs like {signs}, not like {}", scheme.kind());
+    if signs != kind {
+        let why = format!("the provider {provider} signs like {signs}, not like {kind}");
         return Err(Failure::input(why));
     }
     let secrets = credentials::of_provider(&tx, found.seq).map_err(broken)?;
@@ -192,5 +183,9 @@ fn sealed_secret(
     let text = opened
         .expose_text()
         .ok_or_else(|| Failure::failed(format!("the secret of {provider} is not text")))?;
-    Ok(Zeroizing::new(text.to_owned()))
+    Ok(Signer {
+        scheme: found.new.scheme,
+        secret: Zeroizing::new(text.to_owned()),
+        public_url: found.new.public_url.map(|url| url.as_str().to_owned()),
+    })
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::domain::name::Name;
+use crate::domain::public_url::PublicUrl;
 use crate::domain::scheme::Scheme;
 
 /// The most a provider may send in one body unless it is told otherwise: 1 MiB.
@@ -24,6 +25,8 @@ pub struct NewProvider {
     pub name: Name,
     /// How it signs.
     pub scheme: Scheme,
+    /// The address it posts to, where it is another than this machine's own: its signature may cover it.
+    pub public_url: Option<PublicUrl>,
     /// The largest body it may send.
     pub body_bytes_max: u32,
     /// How far its signed timestamp may be from our clock.

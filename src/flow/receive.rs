@@ -16,22 +16,6 @@ use crate::store::error::{Error, Result};
 use crate::store::webhook_events::{self, Inserted};
 use crate::store::writer::Queue;
 
-/// Header fields that are kept with a webhook event, besides the scheme's own; never a signature.
-const HEADERS_KEPT: [&str; 12] = [
-    "content-type",
-    "user-agent",
-    "webhook-id",
-    "webhook-timestamp",
-    "x-github-event",
-    "x-github-delivery",
-    "x-github-hook-id",
-    "x-shopify-topic",
-    "x-shopify-shop-domain",
-    "x-shopify-event-id",
-    "x-shopify-webhook-id",
-    "x-shopify-triggered-at",
-];
-
 /// How the provider is told to come again when our clock cannot be trusted.
 pub const CLOCK_RETRY_AFTER: Duration = Duration::from_mins(1);
 
@@ -93,9 +77,8 @@ impl Receive {
             done(received);
         };
         let provider = &gate.provider.new;
-        let secrets: Vec<&str> = gate.secrets.iter().map(|secret| secret.as_str()).collect();
         let wall = self.clock.wall();
-        let verified = provider.scheme.verify(&secrets, incoming, wall, provider.tolerance);
+        let verified = provider.scheme.verify(&gate.secrets, incoming, wall, provider.tolerance);
         let matched = match verified {
             Ok(matched) => matched,
             Err(Refused::Stale { .. }) if self.clock_watch.is_suspect(self.clock.now()) => {
@@ -104,9 +87,6 @@ impl Receive {
             Err(refused) => return done(Received::Refused(refused)),
         };
         let identity = provider.scheme.identify(incoming);
-        let kept = HEADERS_KEPT.iter().filter_map(|name| {
-            incoming.headers.get(name).map(|value| ((*name).to_owned(), value.to_owned()))
-        });
         let new = NewWebhookEvent {
             id: id::uuid7(wall, &*self.draw),
             tenant: provider.tenant.clone(),
@@ -116,7 +96,7 @@ impl Receive {
             received_at: wall,
             payload: incoming.body.to_vec(),
             content_type: content_type(incoming),
-            headers: kept.collect(),
+            headers: provider.scheme.kept(incoming.headers),
             key_id: gate.key_ids.get(matched).cloned(),
             trace_id: incoming.headers.get("traceparent").and_then(trace::trace_id),
         };

@@ -97,10 +97,16 @@ const SECRET_CREDENTIAL: Field = field(
     "systemd credential of the secret, or several",
 );
 
-const PROVIDER: [Field; 8] = [
+const PROVIDER: [Field; 9] = [
     NAME,
     field("scheme", true, Form::TextOrTable, "How it signs: \"stripe\", or a table like the API's"),
     field("pii", true, Form::Text, "What happens to personal data: \"allow\""),
+    field(
+        "public_url",
+        false,
+        Form::Text,
+        "The URL it posts to, if not the path below listen.public_url",
+    ),
     field("body_bytes_max", false, Form::Number, "The largest body it may send"),
     field("tolerance_secs", false, Form::Number, "How far its signed time may be from ours"),
     SECRET_FILE,

@@ -7,25 +7,26 @@ use rusqlite::Row;
 use crate::clock::{Timestamp, millis};
 use crate::domain::name::Name;
 use crate::domain::provider::{NewProvider, Provider};
+use crate::domain::public_url::PublicUrl;
 use crate::store::column::{json, to_json, word};
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 
 const INSERT: &str = "
     INSERT INTO providers
-           (id, tenant, name, scheme, pii, body_bytes_max, tolerance_ms, created_at, updated_at)
-    VALUES (?1, ?2, ?3, ?4, 'allow', ?5, ?6, ?7, ?7)
+           (id, tenant, name, scheme, pii, public_url, body_bytes_max, tolerance_ms, created_at, updated_at)
+    VALUES (?1, ?2, ?3, ?4, 'allow', ?5, ?6, ?7, ?8, ?8)
         ON CONFLICT DO NOTHING";
 
 const BY_NAME: &str = "
-    SELECT seq, id, tenant, name, scheme, body_bytes_max, tolerance_ms, created_at, updated_at
+    SELECT seq, id, tenant, name, scheme, body_bytes_max, tolerance_ms, created_at, updated_at, public_url
       FROM providers
      WHERE tenant = ?1
        AND name = ?2
        AND deleted_at IS NULL";
 
 const PAGE: &str = "
-    SELECT seq, id, tenant, name, scheme, body_bytes_max, tolerance_ms, created_at, updated_at
+    SELECT seq, id, tenant, name, scheme, body_bytes_max, tolerance_ms, created_at, updated_at, public_url
       FROM providers
      WHERE tenant = ?1
        AND deleted_at IS NULL
@@ -35,7 +36,7 @@ const PAGE: &str = "
 
 const UPDATE: &str = "
     UPDATE providers
-       SET scheme = ?2, body_bytes_max = ?3, tolerance_ms = ?4, updated_at = ?5
+       SET scheme = ?2, body_bytes_max = ?3, tolerance_ms = ?4, updated_at = ?5, public_url = ?6
      WHERE seq = ?1
        AND deleted_at IS NULL";
 
@@ -55,6 +56,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewProvider, now: Timestamp) -> Result<Opt
         &new.tenant,
         new.name.as_str(),
         to_json("providers.scheme", &new.scheme)?,
+        new.public_url.as_ref().map(PublicUrl::as_str),
         new.body_bytes_max,
         millis(new.tolerance),
         now,
@@ -91,6 +93,7 @@ pub fn update(tx: &WriteTx<'_>, changed: &Provider, now: Timestamp) -> Result<()
         new.body_bytes_max,
         millis(new.tolerance),
         now,
+        new.public_url.as_ref().map(PublicUrl::as_str),
     ))?;
     tx.providers_changed();
     one_row(updated, "the provider")
@@ -110,6 +113,8 @@ fn provider(row: &Row<'_>) -> Result<Provider> {
     let name: String = row.get(3)?;
     let scheme: String = row.get(4)?;
     let tolerance_ms: i64 = row.get(6)?;
+    let public_url: Option<String> = row.get(9)?;
+    let read_url = |text: &str| PublicUrl::parse(text).ok();
     Ok(Provider {
         seq: row.get(0)?,
         new: NewProvider {
@@ -117,6 +122,9 @@ fn provider(row: &Row<'_>) -> Result<Provider> {
             tenant: row.get(2)?,
             name: word("providers.name", &name, |text| Name::parse(text).ok())?,
             scheme: json("providers.scheme", &scheme)?,
+            public_url: public_url
+                .map(|text| word("providers.public_url", &text, read_url))
+                .transpose()?,
             body_bytes_max: row.get(5)?,
             tolerance: Duration::from_millis(u64::try_from(tolerance_ms).unwrap_or(0)),
         },

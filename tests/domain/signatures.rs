@@ -90,7 +90,8 @@ fn what_we_sign_is_what_the_reference_library_signs() {
         if case.expect != 0 || headers["webhook-signature"].contains(' ') {
             continue;
         }
-        let secret = SigningSecret::parse(&case.secrets[0]).unwrap();
+        // Public keys sign nothing, and Polar's secrets are not decoded.
+        let Ok(secret) = SigningSecret::parse(&case.secrets[0]) else { continue };
         let body = data_encoding::BASE64.decode(case.body_base64.as_bytes()).unwrap();
         let at = Timestamp::from_ms(at.parse::<i64>().unwrap() * 1000 + 999);
         assert_eq!(secret.sign(id, at, &body), headers["webhook-signature"], "{}", case.name);
@@ -143,7 +144,12 @@ fn a_time_far_from_ours_is_stale_and_never_overflows() {
             Incoming { method: "POST", path: "/", url: "", headers: &headers, body: b"{}" };
         for now in [i64::MIN, 1_700_000_000_000, i64::MAX] {
             let now = Timestamp::from_ms(now);
-            let verified = Scheme::Stripe.verify(&[key], &incoming, now, Duration::from_mins(5));
+            let verified = Scheme::of("stripe").unwrap().verify(
+                &[key],
+                &incoming,
+                now,
+                Duration::from_mins(5),
+            );
             assert!(matches!(verified, Err(Refused::Stale { .. })), "{verified:?}");
         }
     }

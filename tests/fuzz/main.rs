@@ -132,7 +132,7 @@ fn samples() -> Vec<Sample> {
             signed: |headers, body| joined(headers, &["webhook-id", "webhook-timestamp"], body),
         },
         Sample {
-            scheme: Scheme::Stripe,
+            scheme: Scheme::of("stripe").unwrap(),
             secret: key.to_owned(),
             headers: vec![(
                 "stripe-signature",
@@ -145,13 +145,13 @@ fn samples() -> Vec<Sample> {
             },
         },
         Sample {
-            scheme: Scheme::Github,
+            scheme: Scheme::of("github").unwrap(),
             secret: key.to_owned(),
             headers: vec![("x-hub-signature-256", format!("sha256={}", hex(&[body], key)))],
             signed: |_, body| body.to_vec(),
         },
         Sample {
-            scheme: Scheme::Shopify,
+            scheme: Scheme::of("shopify").unwrap(),
             secret: key.to_owned(),
             headers: vec![(
                 "x-shopify-hmac-sha256",

@@ -130,6 +130,52 @@ fn a_webhook_without_an_id_is_known_by_its_body() {
     stored_once_as(&rig, "/in/plain", &[("X-Token", PLAIN)], body, &want);
 }
 
+#[test]
+fn a_providers_own_url_is_what_its_signature_covers() {
+    let rig = Rig::with(|settings| {
+        settings.listen.public_url = Some("https://edge.example/".to_owned());
+    });
+    rig.provider("square", &json!({ "kind": "square" }), PLAIN);
+    let shown = rig.get("/v1/providers/square");
+    assert_eq!(shown["public_url"], Value::Null);
+    assert_eq!(shown["url"], "https://edge.example/in/square");
+    let post = |url: &str, n: u32| {
+        let body = format!(r#"{{"event_id":"e{n}","type":"payment.updated"}}"#);
+        let signature = BASE64.encode(&mac(PLAIN.as_bytes(), &[url.as_bytes(), body.as_bytes()]));
+        let fields = [("x-square-hmacsha256-signature", signature.as_str())];
+        rig.send("POST", "/in/square", &fields, body.as_bytes())
+    };
+    post("https://edge.example/in/square", 1).is(200);
+    let own = "https://hooks.example/square?a=b";
+    let changed = rig.patch("/v1/providers/square", &json!({ "public_url": own })).is(200).json();
+    assert_eq!((&changed["public_url"], &changed["url"]), (&json!(own), &json!(own)));
+    post("https://edge.example/in/square", 2).is(401);
+    post(own, 2).is(200);
+    rig.patch("/v1/providers/square", &json!({ "public_url": "hooks.example" })).is(422);
+    rig.patch("/v1/providers/square", &json!({ "tolerance_secs": 60 })).is(200);
+    post(own, 3).is(200);
+    rig.patch("/v1/providers/square", &json!({ "public_url": "" })).is(200);
+    post("https://edge.example/in/square", 4).is(200);
+}
+
+#[test]
+fn each_scheme_keeps_its_own_header_fields_and_no_signature() {
+    let rig = Rig::new();
+    rig.provider("gitlab", &json!({ "kind": "gitlab" }), PLAIN);
+    let fields = [
+        ("X-Gitlab-Token", PLAIN),
+        ("X-Gitlab-Event", "Push Hook"),
+        ("X-Gitlab-Event-UUID", "u-1"),
+        ("X-Shopify-Topic", "orders/paid"),
+        ("X-Other", "x"),
+    ];
+    let answer =
+        rig.send("POST", "/in/gitlab", &fields, br#"{"object_kind":"push"}"#).is(200).json();
+    let shown = rig.get(&format!("/v1/webhook-events/{}", answer["id"].as_str().unwrap()));
+    let wanted = json!({ "x-gitlab-event": "Push Hook", "x-gitlab-event-uuid": "u-1" });
+    assert_eq!((&shown["headers"], &shown["event_type"]), (&wanted, &json!("push")));
+}
+
 /// An answer without what is each request's own: the time and the request's id.
 fn impersonal(answer: &Answer) -> (String, Vec<(String, String)>, String) {
     let id = answer.field("x-request-id").unwrap();

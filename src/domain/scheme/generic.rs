@@ -1,14 +1,17 @@
 //! The scheme that is put together from settings, for providers that have none of their own here.
 //!
-//! Not here: signatures in a body, over sorted form fields, or with public keys; those are schemes of
-//! their own.
+//! Not here: signatures in a body or over sorted form fields; those are schemes of their own.
 
 use data_encoding::{BASE64, BASE64_NOPAD, BASE64URL_NOPAD, HEXLOWER_PERMISSIVE};
+use ring::signature::{ED25519, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::template::{Piece, Template};
-use super::{Incoming, Refused, Verified, any_match, long_enough, malformed, needed, time_digits};
+use super::{
+    Incoming, Refused, SIGNATURES_MOST, Verified, any_match, long_enough, malformed, needed,
+    shared, time_digits,
+};
 use crate::clock::Timestamp;
 use crate::domain::object;
 use crate::domain::pointer::Pointer;
@@ -44,6 +47,9 @@ pub enum SettingsError {
     /// A user name that basic authentication cannot carry.
     #[error("`user` must not be empty nor contain a colon or control characters")]
     User,
+    /// Ed25519 hashes in its own way.
+    #[error("`hash` goes with `hmac`: ed25519 has its own")]
+    HashOfEd25519,
     /// A constant that is no event type.
     #[error(
         "the constant event type must have 1 to 128 bytes, no white space or control characters"
@@ -94,7 +100,9 @@ pub struct Settings {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Check {
     /// An HMAC over a template.
-    Hmac(#[serde(deserialize_with = "object::read")] HmacCheck),
+    Hmac(#[serde(deserialize_with = "object::read")] SignedCheck),
+    /// An ed25519 signature over a template; the secret is the public key.
+    Ed25519(#[serde(deserialize_with = "object::read")] SignedCheck),
     /// A shared token in a header: `{"token":{"header":"X-Gitlab-Token"}}`.
     Token {
         /// The header that carries it.
@@ -110,13 +118,13 @@ pub enum Check {
     },
 }
 
-/// An HMAC over a template.
+/// A signature over a template.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct HmacCheck {
-    /// The hash function; SHA-256 unless told.
-    #[serde(default)]
-    pub hash: Hash,
+pub struct SignedCheck {
+    /// The hash function of an HMAC; SHA-256 unless told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<Hash>,
     /// What is signed.
     pub signed: Template,
     /// The header that carries the signature.
@@ -220,13 +228,13 @@ impl TryFrom<Settings> for Generic {
 
     fn try_from(settings: Settings) -> Result<Self, SettingsError> {
         match &settings.check {
-            Check::Hmac(check) => check.fits(&settings.event_id)?,
-            Check::Token { header, .. } => header_name(header)?,
-            Check::Basic { user } => {
-                if user.is_empty() || user.contains(':') || user.chars().any(char::is_control) {
-                    return Err(SettingsError::User);
-                }
+            Check::Ed25519(SignedCheck { hash: Some(_), .. }) => {
+                return Err(SettingsError::HashOfEd25519);
             }
+            Check::Hmac(check) | Check::Ed25519(check) => check.fits(&settings.event_id)?,
+            Check::Token { header, .. } => header_name(header)?,
+            Check::Basic { user } if is_user(user) => {}
+            Check::Basic { .. } => return Err(SettingsError::User),
         }
         if let IdPlace::Header(name) = &settings.event_id {
             header_name(name)?;
@@ -258,37 +266,51 @@ impl Generic {
 
     pub(super) fn check_secret(&self, text: &str) -> Result<(), SecretError> {
         match &self.0.check {
-            Check::Hmac(check) => long_enough(check.secret_encoding.key(text)?.len()),
+            Check::Hmac(check) => long_enough(check.secret_encoding.key(text.as_bytes())?.len()),
+            Check::Ed25519(check) => check.public_key(text).map(drop),
             Check::Token { .. } => long_enough(text.len()),
-            Check::Basic { .. } if text.len() < PASSWORD_BYTES_MIN => {
-                Err(SecretError::Short { bytes: text.len(), min: PASSWORD_BYTES_MIN })
-            }
-            Check::Basic { .. } => Ok(()),
+            Check::Basic { .. } => check_password(text),
         }
     }
 
     pub(super) fn verify(
         &self,
-        secrets: &[&str],
+        secrets: &[&[u8]],
         incoming: &Incoming<'_>,
     ) -> Result<Verified, Refused> {
         match &self.0.check {
-            Check::Hmac(check) => check.verify(secrets, incoming, &self.0.event_id),
+            Check::Hmac(check) => check.verify_hmac(secrets, incoming, &self.0.event_id),
+            Check::Ed25519(check) => check.verify_ed25519(secrets, incoming, &self.0.event_id),
             Check::Token { header, prefix } => {
                 let value = needed(incoming.headers, header)?;
                 let token = value
                     .strip_prefix(prefix.as_str())
                     .ok_or_else(|| malformed(header, "its prefix is another one"))?;
-                shared(secrets, |secret| same_secret(token.as_bytes(), secret.as_bytes()))
+                shared::matching(secrets, |secret| same_secret(token.as_bytes(), secret))
             }
-            Check::Basic { user } => {
-                let given = basic(incoming)?;
-                shared(secrets, |secret| {
-                    let wanted = Zeroizing::new(format!("{user}:{secret}"));
-                    same_secret(&given, wanted.as_bytes())
-                })
-            }
+            Check::Basic { user } => shared::basic(user, secrets, incoming),
         }
+    }
+
+    /// The header fields that are kept: what id, type and time stand in, never what proves anything.
+    pub(super) fn kept(&self) -> Vec<&str> {
+        let proof = match &self.0.check {
+            Check::Hmac(check) | Check::Ed25519(check) => check.header.as_str(),
+            Check::Token { header, .. } => header,
+            Check::Basic { .. } => "authorization",
+        };
+        let id = match &self.0.event_id {
+            IdPlace::Header(name) => Some(name.as_str()),
+            IdPlace::Pointer(_) | IdPlace::BodyHash => None,
+        };
+        let event_type = match &self.0.event_type {
+            Some(TypePlace::Header(name)) => Some(name.as_str()),
+            Some(TypePlace::Pointer(_) | TypePlace::Constant(_)) | None => None,
+        };
+        let secret = |name: &&str| {
+            name.eq_ignore_ascii_case(proof) || name.eq_ignore_ascii_case("authorization")
+        };
+        id.into_iter().chain(event_type).filter(|name| !secret(name)).collect()
     }
 
     pub(super) fn identify(&self, incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
@@ -307,7 +329,7 @@ impl Generic {
     }
 }
 
-impl HmacCheck {
+impl SignedCheck {
     fn fits(&self, event_id: &IdPlace) -> Result<(), SettingsError> {
         header_name(&self.header)?;
         match (&self.timestamp, self.signed.has(&Piece::Time)) {
@@ -327,13 +349,56 @@ impl HmacCheck {
         }
     }
 
-    fn verify(
+    fn verify_hmac(
         &self,
-        secrets: &[&str],
+        secrets: &[&[u8]],
         incoming: &Incoming<'_>,
         event_id: &IdPlace,
     ) -> Result<Verified, Refused> {
         let offered = self.offered(incoming)?;
+        let (parts, signed_at) = self.parts(incoming, event_id)?;
+        let hash = self.hash.unwrap_or_default();
+        let secret = any_match(secrets, &offered, |secret| {
+            let key = self.secret_encoding.key(secret).ok().filter(|key| !key.is_empty())?;
+            Some(mac(hash, &key, &parts))
+        })?;
+        Ok(Verified { secret, signed_at })
+    }
+
+    fn verify_ed25519(
+        &self,
+        secrets: &[&[u8]],
+        incoming: &Incoming<'_>,
+        event_id: &IdPlace,
+    ) -> Result<Verified, Refused> {
+        let offered = self.offered(incoming)?;
+        let (parts, signed_at) = self.parts(incoming, event_id)?;
+        let signed = parts.concat();
+        let mut refused = Refused::NoSecret;
+        for (secret, text) in secrets.iter().enumerate() {
+            let Ok(key) = self.secret_encoding.key(text) else { continue };
+            refused = Refused::Mismatch;
+            let key = UnparsedPublicKey::new(&ED25519, key.as_slice());
+            if offered.iter().any(|signature| key.verify(&signed, signature).is_ok()) {
+                return Ok(Verified { secret, signed_at });
+            }
+        }
+        Err(refused)
+    }
+
+    /// An ed25519 public key has 32 bytes. Source: RFC 8032.
+    fn public_key(&self, text: &str) -> Result<(), SecretError> {
+        let key = self.secret_encoding.key(text.as_bytes())?;
+        let wanted = "an ed25519 public key of 32 bytes in `secret_encoding`";
+        (key.len() == 32).then_some(()).ok_or(SecretError::Encoding { encoding: wanted })
+    }
+
+    /// What is signed, piece by piece, and the time in it.
+    fn parts<'a>(
+        &'a self,
+        incoming: &Incoming<'a>,
+        event_id: &IdPlace,
+    ) -> Result<(Vec<&'a [u8]>, Option<Timestamp>), Refused> {
         let (time, signed_at) = match &self.timestamp {
             Some(place) => place.read(incoming).map(|(text, at)| (text, Some(at)))?,
             None => ("", None),
@@ -358,11 +423,7 @@ impl HmacCheck {
             };
             parts.push(text.as_bytes());
         }
-        let secret = any_match(secrets, &offered, |secret| {
-            let key = self.secret_encoding.key(secret).ok().filter(|key| !key.is_empty())?;
-            Some(mac(self.hash, &key, &parts))
-        })?;
-        Ok(Verified { secret, signed_at })
+        Ok((parts, signed_at))
     }
 
     /// The signatures that the request carries, decoded.
@@ -374,7 +435,7 @@ impl HmacCheck {
             while let Some(text) = rest {
                 let split = self.separator.and_then(|letter| text.split_once(letter));
                 let entry = split.map_or(text, |(entry, _)| entry).trim();
-                rest = split.map(|(_, after)| after);
+                rest = split.map(|(_, after)| after).filter(|_| offered.len() < SIGNATURES_MOST);
                 let encoded = entry.strip_prefix(self.prefix.as_str());
                 offered.extend(encoded.and_then(|encoded| self.encoding.decode(encoded)));
             }
@@ -413,37 +474,31 @@ impl Encoding {
 }
 
 impl SecretEncoding {
-    fn key(self, text: &str) -> Result<Zeroizing<Vec<u8>>, SecretError> {
+    fn key(self, secret: &[u8]) -> Result<Zeroizing<Vec<u8>>, SecretError> {
+        let text = secret.trim_ascii_end();
+        let unpadded = text.iter().rposition(|byte| *byte != b'=').map_or(0, |last| last + 1);
         let (decoded, encoding) = match self {
-            Self::Utf8 => return Ok(Zeroizing::new(text.as_bytes().to_vec())),
-            Self::Base64 => (BASE64_NOPAD.decode(text.trim_end_matches('=').as_bytes()), "base64"),
-            Self::Hex => (HEXLOWER_PERMISSIVE.decode(text.as_bytes()), "hex"),
+            Self::Utf8 => return Ok(Zeroizing::new(secret.to_vec())),
+            Self::Base64 => {
+                (BASE64_NOPAD.decode(text.get(..unpadded).unwrap_or_default()), "base64")
+            }
+            Self::Hex => (HEXLOWER_PERMISSIVE.decode(text), "hex"),
         };
         decoded.map(Zeroizing::new).map_err(|_where| SecretError::Encoding { encoding })
     }
 }
 
-/// Checks with a secret that travels itself; nothing is signed, so there is no time.
-fn shared(secrets: &[&str], equal: impl Fn(&str) -> bool) -> Result<Verified, Refused> {
-    if secrets.iter().all(|secret| secret.is_empty()) {
-        return Err(Refused::NoSecret);
-    }
-    let matching = |secret: &&str| !secret.is_empty() && equal(secret);
-    let secret = secrets.iter().position(matching).ok_or(Refused::Mismatch)?;
-    Ok(Verified { secret, signed_at: None })
+/// Whether basic authentication can carry that user name.
+pub(super) fn is_user(user: &str) -> bool {
+    !user.is_empty() && !user.contains(':') && !user.chars().any(char::is_control)
 }
 
-/// `user:password` as the request carries it.
-fn basic(incoming: &Incoming<'_>) -> Result<Zeroizing<Vec<u8>>, Refused> {
-    const HEADER: &str = "authorization";
-    let value = needed(incoming.headers, HEADER)?;
-    let (scheme, encoded) =
-        value.split_once(' ').ok_or_else(|| malformed(HEADER, "it has one word only"))?;
-    if !scheme.eq_ignore_ascii_case("basic") {
-        return Err(malformed(HEADER, "it is not basic authentication"));
+/// Looks at a password when it is entered.
+pub(super) fn check_password(text: &str) -> Result<(), SecretError> {
+    if text.len() < PASSWORD_BYTES_MIN {
+        return Err(SecretError::Short { bytes: text.len(), min: PASSWORD_BYTES_MIN });
     }
-    let decoded = BASE64.decode(encoded.trim().as_bytes());
-    decoded.map(Zeroizing::new).map_err(|_where| malformed(HEADER, "it is not base64"))
+    Ok(())
 }
 
 fn header_name(name: &str) -> Result<(), SettingsError> {

@@ -1,14 +1,21 @@
-//! Standard Webhooks `v1`, under its own headers or under Svix' older ones.
+//! Standard Webhooks `v1` and `v1a`, under its own headers or under Svix' older ones, and Polar's reading
+//! of it.
 //!
 //! Not here: the form of its secrets and its HMAC, which we use for sending too
 //! ([`crate::domain::signature`]).
 
-use data_encoding::BASE64;
+use data_encoding::{BASE64, BASE64_NOPAD};
+use ring::signature::{ED25519, UnparsedPublicKey};
 
-use super::{Incoming, Refused, Verified, any_match, malformed, needed, time_digits};
+use super::naming::{Naming, Place};
+use super::{Incoming, Refused, Verified, any_match, long_enough, malformed, needed, time_digits};
 use crate::clock::Timestamp;
-use crate::domain::pointer::text_at;
-use crate::domain::signature::{SecretError, SigningSecret};
+use crate::domain::signature::{Hash, SecretError, SigningSecret, mac};
+
+/// How public keys of `v1a` begin.
+const PUBLIC_PREFIX: &str = "whpk_";
+/// An ed25519 public key. Source: RFC 8032.
+const PUBLIC_BYTES: usize = 32;
 
 struct Names {
     id: &'static str,
@@ -21,6 +28,27 @@ const WEBHOOK: Names =
 const SVIX: Names =
     Names { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" };
 
+/// Types stand in the body, ids in the header of the family that is used.
+pub(super) static OWN: Naming = Naming {
+    ids: &[Place::Header(WEBHOOK.id)],
+    types: &[Place::Body(&["type"])],
+    detail: None,
+    kept: &["webhook-id", "webhook-timestamp", "svix-id", "svix-timestamp"],
+};
+static OF_SVIX: Naming = Naming { ids: &[Place::Header(SVIX.id)], kept: &[], ..NAMING };
+const NAMING: Naming =
+    Naming { ids: &[], types: &[Place::Body(&["type"])], detail: None, kept: &[] };
+
+/// What a secret's text stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// `whsec_` and the base64 of the key, or `whpk_` and the base64 of a public key.
+    Decoded,
+    /// The text itself is the key. Polar's libraries encode it before they hand it to those of Standard
+    /// Webhooks, which decode it again.
+    Verbatim,
+}
+
 /// Which family of headers a request uses: never one header of each.
 fn names(incoming: &Incoming<'_>) -> &'static Names {
     let svix_alone = incoming.headers.get(WEBHOOK.signature).is_none()
@@ -28,35 +56,83 @@ fn names(incoming: &Incoming<'_>) -> &'static Names {
     if svix_alone { &SVIX } else { &WEBHOOK }
 }
 
-pub(super) fn check_secret(text: &str) -> Result<(), SecretError> {
-    SigningSecret::parse(text).map(drop)
+pub(super) fn check_secret(text: &str, key: Key) -> Result<(), SecretError> {
+    match key {
+        Key::Verbatim => long_enough(text.len()),
+        Key::Decoded if text.starts_with(PUBLIC_PREFIX) => public_key(text)
+            .map(drop)
+            .ok_or(SecretError::Encoding { encoding: "`whpk_` and the base64 of 32 bytes" }),
+        Key::Decoded => SigningSecret::parse(text).map(drop),
+    }
 }
 
-pub(super) fn verify(secrets: &[&str], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
+fn public_key(text: &str) -> Option<Vec<u8>> {
+    let encoded = text.strip_prefix(PUBLIC_PREFIX)?.trim_end_matches('=');
+    let key = BASE64_NOPAD.decode(encoded.as_bytes()).ok()?;
+    (key.len() == PUBLIC_BYTES).then_some(key)
+}
+
+pub(super) fn verify(
+    secrets: &[&[u8]],
+    incoming: &Incoming<'_>,
+    key: Key,
+) -> Result<Verified, Refused> {
     let names = names(incoming);
     needed(incoming.headers, names.signature)?;
     let id = needed(incoming.headers, names.id)?;
     let seconds = needed(incoming.headers, names.timestamp)?;
     let signed_at = time_digits(seconds)
         .ok_or_else(|| malformed(names.timestamp, "it is not a whole number of seconds"))?;
-    let offered: Vec<Vec<u8>> = incoming
-        .headers
-        .values(names.signature)
-        .flat_map(|value| value.split(' '))
-        .filter_map(|entry| entry.strip_prefix("v1,"))
-        .filter_map(|encoded| BASE64.decode(encoded.as_bytes()).ok())
-        .collect();
-    if offered.is_empty() {
-        return Err(malformed(names.signature, "it has no `v1,` entry in base64"));
+    let entries = || incoming.headers.values(names.signature).flat_map(|value| value.split(' '));
+    let offered = |version: &str| -> Vec<Vec<u8>> {
+        let encoded = entries().filter_map(|entry| entry.strip_prefix(version));
+        encoded.filter_map(|encoded| BASE64.decode(encoded.as_bytes()).ok()).collect()
+    };
+    let (shared, public) = (offered("v1,"), offered("v1a,"));
+    if shared.is_empty() && public.is_empty() {
+        return Err(malformed(names.signature, "it has no `v1,` or `v1a,` entry in base64"));
     }
-    let secret = any_match(secrets, &offered, |secret| {
-        let secret = SigningSecret::parse(secret).ok()?;
-        Some(secret.mac(id, seconds, incoming.body))
+    let signed_at = Some(Timestamp::from_secs(signed_at));
+    let parts = [id.as_bytes(), b".", seconds.as_bytes(), b".", incoming.body];
+    let by_public = by_public_key(secrets, &public, key, &parts);
+    if let Some(secret) = by_public {
+        return Ok(Verified { secret, signed_at });
+    }
+    let secret = any_match(secrets, &shared, |secret| match key {
+        Key::Verbatim => Some(mac(Hash::Sha256, secret, &parts)),
+        Key::Decoded => {
+            let text = std::str::from_utf8(secret).ok()?;
+            if public_key(text).is_some() {
+                // It is a key that is in force, and it made none of these.
+                return Some(Vec::new());
+            }
+            Some(SigningSecret::parse(text).ok()?.mac(id, seconds, incoming.body))
+        }
     })?;
-    Ok(Verified { secret, signed_at: Some(Timestamp::from_secs(signed_at)) })
+    Ok(Verified { secret, signed_at })
+}
+
+/// The public key that one of the signatures was made for.
+fn by_public_key(
+    secrets: &[&[u8]],
+    offered: &[Vec<u8>],
+    key: Key,
+    parts: &[&[u8]],
+) -> Option<usize> {
+    if offered.is_empty() || key == Key::Verbatim {
+        return None;
+    }
+    let signed = parts.concat();
+    secrets.iter().position(|secret| {
+        let public = std::str::from_utf8(secret).ok().and_then(public_key);
+        public.is_some_and(|public| {
+            let public = UnparsedPublicKey::new(&ED25519, public);
+            offered.iter().any(|signature| public.verify(&signed, signature).is_ok())
+        })
+    })
 }
 
 pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
-    let id = incoming.headers.get(names(incoming).id).map(str::to_owned);
-    (id, text_at(incoming.body, &["type"]))
+    let svix = names(incoming).id == SVIX.id;
+    if svix { OF_SVIX.identify(incoming) } else { OWN.identify(incoming) }
 }

@@ -1,11 +1,13 @@
 """Makes vectors.json: signatures by other people's libraries, to test ours against.
 
 Run it with Python 3.11 or newer in an environment that has
-    pip install standardwebhooks==1.1.0 stripe==16.1.0 svix==2.9.1
+    pip install standardwebhooks==1.1.0 stripe==16.1.0 svix==2.9.1 slack_sdk==3.47.0 cryptography==50.0.2
 It prints to standard output; nothing in it depends on the day or the machine.
 
 Stripe's are also checked by its library; the others' refuse times that are not today's.
-GitHub and Shopify have no library of their own for this; theirs are made with Python's hmac.
+Slack's are made by its library's verifier. Those of GitHub, Shopify, Square, Paddle, Polar, WooCommerce, Gitea,
+Forgejo, PagerDuty, Linear, Terraform, Grafana and Frappe have no library here; theirs are made with Python's
+hmac. Ed25519 is by cryptography.
 """
 
 import base64
@@ -14,9 +16,12 @@ import hmac
 import json
 from datetime import datetime, timezone
 
+import slack_sdk.signature
 import standardwebhooks
 import stripe
 import svix
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 NOW = 1_700_000_000
 BODY = '{"id":"evt_1","type":"invoice.paid"}'
@@ -98,13 +103,156 @@ variants("stripe", "stripe", "whsec_test_secret", "whsec_other_secret", stripe_s
 variants("github", "github", ONE, TWO, github_sign, False)
 variants("shopify", "shopify", ONE, TWO, shopify_sign, False)
 
+
+def plain(header, prefix="", algorithm="sha256", write=bytes.hex, **more):
+    def sign(secret, body, _time):
+        return {header: prefix + write(digest(algorithm, secret, body.encode())), **more}
+    return sign
+
+
+def b64(data):
+    return base64.b64encode(data).decode()
+
+
+def slack_sign(secret, body, time):
+    verifier = slack_sdk.signature.SignatureVerifier(secret)
+    signature = verifier.generate_signature(timestamp=str(time), body=body)
+    return {"X-Slack-Request-Timestamp": str(time), "X-Slack-Signature": signature}
+
+
+def square_sign(secret, body, _time):
+    mac = digest("sha256", secret, ("https://edge.example/in/p?x=1" + body).encode())
+    return {"x-square-hmacsha256-signature": b64(mac)}
+
+
+def paddle_sign(secret, body, time):
+    return {"Paddle-Signature": f"ts={time};h1=" + digest("sha256", secret, f"{time}:{body}".encode()).hex()}
+
+
+def polar_sign(secret, body, time):
+    # What Polar's libraries do: they hand the secret's text, encoded, to those of Standard Webhooks.
+    return own(b64(secret.encode()), body, time)
+
+
+variants("slack", "slack", ONE, TWO, slack_sign, True)
+variants("square", "square", ONE, TWO, square_sign, False)
+variants("paddle", "paddle", ONE, TWO, paddle_sign, True)
+variants("polar", "polar", ONE, TWO, polar_sign, True)
+variants("woocommerce", "woocommerce", ONE, TWO, plain("X-WC-Webhook-Signature", write=b64), False)
+variants("gitea", "gitea", ONE, TWO, plain("X-Gitea-Signature"), False)
+variants("forgejo", "forgejo", ONE, TWO, plain("X-Forgejo-Signature"), False)
+variants("pagerduty", "pagerduty", ONE, TWO, plain("X-PagerDuty-Signature", "v1="), False)
+variants("linear", "linear", ONE, TWO, plain("Linear-Signature"), False)
+variants("terraform", "terraform", ONE, TWO,
+         plain("X-TFE-Notification-Signature", algorithm="sha512"), False)
+variants("grafana", "grafana", ONE, TWO, plain("X-Grafana-Alerting-Signature"), False)
+variants("frappe", "frappe", ONE, TWO, plain("X-Frappe-Webhook-Signature", write=b64), False)
+variants("gitlab, signing token", "gitlab", STANDARD, STANDARD_NEW, own, True)
+
+# The published and computed vectors of these.
+slack_form = ("token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V"
+              "&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text="
+              "&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN"
+              "&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c")
+case("slack: the documentation's vector", "slack", ["8f742231b10e8888abcd99yyyzzz85a5"], {
+    "X-Slack-Request-Timestamp": "1531420618",
+    "X-Slack-Signature": "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"},
+    slack_form, 0, now=1531420618)
+case("square: the computed vector", "square", ["sq_key"], {
+    "x-square-hmacsha256-signature": "jLftwvp5vqQ7aSltdwGpocAi8pEBnG+uKXjPwltiEug="},
+    BODY, 0, url="https://edge.example/in/square", type="invoice.paid", id=hashlib.sha256(BODY.encode()).hexdigest())
+case("square: another URL", "square", ["sq_key"], {
+    "x-square-hmacsha256-signature": "jLftwvp5vqQ7aSltdwGpocAi8pEBnG+uKXjPwltiEug="}, BODY, "mismatch")
+case("paddle: the computed vector", "paddle", ["pdl_ntfset_test"], {"Paddle-Signature":
+     f"ts={NOW};h1=6930be53eabd983ba97d6423322b921bffe6e1bbaf145517f4a5b3db549ee8d3"}, BODY, 0)
+case("polar: the computed vector", "polar", ["polar_whs_test"], {
+    "webhook-id": "msg_1", "webhook-timestamp": str(NOW),
+    "webhook-signature": "v1,r1Wsvs0jn8EQTFIVuvpZjUU6TiK6Rb5DyYmXGi+ipRo="}, BODY, 0, id="msg_1", type="invoice.paid")
+twice = "v1=" + "0" * 64 + "," + plain("x", "v1=")(ONE, BODY, NOW)["x"]
+case("pagerduty: any entry may match", "pagerduty", [ONE], {"X-PagerDuty-Signature": twice}, BODY, 0)
+case("paddle: any entry may match", "paddle", [ONE], {"Paddle-Signature":
+     paddle_sign(ONE, BODY, NOW)["Paddle-Signature"].replace(";h1=", ";h1=" + "0" * 64 + ";h1=")}, BODY, 0)
+
+
+def named(kind, body, headers, want_id, want_type, secret=ONE):
+    """Where id and type stand, of a request that is right."""
+    text = body if isinstance(body, str) else json.dumps(body)
+    case(f"{kind}: id and type", kind, [secret], {**SIGNS[kind](secret, text, NOW), **headers}, text, 0,
+         id=want_id or hashlib.sha256(text.encode()).hexdigest(), type=want_type)
+
+
+SIGNS = {
+    "slack": slack_sign, "square": square_sign, "paddle": paddle_sign,
+    "woocommerce": plain("X-WC-Webhook-Signature", write=b64), "gitea": plain("X-Gitea-Signature"),
+    "forgejo": plain("X-Forgejo-Signature"), "pagerduty": plain("X-PagerDuty-Signature", "v1="),
+    "linear": plain("Linear-Signature"), "terraform": plain("X-TFE-Notification-Signature", algorithm="sha512"),
+    "grafana": plain("X-Grafana-Alerting-Signature"), "frappe": plain("X-Frappe-Webhook-Signature", write=b64),
+    "gitlab": lambda secret, body, time: {"X-Gitlab-Token": secret},
+}
+named("slack", {"event_id": "Ev08", "type": "event_callback", "event": {"type": "app_mention"}}, {},
+      "Ev08", "app_mention")
+named("square", {"event_id": "6a8f", "type": "payment.updated"}, {}, "6a8f", "payment.updated")
+named("paddle", {"event_id": "evt_01", "event_type": "transaction.completed", "notification_id": "ntf_01"}, {},
+      "evt_01", "transaction.completed")
+named("woocommerce", {"id": 7}, {"X-WC-Webhook-Delivery-ID": "d1", "X-WC-Webhook-Topic": "order.updated"},
+      "d1", "order.updated")
+named("gitea", {"action": "opened"}, {"X-Gitea-Delivery": "g1", "X-Gitea-Event": "issues"}, "g1", "issues.opened")
+named("forgejo", {"ref": "x"}, {"X-Forgejo-Delivery": "f1", "X-Forgejo-Event": "push"}, "f1", "push")
+named("pagerduty", {"event": {"id": "01BW", "event_type": "incident.triggered"}}, {}, "01BW", "incident.triggered")
+named("linear", {"action": "create", "type": "Issue"}, {"Linear-Delivery": "l1"}, "l1", "Issue.create")
+named("terraform", {"run_id": "run-1", "notifications": [{"trigger": "run:completed"}]}, {}, None, "run:completed")
+named("grafana", {"status": "firing", "alerts": []}, {}, None, "firing")
+named("frappe", {"doctype": "Sales Invoice", "name": "SINV-1"}, {}, None, "Sales_Invoice")
+named("gitlab", {"object_kind": "merge_request"}, {"X-Gitlab-Event-UUID": "u1", "X-Gitlab-Event": "Merge Request Hook"},
+      "u1", "merge_request")
+case("gitlab: another token", "gitlab", [TWO], {"X-Gitlab-Token": ONE}, BODY, "mismatch")
+case("gitlab: a signing token is no token", "gitlab", [STANDARD], {"X-Gitlab-Token": STANDARD}, BODY, "mismatch")
+case("gitlab: from token to signing token", "gitlab", [STANDARD, ONE], {"X-Gitlab-Token": ONE}, BODY, 1)
+case("gitlab: neither", "gitlab", [STANDARD, ONE], {}, BODY, "missing")
+CHARGEBEE = {"kind": "chargebee", "user": "erp"}
+for name, text, expect in [("right", "erp:a-password", 0), ("wrong user", "erq:a-password", "mismatch"),
+                           ("wrong password", "erp:a-passworf", "mismatch")]:
+    body = '{"id":"ev_1","event_type":"payment_succeeded"}'
+    case(f"chargebee: {name}", CHARGEBEE, ["a-password"], {"Authorization": "Basic " + b64(text.encode())},
+         body, expect, id="ev_1", type="payment_succeeded")
+
+# Standard Webhooks v1a, and the generic scheme's ed25519.
+private = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+public = private.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+WHPK = "whpk_" + b64(public)
+other_public = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key().public_bytes_raw()
+
+
+def v1a_sign(_secret, body, time):
+    signature = b64(private.sign(f"msg_1.{time}.{body}".encode()))
+    return {"webhook-id": "msg_1", "webhook-timestamp": str(time), "webhook-signature": "v1a," + signature}
+
+
+variants("standard v1a", "standard", WHPK, "whpk_" + b64(other_public), v1a_sign, True)
+mixed = {**own(STANDARD, BODY, NOW)}
+mixed["webhook-signature"] += " " + v1a_sign("", BODY, NOW)["webhook-signature"]
+case("standard: v1 and v1a, checked by the public key", "standard", [WHPK], mixed, BODY, 0)
+case("standard: v1 and v1a, checked by the secret", "standard", [STANDARD], mixed, BODY, 0)
+case("standard: nothing signs nothing", "standard", [WHPK],
+     {**mixed, "webhook-signature": "v1, v1a,"}, BODY, "mismatch")
+ED25519 = {"kind": "generic", "check": {"ed25519": {
+    "signed": "{ts}{body}", "header": "X-Signature-Ed25519", "secret_encoding": "hex",
+    "timestamp": {"header": "X-Signature-Timestamp"}}}}
+
+
+def discord_sign(_secret, body, time):
+    return {"X-Signature-Timestamp": str(time), "X-Signature-Ed25519": private.sign(f"{time}{body}".encode()).hex()}
+
+
+variants("generic, like Discord", ED25519, public.hex(), other_public.hex(), discord_sign, True)
+
 # Several signatures in one header, as during a sender's rotation.
 both = own(STANDARD, BODY, NOW)
 first = own(STANDARD_NEW, BODY, NOW)["webhook-signature"]
 both["webhook-signature"] = f"v1a,AAAA {first} " + both["webhook-signature"]
 case("standard: any entry may match", "standard", [STANDARD], both, BODY, 0)
 case("standard: only another version", "standard", [STANDARD],
-     {**both, "webhook-signature": "v1a,AAAA"}, BODY, "malformed")
+     {**both, "webhook-signature": "v2,AAAA"}, BODY, "malformed")
 case("standard: time is no number", "standard", [STANDARD],
      {**both, "webhook-timestamp": "now"}, BODY, "malformed")
 case("standard: another id", "standard", [STANDARD], {**both, "webhook-id": "msg_2"}, BODY, "mismatch")
@@ -160,12 +308,6 @@ SLACK = generic({"hmac": {"signed": "v0:{ts}:{body}", "header": "X-Slack-Signatu
                           "timestamp": timed("X-Slack-Request-Timestamp")}},
                 event_id={"pointer": "/event_id"}, event_type={"pointer": "/event/type"})
 SLACK_BODY = '{"event_id":"Ev08","event":{"type":"app_mention"}}'
-
-
-def slack_sign(secret, body, time):
-    signature = digest("sha256", secret, f"v0:{time}:{body}".encode()).hex()
-    return {"X-Slack-Request-Timestamp": str(time), "X-Slack-Signature": "v0=" + signature}
-
 
 variants("generic, like Slack", SLACK, ONE, TWO, slack_sign, True)
 case("generic, like Slack: id and type", SLACK, [ONE], slack_sign(ONE, SLACK_BODY, NOW), SLACK_BODY, 0,
