@@ -211,7 +211,8 @@ CREATE TABLE webhook_events (
 CREATE UNIQUE INDEX webhook_events_identity ON webhook_events (tenant, provider, provider_event_id);
 
 -- The outbox: business facts to carry out. Every column but event_type and payload has a default, so
--- that an ERP will be able to insert here itself; this version does not route such rows yet.
+-- that an ERP inserts here itself, in the transaction of its own tables (docs/plain-sql.md). Such a row is
+-- seen within milliseconds and routed; one that cannot be used is quarantined and holds up no other.
 CREATE TABLE outbox (
   seq              INTEGER PRIMARY KEY AUTOINCREMENT,
   id               TEXT NOT NULL UNIQUE DEFAULT (printf('%08x-%04x-7%03x-%04x-%012x',
@@ -263,6 +264,10 @@ CREATE TABLE outbox (
   routed_at        INTEGER,
   -- How many fields of the payload and the headers are sealed under their subject's key.
   sealed_fields    INTEGER NOT NULL DEFAULT 0,
+  -- 1: stored by Oncebox itself. 0: by plain SQL, which leaves what is Oncebox's own to its defaults.
+  own              INTEGER NOT NULL DEFAULT 0
+                     CONSTRAINT event_own_is_0_or_1 CHECK (own = 0 OR own = 1)
+                     CONSTRAINT event_seq_is_left_out CHECK (seq BETWEEN 1 AND 4611686018427387903),
   CONSTRAINT event_has_one_payload CHECK ((payload IS NULL) <> (payload_seq IS NULL)),
   CONSTRAINT event_type_is_1_to_128 CHECK (length(event_type) BETWEEN 1 AND 128),
   CONSTRAINT event_idempotency_key_is_1_to_255 CHECK (length(idempotency_key) BETWEEN 1 AND 255),
@@ -286,11 +291,16 @@ CREATE INDEX outbox_unrouted ON outbox (seq) WHERE routed_at IS NULL;
 CREATE INDEX outbox_quarantined ON outbox (seq) WHERE status = 'quarantined';
 CREATE INDEX outbox_aggregate ON outbox (aggregate_id, seq) WHERE aggregate_id IS NOT NULL;
 
-CREATE TRIGGER outbox_starts_pending
+-- Oncebox's own statements say own = 1 and pass with one comparison.
+CREATE TRIGGER outbox_own_columns_are_left_out
 BEFORE INSERT ON outbox
-WHEN NEW.status <> 'pending'
+WHEN NEW.own = 0
+ AND (NEW.status <> 'pending' OR NEW.routed_at IS NOT NULL OR NEW.open_deliveries <> 0
+      OR NEW.payload_seq IS NOT NULL OR NEW.sealed_fields <> 0 OR NEW.epoch <> 0
+      OR NEW.replay_of IS NOT NULL OR NEW.duplicate_count <> 0 OR NEW.differing_count <> 0
+      OR NEW.error_code IS NOT NULL OR NEW.last_error IS NOT NULL OR NEW.completed_at IS NOT NULL)
 BEGIN
-  SELECT RAISE(ABORT, 'outbox.status must be left out or ''pending'' on INSERT');
+  SELECT RAISE(ABORT, 'outbox: leave out on INSERT what is Oncebox''s own: status, routed_at, open_deliveries, payload_seq, sealed_fields, epoch, replay_of, duplicate_count, differing_count, error_code, last_error, completed_at');
 END;
 
 -- One event (or webhook event) for one subscription: the unit of work. A replay reopens the row

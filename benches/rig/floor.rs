@@ -31,8 +31,8 @@ const SUBSCRIPTION: &str = "
 const EVENT: &str = "
     INSERT INTO outbox
            (id, tenant, source_system, idempotency_key, event_type, payload, content_type, received_at,
-            routed_at, open_deliveries)
-    VALUES (?1, 'default', 'api', ?2, 'bench.event', ?3, 'application/json', ?4, ?4, ?5)";
+            routed_at, open_deliveries, own)
+    VALUES (?1, 'default', 'api', ?2, 'bench.event', ?3, 'application/json', ?4, ?4, ?5, 1)";
 
 // The trigger lets no event begin as anything but pending.
 const SKIPPED: &str = "

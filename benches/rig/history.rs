@@ -44,10 +44,11 @@ pub(crate) fn subscribe(conn: &Connection, url: &str) {
 
 /// Writes `count` events with one delivery each: finished, or waiting for a retry at `due_at`.
 pub(crate) fn write(conn: &Connection, count: i64, now: i64, due_at: Option<i64>) {
-    let trigger = "SELECT sql FROM sqlite_master WHERE name = 'outbox_starts_pending'";
+    let trigger = "SELECT sql FROM sqlite_master WHERE name = 'outbox_own_columns_are_left_out'";
     let trigger: String = conn.query_row(trigger, [], |row| row.get(0)).unwrap();
     // The trigger refuses any event that begins finished; the pragma saves an hour of syncs.
-    conn.execute_batch("PRAGMA synchronous = OFF; DROP TRIGGER outbox_starts_pending").unwrap();
+    conn.execute_batch("PRAGMA synchronous = OFF; DROP TRIGGER outbox_own_columns_are_left_out")
+        .unwrap();
     let last: i64 =
         conn.query_row("SELECT coalesce(max(seq), 0) FROM outbox", [], |row| row.get(0)).unwrap();
     let mut from = last + 1;

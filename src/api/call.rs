@@ -9,6 +9,7 @@ use crate::api::problem::Problem;
 use crate::api::route::{Doc, Place};
 use crate::clock::Timestamp;
 use crate::domain::audit::Actor;
+use crate::domain::nesting;
 use crate::domain::object::Object;
 use crate::http::message::{Request, Response};
 
@@ -16,8 +17,6 @@ use crate::http::message::{Request, Response};
 const PAGE_ROWS_DEFAULT: u32 = 50;
 /// The most rows of a page.
 const PAGE_ROWS_MOST: u32 = 500;
-/// How deep JSON may be nested.
-const JSON_DEPTH_MOST: usize = 128;
 
 /// A call.
 #[derive(Debug)]
@@ -193,20 +192,9 @@ pub(super) fn answer(status: u16, body: &Value) -> Response {
 /// # Errors
 /// 400.
 pub(super) fn check_depth(body: &[u8]) -> Result<(), Problem> {
-    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
-    for byte in body {
-        match (in_string, *byte) {
-            (true, _) if escaped => escaped = false,
-            (true, b'\\') => escaped = true,
-            (_, b'"') => in_string = !in_string,
-            (false, b'{' | b'[') => depth += 1,
-            (false, b'}' | b']') => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth > JSON_DEPTH_MOST {
-            let detail = format!("JSON may be nested {JSON_DEPTH_MOST} deep at most.");
-            return Err(Problem::bad_request(detail));
-        }
+    if !nesting::is_shallow(body) {
+        let most = nesting::DEPTH_MOST;
+        return Err(Problem::bad_request(format!("JSON may be nested {most} deep at most.")));
     }
     Ok(())
 }

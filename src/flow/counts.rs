@@ -8,6 +8,7 @@ use crate::domain::delivery::{Next, Settlement};
 use crate::domain::failure::Class;
 use crate::flow::publish;
 use crate::flow::receive::Received;
+use crate::store::outbox_relay::Relayed;
 use crate::store::webhook_events::Inserted;
 use crate::tally::{self, Counter, Histogram};
 
@@ -32,6 +33,10 @@ pub struct Counts {
     pub events_differing: Counter,
     /// Publish requests of which nothing could be stored.
     pub publishes_failed: Counter,
+    /// Events inserted by plain SQL that were routed.
+    pub sql_routed: Counter,
+    /// Events inserted by plain SQL that cannot be used.
+    pub sql_quarantined: Counter,
     /// Settled attempts by class.
     attempts: [(Class, Counter); 7],
     /// Deliveries completed.
@@ -56,6 +61,8 @@ impl Default for Counts {
             events_repeated: Counter::default(),
             events_differing: Counter::default(),
             publishes_failed: Counter::default(),
+            sql_routed: Counter::default(),
+            sql_quarantined: Counter::default(),
             attempts: Class::ALL.map(|class| (class, Counter::default())),
             completed: Counter::default(),
             dead_lettered: Counter::default(),
@@ -94,6 +101,12 @@ impl Counts {
             publish::Outcome::Failed(_) => self.publishes_failed.add(),
             _ => (),
         }
+    }
+
+    /// What came of rows that plain SQL inserted.
+    pub fn relayed(&self, relayed: Relayed) {
+        self.sql_routed.add_many(relayed.routed);
+        self.sql_quarantined.add_many(relayed.quarantined);
     }
 
     /// An attempt is settled.

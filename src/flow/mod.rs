@@ -7,10 +7,11 @@
 //! | `dispatch` | [`dispatch::Dispatcher`]: who is sent next | its letters, the next due time |
 //! | `deliver-N` | [`deliver::Deliver`]: one request at a time | its assignments |
 //! | `upkeep` | [`upkeep::Upkeep`]: chores by the clock | a second |
+//! | `relay` | [`relay::Relay`]: events inserted by plain SQL | the write-ahead log, a quarter of a second |
 //! | `backup` | [`Schedule`]: backups by the clock, where there are any | a second |
 //!
 //! They are started and joined here and nowhere else. The stop order is: dispatcher (nothing new is
-//! started), deliverers (what is under way is finished and settled), upkeep, writer (drains its queues
+//! started), deliverers (what is under way is finished and settled), relay, upkeep, writer (drains its queues
 //! and empties the write-ahead log). The listener stops before all of them; see `appliance`.
 
 pub mod clock_watch;
@@ -23,6 +24,7 @@ pub mod gates;
 pub mod publish;
 pub mod receive;
 pub mod refusals;
+pub mod relay;
 pub mod rotation;
 pub mod upkeep;
 
@@ -39,13 +41,14 @@ use crate::flow::counts::Counts;
 use crate::flow::deliver::Deliver;
 use crate::flow::destinations::Destinations;
 use crate::flow::disk_watch::DiskWatch;
-use crate::flow::dispatch::assignments::{Assignments, assignments};
+use crate::flow::dispatch::assignments::{Assignments, HandOut, assignments};
 use crate::flow::dispatch::mailbox::Mailbox;
 use crate::flow::dispatch::{Dispatcher, Ended};
 use crate::flow::gates::Gates;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
 use crate::flow::refusals::Refusals;
+use crate::flow::relay::Relay;
 use crate::flow::upkeep::Upkeep;
 use crate::id::Draw;
 use crate::keeping::schedule::Schedule;
@@ -107,6 +110,7 @@ pub struct Flow {
     dispatcher: JoinHandle<()>,
     deliverers: Vec<JoinHandle<()>>,
     upkeep: JoinHandle<()>,
+    relay: JoinHandle<()>,
     writer: JoinHandle<()>,
     /// How the dispatcher ended.
     ended: Arc<Mutex<Ended>>,
@@ -193,15 +197,8 @@ impl Flow {
         };
         let told =
             told(&parts, mailbox.clone(), Arc::clone(&destinations), Arc::clone(&gates), &fatal);
-        let (receive, publish) = entrances(&parts, gates, &clock_watch, counts);
-        let dispatcher = Dispatcher::new(
-            clock.clone(),
-            mailbox.clone(),
-            store.own_reader()?,
-            hand_out,
-            parts.settings.clone(),
-            faults.clone(),
-        );
+        let (receive, publish) = entrances(&parts, gates, &clock_watch, Arc::clone(&counts));
+        let dispatcher = dispatcher(&parts, mailbox.clone(), hand_out)?;
         let upkeep = Upkeep {
             store: store.clone(),
             clock: clock.clone(),
@@ -212,6 +209,7 @@ impl Flow {
             deliver: deliver.clone(),
         };
         let upkeep_stop = Stop::new();
+        let relay = spawn_relay(&parts, &counts, &told, &upkeep_stop)?;
         let (writer_stop, writer_stopped) = bounded(0);
         let deliverers = spawn_deliverers(threads, &told, &deliver, &assignments)?;
         let writer_loop = parts.writer_loop;
@@ -238,6 +236,7 @@ impl Flow {
             })?,
             ended,
             upkeep: spawn("upkeep", &told, move || upkeep.run(&upkeep_told))?,
+            relay,
             fatal,
         })
     }
@@ -277,6 +276,7 @@ impl Flow {
             self.deliverers.into_iter().for_each(join);
         }
         self.upkeep_stop.ask();
+        join(self.relay);
         join(self.upkeep);
         if is_healthy() && ended.drained {
             clean();
@@ -308,6 +308,35 @@ fn told(
         fatal: Arc::clone(fatal),
         stop: parts.stop.clone(),
     })
+}
+
+fn dispatcher(parts: &Parts, mailbox: Mailbox, hand_out: HandOut) -> Result<Dispatcher> {
+    Ok(Dispatcher::new(
+        parts.clock.clone(),
+        mailbox,
+        parts.store.own_reader()?,
+        hand_out,
+        parts.settings.clone(),
+        parts.faults.clone(),
+    ))
+}
+
+fn spawn_relay(
+    parts: &Parts,
+    counts: &Arc<Counts>,
+    told: &Arc<dyn AfterCommit>,
+    stop: &Stop,
+) -> Result<JoinHandle<()>> {
+    let relay = Relay {
+        store: parts.store.clone(),
+        reader: parts.store.own_reader()?,
+        clock: parts.clock.clone(),
+        draw: Arc::clone(&parts.draw),
+        settings: parts.settings.clone(),
+        counts: Arc::clone(counts),
+    };
+    let stop = stop.clone();
+    spawn("relay", told, move || relay.run(&stop))
 }
 
 fn entrances(

@@ -22,6 +22,7 @@ pub mod idempotency_keys;
 pub mod inspect;
 pub mod meta;
 pub mod outbox;
+pub mod outbox_relay;
 mod payloads;
 #[cfg(test)]
 mod plans;

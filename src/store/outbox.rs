@@ -5,6 +5,7 @@ use rusqlite::Row;
 use crate::clock::Timestamp;
 use crate::domain::event::{Event, NewEvent, Status, Tally, derive};
 use crate::domain::subscription::Routed;
+use crate::id::SubscriptionSeq;
 use crate::store::column::word;
 use crate::store::deliveries::{self, Origin, Route};
 use crate::store::error::Result;
@@ -15,9 +16,9 @@ const INSERT: &str = "
     INSERT INTO outbox
            (id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
             payload, payload_seq, content_type, occurred_at, received_at, not_before, ordering_key,
-            process_id, trace_id, max_attempts, custom_data, routed_at, open_deliveries, epoch)
+            process_id, trace_id, max_attempts, custom_data, routed_at, open_deliveries, epoch, own)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-            ?21, ?22)
+            ?21, ?22, 1)
         ON CONFLICT (tenant, source_system, idempotency_key) DO NOTHING";
 
 pub(super) const EXISTS: &str = "
@@ -136,15 +137,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Insert
     if new.payload.len() > payloads::INLINE_BYTES_MOST && exists(tx, new)? {
         return repeated(tx, new);
     }
-    let routed = Routed {
-        tenant: &new.tenant,
-        provider: None,
-        event_type: &new.event_type,
-        target: new.target.as_deref(),
-    };
-    let wanting = deliveries::wanting(tx, routed)?;
-    let open = u32::try_from(wanting.len()).unwrap_or(u32::MAX);
-    let fence = tx.fence()?;
+    let plan = plan(tx, new, now)?;
     let placed = payloads::place(tx, &new.payload)?;
     let inserted = tx.prepare(INSERT)?.execute(rusqlite::params![
         new.id,
@@ -167,24 +160,67 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Insert
         new.max_attempts,
         new.custom_data,
         now,
-        open,
-        fence.epoch,
+        plan.open(),
+        plan.epoch(),
     ])?;
     if inserted == 0 {
         return repeated(tx, new);
     }
     let seq = tx.conn().last_insert_rowid();
-    if wanting.is_empty() {
-        return Ok(Inserted::First { status: unwanted(tx, seq, new, now)? });
+    Ok(Inserted::First { status: carry_out(tx, seq, new, &plan, now)? })
+}
+
+/// Where an event goes, before its row is written.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    wanting: Vec<SubscriptionSeq>,
+    route: Route,
+}
+
+impl Plan {
+    /// How many deliveries it will have.
+    pub(super) fn open(&self) -> u32 {
+        u32::try_from(self.wanting.len()).unwrap_or(u32::MAX)
     }
+
+    /// How often the file was restored.
+    pub(super) fn epoch(&self) -> u32 {
+        self.route.epoch
+    }
+}
+
+/// Finds out who wants an event, and when its deliveries are due.
+pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Plan> {
+    let routed = Routed {
+        tenant: &new.tenant,
+        provider: None,
+        event_type: &new.event_type,
+        target: new.target.as_deref(),
+    };
+    let wanting = deliveries::wanting(tx, routed)?;
+    let fence = tx.fence()?;
     let route = Route {
         due_at: new.not_before.map_or(now, |not_before| not_before.max(now)),
         order_at: new.occurred_at.unwrap_or(new.received_at),
         doubted: fence.doubts(new.occurred_at, new.received_at),
         epoch: fence.epoch,
     };
-    deliveries::route(tx, Origin::Outbox(seq), &new.tenant, &wanting, route)?;
-    Ok(Inserted::First { status: Status::Pending })
+    Ok(Plan { wanting, route })
+}
+
+/// Makes the deliveries of an event whose row is written, or ends it where nobody wants it.
+pub(super) fn carry_out(
+    tx: &WriteTx<'_>,
+    seq: i64,
+    new: &NewEvent,
+    plan: &Plan,
+    now: Timestamp,
+) -> Result<Status> {
+    if plan.wanting.is_empty() {
+        return unwanted(tx, seq, new, now);
+    }
+    deliveries::route(tx, Origin::Outbox(seq), &new.tenant, &plan.wanting, plan.route)?;
+    Ok(Status::Pending)
 }
 
 fn exists(tx: &ReadTx<'_>, new: &NewEvent) -> Result<bool> {

@@ -3,8 +3,8 @@
 use rusqlite::Connection;
 
 use crate::store::{
-    attempts, deliveries, delivery_lists, doubts, idempotency_keys, outbox, payloads, schema,
-    stats, tokens, webhook_events,
+    attempts, deliveries, delivery_lists, doubts, idempotency_keys, outbox, outbox_relay, payloads,
+    schema, stats, tokens, webhook_events,
 };
 
 /// The steps SQLite takes, one a line.
@@ -85,9 +85,17 @@ fn an_identity_is_looked_up_by_its_index() {
 
 #[test]
 fn rows_that_plain_sql_inserted_are_found_by_the_index_of_the_unrouted() {
-    let unrouted = "SELECT seq FROM outbox WHERE routed_at IS NULL ORDER BY seq LIMIT 100";
-    let plan = plan(unrouted);
-    assert!(plan.contains("INDEX outbox_unrouted"), "{plan}");
+    uses(outbox_relay::UNROUTED, &["INDEX outbox_unrouted (seq>?)"]);
+    for sql in [
+        outbox_relay::ROW,
+        outbox_relay::PARENT,
+        outbox_relay::ROUTED,
+        outbox_relay::REPLACE_PAYLOAD,
+        outbox_relay::QUARANTINE,
+        outbox_relay::SET_ASIDE,
+    ] {
+        uses(sql, &["INTEGER PRIMARY KEY"]);
+    }
 }
 
 #[test]

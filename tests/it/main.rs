@@ -24,6 +24,7 @@ mod looking;
 mod measuring;
 mod mending;
 mod naming;
+mod plain_sql;
 mod publishing;
 mod receiving;
 mod restoring;

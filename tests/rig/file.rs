@@ -113,7 +113,8 @@ pub(crate) fn check(path: &Path) {
             "SELECT o.seq, o.status, o.open_deliveries, t.says, t.open
                FROM outbox AS o JOIN (
                     SELECT o.seq, count(d.seq) FILTER (WHERE d.finished_at IS NULL) AS open,
-                           CASE WHEN o.error_code = 'unknown_target' THEN 'quarantined'
+                           CASE WHEN o.error_code IS NOT NULL AND count(d.seq) = 0
+                                THEN iif(o.completed_at IS NULL, 'quarantined', 'cancelled')
                                 WHEN sum(d.state = 'pending' AND d.counted_failures > 0) > 0 THEN 'failed'
                                 WHEN count(d.seq) = 0 THEN 'skipped'
                                 WHEN sum(d.finished_at IS NULL) = count(d.seq) THEN 'pending'

@@ -102,6 +102,22 @@ END;
 
 ALTER TABLE webhook_events ADD COLUMN sealed_fields INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE outbox ADD COLUMN sealed_fields INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE outbox ADD COLUMN own INTEGER NOT NULL DEFAULT 0
+                     CONSTRAINT event_own_is_0_or_1 CHECK (own = 0 OR own = 1)
+                     CONSTRAINT event_seq_is_left_out CHECK (seq BETWEEN 1 AND 4611686018427387903);
+
+DROP TRIGGER outbox_starts_pending;
+
+CREATE TRIGGER outbox_own_columns_are_left_out
+BEFORE INSERT ON outbox
+WHEN NEW.own = 0
+ AND (NEW.status <> 'pending' OR NEW.routed_at IS NOT NULL OR NEW.open_deliveries <> 0
+      OR NEW.payload_seq IS NOT NULL OR NEW.sealed_fields <> 0 OR NEW.epoch <> 0
+      OR NEW.replay_of IS NOT NULL OR NEW.duplicate_count <> 0 OR NEW.differing_count <> 0
+      OR NEW.error_code IS NOT NULL OR NEW.last_error IS NOT NULL OR NEW.completed_at IS NOT NULL)
+BEGIN
+  SELECT RAISE(ABORT, 'outbox: leave out on INSERT what is Oncebox''s own: status, routed_at, open_deliveries, payload_seq, sealed_fields, epoch, replay_of, duplicate_count, differing_count, error_code, last_error, completed_at');
+END;
 ALTER TABLE tenants ADD COLUMN pii TEXT NOT NULL DEFAULT 'allow'
   CONSTRAINT tenant_pii_is_allow_or_json CHECK (pii = 'allow' OR json_valid(pii));
 

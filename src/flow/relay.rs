@@ -1,0 +1,192 @@
+//! The relay: events that other programs insert into the outbox by plain SQL are seen, and routed like those
+//! that are published.
+//!
+//! Another process rings no doorbell. What tells is `PRAGMA data_version`, which is asked every 250 ms, and
+//! inotify on the write-ahead log, which says at once that somebody writes: before the commit can be seen, so
+//! that one look at it is not enough. Our own commits are told as well and cost a few looks.
+//!
+//! Not here: whether a row can be used, and what becomes of it (`store::outbox_relay`).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::flow::counts::Counts;
+use crate::id::{self, Draw};
+use crate::machine::watch::Watch;
+use crate::settings::Live;
+use crate::stop::Stop;
+use crate::store::error::{Error, Result};
+use crate::store::outbox_relay::{self, Relayed, Terms};
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+use crate::store::{OwnReader, Store};
+
+/// How often the relay looks when nothing tells it to.
+const EVERY: Duration = Duration::from_millis(250);
+/// After a change of the log: the first look comes after this, each further one after twice as long, until
+/// one would come after more than [`LAST`]. A commit is seen about as long after its sync as that took.
+const FIRST: Duration = Duration::from_millis(1);
+/// The longest wait between two looks after a change of the log.
+const LAST: Duration = Duration::from_millis(32);
+/// Rows of one transaction.
+const ROWS_MOST: u32 = 100;
+/// How long to wait when a row could not be written for now.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The relay and what it needs.
+pub struct Relay {
+    /// The file.
+    pub store: Store,
+    /// Its own read connection.
+    pub reader: OwnReader,
+    /// Time.
+    pub clock: Clock,
+    /// Randomness.
+    pub draw: Arc<dyn Draw>,
+    /// What holds.
+    pub settings: Live,
+    /// What was counted.
+    pub counts: Arc<Counts>,
+}
+
+impl std::fmt::Debug for Relay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Relay").finish_non_exhaustive()
+    }
+}
+
+impl Relay {
+    /// Looks until a stop is asked for. The first look finds what was inserted while nobody served the file.
+    pub fn run(&self, stop: &Stop) {
+        let (watch, log) = (Watch::new(), self.log());
+        let (mut seen, mut pause) = (None, EVERY);
+        while !stop.asked() {
+            // The number first: what is committed after it is found by the next look.
+            let version = self.version();
+            if version.is_none() || version != seen {
+                seen = if self.look(stop) { version } else { None };
+            }
+            pause = rest(&watch, &log, pause, stop);
+        }
+    }
+
+    fn log(&self) -> PathBuf {
+        let mut log = self.store.path().as_os_str().to_owned();
+        log.push("-wal");
+        log.into()
+    }
+
+    fn version(&self) -> Option<i64> {
+        outbox_relay::data_version(&self.reader.tx()).ok()
+    }
+
+    /// Routes what is there; tells whether all of it could be dealt with.
+    fn look(&self, stop: &Stop) -> bool {
+        let routed = self
+            .unrouted(0, 1)
+            .and_then(|found| if found.is_empty() { Ok(()) } else { self.relay_all(stop) });
+        match routed {
+            Ok(()) => true,
+            Err(Error::Stopped) => false,
+            Err(error) => {
+                tracing::warn!(%error, "events inserted by SQL could not be routed; they are tried again");
+                let _asked = stop.wait(AGAIN);
+                false
+            }
+        }
+    }
+
+    fn unrouted(&self, after: i64, limit: u32) -> Result<Vec<i64>> {
+        outbox_relay::unrouted(&self.reader.tx(), after, limit)
+    }
+
+    /// # Errors
+    /// What passes; everything else is dealt with row by row.
+    fn relay_all(&self, stop: &Stop) -> Result<()> {
+        let mut after = 0;
+        while !stop.asked() {
+            let done = match self.relay(after, ROWS_MOST) {
+                Err(error) if error.passes() || matches!(error, Error::Fatal(_)) => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "rows are routed one by one");
+                    self.one_by_one(after)?
+                }
+                Ok(done) => done,
+            };
+            self.counts.relayed(done);
+            if !done.more {
+                break;
+            }
+            after = done.last;
+        }
+        Ok(())
+    }
+
+    /// Rows of which one cannot be dealt with like the others: it must not hold them up.
+    fn one_by_one(&self, after: i64) -> Result<Relayed> {
+        let found = self.unrouted(after, ROWS_MOST)?;
+        let more = u32::try_from(found.len()).is_ok_and(|have| have >= ROWS_MOST);
+        let mut all = Relayed { last: after, more, ..Relayed::default() };
+        for seq in found {
+            match self.relay(seq.saturating_sub(1), 1) {
+                Ok(done) => {
+                    all.routed = all.routed.saturating_add(done.routed);
+                    all.quarantined = all.quarantined.saturating_add(done.quarantined);
+                }
+                Err(error) if error.passes() => return Err(error),
+                Err(error) => {
+                    self.set_aside(seq, &error)?;
+                    all.quarantined = all.quarantined.saturating_add(1);
+                }
+            }
+            all.last = seq;
+        }
+        Ok(all)
+    }
+
+    fn relay(&self, after: i64, limit: u32) -> Result<Relayed> {
+        let (clock, draw) = (self.clock.clone(), Arc::clone(&self.draw));
+        let payload_bytes_most = u64::from(self.settings.get().limits.payload_bytes);
+        self.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+            let terms = Terms { payload_bytes_most, wall: clock.wall(), now: clock.now() };
+            let fresh = || id::uuid7(terms.wall, &*draw);
+            outbox_relay::relay(tx, after, limit, terms, &fresh)
+        })
+    }
+
+    fn set_aside(&self, seq: i64, error: &Error) -> Result<()> {
+        let (why, clock) = (error.to_string(), self.clock.clone());
+        let set_aside = self.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+            outbox_relay::set_aside(tx, seq, &why, clock.now())
+        });
+        match set_aside {
+            Err(error) if error.passes() => Err(error),
+            Err(error) => {
+                tracing::error!(%error, seq, "an event inserted by SQL can neither be routed nor quarantined");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+/// Waits for the next look, for at most `pause`; returns for how long at most to wait after it.
+fn rest(watch: &Watch, log: &Path, pause: Duration, stop: &Stop) -> Duration {
+    if pause <= LAST {
+        // Somebody wrote a moment ago. What is told meanwhile begins the count anew.
+        let _asked = stop.wait(pause);
+        return if watch.wait(Duration::ZERO) { FIRST } else { longer(pause) };
+    }
+    // The log comes and goes with its file; one that is watched already is not watched twice.
+    let _watched = watch.add(log);
+    if watch.wait(EVERY) { FIRST } else { EVERY }
+}
+
+fn longer(pause: Duration) -> Duration {
+    let longer = pause.saturating_mul(2);
+    if longer > LAST { EVERY } else { longer }
+}

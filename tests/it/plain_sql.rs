@@ -1,0 +1,224 @@
+//! Events that another program inserts into the outbox by plain SQL.
+
+use rusqlite::Connection;
+use serde_json::json;
+
+use crate::rig::receiver::Receiver;
+use crate::rig::{Rig, until};
+
+/// A connection as another program has it: its own, with SQLite's defaults.
+fn foreign(rig: &Rig) -> Connection {
+    let conn = Connection::open(rig.data().join("oncebox.db")).unwrap();
+    conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    conn
+}
+
+#[track_caller]
+fn routed(rig: &Rig) {
+    let unrouted = "SELECT count(*) FROM outbox WHERE routed_at IS NULL";
+    until("every row is routed", || rig.one(unrouted) == "0");
+}
+
+const INVOICE: &str = r#"INSERT INTO outbox (event_type, idempotency_key, aggregate_id, payload)
+    VALUES ('invoice.created', 'inv-1', '4711', '{"total":"99.00"}') ON CONFLICT DO NOTHING"#;
+
+#[test]
+fn an_invoice_and_its_event_are_one_transaction_of_the_erp() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("logistics", &receiver);
+    let mut erp = foreign(&rig);
+    erp.execute_batch("CREATE TABLE invoices (number INTEGER PRIMARY KEY, total TEXT)").unwrap();
+    for commit in [false, true, true] {
+        let transaction = erp.transaction().unwrap();
+        transaction.execute("INSERT OR IGNORE INTO invoices VALUES (4711, '99.00')", []).unwrap();
+        transaction.execute(INVOICE, []).unwrap();
+        if commit { transaction.commit() } else { transaction.rollback() }.unwrap();
+    }
+    until("it is delivered", || receiver.count() == 1);
+    rig.settle();
+    assert_eq!(
+        rig.dump(),
+        "invoice.created completed\n  logistics completed\n    1 +0s success 200\n"
+    );
+    let sent = &receiver.seen()[0];
+    assert_eq!(sent.body, br#"{"total":"99.00"}"#.to_vec());
+    assert_eq!(sent.field("x-idempotency-key"), Some("inv-1"));
+    assert_eq!(sent.field("content-type"), Some("application/json"));
+}
+
+#[test]
+fn what_was_inserted_while_the_service_was_down_is_routed_at_its_start() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("logistics", &receiver);
+    rig.stop();
+    foreign(&rig).execute(INVOICE, []).unwrap();
+    rig.start_again();
+    until("it is delivered", || receiver.count() == 1);
+    rig.settle();
+}
+
+#[test]
+fn a_row_that_nobody_wants_is_skipped() {
+    let rig = Rig::new();
+    foreign(&rig).execute(INVOICE, []).unwrap();
+    routed(&rig);
+    assert_eq!(rig.dump(), "invoice.created skipped\n");
+}
+
+/// Rows that pass the CHECKs and cannot be used: columns, values, and the code they are quarantined with.
+const UNUSABLE: &[(&str, &str, &str)] = &[
+    ("event_type, payload", "CAST(X'61ff' AS TEXT), '{}'", "invalid_utf8"),
+    ("event_type, payload, idempotency_key", "'a', '{}', CAST(X'ff' AS TEXT)", "invalid_utf8"),
+    ("event_type, payload, idempotency_key", "'a', '{}', CAST(X'fe' AS TEXT)", "invalid_utf8"),
+    ("event_type, payload, source_system", "'a', '{}', CAST(X'ff' AS TEXT)", "invalid_utf8"),
+    (
+        "event_type, payload, aggregate_type",
+        "'a', '{}', CAST(randomblob(40)||X'ff' AS TEXT)",
+        "invalid_utf8",
+    ),
+    ("event_type, payload, target", "'a', '{}', CAST(X'ff' AS TEXT)", "invalid_utf8"),
+    ("event_type, payload, custom_data", "'a', '{}', CAST(X'c3' AS TEXT)", "invalid_utf8"),
+    ("event_type, payload, trace_id", "'a', '{}', CAST(X'c3' AS TEXT)", "invalid_utf8"),
+    ("event_type, payload, id", "'a', '{}', CAST(X'c3' AS TEXT)", "invalid_utf8"),
+    ("event_type, payload, id", "'a', '{}', 'four'", "bad_id"),
+    ("event_type, payload, idempotency_key", "'a', '{}', char(10)", "bad_field"),
+    ("event_type, payload, idempotency_key", "'a', '{}', 'naïve'", "bad_field"),
+    ("event_type, payload, source_system", "'a', '{}', 'in:shop'", "bad_field"),
+    ("event_type, payload, custom_data", "'a', '{}', printf('%.5000c', 'x')", "bad_field"),
+    ("event_type, payload, aggregate_id", "'a', '{}', ''", "bad_field"),
+    ("event_type, payload, trace_id", "'a', '{}', 'yes'", "bad_field"),
+    ("event_type, payload, headers", "'a', '{}', '[]'", "bad_headers"),
+    ("event_type, payload, headers", r#"'a', '{}', '{"a b":"c"}'"#, "bad_headers"),
+    ("event_type, payload", "'a', 'no json'", "bad_payload"),
+    ("event_type, payload", "'a', X'ff'", "bad_payload"),
+    ("event_type, payload", "'a', ''", "bad_payload"),
+    ("event_type, payload", "'a', printf('%.200c', '[')", "payload_too_deep"),
+    ("event_type, payload", "'a', zeroblob(1048577)", "payload_too_large"),
+    ("event_type, payload, occurred_at", "'a', '{}', 1769860800", "bad_time"),
+    ("event_type, payload, received_at", "'a', '{}', -1", "bad_time"),
+    ("event_type, payload, not_before", "'a', '{}', 9223372036854775807", "bad_time"),
+    ("event_type, payload, tenant", "'a', '{}', 'nobody'", "unknown_tenant"),
+    ("event_type, payload, parent_seq", "'a', '{}', 4711", "unknown_parent"),
+    ("event_type, payload, target", "'a', '{}', 'nobody'", "unknown_target"),
+];
+
+#[test]
+fn rows_that_cannot_be_used_are_quarantined_and_hold_up_no_other() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("logistics", &receiver);
+    let erp = foreign(&rig);
+    // An ERP's SQLite enforces no foreign keys unless it is told to.
+    erp.execute_batch("PRAGMA foreign_keys = OFF; BEGIN").unwrap();
+    for (columns, values, _) in UNUSABLE {
+        erp.execute(&format!("INSERT INTO outbox ({columns}) VALUES ({values})"), []).unwrap();
+    }
+    erp.execute_batch("COMMIT").unwrap();
+    erp.execute(INVOICE, []).unwrap();
+    until("the good one is delivered", || receiver.count() == 1);
+    routed(&rig);
+    let found =
+        crate::rig::file::lines(&rig.file(), "SELECT status, error_code FROM outbox ORDER BY seq");
+    for ((columns, values, code), found) in UNUSABLE.iter().zip(found) {
+        assert_eq!(found, format!("quarantined {code}"), "{columns} {values}");
+    }
+    let listed = rig.get("/v1/events?status=quarantined&limit=100");
+    // That of a tenant there is none of is nobody's.
+    assert_eq!(listed["items"].as_array().unwrap().len(), UNUSABLE.len() - 1);
+    rig.settle();
+    rig.stop();
+    let damaged = "SELECT count(*) FROM pragma_foreign_key_check";
+    assert_eq!(rig.one(damaged), "0");
+    rig.start_again();
+}
+
+#[test]
+fn columns_of_oncebox_are_refused_by_name_in_the_erps_own_transaction() {
+    let rig = Rig::new();
+    let erp = foreign(&rig);
+    for (column, value) in [
+        ("status", "'skipped'"),
+        ("routed_at", "1"),
+        ("open_deliveries", "1"),
+        ("epoch", "1"),
+        ("sealed_fields", "1"),
+        ("replay_of", "'x'"),
+        ("duplicate_count", "-1"),
+        ("differing_count", "1"),
+        ("error_code", "'x'"),
+        ("last_error", "'x'"),
+        ("completed_at", "1"),
+        ("own", "2"),
+        ("seq", "9223372036854775807"),
+        ("event_type", "'b'"),
+    ] {
+        let sql = format!(
+            "INSERT INTO outbox (payload, event_type, {column}) VALUES ('{{}}', 'a', {value})"
+        );
+        let sql = if column == "event_type" {
+            "INSERT INTO outbox (event_type, payload) VALUES ('', '')".to_owned()
+        } else {
+            sql
+        };
+        let refused = erp.execute(&sql, []).unwrap_err().to_string();
+        assert!(refused.contains(column), "{column}: {refused}");
+    }
+    assert_eq!(rig.one("SELECT count(*) FROM outbox"), "0");
+}
+
+#[test]
+fn a_payload_is_sent_as_it_was_inserted_whatever_its_kind_and_size() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("logistics", &receiver);
+    let erp = foreign(&rig);
+    let large = format!("\"{}\"", "x".repeat(20_000));
+    erp.execute("INSERT INTO outbox (event_type, payload) VALUES ('large', ?1)", [&large]).unwrap();
+    let others = [
+        ("number", "42", "application/json"),
+        ("real", "1.5", "application/json"),
+        ("bytes", "X'00ff'", "application/octet-stream"),
+        ("text", "'naïve'", "text/plain"),
+    ];
+    for (event_type, payload, content_type) in others {
+        let sql = format!(
+            "INSERT INTO outbox (event_type, payload, content_type)
+            VALUES ('{event_type}', {payload}, '{content_type}')"
+        );
+        erp.execute(&sql, []).unwrap();
+    }
+    until("all are delivered", || receiver.count() == 5);
+    rig.settle();
+    let mut bodies: Vec<Vec<u8>> = receiver.seen().iter().map(|m| m.body.clone()).collect();
+    bodies.sort();
+    assert_eq!(
+        bodies,
+        [vec![0, 255], large.into_bytes(), b"1.5".to_vec(), b"42".to_vec(), "naïve".into()]
+    );
+    assert_eq!(rig.one("SELECT count(*) FROM payloads"), "1");
+}
+
+#[test]
+fn ten_thousand_rows_in_one_transaction_do_not_hold_up_what_is_published() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe_with("published", &receiver, &json!({ "event_types": ["published"] }));
+    foreign(&rig)
+        .execute_batch(
+            "
+        INSERT INTO outbox (event_type, payload)
+        WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)
+        SELECT 'bulk', '{}' FROM n",
+        )
+        .unwrap();
+    rig.publish_type("published");
+    until("it is delivered", || receiver.count() == 1);
+    let unrouted: u32 =
+        rig.one("SELECT count(*) FROM outbox WHERE routed_at IS NULL").parse().unwrap();
+    assert!(unrouted > 0, "all of them went first");
+    routed(&rig);
+    assert_eq!(rig.one("SELECT count(*) FROM outbox WHERE status = 'skipped'"), "10000");
+    rig.settle();
+}
