@@ -124,6 +124,8 @@ pub struct SqlRow {
     pub texts: [Option<Vec<u8>>; 16],
     /// What is to be sent.
     pub payload: Payload,
+    /// Where it stands, when not in the row itself.
+    pub payload_seq: Option<i64>,
     /// When it happened, by the source.
     pub occurred_at: Option<i64>,
     /// When it was inserted.
@@ -238,13 +240,18 @@ impl SqlRow {
     }
 
     fn usable_payload(&self, content_type: &str, most: u64) -> Result<Vec<u8>, Defect> {
+        let too_large = |have: u64| {
+            let reason = format!("payload has {have} bytes; it may have {most}");
+            Defect::new("payload_too_large", reason)
+        };
         let bytes = match &self.payload {
             Payload::Bytes(bytes) => bytes,
-            Payload::TooLarge(have) => {
-                let reason = format!("payload has {have} bytes; it may have {most}");
-                return Err(Defect::new("payload_too_large", reason));
-            }
+            Payload::TooLarge(have) => return Err(too_large(*have)),
         };
+        let have = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        if have > most {
+            return Err(too_large(have));
+        }
         if content_type.contains("json") {
             if !nesting::is_shallow(bytes) {
                 let reason = format!("payload is nested deeper than {}", nesting::DEPTH_MOST);

@@ -10,13 +10,14 @@ use crate::store::error::Result;
 use crate::store::payloads;
 use crate::store::tx::{Remembered, WriteTx, first};
 
-// What is left out (id, received_at, status, routed_at) has its default.
+// What is left out (id, received_at, status, routed_at) has its default. Nothing but own = 1 may say where a
+// large payload stands.
 const APPEND: &str = "
     INSERT INTO outbox
            (tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
             payload, payload_seq, content_type, occurred_at, not_before, ordering_key, process_id, trace_id,
-            max_attempts, custom_data)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
+            max_attempts, custom_data, own)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, 1)
         ON CONFLICT (tenant, source_system, idempotency_key) DO NOTHING
  RETURNING id";
 

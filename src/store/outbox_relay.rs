@@ -154,7 +154,7 @@ fn relay_one(
     match check(tx, row, terms.payload_bytes_most)? {
         Ok(event) => {
             let plan = outbox::plan(tx, &event, terms.now)?;
-            route(tx, row.seq, &event, &plan, terms.now)
+            route(tx, row, &event, &plan, terms.now)
         }
         Err(defect) => {
             quarantine(tx, row, &defect, terms, &fresh())?;
@@ -219,6 +219,7 @@ pub(super) fn read(tx: &ReadTx<'_>, seq: i64, payload_bytes_most: u64) -> Result
             seq,
             texts,
             payload,
+            payload_seq: apart,
             occurred_at: row.get(16)?,
             received_at: row.get(17)?,
             not_before: row.get(18)?,
@@ -238,15 +239,16 @@ fn bytes(row: &Row<'_>, column: usize) -> Result<Option<Vec<u8>>> {
 /// Routes a row that can be used: its deliveries are made, as those of a published event are.
 pub(super) fn route(
     tx: &WriteTx<'_>,
-    seq: i64,
+    row: &SqlRow,
     event: &NewEvent,
     plan: &Plan,
     now: Timestamp,
 ) -> Result<Status> {
+    let seq = row.seq;
     let routed =
         tx.prepare(ROUTED)?.execute((seq, &event.trace_id, now, plan.open(), plan.epoch()))?;
     one_row(routed, "the event")?;
-    if event.payload.len() > payloads::INLINE_BYTES_MOST {
+    if row.payload_seq.is_none() && event.payload.len() > payloads::INLINE_BYTES_MOST {
         replace_payload(tx, seq, &event.payload)?;
     }
     outbox::carry_out(tx, seq, event, plan, now)
