@@ -22,7 +22,7 @@ const FILE_LINES_MOST: usize = 400;
 const LAYERS: [&[&str]; 12] = [
     &[
         "cache", "clock", "faults", "headers", "id", "keyring", "machine", "pulse", "stop",
-        "secret", "tally",
+        "secret", "seeded", "tally",
     ],
     &["domain"],
     &["settings"],
@@ -35,7 +35,7 @@ const LAYERS: [&[&str]; 12] = [
     &["flow"],
     &["api"],
     &["appliance"],
-    &["demo"],
+    &["conformance", "demo"],
     &["cli"],
 ];
 

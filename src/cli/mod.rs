@@ -8,6 +8,7 @@ mod audit;
 mod backup;
 mod completions;
 mod config;
+mod conformance;
 mod dead;
 mod delivery;
 mod demo;
@@ -122,6 +123,8 @@ enum Command {
     Migrate(migrate::Migrate),
     /// The master key, under which every stored secret is sealed
     Keys(keys::Keys),
+    /// Try whether a consumer's guard holds: repeats, at the same time, out of order, kill -9
+    Conformance(conformance::Conformance),
     /// Print the description of the API (OpenAPI 3.1)
     #[command(name = "openapi")]
     OpenApi,
@@ -226,6 +229,7 @@ impl Command {
             Self::Doubt(doubt) => doubt.run(shared),
             Self::Migrate(migrate) => migrate.run(shared),
             Self::Keys(keys) => keys.run(shared),
+            Self::Conformance(conformance) => conformance.run(),
             Self::OpenApi => openapi::print(),
             Self::Completions(completions) => completions.run(),
             Self::Manual(manual) => manual.run(),

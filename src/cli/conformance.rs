@@ -1,0 +1,138 @@
+//! `oncebox conformance`: the flags and the report; the trial itself is in [`crate::conformance`].
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::{Failure, out};
+use crate::clock::Clock;
+use crate::conformance::{self, Counted, Error, Guard, Options, Report};
+use crate::id::{Draw, SystemDraw};
+
+/// Names of one kind that are shown.
+const NAMES_MOST: usize = 10;
+
+/// Try whether a consumer's guard holds: repeats, at the same time, out of order, kill -9
+///
+/// The command is run once for each event, as `oncebox consume` runs it: the event is JSON on its input, its
+/// webhook-id is in the variable `ONCEBOX_WEBHOOK_ID`, and exit code 0 says that it is done. It is killed at random
+/// moments and given events again, until it has acknowledged each of them. Then its effects are counted: none may
+/// be missing, none there twice.
+///
+/// Nothing of Oncebox has to run. Use a database of the consumer that is there to be tried.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  oncebox conformance --count \"sqlite3 shop.db 'SELECT event_id FROM effects ORDER BY seq'\" -- ./ship.sh"
+)]
+pub(super) struct Conformance {
+    /// How many events
+    #[arg(long, default_value_t = 200, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    events: u32,
+    /// Decides the order of the events and which run is killed when [default: a random one]
+    #[arg(long, value_name = "N")]
+    seed: Option<u32>,
+    /// Shell command that prints the webhook-id of each effect, in their order, one a line
+    #[arg(long, value_name = "CMD")]
+    count: Option<String>,
+    /// The consumer carries out only what is newer: an older version of an entity (payload.version of
+    /// payload.entity) after a newer one is a fault, and only the last one has to be there
+    #[arg(long)]
+    newer: bool,
+    /// How long one run may take, in seconds
+    #[arg(long, default_value_t = 30, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u32).range(1..=3600))]
+    timeout: u32,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+    /// The consumer's command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+impl Conformance {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let Self { events, seed, count, newer, timeout, json, command } = self;
+        let draw = SystemDraw::new();
+        let seed = seed.unwrap_or_else(|| u32::try_from(draw.below(10_000)).unwrap_or(0));
+        let options = Options {
+            events: *events,
+            seed,
+            command: command.clone(),
+            count: count.clone(),
+            guard: if *newer { Guard::Newer } else { Guard::Once },
+            timeout: Duration::from_secs(u64::from(*timeout)),
+        };
+        let report =
+            conformance::run(&options, &Clock::machine(), &draw).map_err(|error| match error {
+                Error::Command { .. } => Failure::input(error),
+                Error::Count { .. } => Failure::failed(error),
+            })?;
+        if *json {
+            print_json(&options, &report)?;
+        } else {
+            print(&options, &report)?;
+        }
+        if report.is_good() {
+            return Ok(());
+        }
+        Err(Failure::failed("the guard does not hold; docs/guards.md shows those that do"))
+    }
+}
+
+fn print_json(options: &Options, report: &Report) -> Result<(), Failure> {
+    let Report { runs, kills, duplicates, concurrent, overtaken, refused, counted } = report;
+    let refused: Vec<_> =
+        refused.iter().map(|(id, why)| json!({ "id": id, "reason": why })).collect();
+    let counted = counted.as_ref().map(|Counted { effects, lost, doubled, stale }| {
+        json!({ "effects": effects, "lost": lost, "doubled": doubled, "stale": stale })
+    });
+    out::json(&json!({
+        "good": report.is_good(), "seed": options.seed, "events": options.events, "runs": runs,
+        "kills": kills, "duplicates": duplicates, "concurrent": concurrent,
+        "overtaken": overtaken, "refused": refused, "counted": counted,
+    }))
+}
+
+fn print(options: &Options, report: &Report) -> Result<(), Failure> {
+    let Options { events, seed, guard, .. } = options;
+    let Report { runs, kills, duplicates, concurrent, overtaken, refused, counted } = report;
+    out::line(format_args!(
+        "{events} events in {runs} runs: {kills} killed with -9, {duplicates} duplicates ({concurrent} of them \
+         at the same time), {overtaken} overtaken by a newer one (seed {seed})"
+    ))?;
+    names("never acknowledged", refused.iter().map(|(id, why)| format!("{id}: {why}")))?;
+    let Some(Counted { effects, lost, doubled, stale }) = counted else {
+        return out::line("Effects were not counted: --count CMD does that.");
+    };
+    let stale_count = match guard {
+        Guard::Newer => stale.len().to_string(),
+        Guard::Once => "not asked (--newer)".to_owned(),
+    };
+    out::line(format_args!(
+        "{effects} effects: lost {}, doubled {}, stale applied {stale_count}",
+        lost.len(),
+        doubled.len()
+    ))?;
+    names("lost", lost)?;
+    names("doubled", doubled)?;
+    names("stale applied", stale)
+}
+
+/// The events something is wrong with.
+fn names(
+    what: &str,
+    names: impl IntoIterator<Item = impl std::fmt::Display>,
+) -> Result<(), Failure> {
+    let mut rest = names.into_iter();
+    for name in rest.by_ref().take(NAMES_MOST) {
+        out::line(format_args!("{what}: {name}"))?;
+    }
+    match rest.count() {
+        0 => Ok(()),
+        more => out::line(format_args!("{what}: {more} more")),
+    }
+}

@@ -1,0 +1,218 @@
+//! The guards of `packaging/sql/`, word for word, in consumers that `oncebox conformance` kills, repeats and runs at
+//! the same time: on SQLite, on a real PostgreSQL and on a real `MariaDB`. And three broken consumers, which it has to find.
+//!
+//! `ONCEBOX_GUARD_EVENTS` makes the trials longer.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking and own their processes"
+)]
+
+mod consumer;
+#[path = "../rig/mod.rs"]
+mod rig;
+mod server;
+
+use consumer::{Consumer, piece};
+use serde_json::Value;
+use server::{Mariadb, Postgresql};
+
+fn sqlite_file() -> Consumer {
+    let consumer = Consumer::new("sqlite3 effects.db 'SELECT event_id FROM effects ORDER BY seq'");
+    let tables = piece("sqlite", "tables");
+    consumer.shell(&format!(
+        "sqlite3 -bail effects.db <<'SQL'\nPRAGMA journal_mode = WAL;\n{tables}\n\
+         CREATE TABLE effects (seq INTEGER PRIMARY KEY AUTOINCREMENT, event_id TEXT NOT NULL);\nSQL"
+    ));
+    consumer
+}
+
+/// A consumer that is a shell script around the command line client of SQLite.
+fn sqlite_script(sql: &str) -> String {
+    format!(
+        "set -e\ncat > event.$$ && rm event.$$\nsqlite3 -bail effects.db <<SQL\n.timeout 10000\n.parameter init\n\
+         .parameter set :consumer_group shipping\n.parameter set :event_id \"'$ONCEBOX_WEBHOOK_ID'\"\n\
+         {sql}\nSQL\n"
+    )
+}
+
+const EFFECT: &str = "INSERT INTO effects (event_id) SELECT :event_id WHERE changes() = 1;";
+
+fn sqlite_claim() -> String {
+    ["begin", "claim"].map(|name| piece("sqlite", name)).concat()
+}
+
+fn has(report: &Value, what: &str) -> usize {
+    report["counted"][what].as_array().unwrap().len()
+}
+
+#[test]
+fn the_text_for_sqlite_holds_in_its_command_line_client() {
+    if server::found("sqlite3").is_none() {
+        return rig::skipped("needs sqlite3");
+    }
+    let consumer = sqlite_file();
+    let commit = piece("sqlite", "commit");
+    let script = sqlite_script(&format!("{}{EFFECT}\n{commit}", sqlite_claim()));
+    consumer.is_good(&["sh", "-c", &script], &[]);
+}
+
+#[test]
+fn the_text_for_sqlite_holds_in_python_and_lets_no_older_version_through() {
+    let (Some(_), Some(python)) = (server::found("sqlite3"), server::found("python3")) else {
+        return rig::skipped("needs sqlite3 and python3");
+    };
+    let consumer = sqlite_file();
+    let script = format!(
+        "import json, sqlite3, sys\nevent = json.load(sys.stdin)\n\
+         db = sqlite3.connect('effects.db', isolation_level=None)\ndb.executescript('''{}''')\n\
+         claimed = db.execute('''{}''', dict(consumer_group='shipping', entity=event['aggregate_id'],\n\
+         \x20   version=event['payload']['version'])).rowcount\nif claimed == 1:\n\
+         \x20   db.execute('INSERT INTO effects (event_id) VALUES (?)', [event['webhook_id']])\n\
+         db.execute('''{}''')\n",
+        piece("sqlite", "begin"),
+        piece("sqlite", "claim newer"),
+        piece("sqlite", "commit"),
+    );
+    consumer.is_good(&[python.to_str().unwrap(), "-c", &script], &["--newer"]);
+}
+
+#[test]
+fn a_consumer_without_a_guard_is_found() {
+    if server::found("sqlite3").is_none() {
+        return rig::skipped("needs sqlite3");
+    }
+    let script = sqlite_script("INSERT INTO effects (event_id) VALUES (:event_id);");
+    let report = sqlite_file().is_bad(&["sh", "-c", &script], &[], "doubled");
+    assert_eq!(has(&report, "lost"), 0);
+}
+
+#[test]
+fn a_guard_in_a_transaction_of_its_own_before_the_effect_is_found() {
+    if server::found("sqlite3").is_none() {
+        return rig::skipped("needs sqlite3");
+    }
+    let effect = sqlite_script("INSERT INTO effects (event_id) VALUES (:event_id);");
+    let claim = sqlite_claim().replace(":event_id", "'$ONCEBOX_WEBHOOK_ID'");
+    let claim = claim.replace(":consumer_group", "'shipping'");
+    let script = format!(
+        "first=$(sqlite3 -bail effects.db \"{claim} SELECT changes(); COMMIT;\" | tail -n 1) || exit 1\n\
+         [ \"$first\" = 0 ] && exit 0\n{effect}"
+    );
+    let report = sqlite_file().is_bad(&["sh", "-c", &script], &[], "lost");
+    assert_eq!(has(&report, "doubled"), 0);
+}
+
+#[test]
+fn a_guard_after_the_effect_is_found() {
+    if server::found("sqlite3").is_none() {
+        return rig::skipped("needs sqlite3");
+    }
+    let effect = sqlite_script("INSERT INTO effects (event_id) VALUES (:event_id);");
+    let claim = sqlite_script(&format!("{}COMMIT;", sqlite_claim()));
+    let script = format!(
+        "known=$(sqlite3 -cmd '.timeout 10000' effects.db \"SELECT count(*) FROM processed_events\n\
+         WHERE event_id = '$ONCEBOX_WEBHOOK_ID'\") || exit 1\n[ \"$known\" = 1 ] && exit 0\n{effect}{claim}"
+    );
+    let report = sqlite_file().is_bad(&["sh", "-c", &script], &[], "doubled");
+    assert_eq!(has(&report, "lost"), 0);
+}
+
+#[test]
+fn a_guard_that_does_not_look_at_versions_is_found_to_apply_stale_ones() {
+    if server::found("sqlite3").is_none() {
+        return rig::skipped("needs sqlite3");
+    }
+    let script = sqlite_script(&format!("{}{EFFECT}\nCOMMIT;", sqlite_claim()));
+    let report = sqlite_file().is_bad(&["sh", "-c", &script], &["--newer"], "stale");
+    assert_eq!((has(&report, "lost"), has(&report, "doubled")), (0, 0));
+}
+
+#[test]
+fn a_consumer_that_cannot_work_is_named_with_what_it_says() {
+    let consumer = Consumer::new("true");
+    let report =
+        consumer.report(&["sh", "-c", "echo the ledger is closed >&2; exit 3"], &["--events", "2"]);
+    let refused = report["refused"].as_array().unwrap();
+    assert_eq!(refused.len(), 2);
+    assert_eq!(refused[0]["reason"], "exit code 3: the ledger is closed");
+    assert_eq!(report["good"], false);
+}
+
+#[test]
+fn the_text_for_postgresql_holds_on_a_real_server() {
+    let Some(server) = Postgresql::start() else {
+        return rig::skipped("needs postgresql");
+    };
+    let consumer =
+        Consumer::new(&server.psql("-At -c 'SELECT event_id FROM effects ORDER BY seq'"));
+    let tables = piece("postgresql", "tables");
+    let setup = "CREATE TABLE effects (seq bigserial PRIMARY KEY, event_id text NOT NULL);";
+    consumer.shell(&format!("{} <<'SQL'\n{tables}\n{setup}\nSQL", server.psql("-q")));
+    for (claim, flags) in [("claim", [].as_slice()), ("claim newer", &["--newer"])] {
+        let script = format!(
+            "version=$(sed 's/.*\"version\":\\([0-9]*\\).*/\\1/') || exit 1\n{} <<'SQL'\n{}{}\n\\if :ROW_COUNT\n\
+             INSERT INTO effects (event_id) VALUES (:'event_id');\n\\endif\n{}\nSQL\n",
+            server.psql(
+                "-q -v consumer_group=shipping -v \"event_id=$ONCEBOX_WEBHOOK_ID\" \
+                 -v \"entity=$ONCEBOX_AGGREGATE_ID\" -v \"version=$version\""
+            ),
+            piece("postgresql", "begin"),
+            piece("postgresql", claim),
+            piece("postgresql", "commit"),
+        );
+        consumer.is_good(&["sh", "-c", &script], flags);
+    }
+    let cleanup = piece("postgresql", "cleanup");
+    let old = "UPDATE processed_events SET processed_at = now() - interval '91 days';";
+    let left = format!(
+        "{} <<'SQL'\n{old}\n{cleanup}\nSELECT count(*) FROM processed_events;\nSQL",
+        server.psql("-qAt")
+    );
+    assert_eq!(consumer.shell(&left).trim(), "0");
+}
+
+#[test]
+fn the_text_for_mariadb_holds_on_a_real_server() {
+    let Some(server) = Mariadb::start() else {
+        return rig::skipped("needs mariadb-server");
+    };
+    let consumer =
+        Consumer::new(&server.client("-N -e 'SELECT event_id FROM effects ORDER BY seq'"));
+    let tables = piece("mariadb", "tables");
+    let setup = "CREATE TABLE effects (seq BIGINT AUTO_INCREMENT PRIMARY KEY, event_id VARCHAR(255) NOT NULL);";
+    consumer.shell(&format!("{} <<'SQL'\n{tables}\n{setup}\nSQL", server.client("")));
+    let effect = "INSERT INTO effects (event_id) SELECT @event_id FROM DUAL WHERE ROW_COUNT() = 1;";
+    for (claim, flags) in [("claim", [].as_slice()), ("claim newer", &["--newer"])] {
+        let script = format!(
+            "version=$(sed 's/.*\"version\":\\([0-9]*\\).*/\\1/') || exit 1\n{} <<SQL\n\
+             SET @consumer_group = 'shipping', @event_id = '$ONCEBOX_WEBHOOK_ID',\n\
+             \x20   @entity = '$ONCEBOX_AGGREGATE_ID', @version = $version;\n{}{}\n{effect}\n{}\nSQL\n",
+            server.client(""),
+            piece("mariadb", "begin"),
+            piece("mariadb", claim),
+            piece("mariadb", "commit"),
+        );
+        consumer.is_good(&["sh", "-c", &script], flags);
+    }
+    let cleanup = piece("mariadb", "cleanup");
+    let old = "UPDATE processed_events SET processed_at = NOW() - INTERVAL 91 DAY;";
+    let left = format!(
+        "{} <<'SQL'\n{old}\n{cleanup}\nSELECT count(*) FROM processed_events;\nSQL",
+        server.client("-N")
+    );
+    assert_eq!(consumer.shell(&left).trim(), "0");
+}
+
+#[test]
+fn the_tables_of_the_crate_are_those_of_the_text_for_sqlite() {
+    let bare = |sql: &str| {
+        let lines = sql.lines().filter(|line| !line.trim_start().starts_with("--"));
+        lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(bare(oncebox::guard::TABLE), bare(&piece("sqlite", "tables")));
+}

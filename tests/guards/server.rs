@@ -1,0 +1,192 @@
+//! Database servers that a test has for itself: a directory of their own, a unix socket in it, no network.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// How long a server may take to answer, and to stop.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Where a program is: where Debian puts those of servers, else in `PATH`. The `psql` in Debian's `PATH` is a script that
+/// looks for the right one, which takes longer than what it is asked.
+pub(crate) fn found(program: &str) -> Option<PathBuf> {
+    let mut folders: Vec<PathBuf> = Vec::new();
+    if let Ok(versions) = std::fs::read_dir("/usr/lib/postgresql") {
+        folders.extend(versions.flatten().map(|version| version.path().join("bin")));
+    }
+    folders.extend(["/usr/sbin", "/usr/bin"].map(PathBuf::from));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    folders.extend(std::env::split_paths(&path));
+    folders.into_iter().map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output().unwrap();
+    id.stdout.trim_ascii() == b"0"
+}
+
+/// A directory that belongs to the server's user, and how its programs are run: a server will not be root.
+struct Home {
+    directory: TempDir,
+    user: Option<&'static str>,
+}
+
+impl Home {
+    fn of(user: &'static str) -> Option<Self> {
+        let directory = tempfile::Builder::new().prefix("guards").tempdir_in("/tmp").unwrap();
+        if !is_root() {
+            return Some(Self { directory, user: None });
+        }
+        let chown = Command::new("chown").arg(user).arg(directory.path()).output().unwrap();
+        chown.status.success().then_some(Self { directory, user: Some(user) })
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn program(&self, program: &Path) -> Command {
+        let mut command = match self.user {
+            None => Command::new(program),
+            Some(user) => {
+                let mut command = Command::new("setpriv");
+                let ids = [format!("--reuid={user}"), format!("--regid={user}")];
+                command.args(ids).args(["--clear-groups", "--"]).arg(program);
+                command
+            }
+        };
+        command.current_dir(self.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, program: &Path, arguments: &[&str]) {
+        let output = self.program(program).args(arguments).output().unwrap();
+        let complained = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {complained}", program.display());
+    }
+
+    fn start(&self, program: &Path, arguments: &[&str]) -> Running {
+        let mut command = self.program(program);
+        let log = std::fs::File::create(self.path().join("log")).unwrap();
+        command.args(arguments).stdout(log.try_clone().unwrap()).stderr(log);
+        Running(command.spawn().unwrap())
+    }
+
+    fn wait(&self, is_ready: impl Fn() -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !is_ready() {
+            let log = std::fs::read_to_string(self.path().join("log")).unwrap_or_default();
+            assert!(Instant::now() < until, "the server does not answer:\n{log}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// A server's process. It replaced the `setpriv` that started it, so the id is its own.
+struct Running(Child);
+
+impl Running {
+    /// Ends it in good order, by its own id.
+    fn stop(&mut self, signal: &str) {
+        let id = self.0.id().to_string();
+        drop(Command::new("kill").args([signal, &id]).status());
+        let until = Instant::now() + PATIENCE;
+        while self.0.try_wait().unwrap().is_none() {
+            if Instant::now() > until {
+                self.0.kill().unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+pub(crate) struct Postgresql {
+    running: Running,
+    home: Home,
+    psql: PathBuf,
+}
+
+impl Postgresql {
+    /// `None` where it is not installed.
+    pub(crate) fn start() -> Option<Self> {
+        let [initdb, postgres, psql] = ["initdb", "postgres", "psql"].map(found);
+        let (initdb, postgres, psql) = (initdb?, postgres?, psql?);
+        let home = Home::of("postgres")?;
+        let data = home.path().join("data");
+        let data = data.to_str().unwrap();
+        home.run(&initdb, &["-D", data, "-A", "trust", "-U", "guards", "--no-sync", "--locale=C"]);
+        let socket = home.path().to_str().unwrap().to_owned();
+        let running = home.start(
+            &postgres,
+            &["-D", data, "-k", &socket, "-c", "listen_addresses=", "-c", "fsync=off"],
+        );
+        let server = Self { running, home, psql };
+        let ask = format!("{} >/dev/null 2>&1", server.psql("-c 'SELECT 1'"));
+        server.home.wait(|| Command::new("sh").args(["-c", &ask]).status().unwrap().success());
+        Some(server)
+    }
+
+    /// The client, as a shell is told to run it.
+    pub(crate) fn psql(&self, more: &str) -> String {
+        let (psql, socket) = (self.psql.display(), self.home.path().display());
+        format!("{psql} -X -v ON_ERROR_STOP=1 -h {socket} -U guards -d postgres {more}")
+    }
+}
+
+impl Drop for Postgresql {
+    fn drop(&mut self) {
+        self.running.stop("-INT");
+    }
+}
+
+pub(crate) struct Mariadb {
+    running: Running,
+    home: Home,
+    client: PathBuf,
+}
+
+impl Mariadb {
+    /// `None` where it is not installed.
+    pub(crate) fn start() -> Option<Self> {
+        let [install, mariadbd, client] = ["mariadb-install-db", "mariadbd", "mariadb"].map(found);
+        let (install, mariadbd, client) = (install?, mariadbd?, client?);
+        let home = Home::of("mysql")?;
+        let data = format!("--datadir={}/data", home.path().display());
+        home.run(
+            &install,
+            &["--no-defaults", &data, "--auth-root-authentication-method=normal", "--skip-test-db"],
+        );
+        let socket = format!("--socket={}/socket", home.path().display());
+        let running = home.start(
+            &mariadbd,
+            &[
+                "--no-defaults",
+                &data,
+                &socket,
+                "--skip-networking",
+                "--innodb-buffer-pool-size=16M",
+            ],
+        );
+        let server = Self { running, home, client };
+        let ask = format!(
+            "{} >/dev/null 2>&1",
+            server.client("-e 'CREATE DATABASE guards'").replace("-D guards ", "")
+        );
+        server.home.wait(|| Command::new("sh").args(["-c", &ask]).status().unwrap().success());
+        Some(server)
+    }
+
+    /// The client, as a shell is told to run it.
+    pub(crate) fn client(&self, more: &str) -> String {
+        let (client, home) = (self.client.display(), self.home.path().display());
+        format!("{client} --no-defaults --socket={home}/socket -u root -D guards {more}")
+    }
+}
+
+impl Drop for Mariadb {
+    fn drop(&mut self) {
+        self.running.stop("-TERM");
+    }
+}
