@@ -9,7 +9,7 @@ use rusqlite::Transaction;
 use crate::clock::Timestamp;
 use crate::domain::event::{FieldError, NewEvent};
 use crate::domain::name::Name;
-use crate::domain::{tenant, trace};
+use crate::domain::{nesting, tenant, trace};
 use crate::id::{self, Draw, SystemDraw};
 use crate::store;
 use crate::store::appending::{self, Row};
@@ -194,6 +194,9 @@ impl Event {
 fn json_problem(new: &NewEvent) -> Option<String> {
     if new.content_type != JSON {
         return None;
+    }
+    if !nesting::is_shallow(&new.payload) {
+        return Some(format!("is nested deeper than {}", nesting::DEPTH_MOST));
     }
     let error = serde_json::from_slice::<&serde_json::value::RawValue>(&new.payload).err()?;
     Some(format!("is not JSON ({error}); name its content_type if it is something else"))
