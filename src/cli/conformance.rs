@@ -23,9 +23,7 @@ const NAMES_MOST: usize = 10;
 ///
 /// Nothing of Oncebox has to run. Use a database of the consumer that is there to be tried.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example:\n  oncebox conformance --count \"sqlite3 shop.db 'SELECT event_id FROM effects ORDER BY seq'\" -- ./ship.sh"
-)]
+#[command(after_help = "Example:\n  oncebox conformance --count ./list-effects -- ./consume-one")]
 pub(super) struct Conformance {
     /// How many events
     #[arg(long, default_value_t = 200, value_name = "N",
