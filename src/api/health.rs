@@ -11,6 +11,7 @@ use crate::domain::health::{self, Check};
 use crate::flow::disk_watch::Standing as DiskStanding;
 use crate::keeping::manifest;
 use crate::machine::files;
+use crate::store::escalations;
 use crate::store::stats::{self, Standing};
 use crate::store::writer::Queue;
 
@@ -72,6 +73,12 @@ pub(super) fn checks(api: &Api) -> Vec<Check> {
         checks.push(health::due(overdue));
         checks.push(health::dead_letters(dead_letters));
         checks.push(health::subscriptions(paused, held));
+    }
+    if let Ok(open) = api.store.read(escalations::open) {
+        let (count, unseen) = open.iter().fold((0_u64, 0_u64), |(count, unseen), of| {
+            (count.saturating_add(of.count), unseen.saturating_add(of.unseen))
+        });
+        checks.push(health::escalations(count, unseen));
     }
     let settings = api.settings.get();
     let newest = files::newest(&settings.backup_directory(), manifest::ENDING);

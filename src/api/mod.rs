@@ -13,6 +13,7 @@ mod credentials;
 mod deliveries;
 pub mod doors;
 mod doubts;
+mod escalations;
 mod event_shapes;
 mod events;
 mod guards;
@@ -31,6 +32,8 @@ pub mod route;
 mod schema;
 mod scheme_shapes;
 mod secrets;
+mod source_shapes;
+mod sources;
 mod status;
 mod subscription_shapes;
 mod subscriptions;
@@ -55,6 +58,7 @@ use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
 use crate::flow::refusals::Refusals;
 use crate::flow::rotation::Rotation;
+use crate::flow::sources::Standings;
 use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::server::Line;
 use crate::http::service::{Reply, Service};
@@ -82,6 +86,8 @@ pub struct Stages {
     pub rotation: Rotation,
     /// The room on the disk.
     pub disk: Arc<DiskWatch>,
+    /// How the sources stand.
+    pub sources: Standings,
 }
 
 /// The API and what it is built from.
@@ -135,12 +141,14 @@ static RESOURCES: &[&Resource] = &[
     &providers::RESOURCE,
     &subscriptions::RESOURCE,
     &secrets::RESOURCE,
+    &sources::RESOURCE,
     &deliveries::RESOURCE,
     &doubts::RESOURCE,
     &guards::RESOURCE,
     &tokens::RESOURCE,
     &keys::RESOURCE,
     &tenants::RESOURCE,
+    &escalations::RESOURCE,
     &audit_events::RESOURCE,
     &status::RESOURCE,
     &metrics::RESOURCE,

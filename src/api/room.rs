@@ -8,12 +8,13 @@ use crate::api::route::Route;
 use crate::http::message::Method;
 
 /// POST paths that make something new; every other POST acts on something that is there.
-const NEW_WORK: [&str; 8] = [
+const NEW_WORK: [&str; 9] = [
     "/in/{provider}",
     "/in/{tenant}/{provider}",
     "/v1/events",
     "/v1/providers",
     "/v1/subscriptions",
+    "/v1/sources",
     "/v1/processed-events",
     "/v1/tokens",
     "/v1/tenants",

@@ -92,7 +92,7 @@ pub(super) fn ready(api: &Api, call: &Call) -> Result<Response, Problem> {
     Ok(ok(&body))
 }
 
-fn shown(checks: &[Check]) -> Value {
+pub(super) fn shown(checks: &[Check]) -> Value {
     let each = checks.iter().map(|check| {
         let Check { name, level, value, detail } = check;
         json!({ "name": name, "state": level.as_str(), "detail": detail, "value": value })

@@ -459,6 +459,7 @@ fn stages(flow: &Flow, disk: Arc<DiskWatch>, rotation: Rotation) -> Stages {
         publish: flow.publish.clone(),
         refusals: flow.refusals.clone(),
         disk,
+        sources: flow.standings.clone(),
     }
 }
 

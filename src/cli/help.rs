@@ -10,8 +10,14 @@ use crate::cli::exit;
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Run it", &["serve", "demo", "status"]),
     ("Send and look", &["emit", "event", "webhook", "delivery", "dead", "trigger"]),
-    ("Set it up", &["config", "provider", "subscription", "token", "tenant", "apply", "export"]),
-    ("Keep it", &["doctor", "backup", "restore", "doubt", "migrate", "audit", "keys"]),
+    (
+        "Set it up",
+        &["config", "provider", "subscription", "source", "token", "tenant", "apply", "export"],
+    ),
+    (
+        "Keep it",
+        &["doctor", "escalation", "backup", "restore", "doubt", "migrate", "audit", "keys"],
+    ),
 ];
 const REST: &str = "More";
 

@@ -9,6 +9,7 @@ mod backup;
 mod completions;
 mod config;
 mod conformance;
+mod ddl;
 mod dead;
 mod delivery;
 mod demo;
@@ -16,6 +17,7 @@ mod difference;
 mod doctor;
 mod doubt;
 mod emit;
+mod escalation;
 mod event;
 mod exit;
 mod export;
@@ -34,6 +36,7 @@ mod restore;
 mod secrets;
 mod serve;
 mod show;
+mod source;
 mod status;
 mod subscription;
 mod tenant;
@@ -99,6 +102,10 @@ enum Command {
     Provider(provider::Providers),
     /// Who wants which events, and where they go
     Subscription(Box<subscription::Subscriptions>),
+    /// Where events are read from besides the API: an ERP's own file
+    Source(Box<source::Sources>),
+    /// Failures that a person must see
+    Escalation(escalation::Escalations),
     /// Whose data there is on this box
     Tenant(tenant::Tenants),
     /// Who may use the API
@@ -218,6 +225,8 @@ impl Command {
             Self::Trigger(trigger) => trigger.run(shared),
             Self::Provider(providers) => providers.run(shared),
             Self::Subscription(subscriptions) => subscriptions.run(shared),
+            Self::Source(sources) => sources.run(shared),
+            Self::Escalation(escalations) => escalations.run(shared),
             Self::Tenant(tenants) => tenants.run(shared),
             Self::Token(tokens) => tokens.run(shared),
             Self::Config(config) => config.run(shared),

@@ -163,6 +163,19 @@ pub fn subscriptions(paused: u64, held: u64) -> Check {
     Check::new("subscriptions", level, json!({ "paused": paused, "held": held }), detail)
 }
 
+/// Failures that a person must see: open ones, and how many of them nobody has seen.
+pub fn escalations(open: u64, unseen: u64) -> Check {
+    let (level, detail) = match (open, unseen) {
+        (0, _) => (Level::Ok, "none is open".to_owned()),
+        (open, 0) => (Level::Ok, format!("{open} open, all of them acknowledged")),
+        (open, unseen) => {
+            let detail = format!("{open} open, {unseen} not acknowledged: oncebox escalation list");
+            (Level::Warn, detail)
+        }
+    };
+    Check::new("escalations", level, json!({ "open": open, "unseen": unseen }), detail)
+}
+
 /// The newest backup, where backups are made by the clock; without one its age counts as endless.
 pub fn backup(every: Option<Duration>, age: Option<Duration>) -> Check {
     let value = json!({ "age_seconds": age.map(|age| age.as_secs()) });
@@ -222,6 +235,9 @@ mod tests {
             (subscriptions(0, 0), Level::Ok),
             (subscriptions(2, 0), Level::Ok),
             (subscriptions(0, 1), Level::Warn),
+            (escalations(0, 0), Level::Ok),
+            (escalations(1, 0), Level::Ok),
+            (escalations(2, 1), Level::Warn),
             (backup(None, None), Level::Ok),
             (backup(Some(secs(60)), None), Level::Warn),
             (backup(Some(secs(60)), Some(secs(120))), Level::Ok),

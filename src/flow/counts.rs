@@ -37,6 +37,12 @@ pub struct Counts {
     pub sql_routed: Counter,
     /// Events inserted by plain SQL that cannot be used.
     pub sql_quarantined: Counter,
+    /// Rows of sources that could not be used and were quarantined.
+    pub events_quarantined: Counter,
+    /// Files of drop folders that were taken.
+    pub files_taken: Counter,
+    /// Files of drop folders that were refused.
+    pub files_rejected: Counter,
     /// Settled attempts by class.
     attempts: [(Class, Counter); 7],
     /// Deliveries completed.
@@ -63,6 +69,9 @@ impl Default for Counts {
             publishes_failed: Counter::default(),
             sql_routed: Counter::default(),
             sql_quarantined: Counter::default(),
+            events_quarantined: Counter::default(),
+            files_taken: Counter::default(),
+            files_rejected: Counter::default(),
             attempts: Class::ALL.map(|class| (class, Counter::default())),
             completed: Counter::default(),
             dead_lettered: Counter::default(),
@@ -90,12 +99,7 @@ impl Counts {
         match outcome {
             publish::Outcome::Stored(events) => {
                 for event in events {
-                    let counter = match (event.already_processed, event.differs) {
-                        (false, _) => &self.events_stored,
-                        (true, false) => &self.events_repeated,
-                        (true, true) => &self.events_differing,
-                    };
-                    counter.add();
+                    self.admitted(event.already_processed, event.differs);
                 }
             }
             publish::Outcome::Failed(_) => self.publishes_failed.add(),
@@ -107,6 +111,16 @@ impl Counts {
     pub fn relayed(&self, relayed: Relayed) {
         self.sql_routed.add_many(relayed.routed);
         self.sql_quarantined.add_many(relayed.quarantined);
+    }
+
+    /// What came of one event.
+    pub fn admitted(&self, already_processed: bool, differs: bool) {
+        let counter = match (already_processed, differs) {
+            (false, _) => &self.events_stored,
+            (true, false) => &self.events_repeated,
+            (true, true) => &self.events_differing,
+        };
+        counter.add();
     }
 
     /// An attempt is settled.

@@ -6,11 +6,13 @@
 //! | `writer` | [`WriterLoop`]: the only write connection | its three queues |
 //! | `dispatch` | [`dispatch::Dispatcher`]: who is sent next | its letters, the next due time |
 //! | `deliver-N` | [`deliver::Deliver`]: one request at a time | its assignments |
+//! | `sources` | [`sources::Relays`]: starts and ends the relays | a bell, a second |
+//! | `source-N` | a relay: reads one source | changes of a file, a quarter of a second |
 //! | `upkeep` | [`upkeep::Upkeep`]: chores by the clock | a second |
 //! | `relay` | [`relay::Relay`]: events inserted by plain SQL | the write-ahead log, a quarter of a second |
 //! | `backup` | [`Schedule`]: backups by the clock, where there are any | a second |
 //!
-//! They are started and joined here and nowhere else. The stop order is: dispatcher (nothing new is
+//! They are started and joined here and nowhere else. The stop order is: sources, dispatcher (nothing new is
 //! started), deliverers (what is under way is finished and settled), relay, upkeep, writer (drains its queues
 //! and empties the write-ahead log). The listener stops before all of them; see `appliance`.
 
@@ -26,6 +28,7 @@ pub mod receive;
 pub mod refusals;
 pub mod relay;
 pub mod rotation;
+pub mod sources;
 pub mod upkeep;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -49,6 +52,7 @@ use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
 use crate::flow::refusals::Refusals;
 use crate::flow::relay::Relay;
+use crate::flow::sources::{Bell, Shared, Standings, Started};
 use crate::flow::upkeep::Upkeep;
 use crate::id::Draw;
 use crate::keeping::schedule::Schedule;
@@ -103,10 +107,13 @@ pub struct Flow {
     pub publish: Publish,
     /// Where refused calls are noted.
     pub refusals: Refusals,
+    /// How the sources stand.
+    pub standings: Standings,
     mailbox: Mailbox,
     destinations: Arc<Destinations>,
     writer_stop: Sender<()>,
     upkeep_stop: Stop,
+    sources: Started,
     dispatcher: JoinHandle<()>,
     deliverers: Vec<JoinHandle<()>>,
     upkeep: JoinHandle<()>,
@@ -128,6 +135,7 @@ struct Told {
     mailbox: Mailbox,
     destinations: Arc<Destinations>,
     gates: Arc<Gates>,
+    sources: Bell,
     on_tokens_changed: Arc<dyn Fn() + Send + Sync>,
     disk: Arc<DiskWatch>,
     fatal: Arc<Mutex<Option<Error>>>,
@@ -136,13 +144,22 @@ struct Told {
 
 impl AfterCommit for Told {
     fn committed(&self, effects: Effects) {
-        let Effects { rang, settled, subscriptions_changed, providers_changed, tokens_changed } =
-            effects;
+        let Effects {
+            rang,
+            settled,
+            subscriptions_changed,
+            providers_changed,
+            tokens_changed,
+            sources_changed,
+        } = effects;
         if subscriptions_changed {
             self.destinations.forget();
         }
         if providers_changed {
             self.gates.forget();
+        }
+        if sources_changed {
+            self.sources.ring();
         }
         if tokens_changed {
             (self.on_tokens_changed)();
@@ -195,8 +212,11 @@ impl Flow {
             counts: Arc::clone(&counts),
             faults: faults.clone(),
         };
-        let told =
-            told(&parts, mailbox.clone(), Arc::clone(&destinations), Arc::clone(&gates), &fatal);
+        let (bell, rang) = sources::bell();
+        let caches = (Arc::clone(&destinations), Arc::clone(&gates));
+        let told = told(&parts, mailbox.clone(), caches, bell.clone(), &fatal);
+        let standings = Standings::default();
+        let shared = shared(&parts, &counts, &standings);
         let (receive, publish) = entrances(&parts, gates, &clock_watch, Arc::clone(&counts));
         let dispatcher = dispatcher(&parts, mailbox.clone(), hand_out)?;
         let upkeep = Upkeep {
@@ -222,10 +242,12 @@ impl Flow {
             receive,
             publish,
             refusals: upkeep.refusals.clone(),
+            standings,
             mailbox,
             destinations,
             writer_stop,
             upkeep_stop,
+            sources: Started::new(shared, &told, bell, rang)?,
             deliverers,
             writer: spawn("writer", &told, move || {
                 writer_loop.run(&writer_stopped, &after_commit);
@@ -264,6 +286,7 @@ impl Flow {
     /// # Errors
     /// What made the process end, if it was not asked to.
     pub fn stop(self, clean: impl FnOnce()) -> Result<()> {
+        self.sources.stop();
         self.mailbox.leave(|letters| letters.stop = true);
         let is_healthy = || self.fatal.lock().unwrap_or_else(PoisonError::into_inner).is_none();
         if is_healthy() {
@@ -292,33 +315,41 @@ fn destinations(parts: &Parts) -> Destinations {
     Destinations::new(parts.store.clone(), Arc::clone(&parts.key), parts.settings.clone())
 }
 
+fn dispatcher(parts: &Parts, mailbox: Mailbox, hand_out: HandOut) -> Result<Dispatcher> {
+    let (clock, reader) = (parts.clock.clone(), parts.store.own_reader()?);
+    let (settings, faults) = (parts.settings.clone(), parts.faults.clone());
+    Ok(Dispatcher::new(clock, mailbox, reader, hand_out, settings, faults))
+}
+
+fn shared(parts: &Parts, counts: &Arc<Counts>, standings: &Standings) -> Shared {
+    Shared {
+        store: parts.store.clone(),
+        clock: parts.clock.clone(),
+        draw: Arc::clone(&parts.draw),
+        disk: Arc::clone(&parts.disk),
+        settings: parts.settings.clone(),
+        counts: Arc::clone(counts),
+        standings: standings.clone(),
+    }
+}
+
 fn told(
     parts: &Parts,
     mailbox: Mailbox,
-    destinations: Arc<Destinations>,
-    gates: Arc<Gates>,
+    (destinations, gates): (Arc<Destinations>, Arc<Gates>),
+    sources: Bell,
     fatal: &Arc<Mutex<Option<Error>>>,
 ) -> Arc<dyn AfterCommit> {
     Arc::new(Told {
         mailbox,
         destinations,
         gates,
+        sources,
         on_tokens_changed: Arc::clone(&parts.on_tokens_changed),
         disk: Arc::clone(&parts.disk),
         fatal: Arc::clone(fatal),
         stop: parts.stop.clone(),
     })
-}
-
-fn dispatcher(parts: &Parts, mailbox: Mailbox, hand_out: HandOut) -> Result<Dispatcher> {
-    Ok(Dispatcher::new(
-        parts.clock.clone(),
-        mailbox,
-        parts.store.own_reader()?,
-        hand_out,
-        parts.settings.clone(),
-        parts.faults.clone(),
-    ))
 }
 
 fn spawn_relay(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::domain::event::{NewEvent, Status};
 use crate::flow::counts::Counts;
 use crate::id;
@@ -120,7 +120,7 @@ fn store_all(tx: &WriteTx<'_>, events: &[NewEvent], clock: &Clock) -> Result<Vec
         .map(|event| {
             let webhook_id =
                 id::webhook_id(&event.tenant, &event.source_system, &event.idempotency_key);
-            Ok(match outbox::insert(tx, event, now)? {
+            Ok(match admit(tx, event, now)? {
                 Inserted::First { status } => Published {
                     id: event.id.clone(),
                     webhook_id,
@@ -134,4 +134,13 @@ fn store_all(tx: &WriteTx<'_>, events: &[NewEvent], clock: &Clock) -> Result<Vec
             })
         })
         .collect()
+}
+
+/// The one way by which an event comes into the outbox, whoever brings it: stored once, with its deliveries.
+/// It has passed [`NewEvent::check`].
+///
+/// # Errors
+/// When the file cannot be written.
+pub(super) fn admit(tx: &WriteTx<'_>, event: &NewEvent, now: Timestamp) -> Result<Inserted> {
+    outbox::insert(tx, event, now)
 }

@@ -29,6 +29,8 @@ pub struct Settings {
     pub delivery: Delivery,
     /// `[limits]`
     pub limits: Limits,
+    /// `[sources]`
+    pub sources: Sources,
     /// `[disk]`
     pub disk: Disk,
     /// `[backup]`
@@ -100,6 +102,13 @@ pub struct Limits {
     pub connections: u32,
     /// Open connections from one IPv4 address or one IPv6 /64.
     pub connections_per_address: u32,
+}
+
+/// Where events are read from besides the API.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// Where those of tenants other than `default` may lie; `None`: nowhere.
+    pub tenants_directory: Option<PathBuf>,
 }
 
 /// How much of the disk is left free.

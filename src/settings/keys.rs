@@ -82,12 +82,13 @@ impl Key {
 }
 
 /// The sections, in the order of the file, and what they are about.
-pub const SECTIONS: [(&str, &str); 9] = [
+pub const SECTIONS: [(&str, &str); 10] = [
     ("listen", "Where the service is reached."),
     ("database", "Where the data are."),
     ("keys", "The master key, under which every stored secret is sealed."),
     ("delivery", "How requests are sent."),
     ("limits", "How much is accepted."),
+    ("sources", "Where events are read from besides the API."),
     ("disk", "How much of the disk is left free."),
     ("backup", "Backups by the clock."),
     ("log", "The log, which goes to stderr."),
@@ -124,7 +125,7 @@ macro_rules! key {
 }
 
 /// The keys, in the order of the file.
-pub const KEYS: [Key; 27] = [
+pub const KEYS: [Key; 28] = [
     key!(
         listen.api,
         Address,
@@ -257,6 +258,14 @@ pub const KEYS: [Key; 27] = [
         MANY,
         Restart,
         "Open connections from one IPv4 address or one IPv6 /64. A trusted proxy may have any number."
+    ),
+    key!(
+        sources.tenants_directory,
+        Maybe(Path),
+        Reload,
+        "Where the sources of tenants other than default may lie: each in the directory of its name in this \
+         one. Those of the tenant default may lie anywhere but in the data directory.",
+        Some(("these tenants can have no sources", "\"/srv/tenants\""))
     ),
     key!(
         disk.reserve,

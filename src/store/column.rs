@@ -62,3 +62,8 @@ pub(crate) fn to_json<T: serde::Serialize>(column: &'static str, value: &T) -> R
     serde_json::to_string(value)
         .map_err(|error| Error::Unreadable { column, value: error.to_string() })
 }
+
+/// Reads a count, which is never negative.
+pub(crate) fn count(row: &rusqlite::Row<'_>, n: usize) -> rusqlite::Result<u64> {
+    Ok(row.get::<_, i64>(n)?.unsigned_abs())
+}

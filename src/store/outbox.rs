@@ -138,8 +138,23 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Insert
         return repeated(tx, new);
     }
     let plan = plan(tx, new, now)?;
+    let inserted = write(tx, new, now, (plan.open(), plan.epoch()))?;
+    if inserted == 0 {
+        return repeated(tx, new);
+    }
+    let seq = tx.conn().last_insert_rowid();
+    Ok(Inserted::First { status: carry_out(tx, seq, new, &plan, now)? })
+}
+
+/// Writes a row, unless there is one; tells how many it wrote.
+fn write(
+    tx: &WriteTx<'_>,
+    new: &NewEvent,
+    now: Timestamp,
+    (open, epoch): (u32, u32),
+) -> Result<usize> {
     let placed = payloads::place(tx, &new.payload)?;
-    let inserted = tx.prepare(INSERT)?.execute(rusqlite::params![
+    Ok(tx.prepare(INSERT)?.execute(rusqlite::params![
         new.id,
         new.tenant,
         new.source_system,
@@ -160,14 +175,9 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Insert
         new.max_attempts,
         new.custom_data,
         now,
-        plan.open(),
-        plan.epoch(),
-    ])?;
-    if inserted == 0 {
-        return repeated(tx, new);
-    }
-    let seq = tx.conn().last_insert_rowid();
-    Ok(Inserted::First { status: carry_out(tx, seq, new, &plan, now)? })
+        open,
+        epoch,
+    ])?)
 }
 
 /// Where an event goes, before its row is written.
@@ -221,6 +231,33 @@ pub(super) fn carry_out(
     }
     deliveries::route(tx, Origin::Outbox(seq), &new.tenant, &plan.wanting, plan.route)?;
     Ok(Status::Pending)
+}
+
+/// Stores an event that cannot be used, with the reason, so that a person sees it. No delivery is made of it.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn insert_quarantined(
+    tx: &WriteTx<'_>,
+    new: &NewEvent,
+    why: &str,
+    now: Timestamp,
+) -> Result<Inserted> {
+    if exists(tx, new)? {
+        return repeated(tx, new);
+    }
+    let inserted = write(tx, new, now, (0, tx.fence()?.epoch))?;
+    one_row(inserted, "the event")?;
+    let (seq, status) = (tx.conn().last_insert_rowid(), Status::Quarantined);
+    let stored = tx.prepare(UNWANTED)?.execute((
+        seq,
+        status.as_str(),
+        None::<Timestamp>,
+        "unusable",
+        why,
+    ))?;
+    one_row(stored, "the event")?;
+    Ok(Inserted::First { status })
 }
 
 fn exists(tx: &ReadTx<'_>, new: &NewEvent) -> Result<bool> {

@@ -39,6 +39,7 @@ impl<'c> ReadTx<'c> {
 
 /// What a committed transaction has to tell.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is told to somebody else")]
 pub struct Effects {
     /// Subscriptions that have something new to send.
     pub rang: Vec<SubscriptionSeq>,
@@ -50,6 +51,8 @@ pub struct Effects {
     pub providers_changed: bool,
     /// Whether a token was made or revoked.
     pub tokens_changed: bool,
+    /// Whether a source was made, changed or deleted.
+    pub sources_changed: bool,
 }
 
 /// A delivery whose attempt is settled.
@@ -71,6 +74,7 @@ impl Effects {
         self.subscriptions_changed |= other.subscriptions_changed;
         self.providers_changed |= other.providers_changed;
         self.tokens_changed |= other.tokens_changed;
+        self.sources_changed |= other.sources_changed;
     }
 }
 
@@ -167,6 +171,10 @@ impl<'c> WriteTx<'c> {
 
     pub(crate) fn tokens_changed(&self) {
         self.effects.borrow_mut().tokens_changed = true;
+    }
+
+    pub(crate) fn sources_changed(&self) {
+        self.effects.borrow_mut().sources_changed = true;
     }
 
     pub(crate) fn with_standing(

@@ -66,7 +66,63 @@ fn cases() -> BTreeMap<&'static str, Case> {
     });
     acts_on_deliveries(&mut cases);
     administers(&mut cases);
+    acts_on_sources(&mut cases);
     cases
+}
+
+fn acts_on_sources(cases: &mut BTreeMap<&'static str, Case>) {
+    cases.insert("source.create", |rig, _| {
+        let path = erp_file(rig);
+        let body = json!({ "name": "f", "kind": "sqlite", "settings": { "path": path } });
+        ("/v1/sources".to_owned(), body)
+    });
+    cases.insert("source.change", |rig, _| {
+        source(rig);
+        ("/v1/sources/f".to_owned(), json!({ "silent_after_ms": 60_000 }))
+    });
+    cases.insert("source.delete", |rig, _| {
+        source(rig);
+        ("/v1/sources/f".to_owned(), Value::Null)
+    });
+    cases.insert("source.pause", |rig, _| {
+        source(rig);
+        ("/v1/sources/f/pause".to_owned(), Value::Null)
+    });
+    cases.insert("source.resume", |rig, _| {
+        source(rig);
+        ("/v1/sources/f/resume".to_owned(), Value::Null)
+    });
+    cases.insert("source.reset", |rig, _| {
+        source(rig);
+        ("/v1/sources/f/reset".to_owned(), json!({ "from": "now" }))
+    });
+    cases.insert("escalation.acknowledge", |rig, _| {
+        source(rig);
+        let conn = rusqlite::Connection::open(erp_file(rig)).unwrap();
+        conn.execute_batch("DROP TABLE outbox").unwrap();
+        until("it is raised", || rig.one("SELECT count(*) FROM escalations") == "1");
+        let id = rig.get("/v1/escalations")["items"][0]["id"].as_str().unwrap().to_owned();
+        (format!("/v1/escalations/{id}/acknowledge"), Value::Null)
+    });
+}
+
+/// A file of an ERP with an empty outbox.
+fn erp_file(rig: &Rig) -> std::path::PathBuf {
+    let path = rig.home().join("erp.db");
+    let conn = rusqlite::Connection::open(&path).unwrap();
+    conn.execute_batch(
+        "PRAGMA journal_mode = WAL;
+         CREATE TABLE IF NOT EXISTS outbox
+             (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT, payload TEXT)",
+    )
+    .unwrap();
+    path
+}
+
+fn source(rig: &Rig) {
+    let path = erp_file(rig);
+    let body = json!({ "name": "f", "kind": "sqlite", "settings": { "path": path } });
+    rig.post("/v1/sources", &body).is(201);
 }
 
 fn acts_on_deliveries(cases: &mut BTreeMap<&'static str, Case>) {

@@ -32,6 +32,8 @@ struct Side {
     robot: String,
     dead: String,
     pending: String,
+    source: String,
+    escalation: String,
 }
 
 impl Side {
@@ -42,6 +44,7 @@ impl Side {
         };
         // Who publishes is refused, who posts webhooks is to come again.
         let receiver = Receiver::scripted([Reply::status(422), Reply::status(500)]);
+        let (source, escalation) = source(rig, tenant, &token, mark);
         let body =
             json!({ "name": "erp", "url": receiver.url(), "source": "all", "owner_id": mark });
         let subscription = text(&post("/v1/subscriptions", &body), "id");
@@ -78,13 +81,15 @@ impl Side {
             robot,
             dead: delivery("dead_letter"),
             pending: delivery("pending"),
+            source,
+            escalation,
             token,
             receiver,
         }
     }
 
     /// What nobody else may be shown.
-    fn marks(&self) -> [String; 10] {
+    fn marks(&self) -> [String; 12] {
         [
             MARK.to_owned(),
             FIRST.to_owned(),
@@ -96,8 +101,41 @@ impl Side {
             self.webhook_event.clone(),
             self.robot.clone(),
             self.receiver.url(),
+            self.source.clone(),
+            self.escalation.clone(),
         ]
     }
+}
+
+/// Tenants may have sources.
+fn rig() -> Rig {
+    Rig::with(|settings| {
+        let home = settings.database.directory.parent().unwrap();
+        settings.sources.tenants_directory = Some(home.join("tenants"));
+    })
+}
+
+/// Where the sources of a tenant may lie.
+fn directory(rig: &Rig, tenant: &str) -> std::path::PathBuf {
+    let directory = rig.home().join("tenants").join(tenant);
+    std::fs::create_dir_all(&directory).unwrap();
+    directory
+}
+
+/// A source without its table, which is an escalation; the ids of both.
+fn source(rig: &Rig, tenant: &str, token: &str, mark: &str) -> (String, String) {
+    let path = directory(rig, tenant).join("erp.db");
+    rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE a (a)").unwrap();
+    let settings = json!({ "path": path, "table": mark });
+    let body = json!({ "name": "erp", "kind": "sqlite", "settings": settings }).to_string();
+    let made = rig.call_as(token, "POST", "/v1/sources", body.as_bytes()).is(201).json();
+    let mut escalation = Value::Null;
+    until("it is raised", || {
+        let listed = rig.call_as(token, "GET", "/v1/escalations", b"").is(200).json();
+        escalation = listed["items"][0]["id"].clone();
+        escalation.is_string()
+    });
+    (text(&made, "id"), escalation.as_str().unwrap().to_owned())
 }
 
 fn text(of: &Value, field: &str) -> String {
@@ -178,12 +216,17 @@ fn naming(of: &Side, route: &Route) -> Option<Case> {
         "/v1/providers" => vec![&of.provider],
         "/v1/deliveries" => vec![&of.dead, &of.pending],
         "/v1/tokens" => vec![&of.robot],
+        // Like a provider, it is found by its name alone.
+        "/v1/sources" => vec![&of.source],
+        "/v1/escalations" => vec![&of.escalation],
         _ => return None,
     };
     let rest = rest.replace("{secret_id}", &of.credential);
     let body = match (route.method.as_str(), noun) {
         ("POST", _) if rest == "/secrets" => json!({ "secret": SECRET }),
         ("PATCH", "/v1/subscriptions") => json!({ "owner_id": "mine" }),
+        ("PATCH", "/v1/sources") => json!({ "silent_after_ms": 0 }),
+        ("POST", "/v1/sources") if rest == "/reset" => json!({ "cursor": 0 }),
         ("PATCH", "/v1/providers") => json!({ "tolerance_secs": 5 }),
         _ => json!({}),
     };
@@ -215,14 +258,15 @@ fn looking(of: &Side, route: &Route) -> Option<Case> {
         ("GET", "/v1/dead-letters") => {
             &[("subscription", &of.subscription), ("subscription", "erp")]
         }
+        ("GET", "/v1/escalations") => &[("all", "true")],
         ("GET", "/readyz") => &[("verbose", ""), ("verbose", "true")],
         ("POST", "/v1/deliveries/release" | "/v1/deliveries/skip") => {
             return Some(Case::Acts(json!({ "filter": {} })));
         }
         (
             "GET",
-            "/v1/doubt" | "/v1/providers" | "/v1/subscriptions" | "/v1/stats" | "/v1/tokens"
-            | "/metrics" | "/livez" | "/openapi.json",
+            "/v1/doubt" | "/v1/sources" | "/v1/providers" | "/v1/subscriptions" | "/v1/stats"
+            | "/v1/tokens" | "/metrics" | "/livez" | "/openapi.json",
         ) => &[],
         _ => return None,
     };
@@ -246,6 +290,13 @@ fn doing(route: &Route) -> Option<Case> {
             let body = json!({ "name": "erp", "url": "http://127.0.0.1:8069/" });
             rig.call_as(token, "POST", "/v1/subscriptions", body.to_string().as_bytes())
         },
+        ("POST", "/v1/sources") => |rig, token| {
+            let theirs = rig.home().join("tenants").join(SECOND).join("erp.db");
+            let path = if token == rig.token { rig.home().join("other.db") } else { theirs };
+            let settings = json!({ "path": path });
+            let body = json!({ "name": "erp", "kind": "sqlite", "settings": settings }).to_string();
+            rig.call_as(token, "POST", "/v1/sources", body.as_bytes())
+        },
         ("POST", "/v1/tokens") => |rig, token| {
             let body = json!({ "name": "robot", "role": "read" });
             rig.call_as(token, "POST", "/v1/tokens", body.to_string().as_bytes())
@@ -268,6 +319,7 @@ fn rows(rig: &Rig, tenant: &str) -> Vec<String> {
         "processed_events",
         "idempotency_keys",
         "tenants",
+        "escalations",
     ];
     let mut all: Vec<String> = Vec::new();
     for table in whole {
@@ -333,7 +385,7 @@ fn keeps(rig: &Rig, first: &Side, (who, token): (&str, &str), (route, case): (&R
 
 #[test]
 fn no_route_shows_or_changes_what_belongs_to_another_tenant() {
-    let rig = Rig::new();
+    let rig = rig();
     let first = Side::new(&rig, FIRST, MARK);
     let second = Side::new(&rig, SECOND, "mine");
     assert_eq!(first.tenant, FIRST);
@@ -359,7 +411,7 @@ fn no_route_shows_or_changes_what_belongs_to_another_tenant() {
 
 #[test]
 fn what_is_counted_is_the_tenants_own() {
-    let rig = Rig::new();
+    let rig = rig();
     let first = Side::new(&rig, FIRST, MARK);
     let second = Side::new(&rig, SECOND, "mine");
     let of = |token: &str| {
@@ -380,7 +432,7 @@ fn what_is_counted_is_the_tenants_own() {
 
 #[test]
 fn the_audit_shows_what_was_done_to_ones_own() {
-    let rig = Rig::new();
+    let rig = rig();
     let first = Side::new(&rig, FIRST, MARK);
     let second = Side::new(&rig, SECOND, "mine");
     let of = |token: &str| rig.call_as(token, "GET", "/v1/audit-events?limit=500", b"").is(200);
@@ -397,7 +449,7 @@ fn the_audit_shows_what_was_done_to_ones_own() {
 
 #[test]
 fn two_tenants_may_use_the_same_names_keys_and_ids() {
-    let rig = Rig::new();
+    let rig = rig();
     let first = Side::new(&rig, FIRST, MARK);
     let second = Side::new(&rig, SECOND, "mine");
     for (path, own) in [
@@ -434,7 +486,7 @@ fn two_tenants_may_use_the_same_names_keys_and_ids() {
 
 #[test]
 fn a_webhook_comes_in_at_its_own_tenants_door_alone() {
-    let rig = Rig::new();
+    let rig = rig();
     let first = Side::new(&rig, FIRST, MARK);
     let second = Side::new(&rig, SECOND, "mine");
     let before = rows(&rig, FIRST);

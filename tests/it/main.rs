@@ -34,6 +34,7 @@ mod rig;
 mod roles;
 mod running;
 mod secrecy;
+mod sourcing;
 mod supervising;
 mod tenants;
 mod tls;

@@ -17,6 +17,7 @@ use crate::api::route::Answer::Now;
 use crate::api::route::{Content, Resource, Returns, doc, route};
 use crate::api::{Api, DEFAULT_TENANT};
 use crate::domain::disk::Room;
+use crate::domain::escalation::Class;
 use crate::domain::token::Right;
 use crate::flow::disk_watch::Standing as DiskStanding;
 use crate::http::message::Method::Get;
@@ -24,6 +25,7 @@ use crate::http::message::Response;
 use crate::machine::process;
 use crate::store::stats::{self, Standing};
 use crate::store::writer::Queue;
+use crate::store::{escalations, sources};
 
 /// The media type of the text.
 const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -67,6 +69,7 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let mut page = Page::default();
     work(api, &mut page);
     queues(api, &mut page)?;
+    sources(api, &mut page)?;
     writer(api, &mut page);
     disk(api, &mut page);
     http(api, &mut page);
@@ -131,6 +134,38 @@ fn queues(api: &Api, page: &mut Page) -> Result<(), Problem> {
     );
     page.one("oncebox_dead_letters", dead_letters);
     page.each("oncebox_subscriptions_held", [("by=\"person\"", paused), ("by=\"oncebox\"", held)]);
+    Ok(())
+}
+
+/// What is read from elsewhere, and what a person must see.
+fn sources(api: &Api, page: &mut Page) -> Result<(), Problem> {
+    let (standing, open) =
+        api.store.read(|tx| Ok((sources::standing(tx)?, escalations::open(tx)?)))?;
+    page.each(
+        "oncebox_sources",
+        [
+            ("state=\"active\"", standing.active),
+            ("state=\"paused\"", standing.paused),
+            ("state=\"failing\"", standing.failing),
+        ],
+    );
+    page.one("oncebox_source_lag", api.flow.sources.lag());
+    let counts = &api.flow.receive.counts;
+    page.one("oncebox_source_rows_quarantined_total", counts.events_quarantined.get());
+    page.each(
+        "oncebox_source_files_total",
+        [
+            ("result=\"taken\"", counts.files_taken.get()),
+            ("result=\"rejected\"", counts.files_rejected.get()),
+        ],
+    );
+    page.each(
+        "oncebox_escalations_open",
+        Class::ALL.map(|class| {
+            let found = open.iter().find(|of| of.class == class);
+            (format!("class=\"{}\"", class.as_str()), found.map_or(0, |of| of.count))
+        }),
+    );
     Ok(())
 }
 

@@ -1,0 +1,312 @@
+//! `oncebox source`: where events are read from besides the API.
+//!
+//! Not here: what a source may be set to, which the API decides; what its tables look like in SQL is in
+//! [`super::ddl`].
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Map, Value, json};
+
+use crate::cli::ddl::Ddl;
+use crate::cli::listing::{List, Paging};
+use crate::cli::remote::{Reach, Remote, plain};
+use crate::cli::show::{self, Column, instant, minute, text};
+use crate::cli::{Failure, Shared, out};
+
+/// Where events are read from besides the API
+#[derive(Debug, Args)]
+pub(super) struct Sources {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Sources, how far they were read, and what stands in their way
+    List {
+        #[command(flatten)]
+        paging: Paging,
+    },
+    /// Add a source; it is read from then on
+    Add(Box<Add>),
+    /// One source
+    Show {
+        /// The source's name
+        name: String,
+    },
+    /// Look whether a source can be read and suits; nothing is copied
+    Test {
+        /// The source's name
+        name: String,
+    },
+    /// Print the table that an ERP needs, with its index, its grants and an example of a trigger
+    Ddl(Ddl),
+    /// Read it no more; what came from it stays
+    Remove {
+        /// The source's name
+        name: String,
+    },
+    /// Let what is there wait
+    Pause {
+        /// The source's name
+        name: String,
+    },
+    /// Go on where it stands
+    Resume {
+        /// The source's name
+        name: String,
+    },
+    /// Set where it is read from, after its file was replaced or restored
+    Reset(Reset),
+}
+
+#[derive(Debug, Args)]
+struct Add {
+    /// 1 to 63 characters of a-z, 0-9 and -; also the `source_system` of its events
+    name: String,
+    #[command(flatten)]
+    place: Place,
+    /// The table [default: outbox]
+    #[arg(long, value_name = "TABLE", requires = "sqlite")]
+    table: Option<String>,
+    /// Its column that is INTEGER PRIMARY KEY AUTOINCREMENT [default: id]
+    #[arg(long, value_name = "COLUMN", requires = "sqlite")]
+    id: Option<String>,
+    /// A column that is named otherwise than its field: `event_type=kind`
+    #[arg(long = "column", value_name = "FIELD=COLUMN", value_parser = pair, requires = "sqlite")]
+    columns: Vec<(String, String)>,
+    /// What stands in a field that a row has not: `event_type=invoice.created`
+    #[arg(long = "default", value_name = "FIELD=VALUE", value_parser = pair)]
+    defaults: Vec<(String, String)>,
+    /// Where reading begins: at the first row that is there, or behind the last
+    #[arg(long, value_enum, default_value = "start", requires = "sqlite")]
+    from: From,
+    /// No event for so long is an escalation, such as 24h
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    silent_after: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Place {
+    /// A table in the ERP's own file, which is only read
+    #[arg(long, value_name = "FILE")]
+    sqlite: Option<PathBuf>,
+    /// Kind and settings as JSON, as the API takes them: `{"kind":"sqlite","settings":{…}}`
+    #[arg(long, value_name = "JSON")]
+    settings: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum From {
+    Start,
+    Now,
+}
+
+impl From {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Now => "now",
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+struct Reset {
+    /// The source's name
+    name: String,
+    #[command(flatten)]
+    to: To,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct To {
+    /// Behind this row: the last id that is not to be copied
+    #[arg(long, value_name = "ID")]
+    cursor: Option<u64>,
+    /// From the first row that is there; what is known by its key is not stored again
+    #[arg(long)]
+    from_start: bool,
+    /// Only what comes from now on
+    #[arg(long)]
+    from_now: bool,
+}
+
+const COLUMNS: [Column; 8] = [
+    Column { title: "NAME", of: |s| text(s, "name"), rank: 0 },
+    Column { title: "KIND", of: |s| text(s, "kind"), rank: 2 },
+    Column { title: "STATE", of: state, rank: 1 },
+    Column { title: "CURSOR", of: |s| text(s, "cursor"), rank: 3 },
+    Column { title: "LAG", of: |s| text(s, "lag"), rank: 1 },
+    Column { title: "EVENTS", of: |s| text(s, "event_count"), rank: 2 },
+    Column { title: "LAST EVENT (UTC)", of: |s| minute(s, "last_event_at"), rank: 2 },
+    Column { title: "IN THE WAY", of: |s| show::cut(&hindrance(s), 80), rank: 1 },
+];
+
+impl Sources {
+    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+        if let Verb::Ddl(ddl) = &self.verb {
+            return ddl.print();
+        }
+        let remote = self.reach.open(shared)?;
+        match &self.verb {
+            Verb::List { paging } => {
+                let (path, what) = ("/v1/sources", "sources");
+                List { path, query: Vec::new(), columns: &COLUMNS, what }.print(&remote, paging)
+            }
+            Verb::Add(add) => {
+                let made = remote.post("/v1/sources", Some(&add.body()?))?;
+                shown(&remote, &made)?;
+                if remote.json() { Ok(()) } else { tested(&remote, &add.name) }
+            }
+            Verb::Show { name } => shown(&remote, &remote.get(&path(name))?),
+            Verb::Test { name } => tested(&remote, name),
+            Verb::Ddl(ddl) => ddl.print(),
+            Verb::Remove { name } => {
+                remote.delete(&path(name))?;
+                Ok(())
+            }
+            Verb::Pause { name } => act(&remote, name, "pause", None),
+            Verb::Resume { name } => act(&remote, name, "resume", None),
+            Verb::Reset(reset) => {
+                let body = match reset.to.cursor {
+                    Some(cursor) => json!({ "cursor": cursor }),
+                    None if reset.to.from_start => json!({ "from": "start" }),
+                    None => json!({ "from": "now" }),
+                };
+                act(&remote, &reset.name, "reset", Some(&body))
+            }
+        }
+    }
+}
+
+impl Add {
+    fn body(&self) -> Result<Value, Failure> {
+        let mut body = match &self.place.settings {
+            Some(given) => match serde_json::from_str(given) {
+                Ok(Value::Object(body)) => body,
+                Ok(_) => return Err(Failure::input("--settings is not a JSON object")),
+                Err(error) => {
+                    return Err(Failure::input(format!("--settings is not JSON: {error}")));
+                }
+            },
+            None => self.table_body()?,
+        };
+        body.insert("name".to_owned(), self.name.as_str().into());
+        if let Some(span) = self.silent_after {
+            let ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+            body.insert("silent_after_ms".to_owned(), ms.into());
+        }
+        Ok(Value::Object(body))
+    }
+
+    fn table_body(&self) -> Result<Map<String, Value>, Failure> {
+        let mut settings = Map::new();
+        if let Some(path) = &self.place.sqlite {
+            settings.insert("path".to_owned(), absolute(path)?.into());
+        }
+        for (name, value) in [("table", &self.table), ("id", &self.id)] {
+            if let Some(value) = value {
+                settings.insert(name.to_owned(), value.as_str().into());
+            }
+        }
+        for (name, pairs) in [("columns", &self.columns), ("defaults", &self.defaults)] {
+            if !pairs.is_empty() {
+                settings.insert(name.to_owned(), texts(pairs));
+            }
+        }
+        let mut body = Map::new();
+        body.insert("kind".to_owned(), "sqlite".into());
+        body.insert("settings".to_owned(), Value::Object(settings));
+        body.insert("from".to_owned(), self.from.word().into());
+        Ok(body)
+    }
+}
+
+/// The service may run in another directory: what is named from here is named from the root.
+fn absolute(path: &PathBuf) -> Result<String, Failure> {
+    let whole = std::path::absolute(path)
+        .map_err(|error| Failure::input(format!("{}: {error}", path.display())))?;
+    whole
+        .to_str()
+        .map(str::to_owned)
+        .ok_or_else(|| Failure::input(format!("{}: the path has to be UTF-8", path.display())))
+}
+
+fn texts(pairs: &[(String, String)]) -> Value {
+    let texts = pairs.iter().map(|(name, value)| (name.clone(), value.as_str().into()));
+    Value::Object(texts.collect())
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
+    let (name, value) = pair.ok_or("give a field, =, and what is meant: event_type=kind")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn path(name: &str) -> String {
+    format!("/v1/sources/{}", plain(name))
+}
+
+fn act(remote: &Remote, name: &str, verb: &str, body: Option<&Value>) -> Result<(), Failure> {
+    shown(remote, &remote.post(&format!("{}/{verb}", path(name)), body)?)
+}
+
+/// Prints what a test found; what fails is a failure.
+fn tested(remote: &Remote, name: &str) -> Result<(), Failure> {
+    let found = remote.get(&format!("{}/test", path(name)))?;
+    if remote.json() {
+        out::json(&found)?;
+    } else {
+        for check in found.get("checks").and_then(Value::as_array).into_iter().flatten() {
+            let (state, name) = (text(check, "state"), text(check, "name"));
+            out::line(format_args!("  {state:<4}  {name:<9}  {}", text(check, "detail")))?;
+        }
+    }
+    if found.get("ok").and_then(Value::as_bool) == Some(true) {
+        return Ok(());
+    }
+    Err(Failure::failed(format!("{name} cannot be read as it is")))
+}
+
+fn state(source: &Value) -> String {
+    let state = text(source, "state");
+    if text(source, "last_error").is_empty() { state } else { format!("{state}, failing") }
+}
+
+fn hindrance(source: &Value) -> String {
+    let error = text(source, "last_error");
+    match text(source, "waits_for") {
+        waits if error.is_empty() && !waits.is_empty() => format!("waits for {waits}"),
+        _ => error,
+    }
+}
+
+fn shown(remote: &Remote, source: &Value) -> Result<(), Failure> {
+    if remote.json() {
+        return out::json(source);
+    }
+    out::line(text(source, "name"))?;
+    let silent = source.get("silent_after_ms").and_then(Value::as_u64);
+    let silent = silent.map(|ms| humantime::format_duration(Duration::from_millis(ms)).to_string());
+    show::fields(&[
+        ("kind", text(source, "kind")),
+        ("settings", text(source, "settings")),
+        ("state", state(source)),
+        ("in the way", hindrance(source)),
+        ("since", instant(source, "failing_since")),
+        ("cursor", text(source, "cursor")),
+        ("lag", text(source, "lag")),
+        ("events", text(source, "event_count")),
+        ("last event", instant(source, "last_event_at")),
+        ("last read", instant(source, "last_read_at")),
+        ("silent after", silent.unwrap_or_default()),
+        ("created", instant(source, "created_at")),
+    ])
+}

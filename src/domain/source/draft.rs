@@ -1,0 +1,348 @@
+//! A row of a source, before it is an event: cells by field, and the way from there to a [`NewEvent`].
+
+use std::collections::BTreeMap;
+
+use data_encoding::HEXLOWER;
+use ring::digest::{SHA256, digest};
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use crate::clock::Timestamp;
+use crate::domain::event::{FieldError, NewEvent};
+use crate::domain::source::field::{Cell, Field};
+use crate::domain::trace;
+
+/// Whole seconds up to the year 5138; a larger number counts milliseconds.
+const SECONDS_MOST: i64 = 100_000_000_000;
+/// The type of an event that has no usable one, which is quarantined.
+const TYPE_UNUSABLE: &str = "unusable";
+/// The longest key that is kept as it is.
+const KEY_BYTES_MOST: usize = 255;
+
+/// A row as its source gives it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Draft {
+    cells: Vec<(Field, Cell)>,
+}
+
+/// What an event takes from elsewhere than its row.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// A fresh UUIDv7.
+    pub id: String,
+    /// Whose it is.
+    pub tenant: &'a str,
+    /// The source's name.
+    pub source: &'a str,
+    /// Its key, where the row has none.
+    pub key: String,
+    /// When it came in.
+    pub received_at: Timestamp,
+    /// What stands in fields that the row has not.
+    pub defaults: &'a BTreeMap<Field, String>,
+    /// The largest payload that is accepted.
+    pub payload_bytes_max: usize,
+}
+
+impl Draft {
+    /// Puts something into a field.
+    pub fn put(&mut self, field: Field, cell: Cell) {
+        self.cells.push((field, cell));
+    }
+
+    /// What stands in a field.
+    pub fn get(&self, field: Field) -> Option<&Cell> {
+        self.cells.iter().find(|(have, _)| *have == field).map(|(_, cell)| cell)
+    }
+
+    /// How much it holds, about.
+    pub fn bytes(&self) -> usize {
+        let size = |cell: &Cell| match cell {
+            Cell::Text(text) => text.len(),
+            Cell::Bytes(bytes) => bytes.len(),
+            Cell::Integer(_) | Cell::Real(_) | Cell::TooLarge(_) => 8,
+        };
+        self.cells.iter().map(|(_, cell)| size(cell)).sum()
+    }
+
+    /// SHA-256 over all of it, in hex: the same row has the same, another one another.
+    pub fn fingerprint(&self) -> String {
+        let mut marked = Vec::with_capacity(self.bytes().saturating_add(256));
+        for (field, cell) in &self.cells {
+            marked.extend(field.as_str().as_bytes());
+            cell.mark(&mut marked);
+        }
+        HEXLOWER.encode(digest(&SHA256, &marked).as_ref())
+    }
+
+    /// The event.
+    ///
+    /// # Errors
+    /// The first field that cannot be used.
+    pub fn event(&self, facts: &Facts<'_>) -> Result<NewEvent, FieldError> {
+        let text = |field: Field| self.text(field, facts);
+        let content_type =
+            text(Field::ContentType)?.unwrap_or_else(|| "application/json".to_owned());
+        let event = NewEvent {
+            id: facts.id.clone(),
+            tenant: facts.tenant.to_owned(),
+            source_system: text(Field::SourceSystem)?.unwrap_or_else(|| facts.source.to_owned()),
+            idempotency_key: text(Field::IdempotencyKey)?
+                .map_or_else(|| facts.key.clone(), short_key),
+            event_type: text(Field::EventType)?.ok_or_else(|| {
+                wrong(Field::EventType, "is missing: give it a column, or a default")
+            })?,
+            aggregate_type: text(Field::AggregateType)?,
+            aggregate_id: text(Field::AggregateId)?,
+            target: text(Field::Target)?,
+            payload: self.payload(facts, &content_type)?,
+            content_type,
+            occurred_at: self.time(Field::OccurredAt)?,
+            received_at: facts.received_at,
+            not_before: self.time(Field::NotBefore)?,
+            ordering_key: text(Field::OrderingKey)?,
+            process_id: text(Field::ProcessId)?,
+            trace_id: text(Field::Headers)?.map(|text| trace_id(&text)).transpose()?.flatten(),
+            max_attempts: text(Field::MaxAttempts)?.map(|text| attempts(&text)).transpose()?,
+            custom_data: text(Field::CustomData)?,
+        };
+        event.check()?;
+        Ok(event)
+    }
+
+    /// The event as which a row is kept that cannot be used: whatever of it can be, under its own key.
+    pub fn unusable(&self, facts: &Facts<'_>) -> NewEvent {
+        let text = |field: Field| self.text(field, facts).ok().flatten();
+        let mut event = NewEvent {
+            id: facts.id.clone(),
+            tenant: facts.tenant.to_owned(),
+            source_system: facts.source.to_owned(),
+            idempotency_key: text(Field::IdempotencyKey)
+                .map_or_else(|| facts.key.clone(), short_key),
+            event_type: text(Field::EventType).unwrap_or_else(|| TYPE_UNUSABLE.to_owned()),
+            aggregate_type: text(Field::AggregateType),
+            aggregate_id: text(Field::AggregateId),
+            target: None,
+            payload: self
+                .raw_payload()
+                .filter(|raw| raw.len() <= facts.payload_bytes_max)
+                .unwrap_or_default(),
+            content_type: "application/octet-stream".to_owned(),
+            occurred_at: self.time(Field::OccurredAt).ok().flatten(),
+            received_at: facts.received_at,
+            not_before: None,
+            ordering_key: None,
+            process_id: None,
+            trace_id: None,
+            max_attempts: None,
+            custom_data: None,
+        };
+        if event.check().is_err() {
+            TYPE_UNUSABLE.clone_into(&mut event.event_type);
+            (event.aggregate_type, event.aggregate_id) = (None, None);
+        }
+        event
+    }
+
+    fn text(&self, field: Field, facts: &Facts<'_>) -> Result<Option<String>, FieldError> {
+        let own = self.get(field).map(Cell::text).transpose().map_err(|why| wrong(field, why))?;
+        Ok(own.flatten().or_else(|| facts.defaults.get(&field).cloned()))
+    }
+
+    fn raw_payload(&self) -> Option<Vec<u8>> {
+        Some(match self.get(Field::Payload)? {
+            Cell::Integer(n) => n.to_string().into_bytes(),
+            Cell::Real(n) => n.to_string().into_bytes(),
+            Cell::Text(text) => text.clone().into_bytes(),
+            Cell::Bytes(bytes) => bytes.clone(),
+            Cell::TooLarge(_) => Vec::new(),
+        })
+    }
+
+    fn payload(&self, facts: &Facts<'_>, content_type: &str) -> Result<Vec<u8>, FieldError> {
+        let too_large = |bytes: String| {
+            let most = facts.payload_bytes_max;
+            wrong(Field::Payload, format!("has {bytes} bytes; at most {most} are accepted"))
+        };
+        if let Some(Cell::TooLarge(bytes)) = self.get(Field::Payload) {
+            return Err(too_large(bytes.to_string()));
+        }
+        let payload = self.raw_payload().ok_or_else(|| wrong(Field::Payload, "is missing"))?;
+        if payload.len() > facts.payload_bytes_max {
+            return Err(too_large(payload.len().to_string()));
+        }
+        if content_type.contains("json") {
+            let read = serde_json::from_slice::<IgnoredAny>(&payload);
+            read.map_err(|error| wrong(Field::Payload, format!("is not JSON: {error}")))?;
+        }
+        Ok(payload)
+    }
+
+    fn time(&self, field: Field) -> Result<Option<Timestamp>, FieldError> {
+        let Some(cell) = self.get(field) else { return Ok(None) };
+        if let Cell::Integer(n) = cell {
+            return Ok(Some(of_number(*n)));
+        }
+        let text = cell.text().map_err(|why| wrong(field, why))?;
+        text.map(|text| time(&text).ok_or_else(|| no_time(field, &text))).transpose()
+    }
+}
+
+fn wrong(field: Field, problem: impl Into<String>) -> FieldError {
+    FieldError { field: field.as_str(), problem: problem.into() }
+}
+
+fn no_time(field: Field, text: &str) -> FieldError {
+    let text: String = text.chars().take(40).collect();
+    wrong(
+        field,
+        format!(
+            "is {text:?}, which is no time: give 2026-01-31T12:00:00Z, 2026-01-31 12:00:00 (UTC), or \
+             seconds or milliseconds since 1970"
+        ),
+    )
+}
+
+fn of_number(n: i64) -> Timestamp {
+    if n.abs() <= SECONDS_MOST { Timestamp::from_secs(n) } else { Timestamp::from_ms(n) }
+}
+
+/// A time as databases and files write it.
+fn time(text: &str) -> Option<Timestamp> {
+    if let Ok(number) = text.parse::<i64>() {
+        return Some(of_number(number));
+    }
+    let spaced = |text: &str| Timestamp::parse(&format!("{}Z", text.replacen(' ', "T", 1)));
+    Timestamp::parse(text).or_else(|| spaced(text))
+}
+
+/// A key as it is kept: one that is too long, or holds other characters than printable ASCII, as its
+/// SHA-256.
+fn short_key(key: String) -> String {
+    if key.len() <= KEY_BYTES_MOST && key.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return key;
+    }
+    format!("sha256:{}", HEXLOWER.encode(digest(&SHA256, key.as_bytes()).as_ref()))
+}
+
+fn attempts(text: &str) -> Result<u32, FieldError> {
+    text.parse().map_err(|_no| wrong(Field::MaxAttempts, format!("is {text:?}, not a number")))
+}
+
+fn trace_id(text: &str) -> Result<Option<String>, FieldError> {
+    let Ok(Value::Object(headers)) = serde_json::from_str(text) else {
+        return Err(wrong(Field::Headers, "is not a JSON object"));
+    };
+    let parent = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("traceparent"));
+    Ok(parent.and_then(|(_, value)| value.as_str()).and_then(trace::trace_id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft(cells: &[(Field, Cell)]) -> Draft {
+        Draft { cells: cells.to_vec() }
+    }
+
+    fn text(text: &str) -> Cell {
+        Cell::Text(text.to_owned())
+    }
+
+    fn with<T>(run: impl FnOnce(&Facts<'_>) -> T) -> T {
+        let facts = Facts {
+            id: "id".to_owned(),
+            tenant: "default",
+            source: "erp",
+            key: "7-abc".to_owned(),
+            received_at: Timestamp::from_secs(1),
+            defaults: &BTreeMap::new(),
+            payload_bytes_max: 100,
+        };
+        run(&facts)
+    }
+
+    #[test]
+    fn a_row_becomes_an_event() {
+        let row = draft(&[
+            (Field::EventType, text("invoice.created")),
+            (Field::Payload, text(r#"{"total":"99.00"}"#)),
+            (Field::AggregateId, Cell::Integer(4711)),
+            (Field::OccurredAt, text("2026-01-31 12:00:00")),
+            (Field::OrderingKey, text("")),
+        ]);
+        let event = with(|facts| row.event(facts)).unwrap();
+        assert_eq!(
+            (event.source_system.as_str(), event.idempotency_key.as_str()),
+            ("erp", "7-abc")
+        );
+        assert_eq!(event.aggregate_id.as_deref(), Some("4711"));
+        assert_eq!(event.occurred_at, Timestamp::parse("2026-01-31T12:00:00Z"));
+        assert_eq!(event.ordering_key, None);
+        assert_eq!(event.payload, br#"{"total":"99.00"}"#);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_row_is_said_and_the_row_is_kept() {
+        let payload = (Field::Payload, text("{}"));
+        let kind = (Field::EventType, text("a"));
+        for (cells, why) in [
+            (vec![payload.clone()], "event_type is missing"),
+            (vec![kind.clone()], "payload is missing"),
+            (vec![kind.clone(), (Field::Payload, text("{"))], "payload is not JSON"),
+            (vec![kind.clone(), (Field::Payload, Cell::Bytes(vec![0xff]))], "payload is not JSON"),
+            (vec![kind.clone(), (Field::Payload, Cell::TooLarge(101))], "has 101 bytes"),
+            (
+                vec![(Field::EventType, Cell::Bytes(vec![0xff])), payload.clone()],
+                "not text in UTF-8",
+            ),
+            (vec![kind.clone(), payload.clone(), (Field::OccurredAt, text("soon"))], "no time"),
+            (
+                vec![kind.clone(), payload.clone(), (Field::Headers, text("[]"))],
+                "not a JSON object",
+            ),
+            (vec![kind.clone(), payload.clone(), (Field::MaxAttempts, text("x"))], "not a number"),
+            (vec![kind, payload, (Field::Target, text(&"x".repeat(64)))], "has 64 characters"),
+        ] {
+            let row = draft(&cells);
+            let error = with(|facts| row.event(facts)).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+            with(|facts| row.unusable(facts)).check().unwrap();
+        }
+    }
+
+    #[test]
+    fn times_are_read_as_databases_write_them() {
+        let at = Timestamp::parse("2026-01-31T12:00:00Z").unwrap();
+        for given in [
+            "2026-01-31T12:00:00Z",
+            "2026-01-31T13:00:00+01:00",
+            "2026-01-31 12:00:00",
+            "1769860800",
+        ] {
+            assert_eq!(time(given), Some(at), "{given}");
+        }
+        assert_eq!(of_number(1_769_860_800_000), at);
+        assert_eq!(time("31.01.2026"), None);
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_kept_is_kept_as_its_hash() {
+        assert_eq!(short_key("RE-4711".to_owned()), "RE-4711");
+        for odd in ["Größe".to_owned(), "x".repeat(256)] {
+            assert_eq!(short_key(odd).len(), 71);
+        }
+    }
+
+    #[test]
+    fn another_row_has_another_fingerprint() {
+        let rows = [
+            draft(&[]),
+            draft(&[(Field::Payload, text("1"))]),
+            draft(&[(Field::Payload, Cell::Integer(1))]),
+            draft(&[(Field::Target, text("1"))]),
+        ];
+        let all: std::collections::BTreeSet<_> = rows.iter().map(Draft::fingerprint).collect();
+        assert_eq!(all.len(), rows.len());
+    }
+}

@@ -1,0 +1,136 @@
+//! The fields of an event that a source can fill, and what stands in one of them before it is checked.
+
+use serde::{Deserialize, Serialize};
+
+/// A field of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Field {
+    /// What happened. The only one that has to be there, besides the payload.
+    EventType,
+    /// The body that is sent.
+    Payload,
+    /// The fact's own name.
+    IdempotencyKey,
+    /// The kind of thing it happened to.
+    AggregateType,
+    /// Which one.
+    AggregateId,
+    /// When.
+    OccurredAt,
+    /// The one subscription it is for.
+    Target,
+    /// What it is ordered by.
+    OrderingKey,
+    /// The payload's media type.
+    ContentType,
+    /// A JSON object; of it `traceparent` is carried on.
+    Headers,
+    /// The system it comes from; the source's name, where there is none.
+    SourceSystem,
+    /// Not to be sent before.
+    NotBefore,
+    /// The process it belongs to.
+    ProcessId,
+    /// Counted attempts until it is given up.
+    MaxAttempts,
+    /// Free for the source's own use.
+    CustomData,
+}
+
+impl Field {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::EventType,
+        Self::Payload,
+        Self::IdempotencyKey,
+        Self::AggregateType,
+        Self::AggregateId,
+        Self::OccurredAt,
+        Self::Target,
+        Self::OrderingKey,
+        Self::ContentType,
+        Self::Headers,
+        Self::SourceSystem,
+        Self::NotBefore,
+        Self::ProcessId,
+        Self::MaxAttempts,
+        Self::CustomData,
+    ];
+
+    /// The word in settings, and the name of its column or member unless another is given.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::EventType => "event_type",
+            Self::Payload => "payload",
+            Self::IdempotencyKey => "idempotency_key",
+            Self::AggregateType => "aggregate_type",
+            Self::AggregateId => "aggregate_id",
+            Self::OccurredAt => "occurred_at",
+            Self::Target => "target",
+            Self::OrderingKey => "ordering_key",
+            Self::ContentType => "content_type",
+            Self::Headers => "headers",
+            Self::SourceSystem => "source_system",
+            Self::NotBefore => "not_before",
+            Self::ProcessId => "process_id",
+            Self::MaxAttempts => "max_attempts",
+            Self::CustomData => "custom_data",
+        }
+    }
+}
+
+/// What stands in a field at its source.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    /// A whole number.
+    Integer(i64),
+    /// Another number.
+    Real(f64),
+    /// Text.
+    Text(String),
+    /// Bytes, or text that is not UTF-8.
+    Bytes(Vec<u8>),
+    /// More bytes than may be, which were not read.
+    TooLarge(u64),
+}
+
+impl Cell {
+    /// The bytes that tell one cell from another: its kind, its length, itself.
+    pub(crate) fn mark(&self, into: &mut Vec<u8>) {
+        let (kind, bytes) = match self {
+            Self::Integer(n) => (b'i', n.to_le_bytes().to_vec()),
+            Self::Real(n) => (b'r', n.to_le_bytes().to_vec()),
+            Self::Text(text) => (b't', text.as_bytes().to_vec()),
+            Self::Bytes(bytes) => (b'b', bytes.clone()),
+            Self::TooLarge(bytes) => (b'l', bytes.to_le_bytes().to_vec()),
+        };
+        into.push(kind);
+        into.extend(bytes.len().to_le_bytes());
+        into.extend(bytes);
+    }
+
+    /// The text that a field other than the payload takes from it; empty counts as nothing.
+    pub(crate) fn text(&self) -> Result<Option<String>, String> {
+        Ok(match self {
+            Self::Integer(n) => Some(n.to_string()),
+            Self::Real(n) => Some(n.to_string()),
+            Self::Text(text) if text.is_empty() => None,
+            Self::Text(text) => Some(text.clone()),
+            Self::Bytes(_) => return Err("is not text in UTF-8".to_owned()),
+            Self::TooLarge(bytes) => return Err(format!("has {bytes} bytes, which is too much")),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_has_the_word_that_serde_reads() {
+        for field in Field::ALL {
+            assert_eq!(serde_json::to_value(field).unwrap(), field.as_str());
+        }
+    }
+}

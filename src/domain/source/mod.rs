@@ -1,0 +1,205 @@
+//! A source: a place besides the API where events are read from, such as an ERP's own `SQLite` file.
+//!
+//! What is read becomes a [`draft::Draft`] first, whatever the kind, and an event after that. Not here:
+//! files and connections.
+
+pub mod draft;
+pub mod field;
+pub mod table;
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::clock::Timestamp;
+use crate::domain::name::Name;
+use crate::domain::source::field::Field;
+use crate::domain::source::table::TableSettings;
+
+/// The shortest time without an event that can be an escalation.
+pub const SILENCE_LEAST: Duration = Duration::from_secs(1);
+/// The longest: a year.
+pub const SILENCE_MOST: Duration = Duration::from_hours(366 * 24);
+
+/// How a source is read, and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settings {
+    /// A table of an `SQLite` file that belongs to somebody else.
+    Sqlite(TableSettings),
+}
+
+/// Settings that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SettingsError(pub String);
+
+impl Settings {
+    /// Reads the settings of a kind.
+    ///
+    /// # Errors
+    /// What is wrong with them, as a sentence without its full stop.
+    pub fn read(kind: &str, settings: Value) -> Result<Self, SettingsError> {
+        let wrong = |error: serde_json::Error| {
+            SettingsError(format!("the settings of a source of kind {kind} are wrong: {error}"))
+        };
+        let read = match kind {
+            "sqlite" => serde_json::from_value(settings).map(Self::Sqlite).map_err(wrong),
+            _ => {
+                Err(SettingsError(format!("there is no source of kind {kind:?}; there is sqlite")))
+            }
+        }?;
+        read.check()?;
+        Ok(read)
+    }
+
+    /// The word of the kind.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Sqlite(_) => "sqlite",
+        }
+    }
+
+    /// The file or folder that is read.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Sqlite(table) => &table.path,
+        }
+    }
+
+    /// What is stored and shown.
+    pub fn to_json(&self) -> Value {
+        match self {
+            Self::Sqlite(table) => json!(table),
+        }
+    }
+
+    /// What stands in fields that a row has not.
+    pub const fn defaults(&self) -> &BTreeMap<Field, String> {
+        match self {
+            Self::Sqlite(table) => &table.defaults,
+        }
+    }
+
+    fn check(&self) -> Result<(), SettingsError> {
+        let path = self.path();
+        let plain = path.components().all(|part| !matches!(part, Component::ParentDir));
+        if !path.is_absolute() || !plain {
+            let why = format!("the path {} must begin with / and have no .. in it", path.display());
+            return Err(SettingsError(why));
+        }
+        match self {
+            Self::Sqlite(table) => table.check(),
+        }
+    }
+}
+
+/// Whether it is read. Stored in `sources.state`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is read.
+    Active,
+    /// A person has paused it: what is there waits.
+    Paused,
+}
+
+impl State {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Active, Self::Paused];
+
+    /// The word in SQL and API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "ACTIVE",
+            Self::Paused => "PAUSED",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+}
+
+/// A source to be stored.
+#[derive(Clone, Debug)]
+pub struct NewSource {
+    /// A fresh UUIDv7.
+    pub id: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// Unique per tenant; also the `source_system` of its events.
+    pub name: Name,
+    /// How it is read.
+    pub settings: Settings,
+    /// Behind which row it begins.
+    pub cursor: i64,
+    /// No event for this long is an escalation.
+    pub silent_after: Option<Duration>,
+}
+
+/// A source as kept.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Its number in the file.
+    pub seq: i64,
+    /// What it was stored with; `cursor` is where it stands now.
+    pub new: NewSource,
+    /// Whether it is read.
+    pub state: State,
+    /// What the file was when it was last read, as JSON.
+    pub identity: Option<String>,
+    /// Events that came from it.
+    pub event_count: u64,
+    /// When the last of them came.
+    pub last_event_at: Option<Timestamp>,
+    /// When it was last read, as far as that was stored.
+    pub last_read_at: Option<Timestamp>,
+    /// What stands in the way now.
+    pub last_error: Option<String>,
+    /// Since when.
+    pub failing_since: Option<Timestamp>,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it was last changed by a person.
+    pub updated_at: Timestamp,
+}
+
+impl Source {
+    /// Since when it is silent, if that is for too long now.
+    pub fn silent_since(&self, now: Timestamp) -> Option<Timestamp> {
+        let after = self.new.silent_after?;
+        // Who resumes or changes it begins to wait anew.
+        let since = self.last_event_at.map_or(self.updated_at, |at| at.max(self.updated_at));
+        (self.state == State::Active && now.since(since) >= after).then_some(since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_back_as_they_are_shown() {
+        let given = json!({ "path": "/srv/erp.db", "columns": { "event_type": "kind" } });
+        let read = Settings::read("sqlite", given).unwrap();
+        assert_eq!(Settings::read(read.kind(), read.to_json()), Ok(read));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_said() {
+        for (kind, settings, why) in [
+            ("odbc", json!({}), "no source of kind"),
+            ("sqlite", json!({}), "missing field `path`"),
+            ("sqlite", json!({ "path": "erp.db" }), "must begin with /"),
+            ("sqlite", json!({ "path": "/srv/../etc/x" }), "no .."),
+            ("sqlite", json!({ "path": "/x", "tabel": "outbox" }), "unknown field `tabel`"),
+            ("sqlite", json!({ "path": "/x", "columns": { "typ": "a" } }), "unknown variant `typ`"),
+            ("sqlite", json!({ "path": "/x", "table": "" }), "table"),
+        ] {
+            let error = Settings::read(kind, settings).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

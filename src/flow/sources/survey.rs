@@ -1,0 +1,108 @@
+//! Looking a source over for a person, without copying anything: does it suit, and where does it end?
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::domain::health::{Check, Level};
+use crate::domain::source::table::TableSettings;
+use crate::domain::source::{Settings as SourceSettings, Source};
+use crate::flow::sources::permitted;
+use crate::machine::files;
+use crate::settings::Settings;
+use crate::store::foreign::{Foreign, ForeignError};
+
+/// The last row there is.
+///
+/// # Errors
+/// Why it cannot be found out.
+pub fn last_row(settings: &Settings, source: &SourceSettings) -> Result<i64, ForeignError> {
+    match source {
+        SourceSettings::Sqlite(table) => {
+            let mut foreign = Foreign::open(table, settings.limits.payload_bytes)?;
+            Ok(foreign.look(i64::MAX, 0)?.found.highest)
+        }
+    }
+}
+
+/// Everything there is to say about it.
+pub fn checks(settings: &Settings, source: &Source) -> Vec<Check> {
+    let path = source.new.settings.path();
+    if let Err(why) = permitted(settings, &source.new.tenant, path) {
+        return vec![check("path", Level::Fail, why)];
+    }
+    match &source.new.settings {
+        SourceSettings::Sqlite(table) => of_table(settings, table, source.new.cursor),
+    }
+}
+
+fn check(name: &'static str, level: Level, detail: impl Into<String>) -> Check {
+    Check::new(name, level, Value::Null, detail)
+}
+
+fn of_table(settings: &Settings, table: &TableSettings, cursor: i64) -> Vec<Check> {
+    let mut checks = vec![directory(&table.path)];
+    let opened = Foreign::open(table, settings.limits.payload_bytes);
+    let mut foreign = match opened {
+        Ok(foreign) => foreign,
+        Err(error) => {
+            checks.push(check("table", Level::Fail, error.to_string()));
+            return checks;
+        }
+    };
+    let fields: Vec<&str> = foreign.fields().iter().map(|field| field.as_str()).collect();
+    let detail = format!("{} suits; fields: {}", table.table, fields.join(", "));
+    checks.push(check("table", Level::Ok, detail));
+    checks.push(match foreign.journal_mode().as_deref() {
+        Ok("wal") => check("journal", Level::Ok, "wal: nobody waits for anybody"),
+        Ok(mode) => check(
+            "journal",
+            Level::Warn,
+            format!(
+                "{mode}: while rows are read the ERP's commits wait, and the other way round. Better: \
+                 PRAGMA journal_mode = WAL in the ERP's file"
+            ),
+        ),
+        Err(error) => check("journal", Level::Fail, error.to_string()),
+    });
+    checks.push(match foreign.look(cursor, 1) {
+        Ok(look) => {
+            let highest = look.found.highest;
+            let level = if highest < cursor { Level::Warn } else { Level::Ok };
+            check("rows", level, format!("the last id is {highest}, copied up to {cursor}"))
+        }
+        Err(error) => check("rows", Level::Fail, error.to_string()),
+    });
+    checks
+}
+
+/// `SQLite` keeps `-shm` and `-wal` beside the file, and whoever comes first makes them: both sides need to
+/// be able to.
+fn directory(file: &Path) -> Check {
+    let directory = file.parent().unwrap_or(file);
+    let shown = directory.display();
+    if !files::may_write(directory) {
+        return check(
+            "directory",
+            Level::Fail,
+            format!(
+                "{shown} cannot be written by the service: SQLite makes the file's -shm and -wal \
+                 there. Give the service the ERP's group (usermod -aG), and the directory the mode 2770"
+            ),
+        );
+    }
+    let set_group = std::fs::metadata(directory).is_ok_and(|meta| meta.mode() & 0o2000 != 0);
+    let shared = std::fs::metadata(file).is_ok_and(|meta| meta.mode() & 0o060 == 0o060);
+    if files::is_root() || (set_group && shared) {
+        return check("directory", Level::Ok, format!("{shown} can be written"));
+    }
+    check(
+        "directory",
+        Level::Warn,
+        format!(
+            "{shown} can be written, but a -shm or -wal that the service makes first may be closed to \
+             the ERP: let both be in one group, chmod g+s the directory and chmod 660 the file"
+        ),
+    )
+}

@@ -1,0 +1,203 @@
+//! Reads the table of an ERP's own file and stores what it finds, with the cursor in the same transaction.
+
+use crate::clock::Timestamp;
+use crate::domain::escalation::Class;
+use crate::domain::event::NewEvent;
+use crate::domain::source::Source;
+use crate::domain::source::draft::{Draft, Facts};
+use crate::domain::source::table::{Identity, TableSettings, judge};
+use crate::flow::publish::admit;
+use crate::flow::sources::Shared;
+use crate::flow::sources::relay::{Snag, SnagKind, Turn, subject};
+use crate::id;
+use crate::store::error::{Error, Result};
+use crate::store::foreign::{self, Foreign, ForeignError, Look};
+use crate::store::outbox::{self, Inserted};
+use crate::store::sources::Progress;
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+use crate::store::{escalations, sources};
+
+/// A row, ready to be stored.
+#[derive(Clone, Debug)]
+enum Ready {
+    /// As an event.
+    Event(NewEvent),
+    /// As one that cannot be used, and why.
+    Unusable(NewEvent, String),
+}
+
+/// What a table's relay keeps between two turns. Nothing of it matters: it is all made anew from the file.
+#[derive(Debug, Default)]
+pub(super) struct TableReader {
+    foreign: Option<Foreign>,
+    settings: Option<TableSettings>,
+    /// Up to which state of the file everything was read, and to which row.
+    read: Option<(i64, i64)>,
+    /// Whether rows are taken one by one, because one of them cannot be stored.
+    one_by_one: bool,
+}
+
+impl From<ForeignError> for Snag {
+    fn from(error: ForeignError) -> Self {
+        let kind = if error.passes() { SnagKind::Passing } else { SnagKind::Lasting };
+        Self { why: error.to_string(), kind }
+    }
+}
+
+impl TableReader {
+    /// Reads and stores what there is, up to a read's bounds.
+    pub(super) fn turn(
+        &mut self,
+        shared: &Shared,
+        source: &Source,
+        settings: &TableSettings,
+    ) -> std::result::Result<Turn, Snag> {
+        let payload_bytes_max = shared.settings.get().limits.payload_bytes;
+        let file = foreign::file_of(&settings.path)?;
+        let is_open = self.foreign.as_ref().is_some_and(|open| open.file() == file);
+        if !is_open || self.settings.as_ref() != Some(settings) {
+            *self = Self { one_by_one: self.one_by_one, ..Self::default() };
+            self.foreign = Some(Foreign::open(settings, payload_bytes_max)?);
+            self.settings = Some(settings.clone());
+        }
+        let Some(foreign) = &mut self.foreign else { return Ok(Turn::Done) };
+        let (version, cursor) = (foreign.data_version()?, source.new.cursor);
+        if self.read == Some((version, cursor)) {
+            return Ok(Turn::Done);
+        }
+        let limit = if self.one_by_one { 1 } else { foreign::ROWS_MOST };
+        let look = foreign.look(cursor, limit)?;
+        let kept: Option<Identity> =
+            source.identity.as_deref().and_then(|text| serde_json::from_str(text).ok());
+        judge(kept.as_ref(), cursor, &look.found).map_err(|replaced| Snag {
+            why: replaced.to_string().replace("NAME", source.new.name.as_str()),
+            kind: SnagKind::Replaced,
+        })?;
+        let (highest, more) = (look.found.highest, look.more);
+        let last = look.rows.last().map_or(cursor, |(id, _)| *id);
+        let stored = self.store(shared, source, kept, look)?;
+        shared.standings.set(source.seq, |standing| {
+            standing.lag = if more { highest.saturating_sub(last).unsigned_abs() } else { 0 };
+        });
+        if more || !stored {
+            return Ok(Turn::Again);
+        }
+        self.one_by_one = false;
+        self.read = Some((version, last));
+        Ok(Turn::Done)
+    }
+
+    /// Tells whether all of it was stored.
+    fn store(
+        &mut self,
+        shared: &Shared,
+        source: &Source,
+        kept: Option<Identity>,
+        look: Look,
+    ) -> std::result::Result<bool, Snag> {
+        let cursor = source.new.cursor;
+        let identity = identity(cursor, kept.as_ref(), &look);
+        // Where nothing is new, nothing is written.
+        if look.rows.is_empty() && (kept.as_ref() == Some(&identity) || cursor == 0) {
+            return Ok(true);
+        }
+        let progress = Progress {
+            from: cursor,
+            to: identity.last_id,
+            identity: serde_json::to_string(&identity).ok(),
+            events: u64::try_from(look.rows.len()).unwrap_or(u64::MAX),
+        };
+        let ready = ready(shared, source, &look.rows);
+        match copy(shared, source, progress.clone(), ready.clone()) {
+            Err(Error::Constraint(_)) if ready.len() > 1 => {
+                // The cursor has not moved: the next turn takes the first of them alone.
+                self.one_by_one = true;
+                Ok(false)
+            }
+            Err(Error::Constraint(why)) => {
+                let unusable = |row| match row {
+                    Ready::Event(event) | Ready::Unusable(event, _) => {
+                        Ready::Unusable(event, format!("the database refuses it: {why}"))
+                    }
+                };
+                copy(shared, source, progress, ready.into_iter().map(unusable).collect())?;
+                Ok(true)
+            }
+            // A person has moved the cursor, paused or deleted it meanwhile: what holds is read again.
+            Err(Error::Changed(_)) => Ok(false),
+            other => {
+                other?;
+                Ok(true)
+            }
+        }
+    }
+}
+
+/// What the table is once these rows are copied.
+fn identity(cursor: i64, kept: Option<&Identity>, look: &Look) -> Identity {
+    let file = look.found.file;
+    if let Some((id, row)) = look.rows.last() {
+        return Identity { file, last_id: *id, last_row: Some(row.fingerprint()) };
+    }
+    let before = kept.filter(|kept| kept.last_id == cursor);
+    let before = || before.and_then(|kept| kept.last_row.clone());
+    Identity { file, last_id: cursor, last_row: look.found.at_cursor.clone().or_else(before) }
+}
+
+fn ready(shared: &Shared, source: &Source, rows: &[(i64, Draft)]) -> Vec<Ready> {
+    let received_at = shared.clock.wall();
+    let most = shared.settings.get().limits.payload_bytes;
+    let one = |(id, row): &(i64, Draft)| {
+        let facts = Facts {
+            id: id::uuid7(received_at, &*shared.draw),
+            tenant: &source.new.tenant,
+            source: source.new.name.as_str(),
+            key: row_key(*id, row),
+            received_at,
+            defaults: source.new.settings.defaults(),
+            payload_bytes_max: usize::try_from(most).unwrap_or(usize::MAX),
+        };
+        match row.event(&facts) {
+            Ok(event) => Ready::Event(event),
+            Err(error) => Ready::Unusable(row.unusable(&facts), format!("row {id}: {error}")),
+        }
+    };
+    rows.iter().map(one).collect()
+}
+
+/// The key of a row that names none. Its content is part of it: after a restore of the ERP's file the same
+/// id may be given to another fact.
+fn row_key(id: i64, row: &Draft) -> String {
+    let fingerprint = row.fingerprint();
+    format!("{id}-{}", fingerprint.get(..32).unwrap_or(&fingerprint))
+}
+
+/// Stores rows and moves the cursor: all of it or nothing.
+fn copy(shared: &Shared, source: &Source, progress: Progress, ready: Vec<Ready>) -> Result<()> {
+    let (seq, tenant, subject) = (source.seq, source.new.tenant.clone(), subject(source));
+    let (clock, arrived) = (shared.clock.clone(), !ready.is_empty());
+    let stored = shared.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+        sources::advance(tx, seq, &progress, clock.wall())?;
+        if arrived {
+            escalations::resolve(tx, &tenant, Class::SourceSilent, &subject, clock.wall())?;
+        }
+        let now = clock.now();
+        ready.iter().map(|row| take(tx, row, now)).collect::<Result<Vec<_>>>()
+    })?;
+    for (inserted, is_quarantined) in stored {
+        let differs = matches!(inserted, Inserted::Again { differs: true, .. });
+        shared.counts.admitted(matches!(inserted, Inserted::Again { .. }), differs);
+        if is_quarantined {
+            shared.counts.events_quarantined.add();
+        }
+    }
+    Ok(())
+}
+
+fn take(tx: &WriteTx<'_>, row: &Ready, now: Timestamp) -> Result<(Inserted, bool)> {
+    match row {
+        Ready::Event(event) => Ok((admit(tx, event, now)?, false)),
+        Ready::Unusable(event, why) => Ok((outbox::insert_quarantined(tx, event, why, now)?, true)),
+    }
+}

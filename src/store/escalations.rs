@@ -1,0 +1,173 @@
+//! Table `escalations`: failures that a person must see. Each is raised and resolved in the transaction of
+//! its cause.
+
+use rusqlite::Row;
+
+use crate::clock::Timestamp;
+use crate::domain::audit::changes::Changes;
+use crate::domain::audit::{Actor, NewAuditEvent};
+use crate::domain::escalation::{Class, Escalation, NewEscalation};
+use crate::store::audit_events;
+use crate::store::column::{count, word};
+use crate::store::error::Result;
+use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+
+const RAISE_AGAIN: &str = "
+    UPDATE escalations
+       SET last_at = ?5, count = count + 1, detail = ?4
+     WHERE tenant = ?1
+       AND class = ?2
+       AND subject = ?3
+       AND resolved_at IS NULL";
+
+const RAISE: &str = "
+    INSERT INTO escalations (id, tenant, class, subject, detail, first_at, last_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)";
+
+const RESOLVE: &str = "
+    UPDATE escalations
+       SET resolved_at = ?4
+     WHERE tenant = ?1
+       AND class = ?2
+       AND subject = ?3
+       AND resolved_at IS NULL";
+
+const ACKNOWLEDGE: &str = "
+    UPDATE escalations
+       SET acknowledged_at = ?2, acknowledged_by = ?3, resolved_at = iif(?4, ?2, resolved_at)
+     WHERE seq = ?1
+       AND acknowledged_at IS NULL";
+
+const BY_ID: &str = "
+    SELECT seq, id, tenant, class, subject, detail, first_at, last_at, count, acknowledged_at,
+           acknowledged_by, resolved_at
+      FROM escalations
+     WHERE tenant = ?1
+       AND id = ?2";
+
+const PAGE: &str = "
+    SELECT seq, id, tenant, class, subject, detail, first_at, last_at, count, acknowledged_at,
+           acknowledged_by, resolved_at
+      FROM escalations
+     WHERE tenant = ?1
+       AND seq < ?2
+       AND (?4 OR resolved_at IS NULL)
+     ORDER BY seq DESC
+     LIMIT ?3";
+
+// Served by the partial index of those that are open.
+const OPEN: &str = "
+    SELECT class, count(*), count(*) FILTER (WHERE acknowledged_at IS NULL)
+      FROM escalations
+     WHERE resolved_at IS NULL
+     GROUP BY class";
+
+/// Raises an escalation: a new row, or one more of the open one. Tells whether it is new. The first is
+/// audited as Oncebox's own doing.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn raise(tx: &WriteTx<'_>, new: &NewEscalation, now: Timestamp) -> Result<bool> {
+    let NewEscalation { id, tenant, class, subject, detail } = new;
+    let class = class.as_str();
+    if tx.prepare(RAISE_AGAIN)?.execute((tenant, class, subject, detail, now))? == 1 {
+        return Ok(false);
+    }
+    tx.prepare(RAISE)?.execute((id, tenant, class, subject, detail, now))?;
+    let changes = Changes::none().and("class", class).and("subject", subject.as_str());
+    let event = NewAuditEvent::local(now, tenant, Actor::system(), "escalation.raise");
+    audit_events::append(tx, &event.of("escalation", id, changes.and("detail", detail.as_str())))?;
+    Ok(true)
+}
+
+/// Ends the open escalation of a cause that is gone, if there is one.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn resolve(
+    tx: &WriteTx<'_>,
+    tenant: &str,
+    class: Class,
+    subject: &str,
+    now: Timestamp,
+) -> Result<()> {
+    tx.prepare(RESOLVE)?.execute((tenant, class.as_str(), subject, now))?;
+    Ok(())
+}
+
+/// Notes who has seen it. One of a class that ends with that is over.
+///
+/// # Errors
+/// `Changed` when somebody has seen it before.
+pub fn acknowledge(tx: &WriteTx<'_>, seen: &Escalation, by: &str, now: Timestamp) -> Result<()> {
+    let ends = seen.new.class.ends_when_seen();
+    one_row(tx.prepare(ACKNOWLEDGE)?.execute((seen.seq, now, by, ends))?, "the escalation")
+}
+
+/// An escalation by its id.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Escalation>> {
+    first(&mut *tx.prepare(BY_ID)?, (tenant, id), escalation)
+}
+
+/// Escalations, newest first, below `before`; with `all` those that are over as well.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn page(
+    tx: &ReadTx<'_>,
+    tenant: &str,
+    all: bool,
+    before: i64,
+    limit: u32,
+) -> Result<Vec<Escalation>> {
+    rows(&mut *tx.prepare(PAGE)?, (tenant, before, limit, all), escalation)
+}
+
+/// How many of a class are open, over all tenants, and how many of these nobody has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Open {
+    /// What happened.
+    pub class: Class,
+    /// Open ones.
+    pub count: u64,
+    /// Of these: those nobody has seen.
+    pub unseen: u64,
+}
+
+/// What is open, by class.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn open(tx: &ReadTx<'_>) -> Result<Vec<Open>> {
+    rows(&mut *tx.prepare(OPEN)?, [], |row| {
+        let class: String = row.get(0)?;
+        Ok(Open {
+            class: word("escalations.class", &class, Class::parse)?,
+            count: count(row, 1)?,
+            unseen: count(row, 2)?,
+        })
+    })
+}
+
+fn escalation(row: &Row<'_>) -> Result<Escalation> {
+    let class: String = row.get(3)?;
+    Ok(Escalation {
+        seq: row.get(0)?,
+        new: NewEscalation {
+            id: row.get(1)?,
+            tenant: row.get(2)?,
+            class: word("escalations.class", &class, Class::parse)?,
+            subject: row.get(4)?,
+            detail: row.get(5)?,
+        },
+        first_at: row.get(6)?,
+        last_at: row.get(7)?,
+        count: count(row, 8)?,
+        acknowledged_at: row.get(9)?,
+        acknowledged_by: row.get(10)?,
+        resolved_at: row.get(11)?,
+    })
+}

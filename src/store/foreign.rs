@@ -1,0 +1,384 @@
+//! A table of somebody else's `SQLite` file, read only.
+//!
+//! Its owner is never blocked: a read is one short transaction over at most 100 rows and 4 MiB, on a
+//! connection that can write nothing. The statements are made from the names in the source's settings,
+//! quoted; they are the only ones in the store that are put together.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior};
+
+use crate::domain::source::draft::Draft;
+use crate::domain::source::field::{Cell, Field};
+use crate::domain::source::table::{Found, TableSettings};
+
+/// Rows of one read.
+pub const ROWS_MOST: u32 = 100;
+/// Bytes after which a read ends early: a reader of a file without a write-ahead log keeps its owner from
+/// committing meanwhile.
+const BYTES_MOST: usize = 4 << 20;
+/// How long a lock of the owner is waited for.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(250);
+/// Characters of a cell other than the payload that are read: above the longest that any field takes.
+const CELL_CHARS_MOST: u32 = 5_000;
+
+/// Why a table cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ForeignError {
+    /// There is no such file, or not for us.
+    #[error("{path:?} cannot be read: {why}")]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        why: String,
+    },
+    /// It is there, but `SQLite` cannot open it.
+    #[error(
+        "{path:?} cannot be opened: {why}. The service needs to read the file and, where it has a \
+         write-ahead log, to write into its directory: that is where SQLite keeps {name}-shm"
+    )]
+    Unopenable {
+        /// The file.
+        path: PathBuf,
+        /// Its name.
+        name: String,
+        /// What `SQLite` said.
+        why: String,
+    },
+    /// It has no such table.
+    #[error("there is no table {table:?} in {path:?}; `oncebox source ddl sqlite` prints one")]
+    NoTable {
+        /// The file.
+        path: PathBuf,
+        /// The table.
+        table: String,
+    },
+    /// The table has no such column.
+    #[error(
+        "the table {table:?} has no column {column:?}, from which {field} would be taken: name another \
+         one in the settings (columns), or add it to the table"
+    )]
+    NoColumn {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+        /// What is taken from it.
+        field: &'static str,
+    },
+    /// Its ids may be given twice, so that no cursor holds.
+    #[error(
+        "{table}.{column} is not INTEGER PRIMARY KEY AUTOINCREMENT: without AUTOINCREMENT the ids of \
+         deleted rows are given again, and events would be missed. `oncebox source ddl sqlite` prints a \
+         table that will do"
+    )]
+    NotNumbered {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+    },
+    /// Its owner holds a lock.
+    #[error("the file is locked by another program")]
+    Locked,
+    /// Anything else.
+    #[error("{path:?}: {why}")]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What `SQLite` said.
+        why: String,
+    },
+}
+
+impl ForeignError {
+    /// Whether it is likely to pass without anybody doing anything.
+    pub const fn passes(&self) -> bool {
+        matches!(self, Self::Locked | Self::Missing { .. })
+    }
+}
+
+/// The device and number of a file; nothing is opened.
+///
+/// # Errors
+/// When there is none, or it may not be looked at.
+pub fn file_of(path: &Path) -> Result<(u64, u64), ForeignError> {
+    let meta = std::fs::metadata(path)
+        .map_err(|error| ForeignError::Missing { path: path.to_owned(), why: error.to_string() })?;
+    Ok((meta.dev(), meta.ino()))
+}
+
+/// A connection to the file of a table that suits.
+#[derive(Debug)]
+pub struct Foreign {
+    conn: Connection,
+    table: TableSettings,
+    payload_bytes_max: u32,
+    file: (u64, u64),
+    /// The file's own number of its schema, when the statement was made.
+    schema_version: i64,
+    /// The fields that the table has, in the order of the statement.
+    fields: Vec<Field>,
+    select: String,
+}
+
+/// What one look has found.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// What the table is.
+    pub found: Found,
+    /// Rows behind the cursor, by id.
+    pub rows: Vec<(i64, Draft)>,
+    /// Whether there are more behind them.
+    pub more: bool,
+}
+
+impl Foreign {
+    /// Opens a table.
+    ///
+    /// # Errors
+    /// Why it cannot be read, and what to do about it.
+    pub fn open(table: &TableSettings, payload_bytes_max: u32) -> Result<Self, ForeignError> {
+        let file = file_of(&table.path)?;
+        let conn = connect(&table.path)?;
+        let mut foreign = Self {
+            conn,
+            table: table.clone(),
+            payload_bytes_max,
+            file,
+            schema_version: 0,
+            fields: Vec::new(),
+            select: String::new(),
+        };
+        foreign.learn_schema()?;
+        Ok(foreign)
+    }
+
+    /// A number that changes when somebody else has changed the file.
+    ///
+    /// # Errors
+    /// When the file is locked or broken.
+    pub fn data_version(&self) -> Result<i64, ForeignError> {
+        self.pragma("PRAGMA data_version")
+    }
+
+    /// The file that is open.
+    pub const fn file(&self) -> (u64, u64) {
+        self.file
+    }
+
+    /// The fields that the table has.
+    pub fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    /// How changes are written: `wal` where there is a write-ahead log.
+    ///
+    /// # Errors
+    /// When the file is locked or broken.
+    pub fn journal_mode(&self) -> Result<String, ForeignError> {
+        let read = self.conn.query_row("PRAGMA journal_mode", [], |row| row.get(0));
+        read.map_err(|error| failed(&self.table.path, &error))
+    }
+
+    fn pragma(&self, sql: &str) -> Result<i64, ForeignError> {
+        let read = self.conn.query_row(sql, [], |row| row.get(0));
+        read.map_err(|error| failed(&self.table.path, &error))
+    }
+
+    fn learn_schema(&mut self) -> Result<(), ForeignError> {
+        self.schema_version = self.pragma("PRAGMA schema_version")?;
+        self.fields = fields(&self.conn, &self.table)?;
+        self.select = select(&self.table, &self.fields, self.payload_bytes_max);
+        Ok(())
+    }
+
+    /// Looks at what stands behind a cursor: `limit` rows at most, in one snapshot.
+    ///
+    /// # Errors
+    /// When the file is locked or broken, or its table does not suit any more.
+    pub fn look(&mut self, cursor: i64, limit: u32) -> Result<Look, ForeignError> {
+        if self.pragma("PRAGMA schema_version")? != self.schema_version {
+            self.learn_schema()?;
+        }
+        let Self { conn, table, file, fields, select, .. } = self;
+        let read = read(conn, table, select, fields, (cursor, limit));
+        let (highest, rows, more) = read.map_err(|error| failed(&table.path, &error))?;
+        let mut rows = rows;
+        let at_cursor = match rows.first() {
+            Some((id, row)) if *id == cursor => Some(row.fingerprint()),
+            _ => None,
+        };
+        if at_cursor.is_some() {
+            rows.remove(0);
+        }
+        Ok(Look { found: Found { file: *file, highest, at_cursor }, rows, more })
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the store is what opens a database")]
+fn connect(path: &Path) -> Result<Connection, ForeignError> {
+    let unopenable = |error: rusqlite::Error| match failed(path, &error) {
+        ForeignError::Locked => ForeignError::Locked,
+        _ => ForeignError::Unopenable {
+            path: path.to_owned(),
+            name: path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into()),
+            why: error.to_string(),
+        },
+    };
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags).map_err(unopenable)?;
+    conn.busy_timeout(BUSY_TIMEOUT).map_err(unopenable)?;
+    let set = "PRAGMA query_only = ON; PRAGMA cache_size = -500; PRAGMA trusted_schema = OFF;
+               PRAGMA mmap_size = 0; PRAGMA cell_size_check = ON;";
+    conn.execute_batch(set).map_err(unopenable)?;
+    // Opening touches nothing; the first read finds out.
+    conn.query_row("PRAGMA schema_version", [], |_| Ok(())).map_err(unopenable)?;
+    Ok(conn)
+}
+
+/// The fields that the table has a column for.
+fn fields(conn: &Connection, table: &TableSettings) -> Result<Vec<Field>, ForeignError> {
+    let there = columns(conn, &table.table).map_err(|error| failed(&table.path, &error))?;
+    if there.is_empty() {
+        return Err(ForeignError::NoTable { path: table.path.clone(), table: table.table.clone() });
+    }
+    let has = |column: &str| there.iter().any(|have| have.eq_ignore_ascii_case(column));
+    let missing = |column: &str, field: &'static str| ForeignError::NoColumn {
+        table: table.table.clone(),
+        column: column.to_owned(),
+        field,
+    };
+    if !has(&table.id) {
+        return Err(missing(&table.id, "id"));
+    }
+    let numbered = conn
+        .column_metadata(None, table.table.as_str(), table.id.as_str())
+        .is_ok_and(|(_, _, _, primary, counted)| primary && counted);
+    if !numbered {
+        let (table, column) = (table.table.clone(), table.id.clone());
+        return Err(ForeignError::NotNumbered { table, column });
+    }
+    let mut fields = Vec::new();
+    for field in Field::ALL {
+        let column = table.column(field);
+        if has(column) {
+            fields.push(field);
+        } else if table.needs(field) {
+            return Err(missing(column, field.as_str()));
+        }
+    }
+    Ok(fields)
+}
+
+fn columns(conn: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
+    let mut statement = conn.prepare("SELECT name FROM pragma_table_xinfo(?1)")?;
+    let names = statement.query_map([table], |row| row.get(0))?;
+    names.collect()
+}
+
+/// The one statement that reads rows. Columns are named with their table: a bare name in double quotes
+/// that is no column would be taken for a text.
+fn select(table: &TableSettings, fields: &[Field], payload_bytes_max: u32) -> String {
+    let name = quoted(&table.table);
+    let id = format!("{name}.{}", quoted(&table.id));
+    let mut columns = vec![id.clone()];
+    for field in fields {
+        let column = format!("{name}.{}", quoted(table.column(*field)));
+        if *field == Field::Payload {
+            let most = payload_bytes_max;
+            columns.push(format!("iif(octet_length({column}) <= {most}, {column}, NULL)"));
+            columns.push(format!("octet_length({column})"));
+        } else {
+            let cut = format!("substr({column}, 1, {CELL_CHARS_MOST})");
+            columns
+                .push(format!("iif(octet_length({column}) <= {CELL_CHARS_MOST}, {column}, {cut})"));
+        }
+    }
+    let columns = columns.join(", ");
+    format!("SELECT {columns} FROM {name} WHERE {id} >= ?1 ORDER BY {id} LIMIT ?2")
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+type Rows = Vec<(i64, Draft)>;
+
+/// The highest id there ever was, rows from `cursor` on, and whether there are more.
+fn read(
+    conn: &mut Connection,
+    table: &TableSettings,
+    select: &str,
+    fields: &[Field],
+    (cursor, limit): (i64, u32),
+) -> rusqlite::Result<(i64, Rows, bool)> {
+    let snapshot = conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
+    let highest =
+        "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?1 COLLATE NOCASE";
+    let highest = snapshot.query_row(highest, [&table.table], |row| row.get(0))?;
+    let (mut rows, mut bytes, mut more): (Rows, usize, bool) = (Vec::new(), 0, false);
+    {
+        // The row at the cursor, `limit` rows behind it, and one that shows that there are more.
+        let mut statement = snapshot.prepare_cached(select)?;
+        let mut found = statement.query((cursor, i64::from(limit).saturating_add(2)))?;
+        while let Some(row) = found.next()? {
+            let id: i64 = row.get(0)?;
+            let behind = rows.iter().filter(|(have, _)| *have != cursor).count();
+            let full = behind >= usize::try_from(limit).unwrap_or(usize::MAX);
+            if id != cursor && (full || (behind > 0 && bytes > BYTES_MOST)) {
+                more = true;
+                break;
+            }
+            let row = draft(row, fields)?;
+            bytes = bytes.saturating_add(row.bytes());
+            rows.push((id, row));
+        }
+    }
+    snapshot.finish()?;
+    Ok((highest, rows, more))
+}
+
+fn draft(row: &Row<'_>, fields: &[Field]) -> rusqlite::Result<Draft> {
+    let (mut draft, mut n) = (Draft::default(), 1);
+    for field in fields {
+        let cell = cell(row.get_ref(n)?);
+        n = n.saturating_add(1);
+        if *field == Field::Payload {
+            let bytes: Option<i64> = row.get(n)?;
+            n = n.saturating_add(1);
+            match (cell, bytes) {
+                (Some(cell), _) => draft.put(*field, cell),
+                (None, Some(bytes)) => draft.put(*field, Cell::TooLarge(bytes.unsigned_abs())),
+                (None, None) => {}
+            }
+        } else if let Some(cell) = cell {
+            draft.put(*field, cell);
+        }
+    }
+    Ok(draft)
+}
+
+fn cell(value: ValueRef<'_>) -> Option<Cell> {
+    Some(match value {
+        ValueRef::Null => return None,
+        ValueRef::Integer(n) => Cell::Integer(n),
+        ValueRef::Real(n) => Cell::Real(n),
+        ValueRef::Text(text) => match std::str::from_utf8(text) {
+            Ok(text) => Cell::Text(text.to_owned()),
+            Err(_) => Cell::Bytes(text.to_vec()),
+        },
+        ValueRef::Blob(bytes) => Cell::Bytes(bytes.to_vec()),
+    })
+}
+
+fn failed(path: &Path, error: &rusqlite::Error) -> ForeignError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => ForeignError::Locked,
+        _ => ForeignError::Sqlite { path: path.to_owned(), why: error.to_string() },
+    }
+}

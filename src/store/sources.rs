@@ -1,0 +1,277 @@
+//! Table `sources`: where events are read from besides the API.
+//!
+//! The cursor moves only in the transaction that stores what was read, and only from where its reader
+//! thought it was: what a person sets meanwhile wins. Not here: what is read ([`crate::store::foreign`]).
+
+use std::time::Duration;
+
+use rusqlite::Row;
+
+use crate::clock::{Timestamp, millis};
+use crate::domain::name::Name;
+use crate::domain::source::{NewSource, Settings, Source, State};
+use crate::store::column::{count, word};
+use crate::store::error::Result;
+use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+
+const INSERT: &str = "
+    INSERT INTO sources
+           (id, tenant, name, kind, settings, cursor, silent_after_ms, created_at, updated_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
+        ON CONFLICT DO NOTHING";
+
+const BY_NAME: &str = "
+    SELECT seq, id, tenant, name, kind, settings, state, cursor, identity, event_count, last_event_at,
+           last_read_at, last_error, failing_since, silent_after_ms, created_at, updated_at
+      FROM sources
+     WHERE tenant = ?1
+       AND name = ?2
+       AND deleted_at IS NULL";
+
+const PAGE: &str = "
+    SELECT seq, id, tenant, name, kind, settings, state, cursor, identity, event_count, last_event_at,
+           last_read_at, last_error, failing_since, silent_after_ms, created_at, updated_at
+      FROM sources
+     WHERE tenant = ?1
+       AND deleted_at IS NULL
+       AND seq > ?2
+     ORDER BY seq
+     LIMIT ?3";
+
+// What is to be read now: a suspended tenant's sources wait.
+const TO_READ: &str = "
+    SELECT s.seq, s.id, s.tenant, s.name, s.kind, s.settings, s.state, s.cursor, s.identity, s.event_count,
+           s.last_event_at, s.last_read_at, s.last_error, s.failing_since, s.silent_after_ms, s.created_at,
+           s.updated_at
+      FROM sources AS s
+     WHERE s.seq > ?1
+       AND s.state = 'ACTIVE'
+       AND s.deleted_at IS NULL
+       AND NOT EXISTS (
+           SELECT 1
+             FROM tenants AS t
+            WHERE t.name = s.tenant
+              AND t.suspended_at IS NOT NULL)
+     ORDER BY s.seq
+     LIMIT ?2";
+
+const UPDATE: &str = "
+    UPDATE sources
+       SET settings = ?2, silent_after_ms = ?3, state = ?4, cursor = ?5, identity = ?6, last_error = NULL,
+           failing_since = NULL, updated_at = ?7
+     WHERE seq = ?1
+       AND deleted_at IS NULL";
+
+const DELETE: &str = "
+    UPDATE sources
+       SET deleted_at = ?2, updated_at = ?2
+     WHERE seq = ?1
+       AND deleted_at IS NULL";
+
+const ADVANCE: &str = "
+    UPDATE sources
+       SET cursor = ?3, identity = ?4, event_count = event_count + ?5,
+           last_event_at = iif(?5 > 0, ?6, last_event_at), last_read_at = ?6
+     WHERE seq = ?1
+       AND cursor = ?2
+       AND state = 'ACTIVE'
+       AND deleted_at IS NULL
+       AND NOT EXISTS (
+           SELECT 1
+             FROM tenants AS t
+            WHERE t.name = sources.tenant
+              AND t.suspended_at IS NOT NULL)";
+
+const FAIL: &str = "
+    UPDATE sources
+       SET last_error = ?2, failing_since = coalesce(failing_since, ?3)
+     WHERE seq = ?1
+       AND deleted_at IS NULL";
+
+const WELL: &str = "
+    UPDATE sources
+       SET last_error = NULL, failing_since = NULL
+     WHERE seq = ?1
+       AND last_error IS NOT NULL";
+
+const STANDING: &str = "
+    SELECT count(*) FILTER (WHERE state = 'ACTIVE'),
+           count(*) FILTER (WHERE state = 'PAUSED'),
+           count(*) FILTER (WHERE state = 'ACTIVE' AND last_error IS NOT NULL)
+      FROM sources
+     WHERE deleted_at IS NULL";
+
+/// How many sources there are, over all tenants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Those that are read.
+    pub active: u64,
+    /// Those a person has paused.
+    pub paused: u64,
+    /// Of those that are read: those that cannot be.
+    pub failing: u64,
+}
+
+/// Stores a source; `None` when its name is taken.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn insert(tx: &WriteTx<'_>, new: &NewSource, now: Timestamp) -> Result<Option<i64>> {
+    let inserted = tx.prepare(INSERT)?.execute((
+        &new.id,
+        &new.tenant,
+        new.name.as_str(),
+        new.settings.kind(),
+        new.settings.to_json().to_string(),
+        new.cursor,
+        new.silent_after.map(millis),
+        now,
+    ))?;
+    tx.sources_changed();
+    Ok((inserted == 1).then(|| tx.conn().last_insert_rowid()))
+}
+
+/// A source by its name.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn by_name(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<Source>> {
+    first(&mut *tx.prepare(BY_NAME)?, (tenant, name), source)
+}
+
+/// Sources by number, after `after`.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Source>> {
+    rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), source)
+}
+
+/// Sources that are to be read now, of all tenants, by number.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn to_read(tx: &ReadTx<'_>, limit: u32) -> Result<Vec<Source>> {
+    rows(&mut *tx.prepare(TO_READ)?, (0, limit), source)
+}
+
+/// One source, if it is to be read now.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn one_to_read(tx: &ReadTx<'_>, seq: i64) -> Result<Option<Source>> {
+    let found = first(&mut *tx.prepare(TO_READ)?, (seq.saturating_sub(1), 1), source)?;
+    Ok(found.filter(|found| found.seq == seq))
+}
+
+/// Changes what a person sets: how it is read, whether, and from where on. What stood in its way is
+/// forgotten with that.
+///
+/// # Errors
+/// `Changed` when it was deleted meanwhile.
+pub fn update(tx: &WriteTx<'_>, changed: &Source, now: Timestamp) -> Result<()> {
+    let new = &changed.new;
+    let updated = tx.prepare(UPDATE)?.execute((
+        changed.seq,
+        new.settings.to_json().to_string(),
+        new.silent_after.map(millis),
+        changed.state.as_str(),
+        new.cursor,
+        &changed.identity,
+        now,
+    ))?;
+    tx.sources_changed();
+    one_row(updated, "the source")
+}
+
+/// Deletes a source; what came from it stays.
+///
+/// # Errors
+/// `Changed` when it was deleted already.
+pub fn delete(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
+    let deleted = tx.prepare(DELETE)?.execute((seq, now))?;
+    tx.sources_changed();
+    one_row(deleted, "the source")
+}
+
+/// How far a source was read.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Where its reader began.
+    pub from: i64,
+    /// The last row that was read.
+    pub to: i64,
+    /// What was read, as JSON.
+    pub identity: Option<String>,
+    /// Events in this transaction.
+    pub events: u64,
+}
+
+/// Moves the cursor, in the transaction that stores what was read.
+///
+/// # Errors
+/// `Changed` when the cursor is not where its reader began, or the source is not to be read any more.
+pub fn advance(tx: &WriteTx<'_>, seq: i64, progress: &Progress, now: Timestamp) -> Result<()> {
+    let Progress { from, to, identity, events } = progress;
+    let events = i64::try_from(*events).unwrap_or(i64::MAX);
+    let moved = tx.prepare(ADVANCE)?.execute((seq, from, to, identity, events, now))?;
+    one_row(moved, "the source")
+}
+
+/// Notes what stands in the way.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn fail(tx: &WriteTx<'_>, seq: i64, why: &str, now: Timestamp) -> Result<()> {
+    tx.prepare(FAIL)?.execute((seq, why, now))?;
+    Ok(())
+}
+
+/// Notes that nothing stands in the way any more.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn well(tx: &WriteTx<'_>, seq: i64) -> Result<()> {
+    tx.prepare(WELL)?.execute([seq])?;
+    Ok(())
+}
+
+/// How many there are.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn standing(tx: &ReadTx<'_>) -> Result<Standing> {
+    Ok(tx.prepare(STANDING)?.query_row([], |row| {
+        Ok(Standing { active: count(row, 0)?, paused: count(row, 1)?, failing: count(row, 2)? })
+    })?)
+}
+
+fn source(row: &Row<'_>) -> Result<Source> {
+    let name: String = row.get(3)?;
+    let kind: String = row.get(4)?;
+    let settings: String = row.get(5)?;
+    let state: String = row.get(6)?;
+    let silent_after_ms: Option<i64> = row.get(14)?;
+    let span = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or(0));
+    let read = |text: &str| Settings::read(&kind, serde_json::from_str(text).ok()?).ok();
+    Ok(Source {
+        seq: row.get(0)?,
+        new: NewSource {
+            id: row.get(1)?,
+            tenant: row.get(2)?,
+            name: word("sources.name", &name, |text| Name::parse(text).ok())?,
+            settings: word("sources.settings", &settings, read)?,
+            cursor: row.get(7)?,
+            silent_after: silent_after_ms.map(span),
+        },
+        state: word("sources.state", &state, State::parse)?,
+        identity: row.get(8)?,
+        event_count: count(row, 9)?,
+        last_event_at: row.get(10)?,
+        last_read_at: row.get(11)?,
+        last_error: row.get(12)?,
+        failing_since: row.get(13)?,
+        created_at: row.get(15)?,
+        updated_at: row.get(16)?,
+    })
+}

@@ -1,0 +1,440 @@
+//! Sources: events that an ERP leaves in its own file, copied once each.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::rig::receiver::Receiver;
+use crate::rig::{Rig, secs, until};
+
+const TABLE: &str = "CREATE TABLE outbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL, payload TEXT NOT NULL,
+    idempotency_key TEXT, aggregate_type TEXT, aggregate_id TEXT, occurred_at TEXT)";
+
+/// An ERP with a file of its own.
+struct Erp {
+    path: PathBuf,
+    conn: Connection,
+}
+
+impl Erp {
+    fn new(rig: &Rig) -> Self {
+        Self::with(rig, TABLE)
+    }
+
+    fn with(rig: &Rig, table: &str) -> Self {
+        let path = rig.home().join("erp.db");
+        let erp = Self { conn: Connection::open(&path).unwrap(), path };
+        erp.run("PRAGMA journal_mode = WAL");
+        erp.run(table);
+        erp
+    }
+
+    fn run(&self, sql: &str) {
+        self.conn.execute_batch(sql).unwrap();
+    }
+
+    /// Writes `count` facts in one transaction.
+    fn write(&self, count: usize) {
+        self.run(&format!(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})
+             INSERT INTO outbox (event_type, payload, aggregate_id)
+             SELECT 'invoice.created', '{{\"n\":' || i || '}}', i FROM n"
+        ));
+    }
+
+    fn settings(&self) -> Value {
+        json!({ "path": self.path })
+    }
+
+    /// A source `erp` over its file.
+    fn source(&self, rig: &Rig) {
+        add(rig, &self.settings());
+    }
+}
+
+#[track_caller]
+fn add(rig: &Rig, settings: &Value) {
+    let body = json!({ "name": "erp", "kind": "sqlite", "settings": settings });
+    rig.post("/v1/sources", &body).is(201);
+}
+
+fn stored(rig: &Rig) -> String {
+    rig.one("SELECT count(*) FROM outbox")
+}
+
+#[track_caller]
+fn until_stored(rig: &Rig, count: usize) {
+    until(&format!("{count} are stored"), || stored(rig) == count.to_string());
+}
+
+/// Waits for what stands in the way of the source `erp`.
+#[track_caller]
+fn trouble(rig: &Rig, what: &str) -> String {
+    let mut last = Value::Null;
+    until(what, || {
+        last = rig.get("/v1/sources/erp")["last_error"].clone();
+        last.as_str().is_some_and(|text| text.contains(what))
+    });
+    last.as_str().unwrap().to_owned()
+}
+
+fn escalations(rig: &Rig) -> Vec<(String, u64)> {
+    let listed = rig.get("/v1/escalations");
+    let of = |item: &Value| {
+        (item["class"].as_str().unwrap().to_owned(), item["count"].as_u64().unwrap())
+    };
+    listed["items"].as_array().unwrap().iter().map(of).collect()
+}
+
+#[test]
+fn rows_of_an_erps_own_file_are_delivered_once_each() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("logistics", &receiver);
+    let erp = Erp::new(&rig);
+    erp.run(
+        "INSERT INTO outbox (event_type, payload, idempotency_key, aggregate_type, aggregate_id, occurred_at)
+         VALUES ('invoice.created', '{\"total\":\"99.00\"}', 'RE-1', 'invoice', '1', '2026-01-31 11:00:00')",
+    );
+    erp.source(&rig);
+    until("it is delivered", || receiver.count() == 1);
+    erp.run(
+        "INSERT INTO outbox (event_type, payload) VALUES ('invoice.paid', '{ \"total\" : 1 }')",
+    );
+    until("the next is delivered", || receiver.count() == 2);
+    let seen = receiver.seen();
+    assert_eq!(seen[0].field("x-idempotency-key"), Some("RE-1"));
+    assert_eq!(seen[1].body, b"{ \"total\" : 1 }");
+    let listed = rig.get("/v1/events");
+    let first = &listed["items"][1];
+    assert_eq!(first["source_system"], "erp");
+    assert_eq!(first["occurred_at"], "2026-01-31T11:00:00.000Z");
+    assert_eq!(
+        (&first["aggregate_type"], &first["aggregate_id"]),
+        (&json!("invoice"), &json!("1"))
+    );
+    let source = rig.get("/v1/sources/erp");
+    assert_eq!((&source["cursor"], &source["event_count"]), (&json!(2), &json!(2)));
+    assert_eq!(source["last_error"], Value::Null);
+    rig.settle();
+}
+
+#[test]
+fn thousands_of_rows_are_copied_over_restarts_and_none_twice() {
+    let mut rig = Rig::new();
+    let erp = Erp::new(&rig);
+    erp.write(3000);
+    erp.source(&rig);
+    rig.stop();
+    erp.write(1500);
+    rig.start_again();
+    until_stored(&rig, 4500);
+    assert_eq!(rig.one("SELECT count(DISTINCT idempotency_key) FROM outbox"), "4500");
+    assert_eq!(rig.get("/v1/sources/erp")["cursor"], 4500);
+    assert_eq!(rig.get("/v1/sources/erp")["lag"], 0);
+    // Nothing was written to the ERP's file.
+    assert_eq!(
+        erp.conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)),
+        Ok("ok".to_owned())
+    );
+}
+
+#[test]
+fn a_row_that_cannot_be_used_is_quarantined_and_the_next_ones_go_on() {
+    let rig = Rig::new();
+    let erp = Erp::with(
+        &rig,
+        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type, payload)",
+    );
+    erp.run(
+        "INSERT INTO outbox (event_type, payload) VALUES
+         ('a', '{'), (NULL, '{}'), ('b', CAST(x'ff' AS TEXT)), ('b', zeroblob(2000000)), ('c', '{}')",
+    );
+    erp.source(&rig);
+    until_stored(&rig, 5);
+    assert_eq!(rig.get("/v1/sources/erp")["cursor"], 5);
+    let listed = rig.get("/v1/events?status=quarantined");
+    let why: Vec<&str> = listed["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| e["last_error"].as_str().unwrap())
+        .collect();
+    assert_eq!(why.len(), 4);
+    assert!(why[3].starts_with("row 1: payload is not JSON"), "{why:?}");
+    assert!(why[2].starts_with("row 2: event_type is missing"), "{why:?}");
+    assert!(why[0].contains("2000000 bytes; at most 1048576"), "{why:?}");
+}
+
+#[test]
+fn columns_and_defaults_are_named_in_the_settings() {
+    let rig = Rig::new();
+    let erp = Erp::with(
+        &rig,
+        "CREATE TABLE \"odd \"\"name\" (no INTEGER PRIMARY KEY AUTOINCREMENT, body BLOB, \"the key\" TEXT)",
+    );
+    erp.run("INSERT INTO \"odd \"\"name\" (body, \"the key\") VALUES ('{}', 'k-1')");
+    add(
+        &rig,
+        &json!({
+            "path": erp.path, "table": "odd \"name", "id": "no",
+            "columns": { "payload": "body", "idempotency_key": "the key" },
+            "defaults": { "event_type": "order.placed", "source_system": "odoo" },
+        }),
+    );
+    until_stored(&rig, 1);
+    let event = rig.get("/v1/events")["items"][0].clone();
+    assert_eq!(
+        (&event["event_type"], &event["source_system"]),
+        (&json!("order.placed"), &json!("odoo"))
+    );
+    assert_eq!(event["idempotency_key"], "k-1");
+}
+
+#[test]
+fn a_table_that_does_not_suit_says_what_is_wrong_until_it_suits() {
+    let rig = Rig::new();
+    let erp = Erp::with(&rig, "CREATE TABLE other (a)");
+    erp.source(&rig);
+    trouble(&rig, "there is no table \"outbox\"");
+    erp.run("CREATE TABLE outbox (id INTEGER PRIMARY KEY, event_type TEXT, payload TEXT)");
+    trouble(&rig, "without AUTOINCREMENT");
+    erp.run("DROP TABLE outbox; CREATE TABLE outbox (id TEXT PRIMARY KEY, event_type TEXT, payload TEXT)");
+    trouble(&rig, "outbox.id is not INTEGER PRIMARY KEY");
+    erp.run("DROP TABLE outbox; CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT)");
+    trouble(&rig, "has no column \"payload\"");
+    assert_eq!(escalations(&rig), [("source.failing".to_owned(), 3)]);
+    erp.run("ALTER TABLE outbox ADD COLUMN payload TEXT");
+    until("it is read", || rig.get("/v1/sources/erp")["last_error"].is_null());
+    assert_eq!(escalations(&rig), []);
+    erp.run("INSERT INTO outbox (event_type, payload) VALUES ('a', '{}')");
+    until_stored(&rig, 1);
+    // A column that goes away while it is read is noticed, and nothing is made up for it.
+    erp.run(
+        "ALTER TABLE outbox ADD COLUMN aggregate_id TEXT; ALTER TABLE outbox DROP COLUMN payload",
+    );
+    trouble(&rig, "has no column \"payload\"");
+}
+
+#[test]
+fn a_file_restored_to_an_older_state_is_not_sent_again_until_a_person_decides() {
+    let rig = Rig::new();
+    let erp = Erp::new(&rig);
+    erp.write(10);
+    erp.run("PRAGMA wal_checkpoint(TRUNCATE)");
+    let old = rig.home().join("backup.db");
+    std::fs::copy(&erp.path, &old).unwrap();
+    erp.write(5);
+    erp.source(&rig);
+    until_stored(&rig, 15);
+    restore(&erp, &old);
+    let why = trouble(&rig, "highest id ever is 10");
+    assert!(why.contains("oncebox source reset erp --cursor N"), "{why}");
+    assert_eq!(escalations(&rig), [("source.replaced".to_owned(), 1)]);
+    // New facts under the ids 11 to 20 make it look as if nothing had happened; the last row tells.
+    let erp = Erp { conn: Connection::open(&erp.path).unwrap(), path: erp.path };
+    erp.run(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10)
+         INSERT INTO outbox (event_type, payload) SELECT 'after.restore', i FROM n",
+    );
+    trouble(&rig, "row 15 is not the one that was copied");
+    assert_eq!(stored(&rig), "15");
+    rig.post("/v1/sources/erp/reset", &json!({ "from": "start" })).is(200);
+    // The ten that were known are known again; the ten new ones are new although their ids are not.
+    until_stored(&rig, 25);
+    until("it is well", || rig.get("/v1/sources/erp")["cursor"] == 20);
+    assert_eq!(escalations(&rig), []);
+}
+
+/// Puts another file in the place of the ERP's, as a person does it: all programs closed, log gone.
+fn restore(erp: &Erp, from: &Path) {
+    let beside = |ending: &str| format!("{}{ending}", erp.path.display());
+    let put = format!("{}.put", erp.path.display());
+    std::fs::copy(from, &put).unwrap();
+    for gone in [beside("-wal"), beside("-shm")] {
+        drop(std::fs::remove_file(gone));
+    }
+    std::fs::rename(put, &erp.path).unwrap();
+}
+
+#[test]
+fn a_file_that_was_compacted_or_copied_back_goes_on_without_a_word() {
+    let rig = Rig::new();
+    let erp = Erp::new(&rig);
+    erp.write(10);
+    erp.source(&rig);
+    until_stored(&rig, 10);
+    erp.run("VACUUM");
+    erp.write(1);
+    until_stored(&rig, 11);
+    let compact = rig.home().join("compact.db");
+    erp.run(&format!("VACUUM INTO '{}'", compact.display()));
+    restore(&erp, &compact);
+    let erp = Erp { conn: Connection::open(&erp.path).unwrap(), path: erp.path };
+    erp.write(1);
+    until_stored(&rig, 12);
+    // Old rows may be deleted, the last one too.
+    erp.run("DELETE FROM outbox");
+    erp.write(1);
+    until_stored(&rig, 13);
+    assert_eq!(rig.get("/v1/sources/erp")["last_error"], Value::Null);
+    assert_eq!(escalations(&rig), []);
+}
+
+#[test]
+fn another_file_in_the_place_of_the_old_one_is_not_read() {
+    let rig = Rig::new();
+    let erp = Erp::new(&rig);
+    erp.write(3);
+    erp.source(&rig);
+    until_stored(&rig, 3);
+    let other = rig.home().join("other.db");
+    let conn = Connection::open(&other).unwrap();
+    conn.execute_batch(TABLE).unwrap();
+    conn.execute_batch("INSERT INTO outbox (event_type, payload) VALUES ('x', '1'), ('x', '2'), ('x', '3'), ('x', '4')")
+        .unwrap();
+    restore(&erp, &other);
+    trouble(&rig, "row 3 is not the one that was copied");
+    assert_eq!(stored(&rig), "3");
+    rig.post("/v1/sources/erp/reset", &json!({ "from": "now" })).is(200);
+    let conn = Connection::open(&erp.path).unwrap();
+    conn.execute_batch("INSERT INTO outbox (event_type, payload) VALUES ('x', '5')").unwrap();
+    until_stored(&rig, 4);
+    assert_eq!(rig.one("SELECT CAST(payload AS TEXT) FROM outbox ORDER BY seq DESC LIMIT 1"), "5");
+}
+
+#[test]
+fn a_file_that_is_locked_is_read_when_it_is_free_and_a_long_lock_is_said() {
+    let rig = Rig::new();
+    let erp = Erp::new(&rig);
+    // Without a write-ahead log a lock keeps readers out.
+    erp.run("PRAGMA journal_mode = DELETE");
+    erp.source(&rig);
+    erp.run("BEGIN EXCLUSIVE");
+    erp.write(1);
+    until("it was tried", || {
+        rig.advance(secs(10));
+        rig.get("/v1/sources/erp")["last_error"].is_string()
+    });
+    trouble(&rig, "locked by another program");
+    rig.advance(secs(60));
+    until("it is an escalation", || escalations(&rig) == [("source.failing".to_owned(), 1)]);
+    erp.run("COMMIT");
+    until_stored(&rig, 1);
+    until("it is over", || escalations(&rig).is_empty());
+}
+
+#[test]
+fn a_source_that_is_silent_for_too_long_is_an_escalation_until_it_speaks() {
+    let rig = Rig::new();
+    let erp = Erp::new(&rig);
+    let body = json!({
+        "name": "erp", "kind": "sqlite", "settings": erp.settings(), "silent_after_ms": 3_600_000,
+    });
+    rig.post("/v1/sources", &body).is(201);
+    rig.advance(secs(3599));
+    erp.write(1);
+    until_stored(&rig, 1);
+    rig.advance(secs(3599));
+    assert_eq!(escalations(&rig), []);
+    rig.advance(secs(1));
+    until("it is raised", || escalations(&rig) == [("source.silent".to_owned(), 1)]);
+    let ready = rig.send("GET", "/readyz?verbose", &[], b"").json();
+    let check = ready["checks"].as_array().unwrap().iter().find(|c| c["name"] == "escalations");
+    assert_eq!(check.unwrap()["state"], "warn");
+    let metrics = rig.call("GET", "/metrics", b"").is(200).text();
+    assert!(metrics.contains("oncebox_escalations_open{class=\"source.silent\"} 1"), "{metrics}");
+    let id = rig.get("/v1/escalations")["items"][0]["id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/escalations/{id}/acknowledge");
+    let seen = rig.post(&path, &Value::Null).is(200).json();
+    assert_eq!(seen["acknowledged_by"], "first admin token");
+    rig.post(&path, &Value::Null).is(409);
+    erp.write(1);
+    until("it is over", || escalations(&rig).is_empty());
+    assert!(rig.get("/v1/escalations?all=true")["items"][0]["resolved_at"].is_string());
+}
+
+#[test]
+fn what_is_paused_or_belongs_to_a_suspended_tenant_waits_and_so_it_does_without_room() {
+    let rig = Rig::with(|settings| {
+        let home = settings.database.directory.parent().unwrap();
+        settings.sources.tenants_directory = Some(home.to_owned());
+    });
+    let admin = rig.tenant("acme");
+    std::fs::create_dir(rig.home().join("acme")).unwrap();
+    let path = rig.home().join("acme/erp.db");
+    let erp = Erp { conn: Connection::open(&path).unwrap(), path };
+    erp.run(TABLE);
+    let post =
+        |path: &str, body: &Value| rig.call_as(&admin, "POST", path, body.to_string().as_bytes());
+    let body = json!({ "name": "erp", "kind": "sqlite", "settings": erp.settings() });
+    post("/v1/sources", &body).is(201);
+    erp.write(1);
+    until_stored(&rig, 1);
+    post("/v1/sources/erp/pause", &json!({})).is(200);
+    erp.write(1);
+    post("/v1/sources/erp/resume", &json!({})).is(200);
+    until_stored(&rig, 2);
+    rig.post("/v1/tenants/acme/suspend", &json!({})).is(200);
+    erp.write(1);
+    rig.post("/v1/tenants/acme/resume", &json!({})).is(200);
+    until_stored(&rig, 3);
+    rig.disk_free(1);
+    let waits = || rig.call_as(&admin, "GET", "/v1/sources/erp", b"").json()["waits_for"].clone();
+    until("it waits for room", || waits() == "room on the disk");
+    erp.write(1);
+    rig.disk_free(crate::rig::DISK_TOTAL / 2);
+    until_stored(&rig, 4);
+}
+
+#[test]
+fn nobody_reads_what_is_not_his() {
+    let rig = Rig::new();
+    let admin = rig.tenant("acme");
+    let body = |path: &Path| {
+        let settings = json!({ "path": path });
+        json!({ "name": "x", "kind": "sqlite", "settings": settings }).to_string()
+    };
+    let elsewhere = rig.home().join("erp.db");
+    let own = rig.data().join("oncebox.db");
+    let refused = rig.call("POST", "/v1/sources", body(&own).as_bytes()).is(422);
+    assert!(refused.detail().contains("data directory"), "{}", refused.detail());
+    let link = rig.home().join("link.db");
+    std::os::unix::fs::symlink(&own, &link).unwrap();
+    rig.call("POST", "/v1/sources", body(&link).as_bytes()).is(422);
+    let refused = rig.call_as(&admin, "POST", "/v1/sources", body(&elsewhere).as_bytes()).is(422);
+    assert!(refused.detail().contains("sources.tenants_directory"), "{}", refused.detail());
+}
+
+#[test]
+fn a_source_is_tested_shown_changed_and_deleted() {
+    let rig = Rig::new();
+    let erp = Erp::new(&rig);
+    erp.write(2);
+    let body =
+        json!({ "name": "erp", "kind": "sqlite", "settings": erp.settings(), "from": "now" });
+    let made = rig.post("/v1/sources", &body).is(201).json();
+    assert_eq!(made["cursor"], 2);
+    rig.post("/v1/sources", &body).is(409);
+    let tested = rig.get("/v1/sources/erp/test");
+    assert_eq!(tested["ok"], true, "{tested}");
+    assert!(
+        tested["checks"][1]["detail"].as_str().unwrap().contains("event_type, payload"),
+        "{tested}"
+    );
+    let wrong = json!({ "settings": { "path": "/x", "tabel": "y" } });
+    assert!(rig.patch("/v1/sources/erp", &wrong).is(422).detail().contains("tabel"));
+    rig.patch("/v1/sources/erp", &json!({ "silent_after_ms": 5 })).is(422);
+    let changed =
+        rig.patch("/v1/sources/erp", &json!({ "silent_after_ms": 60_000 })).is(200).json();
+    assert_eq!(changed["silent_after_ms"], 60_000);
+    rig.post("/v1/sources/erp/reset", &json!({})).is(422);
+    rig.delete("/v1/sources/erp").is(204);
+    rig.call("GET", "/v1/sources/erp", b"").is(404);
+    assert_eq!(stored(&rig), "0");
+    let again = json!({ "name": "erp", "kind": "sqlite", "settings": erp.settings() });
+    rig.post("/v1/sources", &again).is(201);
+    until_stored(&rig, 2);
+}
