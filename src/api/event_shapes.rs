@@ -115,7 +115,10 @@ fn event() -> Value {
         "open_deliveries": schema::count(),
         "duplicate_count": schema::about(schema::count(), duplicates),
         "differing_count": schema::about(schema::count(), "How often with other content."),
-        "last_error": or_null(schema::text()), "completed_at": or_null(schema::time()),
+        "last_error": or_null(schema::text()),
+        "error_code": schema::about(or_null(schema::text()),
+            "Why it is quarantined, or was when it was discarded, such as `bad_payload`."),
+        "completed_at": or_null(schema::time()),
     }))
 }
 

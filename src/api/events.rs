@@ -26,14 +26,14 @@ use crate::http::message::Method::{Get, Post};
 use crate::http::message::Response;
 use crate::http::service::Reply;
 use crate::id;
-use crate::store::outbox;
+use crate::store::{outbox, quarantine};
 
 /// Events of one request at most.
 pub(super) const EVENTS_MOST: usize = 1000;
 /// The source of events whose publisher does not name itself.
 const SOURCE_SYSTEM_DEFAULT: &str = "api";
 
-const ID: Param =
+pub(super) const ID: Param =
     Param::path("id", "The event's id.", schema::uuid, "019c1447-5800-7000-8000-000000000001");
 const STATUS: Param = Param::query("status", "Only those with this status.", shapes::status, "");
 const EVENT_TYPE: Param =
@@ -324,14 +324,25 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         until: query.time("until")?,
     };
     let before = page.after.unwrap_or(i64::MAX);
-    let found = api.store.read(|tx| outbox::page(tx, &call.tenant, &filter, before, page.limit))?;
+    let found = api.store.read(|tx| match filter.status {
+        Some(Status::Quarantined) => {
+            let (tenant, filter, limit) = (&call.tenant, &filter, page.limit);
+            quarantine::page(tx, quarantine::Wanted { tenant, filter, before, limit })
+        }
+        _ => outbox::page(tx, &call.tenant, &filter, before, page.limit),
+    })?;
     Ok(page_of(&found, page, |event| event.seq, summary))
 }
 
 /// `GET /v1/events/{id}`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let found = api.store.read(|tx| outbox::by_id(tx, &call.tenant, call.param(0)))?;
-    let event = found.ok_or_else(|| Problem::not_found("event"))?;
+    let found = api.store.read(|tx| {
+        Ok(match outbox::by_id(tx, &call.tenant, call.param(0))? {
+            None => quarantine::nobodys(tx, &call.tenant, call.param(0))?,
+            event => event,
+        })
+    });
+    let event = found?.ok_or_else(|| Problem::not_found("event"))?;
     let mut shown = summary(&event);
     if let Value::Object(fields) = &mut shown {
         fields.extend(shown_payload(&event.new.payload, &event.new.content_type));
@@ -339,7 +350,7 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     Ok(ok(&shown))
 }
 
-fn summary(event: &Event) -> Value {
+pub(super) fn summary(event: &Event) -> Value {
     let webhook_id = event.webhook_id();
     let Event {
         seq: _,
@@ -349,6 +360,7 @@ fn summary(event: &Event) -> Value {
         duplicate_count,
         differing_count,
         last_error,
+        error_code,
         completed_at,
     } = event;
     let NewEvent {
@@ -380,7 +392,7 @@ fn summary(event: &Event) -> Value {
         "trace_id": trace_id, "max_attempts": max_attempts, "custom_data": custom_data,
         "status": status.as_str(), "open_deliveries": open_deliveries,
         "duplicate_count": duplicate_count, "differing_count": differing_count,
-        "last_error": last_error, "completed_at": completed_at,
+        "last_error": last_error, "error_code": error_code, "completed_at": completed_at,
     })
 }
 

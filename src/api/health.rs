@@ -68,10 +68,11 @@ pub(super) fn checks(api: &Api) -> Vec<Check> {
         health::clock(api.clock.wall(), api.flow.receive.clock_watch.is_suspect(now)),
         health::writer(api.store.writer().lag()),
     ];
-    if let Ok(Standing { oldest_due_at, dead_letters, paused, held }) = read {
+    if let Ok(Standing { oldest_due_at, dead_letters, paused, held, quarantined }) = read {
         let overdue = oldest_due_at.filter(|due| *due <= now).map(|due| now.since(due));
         checks.push(health::due(overdue));
         checks.push(health::dead_letters(dead_letters));
+        checks.push(health::quarantined(quarantined));
         checks.push(health::subscriptions(paused, held));
     }
     if let Ok(open) = api.store.read(escalations::open) {

@@ -14,6 +14,7 @@ mod deliveries;
 pub mod doors;
 mod doubts;
 mod escalations;
+mod event_repairs;
 mod event_shapes;
 mod events;
 mod guards;
@@ -137,6 +138,7 @@ use Method::{Get, Post};
 static RESOURCES: &[&Resource] = &[
     &intake::RESOURCE,
     &events::RESOURCE,
+    &event_repairs::RESOURCE,
     &webhook_events::RESOURCE,
     &providers::RESOURCE,
     &subscriptions::RESOURCE,

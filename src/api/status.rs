@@ -104,7 +104,14 @@ pub(super) fn shown(checks: &[Check]) -> Value {
 /// the box's own tenant is told.
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let counts = api.store.snapshot(|tx| stats::counts(tx, &call.tenant))?;
-    let stats::Counts { subscriptions, pending, dead_letters, in_doubt, oldest_due_at } = counts;
+    let stats::Counts {
+        subscriptions,
+        pending,
+        dead_letters,
+        in_doubt,
+        quarantined,
+        oldest_due_at,
+    } = counts;
     let mut body = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "now": api.clock.wall(),
@@ -112,6 +119,7 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         "pending": pending,
         "dead_letters": dead_letters,
         "in_doubt": in_doubt,
+        "quarantined": quarantined,
         "oldest_due_at": oldest_due_at,
     });
     if let (DEFAULT_TENANT, Value::Object(fields)) = (call.tenant.as_str(), &mut body) {
@@ -152,6 +160,7 @@ fn stats_schema() -> Value {
         "pending": schema::about(schema::count(), "Deliveries that are due or wait."),
         "dead_letters": schema::about(schema::count(), "Deliveries that were given up."),
         "in_doubt": schema::about(schema::count(), "Deliveries that may have been made before a restore."),
+        "quarantined": schema::about(schema::count(), "Events that cannot be used and wait for a person."),
         "oldest_due_at": schema::nullable(schema::time()),
     }));
     for (name, about) in [

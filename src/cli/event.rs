@@ -1,4 +1,5 @@
-//! `oncebox event`: what was published, where it went and what was answered.
+//! `oncebox event`: what was published, where it went and what was answered; and what a person makes of one
+//! that cannot be used ([`super::repair`]).
 //!
 //! Not here: publishing ([`super::emit`]).
 
@@ -6,6 +7,7 @@ use clap::{Args, Subcommand};
 
 use crate::cli::listing::{List, Paging, filter};
 use crate::cli::remote::{Reach, Remote, plain};
+use crate::cli::repair::{Discard, Fix};
 use crate::cli::show::{Column, minute, text};
 use crate::cli::{Failure, Shared, input, out, timeline};
 
@@ -32,13 +34,22 @@ enum Verb {
         #[arg(long)]
         payload: bool,
     },
+    /// Repair a quarantined event: it is checked again and, when nothing is wrong any more, sent
+    #[command(
+        after_help = "Without any change it is only checked again: for when the subscription it is for is \
+        there now.\n\n  oncebox event list --status quarantined\n  \
+        oncebox event fix ID --payload @invoice.json\n  oncebox event fix ID --no-target"
+    )]
+    Fix(Box<Fix>),
+    /// Give up a quarantined event: it ends as cancelled, and its row stays
+    Discard(Discard),
 }
 
 #[derive(Debug, Args)]
 struct ListEvents {
     #[arg(
         long,
-        help = "Where it stands: pending, processing, completed, failed, dead_letter, cancelled, skipped"
+        help = "Where it stands: pending, processing, completed, failed, dead_letter, cancelled, skipped, quarantined"
     )]
     status: Option<String>,
     /// Its type
@@ -63,12 +74,13 @@ struct ListEvents {
     paging: Paging,
 }
 
-const COLUMNS: [Column; 6] = [
+const COLUMNS: [Column; 7] = [
     Column { title: "ID", of: |e| text(e, "id"), rank: 0 },
     Column { title: "TYPE", of: |e| text(e, "event_type"), rank: 1 },
     Column { title: "STATUS", of: |e| text(e, "status"), rank: 1 },
     Column { title: "RECEIVED (UTC)", of: |e| minute(e, "received_at"), rank: 2 },
     Column { title: "OF", of: |e| text(e, "aggregate_id"), rank: 3 },
+    Column { title: "WRONG", of: |e| text(e, "error_code"), rank: 2 },
     Column { title: "KEY", of: |e| text(e, "idempotency_key"), rank: 4 },
 ];
 
@@ -78,6 +90,8 @@ impl Event {
         match &self.verb {
             Verb::List(list) => list.run(&remote),
             Verb::Show { id, payload } => show(&remote, id, *payload),
+            Verb::Fix(fix) => fix.run(&remote),
+            Verb::Discard(discard) => discard.run(&remote),
         }
     }
 }

@@ -32,6 +32,7 @@ mod out;
 mod provider;
 mod reload;
 mod remote;
+mod repair;
 mod restore;
 mod secrets;
 mod serve;

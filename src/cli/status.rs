@@ -37,6 +37,7 @@ impl Status {
             ("oldest due", oldest(&stats)),
             ("dead letters", text(&stats, "dead_letters")),
             ("in doubt", text(&stats, "in_doubt")),
+            ("quarantined events", text(&stats, "quarantined")),
         ])?;
         if dead > 0 {
             out::line("\nDeliveries were given up. Next:\n  oncebox dead list")?;

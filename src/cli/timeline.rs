@@ -33,6 +33,7 @@ pub(super) fn event(event: &Value) -> Result<(), Failure> {
         ("completed", instant(event, "completed_at")),
         ("published again", times(event, "duplicate_count")),
         ("with other content", times(event, "differing_count")),
+        ("what is wrong", text(event, "error_code")),
         ("last error", last_error(event, "last_error")),
     ])?;
     payload(event)

@@ -244,6 +244,8 @@ pub struct Event {
     pub differing_count: u32,
     /// Why it is quarantined, or why its latest attempt failed.
     pub last_error: Option<String>,
+    /// What is wrong with it, in one word, where it was quarantined.
+    pub error_code: Option<String>,
     /// When it became final.
     pub completed_at: Option<Timestamp>,
 }

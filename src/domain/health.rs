@@ -148,6 +148,18 @@ pub fn dead_letters(count: u64) -> Check {
     Check::new("dead_letters", level, json!({ "count": count }), detail)
 }
 
+/// Events that cannot be used.
+pub fn quarantined(count: u64) -> Check {
+    let (level, detail) = match count {
+        0 => (Level::Ok, "none".to_owned()),
+        count => {
+            let detail = format!("{count} cannot be used: oncebox event list --status quarantined");
+            (Level::Warn, detail)
+        }
+    };
+    Check::new("quarantined", level, json!({ "count": count }), detail)
+}
+
 /// Subscriptions that are not called: by a person's wish, and for another reason.
 pub fn subscriptions(paused: u64, held: u64) -> Check {
     let (level, detail) = match (paused, held) {
@@ -232,6 +244,8 @@ mod tests {
             (due(Some(secs(301))), Level::Warn),
             (dead_letters(0), Level::Ok),
             (dead_letters(1), Level::Warn),
+            (quarantined(0), Level::Ok),
+            (quarantined(1), Level::Warn),
             (subscriptions(0, 0), Level::Ok),
             (subscriptions(2, 0), Level::Ok),
             (subscriptions(0, 1), Level::Warn),

@@ -13,8 +13,8 @@ use crate::clock::Timestamp;
 use crate::domain::event::NewEvent;
 use crate::domain::{nesting, trace};
 
-/// Times before this are taken for seconds: 2000-01-01T00:00:00Z.
-const EARLIEST: i64 = 946_684_800_000;
+/// Times before this (1973) are taken for seconds.
+const EARLIEST: i64 = 100_000_000_000;
 /// Times from here on are taken for something else: 2200-01-01T00:00:00Z.
 const LATEST: i64 = 7_258_118_400_000;
 /// Bytes of a value that a reason shows.
@@ -308,7 +308,7 @@ fn time(column: &str, ms: Option<i64>) -> Result<Option<Timestamp>, Defect> {
     match ms {
         Some(ms) if !is_time(ms) => {
             let reason = format!(
-                "{column} was {ms}; it is the number of milliseconds since 1970 in UTC, of a time from 2000 to 2199"
+                "{column} was {ms}; it is the number of milliseconds since 1970 in UTC, from 1973 to 2199"
             );
             Err(Defect::new("bad_time", reason))
         }

@@ -31,6 +31,7 @@ mod plans;
 mod pool;
 pub mod processed_events;
 pub mod providers;
+pub mod quarantine;
 pub mod restoring;
 pub mod schema;
 mod schema_shape;

@@ -52,7 +52,7 @@ pub(super) const BY_IDENTITY: &str = "
     SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
            target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
            max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, completed_at, payload, payload_seq
+           last_error, error_code, completed_at, payload, payload_seq
       FROM outbox
      WHERE tenant = ?1
        AND source_system = ?2
@@ -62,16 +62,24 @@ const BY_ID: &str = "
     SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
            target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
            max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, completed_at, payload, payload_seq
+           last_error, error_code, completed_at, payload, payload_seq
       FROM outbox
      WHERE id = ?2
        AND tenant = ?1";
+
+pub(super) const BY_SEQ: &str = "
+    SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
+           target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
+           max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
+           last_error, error_code, completed_at
+      FROM outbox
+     WHERE seq = ?1";
 
 const PAGE: &str = "
     SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
            target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
            max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, completed_at
+           last_error, error_code, completed_at
       FROM outbox
      WHERE tenant = ?1
        AND seq < ?2
@@ -88,7 +96,7 @@ pub(super) const PAGE_OF_AGGREGATE: &str = "
     SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
            target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
            max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, completed_at
+           last_error, error_code, completed_at
       FROM outbox
      WHERE aggregate_id = ?9
        AND tenant = ?1
@@ -316,6 +324,14 @@ pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Event>> {
     first(&mut *tx.prepare(BY_ID)?, (tenant, id), |row| with_payload(tx, row))
 }
 
+/// An event without its payload, by its number.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn by_seq(tx: &ReadTx<'_>, seq: i64) -> Result<Option<Event>> {
+    first(&mut *tx.prepare(BY_SEQ)?, [seq], event)
+}
+
 /// An event with its payload, by the `webhook-id` its deliveries carry. Looks at every event there is.
 ///
 /// # Errors
@@ -388,7 +404,7 @@ pub fn page(
 
 fn with_payload(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Event> {
     let mut event = event(row)?;
-    event.new.payload = payloads::fetch(tx, row.get_ref(24)?, row.get(25)?)?;
+    event.new.payload = payloads::fetch(tx, row.get_ref(25)?, row.get(26)?)?;
     Ok(event)
 }
 
@@ -421,6 +437,7 @@ fn event(row: &Row<'_>) -> Result<Event> {
         duplicate_count: row.get(20)?,
         differing_count: row.get(21)?,
         last_error: row.get(22)?,
-        completed_at: row.get(23)?,
+        error_code: row.get(23)?,
+        completed_at: row.get(24)?,
     })
 }

@@ -199,8 +199,11 @@ fn is_parent(tx: &ReadTx<'_>, parent: i64, seq: i64, tenant: &str) -> Result<boo
 }
 
 /// A row as it stands; `None` when there is none of that number. A payload of more than `payload_bytes_most`
-/// is not read.
-pub(super) fn read(tx: &ReadTx<'_>, seq: i64, payload_bytes_most: u64) -> Result<Option<SqlRow>> {
+/// is not read, unless it stands apart.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn read(tx: &ReadTx<'_>, seq: i64, payload_bytes_most: u64) -> Result<Option<SqlRow>> {
     let most = i64::try_from(payload_bytes_most).unwrap_or(i64::MAX);
     first(&mut *tx.prepare(ROW)?, (seq, most), |row| {
         let mut texts: [Option<Vec<u8>>; 16] = Default::default();

@@ -3,7 +3,7 @@
 use rusqlite::types::ValueRef;
 
 use crate::store::error::{Error, Result};
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::tx::{ReadTx, WriteTx, one_row};
 
 /// Bodies above this many bytes are kept apart. Measured: a change of status beside a body of 1 MB
 /// rewrites that megabyte into the write-ahead log.
@@ -16,6 +16,10 @@ const INSERT: &str = "
 pub(super) const READ: &str = "
     SELECT body
       FROM payloads
+     WHERE seq = ?1";
+
+const REMOVE: &str = "
+    DELETE FROM payloads
      WHERE seq = ?1";
 
 /// Where a body was put.
@@ -47,6 +51,11 @@ pub(crate) fn place<'a>(tx: &WriteTx<'_>, body: &'a [u8]) -> Result<Placed<'a>> 
     }
     tx.prepare(INSERT)?.execute([body])?;
     Ok(Placed::Apart(tx.conn().last_insert_rowid()))
+}
+
+/// Takes away a body that nothing refers to any more.
+pub(crate) fn remove(tx: &WriteTx<'_>, seq: i64) -> Result<()> {
+    one_row(tx.prepare(REMOVE)?.execute([seq])?, "the payload")
 }
 
 /// A body, from the two columns of its row.

@@ -4,7 +4,7 @@ use rusqlite::Connection;
 
 use crate::store::{
     attempts, deliveries, delivery_lists, doubts, idempotency_keys, outbox, outbox_relay, payloads,
-    schema, stats, tokens, webhook_events,
+    quarantine, schema, stats, tokens, webhook_events,
 };
 
 /// The steps SQLite takes, one a line.
@@ -93,6 +93,9 @@ fn rows_that_plain_sql_inserted_are_found_by_the_index_of_the_unrouted() {
         outbox_relay::REPLACE_PAYLOAD,
         outbox_relay::QUARANTINE,
         outbox_relay::SET_ASIDE,
+        quarantine::REOPEN,
+        quarantine::DISCARD,
+        outbox::BY_SEQ,
     ] {
         uses(sql, &["INTEGER PRIMARY KEY"]);
     }
@@ -132,6 +135,9 @@ fn the_deliveries_of_one_event_are_listed_by_its_index() {
 fn the_numbers_of_the_stats_are_counted_in_partial_indexes() {
     uses(stats::OVERDUE, &["INDEX deliveries_due (subscription_seq=?)"]);
     uses(stats::DEAD, &["INDEX deliveries_attention (state=?)"]);
+    for sql in [quarantine::COUNT, quarantine::COUNT_OF, quarantine::PAGE] {
+        assert!(plan(sql).contains("outbox_quarantined"), "{sql}");
+    }
     let depth = plan(stats::DEPTH);
     assert!(depth.contains("COVERING INDEX deliveries_due"), "{depth}");
     let plan = plan(stats::COUNTS);

@@ -2,6 +2,7 @@
 
 use crate::clock::Timestamp;
 use crate::store::error::Result;
+use crate::store::quarantine;
 use crate::store::tx::{ReadTx, WriteTx};
 
 // Each number is served by a partial index that holds only what is counted; its condition has to stand
@@ -75,6 +76,8 @@ pub struct Standing {
     pub paused: u64,
     /// Subscriptions that are held for another reason.
     pub held: u64,
+    /// Events that cannot be used.
+    pub quarantined: u64,
 }
 
 /// Looks over all tenants; costs a seek a subscription.
@@ -86,7 +89,8 @@ pub fn standing(tx: &ReadTx<'_>) -> Result<Standing> {
     let dead_letters = count(tx.prepare(DEAD)?.query_row([], |row| row.get(0))?);
     let (paused, held) =
         tx.prepare(HELD)?.query_row([], |row| Ok((count(row.get(0)?), count(row.get(1)?))))?;
-    Ok(Standing { oldest_due_at, dead_letters, paused, held })
+    let quarantined = quarantine::count(tx)?;
+    Ok(Standing { oldest_due_at, dead_letters, paused, held, quarantined })
 }
 
 /// How many deliveries wait, and how many of them are due, over all tenants. Reads an index from end to
@@ -113,6 +117,8 @@ pub struct Counts {
     pub dead_letters: u64,
     /// Deliveries that may have been made before a restore.
     pub in_doubt: u64,
+    /// Events that cannot be used.
+    pub quarantined: u64,
     /// When the most overdue delivery was due.
     pub oldest_due_at: Option<Timestamp>,
 }
@@ -122,12 +128,14 @@ pub struct Counts {
 /// # Errors
 /// When the file cannot be read.
 pub fn counts(tx: &ReadTx<'_>, tenant: &str) -> Result<Counts> {
+    let quarantined = quarantine::count_of(tx, tenant)?;
     Ok(tx.prepare(COUNTS)?.query_row([tenant], |row| {
         Ok(Counts {
             subscriptions: row.get::<_, i64>(0)?.unsigned_abs(),
             pending: row.get::<_, i64>(1)?.unsigned_abs(),
             dead_letters: row.get::<_, i64>(2)?.unsigned_abs(),
             in_doubt: row.get::<_, i64>(3)?.unsigned_abs(),
+            quarantined,
             oldest_due_at: row.get(4)?,
         })
     })?)

@@ -151,7 +151,19 @@ fn acts_on_deliveries(cases: &mut BTreeMap<&'static str, Case>) {
         delivery_in_doubt(rig, receiver);
         ("/v1/deliveries/skip".to_owned(), json!({ "filter": {} }))
     });
+    cases.insert("event.fix", |rig, receiver| {
+        rig.subscribe("s", receiver);
+        (format!("/v1/events/{}/fix", quarantined(rig)), json!({ "target": null }))
+    });
+    cases.insert("event.discard", |rig, _| {
+        (format!("/v1/events/{}/discard", quarantined(rig)), json!({ "reason": "a test" }))
+    });
     cases.insert("doubt.end", |_, _| ("/v1/doubt/end".to_owned(), Value::Null));
+}
+
+fn quarantined(rig: &Rig) -> String {
+    let event = json!({ "event_type": "a", "payload": 1, "target": "nobody" });
+    rig.publish(&event)["id"].as_str().unwrap().to_owned()
 }
 
 fn administers(cases: &mut BTreeMap<&'static str, Case>) {

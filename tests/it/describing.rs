@@ -115,9 +115,17 @@ fn every_example_of_a_body_is_accepted() {
         if body.is_null() {
             continue;
         }
-        let concrete = route.doc.params.iter().fold(route.path.to_owned(), |path, param| {
-            path.replace(&format!("{{{}}}", param.name), param.example)
-        });
+        // Of events, those that are quarantined can be changed; they have ids that nobody chose.
+        let path = if route.path.starts_with("/v1/events/") {
+            let event = json!({ "event_type": "a", "payload": 1, "target": "nobody" });
+            route.path.replace("{id}", rig.publish(&event)["id"].as_str().unwrap())
+        } else {
+            route.path.to_owned()
+        };
+        let concrete =
+            route.doc.params.iter().fold(path, |path, param| {
+                path.replace(&format!("{{{}}}", param.name), param.example)
+            });
         let answer = rig.call(route.method.as_str(), &concrete, body.to_string().as_bytes());
         assert!(answer.status < 300, "{route:?}: {}", answer.text());
     }

@@ -224,6 +224,7 @@ fn naming(of: &Side, route: &Route) -> Option<Case> {
     let rest = rest.replace("{secret_id}", &of.credential);
     let body = match (route.method.as_str(), noun) {
         ("POST", _) if rest == "/secrets" => json!({ "secret": SECRET }),
+        ("POST", "/v1/events") if rest == "/discard" => json!({ "reason": "not mine" }),
         ("PATCH", "/v1/subscriptions") => json!({ "owner_id": "mine" }),
         ("PATCH", "/v1/sources") => json!({ "silent_after_ms": 0 }),
         ("POST", "/v1/sources") if rest == "/reset" => json!({ "cursor": 0 }),

@@ -125,8 +125,12 @@ fn rows_that_cannot_be_used_are_quarantined_and_hold_up_no_other() {
         assert_eq!(found, format!("quarantined {code}"), "{columns} {values}");
     }
     let listed = rig.get("/v1/events?status=quarantined&limit=100");
-    // That of a tenant there is none of is nobody's.
-    assert_eq!(listed["items"].as_array().unwrap().len(), UNUSABLE.len() - 1);
+    // Those who run the box see what is nobody's too: a row of a tenant there is none of.
+    assert_eq!(listed["items"].as_array().unwrap().len(), UNUSABLE.len());
+    assert_eq!(rig.get("/v1/stats")["quarantined"], UNUSABLE.len());
+    let other = rig.tenant("acme");
+    let seen = rig.call_as(&other, "GET", "/v1/events?status=quarantined", b"").is(200).json();
+    assert_eq!(seen["items"], json!([]));
     rig.settle();
     rig.stop();
     let damaged = "SELECT count(*) FROM pragma_foreign_key_check";
@@ -221,4 +225,98 @@ fn ten_thousand_rows_in_one_transaction_do_not_hold_up_what_is_published() {
     routed(&rig);
     assert_eq!(rig.one("SELECT count(*) FROM outbox WHERE status = 'skipped'"), "10000");
     rig.settle();
+}
+
+/// Quarantines a row, and returns its id.
+fn quarantined(rig: &Rig, columns: &str, values: &str) -> String {
+    let sql = format!("INSERT INTO outbox ({columns}) VALUES ({values})");
+    foreign(rig).execute(&sql, []).unwrap();
+    routed(rig);
+    let listed = rig.get("/v1/events?status=quarantined");
+    listed["items"][0]["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_quarantined_event_is_repaired_and_sent() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("logistics", &receiver);
+    let id = quarantined(&rig, "event_type, payload, idempotency_key", "'a', '{total:1}', 'inv-1'");
+    let path = format!("/v1/events/{id}/fix");
+    let still = rig.post(&path, &json!({})).is(422);
+    assert!(still.detail().starts_with("bad_payload: "), "{}", still.detail());
+    rig.post(&path, &json!({ "payload": {}, "typo": 1 })).is(400);
+    let fixed = rig.post(&path, &json!({ "payload": {"total": 1} })).is(200).json();
+    assert_eq!((&fixed["status"], &fixed["error_code"]), (&json!("pending"), &json!(null)));
+    until("it is delivered", || receiver.count() == 1);
+    rig.settle();
+    assert_eq!(receiver.seen()[0].body, br#"{"total":1}"#);
+    assert_eq!(receiver.seen()[0].field("x-idempotency-key"), Some("inv-1"));
+    rig.post(&path, &json!({})).is(409);
+}
+
+#[test]
+fn an_event_for_a_target_that_comes_later_is_sent_once_it_is_tried_again() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    let large = json!({ "event_type": "a", "target": "late", "payload": "x".repeat(20_000) });
+    let published = rig.publish(&large);
+    let id = quarantined(&rig, "event_type, payload, target", "'a', '{}', 'late'");
+    let path = |id: &str| format!("/v1/events/{id}/fix");
+    let still = rig.post(&path(&id), &json!({})).is(422);
+    assert!(still.detail().contains("still no subscription named"), "{}", still.detail());
+    rig.subscribe("late", &receiver);
+    for id in [&id, published["id"].as_str().unwrap()] {
+        rig.post(&path(id), &json!({})).is(200);
+    }
+    until("both are delivered", || receiver.count() == 2);
+    rig.settle();
+}
+
+#[test]
+fn a_repair_cannot_take_the_key_of_another_event() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("logistics", &receiver);
+    foreign(&rig).execute(INVOICE, []).unwrap();
+    let id = quarantined(&rig, "event_type, payload, idempotency_key", "'a', '{}', 'naïve'");
+    let path = format!("/v1/events/{id}/fix");
+    let taken = rig.post(&path, &json!({ "idempotency_key": "inv-1" })).is(422);
+    assert!(taken.detail().contains("another event"), "{}", taken.detail());
+    rig.post(&path, &json!({ "idempotency_key": "inv-2" })).is(200);
+    until("both are delivered", || receiver.count() == 2);
+    rig.settle();
+}
+
+#[test]
+fn a_discarded_event_is_cancelled_and_stays() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("logistics", &receiver);
+    let id = quarantined(&rig, "event_type, payload", "'a', 'no'");
+    let path = format!("/v1/events/{id}/discard");
+    for bad in [json!({}), json!({ "reason": " " })] {
+        assert!(rig.post(&path, &bad).status >= 400);
+    }
+    let discarded = rig.post(&path, &json!({ "reason": "a test" })).is(200).json();
+    assert_eq!(
+        (&discarded["status"], &discarded["error_code"]),
+        (&json!("cancelled"), &json!("bad_payload"))
+    );
+    assert!(discarded["last_error"].as_str().unwrap().ends_with(": a test"), "{discarded}");
+    rig.post(&path, &json!({ "reason": "again" })).is(409);
+    rig.post(&format!("/v1/events/{id}/fix"), &json!({ "payload": 1 })).is(409);
+    assert_eq!(receiver.count(), 0);
+}
+
+#[test]
+fn an_event_of_a_tenant_that_comes_later_is_its_own_from_then_on() {
+    let rig = Rig::new();
+    let id = quarantined(&rig, "event_type, payload, tenant", "'a', '{}', 'acme'");
+    assert_eq!(rig.get(&format!("/v1/events/{id}"))["tenant"], "acme");
+    rig.post(&format!("/v1/events/{id}/fix"), &json!({})).is(422);
+    let theirs = rig.tenant("acme");
+    rig.post(&format!("/v1/events/{id}/fix"), &json!({})).is(404);
+    let fixed = rig.call_as(&theirs, "POST", &format!("/v1/events/{id}/fix"), b"{}").is(200).json();
+    assert_eq!(fixed["status"], "skipped");
 }

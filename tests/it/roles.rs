@@ -14,6 +14,8 @@ const TABLE: &[(&str, &str)] = &[
     ("POST /v1/events", "1.3..."),
     ("GET /v1/events", "13...."),
     ("GET /v1/events/{id}", "13...."),
+    ("POST /v1/events/{id}/fix", "133..."),
+    ("POST /v1/events/{id}/discard", "133..."),
     ("GET /v1/webhook-events", "13...."),
     ("GET /v1/webhook-events/{id}", "13...."),
     ("GET /v1/providers", "13...."),

@@ -104,6 +104,13 @@ fn work(api: &Api, page: &mut Page) {
         ],
     );
     page.one("oncebox_publish_failures_total", counts.publishes_failed.get());
+    page.each(
+        "oncebox_sql_events_total",
+        [
+            ("result=\"routed\"", counts.sql_routed.get()),
+            ("result=\"quarantined\"", counts.sql_quarantined.get()),
+        ],
+    );
     let attempts = counts.attempts();
     page.each(
         "oncebox_attempts_total",
@@ -125,7 +132,8 @@ fn work(api: &Api, page: &mut Page) {
 fn queues(api: &Api, page: &mut Page) -> Result<(), Problem> {
     let now = api.clock.now();
     let (pending, due) = api.store.read(|tx| stats::depth(tx, now))?;
-    let Standing { oldest_due_at, dead_letters, paused, held } = api.store.read(stats::standing)?;
+    let Standing { oldest_due_at, dead_letters, paused, held, quarantined } =
+        api.store.read(stats::standing)?;
     page.one("oncebox_deliveries_pending", pending);
     page.one("oncebox_deliveries_due", due);
     page.one(
@@ -133,6 +141,7 @@ fn queues(api: &Api, page: &mut Page) -> Result<(), Problem> {
         oldest_due_at.map_or(Duration::ZERO, |at| now.since(at)),
     );
     page.one("oncebox_dead_letters", dead_letters);
+    page.one("oncebox_events_quarantined", quarantined);
     page.each("oncebox_subscriptions_held", [("by=\"person\"", paused), ("by=\"oncebox\"", held)]);
     Ok(())
 }

@@ -70,6 +70,7 @@ fn whole(patient: &Patient, path: &Path, found: &Findings) -> Vec<Finding> {
     all.extend(sealed_by(patient, found));
     all.push(health::due(overdue).into());
     all.push(health::dead_letters(standing.dead_letters).into());
+    all.push(health::quarantined(standing.quarantined).into());
     all.push(health::subscriptions(standing.paused, standing.held).into());
     all
 }

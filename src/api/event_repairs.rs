@@ -1,0 +1,288 @@
+//! Quarantined events: what a person makes of them. They are listed with `GET /v1/events?status=quarantined`.
+
+use std::collections::BTreeMap;
+
+use data_encoding::{BASE64, HEXLOWER};
+use ring::digest;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::api::audited::{Audited, Change, change};
+use crate::api::call::Call;
+use crate::api::events::{ID, summary};
+use crate::api::problem::Problem;
+use crate::api::route::Answer;
+use crate::api::route::{Resource, Returns, doc, route, shape};
+use crate::api::schema;
+use crate::clock::Timestamp;
+use crate::domain::sql_row::{Column, Payload, SqlRow};
+use crate::domain::token::Right;
+use crate::http::message::Method::Post;
+use crate::store::error::{Error, Result as StoreResult};
+use crate::store::tx::ReadTx;
+use crate::store::{outbox, outbox_relay, quarantine};
+
+const ONE: &[Returns] = &[Returns::json(200, "The event as it is now.", "Event")];
+/// Characters of a reason at most.
+const REASON_CHARS_MOST: u32 = 1000;
+
+/// Quarantined events.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Quarantine",
+    about: "Events that cannot be used, such as rows that plain SQL left half filled in. They are sent to nobody \
+            and hold up no other until a person repairs or discards them.",
+    routes: &[
+        route(
+            Post,
+            "/v1/events/{id}/fix",
+            Some(Right::Operate),
+            Answer::Change("event.fix", fix),
+            doc(
+                "fixEvent",
+                "Repair a quarantined event",
+                "The fields that are given take the place of the event's own; null takes one away. It is \
+                 checked again and, if nothing is wrong with it any more, routed. With `{}` it is only \
+                 checked again, for when what it lacked is there now. What is still wrong is answered 422, and \
+                 nothing is changed.",
+                ONE,
+            )
+            .params(&[ID])
+            .body("Repair", fix_example),
+        ),
+        route(
+            Post,
+            "/v1/events/{id}/discard",
+            Some(Right::Operate),
+            Answer::Change("event.discard", discard),
+            doc(
+                "discardEvent",
+                "Discard a quarantined event",
+                "It ends as `cancelled` and is sent to nobody. Its row stays.",
+                ONE,
+            )
+            .params(&[ID])
+            .body("Discard", discard_example),
+        ),
+    ],
+    shapes: &[shape("Repair", fix_schema), shape("Discard", discard_schema)],
+};
+
+/// What is changed about an event. A field that is not there stays; one that is null is taken away.
+#[expect(clippy::option_option, reason = "absent, null and a value are three things")]
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Repair {
+    event_type: Option<String>,
+    payload: Option<Box<RawValue>>,
+    payload_base64: Option<String>,
+    content_type: Option<String>,
+    source_system: Option<String>,
+    idempotency_key: Option<String>,
+    headers: Option<BTreeMap<String, String>>,
+    #[serde(deserialize_with = "given")]
+    aggregate_type: Option<Option<String>>,
+    #[serde(deserialize_with = "given")]
+    aggregate_id: Option<Option<String>>,
+    #[serde(deserialize_with = "given")]
+    target: Option<Option<String>>,
+    #[serde(deserialize_with = "given")]
+    ordering_key: Option<Option<String>>,
+    #[serde(deserialize_with = "given")]
+    process_id: Option<Option<String>>,
+    #[serde(deserialize_with = "given")]
+    trace_id: Option<Option<String>>,
+    #[serde(deserialize_with = "given")]
+    custom_data: Option<Option<String>>,
+    #[serde(deserialize_with = "given")]
+    occurred_at: Option<Option<Timestamp>>,
+    #[serde(deserialize_with = "given")]
+    not_before: Option<Option<Timestamp>>,
+}
+
+/// A field that is there, be it null.
+#[expect(clippy::option_option, reason = "absent, null and a value are three things")]
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(from).map(Some)
+}
+
+/// A repair that has been read, ready to be carried out more than once.
+#[expect(clippy::option_option, reason = "absent, null and a value are three things")]
+#[derive(Clone, Debug)]
+struct Changes {
+    texts: Vec<(Column, Option<String>)>,
+    payload: Option<Vec<u8>>,
+    occurred_at: Option<Option<Timestamp>>,
+    not_before: Option<Option<Timestamp>>,
+}
+
+impl Changes {
+    fn read(repair: Repair) -> Result<Self, Problem> {
+        let payload = match (repair.payload, repair.payload_base64) {
+            (None, None) => None,
+            (Some(json), None) => Some(json.get().as_bytes().to_vec()),
+            (None, Some(text)) => Some(BASE64.decode(text.as_bytes()).map_err(|error| {
+                Problem::unprocessable(format!("payload_base64 is not base64: {error}."))
+            })?),
+            (Some(_), Some(_)) => {
+                let detail = "An event has either a payload or a payload_base64.";
+                return Err(Problem::unprocessable(detail));
+            }
+        };
+        let headers = repair.headers.map(|headers| json!(headers).to_string());
+        let required = [
+            (Column::EventType, repair.event_type),
+            (Column::ContentType, repair.content_type),
+            (Column::SourceSystem, repair.source_system),
+            (Column::IdempotencyKey, repair.idempotency_key),
+            (Column::Headers, headers),
+        ];
+        let optional = [
+            (Column::AggregateType, repair.aggregate_type),
+            (Column::AggregateId, repair.aggregate_id),
+            (Column::Target, repair.target),
+            (Column::OrderingKey, repair.ordering_key),
+            (Column::ProcessId, repair.process_id),
+            (Column::TraceId, repair.trace_id),
+            (Column::CustomData, repair.custom_data),
+        ];
+        let required = required.into_iter().map(|(column, text)| (column, text.map(Some)));
+        let texts = required.chain(optional);
+        let texts = texts.filter_map(|(column, text)| text.map(|text| (column, text))).collect();
+        let Repair { occurred_at, not_before, .. } = repair;
+        Ok(Self { texts, payload, occurred_at, not_before })
+    }
+
+    fn apply(&self, row: &mut SqlRow) {
+        for (column, text) in &self.texts {
+            row.set(*column, text.clone());
+        }
+        if let Some(payload) = &self.payload {
+            row.payload = Payload::Bytes(payload.clone());
+        }
+        if let Some(at) = self.occurred_at {
+            row.occurred_at = at.map(Timestamp::ms);
+        }
+        if let Some(at) = self.not_before {
+            row.not_before = at.map(Timestamp::ms);
+        }
+    }
+}
+
+/// `POST /v1/events/{id}/fix`
+pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let changes = Changes::read(call.json()?)?;
+    let most = u64::from(api.settings.get().limits.payload_bytes);
+    let (tenant, id, clock) = (call.tenant.clone(), call.param(0).to_owned(), api.clock.clone());
+    change(api, call, move |tx| {
+        let seq = match quarantined(tx, &tenant, &id)? {
+            Ok(seq) => seq,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let before = shown(tx, seq)?;
+        let mut row = outbox_relay::read(tx, seq, most)?.ok_or(Error::Changed("the event"))?;
+        changes.apply(&mut row);
+        let still = |what: String| Ok(Err(Problem::unprocessable(format!("{what}."))));
+        let event = match outbox_relay::check(tx, &row, most)? {
+            Ok(event) => event,
+            Err(defect) => return still(format!("{}: {}", defect.code, defect.reason)),
+        };
+        let now = clock.now();
+        let ready = match quarantine::ready(tx, seq, &event, now)? {
+            Ok(ready) => ready,
+            Err(why) => return still(why),
+        };
+        let payload = changes.payload.as_deref();
+        quarantine::release(tx, &mut row, &event, payload, &ready, now)?;
+        let after = shown(tx, seq)?;
+        let mut change = Change::changed("event", &id, &before, &after);
+        if let Some(payload) = payload {
+            let sha256 = digest::digest(&digest::SHA256, payload);
+            change = change.and("payload_sha256", HEXLOWER.encode(sha256.as_ref()));
+        }
+        Ok(Ok((after, change)))
+    })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Discard {
+    reason: String,
+}
+
+/// `POST /v1/events/{id}/discard`
+pub(super) fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let Discard { reason } = call.json()?;
+    if reason.trim().is_empty()
+        || u32::try_from(reason.chars().count()).is_ok_and(|have| have > REASON_CHARS_MOST)
+    {
+        let detail = format!("reason says in 1 to {REASON_CHARS_MOST} characters why.");
+        return Err(Problem::unprocessable(detail));
+    }
+    let reason = format!("discarded by {}: {reason}", call.who.display);
+    let (tenant, id, clock) = (call.tenant.clone(), call.param(0).to_owned(), api.clock.clone());
+    change(api, call, move |tx| {
+        let seq = match quarantined(tx, &tenant, &id)? {
+            Ok(seq) => seq,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let before = shown(tx, seq)?;
+        quarantine::discard(tx, seq, &reason, clock.now())?;
+        let after = shown(tx, seq)?;
+        let change = Change::changed("event", &id, &before, &after);
+        Ok(Ok((after, change)))
+    })
+}
+
+/// The number of a quarantined event that this tenant may do something about.
+fn quarantined(tx: &ReadTx<'_>, tenant: &str, id: &str) -> StoreResult<Result<i64, Problem>> {
+    Ok(match quarantine::find(tx, tenant, id)? {
+        None => Err(Problem::not_found("event")),
+        Some((seq, status)) if status == "quarantined" => Ok(seq),
+        Some((_, status)) => Err(Problem::conflict(format!(
+            "The event is {status}; only a quarantined one can be repaired or discarded."
+        ))),
+    })
+}
+
+fn shown(tx: &ReadTx<'_>, seq: i64) -> StoreResult<Value> {
+    Ok(summary(&outbox::by_seq(tx, seq)?.ok_or(Error::Changed("the event"))?))
+}
+
+fn fix_schema() -> Value {
+    let (or_null, text) = (schema::nullable, schema::text);
+    let bytes = json!({ "type": "string", "contentEncoding": "base64",
+        "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$" });
+    schema::request(
+        &[],
+        json!({
+            "event_type": schema::ascii(1, 128),
+            "payload": { "description": "Any JSON." },
+            "payload_base64": schema::about(bytes, "Any bytes, instead of `payload`."),
+            "content_type": schema::ascii(0, 255), "source_system": schema::ascii(1, 64),
+            "idempotency_key": schema::ascii(1, 255),
+            "headers": { "type": "object", "additionalProperties": text() },
+            "aggregate_type": or_null(text()), "aggregate_id": or_null(text()),
+            "target": or_null(text()), "ordering_key": or_null(text()),
+            "process_id": or_null(text()), "trace_id": or_null(text()),
+            "custom_data": or_null(text()), "occurred_at": or_null(schema::time()),
+            "not_before": or_null(schema::time()),
+        }),
+    )
+}
+
+fn fix_example() -> Value {
+    json!({ "payload": { "total": "99.00" }, "target": null })
+}
+
+fn discard_schema() -> Value {
+    let reason = schema::about(schema::text_of(1, REASON_CHARS_MOST), "Why; kept with the event.");
+    schema::request(&["reason"], json!({ "reason": reason }))
+}
+
+fn discard_example() -> Value {
+    json!({ "reason": "a test of the new ERP" })
+}

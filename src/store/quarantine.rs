@@ -1,0 +1,222 @@
+//! Table `outbox`, the quarantined: events that cannot be used, and what a person makes of them.
+//!
+//! An event of a tenant there is none of belongs to nobody; those who run the box see it with their own.
+
+use crate::clock::Timestamp;
+use crate::domain::event::{Event, NewEvent, Status};
+use crate::domain::sql_row::{Column, SqlRow};
+use crate::store::error::Result;
+use crate::store::outbox::{self, Plan};
+use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::{outbox_relay, payloads};
+
+pub(super) const PAGE: &str = "
+    SELECT seq
+      FROM outbox
+     WHERE status = 'quarantined'
+       AND seq < ?2
+       AND (tenant = ?1
+        OR ?1 = 'default' AND NOT EXISTS (
+           SELECT 1
+             FROM tenants AS t
+            WHERE t.name = outbox.tenant))
+       AND (?4 IS NULL OR event_type = ?4)
+       AND (?5 IS NULL OR idempotency_key = ?5)
+       AND (?6 IS NULL OR aggregate_id = ?6)
+       AND (?7 IS NULL OR received_at >= ?7)
+       AND (?8 IS NULL OR received_at < ?8)
+     ORDER BY seq DESC
+     LIMIT ?3";
+
+pub(super) const COUNT: &str = "
+    SELECT count(*)
+      FROM outbox
+     WHERE status = 'quarantined'";
+
+pub(super) const COUNT_OF: &str = "
+    SELECT count(*)
+      FROM outbox
+     WHERE status = 'quarantined'
+       AND (tenant = ?1
+        OR ?1 = 'default' AND NOT EXISTS (
+           SELECT 1
+             FROM tenants AS t
+            WHERE t.name = outbox.tenant))";
+
+const FIND: &str = "
+    SELECT seq, status
+      FROM outbox
+     WHERE id = ?2
+       AND (tenant = ?1
+        OR ?1 = 'default' AND NOT EXISTS (
+           SELECT 1
+             FROM tenants AS t
+            WHERE t.name = outbox.tenant))";
+
+const TAKEN: &str = "
+    SELECT EXISTS (
+           SELECT 1
+             FROM outbox
+            WHERE tenant = ?1
+              AND source_system = ?2
+              AND idempotency_key = ?3
+              AND seq <> ?4)";
+
+// Back to what an INSERT leaves behind: the routing that follows in the same transaction expects it so.
+pub(super) const REOPEN: &str = "
+    UPDATE outbox
+       SET source_system = ?2, idempotency_key = ?3, event_type = ?4, aggregate_type = ?5,
+           aggregate_id = ?6, target = ?7, content_type = ?8, headers = ?9, ordering_key = ?10,
+           process_id = ?11, trace_id = ?12, custom_data = ?13, occurred_at = ?14, not_before = ?15,
+           status = 'pending', routed_at = NULL, error_code = NULL, last_error = NULL
+     WHERE seq = ?1
+       AND status = 'quarantined'";
+
+pub(super) const DISCARD: &str = "
+    UPDATE outbox
+       SET status = 'cancelled', completed_at = ?2, last_error = ?3
+     WHERE seq = ?1
+       AND status = 'quarantined'";
+
+/// Which quarantined events a list shows, and from where on.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Whose.
+    pub tenant: &'a str,
+    /// Which of them.
+    pub filter: &'a outbox::Filter,
+    /// Numbers below this.
+    pub before: i64,
+    /// So many at most.
+    pub limit: u32,
+}
+
+/// Quarantined events without their payloads, newest first.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn page(tx: &ReadTx<'_>, wanted: Wanted<'_>) -> Result<Vec<Event>> {
+    let Wanted { tenant, filter, before, limit } = wanted;
+    let outbox::Filter { status: _, event_type, idempotency_key, aggregate_id, since, until } =
+        filter;
+    let params = (tenant, before, limit, event_type, idempotency_key, aggregate_id, since, until);
+    let found: Vec<i64> = rows(&mut *tx.prepare(PAGE)?, params, |row| Ok(row.get(0)?))?;
+    let events = found.into_iter().map(|seq| outbox::by_seq(tx, seq));
+    events.filter_map(Result::transpose).collect()
+}
+
+/// How many events are quarantined, over all tenants.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn count(tx: &ReadTx<'_>) -> Result<u64> {
+    let count: i64 = tx.prepare(COUNT)?.query_row([], |row| row.get(0))?;
+    Ok(count.unsigned_abs())
+}
+
+/// How many events of a tenant are quarantined.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn count_of(tx: &ReadTx<'_>, tenant: &str) -> Result<u64> {
+    let count: i64 = tx.prepare(COUNT_OF)?.query_row([tenant], |row| row.get(0))?;
+    Ok(count.unsigned_abs())
+}
+
+/// The number of an event that a tenant may do something about, and where the event stands.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn find(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<(i64, String)>> {
+    first(&mut *tx.prepare(FIND)?, (tenant, id), |row| Ok((row.get(0)?, row.get(1)?)))
+}
+
+/// A quarantined event of a tenant there is none of, with its payload, for those who run the box.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn nobodys(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Event>> {
+    let Some((seq, status)) = find(tx, tenant, id)? else { return Ok(None) };
+    let event =
+        if status == Status::Quarantined.as_str() { outbox::by_seq(tx, seq)? } else { None };
+    match event {
+        Some(event) => outbox::by_id(tx, &event.new.tenant, id),
+        None => Ok(None),
+    }
+}
+
+/// What stands in the way of an event that passed [`outbox_relay::check`], if anything: another event with
+/// its key, or a target that there is still none of. Else where it goes.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn ready(
+    tx: &WriteTx<'_>,
+    seq: i64,
+    event: &NewEvent,
+    now: Timestamp,
+) -> Result<std::result::Result<Ready, String>> {
+    let identity = (&event.tenant, &event.source_system, &event.idempotency_key, seq);
+    if tx.prepare(TAKEN)?.query_row(identity, |row| row.get(0))? {
+        let key = &event.idempotency_key;
+        return Ok(Err(format!("there is another event of its source with the key {key:?}")));
+    }
+    let plan = outbox::plan(tx, event, now)?;
+    Ok(match &event.target {
+        Some(target) if plan.open() == 0 => {
+            Err(format!("there is still no subscription named {target:?} for it"))
+        }
+        _ => Ok(Ready(plan)),
+    })
+}
+
+/// Where a repaired event goes.
+#[derive(Debug)]
+pub struct Ready(Plan);
+
+/// Routes a quarantined event that was repaired; `payload` is another one than its own, if it has one.
+///
+/// # Errors
+/// `Changed` when it is not quarantined any more.
+pub fn release(
+    tx: &WriteTx<'_>,
+    row: &mut SqlRow,
+    event: &NewEvent,
+    payload: Option<&[u8]>,
+    ready: &Ready,
+    now: Timestamp,
+) -> Result<Status> {
+    let reopened = tx.prepare(REOPEN)?.execute(rusqlite::params![
+        row.seq,
+        event.source_system,
+        event.idempotency_key,
+        event.event_type,
+        event.aggregate_type,
+        event.aggregate_id,
+        event.target,
+        event.content_type,
+        row.text(Column::Headers),
+        event.ordering_key,
+        event.process_id,
+        event.trace_id,
+        event.custom_data,
+        event.occurred_at,
+        event.not_before,
+    ])?;
+    one_row(reopened, "the event")?;
+    if let Some(payload) = payload {
+        outbox_relay::replace_payload(tx, row.seq, payload)?;
+        if let Some(old) = row.payload_seq.take() {
+            payloads::remove(tx, old)?;
+        }
+    }
+    outbox_relay::route(tx, row, event, &ready.0, now)
+}
+
+/// Ends a quarantined event: it is never routed. What was wrong with it stays in its code.
+///
+/// # Errors
+/// `Changed` when it is not quarantined.
+pub fn discard(tx: &WriteTx<'_>, seq: i64, reason: &str, now: Timestamp) -> Result<()> {
+    one_row(tx.prepare(DISCARD)?.execute((seq, now, reason))?, "the event")
+}
