@@ -143,7 +143,8 @@ impl From<Refused> for Error {
             Refused::Missing { header } => Self::Missing { header },
             Refused::Malformed { header, why } => Self::Malformed { header, why: why.to_owned() },
             Refused::Stale { skew_secs } => Self::Stale { skew_secs },
-            Refused::Mismatch => Self::Mismatch,
+            // Standard Webhooks sign in the head alone.
+            Refused::Mismatch | Refused::Body { .. } => Self::Mismatch,
             Refused::NoSecret => Self::NoSecret,
         }
     }

@@ -13,6 +13,7 @@ use crate::api::route::{Param, Resource, Returns, doc, route, shape};
 use crate::api::schema;
 use crate::api::{Api, DEFAULT_TENANT};
 use crate::domain::scheme::Incoming;
+use crate::domain::scheme::handshake::{GiveUp, Handshake};
 use crate::flow::gates::Gate;
 use crate::flow::receive::{CLOCK_RETRY_AFTER, Received};
 use crate::http::message::Method::Post;
@@ -25,12 +26,14 @@ const SUSPENDED_RETRY_AFTER: Duration = Duration::from_mins(10);
 
 const PROVIDER: Param = Param::path("provider", "The provider's name.", schema::name, "stripe");
 const TENANT: Param = Param::path("tenant", "The tenant's name.", schema::name, "default");
-const STORED: &[Returns] = &[Returns::json(
+const STORED: &[Returns] = &[Returns::json_or_text(
     200,
-    "It is stored, and was synced to the disk before this answer; or it was there before.",
+    "It is stored, and was synced to the disk before this answer; or it was there before. A hand-shake is \
+     answered with what the provider waits for.",
     "Receipt",
-)];
-const PROBLEMS: &[Kind] = &[Kind::BadSignature];
+)
+.with_headers(&[("X-Content-Type-Options", "`nosniff`, on what a hand-shake echoes.")])];
+const PROBLEMS: &[Kind] = &[Kind::BadSignature, Kind::UnusableWebhook, Kind::NotAcceptable];
 
 /// Webhooks come in.
 pub(super) const RESOURCE: Resource = Resource {
@@ -125,18 +128,36 @@ pub(super) fn receive(api: &Api, call: Call, reply: Reply) {
         headers: &head.headers,
         body: &call.request.body,
     };
+    let scheme = &gate.provider.new.scheme;
+    let (accepted, give_up) = (scheme.accepted(), scheme.give_up());
     api.flow.receive.receive(&gate, &incoming, move |received| {
-        reply.send(response(received));
+        let stored = matches!(received, Received::Stored(_) | Received::Batch { .. });
+        reply.send(match accepted.filter(|_| stored) {
+            Some(text) => Response::with_body(200, "text/plain", text.as_bytes().to_vec()),
+            None => response(received, give_up),
+        });
     });
 }
 
-fn response(received: Received) -> Response {
+fn response(received: Received, give_up: GiveUp) -> Response {
     match received {
         Received::Stored(Inserted { id, already_processed: false }) => {
             answer(200, &json!({ "status": "ok", "id": id }))
         }
         Received::Stored(Inserted { id, already_processed: true }) => {
             answer(200, &json!({ "status": "ok", "id": id, "already_processed": true }))
+        }
+        Received::Batch { id, stored, repeated } => answer(
+            200,
+            &json!({ "status": "ok", "batch_id": id, "stored": stored, "repeated": repeated }),
+        ),
+        Received::Greeted(Handshake { content_type, body }) => {
+            let greeting = Response::with_body(200, content_type, body.into_bytes());
+            greeting.header("x-content-type-options", "nosniff")
+        }
+        Received::Unusable(why) => Problem::unusable_webhook(why.to_string(), give_up).into(),
+        Received::Reused => {
+            Problem::bad_signature().because("its token was used before, for another body").into()
         }
         // Whoever sends a bad signature is not told what is bad about it.
         Received::Refused(why) => Problem::bad_signature().because(why.to_string()).into(),
@@ -149,10 +170,17 @@ fn response(received: Received) -> Response {
 }
 
 fn receipt_schema() -> Value {
-    let id = schema::about(schema::uuid(), "The webhook event's id here.");
+    let id = schema::about(schema::uuid(), "The webhook event's id here; absent for a batch.");
     let repeated = json!({ "const": true, "description": "It was stored before." });
+    let ok = schema::about(schema::words(["ok"]), "Absent where a challenge is answered.");
     schema::object_with(
-        &["status", "id"],
-        json!({ "status": schema::words(["ok"]), "id": id, "already_processed": repeated }),
+        &[],
+        json!({
+            "status": ok, "id": id, "already_processed": repeated,
+            "batch_id": schema::about(schema::uuid(), "What its events have in common."),
+            "stored": schema::about(schema::count(), "How many of a batch are new."),
+            "repeated": schema::about(schema::count(), "How many of it were there before."),
+            "challenge": schema::about(schema::text(), "What Slack sent to be answered."),
+        }),
     )
 }

@@ -19,6 +19,8 @@ pub enum Kind {
     NotFound,
     /// 405
     MethodNotAllowed,
+    /// 406 of the intake.
+    NotAcceptable,
     /// 408
     Timeout,
     /// 409
@@ -29,6 +31,8 @@ pub enum Kind {
     ExpectationFailed,
     /// 422
     Unprocessable,
+    /// 422 of the intake.
+    UnusableWebhook,
     /// 422 of a repeated key.
     IdempotencyKeyReused,
     /// 429
@@ -70,7 +74,7 @@ pub const TYPE_PREFIX: &str = "urn:oncebox:problem:";
 
 impl Kind {
     /// All, by status.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::BadRequest,
         Self::Unauthorized,
         Self::BadSignature,
@@ -78,11 +82,13 @@ impl Kind {
         Self::TenantSuspended,
         Self::NotFound,
         Self::MethodNotAllowed,
+        Self::NotAcceptable,
         Self::Timeout,
         Self::Conflict,
         Self::TooLarge,
         Self::ExpectationFailed,
         Self::Unprocessable,
+        Self::UnusableWebhook,
         Self::IdempotencyKeyReused,
         Self::Throttled,
         Self::HeadTooLarge,
@@ -109,11 +115,13 @@ impl Kind {
             Self::TenantSuspended => TENANT_SUSPENDED,
             Self::NotFound => NOT_FOUND,
             Self::MethodNotAllowed => METHOD_NOT_ALLOWED,
+            Self::NotAcceptable => NOT_ACCEPTABLE,
             Self::Timeout => TIMEOUT,
             Self::Conflict => CONFLICT,
             Self::TooLarge => TOO_LARGE,
             Self::ExpectationFailed => EXPECTATION_FAILED,
             Self::Unprocessable => UNPROCESSABLE,
+            Self::UnusableWebhook => UNUSABLE_WEBHOOK,
             Self::IdempotencyKeyReused => IDEMPOTENCY_KEY_REUSED,
             Self::Throttled => THROTTLED,
             Self::HeadTooLarge => HEAD_TOO_LARGE,
@@ -224,6 +232,23 @@ const UNPROCESSABLE: Facts = Facts {
     title: "A value cannot be accepted",
     when: "The body has the right form, but a value in it cannot be accepted.",
     remedy: "Change the value that `detail` names.",
+};
+
+const UNUSABLE_WEBHOOK: Facts = Facts {
+    word: "unusable-webhook",
+    status: 422,
+    title: "The webhook cannot be used",
+    when: "Its signature is right, but its body is not what the provider's scheme says, such as a batch that \
+           is no list; nothing of it was stored.",
+    remedy: "Compare what the provider sends with its scheme here; sent again, it is refused again.",
+};
+
+const NOT_ACCEPTABLE: Facts = Facts {
+    word: "not-acceptable",
+    status: 406,
+    title: "The webhook cannot be used",
+    when: "The same as `unusable-webhook`, in the status after which this provider does not send it again.",
+    remedy: "Compare what the provider sends with its scheme here.",
 };
 
 const IDEMPOTENCY_KEY_REUSED: Facts = Facts {

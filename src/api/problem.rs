@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::api::kind::{Facts, Kind};
+use crate::domain::scheme::handshake::GiveUp;
 use crate::http::message::Response;
 use crate::store::error::Error;
 
@@ -46,6 +47,17 @@ impl Problem {
     pub(super) fn bad_signature() -> Self {
         let detail = "The signature could not be verified.";
         Self::new(Kind::BadSignature, detail)
+    }
+
+    /// 422, or what stops this provider: the webhook is its own, and sent again it would be no better.
+    pub(super) fn unusable_webhook(detail: impl Into<String>, give_up: GiveUp) -> Self {
+        match give_up {
+            GiveUp::NotAcceptable => Self::new(Kind::NotAcceptable, detail),
+            GiveUp::Unprocessable => Self::new(Kind::UnusableWebhook, detail),
+            GiveUp::SlackNoRetry => {
+                Self::new(Kind::UnusableWebhook, detail).header("x-slack-no-retry", "1")
+            }
+        }
     }
 
     /// 403: the token's role does not allow it.

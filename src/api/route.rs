@@ -267,12 +267,23 @@ pub enum Content {
     Page(&'static str),
     /// Text of a media type.
     Text(&'static str),
+    /// JSON of a shape, or plain text.
+    JsonOrText(&'static str),
 }
 
 impl Returns {
     /// JSON of a shape.
     pub(super) const fn json(status: u16, about: &'static str, shape: &'static str) -> Self {
         Self { status, about, content: Content::Json(shape), headers: &[] }
+    }
+
+    /// JSON of a shape, or plain text.
+    pub(super) const fn json_or_text(
+        status: u16,
+        about: &'static str,
+        shape: &'static str,
+    ) -> Self {
+        Self { status, about, content: Content::JsonOrText(shape), headers: &[] }
     }
 
     /// 200 with a page of things of a shape.

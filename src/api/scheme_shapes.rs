@@ -2,18 +2,25 @@
 
 use serde_json::{Value, json};
 
-use crate::api::schema::{about, nullable, of, request, text, text_of, words};
+use crate::api::schema::{about, nullable, of, request, text, text_of, words, yes_or_no};
 use crate::domain::scheme::Scheme;
 use crate::domain::scheme::form::KINDS;
 
 /// All forms that a scheme has.
 pub(super) fn all() -> Vec<Value> {
-    let plain: Vec<&str> =
-        KINDS.iter().copied().filter(|kind| Scheme::of(kind).is_some()).collect();
+    let bare = |kind: &&str| *kind != "adyen" && Scheme::of(kind).is_some();
+    let plain: Vec<&str> = KINDS.iter().copied().filter(bare).collect();
     let plain = json!({ "type": "string", "enum": plain });
     let user = about(text_of(1, 255), "The user name; the secret is the password.");
     vec![
         request(&["kind"], json!({ "kind": plain })),
+        request(
+            &["kind"],
+            json!({
+                "kind": words(["adyen"]),
+                "accepted": about(yes_or_no(), "Answer the text `[accepted]`, which older accounts wait for."),
+            }),
+        ),
         request(&["kind", "user"], json!({ "kind": words(["chargebee"]), "user": user })),
         of("GenericScheme"),
     ]
@@ -33,6 +40,10 @@ pub(super) fn generic() -> Value {
             "kind": words(["generic"]),
             "check": about(check, "How the provider proves itself."),
             "event_id": about(id_place(), "Where its id of the event stands; the body's digest, if absent."),
+            "items": about(
+                nullable(text_of(0, 512)),
+                "Where a list of events stands in the body, each taken for itself; empty: the body is it.",
+            ),
             "event_type": about(type_place(), "Where the event's type stands; `unknown`, if absent."),
         }),
     );

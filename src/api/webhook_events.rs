@@ -139,7 +139,9 @@ fn summary(event: &WebhookEvent) -> Value {
         headers,
         key_id,
         trace_id,
+        batch,
     } = new;
+    let (batch_id, item_no) = batch.clone().unzip();
     let headers: Map<String, Value> =
         headers.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
     json!({
@@ -150,6 +152,7 @@ fn summary(event: &WebhookEvent) -> Value {
         "open_deliveries": open_deliveries, "duplicate_count": duplicate_count,
         "retry_count": retry_count, "processing_started_at": processing_started_at,
         "completed_at": completed_at, "error_message": error_message,
+        "batch_id": batch_id, "item_no": item_no,
     })
 }
 
@@ -172,6 +175,8 @@ fn webhook_event_schema() -> Value {
         "duplicate_count": schema::about(schema::count(), "How often it came again."),
         "retry_count": schema::count(), "processing_started_at": or_null(schema::time()),
         "completed_at": or_null(schema::time()), "error_message": or_null(schema::text()),
+        "batch_id": schema::about(or_null(schema::uuid()), "The batch it came in."),
+        "item_no": schema::about(or_null(schema::count()), "Its place there, counted from 1."),
     }))
 }
 

@@ -71,9 +71,15 @@ fn generate(scheme: &Scheme, draw: &dyn Draw) -> Zeroizing<String> {
     let text = match scheme {
         Scheme::Standard => return SigningSecret::generate(draw).to_text(),
         Scheme::Listed(_) => format!("whsec_{}", HEXLOWER.encode(bytes.as_slice())),
-        Scheme::Plain(_) | Scheme::Polar | Scheme::Gitlab | Scheme::Chargebee { .. } => {
-            HEXLOWER.encode(bytes.as_slice())
-        }
+        Scheme::Plain(_)
+        | Scheme::Polar
+        | Scheme::Gitlab
+        | Scheme::Chargebee { .. }
+        | Scheme::Twilio
+        | Scheme::Mailgun
+        | Scheme::Sendgrid
+        | Scheme::Adyen(_)
+        | Scheme::Dynamics => HEXLOWER.encode(bytes.as_slice()),
         Scheme::Generic(generic) => match &generic.settings().check {
             Check::Hmac(check) if check.secret_encoding == SecretEncoding::Base64 => {
                 BASE64.encode(bytes.as_slice())

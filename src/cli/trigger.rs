@@ -104,17 +104,26 @@ impl Trigger {
         id: &str,
         event_type: &str,
     ) -> Result<(), Failure> {
-        let stored = text(answer, "id");
+        let batch = answer.get("batch_id").is_some();
+        let stored = text(answer, if batch { "batch_id" } else { "id" });
         out::line(format_args!("POST {}{path}  {event_type}  {id}", remote.base()))?;
-        let again = answer.get("already_processed").and_then(Value::as_bool) == Some(true);
+        let again = answer.get("already_processed").and_then(Value::as_bool) == Some(true)
+            || answer.get("repeated").and_then(Value::as_u64).is_some_and(|count| count > 0);
         if again {
             out::line(format_args!(
                 "200 already processed: {stored} was stored before; nothing is done twice"
             ))?;
+        } else if batch {
+            out::line(format_args!("200 ok: stored as the batch {stored}"))?;
         } else {
             out::line(format_args!("200 ok: stored as {stored}"))?;
         }
-        out::line(format_args!("Next:\n  oncebox webhook show {stored}"))?;
+        if batch {
+            let name = self.provider.as_deref().unwrap_or(&self.scheme);
+            out::line(format_args!("Next:\n  oncebox webhook list --provider {name}"))?;
+        } else {
+            out::line(format_args!("Next:\n  oncebox webhook show {stored}"))?;
+        }
         if again {
             return Ok(());
         }

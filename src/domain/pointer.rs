@@ -72,6 +72,11 @@ impl Pointer {
     pub fn text_in(&self, body: &[u8]) -> Option<String> {
         text_at(body, &self.0)
     }
+
+    /// Its steps.
+    pub(super) fn steps(&self) -> &[String] {
+        &self.0
+    }
 }
 
 impl TryFrom<String> for Pointer {
@@ -98,14 +103,23 @@ impl fmt::Display for Pointer {
 
 /// The string or number that stands at `path`, as [`Pointer::text_in`] gives it.
 pub(super) fn text_at<P: AsRef<str>>(body: &[u8], path: &[P]) -> Option<String> {
-    let mut from = serde_json::Deserializer::from_slice(body);
-    let found = Walk(path).deserialize(&mut from).ok()?;
-    from.end().ok()?;
-    let raw = found?.get();
+    let raw = raw_at(body, path)?.get();
     if raw.starts_with('"') {
         return serde_json::from_str(raw).ok();
     }
     raw.starts_with(|first: char| first == '-' || first.is_ascii_digit()).then(|| raw.to_owned())
+}
+
+/// The members of the array that stands at `path`, as they are written.
+pub(super) fn list_at<'b, P: AsRef<str>>(body: &'b [u8], path: &[P]) -> Option<Vec<&'b RawValue>> {
+    serde_json::from_str(raw_at(body, path)?.get()).ok()
+}
+
+fn raw_at<'b, P: AsRef<str>>(body: &'b [u8], path: &[P]) -> Option<&'b RawValue> {
+    let mut from = serde_json::Deserializer::from_slice(body);
+    let found = Walk(path).deserialize(&mut from).ok()?;
+    from.end().ok()?;
+    found
 }
 
 /// Goes down one step and passes over everything beside it.

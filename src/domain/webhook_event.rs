@@ -84,6 +84,8 @@ pub struct NewWebhookEvent {
     pub key_id: Option<String>,
     /// The W3C trace id it came with.
     pub trace_id: Option<String>,
+    /// The batch it came in, and its place there, counted from 1.
+    pub batch: Option<(String, u32)>,
 }
 
 /// A webhook event as kept.

@@ -87,7 +87,15 @@ impl Counts {
         let counter = match received {
             Received::Stored(Inserted { already_processed: false, .. }) => &self.webhooks_stored,
             Received::Stored(Inserted { already_processed: true, .. }) => &self.webhooks_repeated,
-            Received::Refused(_) => &self.webhooks_refused,
+            Received::Batch { id: _, stored, repeated } => {
+                self.webhooks_stored.add_many(*stored);
+                self.webhooks_repeated.add_many(*repeated);
+                return;
+            }
+            Received::Greeted(_) => return,
+            Received::Refused(_) | Received::Reused | Received::Unusable(_) => {
+                &self.webhooks_refused
+            }
             Received::ClockSuspect => &self.webhooks_put_off,
             Received::Failed(_) => &self.webhooks_failed,
         };

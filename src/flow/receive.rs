@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::domain::scheme::batch::Unusable;
+use crate::domain::scheme::handshake::Handshake;
 use crate::domain::scheme::{Incoming, Refused};
 use crate::domain::trace;
 use crate::domain::webhook_event::NewWebhookEvent;
@@ -11,10 +13,10 @@ use crate::flow::clock_watch::ClockWatch;
 use crate::flow::counts::Counts;
 use crate::flow::gates::{Gate, Gates};
 use crate::id::{self, Draw};
-use crate::store::Store;
 use crate::store::error::{Error, Result};
 use crate::store::webhook_events::{self, Inserted};
 use crate::store::writer::Queue;
+use crate::store::{Store, idempotency_keys};
 
 /// How the provider is told to come again when our clock cannot be trusted.
 pub const CLOCK_RETRY_AFTER: Duration = Duration::from_mins(1);
@@ -24,8 +26,23 @@ pub const CLOCK_RETRY_AFTER: Duration = Duration::from_mins(1);
 pub enum Received {
     /// Stored now or before, and on the disk.
     Stored(Inserted),
+    /// The events of a batch, each stored now or before, and on the disk.
+    Batch {
+        /// The batch.
+        id: String,
+        /// How many were not there before.
+        stored: u64,
+        /// How many were.
+        repeated: u64,
+    },
+    /// It brings nothing: the provider tries the address, and waits for this.
+    Greeted(Handshake),
     /// The signature is not accepted. The answer outside is the same for every reason.
     Refused(Refused),
+    /// The signature was used before, for another body that it fits as well. Outside, like a wrong one.
+    Reused,
+    /// Correctly signed, and of no use.
+    Unusable(Unusable),
     /// Correctly signed, but the time does not fit and it may be ours that is wrong.
     ClockSuspect,
     /// It could not be stored.
@@ -76,37 +93,117 @@ impl Receive {
             counts.received(&received);
             done(received);
         };
+        match self.accept(gate, incoming) {
+            Ok(arrival) => self.store(arrival, done),
+            Err(received) => done(received),
+        }
+    }
+
+    /// What is to be stored of a request, or what is answered without.
+    fn accept(
+        &self,
+        gate: &Gate,
+        incoming: &Incoming<'_>,
+    ) -> core::result::Result<Arrival, Received> {
         let provider = &gate.provider.new;
+        let scheme = &provider.scheme;
+        if let Some(greeting) = scheme.greeting(incoming) {
+            return Err(Received::Greeted(greeting));
+        }
         let wall = self.clock.wall();
-        let verified = provider.scheme.verify(&gate.secrets, incoming, wall, provider.tolerance);
-        let matched = match verified {
-            Ok(matched) => matched,
-            Err(Refused::Stale { .. }) if self.clock_watch.is_suspect(self.clock.now()) => {
-                return done(Received::ClockSuspect);
+        let verified = scheme.verify(&gate.secrets, incoming, wall, provider.tolerance);
+        let matched = verified.map_err(|refused| match refused {
+            Refused::Stale { .. } if self.clock_watch.is_suspect(self.clock.now()) => {
+                Received::ClockSuspect
             }
-            Err(refused) => return done(Received::Refused(refused)),
-        };
-        let identity = provider.scheme.identify(incoming);
-        let new = NewWebhookEvent {
-            id: id::uuid7(wall, &*self.draw),
-            tenant: provider.tenant.clone(),
-            provider: provider.name.to_string(),
-            provider_event_id: identity.event_id,
-            event_type: identity.event_type,
-            received_at: wall,
-            payload: incoming.body.to_vec(),
-            content_type: content_type(incoming),
-            headers: provider.scheme.kept(incoming.headers),
-            key_id: gate.key_ids.get(matched).cloned(),
-            trace_id: incoming.headers.get("traceparent").and_then(trace::trace_id),
-        };
-        let now = self.clock.now();
+            refused => Received::Refused(refused),
+        })?;
+        if let Some(challenge) = scheme.challenge(incoming) {
+            return Err(Received::Greeted(challenge));
+        }
+        let found = scheme.events(incoming).map_err(Received::Unusable)?;
+        let batch_id = found.is_batch.then(|| id::uuid7(wall, &*self.draw));
+        let mut events = Vec::with_capacity(found.items.len());
+        for (item, number) in found.items.into_iter().zip(1_u32..) {
+            events.push(NewWebhookEvent {
+                id: id::uuid7(wall, &*self.draw),
+                tenant: provider.tenant.clone(),
+                provider: provider.name.to_string(),
+                provider_event_id: item.identity.event_id,
+                event_type: item.identity.event_type,
+                received_at: wall,
+                payload: item.payload.to_vec(),
+                content_type: content_type(incoming),
+                headers: scheme.kept(incoming.headers),
+                key_id: gate.key_ids.get(matched).cloned(),
+                trace_id: incoming.headers.get("traceparent").and_then(trace::trace_id),
+                batch: batch_id.clone().map(|id| (id, number)),
+            });
+        }
+        let once = scheme.nonce(incoming).map(|nonce| {
+            let key =
+                format!("in:{}", id::sha256_hex(format!("{}:{nonce}", provider.id).as_bytes()));
+            let kept = provider.tolerance.saturating_mul(2).max(idempotency_keys::KEPT);
+            let tenant = provider.tenant.clone();
+            Once { tenant, key, hash: id::sha256_hex(incoming.body), kept }
+        });
+        Ok(Arrival { events, batch_id, once })
+    }
+
+    /// Stores all of it in one transaction, or nothing.
+    fn store(&self, arrival: Arrival, done: impl FnOnce(Received) + Send + 'static) {
+        let (now, wall) = (self.clock.now(), self.clock.wall());
+        let Arrival { events, batch_id, once } = arrival;
         self.store.writer().submit(
             Queue::Accept,
-            move |tx| webhook_events::insert(tx, &new, now),
-            move |outcome| done(outcome.map_or_else(Received::Failed, Received::Stored)),
+            move |tx| {
+                if let Some(Once { tenant, key, hash, kept }) = &once
+                    && !idempotency_keys::remember(tx, (tenant, key), hash.as_bytes(), wall, *kept)?
+                {
+                    return Ok(None);
+                }
+                let insert = |new| webhook_events::insert(tx, new, now);
+                events.iter().map(insert).collect::<Result<Vec<_>>>().map(Some)
+            },
+            move |outcome| {
+                done(match outcome {
+                    Err(error) => Received::Failed(error),
+                    Ok(None) => Received::Reused,
+                    Ok(Some(inserted)) => settled(inserted, batch_id),
+                });
+            },
         );
     }
+}
+
+/// What a request brought, ready to be stored.
+struct Arrival {
+    events: Vec<NewWebhookEvent>,
+    /// The batch they came in.
+    batch_id: Option<String>,
+    once: Option<Once>,
+}
+
+/// Something that a request uses up: only the same body may use it again.
+struct Once {
+    tenant: String,
+    key: String,
+    hash: String,
+    kept: Duration,
+}
+
+fn settled(mut inserted: Vec<Inserted>, batch_id: Option<String>) -> Received {
+    let Some(id) = batch_id else {
+        // One event is what there is outside of batches.
+        let one = inserted.pop().ok_or(Error::Changed("the webhook event"));
+        return one.map_or_else(Received::Failed, Received::Stored);
+    };
+    let (mut stored, mut repeated) = (0_u64, 0_u64);
+    for one in &inserted {
+        let count = if one.already_processed { &mut repeated } else { &mut stored };
+        *count = count.saturating_add(1);
+    }
+    Received::Batch { id, stored, repeated }
 }
 
 /// The body's media type, if it can be sent on as a header value.

@@ -92,6 +92,28 @@ pub fn begin(
     Ok(seen.unwrap_or(Seen::Running))
 }
 
+/// Remembers that something was used once, for so long; tells whether `hash` is what it was used for. Keys
+/// with a colon are none that the API takes.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn remember(
+    tx: &WriteTx<'_>,
+    (tenant, key): (&str, &str),
+    hash: &[u8],
+    now: Timestamp,
+    kept: Duration,
+) -> Result<bool> {
+    let claimed = tx.prepare(BEGIN)?.execute((tenant, key, hash, now, now.plus(kept)))?;
+    if claimed == 1 {
+        // Its answer is not kept here: whoever comes again is known by what was stored.
+        return finish(tx, tenant, key, 200, b"").map(|()| true);
+    }
+    let before =
+        first(&mut *tx.prepare(FIND)?, (tenant, key), |row| Ok(row.get::<_, Vec<u8>>(0)?))?;
+    Ok(before.is_some_and(|before| before == hash))
+}
+
 /// Stores the answer of the request that was first.
 ///
 /// # Errors

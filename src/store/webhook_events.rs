@@ -16,8 +16,9 @@ use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 const INSERT: &str = "
     INSERT INTO webhook_events
            (id, tenant, provider, provider_event_id, event_type, received_at, payload, payload_seq,
-            content_type, headers, key_id, trace_id, status, open_deliveries, completed_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+            content_type, headers, key_id, trace_id, status, open_deliveries, completed_at, batch_id,
+            item_no)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
         ON CONFLICT (tenant, provider, provider_event_id) DO NOTHING";
 
 pub(super) const FIND_IDENTITY: &str = "
@@ -42,7 +43,7 @@ pub(super) const SETTLED: &str = "
 const BY_ID: &str = "
     SELECT seq, id, tenant, provider, provider_event_id, event_type, received_at, content_type, headers,
            key_id, trace_id, status, open_deliveries, duplicate_count, retry_count,
-           processing_started_at, completed_at, error_message, payload, payload_seq
+           processing_started_at, completed_at, error_message, batch_id, item_no, payload, payload_seq
       FROM webhook_events
      WHERE id = ?2
        AND tenant = ?1";
@@ -50,7 +51,7 @@ const BY_ID: &str = "
 const PAGE: &str = "
     SELECT seq, id, tenant, provider, provider_event_id, event_type, received_at, content_type, headers,
            key_id, trace_id, status, open_deliveries, duplicate_count, retry_count,
-           processing_started_at, completed_at, error_message
+           processing_started_at, completed_at, error_message, batch_id, item_no
       FROM webhook_events
      WHERE tenant = ?1
        AND seq < ?2
@@ -93,7 +94,8 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewWebhookEvent, now: Timestamp) -> Result
     let unwanted = wanting.is_empty();
     let status = if unwanted { Status::Skipped } else { Status::Received };
     let placed = payloads::place(tx, &new.payload)?;
-    let inserted = tx.prepare(INSERT)?.execute((
+    let batch = new.batch.as_ref();
+    let inserted = tx.prepare(INSERT)?.execute(rusqlite::params![
         &new.id,
         &new.tenant,
         &new.provider,
@@ -109,7 +111,9 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewWebhookEvent, now: Timestamp) -> Result
         status.as_str(),
         open,
         unwanted.then_some(new.received_at),
-    ))?;
+        batch.map(|(id, _)| id),
+        batch.map(|(_, number)| number),
+    ])?;
     if inserted == 0 {
         return find_repeated(tx, new)?.ok_or(Error::Changed("the webhook event"));
     }
@@ -172,7 +176,7 @@ pub(crate) fn refresh(
 pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<WebhookEvent>> {
     first(&mut *tx.prepare(BY_ID)?, (tenant, id), |row| {
         let mut found = webhook_event(row)?;
-        found.new.payload = payloads::fetch(tx, row.get_ref(18)?, row.get(19)?)?;
+        found.new.payload = payloads::fetch(tx, row.get_ref(20)?, row.get(21)?)?;
         Ok(found)
     })
 }
@@ -217,6 +221,7 @@ pub fn page(
 fn webhook_event(row: &Row<'_>) -> Result<WebhookEvent> {
     let status: String = row.get(11)?;
     let headers: String = row.get(8)?;
+    let batch: (Option<String>, Option<u32>) = (row.get(18)?, row.get(19)?);
     Ok(WebhookEvent {
         seq: row.get(0)?,
         new: NewWebhookEvent {
@@ -231,6 +236,7 @@ fn webhook_event(row: &Row<'_>) -> Result<WebhookEvent> {
             headers: json("webhook_events.headers", &headers)?,
             key_id: row.get(9)?,
             trace_id: row.get(10)?,
+            batch: batch.0.zip(batch.1),
         },
         status: word("webhook_events.status", &status, Status::parse)?,
         open_deliveries: row.get(12)?,

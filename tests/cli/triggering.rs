@@ -2,7 +2,7 @@
 
 use crate::rig::Rig;
 
-const SCHEMES: [&str; 18] = [
+const SCHEMES: [&str; 22] = [
     "stripe",
     "github",
     "shopify",
@@ -21,6 +21,10 @@ const SCHEMES: [&str; 18] = [
     "grafana",
     "frappe",
     "chargebee",
+    "twilio",
+    "mailgun",
+    "adyen",
+    "dynamics",
 ];
 
 #[test]
@@ -35,11 +39,11 @@ fn a_sample_of_every_scheme_is_stored_and_known_the_second_time() {
         rig.ok(&[&args[..], &["--generate-secret"], settings].concat());
         let first = rig.ok(&["trigger", scheme, "--id", "evt_4711"]);
         assert!(first.contains("stored as"), "{first}");
-        let next = first.lines().find(|line| line.contains("webhook show")).unwrap();
+        let next = first.lines().find(|line| line.contains("oncebox webhook ")).unwrap();
         let args: Vec<&str> = next.split_whitespace().skip(1).collect();
         // Some are known by the SHA-256 of their body, which the id is part of.
         let shown = rig.ok(&args);
-        let by_body = ["terraform", "grafana", "frappe"].contains(&scheme);
+        let by_body = ["terraform", "grafana", "frappe", "dynamics"].contains(&scheme);
         assert!(by_body || shown.contains("evt_4711"), "{shown}");
         let again = rig.ok(&["trigger", scheme, "--id", "evt_4711"]);
         assert!(again.contains("already processed"), "{again}");

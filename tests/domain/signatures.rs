@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use oncebox::clock::Timestamp;
+use oncebox::domain::scheme::batch::{Item, Unusable};
 use oncebox::domain::scheme::{Incoming, Refused, Scheme};
 use oncebox::domain::signature::SigningSecret;
 use oncebox::headers::Headers;
@@ -25,6 +26,8 @@ struct Case {
     expect: Value,
     id: Option<String>,
     r#type: Option<String>,
+    /// Id and type of each item of a batch, or what is wrong with it.
+    items: Option<Value>,
 }
 
 fn cases() -> Vec<Case> {
@@ -36,6 +39,7 @@ fn outcome(verified: &Result<usize, Refused>) -> Value {
         Ok(index) => Value::from(*index),
         Err(Refused::Missing { .. }) => Value::from("missing"),
         Err(Refused::Malformed { .. }) => Value::from("malformed"),
+        Err(Refused::Body { .. }) => Value::from("body"),
         Err(Refused::Stale { .. }) => Value::from("stale"),
         Err(Refused::Mismatch) => Value::from("mismatch"),
         Err(Refused::NoSecret) => Value::from("no_secret"),
@@ -63,6 +67,24 @@ fn signatures_of_other_libraries_are_judged_as_they_should_be() {
         let (now, tolerance) = (Timestamp::from_secs(case.now), Duration::from_mins(5));
         let verified = case.scheme.verify(&secrets, &incoming, now, tolerance);
         assert_eq!(outcome(&verified), case.expect, "{}: {verified:?}", case.name);
+        if let Some(items) = &case.items {
+            let found = match case.scheme.events(&incoming) {
+                Ok(events) => {
+                    let names = |item: &Item<'_>| {
+                        Value::from(vec![
+                            item.identity.event_id.clone(),
+                            item.identity.event_type.clone(),
+                        ])
+                    };
+                    assert!(events.is_batch, "{}", case.name);
+                    events.items.iter().map(names).collect::<Value>()
+                }
+                Err(Unusable::NoList { .. }) => Value::from("no list"),
+                Err(Unusable::Many { .. }) => Value::from("many"),
+                Err(Unusable::Item { number }) => Value::from(format!("item {number}")),
+            };
+            assert_eq!(found, *items, "{}", case.name);
+        }
         let identity = case.scheme.identify(&incoming);
         if let (Some(event_id), Some(event_type)) = (case.id, case.r#type) {
             assert_eq!((identity.event_id, identity.event_type), (event_id, event_type));

@@ -12,6 +12,7 @@
 mod acting;
 mod auditing;
 mod backing_up;
+mod batching;
 mod changing;
 mod delivering;
 mod describing;

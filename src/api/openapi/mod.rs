@@ -150,6 +150,9 @@ fn header(kind: Kind) -> Option<(&'static str, &'static str, Value)> {
             Some(("Retry-After", "Seconds after which to send it again.", schema::count()))
         }
         Kind::Unauthorized => Some(("WWW-Authenticate", "`Bearer`.", schema::text())),
+        Kind::UnusableWebhook => {
+            Some(("X-Slack-No-Retry", "`1` where Slack would send it again.", schema::text()))
+        }
         Kind::MethodNotAllowed => Some(("Allow", "The methods this path answers.", schema::text())),
         _ => None,
     }

@@ -146,6 +146,14 @@ fn response(returns: &Returns) -> Value {
         Content::Json(shape) => Some(("application/json", schema::of(shape))),
         Content::Page(shape) => Some(("application/json", schema::page(shape))),
         Content::Text(media_type) => Some((media_type, schema::text())),
+        Content::JsonOrText(shape) => {
+            let both = json!({
+                "application/json": { "schema": schema::of(shape) },
+                "text/plain": { "schema": schema::text() },
+            });
+            shown.insert("content".to_owned(), both);
+            None
+        }
     };
     if let Some((media_type, schema)) = content {
         shown.insert("content".to_owned(), json!({ media_type: { "schema": schema } }));

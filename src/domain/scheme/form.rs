@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value};
 
+use super::adyen::Adyen;
 use super::{Scheme, generic, listed, plain};
 
 /// The words, as they are told to people.
@@ -19,6 +20,11 @@ pub const KINDS: &[&str] = &[
     "polar",
     "woocommerce",
     "chargebee",
+    "twilio",
+    "sendgrid",
+    "mailgun",
+    "adyen",
+    "dynamics",
     "gitea",
     "forgejo",
     "pagerduty",
@@ -72,6 +78,11 @@ pub(super) fn plain(kind: &str) -> Option<Scheme> {
         "standard" => Scheme::Standard,
         "polar" => Scheme::Polar,
         "gitlab" => Scheme::Gitlab,
+        "twilio" => Scheme::Twilio,
+        "mailgun" => Scheme::Mailgun,
+        "sendgrid" => Scheme::Sendgrid,
+        "dynamics" => Scheme::Dynamics,
+        "adyen" => Scheme::Adyen(Adyen::default()),
         "stripe" => Scheme::Listed(&listed::STRIPE),
         "paddle" => Scheme::Listed(&listed::PADDLE),
         _ => Scheme::Plain(plain::of(kind)?),
@@ -85,7 +96,9 @@ impl TryFrom<Map<String, Value>> for Scheme {
         let Some(Value::String(kind)) = settings.remove("kind") else {
             return Err(SchemeError::NoKind);
         };
-        if let Some(scheme) = plain(&kind) {
+        if kind != "adyen"
+            && let Some(scheme) = plain(&kind)
+        {
             return match settings.keys().next() {
                 Some(setting) => Err(SchemeError::NoSuchSetting { kind, setting: setting.clone() }),
                 None => Ok(scheme),
@@ -100,6 +113,9 @@ impl TryFrom<Map<String, Value>> for Scheme {
                     fits.then_some(Self::Chargebee { user })
                         .ok_or_else(|| generic::SettingsError::User.to_string())
                 }),
+            "adyen" => {
+                serde_json::from_value(settings).map(Self::Adyen).map_err(|why| why.to_string())
+            }
             "generic" => serde_json::from_value(settings)
                 .map(|generic| Self::Generic(Box::new(generic)))
                 .map_err(|why| why.to_string()),
@@ -115,10 +131,15 @@ impl From<Scheme> for Map<String, Value> {
         settings.insert("kind".to_owned(), Value::from(scheme.kind()));
         let own = match scheme {
             Scheme::Chargebee { user } => serde_json::to_value(Basic { user }),
+            Scheme::Adyen(adyen) => serde_json::to_value(adyen),
             Scheme::Generic(generic) => serde_json::to_value(generic),
             Scheme::Standard
             | Scheme::Polar
             | Scheme::Gitlab
+            | Scheme::Twilio
+            | Scheme::Mailgun
+            | Scheme::Sendgrid
+            | Scheme::Dynamics
             | Scheme::Plain(_)
             | Scheme::Listed(_) => return settings,
         };

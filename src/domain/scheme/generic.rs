@@ -14,7 +14,7 @@ use super::{
 };
 use crate::clock::Timestamp;
 use crate::domain::object;
-use crate::domain::pointer::Pointer;
+use crate::domain::pointer::{Pointer, PointerError};
 use crate::domain::signature::{Hash, SecretError, mac, same_secret};
 
 /// People choose these; below 8 characters they are guessed over the network.
@@ -36,6 +36,9 @@ pub enum SettingsError {
         "`signed` contains {{id}}, so `event_id` must be a header: bodies are read after the check only"
     )]
     IdNotInHeader,
+    /// One header cannot name several events.
+    #[error("with `items`, `event_id` must be a `pointer` within each item, or `body_hash` of it")]
+    IdOfBatch,
     /// A separator that occurs inside signatures.
     #[error(
         "`separator` is `{0}`, which can be part of a signature; use a space, comma or semicolon"
@@ -90,6 +93,10 @@ pub struct Settings {
     /// Where the provider's id of the event stands; the body's digest unless told.
     #[serde(default)]
     pub event_id: IdPlace,
+    /// Where a list of events stands in the body, each taken for itself; `""` is the body itself. A request
+    /// is one event unless told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<Items>,
     /// Where the event's type stands; `unknown` unless told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_type: Option<TypePlace>,
@@ -211,6 +218,25 @@ pub enum IdPlace {
     BodyHash,
 }
 
+/// Where a list of events stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Items(Option<Pointer>);
+
+impl TryFrom<String> for Items {
+    type Error = PointerError;
+
+    fn try_from(text: String) -> Result<Self, PointerError> {
+        (!text.is_empty()).then(|| Pointer::parse(&text)).transpose().map(Self)
+    }
+}
+
+impl From<Items> for String {
+    fn from(items: Items) -> Self {
+        items.0.map(Self::from).unwrap_or_default()
+    }
+}
+
 /// Where an event's type stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -237,6 +263,9 @@ impl TryFrom<Settings> for Generic {
             Check::Basic { .. } => return Err(SettingsError::User),
         }
         if let IdPlace::Header(name) = &settings.event_id {
+            if settings.items.is_some() {
+                return Err(SettingsError::IdOfBatch);
+            }
             header_name(name)?;
         }
         match &settings.event_type {
@@ -290,6 +319,13 @@ impl Generic {
             }
             Check::Basic { user } => shared::basic(user, secrets, incoming),
         }
+    }
+
+    /// Where a list of events stands, step by step.
+    pub(super) fn items(&self) -> Option<Vec<&str>> {
+        let Items(pointer) = self.0.items.as_ref()?;
+        let steps = pointer.as_ref().map(Pointer::steps).unwrap_or_default();
+        Some(steps.iter().map(String::as_str).collect())
     }
 
     /// The header fields that are kept: what id, type and time stand in, never what proves anything.

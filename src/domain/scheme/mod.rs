@@ -1,18 +1,25 @@
 //! How a provider proves that a webhook is its own, and where the webhook's id and type stand.
 //!
 //! Not here: reading the request from the wire, storing what was accepted, and our own signature on
-//! what we send ([`super::signature`]). Every scheme works on the raw body bytes; nothing in a body is
-//! parsed before its signature has been found correct.
+//! what we send ([`super::signature`]). Every scheme works on the raw body bytes. Nothing in a body is
+//! parsed before its signature has been found correct, but for the providers that put the signature into
+//! the body: there no more is read than what the check needs.
 
+pub mod adyen;
+pub mod batch;
 pub mod form;
 pub mod generic;
+pub mod handshake;
 mod listed;
+mod mailgun;
 mod naming;
 mod plain;
 pub mod sample;
+mod sendgrid;
 mod shared;
 mod standard;
 pub mod template;
+mod twilio;
 
 use std::time::Duration;
 
@@ -23,6 +30,7 @@ use crate::domain::signature::SecretError;
 use crate::headers::Headers;
 use crate::id;
 
+use adyen::Adyen;
 use generic::Generic;
 use listed::Listed;
 use plain::Plain;
@@ -74,6 +82,16 @@ pub enum Scheme {
         /// The user name.
         user: String,
     },
+    /// Twilio: an HMAC over URL and form, or over a URL with the body's digest.
+    Twilio,
+    /// Mailgun: an HMAC in the body over time and token.
+    Mailgun,
+    /// SendGrid: ECDSA with its public key; batches.
+    Sendgrid,
+    /// Adyen: an HMAC in each item of a batch.
+    Adyen(Adyen),
+    /// Dynamics 365 Business Central: a shared `clientState` in each item of a batch.
+    Dynamics,
     /// Put together from settings: HMAC or ed25519 over a template, a shared token, or basic
     /// authentication.
     Generic(Box<Generic>),
@@ -121,6 +139,12 @@ pub enum Refused {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// The body has not what the scheme signs with.
+    #[error("the body cannot be checked: {why}")]
+    Body {
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// Everything is right but the time. Only said of a correct signature, so a caller whose own clock
     /// is in doubt may ask for the webhook again.
     #[error("the signature is correct but {skew_secs} s away from our time")]
@@ -146,6 +170,11 @@ impl Scheme {
             Self::Listed(listed) => listed.kind,
             Self::Gitlab => "gitlab",
             Self::Chargebee { .. } => "chargebee",
+            Self::Twilio => "twilio",
+            Self::Mailgun => "mailgun",
+            Self::Sendgrid => "sendgrid",
+            Self::Adyen(_) => "adyen",
+            Self::Dynamics => "dynamics",
             Self::Generic(_) => "generic",
         }
     }
@@ -182,7 +211,11 @@ impl Scheme {
                 standard::check_secret(text, Key::Decoded)
             }
             Self::Listed(listed) => listed.check_secret(text),
-            Self::Plain(_) | Self::Gitlab => long_enough(text.len()),
+            Self::Plain(_) | Self::Gitlab | Self::Twilio | Self::Mailgun | Self::Dynamics => {
+                long_enough(text.len())
+            }
+            Self::Sendgrid => sendgrid::check_secret(text),
+            Self::Adyen(_) => adyen::check_secret(text),
             Self::Chargebee { .. } => generic::check_password(text),
             Self::Generic(generic) => generic.check_secret(text),
         }
@@ -234,6 +267,11 @@ impl Scheme {
             Self::Listed(listed) => listed.verify(secrets, incoming)?,
             Self::Gitlab => shared::gitlab(secrets, incoming)?,
             Self::Chargebee { user } => shared::basic(user, secrets, incoming)?,
+            Self::Twilio => twilio::verify(secrets, incoming)?,
+            Self::Mailgun => mailgun::verify(secrets, incoming)?,
+            Self::Sendgrid => sendgrid::verify(secrets, incoming)?,
+            Self::Adyen(_) => adyen::verify(secrets, incoming)?,
+            Self::Dynamics => shared::dynamics(secrets, incoming)?,
             Self::Generic(generic) => generic.verify(secrets, incoming)?,
         };
         let Some(signed_at) = verified.signed_at else { return Ok(verified.secret) };
@@ -266,6 +304,11 @@ impl Scheme {
             Self::Listed(listed) => listed.naming.identify(incoming),
             Self::Gitlab => shared::GITLAB.identify(incoming),
             Self::Chargebee { .. } => shared::CHARGEBEE.identify(incoming),
+            Self::Twilio => twilio::identify(incoming),
+            Self::Mailgun => mailgun::NAMING.identify(incoming),
+            Self::Sendgrid => sendgrid::NAMING.identify(incoming),
+            Self::Adyen(_) => adyen::identify(incoming),
+            Self::Dynamics => shared::DYNAMICS.identify(incoming),
             Self::Generic(generic) => generic.identify(incoming),
         };
         Identity {
@@ -285,7 +328,9 @@ impl Scheme {
             Self::Plain(plain) => plain.naming.kept,
             Self::Listed(listed) => listed.naming.kept,
             Self::Gitlab => shared::GITLAB.kept,
-            Self::Chargebee { .. } => shared::CHARGEBEE.kept,
+            Self::Twilio => twilio::NAMING.kept,
+            Self::Sendgrid => sendgrid::NAMING.kept,
+            Self::Chargebee { .. } | Self::Mailgun | Self::Adyen(_) | Self::Dynamics => &[],
             Self::Generic(generic) => &generic.kept(),
         };
         let names = naming::KEPT_ALWAYS.iter().chain(own);
@@ -333,6 +378,10 @@ fn any_match(
 
 fn needed<'a>(headers: &'a Headers, name: &str) -> Result<&'a str, Refused> {
     headers.get(name).ok_or_else(|| Refused::Missing { header: name.to_owned() })
+}
+
+fn body(why: &'static str) -> Refused {
+    Refused::Body { why }
 }
 
 fn malformed(header: &str, why: &'static str) -> Refused {

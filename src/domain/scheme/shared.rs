@@ -6,8 +6,10 @@
 use data_encoding::BASE64;
 use zeroize::Zeroizing;
 
+use super::batch::ITEMS_MOST;
 use super::naming::{Naming, Place};
-use super::{Incoming, Refused, Verified, malformed, needed, standard};
+use super::{Incoming, Refused, Verified, body, malformed, needed, standard};
+use crate::domain::pointer::{list_at, text_at};
 use crate::domain::signature::same_secret;
 
 /// Secrets of this beginning sign; all others are tokens.
@@ -46,6 +48,29 @@ pub(super) static CHARGEBEE: Naming = Naming {
     detail: None,
     kept: &[],
 };
+
+/// Where the notifications of Dynamics stand.
+pub(super) const DYNAMICS_ITEMS: [&str; 1] = ["value"];
+/// They have no id of their own: a record changes often.
+pub(super) static DYNAMICS: Naming =
+    Naming { ids: &[], types: &[Place::Body(&["changeType"])], detail: None, kept: &[] };
+
+/// Dynamics 365 Business Central: each notification carries the `clientState` that the subscription was
+/// made with.
+pub(super) fn dynamics(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
+    let items = list_at(incoming.body, &DYNAMICS_ITEMS).ok_or_else(|| body("it has no value"))?;
+    if items.is_empty() || items.len() > ITEMS_MOST {
+        return Err(body("it has no notifications in value, or too many"));
+    }
+    let mut first = None;
+    for item in items {
+        let state = text_at(item.get().as_bytes(), &["clientState"])
+            .ok_or_else(|| body("a notification has no clientState"))?;
+        let found = matching(secrets, |secret| same_secret(state.as_bytes(), secret))?;
+        first.get_or_insert(found.secret);
+    }
+    Ok(Verified { secret: first.unwrap_or_default(), signed_at: None })
+}
 
 /// GitLab: a signature where there is one, else the token.
 pub(super) fn gitlab(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {

@@ -1,12 +1,14 @@
 """Makes vectors.json: signatures by other people's libraries, to test ours against.
 
 Run it with Python 3.11 or newer in an environment that has
-    pip install standardwebhooks==1.1.0 stripe==16.1.0 svix==2.9.1 slack_sdk==3.47.0 cryptography==50.0.2
+    pip install standardwebhooks==1.1.0 stripe==16.1.0 svix==2.9.1 slack_sdk==3.47.0 twilio==9.13.0 \
+        Adyen==16.0.0 sendgrid==6.12.5 cryptography==50.0.2
 It prints to standard output; nothing in it depends on the day or the machine.
 
 Stripe's are also checked by its library; the others' refuse times that are not today's.
-Slack's are made by its library's verifier. Those of GitHub, Shopify, Square, Paddle, Polar, WooCommerce, Gitea,
-Forgejo, PagerDuty, Linear, Terraform, Grafana and Frappe have no library here; theirs are made with Python's
+Slack's, Twilio's and Adyen's are made by their libraries' verifiers, SendGrid's are also checked by its library.
+Those of GitHub, Shopify, Square, Paddle, Polar, WooCommerce, Gitea,
+Forgejo, PagerDuty, Linear, Terraform, Grafana, Frappe and Mailgun have no library here; theirs are made with Python's
 hmac. Ed25519 is by cryptography.
 """
 
@@ -14,14 +16,19 @@ import base64
 import hashlib
 import hmac
 import json
+import urllib.parse
 from datetime import datetime, timezone
 
+import Adyen.util
 import slack_sdk.signature
 import standardwebhooks
 import stripe
 import svix
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from multidict import MultiDict
+from sendgrid.helpers.eventwebhook import EventWebhook
+from twilio.request_validator import RequestValidator
 
 NOW = 1_700_000_000
 BODY = '{"id":"evt_1","type":"invoice.paid"}'
@@ -245,6 +252,130 @@ def discord_sign(_secret, body, time):
 
 
 variants("generic, like Discord", ED25519, public.hex(), other_public.hex(), discord_sign, True)
+
+
+# Twilio: the documentation's example, its library's signatures, and URLs as proxies change them.
+TWILIO_URL = "https://mycompany.com/myapp.php?foo=1&bar=2"
+TWILIO_FORM = "CallSid=CA1234567890ABCDE&Caller=%2B12349013030&Digits=1234&From=%2B12349013030&To=%2B18005551212"
+case("twilio: the documentation's vector", "twilio", ["12345"], {
+    "X-Twilio-Signature": "0/KCTR6DLpKmkAf8muzZqo1nDgQ="}, TWILIO_FORM, 0, url=TWILIO_URL,
+    id="CA1234567890ABCDE:", type="unknown")
+
+
+def twilio_form(form, url=TWILIO_URL, secret=ONE):
+    return {"X-Twilio-Signature": RequestValidator(secret).compute_signature(url, MultiDict(form))}
+
+
+def encoded(form):
+    return urllib.parse.urlencode(form)
+
+
+form = [("MessageSid", "SM1"), ("MessageStatus", "delivered"), ("Body", "Grüße & mehr = 1+1 😀"), ("Empty", "")]
+case("twilio: good", "twilio", [ONE], twilio_form(form), encoded(form), 0, url=TWILIO_URL,
+     id="SM1:message.delivered", type="message.delivered")
+case("twilio: its token is the id", "twilio", [ONE], {**twilio_form(form), "I-Twilio-Idempotency-Token": "t-1"},
+     encoded(form), 0, url=TWILIO_URL, id="t-1", type="message.delivered")
+several = [*form, ("To", "b"), ("To", "a"), ("To", "b")]
+case("twilio: a field three times", "twilio", [ONE], twilio_form(several), encoded(several), 0, url=TWILIO_URL)
+case("twilio: a field changed", "twilio", [ONE], twilio_form(form), encoded(form).replace("SM1", "SM2"),
+     "mismatch", url=TWILIO_URL)
+case("twilio: rotated", "twilio", [TWO, ONE], twilio_form(form), encoded(form), 1, url=TWILIO_URL)
+case("twilio: another token", "twilio", [TWO], twilio_form(form), encoded(form), "mismatch", url=TWILIO_URL)
+for name, signed, known, expect in [
+    ("signed with its port", "https://mycompany.com:443/a?b=1", "https://mycompany.com/a?b=1", 0),
+    ("known with its port", "https://mycompany.com/a?b=1", "https://mycompany.com:443/a?b=1", 0),
+    ("http with its port", "http://mycompany.com:80/a", "http://mycompany.com/a", 0),
+    ("another port", "https://mycompany.com:8443/a", "https://mycompany.com/a", "mismatch"),
+    ("known with a port of its own", "https://mycompany.com/a", "https://mycompany.com:8443/a", 0),
+    ("another scheme", "https://mycompany.com/a", "http://mycompany.com/a", "mismatch"),
+]:
+    case(f"twilio: {name}", "twilio", [ONE], twilio_form(form, signed), encoded(form), expect, url=known)
+digest_url = TWILIO_URL + "&bodySHA256=" + hashlib.sha256(BODY.encode()).hexdigest()
+assert RequestValidator(ONE).validate(digest_url, BODY, RequestValidator(ONE).compute_signature(digest_url, {}))
+json_headers = {"X-Twilio-Signature": RequestValidator(ONE).compute_signature(digest_url, {})}
+case("twilio: JSON", "twilio", [ONE], json_headers, BODY, 0, url=digest_url, id="evt_1", type="invoice.paid")
+case("twilio: JSON changed", "twilio", [ONE], json_headers, BODY.replace("1", "2"), "mismatch", url=digest_url)
+case("twilio: JSON without its digest", "twilio", [ONE], json_headers, BODY, "mismatch", url=TWILIO_URL)
+case("twilio: no signature", "twilio", [ONE], {}, encoded(form), "missing", url=TWILIO_URL)
+
+# SendGrid: a batch, signed with a key that is made from a number.
+sendgrid_key = ec.derive_private_key(0x4711, ec.SECP256R1())
+SENDGRID = b64(sendgrid_key.public_key().public_bytes(
+    serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo))
+other_key = ec.derive_private_key(0x4712, ec.SECP256R1())
+SENDGRID_OTHER = b64(other_key.public_key().public_bytes(
+    serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo))
+
+
+def sendgrid_sign(_secret, body, time):
+    signature = b64(sendgrid_key.sign(f"{time}{body}".encode(), ec.ECDSA(hashes.SHA256(), deterministic_signing=True)))
+    hook = EventWebhook(SENDGRID)
+    assert hook.verify_signature(body, signature, str(time))
+    return {"X-Twilio-Email-Event-Webhook-Signature": signature, "X-Twilio-Email-Event-Webhook-Timestamp": str(time)}
+
+
+variants("sendgrid", "sendgrid", SENDGRID, SENDGRID_OTHER, sendgrid_sign, True)
+events = '[{"email":"a@example.com","event":"delivered","sg_event_id":"e1"},\r\n {"event":"open","sg_event_id":"e2"}]\r\n'
+case("sendgrid: a batch", "sendgrid", [SENDGRID], sendgrid_sign("", events, NOW), events, 0,
+     items=[["e1", "delivered"], ["e2", "open"]])
+case("sendgrid: no list", "sendgrid", [SENDGRID], sendgrid_sign("", "{}", NOW), "{}", 0, items="no list")
+case("sendgrid: a broken item", "sendgrid", [SENDGRID], sendgrid_sign("", "[{},7]", NOW), "[{},7]", 0, items="item 2")
+
+# Adyen: every item is signed for itself.
+ADYEN = "44782DEF547AAA06C910C43932B1EB0C71FC68D9D0C057550C48EC2ACF6BA056"
+published = {"pspReference": "7914073381342284", "originalReference": "", "merchantAccountCode": "TestMerchant",
+             "merchantReference": "TestPayment-1407325143704", "amount": {"value": 1130, "currency": "EUR"},
+             "eventCode": "AUTHORISATION", "success": "true"}
+
+
+def adyen(*items, key=ADYEN):
+    signed = []
+    for item in items:
+        signature = Adyen.util.generate_notification_sig(item, key).decode()
+        signed.append({"NotificationRequestItem": {**item, "additionalData": {"hmacSignature": signature}}})
+    return json.dumps({"live": "false", "notificationItems": signed})
+
+
+assert "coqCmt/IZ4E3CzPvMY8zTjQVL5hYJUiBRg8UU+iCWo0=" in adyen(published)
+capture = {**published, "eventCode": "CAPTURE", "originalReference": "7914073381342284", "pspReference": "8314",
+           "merchantReference": "a:b\\c", "success": "false"}
+case("adyen: the documentation's vector", "adyen", [ADYEN], {}, adyen(published), 0,
+     items=[["7914073381342284:AUTHORISATION:true", "AUTHORISATION"]])
+case("adyen: two items", "adyen", [ADYEN], {}, adyen(published, capture), 0,
+     items=[["7914073381342284:AUTHORISATION:true", "AUTHORISATION"], ["8314:CAPTURE:false", "CAPTURE"]])
+case("adyen: rotated", "adyen", ["00" * 32, ADYEN], {}, adyen(published), 1)
+case("adyen: one item of two is wrong", "adyen", [ADYEN], {}, adyen(published, capture).replace("8314", "8315"), "mismatch")
+case("adyen: the amount is covered", "adyen", [ADYEN], {}, adyen(published).replace("1130", "1"), "mismatch")
+case("adyen: an item without a signature", "adyen", [ADYEN], {}, adyen(published).replace("hmacSignature", "x"), "body")
+case("adyen: no item", "adyen", [ADYEN], {}, '{"notificationItems":[]}', "body")
+case("adyen: no secret", "adyen", [], {}, adyen(published), "no_secret")
+
+# Mailgun: time and token alone are signed.
+mail = {"signature": {"timestamp": str(NOW), "token": "tok123",
+                      "signature": "5771f65d3dfb6e9b4d8fb77cb8a51664fb68dabdce9ac53005fcd19180df47ff"},
+        "event-data": {"id": "m1", "event": "delivered"}}
+case("mailgun: the computed vector", "mailgun", ["mg_key"], {}, json.dumps(mail), 0, id="m1", type="delivered")
+for skew, expect in [(300, 0), (301, "stale"), (-301, "stale")]:
+    case(f"mailgun: {skew} s old", "mailgun", ["mg_key"], {}, json.dumps(mail), expect, now=NOW + skew)
+case("mailgun: another token", "mailgun", ["mg_key"], {}, json.dumps(mail).replace("tok123", "tok124"), "mismatch")
+case("mailgun: another secret", "mailgun", ["mg_other"], {}, json.dumps(mail), "mismatch")
+case("mailgun: rotated", "mailgun", ["mg_other", "mg_key"], {}, json.dumps(mail), 1)
+case("mailgun: no signature", "mailgun", ["mg_key"], {}, "{}", "body")
+case("mailgun: no JSON", "mailgun", ["mg_key"], {}, "timestamp=1", "body")
+
+# Dynamics 365 Business Central: what the subscription was made with comes back in every item.
+notes = {"value": [{"subscriptionId": "s1", "clientState": ONE, "changeType": "updated", "resource": "customers(1)"},
+                   {"subscriptionId": "s1", "clientState": ONE, "changeType": "deleted", "resource": "customers(2)"}]}
+case("dynamics: good", "dynamics", [TWO, ONE], {}, json.dumps(notes), 1)
+case("dynamics: one state is another", "dynamics", [ONE], {}, json.dumps(notes).replace(ONE, TWO, 1), "mismatch")
+case("dynamics: no state", "dynamics", [ONE], {}, '{"value":[{}]}', "body")
+LIST = {"kind": "generic", "check": {"token": {"header": "X-Token"}}, "items": "/data/rows",
+        "event_id": {"pointer": "/id"}, "event_type": {"pointer": "/t"}}
+rows = '{"data":{"rows":[ {"id":1,"t":"a"},{"id":"x","t":"b"} ]}}'
+case("generic: a batch", LIST, [ONE], {"X-Token": ONE}, rows, 0, items=[["1", "a"], ["x", "b"]])
+case("generic: the body is the batch", {**LIST, "items": ""}, [ONE], {"X-Token": ONE}, '[{"id":7}]', 0,
+     items=[["7", "unknown"]])
+case("generic: an empty batch", LIST, [ONE], {"X-Token": ONE}, '{"data":{"rows":[]}}', 0, items=[])
 
 # Several signatures in one header, as during a sender's rotation.
 both = own(STANDARD, BODY, NOW)

@@ -1,0 +1,102 @@
+//! What a request brings: one event, or a batch that is taken apart, each with its own id.
+//!
+//! Not here: whether it is believed, which has been decided before, and storing it.
+
+use super::{Identity, Incoming, Scheme, adyen, shared};
+use crate::domain::pointer::{list_at, text_at};
+
+/// Events of one request at most: beyond, one transaction would keep the others waiting.
+pub const ITEMS_MOST: usize = 10_000;
+
+/// The events of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Events<'a> {
+    /// In the request's order. A batch may be empty.
+    pub items: Vec<Item<'a>>,
+    /// Whether they came as a list.
+    pub is_batch: bool,
+}
+
+/// One event of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item<'a> {
+    /// What it is called.
+    pub identity: Identity,
+    /// The body, or the part of it that is this event, to the byte.
+    pub payload: &'a [u8],
+}
+
+/// Why a request that is believed cannot be used. Sent again, it would be no better.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// The list is missing.
+    #[error("The body must be JSON with a list of events at {place}.")]
+    NoList {
+        /// Where it should be.
+        place: String,
+    },
+    /// The list is too long.
+    #[error("The batch has {count} events; at most {ITEMS_MOST} are taken at once.")]
+    Many {
+        /// How long it is.
+        count: usize,
+    },
+    /// One of them is none.
+    #[error("Item {number} of the batch is not a JSON object; nothing of the batch was stored.")]
+    Item {
+        /// Which, counted from 1.
+        number: usize,
+    },
+}
+
+impl Scheme {
+    /// What a verified request brings.
+    ///
+    /// # Errors
+    /// [`Unusable`], for batches alone: one broken item refuses all of it.
+    pub fn events<'a>(&self, incoming: &Incoming<'a>) -> Result<Events<'a>, Unusable> {
+        let Some(path) = self.list(incoming) else {
+            let item = Item { identity: self.identify(incoming), payload: incoming.body };
+            return Ok(Events { items: vec![item], is_batch: false });
+        };
+        let place =
+            || if path.is_empty() { "its top".to_owned() } else { format!("/{}", path.join("/")) };
+        let list =
+            list_at(incoming.body, &path).ok_or_else(|| Unusable::NoList { place: place() })?;
+        if list.len() > ITEMS_MOST {
+            return Err(Unusable::Many { count: list.len() });
+        }
+        let mut items = Vec::with_capacity(list.len());
+        for (index, raw) in list.iter().enumerate() {
+            let payload = raw.get().as_bytes();
+            if !payload.starts_with(b"{") {
+                return Err(Unusable::Item { number: index.saturating_add(1) });
+            }
+            let identity = self.identify(&Incoming { body: payload, ..*incoming });
+            items.push(Item { identity, payload });
+        }
+        Ok(Events { items, is_batch: true })
+    }
+
+    /// Where the list of events stands; `None` where a request is one event.
+    fn list(&self, incoming: &Incoming<'_>) -> Option<Vec<&str>> {
+        match self {
+            Self::Sendgrid => Some(Vec::new()),
+            Self::Adyen(_) => Some(adyen::ITEMS.to_vec()),
+            Self::Dynamics => Some(shared::DYNAMICS_ITEMS.to_vec()),
+            // Event Streams posts lists, everything else single events.
+            Self::Twilio => incoming.body.trim_ascii_start().starts_with(b"[").then(Vec::new),
+            Self::Generic(generic) => generic.items(),
+            _ => None,
+        }
+    }
+
+    /// What a request may use once, where its signature does not cover the body: a recorded one would fit
+    /// any other body.
+    pub fn nonce(&self, incoming: &Incoming<'_>) -> Option<String> {
+        match self {
+            Self::Mailgun => text_at(incoming.body, &["signature", "token"]),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Twilio: an HMAC over the URL and the sorted form fields, or over the URL that carries the body's digest.
+//!
+//! Not here: which URL Twilio knows, which is the provider's public URL. Twilio signs it now with its port
+//! and now without, so both are tried.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use data_encoding::BASE64;
+use percent_encoding::percent_decode;
+
+use super::naming::{Naming, Place};
+use super::{Incoming, Refused, Verified, any_match, body, malformed, needed};
+use crate::domain::signature::{Hash, mac, same};
+use crate::id::sha256_hex;
+
+const SIGNATURE: &str = "x-twilio-signature";
+const TOKEN: &str = "i-twilio-idempotency-token";
+const BODY_DIGEST: &str = "bodySHA256=";
+/// Fields of one form at most; Twilio sends some dozens.
+const FIELDS_MOST: usize = 1_000;
+
+/// JSON bodies, such as those of Event Streams.
+pub(super) static NAMING: Naming = Naming {
+    ids: &[Place::Body(&["id"]), Place::Header(TOKEN)],
+    types: &[Place::Body(&["type"]), Place::Body(&["EventType"])],
+    detail: None,
+    kept: &[TOKEN],
+};
+
+type Form = BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>;
+
+pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
+    let offered = BASE64
+        .decode(needed(incoming.headers, SIGNATURE)?.as_bytes())
+        .map_err(|_where| malformed(SIGNATURE, "it is not base64"))?;
+    let fields = match digest_in(incoming.url) {
+        Some(digest) => {
+            // The digest is part of the URL, which is what is signed then.
+            if !same(digest.to_ascii_lowercase().as_bytes(), sha256_hex(incoming.body).as_bytes()) {
+                return Err(Refused::Mismatch);
+            }
+            Vec::new()
+        }
+        // Fields beyond would not be covered.
+        None => flat(&form(incoming.body).ok_or_else(|| body("its form has too many fields"))?),
+    };
+    let offered = [offered];
+    let mut refused = Refused::NoSecret;
+    for url in ways(incoming.url) {
+        let expected = |secret: &[u8]| Some(mac(Hash::Sha1, secret, &[url.as_bytes(), &fields]));
+        match any_match(secrets, &offered, expected) {
+            Ok(secret) => return Ok(Verified { secret, signed_at: None }),
+            Err(why) => refused = why,
+        }
+    }
+    Err(refused)
+}
+
+/// The signature's text for a form.
+pub(super) fn sign(secret: &str, url: &str, body: &[u8]) -> String {
+    let fields = flat(&form(body).unwrap_or_default());
+    BASE64.encode(&mac(Hash::Sha1, secret.as_bytes(), &[url.as_bytes(), &fields]))
+}
+
+fn digest_in(url: &str) -> Option<&str> {
+    let (_, query) = url.split_once('?')?;
+    query.split('&').find_map(|pair| pair.strip_prefix(BODY_DIGEST))
+}
+
+/// The URL, with the scheme's own port and without.
+fn ways(url: &str) -> Vec<String> {
+    let mut ways = vec![url.to_owned()];
+    let Some((scheme, rest)) = url.split_once("://") else { return ways };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let Some((authority, path)) = rest.split_at_checked(end) else { return ways };
+    let own = if scheme == "https" { "443" } else { "80" };
+    let port = authority
+        .rsplit_once(':')
+        .filter(|(_, port)| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()));
+    ways.push(match port {
+        Some((host, _)) => format!("{scheme}://{host}{path}"),
+        None => format!("{scheme}://{authority}:{own}{path}"),
+    });
+    ways
+}
+
+/// The fields of a form; `None` where there are too many. A name that is there several times has each of
+/// its values once.
+fn form(body: &[u8]) -> Option<Form> {
+    let mut fields = Form::new();
+    let pairs = body.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());
+    for (count, pair) in pairs.enumerate() {
+        if count >= FIELDS_MOST {
+            return None;
+        }
+        let mut halves = pair.splitn(2, |byte| *byte == b'=');
+        let mut half = || decoded(halves.next().unwrap_or_default());
+        let (name, value) = (half(), half());
+        fields.entry(name).or_default().insert(value);
+    }
+    Some(fields)
+}
+
+fn decoded(text: &[u8]) -> Vec<u8> {
+    let spaced: Vec<u8> =
+        text.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
+    percent_decode(&spaced).collect()
+}
+
+fn flat(fields: &Form) -> Vec<u8> {
+    let mut flat = Vec::new();
+    for (name, values) in fields {
+        for value in values {
+            flat.extend_from_slice(name);
+            flat.extend_from_slice(value);
+        }
+    }
+    flat
+}
+
+/// A form's status is part of its id: a message has several. Twilio's token is the same on a retry.
+pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
+    if matches!(incoming.body.trim_ascii_start().first(), Some(b'{' | b'[')) {
+        return NAMING.identify(incoming);
+    }
+    let fields = form(incoming.body).unwrap_or_default();
+    let field = |name: &str| {
+        let value = fields.get(name.as_bytes())?.first()?;
+        String::from_utf8(value.clone()).ok().filter(|value| !value.is_empty())
+    };
+    let of = |kind: &str, names: [&str; 2]| {
+        names.into_iter().find_map(field).map(|status| format!("{kind}.{status}"))
+    };
+    let message = of("message", ["MessageStatus", "SmsStatus"]);
+    let status = message.or_else(|| of("call", ["CallStatus", "CallStatus"]));
+    let token = incoming.headers.get(TOKEN).map(str::to_owned).filter(|token| !token.is_empty());
+    let id = token.or_else(|| {
+        let sid = ["MessageSid", "SmsSid", "CallSid"].into_iter().find_map(field)?;
+        Some(format!("{sid}:{}", status.as_deref().unwrap_or_default()))
+    });
+    (id, field("EventType").or(status))
+}

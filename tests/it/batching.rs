@@ -1,0 +1,186 @@
+//! `POST /in/…` beyond one event and one answer: batches, hand-shakes, signatures that fit once, and what
+//! each provider waits for.
+
+use data_encoding::{BASE64, HEXLOWER};
+use ring::hmac;
+use serde_json::{Value, json};
+
+use crate::rig::receiver::Receiver;
+use crate::rig::{Rig, START};
+
+const PLAIN: &str = "a-shared-secret-of-32-characters";
+const ADYEN: &str = "44782DEF547AAA06C910C43932B1EB0C71FC68D9D0C057550C48EC2ACF6BA056";
+
+fn hex_mac(key: &[u8], parts: &[&[u8]]) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+    HEXLOWER.encode(hmac::sign(&key, &parts.concat()).as_ref())
+}
+
+fn adyen_item(reference: &str) -> Value {
+    let key = HEXLOWER.decode(ADYEN.to_lowercase().as_bytes()).unwrap();
+    let signed = format!("{reference}::Shop:4711:1130:EUR:AUTHORISATION:true");
+    let mac = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), signed.as_bytes());
+    json!({ "NotificationRequestItem": {
+        "pspReference": reference, "merchantAccountCode": "Shop", "merchantReference": "4711",
+        "amount": { "value": 1130, "currency": "EUR" }, "eventCode": "AUTHORISATION",
+        "success": "true", "additionalData": { "hmacSignature": BASE64.encode(mac.as_ref()) },
+    } })
+}
+
+fn adyen_body(references: &[&str]) -> Vec<u8> {
+    let items: Vec<Value> = references.iter().map(|reference| adyen_item(reference)).collect();
+    json!({ "live": "false", "notificationItems": items }).to_string().into_bytes()
+}
+
+fn list() -> Value {
+    json!({
+        "kind": "generic", "check": { "token": { "header": "X-Token" } }, "items": "/rows",
+        "event_id": { "pointer": "/id" }, "event_type": { "pointer": "/type" },
+    })
+}
+
+#[test]
+fn each_item_of_a_batch_is_an_event_of_its_own_and_is_stored_once() {
+    let rig = Rig::new();
+    rig.provider("adyen", &json!({ "kind": "adyen" }), ADYEN);
+    let receiver = Receiver::new();
+    rig.subscribe_with("erp", &receiver, &json!({ "source": "provider:adyen" }));
+    let first = rig.send("POST", "/in/adyen", &[], &adyen_body(&["A1", "A2"])).is(200).json();
+    assert_eq!((&first["stored"], &first["repeated"]), (&json!(2), &json!(0)));
+    let again = rig.send("POST", "/in/adyen", &[], &adyen_body(&["A2", "A3", "A3"])).is(200).json();
+    assert_eq!((&again["stored"], &again["repeated"]), (&json!(1), &json!(2)));
+    assert_ne!(first["batch_id"], again["batch_id"]);
+    rig.settle();
+    let bodies: Vec<Value> =
+        receiver.seen().iter().map(|seen| serde_json::from_slice(&seen.body).unwrap()).collect();
+    assert_eq!(bodies.len(), 3);
+    assert!(["A1", "A2", "A3"].iter().all(|one| bodies.contains(&adyen_item(one))));
+    let sql = "SELECT group_concat(provider_event_id || ' ' || event_type || ' ' || item_no, ', ')
+                 FROM webhook_events";
+    let wanted = "A1:AUTHORISATION:true AUTHORISATION 1, A2:AUTHORISATION:true AUTHORISATION 2, \
+                  A3:AUTHORISATION:true AUTHORISATION 2";
+    assert_eq!(rig.one(sql), wanted);
+    let shown = &rig.get("/v1/webhook-events")["items"][0];
+    assert_eq!((&shown["batch_id"], &shown["item_no"]), (&again["batch_id"], &json!(2)));
+}
+
+#[test]
+fn one_wrong_item_refuses_the_batch_as_a_whole() {
+    let rig = Rig::new();
+    rig.provider("adyen", &json!({ "kind": "adyen" }), ADYEN);
+    let mixed = String::from_utf8(adyen_body(&["A1", "A2"])).unwrap().replace("\"A2\"", "\"A9\"");
+    rig.send("POST", "/in/adyen", &[], mixed.as_bytes()).is(401);
+    rig.provider("rows", &list(), PLAIN);
+    let post = |body: &str| rig.send("POST", "/in/rows", &[("X-Token", PLAIN)], body.as_bytes());
+    let broken = post(r#"{"rows":[{"id":1},"x"]}"#).is(422).json();
+    let detail = "Item 2 of the batch is not a JSON object; nothing of the batch was stored.";
+    assert_eq!(
+        (&broken["detail"], rig.one("SELECT count(*) FROM webhook_events")),
+        (&json!(detail), "0".into())
+    );
+    let none = post("not JSON").is(422).json();
+    assert_eq!(none["detail"], "The body must be JSON with a list of events at /rows.");
+    let many = format!(r#"{{"rows":[{}{{}}]}}"#, "{},".repeat(10_000));
+    let many = post(&many).is(422).json();
+    assert_eq!(many["detail"], "The batch has 10001 events; at most 10000 are taken at once.");
+    post(r#"{"rows":[]}"#).is(200);
+    assert_eq!(rig.one("SELECT count(*) FROM webhook_events"), "0");
+}
+
+#[test]
+fn a_full_batch_is_one_transaction() {
+    let rig = Rig::new();
+    rig.provider("rows", &list(), PLAIN);
+    let rows: Vec<Value> = (0..10_000).map(|n| json!({ "id": n, "type": "row" })).collect();
+    let body = json!({ "rows": rows }).to_string();
+    let post =
+        || rig.send("POST", "/in/rows", &[("X-Token", PLAIN)], body.as_bytes()).is(200).json();
+    assert_eq!(post()["stored"], 10_000);
+    assert_eq!(post()["repeated"], 10_000);
+    assert_eq!(rig.one("SELECT count(*), count(DISTINCT batch_id) FROM webhook_events"), "10000 1");
+}
+
+#[test]
+fn adyen_is_answered_the_word_that_older_accounts_wait_for() {
+    let rig = Rig::new();
+    rig.provider("adyen", &json!({ "kind": "adyen", "accepted": true }), ADYEN);
+    for _ in 0..2 {
+        let answer = rig.send("POST", "/in/adyen", &[], &adyen_body(&["A1"])).is(200);
+        assert_eq!(
+            (answer.field("content-type"), &*answer.text()),
+            (Some("text/plain"), "[accepted]")
+        );
+    }
+    rig.send("POST", "/in/adyen", &[], b"{}").is(401);
+}
+
+fn slack(rig: &Rig, body: &[u8]) -> crate::rig::http::Answer {
+    let at = START.secs().to_string();
+    let signature = hex_mac(PLAIN.as_bytes(), &[b"v0:", at.as_bytes(), b":", body]);
+    let signature = format!("v0={signature}");
+    let fields = [("X-Slack-Signature", &*signature), ("X-Slack-Request-Timestamp", &*at)];
+    rig.send("POST", "/in/slack", &fields, body)
+}
+
+#[test]
+fn slack_gets_its_challenge_back_and_nothing_is_stored() {
+    let rig = Rig::new();
+    rig.provider("slack", &json!({ "kind": "slack" }), PLAIN);
+    let asked = br#"{"token":"x","challenge":"3eZbrw1a","type":"url_verification"}"#;
+    assert_eq!(slack(&rig, asked).is(200).json(), json!({ "challenge": "3eZbrw1a" }));
+    rig.send("POST", "/in/slack", &[], asked).is(401);
+    assert_eq!(rig.one("SELECT count(*) FROM webhook_events"), "0");
+    slack(&rig, br#"{"event_id":"E1","challenge":"x","event":{"type":"message"}}"#).is(200);
+    assert_eq!(rig.one("SELECT event_type FROM webhook_events"), "message");
+}
+
+#[test]
+fn dynamics_gets_its_token_back_as_plain_text() {
+    let rig = Rig::new();
+    rig.provider("bc", &json!({ "kind": "dynamics" }), PLAIN);
+    let answer = rig.send("POST", "/in/bc?validationToken=a%20b%3Cscript%3E", &[], b"").is(200);
+    assert_eq!(
+        (answer.field("content-type"), &*answer.text()),
+        (Some("text/plain"), "a b<script>")
+    );
+    assert_eq!(answer.field("x-content-type-options"), Some("nosniff"));
+    rig.send("POST", "/in/bc?validationToken=a%0d%0ab", &[], b"").is(401);
+    rig.send("POST", "/in/bc", &[], b"").is(401);
+    let note =
+        json!({ "value": [{ "clientState": PLAIN, "changeType": "updated", "resource": "r" }] });
+    let post = || rig.send("POST", "/in/bc", &[], note.to_string().as_bytes()).is(200).json();
+    assert_eq!((&post()["stored"], &post()["repeated"]), (&json!(1), &json!(1)));
+}
+
+#[test]
+fn woocommerce_may_try_the_address_before_it_signs() {
+    let rig = Rig::new();
+    rig.provider("shop", &json!({ "kind": "woocommerce" }), PLAIN);
+    rig.send("POST", "/in/shop", &[], b"webhook_id=17").is(200);
+    rig.send("POST", "/in/shop", &[], b"webhook_id=17&x=1").is(401);
+    rig.send("POST", "/in/shop", &[("X-WC-Webhook-Signature", "AAAA")], b"webhook_id=17").is(401);
+    assert_eq!(rig.one("SELECT count(*) FROM webhook_events"), "0");
+}
+
+#[test]
+fn a_signature_that_does_not_cover_the_body_is_taken_with_one_body_only() {
+    let rig = Rig::new();
+    rig.provider("mail", &json!({ "kind": "mailgun" }), PLAIN);
+    let body = |token: &str, id: &str| {
+        let at = START.secs().to_string();
+        let signature = hex_mac(PLAIN.as_bytes(), &[at.as_bytes(), token.as_bytes()]);
+        json!({
+            "signature": { "timestamp": at, "token": token, "signature": signature },
+            "event-data": { "id": id, "event": "delivered" },
+        })
+    };
+    let post = |body: &Value| rig.send("POST", "/in/mail", &[], body.to_string().as_bytes());
+    post(&body("t1", "m1")).is(200);
+    assert_eq!(post(&body("t1", "m1")).is(200).json()["already_processed"], true);
+    post(&body("t1", "m2")).is(401);
+    post(&body("t2", "m2")).is(200);
+    assert_eq!(post(&body("t3", "m2")).is(200).json()["already_processed"], true);
+    assert_eq!(rig.one("SELECT count(*) FROM webhook_events"), "2");
+    rig.provider("mail-2", &json!({ "kind": "mailgun" }), PLAIN);
+    rig.send("POST", "/in/mail-2", &[], body("t1", "m9").to_string().as_bytes()).is(200);
+}
