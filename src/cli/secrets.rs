@@ -14,7 +14,8 @@ use zeroize::Zeroizing;
 
 use crate::cli::{Failure, input};
 use crate::domain::scheme::Scheme;
-use crate::domain::scheme::generic::{Check, SecretEncoding};
+use crate::domain::scheme::encoding::SecretEncoding;
+use crate::domain::scheme::generic::Check;
 use crate::domain::signature::SigningSecret;
 use crate::id::{Draw, SystemDraw};
 

@@ -2,11 +2,10 @@
 //!
 //! Not here: signatures in a body or over sorted form fields; those are schemes of their own.
 
-use data_encoding::{BASE64, BASE64_NOPAD, BASE64URL_NOPAD, HEXLOWER_PERMISSIVE};
 use ring::signature::{ED25519, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
 
+use super::encoding::{Encoding, SecretEncoding};
 use super::template::{Piece, Template};
 use super::{
     Incoming, Refused, SIGNATURES_MOST, Verified, any_match, long_enough, malformed, needed,
@@ -177,32 +176,6 @@ pub enum Unit {
     S,
     /// Milliseconds.
     Ms,
-}
-
-/// How a signature is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Encoding {
-    /// Hex digits of either case.
-    #[default]
-    Hex,
-    /// Base64 with its padding.
-    Base64,
-    /// Base64 with `-` and `_`, padding or not.
-    Base64url,
-}
-
-/// How a secret is written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SecretEncoding {
-    /// The text is the key.
-    #[default]
-    Utf8,
-    /// The text is the base64 of the key, padding or not.
-    Base64,
-    /// The text is the hex of the key.
-    Hex,
 }
 
 /// Where the provider's id of an event stands.
@@ -496,31 +469,6 @@ impl TimestampPlace {
             Unit::Ms => Timestamp::from_ms(count),
         };
         Ok((text, at))
-    }
-}
-
-impl Encoding {
-    fn decode(self, text: &str) -> Option<Vec<u8>> {
-        match self {
-            Self::Hex => HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok(),
-            Self::Base64 => BASE64.decode(text.as_bytes()).ok(),
-            Self::Base64url => BASE64URL_NOPAD.decode(text.trim_end_matches('=').as_bytes()).ok(),
-        }
-    }
-}
-
-impl SecretEncoding {
-    fn key(self, secret: &[u8]) -> Result<Zeroizing<Vec<u8>>, SecretError> {
-        let text = secret.trim_ascii_end();
-        let unpadded = text.iter().rposition(|byte| *byte != b'=').map_or(0, |last| last + 1);
-        let (decoded, encoding) = match self {
-            Self::Utf8 => return Ok(Zeroizing::new(secret.to_vec())),
-            Self::Base64 => {
-                (BASE64_NOPAD.decode(text.get(..unpadded).unwrap_or_default()), "base64")
-            }
-            Self::Hex => (HEXLOWER_PERMISSIVE.decode(text), "hex"),
-        };
-        decoded.map(Zeroizing::new).map_err(|_where| SecretError::Encoding { encoding })
     }
 }
 

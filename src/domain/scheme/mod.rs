@@ -7,6 +7,7 @@
 
 pub mod adyen;
 pub mod batch;
+pub mod encoding;
 pub mod form;
 pub mod generic;
 pub mod handshake;
