@@ -76,7 +76,7 @@ CREATE TABLE subscriptions (
   method          TEXT NOT NULL DEFAULT 'POST',
   -- JSON object of further header fields.
   headers         TEXT NOT NULL DEFAULT '{}',
-  -- JSON: steps, max_attempts, timeout, in_flight_max; absent keys take the file's settings.
+  -- JSON: steps, max_attempts, timeout, in_flight_max, lease; absent keys take the file's settings.
   policy          TEXT NOT NULL DEFAULT '{}',
   ordering        TEXT NOT NULL DEFAULT 'none',
   state           TEXT NOT NULL DEFAULT 'ACTIVE',
@@ -325,6 +325,8 @@ CREATE TABLE deliveries (
   counted_failures INTEGER NOT NULL DEFAULT 0,
   last_class       TEXT,
   lease_until      INTEGER,
+  -- The lease a consumer was given, until somebody else has it or it is handed back: who comes late with it
+  -- is known by it.
   lease_owner      TEXT,
   epoch            INTEGER NOT NULL DEFAULT 0,
   run_no           INTEGER NOT NULL DEFAULT 1,
@@ -351,11 +353,13 @@ CREATE UNIQUE INDEX deliveries_of_event ON deliveries (outbox_seq, subscription_
   WHERE outbox_seq IS NOT NULL;
 CREATE UNIQUE INDEX deliveries_of_webhook_event ON deliveries (webhook_seq, subscription_seq)
   WHERE webhook_seq IS NOT NULL;
--- One head per lane, enforced.
+-- One head per lane, enforced: the smallest that is not finished, or the one that a consumer has.
 CREATE UNIQUE INDEX deliveries_lane_head ON deliveries (lane)
-  WHERE lane IS NOT NULL AND head = 1 AND state = 'pending';
+  WHERE lane IS NOT NULL AND head = 1 AND finished_at IS NULL;
 CREATE INDEX deliveries_lane ON deliveries (lane, order_at, seq)
-  WHERE lane IS NOT NULL AND state = 'pending';
+  WHERE lane IS NOT NULL AND finished_at IS NULL;
+-- What waits behind a head, for counting.
+CREATE INDEX deliveries_behind ON deliveries (subscription_seq) WHERE state = 'pending' AND head = 0;
 -- The few that a person may have to look at; costs nothing on the way of a good delivery.
 CREATE INDEX deliveries_attention ON deliveries (state, seq)
   WHERE state = 'dead_letter' OR state = 'parked' OR state = 'in_doubt' OR state = 'waiting'

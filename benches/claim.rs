@@ -109,7 +109,7 @@ impl File {
     fn due(&self) -> (Vec<DeliverySeq>, Duration) {
         let begun = Instant::now();
         let due = self.store.read(|tx| deliveries::due(tx, SUBSCRIPTION, now(), ROWS)).unwrap();
-        (due, begun.elapsed())
+        (due.into_iter().map(|(delivery, _)| delivery).collect(), begun.elapsed())
     }
 
     fn settle(&mut self, due: &[DeliverySeq]) -> f64 {

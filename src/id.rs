@@ -95,6 +95,21 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(ring::digest::digest(&SHA256, bytes).as_ref())
 }
 
+/// When a UUIDv7 was made; `None` when the text is none.
+///
+/// ```
+/// use oncebox::{clock::Timestamp, id};
+/// let at = Timestamp::from_secs(1_769_860_800);
+/// assert_eq!(id::made_at(&id::uuid7(at, &id::SystemDraw::new())), Some(at));
+/// assert_eq!(id::made_at("soon"), None);
+/// ```
+pub fn made_at(uuid7: &str) -> Option<Timestamp> {
+    let made = uuid::Uuid::try_parse(uuid7).ok()?.get_timestamp()?;
+    let (secs, nanos) = made.to_unix();
+    let millis = i64::try_from(secs).ok()?.checked_mul(1000)?;
+    millis.checked_add(i64::from(nanos / 1_000_000)).map(Timestamp::from_ms)
+}
+
 /// A delivery's number, shown outside as `dlv_17`; its third attempt is `dlv_17.3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeliverySeq(pub i64);

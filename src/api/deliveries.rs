@@ -86,7 +86,8 @@ pub(super) const RESOURCE: Resource = Resource {
             doc(
                 "retryDelivery",
                 "Send a delivery again",
-                "Due now if it waits, reopened if it was given up. It keeps its `webhook-id`.",
+                "Due now if it waits, taken back if a consumer has it, reopened if it was given up. It keeps its \
+                 `webhook-id`.",
                 &[Returns::json(200, "The delivery as it is now.", "Delivery")],
             )
             .params(&[ID]),
@@ -99,7 +100,7 @@ pub(super) const RESOURCE: Resource = Resource {
             doc(
                 "cancelDelivery",
                 "Cancel a delivery",
-                "It is not tried again. What is in flight at this moment may still arrive.",
+                "It is not tried again. What is in flight, or with a consumer, at this moment may still be done.",
                 &[Returns::json(200, "The delivery as it is now.", "Delivery")],
             )
             .params(&[ID]),
@@ -122,9 +123,10 @@ pub(super) const RESOURCE: Resource = Resource {
 };
 
 /// Which deliveries a person can send again.
-const RETRY_RULE: &str = "only a delivery that waits or was given up can be sent again, and only while its subscription exists";
+const RETRY_RULE: &str = "only a delivery that waits, that a consumer has or that was given up can be sent again, and only while its subscription exists";
 /// Which deliveries a person can stop.
-const CANCEL_RULE: &str = "only a delivery that waits, is dead or is in doubt can be cancelled";
+const CANCEL_RULE: &str =
+    "only a delivery that waits, that a consumer has, that is dead or in doubt can be cancelled";
 
 /// `GET /v1/deliveries`
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
@@ -228,6 +230,8 @@ fn shown(delivery: &Delivery) -> Value {
         subscription,
         state,
         due_at,
+        lease_until,
+        is_behind,
         attempt_count,
         counted_failures,
         last_class,
@@ -239,7 +243,7 @@ fn shown(delivery: &Delivery) -> Value {
     json!({
         "id": seq.to_string(), "tenant": tenant, "of": kind, "event_id": event_id,
         "event_type": event_type, "subscription": subscription, "state": state.as_str(),
-        "due_at": due_at, "attempt_count": attempt_count, "counted_failures": counted_failures,
+        "due_at": due_at, "lease_until": lease_until, "is_behind": is_behind, "attempt_count": attempt_count, "counted_failures": counted_failures,
         "last_class": last_class.map(Class::as_str), "run_no": run_no,
         "finished_at": finished_at, "reason": reason,
     })
@@ -289,6 +293,9 @@ fn delivery_schema() -> Value {
         "subscription": schema::about(schema::name(), "The subscription's name."),
         "state": state_schema(),
         "due_at": schema::about(due, "When it is tried next; null when nothing is left to try."),
+        "lease_until": schema::about(
+            schema::nullable(schema::time()), "Until when a consumer has it; null when none has."),
+        "is_behind": schema::about(schema::yes_or_no(), "Whether it waits for another one of its order."),
         "attempt_count": schema::about(schema::count(), "Attempts in all runs."),
         "counted_failures": schema::about(schema::count(), "Failed attempts of this run that count."),
         "last_class": schema::nullable(class_schema()),

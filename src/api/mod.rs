@@ -9,6 +9,8 @@ mod audit_events;
 mod audited;
 pub mod auth;
 mod call;
+mod consumer_shapes;
+mod consumers;
 mod credentials;
 mod deliveries;
 pub mod doors;
@@ -37,6 +39,7 @@ mod source_shapes;
 mod sources;
 mod status;
 mod subscription_shapes;
+mod subscription_terms;
 mod subscriptions;
 mod tenants;
 mod tokens;
@@ -54,6 +57,7 @@ use crate::api::route::{Answer, Resource, Route};
 use crate::clock::{Clock, Timestamp};
 use crate::domain::audit::Actor;
 use crate::domain::token::Token;
+use crate::flow::consume::Consume;
 use crate::flow::disk_watch::DiskWatch;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
@@ -81,6 +85,8 @@ pub struct Stages {
     pub receive: Receive,
     /// The publisher.
     pub publish: Publish,
+    /// The consumers' way in.
+    pub consume: Consume,
     /// Where refused calls are noted.
     pub refusals: Refusals,
     /// Who rotates the master key.
@@ -146,6 +152,7 @@ static RESOURCES: &[&Resource] = &[
     &sources::RESOURCE,
     &deliveries::RESOURCE,
     &doubts::RESOURCE,
+    &consumers::RESOURCE,
     &guards::RESOURCE,
     &tokens::RESOURCE,
     &keys::RESOURCE,
@@ -362,6 +369,7 @@ mod tests {
     fn whatever_is_no_look_is_audited_or_what_providers_and_publishers_send() {
         for route in routes().filter(|route| route.method != Get && !route.is_audited()) {
             let sent = route.path.starts_with("/in/")
+                || route.path.starts_with("/v1/consumers/")
                 || ["/v1/events", "/v1/processed-events"].contains(&route.path);
             assert!(sent && matches!(route.answer, Later(_)), "{route:?} has to be a Change");
         }

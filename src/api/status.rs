@@ -111,12 +111,14 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         in_doubt,
         quarantined,
         oldest_due_at,
+        leased,
     } = counts;
     let mut body = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "now": api.clock.wall(),
         "subscriptions": subscriptions,
         "pending": pending,
+        "leased": leased,
         "dead_letters": dead_letters,
         "in_doubt": in_doubt,
         "quarantined": quarantined,
@@ -124,6 +126,8 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     });
     if let (DEFAULT_TENANT, Value::Object(fields)) = (call.tenant.as_str(), &mut body) {
         let writer = api.store.writer();
+        let waiting = api.flow.consume.waiting();
+        fields.insert("consumers_waiting".to_owned(), waiting.into());
         fields.insert("writer_waiting".to_owned(), writer.waiting().into());
         fields.insert("writer_commits".to_owned(), writer.done().commits.get().into());
         fields.insert("writer_jobs".to_owned(), writer.done().jobs.get().into());
@@ -158,12 +162,14 @@ fn stats_schema() -> Value {
         "now": schema::about(schema::time(), "Its clock."),
         "subscriptions": schema::count(),
         "pending": schema::about(schema::count(), "Deliveries that are due or wait."),
+        "leased": schema::about(schema::count(), "Deliveries that consumers have."),
         "dead_letters": schema::about(schema::count(), "Deliveries that were given up."),
         "in_doubt": schema::about(schema::count(), "Deliveries that may have been made before a restore."),
         "quarantined": schema::about(schema::count(), "Events that cannot be used and wait for a person."),
         "oldest_due_at": schema::nullable(schema::time()),
     }));
     for (name, about) in [
+        ("consumers_waiting", "Consumers' requests that wait for an event."),
         ("writer_waiting", "Jobs before the writer now."),
         ("writer_commits", "Transactions since the start."),
         ("writer_jobs", "Jobs since the start."),

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use crate::api::route::{Shape, shape};
 use crate::api::schema;
-use crate::domain::subscription::{CallMethod, HoldReason, State};
+use crate::domain::lane::Ordering;
+use crate::domain::subscription::{CallMethod, HoldReason, State, Target};
 
 /// All of them.
 pub(super) const ALL: &[Shape] = &[
@@ -23,6 +24,18 @@ pub(super) fn id() -> Value {
 fn url() -> Value {
     let about = "Where it is called; may hold `{aggregate_id}` and its like.";
     schema::about(schema::text_of(1, 2048), about)
+}
+
+fn target() -> Value {
+    let about = "`http`: events are sent to `url`. `pull`: consumers ask for them, and there is no `url`. It \
+                 stays what it was made with.";
+    schema::about(schema::words(Target::KINDS), about)
+}
+
+fn ordering() -> Value {
+    let about = "`key`: events with the same `ordering_key`, else of the same aggregate, go one after \
+                 another; `strict`: all of them do. Of events stored from then on.";
+    schema::about(schema::words(Ordering::ALL.map(Ordering::as_str)), about)
 }
 
 fn event_types() -> Value {
@@ -68,8 +81,11 @@ fn policy() -> Value {
             "steps": schema::about(
                 schema::nullable(steps), "Waits between attempts, like `5s`, `30min`; the last is repeated."),
             "max_attempts": schema::nullable(schema::integer(1, 1000)),
-            "timeout": schema::about(schema::nullable(span), "Time for a whole attempt, like `30s`."),
+            "timeout": schema::about(schema::nullable(span.clone()), "Time for a whole attempt, like `30s`."),
             "in_flight_max": schema::nullable(schema::integer(1, 256)),
+            "lease": schema::about(
+                schema::nullable(span),
+                "How long a pull consumer has an event to itself: `1s` to `12h`; `60s` if absent."),
         }),
     );
     schema::about(schema, "How it is called where that differs from the settings.")
@@ -84,9 +100,9 @@ fn subscription() -> Value {
     let failures = schema::about(schema::count(), "Failed attempts since the last success.");
     schema::object(json!({
         "id": schema::uuid(), "tenant": schema::name(), "name": schema::name(),
-        "owner_id": owner(), "source": source(), "event_types": event_types(), "url": url(),
-        "method": method(), "headers": headers(), "policy": schema::of("Policy"),
-        "state": schema::words(State::ALL.map(State::as_str)),
+        "owner_id": owner(), "source": source(), "event_types": event_types(),
+        "target": target(), "url": or_null(url()), "method": method(), "headers": headers(), "policy": schema::of("Policy"),
+        "ordering": ordering(), "state": schema::words(State::ALL.map(State::as_str)),
         "holds": schema::about(schema::list(hold), "Why it is not called for now."),
         "failure_count": failures, "failing_since": or_null(schema::time()),
         "last_success_at": or_null(schema::time()), "last_failure_at": or_null(schema::time()),
@@ -107,11 +123,13 @@ fn new_subscription() -> Value {
 fn creation() -> Value {
     let secret = schema::about(schema::nullable(secret()), "To keep one the receiver has.");
     schema::request(
-        &["name", "url"],
+        &["name"],
         json!({
-            "name": schema::name(), "url": url(), "event_types": event_types(),
+            "name": schema::name(), "target": schema::nullable(target()),
+            "url": schema::nullable(url()), "event_types": event_types(),
             "source": schema::nullable(source()), "owner_id": owner(), "method": method(),
-            "headers": headers(), "policy": schema::of("Policy"), "secret": secret,
+            "headers": headers(), "policy": schema::of("Policy"),
+            "ordering": schema::nullable(ordering()), "secret": secret,
         }),
     )
 }
@@ -126,7 +144,8 @@ fn change() -> Value {
     schema::request(
         &[],
         json!({
-            "url": or_null(url()), "event_types": or_null(event_types()),
+            "target": or_null(target()), "url": or_null(url()),
+            "event_types": or_null(event_types()), "ordering": or_null(ordering()),
             "source": or_null(source()), "owner_id": or_null(owner()),
             "method": or_null(method()), "headers": or_null(headers()),
             "policy": or_null(schema::of("Policy")),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
@@ -12,18 +12,16 @@ use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
 use crate::api::route::{Answer, Param, Resource, Returns, doc, route};
 use crate::api::schema::{AFTER, LIMIT};
-use crate::api::subscription_shapes as shapes;
-use crate::api::{Api, own_headers};
+use crate::api::subscription_terms::{self as terms, shown};
+use crate::api::{Api, subscription_shapes as shapes};
+use crate::domain::lane::Ordering;
 use crate::domain::name::Name;
 use crate::domain::object;
-use crate::domain::pattern::Patterns;
 use crate::domain::signature::SigningSecret;
 use crate::domain::subscription::{
-    CallMethod, Hold, HoldReason, NewSubscription, Policy, Source, State, Subscription,
+    CallMethod, HoldReason, NewSubscription, Policy, State, Subscription,
 };
-use crate::domain::target_url::TargetUrl;
 use crate::domain::token::Right;
-use crate::flow::destinations::effective;
 use crate::http::message::Method::{Delete, Get, Patch, Post};
 use crate::http::message::Response;
 use crate::id;
@@ -141,7 +139,10 @@ pub(super) const RESOURCE: Resource = Resource {
 #[serde(deny_unknown_fields)]
 struct Creation {
     name: String,
-    url: String,
+    #[serde(default)]
+    target: Option<String>,
+    #[serde(default)]
+    url: Option<String>,
     #[serde(default = "all_types")]
     event_types: Vec<String>,
     #[serde(default)]
@@ -154,6 +155,8 @@ struct Creation {
     headers: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "object::read")]
     policy: Policy,
+    #[serde(default)]
+    ordering: Option<String>,
     /// To keep a secret the receiver has; a new one is made where it is absent.
     secret: Option<String>,
 }
@@ -166,6 +169,7 @@ fn all_types() -> Vec<String> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Alteration {
+    target: Option<String>,
     url: Option<String>,
     event_types: Option<Vec<String>>,
     source: Option<String>,
@@ -174,12 +178,24 @@ struct Alteration {
     headers: Option<BTreeMap<String, String>>,
     #[serde(default, deserialize_with = "object::optional")]
     policy: Option<Policy>,
+    ordering: Option<String>,
 }
 
 /// `POST /v1/subscriptions`: answers with the secret, this once.
 pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let Creation { name, url, event_types, source, owner_id, method, headers, policy, secret } =
-        call.json()?;
+    let Creation {
+        name,
+        target,
+        url,
+        event_types,
+        source,
+        owner_id,
+        method,
+        headers,
+        policy,
+        ordering,
+        secret,
+    } = call.json()?;
     let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
     let secret = match secret {
         None => SigningSecret::generate(&*api.draw),
@@ -193,14 +209,15 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         tenant: call.tenant.clone(),
         name,
         owner_id,
-        source: source_of(source.as_deref().unwrap_or("outbox"))?,
-        event_types: patterns(&event_types)?,
-        url: target(api, &url)?,
+        source: terms::source(source.as_deref().unwrap_or("outbox"))?,
+        event_types: terms::patterns(&event_types)?,
+        target: terms::target(api, target.as_deref(), url.as_deref())?,
         method,
         headers,
         policy,
+        ordering: terms::ordering(ordering.as_deref())?.unwrap_or_default(),
     };
-    check(api, &new)?;
+    terms::check(api, &new)?;
     let text = secret.to_text();
     let sealed = seal(api, now, &text);
     let made = change(api, call, move |tx| {
@@ -248,12 +265,15 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let alteration: Alteration = call.json()?;
     // Checked here, so that it is refused before it waits for the writer; applied there, to what stands
     // there then.
-    let url = alteration.url.as_deref().map(|url| target(api, url)).transpose()?;
-    let event_types = alteration.event_types.as_deref().map(patterns).transpose()?;
-    let source = alteration.source.as_deref().map(source_of).transpose()?;
+    let (kind, url) = (alteration.target.as_deref(), alteration.url.as_deref());
+    let target = terms::changed_target(api, &wanted.target, kind, url)?;
+    let event_types = alteration.event_types.as_deref().map(terms::patterns).transpose()?;
+    let source = alteration.source.as_deref().map(terms::source).transpose()?;
+    let ordering = terms::ordering(alteration.ordering.as_deref())?;
     let apply = move |new: &mut NewSubscription| {
         let Alteration { owner_id, method, headers, policy, .. } = &alteration;
-        replace(&mut new.url, url.as_ref());
+        replace(&mut new.target, target.as_ref());
+        replace(&mut new.ordering, ordering.as_ref());
         replace(&mut new.event_types, event_types.as_ref());
         replace(&mut new.source, source.as_ref());
         replace(&mut new.owner_id, owner_id.as_ref());
@@ -262,12 +282,18 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         replace(&mut new.policy, policy.as_ref());
     };
     apply(&mut wanted);
-    check(api, &wanted)?;
+    terms::check(api, &wanted)?;
     let now = api.clock.wall();
     act(api, call, move |tx, before| {
         let mut row = before.clone();
         apply(&mut row.new);
-        subscriptions::update(tx, &row, now)
+        let gives_up = row.new.ordering == Ordering::None && before.new.ordering != Ordering::None;
+        if gives_up && deliveries::has_unfinished(tx, before.seq)? {
+            let detail = "The order cannot be given up while deliveries are open or dead: they stand in \
+                          it. Let them finish, or cancel them.";
+            return Ok(Err(Problem::conflict(detail)));
+        }
+        subscriptions::update(tx, &row, now).map(Ok)
     })
 }
 
@@ -284,9 +310,9 @@ pub(super) fn pause(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     act(api, call, move |tx, before| {
         holds::put(tx, before.seq, HoldReason::Paused, &detail, now)?;
         if before.state == State::DisabledDead {
-            return Ok(());
+            return Ok(Ok(()));
         }
-        subscriptions::set_state(tx, before.seq, State::Paused, now)
+        subscriptions::set_state(tx, before.seq, State::Paused, now).map(Ok)
     })
 }
 
@@ -296,7 +322,7 @@ pub(super) fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     act(api, call, move |tx, before| {
         holds::release(tx, before.seq, HoldReason::Paused)?;
         holds::release(tx, before.seq, HoldReason::Disabled)?;
-        subscriptions::set_state(tx, before.seq, State::Active, now)
+        subscriptions::set_state(tx, before.seq, State::Active, now).map(Ok)
     })
 }
 
@@ -304,13 +330,17 @@ pub(super) fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 fn act(
     api: &Api,
     call: &Call,
-    mut run: impl FnMut(&WriteTx<'_>, &Subscription) -> StoreResult<()> + Send + 'static,
+    mut run: impl FnMut(&WriteTx<'_>, &Subscription) -> StoreResult<Result<(), Problem>>
+    + Send
+    + 'static,
 ) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     change(api, call, move |tx| {
         let missing = || Ok(Err(Problem::not_found("subscription")));
         let Some(before) = subscriptions::find(tx, &tenant, &name)? else { return missing() };
-        run(tx, &before)?;
+        if let Err(problem) = run(tx, &before)? {
+            return Ok(Err(problem));
+        }
         let Some(after) = subscriptions::by_seq(tx, before.seq)? else { return missing() };
         let body = shown(&after);
         let change = Change::changed("subscription", &before.new.id, &shown(&before), &body);
@@ -341,76 +371,4 @@ pub(super) fn delete(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 pub(super) fn find(api: &Api, call: &Call) -> Result<Subscription, Problem> {
     let found = api.store.read(|tx| subscriptions::find(tx, &call.tenant, call.param(0)))?;
     found.ok_or_else(|| Problem::not_found("subscription"))
-}
-
-fn target(api: &Api, url: &str) -> Result<TargetUrl, Problem> {
-    let wrong = |why: String| Problem::unprocessable(format!("The url cannot be used: {why}"));
-    let url = TargetUrl::parse(url).map_err(|error| wrong(error.to_string()))?;
-    url.check(&api.settings.get().delivery.policy())
-        .map_err(|refused| wrong(refused.to_string()))?;
-    Ok(url)
-}
-
-fn patterns(texts: &[String]) -> Result<Patterns, Problem> {
-    Patterns::parse(texts)
-        .map_err(|error| Problem::unprocessable(format!("event_types cannot be used: {error}.")))
-}
-
-fn source_of(text: &str) -> Result<Source, Problem> {
-    Source::parse(text).ok_or_else(|| {
-        let detail = format!("source cannot be {text:?}; it is outbox, all, or provider:<name>.");
-        Problem::unprocessable(detail)
-    })
-}
-
-fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
-    effective(&new.policy, &api.settings.get().delivery)
-        .map_err(|error| Problem::unprocessable(format!("The policy cannot be used: {error}.")))?;
-    own_headers::check(&new.headers)?;
-    if new.headers.len() > 32 || new.owner_id.len() > 255 {
-        let detail = "A subscription has at most 32 headers and an owner_id of at most 255 bytes.";
-        return Err(Problem::unprocessable(detail));
-    }
-    Ok(())
-}
-
-fn shown(subscription: &Subscription) -> Value {
-    let Subscription {
-        seq: _,
-        new,
-        state,
-        holds,
-        failure_count,
-        failing_since,
-        last_success_at,
-        last_failure_at,
-        created_at,
-        updated_at,
-    } = subscription;
-    let NewSubscription {
-        id,
-        tenant,
-        name,
-        owner_id,
-        source,
-        event_types,
-        url,
-        method,
-        headers,
-        policy,
-    } = new;
-    let holds: Vec<Value> = holds
-        .iter()
-        .map(|Hold { reason, since, detail }| {
-            json!({ "reason": reason.as_str(), "since": since, "detail": detail })
-        })
-        .collect();
-    json!({
-        "id": id, "tenant": tenant, "name": name, "owner_id": owner_id,
-        "source": source.to_string(), "event_types": event_types, "url": url.as_str(),
-        "method": method, "headers": headers, "policy": policy, "state": state.as_str(),
-        "holds": holds, "failure_count": failure_count, "failing_since": failing_since,
-        "last_success_at": last_success_at, "last_failure_at": last_failure_at,
-        "created_at": created_at, "updated_at": updated_at,
-    })
 }

@@ -344,6 +344,7 @@ impl Appliance {
     /// # Errors
     /// What made it end, if it was not asked to.
     pub fn stop(self) -> Result<(), Error> {
+        self.flow.stop_waiting();
         self.server.stop(LISTENER_GRACE);
         self.data.remove_address();
         let (boot, clock, writer) = (self.boot, self.clock, self.store.writer().clone());
@@ -457,6 +458,7 @@ fn stages(flow: &Flow, disk: Arc<DiskWatch>, rotation: Rotation) -> Stages {
         rotation,
         receive: flow.receive.clone(),
         publish: flow.publish.clone(),
+        consume: flow.consume.clone(),
         refusals: flow.refusals.clone(),
         disk,
         sources: flow.standings.clone(),

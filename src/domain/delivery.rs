@@ -15,7 +15,7 @@ use crate::id::{DeliverySeq, Draw, SubscriptionSeq};
 pub enum State {
     /// Waits for its due time. Left by the dispatcher's attempt, or by a person's cancel.
     Pending,
-    /// A pull consumer has it. Left by ack, nack, or the end of the lease.
+    /// A pull consumer has it. Left by ack, nack, the end of the lease, or a person's retry or cancel.
     Leased,
     /// Accepted by the target, not yet confirmed. Left by the confirmation or its time limit.
     Waiting,
@@ -99,6 +99,10 @@ pub struct Delivery {
     pub state: State,
     /// When it is tried next; set while pending.
     pub due_at: Option<Timestamp>,
+    /// When its lease ends; set while a consumer has it.
+    pub lease_until: Option<Timestamp>,
+    /// Whether it waits behind another one of its lane.
+    pub is_behind: bool,
     /// Tries so far, over all runs.
     pub attempt_count: u32,
     /// Failed tries of this run that count towards giving up.

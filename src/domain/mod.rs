@@ -12,6 +12,8 @@ pub mod escalation;
 pub mod event;
 pub mod failure;
 pub mod health;
+pub mod lane;
+pub mod lease;
 pub mod name;
 pub mod nesting;
 pub mod object;

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
+use crate::domain::lane::{Key, Ordering};
 use crate::domain::name::Name;
 use crate::domain::pattern::Patterns;
 use crate::domain::target_url::TargetUrl;
@@ -79,6 +80,45 @@ impl CallMethod {
     /// Reads the word.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.as_str() == text)
+    }
+}
+
+/// What a subscription's events go to. Stored in `subscriptions.target_kind` and `url`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// We send them there; may hold `{aggregate_id}` and its like.
+    Http(TargetUrl),
+    /// Consumers ask for them.
+    Pull,
+}
+
+impl Target {
+    /// The words for its kinds.
+    pub const KINDS: [&str; 2] = ["http", "pull"];
+
+    /// The word for its kind in SQL and API.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Http(_) => "http",
+            Self::Pull => "pull",
+        }
+    }
+
+    /// Where they are sent to; empty where consumers ask for them.
+    pub fn url(&self) -> &str {
+        match self {
+            Self::Http(url) => url.as_str(),
+            Self::Pull => "",
+        }
+    }
+
+    /// Reads it back from its kind and its URL.
+    pub fn parse(kind: &str, url: &str) -> Option<Self> {
+        match kind {
+            "http" => TargetUrl::parse(url).ok().map(Self::Http),
+            "pull" => url.is_empty().then_some(Self::Pull),
+            _ => None,
+        }
     }
 }
 
@@ -177,6 +217,9 @@ pub struct Policy {
         deserialize_with = "whole::optional"
     )]
     pub in_flight_max: Option<u32>,
+    /// How long a pull consumer has an event to itself, like `60s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<String>,
 }
 
 /// A subscription to be stored.
@@ -194,14 +237,16 @@ pub struct NewSubscription {
     pub source: Source,
     /// Which types it wants.
     pub event_types: Patterns,
-    /// Where it is called; may hold `{aggregate_id}` and its like.
-    pub url: TargetUrl,
+    /// Where they go.
+    pub target: Target,
     /// How it is called.
     pub method: CallMethod,
     /// Further header fields.
     pub headers: BTreeMap<String, String>,
     /// What differs from the settings.
     pub policy: Policy,
+    /// Which of its events go one after another.
+    pub ordering: Ordering,
 }
 
 /// A subscription as kept.
@@ -240,6 +285,8 @@ pub struct Routed<'a> {
     pub event_type: &'a str,
     /// The one subscription it is for.
     pub target: Option<&'a str>,
+    /// What it is put in order by.
+    pub key: Key<'a>,
 }
 
 impl NewSubscription {

@@ -133,12 +133,17 @@ impl Counts {
 
     /// An attempt is settled.
     pub fn settled(&self, settlement: &Settlement) {
+        let latency = Duration::from_millis(settlement.attempt.latency_ms.into());
+        self.attempt_span.note_span(latency);
+        self.count(settlement);
+    }
+
+    fn count(&self, settlement: &Settlement) {
         let attempt = &settlement.attempt;
         if let Some((_, counter)) = self.attempts.iter().find(|(class, _)| *class == attempt.class)
         {
             counter.add();
         }
-        self.attempt_span.note_span(Duration::from_millis(attempt.latency_ms.into()));
         match settlement.next {
             Next::Complete => {
                 self.completed.add();
@@ -148,6 +153,12 @@ impl Counts {
             Next::GiveUp(_) | Next::GiveUpAndDisable(_) => self.dead_lettered.add(),
             Next::Retry(_) => (),
         }
+    }
+
+    /// What came of a lease is settled. How long a consumer takes is its own business, so that it is not
+    /// among the times of our attempts.
+    pub fn consumed(&self, settlement: &Settlement) {
+        self.count(settlement);
     }
 
     /// Settled attempts by class.

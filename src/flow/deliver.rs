@@ -13,6 +13,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::domain::delivery::{Attempt, Parcel, Progress, Settlement, judge};
 use crate::domain::failure::Outcome;
 use crate::domain::retry;
+use crate::domain::subscription::Target;
 use crate::faults::{Faults, Step};
 use crate::flow::counts::Counts;
 use crate::flow::destinations::{Destination, Destinations};
@@ -237,21 +238,14 @@ impl Deliver {
             "idempotency_key" => Some(parcel.idempotency_key.as_str()),
             _ => None,
         };
-        let url = new.url.fill(value).map_err(|error| error.to_string())?;
+        let Target::Http(url) = &new.target else {
+            return Err("its events are asked for, not sent".to_owned());
+        };
+        let url = url.fill(value).map_err(|error| error.to_string())?;
         let mut span = [0_u8; 8];
         self.draw.fill(&mut span);
         let span = data_encoding::HEXLOWER.encode(&span);
-        let trace = parcel.trace_id.clone().unwrap_or_else(|| parcel.event_id.replace('-', ""));
-        let signature = destination.secret.sign(&parcel.webhook_id, at, &parcel.payload);
-        let mut headers = vec![
-            ("content-type".to_owned(), parcel.content_type.clone()),
-            ("webhook-id".to_owned(), parcel.webhook_id.clone()),
-            ("webhook-timestamp".to_owned(), at.secs().to_string()),
-            ("webhook-signature".to_owned(), signature),
-            ("x-idempotency-key".to_owned(), parcel.idempotency_key.clone()),
-            ("traceparent".to_owned(), format!("00-{trace}-{span}-01")),
-        ];
-        headers.extend(new.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
+        let headers = destination.headers(parcel, at, &span);
         Ok(Request { url, headers, key_id: destination.key_id.clone(), span })
     }
 

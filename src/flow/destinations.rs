@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cache::Cache;
+use crate::clock::Timestamp;
+use crate::domain::delivery::Parcel;
+use crate::domain::lease::LEASES;
 use crate::domain::retry::{self, Schedule};
 use crate::domain::signature::SigningSecret;
 use crate::domain::subscription::{Policy, Subscription};
@@ -13,6 +16,8 @@ use crate::keyring::Keyring;
 use crate::settings::{Delivery, Live};
 use crate::store::{Store, credentials, subscriptions};
 
+/// How long a pull consumer has an event to itself, where its subscription does not say.
+const LEASE: Duration = Duration::from_mins(1);
 /// Destinations kept open at most; those beyond are opened for each attempt.
 const OPEN_MOST: usize = 10_000;
 
@@ -29,6 +34,25 @@ pub struct Destination {
     pub secret: SigningSecret,
     /// The credential that is.
     pub key_id: String,
+}
+
+impl Destination {
+    /// The header fields an event goes out with at that time, in that span of its trace.
+    pub fn headers(&self, parcel: &Parcel, at: Timestamp, span: &str) -> Vec<(String, String)> {
+        let trace = parcel.trace_id.clone().unwrap_or_else(|| parcel.event_id.replace('-', ""));
+        let signature = self.secret.sign(&parcel.webhook_id, at, &parcel.payload);
+        let mut headers = vec![
+            ("content-type".to_owned(), parcel.content_type.clone()),
+            ("webhook-id".to_owned(), parcel.webhook_id.clone()),
+            ("webhook-timestamp".to_owned(), at.secs().to_string()),
+            ("webhook-signature".to_owned(), signature),
+            ("x-idempotency-key".to_owned(), parcel.idempotency_key.clone()),
+            ("traceparent".to_owned(), format!("00-{trace}-{span}-01")),
+        ];
+        let own = &self.subscription.new.headers;
+        headers.extend(own.iter().map(|(name, value)| (name.clone(), value.clone())));
+        headers
+    }
 }
 
 /// All of them, opened when they are first needed.
@@ -112,4 +136,26 @@ pub fn effective(policy: &Policy, defaults: &Delivery) -> Result<(Schedule, Dura
         return Err(format!("in_flight_max is {most}; it must be 1 to 256"));
     }
     Ok((schedule, timeout))
+}
+
+/// How long a pull consumer has an event to itself.
+///
+/// # Errors
+/// When it cannot be that long.
+pub fn lease_time(policy: &Policy) -> Result<Duration, String> {
+    let Some(text) = &policy.lease else { return Ok(LEASE) };
+    lease_of(text)
+}
+
+/// A lease time from its text.
+///
+/// # Errors
+/// When it cannot be that long.
+pub fn lease_of(text: &str) -> Result<Duration, String> {
+    let span = humantime::parse_duration(text)
+        .map_err(|error| format!("lease {text:?} is not a span like 60s or 5min: {error}"))?;
+    if LEASES.contains(&span) {
+        return Ok(span);
+    }
+    Err(format!("lease is {text}; it must be 1s to 12h"))
 }

@@ -6,6 +6,7 @@
 //! | `writer` | [`WriterLoop`]: the only write connection | its three queues |
 //! | `dispatch` | [`dispatch::Dispatcher`]: who is sent next | its letters, the next due time |
 //! | `deliver-N` | [`deliver::Deliver`]: one request at a time | its assignments |
+//! | `consume` | [`consume::Attendant`]: those who ask for events | requests, what becomes due, leases |
 //! | `sources` | [`sources::Relays`]: starts and ends the relays | a bell, a second |
 //! | `source-N` | a relay: reads one source | changes of a file, a quarter of a second |
 //! | `upkeep` | [`upkeep::Upkeep`]: chores by the clock | a second |
@@ -17,6 +18,7 @@
 //! and empties the write-ahead log). The listener stops before all of them; see `appliance`.
 
 pub mod clock_watch;
+pub mod consume;
 pub mod counts;
 pub mod deliver;
 pub mod destinations;
@@ -38,8 +40,10 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Sender, bounded, unbounded};
 
 use crate::clock::Clock;
+use crate::domain::delivery::Settlement;
 use crate::faults::Faults;
 use crate::flow::clock_watch::ClockWatch;
+use crate::flow::consume::Consume;
 use crate::flow::counts::Counts;
 use crate::flow::deliver::Deliver;
 use crate::flow::destinations::Destinations;
@@ -105,6 +109,8 @@ pub struct Flow {
     pub receive: Receive,
     /// The publisher.
     pub publish: Publish,
+    /// The consumers' way in.
+    pub consume: Consume,
     /// Where refused calls are noted.
     pub refusals: Refusals,
     /// How the sources stand.
@@ -118,6 +124,7 @@ pub struct Flow {
     deliverers: Vec<JoinHandle<()>>,
     upkeep: JoinHandle<()>,
     relay: JoinHandle<()>,
+    attendant: JoinHandle<()>,
     writer: JoinHandle<()>,
     /// How the dispatcher ended.
     ended: Arc<Mutex<Ended>>,
@@ -133,6 +140,7 @@ impl std::fmt::Debug for Flow {
 /// What everyone is told after a commit.
 struct Told {
     mailbox: Mailbox,
+    consume: Consume,
     destinations: Arc<Destinations>,
     gates: Arc<Gates>,
     sources: Bell,
@@ -164,6 +172,7 @@ impl AfterCommit for Told {
         if tokens_changed {
             (self.on_tokens_changed)();
         }
+        self.consume.tell(&rang, subscriptions_changed);
         if !rang.is_empty() || !settled.is_empty() || subscriptions_changed {
             self.mailbox.leave(|letters| {
                 letters.rang.extend(rang);
@@ -190,7 +199,7 @@ impl Flow {
     /// # Errors
     /// When the dispatcher's read connection cannot be opened or a thread cannot be started.
     pub fn start(parts: Parts) -> Result<Self> {
-        let Parts { store, clock, draw, key, faults, .. } = &parts;
+        let Parts { store, clock, key, faults, .. } = &parts;
         let mailbox = Mailbox::new();
         let threads = parts.settings.get().delivery.deliverers;
         let destinations = Arc::new(destinations(&parts));
@@ -201,20 +210,12 @@ impl Flow {
         let (hand_out, assignments) = assignments(usize::try_from(threads).unwrap_or(1));
         // Holds at most what is in hand, which the dispatcher bounds.
         let (unsettled, unsettled_back) = unbounded();
-        let deliver = Deliver {
-            store: store.clone(),
-            clock: clock.clone(),
-            draw: Arc::clone(draw),
-            sender: Arc::clone(&parts.sender),
-            destinations: Arc::clone(&destinations),
-            mailbox: mailbox.clone(),
-            unsettled,
-            counts: Arc::clone(&counts),
-            faults: faults.clone(),
-        };
+        let deliver = deliver(&parts, (&destinations, &counts), mailbox.clone(), unsettled);
+        let (consume, attendant) = consume(&parts, &destinations, &counts);
         let (bell, rang) = sources::bell();
         let caches = (Arc::clone(&destinations), Arc::clone(&gates));
-        let told = told(&parts, mailbox.clone(), caches, bell.clone(), &fatal);
+        let bells = (mailbox.clone(), consume.clone(), bell.clone());
+        let told = told(&parts, bells, caches, &fatal);
         let standings = Standings::default();
         let shared = shared(&parts, &counts, &standings);
         let (receive, publish) = entrances(&parts, gates, &clock_watch, Arc::clone(&counts));
@@ -241,6 +242,7 @@ impl Flow {
         Ok(Self {
             receive,
             publish,
+            consume,
             refusals: upkeep.refusals.clone(),
             standings,
             mailbox,
@@ -259,6 +261,7 @@ impl Flow {
             ended,
             upkeep: spawn("upkeep", &told, move || upkeep.run(&upkeep_told))?,
             relay,
+            attendant: spawn("consume", &told, move || attendant.run())?,
             fatal,
         })
     }
@@ -266,6 +269,12 @@ impl Flow {
     /// Lets the dispatcher look at the clock, which a test has moved.
     pub fn wake(&self) {
         self.mailbox.leave(|letters| letters.woken = true);
+        self.consume.wake();
+    }
+
+    /// Answers consumers that wait, so that a stop of the listener need not wait for them.
+    pub fn stop_waiting(&self) {
+        self.consume.stop_waiting();
     }
 
     /// Lets everyone look at the settings again, after they were set.
@@ -298,6 +307,8 @@ impl Flow {
         if is_healthy() && !ended.busy {
             self.deliverers.into_iter().for_each(join);
         }
+        self.consume.end();
+        join(self.attendant);
         self.upkeep_stop.ask();
         join(self.relay);
         join(self.upkeep);
@@ -309,6 +320,34 @@ impl Flow {
         let fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner).take();
         fatal.map_or(Ok(()), Err)
     }
+}
+
+fn deliver(
+    parts: &Parts,
+    (destinations, counts): (&Arc<Destinations>, &Arc<Counts>),
+    mailbox: Mailbox,
+    unsettled: Sender<Settlement>,
+) -> Deliver {
+    Deliver {
+        store: parts.store.clone(),
+        clock: parts.clock.clone(),
+        draw: Arc::clone(&parts.draw),
+        sender: Arc::clone(&parts.sender),
+        destinations: Arc::clone(destinations),
+        mailbox,
+        unsettled,
+        counts: Arc::clone(counts),
+        faults: parts.faults.clone(),
+    }
+}
+
+fn consume(
+    parts: &Parts,
+    destinations: &Arc<Destinations>,
+    counts: &Arc<Counts>,
+) -> (Consume, consume::Attendant) {
+    let end = (parts.store.clone(), parts.clock.clone(), Arc::clone(&parts.draw));
+    Consume::new(end, Arc::clone(destinations), parts.settings.clone(), Arc::clone(counts))
 }
 
 fn destinations(parts: &Parts) -> Destinations {
@@ -335,13 +374,13 @@ fn shared(parts: &Parts, counts: &Arc<Counts>, standings: &Standings) -> Shared 
 
 fn told(
     parts: &Parts,
-    mailbox: Mailbox,
+    (mailbox, consume, sources): (Mailbox, Consume, Bell),
     (destinations, gates): (Arc<Destinations>, Arc<Gates>),
-    sources: Bell,
     fatal: &Arc<Mutex<Option<Error>>>,
 ) -> Arc<dyn AfterCommit> {
     Arc::new(Told {
         mailbox,
+        consume,
         destinations,
         gates,
         sources,

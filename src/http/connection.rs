@@ -3,6 +3,7 @@
 //! The listener thread reads, a handler writes; the lock makes it one at a time. Not here: what
 //! happens in a state (`turn`), and which connections there are (`table`).
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -125,6 +126,15 @@ impl Connection {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let waits = state.phase == Phase::Reading && state.begun == Begun::Nothing;
         (waits && now >= state.fresh_until).then_some(state.deadline)
+    }
+
+    /// Whether the other end has closed, or will at least send nothing more. What it may have sent is left
+    /// where it is.
+    pub(crate) fn is_left(&self) -> bool {
+        match self.socket.peek(&mut [0]) {
+            Ok(length) => length == 0,
+            Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+        }
     }
 
     /// The server ends.

@@ -3,13 +3,13 @@
 //! Not here: waiting. A handler never waits for a commit or for a slow socket; both come back later.
 
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, ThreadId};
 
 use crate::http::connection::Connection;
 use crate::http::core::Core;
 use crate::http::jobs::Job;
 use crate::http::message::{Request, Response};
-use crate::http::service::Reply;
+use crate::http::service::{Reply, WayBack};
 
 /// No status at all: the answer of a reply that was dropped. Made per request and hardly ever sent,
 /// so its text is only written when it is.
@@ -27,21 +27,37 @@ pub(crate) fn run(core: &Arc<Core>) {
 
 fn call(core: &Arc<Core>, connection: Arc<Connection>, request: Request) {
     core.counters.requests.add();
-    let home = thread::current().id();
-    let shared = Arc::clone(core);
-    let deliver = move |response| {
-        // On this thread the answer is written at once. Elsewhere a system call could hold up somebody
-        // who has better things to do, the database writer for one; and while a panic unwinds, a
-        // second one would end the process.
-        if thread::current().id() == home && !thread::panicking() {
-            connection.answer(&shared, response);
-        } else {
-            shared.jobs.answer(connection, response);
-        }
-    };
-    let reply = Reply::new(Box::new(deliver), Response::new(UNANSWERED));
+    let way_back =
+        ToConnection { home: thread::current().id(), core: Arc::clone(core), connection };
+    let reply = Reply::new(Box::new(way_back), Response::new(UNANSWERED));
     let span = tracing::info_span!("request", request_id = request.request_id());
     // A panic drops the reply while it unwinds, which answers 500.
     let _entered = span.enter();
     core.caught(|| core.service.call(request, reply));
+}
+
+/// The way back to the connection that a request came on.
+struct ToConnection {
+    /// The handler that took it.
+    home: ThreadId,
+    core: Arc<Core>,
+    connection: Arc<Connection>,
+}
+
+impl WayBack for ToConnection {
+    fn deliver(self: Box<Self>, response: Response) {
+        let Self { home, core, connection } = *self;
+        // On this thread the answer is written at once. Elsewhere a system call could hold up somebody
+        // who has better things to do, the database writer for one; and while a panic unwinds, a
+        // second one would end the process.
+        if thread::current().id() == home && !thread::panicking() {
+            connection.answer(&core, response);
+        } else {
+            core.jobs.answer(connection, response);
+        }
+    }
+
+    fn is_left(&self) -> bool {
+        self.connection.is_left()
+    }
 }

@@ -26,36 +26,50 @@ pub trait Service: Send + Sync + 'static {
     }
 }
 
+/// The way back to whoever asked.
+pub(crate) trait WayBack: Send {
+    /// Takes the answer there.
+    fn deliver(self: Box<Self>, response: Response);
+    /// Whether the client has hung up, or will at least send nothing more.
+    fn is_left(&self) -> bool;
+}
+
 /// The promise of one answer. Dropping it unsent answers 500.
 pub struct Reply {
-    deliver: Option<Box<dyn FnOnce(Response) + Send>>,
+    way_back: Option<Box<dyn WayBack>>,
     abandoned: Option<Response>,
 }
 
 impl Reply {
-    /// A reply that hands its answer to `deliver`; `abandoned` is sent when nobody answers.
-    pub fn new(deliver: Box<dyn FnOnce(Response) + Send>, abandoned: Response) -> Self {
-        Self { deliver: Some(deliver), abandoned: Some(abandoned) }
+    /// A reply that goes that way; `abandoned` is sent when nobody answers.
+    pub(crate) fn new(way_back: Box<dyn WayBack>, abandoned: Response) -> Self {
+        Self { way_back: Some(way_back), abandoned: Some(abandoned) }
+    }
+
+    /// Whether the client has hung up, or will at least send nothing more: not worth beginning anything
+    /// that it would have to end. Asks the system, so that it is not for every request.
+    pub fn is_left(&self) -> bool {
+        self.way_back.as_ref().is_none_or(|way_back| way_back.is_left())
     }
 
     /// Sends the answer.
     pub fn send(mut self, response: Response) {
-        if let Some(deliver) = self.deliver.take() {
-            deliver(response);
+        if let Some(way_back) = self.way_back.take() {
+            way_back.deliver(response);
         }
     }
 }
 
 impl Drop for Reply {
     fn drop(&mut self) {
-        if let (Some(deliver), Some(response)) = (self.deliver.take(), self.abandoned.take()) {
-            deliver(response);
+        if let (Some(way_back), Some(response)) = (self.way_back.take(), self.abandoned.take()) {
+            way_back.deliver(response);
         }
     }
 }
 
 impl std::fmt::Debug for Reply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reply").field("open", &self.deliver.is_some()).finish_non_exhaustive()
+        f.debug_struct("Reply").field("open", &self.way_back.is_some()).finish_non_exhaustive()
     }
 }

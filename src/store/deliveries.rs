@@ -8,20 +8,37 @@ use std::time::Duration;
 use crate::clock::{Timestamp, millis};
 use crate::domain::delivery::{Parcel, Settlement, State};
 use crate::domain::event::Tally;
+use crate::domain::lane;
 use crate::domain::subscription::Routed;
 use crate::id::{DeliverySeq, SubscriptionSeq};
 use crate::store::column::word;
 use crate::store::error::{Error, Result};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
-use crate::store::{payloads, subscriptions};
+use crate::store::{lanes, payloads, subscriptions};
 
 const INSERT: &str = "
     INSERT INTO deliveries
            (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 
+const INSERT_INTO_LANE: &str = "
+    INSERT INTO deliveries
+           (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch, lane, head)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)";
+
 pub(super) const DUE: &str = "
     SELECT seq
+      FROM deliveries
+     WHERE subscription_seq = ?1
+       AND state = 'pending'
+       AND head = 1
+       AND due_at <= ?2
+     ORDER BY due_at, seq
+     LIMIT ?3";
+
+// The index above has no lanes, so that this looks at each row as well: only for those who asked for order.
+pub(super) const DUE_WITH_LANE: &str = "
+    SELECT seq, lane
       FROM deliveries
      WHERE subscription_seq = ?1
        AND state = 'pending'
@@ -56,10 +73,10 @@ pub(super) const PARCEL: &str = "
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
       LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
      WHERE d.seq = ?1
-       AND d.state = 'pending'";
+       AND (d.state = 'pending' OR d.state = 'leased')";
 
 pub(super) const STANDING: &str = "
-    SELECT state, run_no, attempt_count, outbox_seq, webhook_seq, subscription_seq, due_at
+    SELECT state, run_no, attempt_count, outbox_seq, webhook_seq, subscription_seq, due_at, lane
       FROM deliveries
      WHERE seq = ?1";
 
@@ -88,7 +105,7 @@ const COUNT_LATE: &str = "
 const REOPEN: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?2, delay_ms = 0, finished_at = NULL, reason = NULL,
-           counted_failures = 0, run_no = run_no + 1
+           counted_failures = 0, run_no = run_no + 1, head = lane IS NULL
      WHERE seq = ?1
        AND state IN ('dead_letter', 'skipped', 'cancelled')
        AND EXISTS (
@@ -105,9 +122,9 @@ const HASTEN: &str = "
 
 const CANCEL: &str = "
     UPDATE deliveries
-       SET state = 'cancelled', due_at = NULL, finished_at = ?2, reason = ?3
+       SET state = 'cancelled', due_at = NULL, lease_until = NULL, finished_at = ?2, reason = ?3
      WHERE seq = ?1
-       AND state IN ('pending', 'dead_letter', 'in_doubt')";
+       AND state IN ('pending', 'leased', 'dead_letter', 'in_doubt')";
 
 // A due time that lies further ahead than its own wait was set by a clock that was wrong. Where the
 // event itself is not to be sent before some time, that time stands. The term without the event spares
@@ -150,7 +167,8 @@ pub(super) const TALLY_OF_WEBHOOK_EVENT: &str = "
       FROM deliveries
      WHERE webhook_seq = ?1";
 
-// Two seeks, each on a partial index: what is due, and what a person may have to look at.
+// Three seeks, each on a partial index: what is due, what waits behind that, and what a person may have to
+// look at.
 pub(super) const HAS_UNFINISHED: &str = "
     SELECT EXISTS (
            SELECT 1
@@ -158,6 +176,12 @@ pub(super) const HAS_UNFINISHED: &str = "
             WHERE subscription_seq = ?1
               AND state = 'pending'
               AND head = 1)
+        OR EXISTS (
+           SELECT 1
+             FROM deliveries
+            WHERE subscription_seq = ?1
+              AND state = 'pending'
+              AND head = 0)
         OR EXISTS (
            SELECT 1
              FROM deliveries
@@ -187,10 +211,21 @@ pub struct Route {
     pub epoch: u32,
 }
 
+/// A subscription that wants an event, and the lane the event's delivery goes in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanting {
+    subscription: SubscriptionSeq,
+    lane: Option<i64>,
+}
+
 /// The subscriptions that want an event.
-pub(crate) fn wanting(tx: &WriteTx<'_>, event: Routed<'_>) -> Result<Vec<SubscriptionSeq>> {
+pub(crate) fn wanting(tx: &WriteTx<'_>, event: Routed<'_>) -> Result<Vec<Wanting>> {
     let routes = subscriptions::routes(tx)?;
-    Ok(routes.iter().filter(|s| s.new.wants(event)).map(|s| s.seq).collect())
+    let wanting = routes
+        .iter()
+        .filter(|s| s.new.wants(event))
+        .map(|s| Wanting { subscription: s.seq, lane: lane::of(s.seq, s.new.ordering, event.key) });
+    Ok(wanting.collect())
 }
 
 /// Makes a delivery for each subscription that wants the event.
@@ -198,7 +233,7 @@ pub(crate) fn route(
     tx: &WriteTx<'_>,
     origin: Origin,
     tenant: &str,
-    wanting: &[SubscriptionSeq],
+    wanting: &[Wanting],
     route: Route,
 ) -> Result<()> {
     let (outbox, webhook) = match origin {
@@ -209,14 +244,24 @@ pub(crate) fn route(
     let state = if doubted { State::InDoubt } else { State::Pending };
     let (state, due_at) = (state.as_str(), (!doubted).then_some(due_at));
     let mut insert = tx.prepare(INSERT)?;
-    for subscription in wanting {
-        insert.execute((outbox, webhook, subscription, tenant, order_at, state, due_at, epoch))?;
+    for Wanting { subscription, lane } in wanting {
+        let row = (outbox, webhook, subscription, tenant, order_at, state, due_at, epoch);
+        if let Some(lane) = lane {
+            let (a, b, c, d, e, f, g, h) = row;
+            tx.prepare(INSERT_INTO_LANE)?.execute((a, b, c, d, e, f, g, h, lane))?;
+            lanes::reseat(tx, *lane, *subscription)?;
+        } else {
+            insert.execute(row)?;
+        }
         tx.ring(*subscription);
     }
     Ok(())
 }
 
-/// Deliveries of a subscription that are due, oldest first.
+/// A delivery that is due, and its lane where it was asked for.
+pub type Due = (DeliverySeq, Option<i64>);
+
+/// Deliveries of a subscription that are due, oldest first, without their lanes.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -225,8 +270,22 @@ pub fn due(
     subscription: SubscriptionSeq,
     now: Timestamp,
     limit: u32,
-) -> Result<Vec<DeliverySeq>> {
-    rows(&mut *tx.prepare(DUE)?, (subscription, now, limit), |row| Ok(row.get(0)?))
+) -> Result<Vec<Due>> {
+    rows(&mut *tx.prepare(DUE)?, (subscription, now, limit), |row| Ok((row.get(0)?, None)))
+}
+
+/// The same with their lanes, for a subscription that keeps an order.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn due_with_lane(
+    tx: &ReadTx<'_>,
+    subscription: SubscriptionSeq,
+    now: Timestamp,
+    limit: u32,
+) -> Result<Vec<Due>> {
+    let params = (subscription, now, limit);
+    rows(&mut *tx.prepare(DUE_WITH_LANE)?, params, |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
 /// When the next delivery of a subscription that is not due yet will be.
@@ -241,7 +300,7 @@ pub fn next_due(
     Ok(tx.prepare(NEXT_DUE)?.query_row((subscription, now), |row| row.get(0))?)
 }
 
-/// What an attempt of a pending delivery needs; `None` when it is pending no more.
+/// What an attempt of a delivery needs that waits, or that a consumer has; `None` when it does neither.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -278,6 +337,14 @@ pub(super) struct Standing {
     pub(super) origin: Origin,
     pub(super) subscription: SubscriptionSeq,
     pub(super) due_at: Option<Timestamp>,
+    pub(super) lane: Option<i64>,
+}
+
+impl Standing {
+    /// Lets the right one be the head of its lane, if it is in one.
+    pub(super) fn reseat(&self, tx: &WriteTx<'_>) -> Result<()> {
+        self.lane.map_or(Ok(()), |lane| lanes::reseat(tx, lane, self.subscription))
+    }
 }
 
 /// Reads it.
@@ -297,6 +364,7 @@ pub(super) fn standing(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Standin
             },
             subscription: row.get(5)?,
             due_at: row.get(6)?,
+            lane: row.get(7)?,
         })
     })?;
     found.ok_or(Error::Changed("the delivery"))

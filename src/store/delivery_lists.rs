@@ -12,7 +12,8 @@ use crate::store::tx::{ReadTx, first, rows};
 const BY_SEQ: &str = "
     SELECT d.seq, d.tenant, coalesce(o.id, w.id), d.webhook_seq IS NOT NULL,
            coalesce(o.event_type, w.event_type), s.name, d.state, d.due_at, d.attempt_count,
-           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason
+           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
+           d.lease_until, d.head = 0 AND d.state = 'pending'
       FROM deliveries AS d
       JOIN subscriptions AS s ON s.seq = d.subscription_seq
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
@@ -24,7 +25,8 @@ const BY_SEQ: &str = "
 const PAGE: &str = "
     SELECT d.seq, d.tenant, coalesce(o.id, w.id), d.webhook_seq IS NOT NULL,
            coalesce(o.event_type, w.event_type), s.name, d.state, d.due_at, d.attempt_count,
-           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason
+           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
+           d.lease_until, d.head = 0 AND d.state = 'pending'
       FROM deliveries AS d
      CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
@@ -39,7 +41,8 @@ const PAGE: &str = "
 pub(super) const PAGE_OF_DEAD: &str = "
     SELECT d.seq, d.tenant, coalesce(o.id, w.id), d.webhook_seq IS NOT NULL,
            coalesce(o.event_type, w.event_type), s.name, d.state, d.due_at, d.attempt_count,
-           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason
+           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
+           d.lease_until, d.head = 0 AND d.state = 'pending'
       FROM deliveries AS d
      CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
@@ -54,7 +57,8 @@ pub(super) const PAGE_OF_DEAD: &str = "
 pub(super) const PAGE_IN_DOUBT: &str = "
     SELECT d.seq, d.tenant, coalesce(o.id, w.id), d.webhook_seq IS NOT NULL,
            coalesce(o.event_type, w.event_type), s.name, d.state, d.due_at, d.attempt_count,
-           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason
+           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
+           d.lease_until, d.head = 0 AND d.state = 'pending'
       FROM deliveries AS d
      CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
@@ -68,7 +72,8 @@ pub(super) const PAGE_IN_DOUBT: &str = "
 
 pub(super) const OF_EVENT: &str = "
     SELECT d.seq, d.tenant, o.id, 0, o.event_type, s.name, d.state, d.due_at, d.attempt_count,
-           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason
+           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
+           d.lease_until, d.head = 0 AND d.state = 'pending'
       FROM outbox AS o
      CROSS JOIN deliveries AS d ON d.outbox_seq = o.seq
      CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
@@ -82,7 +87,8 @@ pub(super) const OF_EVENT: &str = "
 
 pub(super) const OF_WEBHOOK_EVENT: &str = "
     SELECT d.seq, d.tenant, w.id, 1, w.event_type, s.name, d.state, d.due_at, d.attempt_count,
-           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason
+           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
+           d.lease_until, d.head = 0 AND d.state = 'pending'
       FROM webhook_events AS w
      CROSS JOIN deliveries AS d ON d.webhook_seq = w.seq
      CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
@@ -159,6 +165,8 @@ fn delivery(row: &Row<'_>) -> Result<Delivery> {
         subscription: row.get(5)?,
         state: word("deliveries.state", &state, State::parse)?,
         due_at: row.get(7)?,
+        lease_until: row.get(14)?,
+        is_behind: row.get(15)?,
         attempt_count: row.get(8)?,
         counted_failures: row.get(9)?,
         last_class: class

@@ -4,10 +4,10 @@ use rusqlite::Row;
 
 use crate::clock::Timestamp;
 use crate::domain::event::{Event, NewEvent, Status, Tally, derive};
+use crate::domain::lane::Key;
 use crate::domain::subscription::Routed;
-use crate::id::SubscriptionSeq;
 use crate::store::column::word;
-use crate::store::deliveries::{self, Origin, Route};
+use crate::store::deliveries::{self, Origin, Route, Wanting};
 use crate::store::error::Result;
 use crate::store::payloads;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
@@ -191,7 +191,7 @@ fn write(
 /// Where an event goes, before its row is written.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    wanting: Vec<SubscriptionSeq>,
+    wanting: Vec<Wanting>,
     route: Route,
 }
 
@@ -214,6 +214,10 @@ pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<P
         provider: None,
         event_type: &new.event_type,
         target: new.target.as_deref(),
+        key: Key {
+            ordering_key: new.ordering_key.as_deref(),
+            aggregate: (new.aggregate_type.as_deref(), new.aggregate_id.as_deref()),
+        },
     };
     let wanting = deliveries::wanting(tx, routed)?;
     let fence = tx.fence()?;

@@ -3,8 +3,8 @@
 use rusqlite::Connection;
 
 use crate::store::{
-    attempts, deliveries, delivery_lists, doubts, idempotency_keys, outbox, outbox_relay, payloads,
-    quarantine, schema, stats, tokens, webhook_events,
+    attempts, deliveries, delivery_lists, doubts, idempotency_keys, lanes, leases, outbox,
+    outbox_relay, payloads, quarantine, schema, stats, tokens, webhook_events,
 };
 
 /// The steps SQLite takes, one a line.
@@ -143,6 +143,7 @@ fn the_numbers_of_the_stats_are_counted_in_partial_indexes() {
     let plan = plan(stats::COUNTS);
     assert!(plan.contains("INDEX deliveries_attention (state=?)"), "{plan}");
     assert_eq!(plan.matches("USING COVERING INDEX deliveries_due").count(), 2, "{plan}");
+    assert!(plan.contains("COVERING INDEX deliveries_behind"), "{plan}");
     assert!(!plan.contains("AUTOMATIC"), "{plan}");
 }
 
@@ -161,7 +162,27 @@ fn whether_a_subscription_has_anything_open_or_dead_is_two_seeks() {
         deliveries::HAS_UNFINISHED,
         &[
             "INDEX deliveries_due (subscription_seq=?)",
+            "INDEX deliveries_behind (subscription_seq=?)",
             "INDEX deliveries_attention_of (subscription_seq=?",
         ],
     );
+}
+
+#[test]
+fn what_a_consumer_takes_and_says_is_found_by_indexes() {
+    let due = "INDEX deliveries_due (subscription_seq=? AND due_at<?)";
+    uses(leases::DUE_WITH_SIZE, &[due, "SEARCH o", "SEARCH w", "SEARCH p"]);
+    uses(deliveries::DUE_WITH_LANE, &[due]);
+    for sql in [leases::LEASE, leases::HELD, leases::PUT_BACK, leases::FINISH, leases::EXTEND] {
+        uses(sql, &[BY_ROW]);
+    }
+    uses(leases::BETWEEN, &["INDEX deliveries_leases (lease_until>? AND lease_until<?)"]);
+    uses(leases::NEXT_EXPIRY, &["COVERING INDEX deliveries_leases"]);
+}
+
+#[test]
+fn the_head_of_a_lane_and_its_first_are_one_seek_each() {
+    uses(lanes::HEAD, &["INDEX deliveries_lane_head (lane=?)"]);
+    uses(lanes::SMALLEST, &["INDEX deliveries_lane (lane=?)"]);
+    uses(lanes::SET_HEAD, &[BY_ROW]);
 }

@@ -11,10 +11,12 @@ use crate::domain::audit::{Actor, NewAuditEvent};
 use crate::domain::delivery::{Next, Settlement, State};
 use crate::domain::subscription::{HoldReason, State as SubscriptionState};
 use crate::id::{DeliverySeq, SubscriptionSeq};
-use crate::store::deliveries::{self, Origin};
+use crate::store::deliveries::{self, Origin, Standing};
 use crate::store::error::Result;
 use crate::store::tx::{Settled, WriteTx};
-use crate::store::{attempts, audit_events, doubts, holds, outbox, subscriptions, webhook_events};
+use crate::store::{
+    attempts, audit_events, doubts, holds, leases, outbox, subscriptions, webhook_events,
+};
 
 /// Stores an attempt and what follows it.
 ///
@@ -27,7 +29,7 @@ pub fn settle(tx: &WriteTx<'_>, settlement: &Settlement) -> Result<()> {
     let before = deliveries::standing(tx, *delivery)?;
     attempts::insert(tx, *delivery, before.attempt_count.saturating_add(1), attempt)?;
     let next_due = if before.state == State::Pending && before.run_no == *run_no {
-        follow(tx, settlement, before.origin)?
+        follow(tx, settlement, &before)?
     } else {
         deliveries::count_late(tx, *delivery)?;
         // Reopened while this attempt was under way: the dispatcher has passed it by until now.
@@ -39,7 +41,11 @@ pub fn settle(tx: &WriteTx<'_>, settlement: &Settlement) -> Result<()> {
 }
 
 /// Moves the delivery, its event and its subscription; returns when it is tried again.
-fn follow(tx: &WriteTx<'_>, settlement: &Settlement, origin: Origin) -> Result<Option<Timestamp>> {
+fn follow(
+    tx: &WriteTx<'_>,
+    settlement: &Settlement,
+    before: &Standing,
+) -> Result<Option<Timestamp>> {
     let Settlement { subscription, attempt, next, now, .. } = settlement;
     let mut next_due = None;
     match next {
@@ -57,13 +63,19 @@ fn follow(tx: &WriteTx<'_>, settlement: &Settlement, origin: Origin) -> Result<O
             disable(tx, *subscription, reason, attempt.finished_at)?;
         }
     }
-    refresh(tx, origin, attempt.failed_reason.as_deref(), *now)?;
+    refresh(tx, before.origin, attempt.failed_reason.as_deref(), *now)?;
+    before.reseat(tx)?;
     Ok(next_due)
 }
 
 /// Disables a subscription whose target said that it is gone for good. Nobody asked for it, so it is
 /// recorded as Oncebox's own doing; a second answer of that kind changes nothing.
-fn disable(tx: &WriteTx<'_>, seq: SubscriptionSeq, reason: &str, now: Timestamp) -> Result<()> {
+pub(super) fn disable(
+    tx: &WriteTx<'_>,
+    seq: SubscriptionSeq,
+    reason: &str,
+    now: Timestamp,
+) -> Result<()> {
     let before = subscriptions::by_seq(tx, seq)?;
     subscriptions::set_state(tx, seq, SubscriptionState::DisabledDead, now)?;
     holds::put(tx, seq, HoldReason::Disabled, reason, now)?;
@@ -79,7 +91,12 @@ fn disable(tx: &WriteTx<'_>, seq: SubscriptionSeq, reason: &str, now: Timestamp)
 }
 
 /// Derives the event's status again.
-fn refresh(tx: &WriteTx<'_>, origin: Origin, error: Option<&str>, now: Timestamp) -> Result<()> {
+pub(super) fn refresh(
+    tx: &WriteTx<'_>,
+    origin: Origin,
+    error: Option<&str>,
+    now: Timestamp,
+) -> Result<()> {
     let tally = deliveries::tally(tx, origin)?;
     match origin {
         Origin::Outbox(seq) => outbox::refresh(tx, seq, tally, error, now),
@@ -87,7 +104,13 @@ fn refresh(tx: &WriteTx<'_>, origin: Origin, error: Option<&str>, now: Timestamp
     }
 }
 
-fn note_standing(tx: &WriteTx<'_>, subscription: SubscriptionSeq, success: bool, at: Timestamp) {
+/// Notes what an attempt means for its subscription.
+pub(super) fn note_standing(
+    tx: &WriteTx<'_>,
+    subscription: SubscriptionSeq,
+    success: bool,
+    at: Timestamp,
+) {
     tx.with_standing(subscription, |standing| {
         if success {
             standing.last_success_at = Some(at);
@@ -101,18 +124,20 @@ fn note_standing(tx: &WriteTx<'_>, subscription: SubscriptionSeq, success: bool,
     });
 }
 
-/// Sends a delivery again: one that waits becomes due now, one that was given up is reopened.
+/// Sends a delivery again: one that waits becomes due now, one that a consumer has is taken from it, one
+/// that was given up is reopened.
 ///
 /// # Errors
-/// `Changed` when it is completed, with a worker outside, or its subscription is deleted.
+/// `Changed` when it is completed, waits to be confirmed, or its subscription is deleted.
 pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     let before = deliveries::standing(tx, delivery)?;
-    if before.state == State::Pending {
-        deliveries::hasten(tx, delivery, now)?;
-    } else {
-        deliveries::reopen(tx, delivery, now)?;
+    match before.state {
+        State::Pending => deliveries::hasten(tx, delivery, now)?,
+        State::Leased => leases::take_from(tx, delivery, now)?,
+        _ => deliveries::reopen(tx, delivery, now)?,
     }
     refresh(tx, before.origin, None, now)?;
+    before.reseat(tx)?;
     tx.ring(before.subscription);
     Ok(())
 }
@@ -125,14 +150,16 @@ pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<
 pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
     let before = deliveries::standing(tx, delivery)?;
     deliveries::cancel(tx, delivery, reason, now)?;
-    refresh(tx, before.origin, None, now)
+    refresh(tx, before.origin, None, now)?;
+    before.reseat(tx)
 }
 
 /// Holds a delivery that may have been made before a restore.
 pub(super) fn doubt(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     let before = deliveries::standing(tx, delivery)?;
     doubts::doubt(tx, delivery)?;
-    refresh(tx, before.origin, None, now)
+    refresh(tx, before.origin, None, now)?;
+    before.reseat(tx)
 }
 
 /// Lets a delivery in doubt be sent, under the `webhook-id` it had.
@@ -154,5 +181,6 @@ pub fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Resul
 pub fn skip(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
     let before = deliveries::standing(tx, delivery)?;
     doubts::skip(tx, delivery, reason, now)?;
-    refresh(tx, before.origin, None, now)
+    refresh(tx, before.origin, None, now)?;
+    before.reseat(tx)
 }

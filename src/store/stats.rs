@@ -12,7 +12,11 @@ pub(super) const COUNTS: &str = "
            (SELECT count(*)
               FROM subscriptions AS s
               JOIN deliveries AS d ON d.subscription_seq = s.seq
-             WHERE s.tenant = ?1 AND d.state = 'pending' AND d.head = 1),
+             WHERE s.tenant = ?1 AND d.state = 'pending' AND d.head = 1)
+         + (SELECT count(*)
+              FROM subscriptions AS s
+              JOIN deliveries AS d ON d.subscription_seq = s.seq
+             WHERE s.tenant = ?1 AND d.state = 'pending' AND d.head = 0),
            (SELECT count(*)
               FROM deliveries
              WHERE state = 'dead_letter'
@@ -24,7 +28,11 @@ pub(super) const COUNTS: &str = "
            (SELECT min(d.due_at)
               FROM subscriptions AS s
               JOIN deliveries AS d ON d.subscription_seq = s.seq
-             WHERE s.tenant = ?1 AND d.state = 'pending' AND d.head = 1)";
+             WHERE s.tenant = ?1 AND d.state = 'pending' AND d.head = 1),
+           (SELECT count(*)
+              FROM deliveries
+             WHERE state = 'leased'
+               AND tenant = ?1)";
 
 // Changes a row to what it is: the write goes through the log and the sync like any other.
 const PROBE: &str = "
@@ -32,7 +40,8 @@ const PROBE: &str = "
     VALUES ('probe', 0)
         ON CONFLICT (key) DO UPDATE SET value = (meta.value + 1) % 1000";
 
-// Over all tenants. A delivery that something holds is not late. Each subscription's own is one seek.
+// Over all tenants. A delivery that something holds is not late, and one that consumers ask for waits for
+// them and not for us. Each subscription's own is one seek.
 pub(super) const OVERDUE: &str = "
     SELECT min((SELECT min(d.due_at)
                   FROM deliveries AS d
@@ -41,6 +50,7 @@ pub(super) const OVERDUE: &str = "
                    AND d.head = 1))
       FROM subscriptions AS s
      WHERE s.deleted_at IS NULL
+       AND s.target_kind = 'http'
        AND NOT EXISTS (
            SELECT 1
              FROM holds AS h
@@ -59,11 +69,16 @@ const HELD: &str = "
              GROUP BY subscription_seq) AS h";
 
 pub(super) const DEPTH: &str = "
-    SELECT count(*),
+    SELECT count(*) + (SELECT count(*) FROM deliveries WHERE state = 'pending' AND head = 0),
            count(*) FILTER (WHERE due_at <= ?1)
       FROM deliveries
      WHERE state = 'pending'
        AND head = 1";
+
+pub(super) const LEASED: &str = "
+    SELECT count(*)
+      FROM deliveries
+     WHERE state = 'leased'";
 
 /// What somebody may have to look at, over all tenants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,6 +117,14 @@ pub fn depth(tx: &ReadTx<'_>, now: Timestamp) -> Result<(u64, u64)> {
     Ok(tx.prepare(DEPTH)?.query_row([now], |row| Ok((count(row.get(0)?), count(row.get(1)?))))?)
 }
 
+/// How many deliveries consumers have, over all tenants.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn leased(tx: &ReadTx<'_>) -> Result<u64> {
+    Ok(count(tx.prepare(LEASED)?.query_row([], |row| row.get(0))?))
+}
+
 fn count(number: i64) -> u64 {
     number.unsigned_abs()
 }
@@ -121,6 +144,8 @@ pub struct Counts {
     pub quarantined: u64,
     /// When the most overdue delivery was due.
     pub oldest_due_at: Option<Timestamp>,
+    /// Deliveries that consumers have.
+    pub leased: u64,
 }
 
 /// Counts what a tenant has.
@@ -137,6 +162,7 @@ pub fn counts(tx: &ReadTx<'_>, tenant: &str) -> Result<Counts> {
             in_doubt: row.get::<_, i64>(3)?.unsigned_abs(),
             quarantined,
             oldest_due_at: row.get(4)?,
+            leased: row.get::<_, i64>(5)?.unsigned_abs(),
         })
     })?)
 }

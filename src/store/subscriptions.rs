@@ -5,10 +5,12 @@ use std::sync::Arc;
 use rusqlite::Row;
 
 use crate::clock::Timestamp;
+use crate::domain::lane::Ordering;
 use crate::domain::name::Name;
 use crate::domain::pattern::Patterns;
-use crate::domain::subscription::{CallMethod, NewSubscription, Source, State, Subscription};
-use crate::domain::target_url::TargetUrl;
+use crate::domain::subscription::{
+    CallMethod, NewSubscription, Source, State, Subscription, Target,
+};
 use crate::id::SubscriptionSeq;
 use crate::store::column::{json, to_json, word};
 use crate::store::error::{Error, Result};
@@ -17,14 +19,15 @@ use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 
 const INSERT: &str = "
     INSERT INTO subscriptions
-           (id, tenant, name, owner_id, source, event_types, url, method, headers, policy,
-            created_at, updated_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11)
+           (id, tenant, name, owner_id, source, event_types, target_kind, url, method, headers, policy,
+            ordering, created_at, updated_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)
         ON CONFLICT DO NOTHING";
 
 const FIND: &str = "
     SELECT seq, id, tenant, name, owner_id, source, event_types, url, method, headers, policy, state,
-           failure_count, failing_since, last_success_at, last_failure_at, created_at, updated_at
+           failure_count, failing_since, last_success_at, last_failure_at, created_at, updated_at,
+           target_kind, ordering
       FROM subscriptions
      WHERE tenant = ?1
        AND (name = ?2 OR id = ?2)
@@ -32,14 +35,16 @@ const FIND: &str = "
 
 const BY_SEQ: &str = "
     SELECT seq, id, tenant, name, owner_id, source, event_types, url, method, headers, policy, state,
-           failure_count, failing_since, last_success_at, last_failure_at, created_at, updated_at
+           failure_count, failing_since, last_success_at, last_failure_at, created_at, updated_at,
+           target_kind, ordering
       FROM subscriptions
      WHERE seq = ?1
        AND deleted_at IS NULL";
 
 const PAGE: &str = "
     SELECT seq, id, tenant, name, owner_id, source, event_types, url, method, headers, policy, state,
-           failure_count, failing_since, last_success_at, last_failure_at, created_at, updated_at
+           failure_count, failing_since, last_success_at, last_failure_at, created_at, updated_at,
+           target_kind, ordering
       FROM subscriptions
      WHERE tenant = ?1
        AND deleted_at IS NULL
@@ -50,7 +55,8 @@ const PAGE: &str = "
 // The limit is far above what routing by a scan can serve; docs/data.md says so.
 const LIVE: &str = "
     SELECT seq, id, tenant, name, owner_id, source, event_types, url, method, headers, policy, state,
-           failure_count, failing_since, last_success_at, last_failure_at, created_at, updated_at
+           failure_count, failing_since, last_success_at, last_failure_at, created_at, updated_at,
+           target_kind, ordering
       FROM subscriptions
      WHERE deleted_at IS NULL
      ORDER BY seq
@@ -59,7 +65,7 @@ const LIVE: &str = "
 const UPDATE: &str = "
     UPDATE subscriptions
        SET owner_id = ?2, source = ?3, event_types = ?4, url = ?5, method = ?6, headers = ?7,
-           policy = ?8, updated_at = ?9
+           policy = ?8, ordering = ?9, updated_at = ?10
      WHERE seq = ?1
        AND deleted_at IS NULL";
 
@@ -100,10 +106,12 @@ pub fn insert(
         new.owner_id,
         new.source.to_string(),
         to_json("subscriptions.event_types", &new.event_types)?,
-        new.url.as_str(),
+        new.target.kind(),
+        new.target.url(),
         new.method.as_str(),
         to_json("subscriptions.headers", &new.headers)?,
         to_json("subscriptions.policy", &new.policy)?,
+        new.ordering.as_str(),
         now,
     ])?;
     tx.subscriptions_changed();
@@ -175,10 +183,11 @@ pub fn update(tx: &WriteTx<'_>, changed: &Subscription, now: Timestamp) -> Resul
         &new.owner_id,
         new.source.to_string(),
         to_json("subscriptions.event_types", &new.event_types)?,
-        new.url.as_str(),
+        new.target.url(),
         new.method.as_str(),
         to_json("subscriptions.headers", &new.headers)?,
         to_json("subscriptions.policy", &new.policy)?,
+        new.ordering.as_str(),
         now,
     ))?;
     tx.subscriptions_changed();
@@ -236,10 +245,11 @@ fn subscription(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Subscription> {
             owner_id: row.get(4)?,
             source: word("subscriptions.source", &text(5)?, Source::parse)?,
             event_types: json::<Patterns>("subscriptions.event_types", &text(6)?)?,
-            url: word("subscriptions.url", &text(7)?, |text| TargetUrl::parse(text).ok())?,
+            target: target(&text(18)?, &text(7)?)?,
             method: word("subscriptions.method", &text(8)?, CallMethod::parse)?,
             headers: json("subscriptions.headers", &text(9)?)?,
             policy: json("subscriptions.policy", &text(10)?)?,
+            ordering: word("subscriptions.ordering", &text(19)?, Ordering::parse)?,
         },
         state: word("subscriptions.state", &text(11)?, State::parse)?,
         holds: holds::of(tx, seq)?,
@@ -250,4 +260,8 @@ fn subscription(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Subscription> {
         created_at: row.get(16)?,
         updated_at: row.get(17)?,
     })
+}
+
+fn target(kind: &str, url: &str) -> Result<Target> {
+    word("subscriptions.url", url, |url| Target::parse(kind, url))
 }

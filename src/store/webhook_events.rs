@@ -5,6 +5,7 @@ use rusqlite::Row;
 use crate::clock::Timestamp;
 use crate::domain::doubt::{self, Fence};
 use crate::domain::event::Tally;
+use crate::domain::lane::Key;
 use crate::domain::subscription::Routed;
 use crate::domain::webhook_event::{NewWebhookEvent, Status, WebhookEvent, derive};
 use crate::store::column::{json, to_json, word};
@@ -88,6 +89,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewWebhookEvent, now: Timestamp) -> Result
         provider: Some(&new.provider),
         event_type: &new.event_type,
         target: None,
+        key: Key::default(),
     };
     let wanting = deliveries::wanting(tx, routed)?;
     let open = u32::try_from(wanting.len()).unwrap_or(u32::MAX);

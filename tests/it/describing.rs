@@ -110,6 +110,8 @@ fn every_example_of_a_body_is_accepted() {
             assert!(answer.status < 300, "{route:?}: {}", answer.text());
         }
     }
+    let pull = json!({ "name": "warehouse", "target": "pull" });
+    rig.post("/v1/subscriptions", &pull).is(201);
     for route in routes().filter(|route| route.path.contains('{')) {
         let body = example(route.path, route.method.as_str());
         if body.is_null() {

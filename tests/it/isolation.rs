@@ -211,7 +211,7 @@ fn naming(of: &Side, route: &Route) -> Option<Case> {
     let ids: Vec<&str> = match noun {
         "/v1/events" => vec![&event],
         "/v1/webhook-events" => vec![&of.webhook_event],
-        "/v1/subscriptions" => vec![&of.subscription],
+        "/v1/subscriptions" | "/v1/consumers" => vec![&of.subscription],
         // A provider is found by the name that people give; its id must not lead to it either.
         "/v1/providers" => vec![&of.provider],
         "/v1/deliveries" => vec![&of.dead, &of.pending],
@@ -229,6 +229,7 @@ fn naming(of: &Side, route: &Route) -> Option<Case> {
         ("PATCH", "/v1/sources") => json!({ "silent_after_ms": 0 }),
         ("POST", "/v1/sources") if rest == "/reset" => json!({ "cursor": 0 }),
         ("PATCH", "/v1/providers") => json!({ "tolerance_secs": 5 }),
+        ("POST", "/v1/consumers") => json!({ "items": [{ "delivery": of.pending, "lease": "x" }] }),
         _ => json!({}),
     };
     Some(Case::Names(ids.iter().map(|id| format!("{noun}/{id}{rest}")).collect(), body))

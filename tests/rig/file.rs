@@ -99,6 +99,14 @@ pub(crate) fn check(path: &Path) {
              HAVING d.attempt_count <> count(a.n) OR coalesce(max(a.n), 0) <> count(a.n)",
         ),
         (
+            "a lane has one head, the first of it that is not finished or one that somebody has in hand",
+            "SELECT d.lane FROM deliveries AS d WHERE d.lane IS NOT NULL AND d.finished_at IS NULL
+              GROUP BY d.lane HAVING sum(d.head) <> 1 OR (
+                sum(d.head = 1 AND d.state IN ('leased', 'waiting')) = 0
+                AND (SELECT f.head FROM deliveries AS f WHERE f.lane = d.lane AND f.finished_at IS NULL
+                      ORDER BY f.order_at, f.seq LIMIT 1) <> 1)",
+        ),
+        (
             "a completed delivery has a success in its last attempt",
             "SELECT d.seq FROM deliveries AS d WHERE d.state = 'completed' AND NOT EXISTS (
                SELECT 1 FROM attempts AS a WHERE a.delivery_seq = d.seq AND a.class = 'success')",
@@ -117,6 +125,7 @@ pub(crate) fn check(path: &Path) {
                                 THEN iif(o.completed_at IS NULL, 'quarantined', 'cancelled')
                                 WHEN sum(d.state = 'pending' AND d.counted_failures > 0) > 0 THEN 'failed'
                                 WHEN count(d.seq) = 0 THEN 'skipped'
+                                WHEN sum(d.state = 'leased') > 0 THEN 'processing'
                                 WHEN sum(d.finished_at IS NULL) = count(d.seq) THEN 'pending'
                                 WHEN sum(d.finished_at IS NULL) > 0 THEN 'processing'
                                 WHEN sum(d.state = 'dead_letter') > 0 THEN 'dead_letter'

@@ -227,7 +227,9 @@ impl Rig {
     pub(crate) fn settle_at(&self, now: Timestamp) {
         let conn = self.file();
         let due = format!(
-            "SELECT seq FROM deliveries AS d WHERE state = 'pending' AND due_at <= {}
+            "SELECT seq FROM deliveries AS d WHERE state = 'pending' AND head = 1 AND due_at <= {}
+                AND NOT EXISTS (SELECT 1 FROM subscriptions AS s
+                                 WHERE s.seq = d.subscription_seq AND s.target_kind = 'pull')
                 AND NOT EXISTS (SELECT 1 FROM holds AS h WHERE h.subscription_seq = d.subscription_seq)
                 AND NOT EXISTS (SELECT 1 FROM tenants AS t
                                  WHERE t.name = d.tenant AND t.suspended_at IS NOT NULL)",

@@ -140,6 +140,9 @@ fn queues(api: &Api, page: &mut Page) -> Result<(), Problem> {
         "oncebox_oldest_due_seconds",
         oldest_due_at.map_or(Duration::ZERO, |at| now.since(at)),
     );
+    page.one("oncebox_deliveries_leased", api.store.read(stats::leased)?);
+    let waiting = u64::try_from(api.flow.consume.waiting()).unwrap_or(u64::MAX);
+    page.one("oncebox_consumers_waiting", waiting);
     page.one("oncebox_dead_letters", dead_letters);
     page.one("oncebox_events_quarantined", quarantined);
     page.each("oncebox_subscriptions_held", [("by=\"person\"", paused), ("by=\"oncebox\"", held)]);

@@ -7,7 +7,8 @@
 //! Why a delivery fails and when it is due again is decided in `domain::delivery`; what is due is
 //! found by `store::deliveries`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use crate::clock::Timestamp;
@@ -46,8 +47,8 @@ pub enum In {
     Fetched {
         /// Whose.
         subscription: SubscriptionSeq,
-        /// What is due, oldest first.
-        rows: Vec<DeliverySeq>,
+        /// What is due, oldest first, each with the lane it is in.
+        rows: Vec<(DeliverySeq, Option<i64>)>,
         /// Whether there may be more than was asked for.
         more: bool,
         /// When the next one that is not due yet will be.
@@ -133,12 +134,21 @@ impl Window {
     }
 }
 
+/// Whose a delivery in hand is, and its lane.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    owner: SubscriptionSeq,
+    lane: Option<i64>,
+}
+
 /// The dispatcher's state.
 #[derive(Debug)]
 pub struct Machine {
     windows: BTreeMap<SubscriptionSeq, Window>,
     /// Every delivery that is fetched and not settled.
-    in_hand: HashMap<DeliverySeq, SubscriptionSeq>,
+    in_hand: HashMap<DeliverySeq, Hold>,
+    /// The lanes they are in. A lane in hand is refused: whoever is its head now waits for who was.
+    lanes: HashSet<i64>,
     /// Subscriptions with something ready, each once, in the order of their turns.
     rotation: VecDeque<SubscriptionSeq>,
     /// When to look again, by time.
@@ -154,6 +164,7 @@ impl Machine {
         Self {
             windows: BTreeMap::new(),
             in_hand: HashMap::new(),
+            lanes: HashSet::new(),
             rotation: VecDeque::new(),
             waking: BTreeSet::new(),
             deliverers,
@@ -233,7 +244,8 @@ impl Machine {
         if let Some(window) = self.windows.get_mut(&subscription) {
             window.in_hand = window.in_hand.saturating_sub(window.ready.len());
             for delivery in window.ready.drain(..) {
-                self.in_hand.remove(&delivery);
+                let lane = self.in_hand.remove(&delivery).and_then(|hold| hold.lane);
+                lane.map(|lane| self.lanes.remove(&lane));
             }
         }
     }
@@ -254,9 +266,12 @@ impl Machine {
     }
 
     fn let_go(&mut self, delivery: DeliverySeq) {
-        let Some(owner) = self.in_hand.remove(&delivery) else { return };
+        let Some(Hold { owner, lane }) = self.in_hand.remove(&delivery) else { return };
+        let was_in_lane = lane.is_some_and(|lane| self.lanes.remove(&lane));
         if let Some(window) = self.windows.get_mut(&owner) {
             window.in_hand = window.in_hand.saturating_sub(1);
+            // The lane's head may have been refused meanwhile.
+            window.look |= was_in_lane;
         }
         self.enqueue(owner);
     }
@@ -289,7 +304,7 @@ impl Machine {
     fn fetched(
         &mut self,
         subscription: SubscriptionSeq,
-        rows: Vec<DeliverySeq>,
+        rows: Vec<(DeliverySeq, Option<i64>)>,
         more: bool,
         next_due: Option<Timestamp>,
     ) {
@@ -298,8 +313,11 @@ impl Machine {
         window.fetching = false;
         window.look |= more;
         if window.callable && !stopping {
-            for delivery in rows {
-                if self.in_hand.insert(delivery, subscription).is_none() {
+            for (delivery, lane) in rows {
+                if let Entry::Vacant(place) = self.in_hand.entry(delivery)
+                    && lane.is_none_or(|lane| self.lanes.insert(lane))
+                {
+                    place.insert(Hold { owner: subscription, lane });
                     window.ready.push_back(delivery);
                     window.in_hand += 1;
                 }
@@ -395,7 +413,7 @@ mod tests {
     }
 
     fn fetched(rows: std::ops::Range<i64>) -> In {
-        let rows = rows.map(DeliverySeq).collect();
+        let rows = rows.map(|seq| (DeliverySeq(seq), None)).collect();
         In::Fetched { subscription: SUB, rows, more: false, next_due: None }
     }
 
@@ -493,7 +511,7 @@ mod tests {
             In::SubscriptionChanged { subscription: other, cap: 8, hard: false, callable: true },
         );
         machine.step(at(0), fetched(1..50));
-        let rows = (100..150).map(DeliverySeq).collect();
+        let rows = (100..150).map(|seq| (DeliverySeq(seq), None)).collect();
         let out = machine
             .step(at(0), In::Fetched { subscription: other, rows, more: false, next_due: None });
         assert_eq!(starts(&out), [100]);
@@ -510,7 +528,7 @@ mod tests {
             at(0),
             In::SubscriptionChanged { subscription: other, cap: 8, hard: false, callable: true },
         );
-        let rows = (100..150).map(DeliverySeq).collect();
+        let rows = (100..150).map(|seq| (DeliverySeq(seq), None)).collect();
         let fetched = In::Fetched { subscription: other, rows, more: false, next_due: None };
         assert_eq!(starts(&machine.step(at(0), fetched)), [100]);
     }
@@ -525,5 +543,27 @@ mod tests {
             []
         );
         assert_eq!(machine.step(at(0), settled(1, None)), [Out::Drained]);
+    }
+
+    #[test]
+    fn a_lane_in_hand_is_refused_until_its_delivery_is_settled() {
+        let mut machine = machine(4, 4);
+        let fetched = |seq| In::Fetched {
+            subscription: SUB,
+            rows: vec![(DeliverySeq(seq), Some(7))],
+            more: false,
+            next_due: None,
+        };
+        let started = |out: &[Out], seq| {
+            out.contains(&Out::Start { delivery: DeliverySeq(seq), subscription: SUB })
+        };
+        assert!(started(&machine.step(at(0), fetched(1)), 1));
+        machine.step(at(0), In::Rang(SUB));
+        // An earlier one has come, and is the head now.
+        assert!(!started(&machine.step(at(0), fetched(2)), 2));
+        machine.step(at(0), In::Finished { subscription: SUB, latency: Duration::ZERO });
+        let settled = In::Settled { delivery: DeliverySeq(1), subscription: SUB, next_due: None };
+        assert_eq!(fetches(&machine.step(at(0), settled)), [SUB]);
+        assert!(started(&machine.step(at(0), fetched(2)), 2));
     }
 }

@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::domain::lane::Ordering;
+use crate::domain::subscription::{Subscription, Target};
 use crate::faults::{Faults, Stall, Step};
 use crate::flow::dispatch::assignments::{Assignment, HandOut};
 use crate::flow::dispatch::machine::{In, Machine, Out};
@@ -38,6 +40,8 @@ struct Known {
     cap: u32,
     hard: bool,
     callable: bool,
+    /// Whether its deliveries are in lanes.
+    ordered: bool,
 }
 
 /// How the dispatcher ended.
@@ -202,7 +206,11 @@ impl Dispatcher {
         }
         let now = self.clock.now();
         let tx = self.reader.tx();
-        let rows = deliveries::due(&tx, subscription, now, limit)?;
+        let rows = if self.known.get(&subscription).is_some_and(|known| known.ordered) {
+            deliveries::due_with_lane(&tx, subscription, now, limit)?
+        } else {
+            deliveries::due(&tx, subscription, now, limit)?
+        };
         let more = u32::try_from(rows.len()).is_ok_and(|have| have >= limit);
         let next_due = if more { None } else { deliveries::next_due(&tx, subscription, now)? };
         Ok(In::Fetched { subscription, rows, more, next_due })
@@ -212,16 +220,21 @@ impl Dispatcher {
     fn changes(&mut self) -> Result<Vec<In>> {
         let usual = self.settings.get().delivery.cap;
         let mut fresh = BTreeMap::new();
-        for subscription in subscriptions::live(&self.reader.tx())? {
+        // What consumers ask for is not sent: the machine does not know that there is such a subscription.
+        let live = subscriptions::live(&self.reader.tx())?;
+        let called = |subscription: &Subscription| subscription.new.target != Target::Pull;
+        for subscription in live.into_iter().filter(called) {
             let asked = subscription.new.policy.in_flight_max;
             let callable = subscription.holds.is_empty();
-            let known = Known { cap: asked.unwrap_or(usual), hard: asked.is_some(), callable };
+            let ordered = subscription.new.ordering != Ordering::None;
+            let cap = asked.unwrap_or(usual);
+            let known = Known { cap, hard: asked.is_some(), callable, ordered };
             fresh.insert(subscription.seq, known);
         }
         let mut inputs = Vec::new();
         for (subscription, known) in &fresh {
             if self.known.get(subscription) != Some(known) {
-                let (subscription, Known { cap, hard, callable }) = (*subscription, *known);
+                let (subscription, Known { cap, hard, callable, .. }) = (*subscription, *known);
                 inputs.push(In::SubscriptionChanged { subscription, cap, hard, callable });
             }
         }

@@ -52,7 +52,7 @@ CREATE TABLE subscriptions_3 (
   method          TEXT NOT NULL DEFAULT 'POST',
   -- JSON object of further header fields.
   headers         TEXT NOT NULL DEFAULT '{}',
-  -- JSON: steps, max_attempts, timeout, in_flight_max; absent keys take the file's settings.
+  -- JSON: steps, max_attempts, timeout, in_flight_max, lease; absent keys take the file's settings.
   policy          TEXT NOT NULL DEFAULT '{}',
   ordering        TEXT NOT NULL DEFAULT 'none',
   state           TEXT NOT NULL DEFAULT 'ACTIVE',
@@ -122,6 +122,13 @@ ALTER TABLE tenants ADD COLUMN pii TEXT NOT NULL DEFAULT 'allow'
   CONSTRAINT tenant_pii_is_allow_or_json CHECK (pii = 'allow' OR json_valid(pii));
 
 CREATE INDEX outbox_quarantined ON outbox (seq) WHERE status = 'quarantined';
+DROP INDEX deliveries_lane_head;
+DROP INDEX deliveries_lane;
+CREATE UNIQUE INDEX deliveries_lane_head ON deliveries (lane)
+  WHERE lane IS NOT NULL AND head = 1 AND finished_at IS NULL;
+CREATE INDEX deliveries_lane ON deliveries (lane, order_at, seq)
+  WHERE lane IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX deliveries_behind ON deliveries (subscription_seq) WHERE state = 'pending' AND head = 0;
 CREATE INDEX deliveries_leases ON deliveries (lease_until) WHERE state = 'leased';
 
 -- Where events are read from besides the API: an ERP's own SQLite file, or a folder that files are dropped in.

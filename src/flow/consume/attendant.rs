@@ -1,0 +1,326 @@
+//! The thread that attends to consumers: leases for those who ask, answers for those who have waited, an end
+//! for leases that are over.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+use crate::domain::lease::LEASES;
+use crate::flow::consume::desk::{Brought, Letters};
+use crate::flow::consume::parked::{Parked, Waiter};
+use crate::flow::consume::{ANSWER_BYTES_MOST, Answer, Asked, Consume, Item};
+use crate::flow::destinations::lease_time;
+use crate::id::{self, DeliverySeq, SubscriptionSeq};
+use crate::store::consuming::{self, Ask, Consumer, Taken};
+use crate::store::error::Result;
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+use crate::store::{deliveries, leases, subscriptions};
+
+/// How long it sleeps at most while somebody waits or has something: clocks are set, clients leave.
+const SLEEP_MOST: Duration = Duration::from_millis(250);
+/// The same while nobody does.
+const IDLE_MOST: Duration = Duration::from_secs(1);
+/// How often it looks whether those who wait are still there.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// When leases that could not be ended are looked at again.
+const EXPIRE_AGAIN: Duration = Duration::from_secs(1);
+/// Leases ended in one transaction.
+const ROWS_MOST: u32 = 200;
+/// Due deliveries looked for at once.
+const DUE_MOST: u32 = 1000;
+/// How long an end waits for what the writer has in hand.
+const END_GRACE: Duration = Duration::from_secs(5);
+
+/// The thread and what it holds.
+#[derive(Debug)]
+pub struct Attendant {
+    consume: Consume,
+    parked: Parked<Asked>,
+    /// Requests that the writer has in hand.
+    with_writer: usize,
+    /// When the next lease may be over; `None`: nobody has one.
+    next_expiry: Option<Timestamp>,
+    looked_at: Duration,
+    stopping: bool,
+    ending_since: Option<Duration>,
+}
+
+impl Attendant {
+    pub(super) fn new(consume: Consume) -> Self {
+        // The first look is at what another run has left.
+        let next_expiry = Some(Timestamp::from_ms(i64::MIN));
+        Self {
+            consume,
+            parked: Parked::default(),
+            with_writer: 0,
+            next_expiry,
+            looked_at: Duration::ZERO,
+            stopping: false,
+            ending_since: None,
+        }
+    }
+
+    /// Attends until it is told to end.
+    pub fn run(mut self) {
+        self.expire_from_the_future();
+        loop {
+            let letters = self.consume.desk.take(self.sleep());
+            self.turn(letters);
+            if self.is_done() {
+                return;
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        let now = self.consume.clock.monotonic();
+        let over = |since: Duration| now.saturating_sub(since) >= END_GRACE;
+        self.ending_since.is_some_and(|since| self.with_writer == 0 || over(since))
+    }
+
+    fn sleep(&self) -> Duration {
+        let clock = &self.consume.clock;
+        if self.parked.is_empty() && self.next_expiry.is_none() {
+            return IDLE_MOST;
+        }
+        let times = [self.parked.next_due(), self.next_expiry];
+        let due = times.into_iter().flatten().min().map(|at| at.since(clock.now()));
+        let end = self.parked.next_end().map(|at| at.saturating_sub(clock.monotonic()));
+        [due, end].into_iter().flatten().fold(SLEEP_MOST, Duration::min)
+    }
+
+    fn turn(&mut self, letters: Letters) {
+        let Letters { asked, brought, rang, subscriptions_changed, woken: _, stop, end } = letters;
+        self.stopping |= stop || end;
+        let mut look: BTreeSet<SubscriptionSeq> = rang;
+        for brought in brought {
+            look.insert(brought.waiter.request.subscription);
+            self.with_writer = self.with_writer.saturating_sub(1);
+            self.hand_over(brought);
+        }
+        for asked in asked {
+            look.insert(asked.subscription);
+            let until = self.consume.clock.monotonic().saturating_add(asked.wait);
+            let (subscription, most) = (asked.subscription, asked.most);
+            self.parked.park(subscription, Waiter { request: asked, most, until });
+        }
+        look.extend(self.parked.became_due(self.consume.clock.now()));
+        if subscriptions_changed {
+            look.extend(self.parked.subscriptions());
+        }
+        self.expire();
+        if !self.stopping {
+            for subscription in look {
+                self.attend(subscription);
+            }
+        }
+        self.let_go();
+        if end && self.ending_since.is_none() {
+            self.ending_since = Some(self.consume.clock.monotonic());
+        }
+    }
+
+    /// Gives what is due to those who wait for it, in the order they came.
+    fn attend(&mut self, subscription: SubscriptionSeq) {
+        let Some(line) = self.parked.line(subscription) else { return };
+        let destination = match self.consume.destinations.of(subscription) {
+            Ok(destination) => destination,
+            Err(reason) => return self.refuse(subscription, &reason),
+        };
+        line.held = destination.subscription.holds.first().map(|hold| hold.reason);
+        line.next_due = None;
+        if line.held.is_some() {
+            return;
+        }
+        let wanted = line.waiters.iter().map(|waiter| waiter.most).fold(0, u32::saturating_add);
+        let now = self.consume.clock.now();
+        let looked = self.consume.store.read(|tx| {
+            let due = deliveries::due(tx, subscription, now, wanted.min(DUE_MOST))?.len();
+            let next = deliveries::next_due(tx, subscription, now)?;
+            Ok((u32::try_from(due).unwrap_or(u32::MAX), next))
+        });
+        let (mut due, next_due) = match looked {
+            Ok(looked) => looked,
+            Err(error) => {
+                tracing::error!(%error, "what is due could not be read; it is tried again");
+                line.next_due = Some(now.plus(EXPIRE_AGAIN));
+                return;
+            }
+        };
+        line.next_due = next_due;
+        // Checked when it was stored.
+        let span = lease_time(&destination.subscription.new.policy).unwrap_or(*LEASES.start());
+        while due > 0 {
+            let Some(line) = self.parked.line(subscription) else { break };
+            let Some(waiter) = line.waiters.pop_front() else { break };
+            if waiter.request.reply.is_left() {
+                self.answer(waiter.request, Answer::Nothing(None));
+                continue;
+            }
+            due = due.saturating_sub(waiter.most);
+            self.take(waiter, span);
+        }
+    }
+
+    fn refuse(&mut self, subscription: SubscriptionSeq, reason: &str) {
+        let Some(line) = self.parked.line(subscription) else { return };
+        let waiters = std::mem::take(&mut line.waiters);
+        let exists = self.consume.store.read(|tx| subscriptions::by_seq(tx, subscription));
+        for waiter in waiters {
+            let answer = match &exists {
+                Ok(None) => Answer::Gone,
+                _ => Answer::Unusable(reason.to_owned()),
+            };
+            self.answer(waiter.request, answer);
+        }
+    }
+
+    /// Lets the writer lease what is due.
+    fn take(&mut self, waiter: Waiter<Asked>, span: Duration) {
+        let Consume { store, clock, draw, desk, .. } = &self.consume;
+        let ask = Ask {
+            subscription: waiter.request.subscription,
+            most: waiter.most,
+            bytes_most: ANSWER_BYTES_MOST,
+            lease: id::uuid7(clock.wall(), &**draw),
+            until: clock.now().plus(span),
+            now: clock.now(),
+        };
+        let (lease, until, desk) = (ask.lease.clone(), ask.until, desk.clone());
+        self.with_writer = self.with_writer.saturating_add(1);
+        store.writer().submit(
+            Queue::Accept,
+            move |tx| consuming::take(tx, &ask),
+            move |taken| {
+                let brought = Brought { waiter, lease, until, taken };
+                desk.leave(|letters| letters.brought.push(brought));
+            },
+        );
+    }
+
+    /// Answers a request with what was leased for it; where somebody was quicker, it waits again.
+    fn hand_over(&mut self, brought: Brought) {
+        let Brought { waiter, lease, until, taken } = brought;
+        let taken = match taken {
+            Ok(taken) => taken,
+            Err(error) => return self.answer(waiter.request, Answer::Failed(error)),
+        };
+        if taken.is_empty() {
+            return self.parked.park_first(waiter.request.subscription, waiter);
+        }
+        self.next_expiry = Some(self.next_expiry.map_or(until, |at| at.min(until)));
+        let answer = self.items(waiter.request.subscription, &lease, until, &taken);
+        self.answer(waiter.request, answer);
+    }
+
+    fn items(
+        &self,
+        subscription: SubscriptionSeq,
+        lease: &str,
+        until: Timestamp,
+        taken: &[Taken],
+    ) -> Answer {
+        let destination = match self.consume.destinations.of(subscription) {
+            Ok(destination) => destination,
+            Err(reason) => return Answer::Unusable(reason),
+        };
+        let at = self.consume.clock.wall();
+        let item = |taken: &Taken| {
+            let parcel = self.consume.store.read(|tx| deliveries::parcel(tx, taken.delivery))?;
+            Ok(parcel.map(|parcel| Item {
+                headers: destination.headers(&parcel, at, &consuming::span(lease, taken.delivery)),
+                parcel,
+                lease: lease.to_owned(),
+                until,
+                attempt: taken.attempt,
+            }))
+        };
+        // What was cancelled meanwhile is left out.
+        let items = taken.iter().filter_map(|taken| item(taken).transpose());
+        items.collect::<Result<Vec<Item>>>().map_or_else(Answer::Failed, Answer::Items)
+    }
+
+    fn answer(&self, asked: Asked, answer: Answer) {
+        asked.answer(answer);
+        self.consume.desk.go();
+    }
+
+    /// Answers those who have waited long enough, and those who have left.
+    fn let_go(&mut self) {
+        let now = self.consume.clock.monotonic();
+        let look = now.saturating_sub(self.looked_at) >= LOOK_EVERY;
+        if look {
+            self.looked_at = now;
+        }
+        let stopping = self.stopping;
+        let over = self.parked.take(|waiter| {
+            stopping || waiter.until <= now || (look && waiter.request.reply.is_left())
+        });
+        for (asked, held) in over {
+            self.answer(asked, Answer::Nothing(held));
+        }
+    }
+
+    /// Ends leases that are over: the deliveries wait for somebody else.
+    fn expire(&mut self) {
+        let now = self.consume.clock.now();
+        if self.ending_since.is_some() || self.next_expiry.is_none_or(|at| at > now) {
+            return;
+        }
+        let ended = self.expire_between(Timestamp::from_ms(i64::MIN), now);
+        let next = ended.and_then(|()| self.consume.store.read(leases::next_expiry));
+        self.next_expiry = next.unwrap_or_else(|error| {
+            tracing::error!(%error, "leases could not be ended; it is tried again");
+            Some(now.plus(EXPIRE_AGAIN))
+        });
+    }
+
+    /// Ends leases that would last longer than any: they were given while the clock was wrong.
+    fn expire_from_the_future(&self) {
+        let longest = self.consume.clock.now().plus(*LEASES.end());
+        if let Err(error) = self.expire_between(longest, Timestamp::from_ms(i64::MAX)) {
+            tracing::error!(%error, "leases that are too long could not be ended");
+        }
+    }
+
+    fn expire_between(&self, after: Timestamp, until: Timestamp) -> Result<()> {
+        loop {
+            let store = &self.consume.store;
+            let found = store.read(|tx| leases::between(tx, after, until, ROWS_MOST))?;
+            if found.is_empty() {
+                return Ok(());
+            }
+            let full = found.len() >= usize::try_from(ROWS_MOST).unwrap_or(usize::MAX);
+            self.expire_these(found)?;
+            if !full {
+                return Ok(());
+            }
+        }
+    }
+
+    fn expire_these(&self, found: Vec<(DeliverySeq, SubscriptionSeq)>) -> Result<()> {
+        let mut consumers: BTreeMap<SubscriptionSeq, Consumer> = BTreeMap::new();
+        for (_, subscription) in &found {
+            if !consumers.contains_key(subscription) {
+                let row = self.consume.store.read(|tx| subscriptions::by_seq(tx, *subscription))?;
+                let Some(row) = row else { continue };
+                consumers.insert(*subscription, self.consume.consumer(&row));
+            }
+        }
+        let draw = Arc::clone(&self.consume.draw);
+        let run = move |tx: &WriteTx<'_>| {
+            let mut ended = Vec::new();
+            for (delivery, subscription) in &found {
+                let Some(consumer) = consumers.get(subscription) else { continue };
+                ended.extend(consuming::expire(tx, consumer, *delivery, &*draw)?);
+            }
+            Ok(ended)
+        };
+        for settlement in self.consume.store.writer().write(Queue::Settle, run)? {
+            self.consume.counts.consumed(&settlement);
+        }
+        Ok(())
+    }
+}

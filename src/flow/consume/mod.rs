@@ -1,0 +1,251 @@
+//! Consumers that ask for events: what is due is leased to them, and what they say of it is stored.
+//!
+//! A request that finds nothing waits without a thread of its own: it is parked with [`Attendant`], the one
+//! thread of this stage, which answers it when something becomes due or its time is over, and which ends
+//! leases that are over. A lease is committed before it is answered. Not here: what follows from a consumer's
+//! word (`domain::lease`), and how an answer is written (`api::consumers`).
+
+mod attendant;
+mod desk;
+mod parked;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, Timestamp};
+use crate::domain::delivery::Parcel;
+use crate::domain::lease::Said;
+use crate::domain::retry::Schedule;
+use crate::domain::subscription::{HoldReason, Subscription};
+use crate::flow::consume::desk::Desk;
+use crate::flow::counts::Counts;
+use crate::flow::destinations::{Destinations, effective};
+use crate::http::message::Response;
+use crate::http::service::Reply;
+use crate::id::{DeliverySeq, Draw, SubscriptionSeq};
+use crate::settings::Live;
+use crate::store::Store;
+use crate::store::consuming::{self, Consumer, Heard, Settled};
+use crate::store::error::{Error, Result};
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+
+pub use crate::flow::consume::attendant::Attendant;
+
+/// Requests that may wait for events at once. Each has a connection; most of those are for others.
+pub const WAITING_MOST: usize = 512;
+/// Deliveries one answer may have.
+pub const ITEMS_MOST: u32 = 100;
+/// The longest wait for something to become due.
+pub const WAIT_MOST: Duration = Duration::from_secs(30);
+/// Bytes of payloads in one answer, about.
+const ANSWER_BYTES_MOST: u64 = 8 << 20;
+
+/// A request for events.
+pub struct Asked {
+    /// Of which subscription.
+    pub subscription: SubscriptionSeq,
+    /// How many at most.
+    pub most: u32,
+    /// How long it may wait for the first.
+    pub wait: Duration,
+    /// The way back.
+    pub reply: Reply,
+    /// How the answer is written.
+    pub show: Show,
+}
+
+/// Writes an answer.
+pub type Show = Box<dyn FnOnce(Answer) -> Response + Send>;
+
+impl std::fmt::Debug for Asked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Asked").field("subscription", &self.subscription).finish_non_exhaustive()
+    }
+}
+
+impl Asked {
+    fn answer(self, answer: Answer) {
+        self.reply.send((self.show)(answer));
+    }
+}
+
+/// What a request for events is answered.
+#[derive(Debug)]
+pub enum Answer {
+    /// These are leased.
+    Items(Vec<Item>),
+    /// There is nothing, and why, where something keeps it back.
+    Nothing(Option<HoldReason>),
+    /// Too many wait already.
+    Crowded,
+    /// The subscription was deleted meanwhile.
+    Gone,
+    /// The subscription cannot be used; for the log and a person.
+    Unusable(String),
+    /// The file could not be read or written.
+    Failed(Error),
+}
+
+/// A leased event.
+#[derive(Debug)]
+pub struct Item {
+    /// What it is.
+    pub parcel: Parcel,
+    /// What the consumer has to show.
+    pub lease: String,
+    /// When the lease ends.
+    pub until: Timestamp,
+    /// The number of the attempt.
+    pub attempt: u32,
+    /// The header fields that a request with it would have.
+    pub headers: Vec<(String, String)>,
+}
+
+/// What a consumer says of one delivery.
+#[derive(Clone, Debug)]
+pub struct Word {
+    /// Which.
+    pub delivery: DeliverySeq,
+    /// The lease it had.
+    pub lease: String,
+    /// What came of it.
+    pub said: Said,
+}
+
+/// The consumers' way in. Cheap to clone.
+#[derive(Clone)]
+pub struct Consume {
+    store: Store,
+    clock: Clock,
+    draw: Arc<dyn Draw>,
+    destinations: Arc<Destinations>,
+    settings: Live,
+    counts: Arc<Counts>,
+    desk: Desk,
+}
+
+impl std::fmt::Debug for Consume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Consume").field("waiting", &self.waiting()).finish_non_exhaustive()
+    }
+}
+
+impl Consume {
+    /// The way in, and who attends to it.
+    pub(super) fn new(
+        (store, clock, draw): (Store, Clock, Arc<dyn Draw>),
+        destinations: Arc<Destinations>,
+        settings: Live,
+        counts: Arc<Counts>,
+    ) -> (Self, Attendant) {
+        let desk = Desk::default();
+        let consume = Self { store, clock, draw, destinations, settings, counts, desk };
+        (consume.clone(), Attendant::new(consume))
+    }
+
+    /// Leases what is due, or lets the request wait for it.
+    pub fn next(&self, asked: Asked) {
+        if self.waiting() >= WAITING_MOST {
+            return asked.answer(Answer::Crowded);
+        }
+        self.desk.come();
+        self.desk.leave(|letters| letters.asked.push(asked));
+    }
+
+    /// Stores what a consumer says; `done` is called after COMMIT, with an answer for each.
+    pub fn settle(
+        &self,
+        subscription: &Subscription,
+        words: Vec<Word>,
+        done: impl FnOnce(Result<Vec<Heard>>) + Send + 'static,
+    ) {
+        let consumer = self.consumer(subscription);
+        let (draw, counts) = (Arc::clone(&self.draw), Arc::clone(&self.counts));
+        self.store.writer().submit(
+            Queue::Settle,
+            move |tx| {
+                words
+                    .iter()
+                    .map(|Word { delivery, lease, said }| {
+                        consuming::settle(tx, &consumer, (*delivery, lease), said, &*draw)
+                    })
+                    .collect::<Result<Vec<Settled>>>()
+            },
+            move |settled| {
+                let count = |Settled { heard, settlement }| {
+                    if let Some(settlement) = &settlement {
+                        counts.consumed(settlement);
+                    }
+                    heard
+                };
+                done(settled.map(|all| all.into_iter().map(count).collect()));
+            },
+        );
+    }
+
+    /// Gives a consumer more time from now on; `done` is called after COMMIT, with an answer for each.
+    pub fn extend(
+        &self,
+        subscription: SubscriptionSeq,
+        leases: Vec<(DeliverySeq, String)>,
+        span: Duration,
+        done: impl FnOnce(Result<Vec<Heard>>) + Send + 'static,
+    ) {
+        let until = self.clock.now().plus(span);
+        self.store.writer().submit(
+            Queue::Settle,
+            move |tx: &WriteTx<'_>| {
+                leases
+                    .iter()
+                    .map(|(delivery, lease)| {
+                        consuming::extend(tx, subscription, (*delivery, lease), until)
+                    })
+                    .collect()
+            },
+            done,
+        );
+    }
+
+    /// How many requests wait.
+    pub fn waiting(&self) -> usize {
+        self.desk.waiting()
+    }
+
+    /// Tells those who wait what was committed.
+    pub(super) fn tell(&self, rang: &[SubscriptionSeq], subscriptions_changed: bool) {
+        self.desk.tell(rang, subscriptions_changed);
+    }
+
+    /// Lets the clock be looked at, which a test has moved.
+    pub(super) fn wake(&self) {
+        self.desk.leave(|letters| letters.woken = true);
+    }
+
+    /// Answers whoever waits, and lets nobody wait from now on.
+    pub(super) fn stop_waiting(&self) {
+        self.desk.leave(|letters| letters.stop = true);
+    }
+
+    /// Lets the thread end.
+    pub(super) fn end(&self) {
+        self.desk.leave(|letters| letters.end = true);
+    }
+
+    fn consumer(&self, subscription: &Subscription) -> Consumer {
+        Consumer {
+            subscription: subscription.seq,
+            url: format!("pull:{}", subscription.new.name),
+            schedule: self.schedule(Some(subscription)),
+            now: self.clock.now(),
+            wall: self.clock.wall(),
+        }
+    }
+
+    /// A subscription's waits; those of the settings, where its own can no longer be read.
+    fn schedule(&self, subscription: Option<&Subscription>) -> Schedule {
+        let defaults = &self.settings.get().delivery;
+        let own = subscription.and_then(|found| effective(&found.new.policy, defaults).ok());
+        own.map_or_else(|| defaults.schedule.clone(), |(schedule, _)| schedule)
+    }
+}

@@ -1,0 +1,282 @@
+//! What moves together when a pull consumer takes deliveries or says what came of them: the delivery, its
+//! attempt, its lane, its event and its subscription, in one transaction.
+//!
+//! What follows from a consumer's word is decided in `domain::lease`. There is no SQL here.
+
+use crate::clock::Timestamp;
+use crate::domain::delivery::{Attempt, Next, Progress, Settlement, State, Verdict};
+use crate::domain::lease::{LEASES, Said, judge_said};
+use crate::domain::retry::Schedule;
+use crate::id::{self, DeliverySeq, Draw, SubscriptionSeq};
+use crate::store::error::Result;
+use crate::store::leases::{self, Held};
+use crate::store::settlement::{note_standing, refresh};
+use crate::store::tx::WriteTx;
+use crate::store::{attempts, lanes, subscriptions};
+
+/// Why a lease that is over counts as a failed attempt.
+const EXPIRED: &str = "lease expired";
+
+/// What a consumer asks for.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// Of which subscription.
+    pub subscription: SubscriptionSeq,
+    /// How many at most.
+    pub most: u32,
+    /// How many bytes of payloads at most; the first one is given however large it is.
+    pub bytes_most: u64,
+    /// The lease: what a consumer has to show.
+    pub lease: String,
+    /// When it ends.
+    pub until: Timestamp,
+    /// Schedule time.
+    pub now: Timestamp,
+}
+
+/// A delivery that a consumer has taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Which.
+    pub delivery: DeliverySeq,
+    /// The number its attempt will have.
+    pub attempt: u32,
+}
+
+/// Whose word it is, and when it is given.
+#[derive(Clone, Debug)]
+pub struct Consumer {
+    /// The subscription.
+    pub subscription: SubscriptionSeq,
+    /// What stands as the URL of its attempts.
+    pub url: String,
+    /// Its waits and number of attempts.
+    pub schedule: Schedule,
+    /// Schedule time.
+    pub now: Timestamp,
+    /// Wall time.
+    pub wall: Timestamp,
+}
+
+/// What a consumer is told of one delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// What it said is stored. The delivery is in this state now; the lease ends then.
+    Stored(State, Option<Timestamp>),
+    /// It had said so before.
+    Again(State),
+    /// It is not its to say; for a person.
+    Refused(String),
+    /// There is no such delivery in this subscription.
+    Missing,
+}
+
+/// What was heard, and what there is to count.
+#[derive(Debug)]
+pub struct Settled {
+    /// What the consumer is told.
+    pub heard: Heard,
+    /// What was stored, if anything was.
+    pub settlement: Option<Settlement>,
+}
+
+impl From<Heard> for Settled {
+    fn from(heard: Heard) -> Self {
+        Self { heard, settlement: None }
+    }
+}
+
+/// Gives a consumer what is due, oldest first; nothing where the subscription is held or gone.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn take(tx: &WriteTx<'_>, ask: &Ask) -> Result<Vec<Taken>> {
+    let Ask { subscription, most, bytes_most, lease, until, now } = ask;
+    let routes = subscriptions::routes(tx)?;
+    let found = routes.iter().find(|route| route.seq == *subscription);
+    if found.is_none_or(|found| !found.holds.is_empty()) {
+        return Ok(Vec::new());
+    }
+    let mut bytes = 0_u64;
+    let mut taken = Vec::new();
+    for candidate in leases::due_with_size(tx, *subscription, *now, *most)? {
+        bytes = bytes.saturating_add(candidate.payload_bytes);
+        if bytes > *bytes_most && !taken.is_empty() {
+            break;
+        }
+        let delivery = candidate.delivery;
+        leases::lease(tx, delivery, *until, lease)?;
+        if let Some(held) = leases::held(tx, delivery, *subscription)? {
+            refresh(tx, held.origin, None, *now)?;
+        }
+        taken.push(Taken { delivery, attempt: candidate.attempt_count.saturating_add(1) });
+    }
+    Ok(taken)
+}
+
+/// Stores what a consumer says of a delivery that it has, or had and nobody else has taken yet. What comes
+/// too late for that moves nothing.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn settle(
+    tx: &WriteTx<'_>,
+    consumer: &Consumer,
+    (delivery, lease): (DeliverySeq, &str),
+    said: &Said,
+    draw: &dyn Draw,
+) -> Result<Settled> {
+    let Some(held) = leases::held(tx, delivery, consumer.subscription)? else {
+        return Ok(Heard::Missing.into());
+    };
+    let own = held.owner.as_deref() == Some(lease);
+    match (held.state, said) {
+        // Pending: the lease is over, and nobody has taken it since.
+        (State::Leased, _) | (State::Pending, Said::Done) if own => {}
+        (State::Completed, Said::Done) if own => return Ok(Heard::Again(held.state).into()),
+        _ => return Ok(Heard::Refused(why_not(&held, own)).into()),
+    }
+    let settlement = judged(&held, consumer, lease, said, draw);
+    store(tx, &held, &settlement, false)?;
+    let heard = Heard::Stored(standing(&settlement.next), None);
+    Ok(Settled { heard, settlement: Some(settlement) })
+}
+
+/// Gives a consumer more time for a delivery that it has.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn extend(
+    tx: &WriteTx<'_>,
+    subscription: SubscriptionSeq,
+    (delivery, lease): (DeliverySeq, &str),
+    until: Timestamp,
+) -> Result<Heard> {
+    let Some(held) = leases::held(tx, delivery, subscription)? else { return Ok(Heard::Missing) };
+    let own = held.owner.as_deref() == Some(lease);
+    if held.state != State::Leased || !own {
+        return Ok(Heard::Refused(why_not(&held, own)));
+    }
+    leases::extend(tx, delivery, until, lease)?;
+    Ok(Heard::Stored(State::Leased, Some(until)))
+}
+
+/// Puts back a delivery whose lease is over: a failed attempt. `None` when it is not over, or settled.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn expire(
+    tx: &WriteTx<'_>,
+    consumer: &Consumer,
+    delivery: DeliverySeq,
+    draw: &dyn Draw,
+) -> Result<Option<Settlement>> {
+    let Some(held) = leases::held(tx, delivery, consumer.subscription)? else { return Ok(None) };
+    // One that would last longer than any was given while the clock was wrong.
+    let stands =
+        |until: Timestamp| until > consumer.now && until.since(consumer.now) <= *LEASES.end();
+    if held.lease_until.is_none_or(stands) {
+        return Ok(None);
+    }
+    let said = Said::Failed { reason: EXPIRED.to_owned(), wait: None, counted: true };
+    let lease = held.owner.clone().unwrap_or_default();
+    let settlement = judged(&held, consumer, &lease, &said, draw);
+    store(tx, &held, &settlement, true)?;
+    Ok(Some(settlement))
+}
+
+/// The span in whose name a lease's attempt is made: the same whenever it is asked for.
+pub fn span(lease: &str, delivery: DeliverySeq) -> String {
+    let digest = id::identity_digest(&["span", lease, &delivery.to_string()]);
+    data_encoding::HEXLOWER.encode(digest.get(..8).unwrap_or_default())
+}
+
+fn judged(
+    held: &Held,
+    consumer: &Consumer,
+    lease: &str,
+    said: &Said,
+    draw: &dyn Draw,
+) -> Settlement {
+    let Consumer { subscription, url, schedule, now, wall } = consumer;
+    // The schema bounds the event's own number, so it cannot be refused here.
+    let own = held.max_attempts.and_then(|most| schedule.clone().with_max_attempts(most).ok());
+    let schedule = own.as_ref().unwrap_or(schedule);
+    let progress = Progress { counted_failures: held.counted_failures, schedule };
+    let Verdict { class, counted, next } = judge_said(said, progress, draw);
+    let started_at = id::made_at(lease).unwrap_or(*wall);
+    let took = wall.since(started_at);
+    Settlement {
+        delivery: held.delivery,
+        subscription: *subscription,
+        run_no: held.run_no,
+        accepted_at: held.accepted_at,
+        attempt: Attempt {
+            n: 0,
+            started_at,
+            finished_at: *wall,
+            url: url.clone(),
+            class,
+            counted,
+            http_status: None,
+            latency_ms: u32::try_from(took.as_millis()).unwrap_or(u32::MAX),
+            excerpt: None,
+            failed_reason: said.failed_reason().map(str::to_owned),
+            key_id: None,
+            span: Some(span(lease, held.delivery)),
+        },
+        next,
+        now: *now,
+    }
+}
+
+fn store(tx: &WriteTx<'_>, held: &Held, settlement: &Settlement, keep: bool) -> Result<()> {
+    let Settlement { delivery, subscription, attempt, next, now, .. } = settlement;
+    attempts::insert(tx, *delivery, held.attempt_count.saturating_add(1), attempt)?;
+    match next {
+        Next::Retry(wait) => {
+            leases::put_back(tx, settlement, now.plus(*wait), (*wait, keep))?;
+            tx.ring(*subscription);
+        }
+        Next::Complete => leases::finish(tx, settlement, State::Completed, None)?,
+        Next::GiveUp(reason) | Next::GiveUpAndDisable(reason) => {
+            leases::finish(tx, settlement, State::DeadLetter, Some(reason))?;
+        }
+    }
+    refresh(tx, held.origin, attempt.failed_reason.as_deref(), *now)?;
+    if let Some(lane) = held.lane {
+        lanes::reseat(tx, lane, *subscription)?;
+    }
+    if attempt.class.is_success() || attempt.counted {
+        note_standing(tx, *subscription, attempt.class.is_success(), attempt.finished_at);
+    }
+    Ok(())
+}
+
+fn standing(next: &Next) -> State {
+    match next {
+        Next::Complete => State::Completed,
+        Next::Retry(_) => State::Pending,
+        Next::GiveUp(_) | Next::GiveUpAndDisable(_) => State::DeadLetter,
+    }
+}
+
+/// Why a consumer has no say in a delivery, for a person.
+fn why_not(held: &Held, own: bool) -> String {
+    let Held { delivery, state, .. } = held;
+    match state {
+        State::Leased => format!("another consumer has {delivery} now"),
+        State::Pending if own => {
+            format!("the lease of {delivery} is over; it waits for the next consumer")
+        }
+        State::Pending => format!("{delivery} was handed back or taken back, and waits again"),
+        State::Completed => format!("{delivery} was completed under another lease"),
+        State::InDoubt => {
+            format!("{delivery} is in doubt since the database was restored: see oncebox doubt")
+        }
+        other => match &held.reason {
+            Some(reason) => format!("{delivery} is {other} ({reason})"),
+            None => format!("{delivery} is {other}"),
+        },
+    }
+}

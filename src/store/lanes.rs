@@ -1,0 +1,53 @@
+//! Table `deliveries`, as lanes: who goes first.
+//!
+//! The head of a lane is the smallest of it that is not finished, unless a consumer has the head in hand:
+//! then it stays. Whatever puts a delivery into a lane, ends one or brings one back calls [`reseat`]; rows
+//! without a lane never come here. The database enforces that there is one head.
+
+use crate::id::{DeliverySeq, SubscriptionSeq};
+use crate::store::error::Result;
+use crate::store::tx::{WriteTx, first, one_row};
+
+pub(super) const HEAD: &str = "
+    SELECT seq, state = 'leased' OR state = 'waiting'
+      FROM deliveries
+     WHERE lane = ?1
+       AND head = 1
+       AND finished_at IS NULL";
+
+pub(super) const SMALLEST: &str = "
+    SELECT seq
+      FROM deliveries
+     WHERE lane = ?1
+       AND finished_at IS NULL
+     ORDER BY order_at, seq
+     LIMIT 1";
+
+pub(super) const SET_HEAD: &str = "
+    UPDATE deliveries
+       SET head = ?2
+     WHERE seq = ?1
+       AND head <> ?2
+       AND finished_at IS NULL";
+
+/// Lets the right one be the head of a lane.
+pub(super) fn reseat(tx: &WriteTx<'_>, lane: i64, subscription: SubscriptionSeq) -> Result<()> {
+    let head = first(&mut *tx.prepare(HEAD)?, [lane], |row| {
+        Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, bool>(1)?))
+    })?;
+    let smallest = first(&mut *tx.prepare(SMALLEST)?, [lane], |row| Ok(row.get(0)?))?;
+    let Some(smallest): Option<DeliverySeq> = smallest else { return Ok(()) };
+    if let Some((head, in_hand)) = head {
+        if in_hand || head == smallest {
+            return Ok(());
+        }
+        set_head(tx, head, false)?;
+    }
+    set_head(tx, smallest, true)?;
+    tx.ring(subscription);
+    Ok(())
+}
+
+fn set_head(tx: &WriteTx<'_>, delivery: DeliverySeq, head: bool) -> Result<()> {
+    one_row(tx.prepare(SET_HEAD)?.execute((delivery, head))?, "the delivery")
+}

@@ -1,0 +1,233 @@
+//! Table `deliveries`, those that pull consumers have: taken, extended, settled, expired.
+//!
+//! Each function here moves one row. What has to move with it is put together in
+//! [`crate::store::consuming`].
+
+use std::time::Duration;
+
+use crate::clock::{Timestamp, millis};
+use crate::domain::delivery::{Settlement, State};
+use crate::id::{DeliverySeq, SubscriptionSeq};
+use crate::store::column::word;
+use crate::store::deliveries::Origin;
+use crate::store::error::{Error, Result};
+use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+
+// octet_length reads no more of a large payload than how long it is.
+pub(super) const DUE_WITH_SIZE: &str = "
+    SELECT d.seq, d.attempt_count,
+           coalesce(octet_length(o.payload), octet_length(w.payload), octet_length(p.body), 0)
+      FROM deliveries AS d
+      LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
+      LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
+      LEFT JOIN payloads AS p ON p.seq = coalesce(o.payload_seq, w.payload_seq)
+     WHERE d.subscription_seq = ?1
+       AND d.state = 'pending'
+       AND d.head = 1
+       AND d.due_at <= ?2
+     ORDER BY d.due_at, d.seq
+     LIMIT ?3";
+
+pub(super) const LEASE: &str = "
+    UPDATE deliveries
+       SET state = 'leased', due_at = NULL, lease_until = ?2, lease_owner = ?3
+     WHERE seq = ?1
+       AND state = 'pending'
+       AND head = 1";
+
+pub(super) const HELD: &str = "
+    SELECT d.state, d.run_no, d.attempt_count, d.counted_failures, d.outbox_seq, d.webhook_seq, d.lane,
+           d.lease_until, d.lease_owner, o.max_attempts, coalesce(o.received_at, w.received_at), d.reason
+      FROM deliveries AS d
+      LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
+      LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
+     WHERE d.seq = ?1
+       AND d.subscription_seq = ?2";
+
+// Its owner is kept where nobody else has it yet: a late answer is taken from it.
+pub(super) const PUT_BACK: &str = "
+    UPDATE deliveries
+       SET state = 'pending', due_at = ?3, delay_ms = ?4, attempt_count = attempt_count + 1,
+           counted_failures = counted_failures + ?5, last_class = ?6, lease_until = NULL,
+           lease_owner = iif(?7, lease_owner, NULL)
+     WHERE seq = ?1
+       AND run_no = ?2
+       AND state = 'leased'";
+
+pub(super) const FINISH: &str = "
+    UPDATE deliveries
+       SET state = ?3, due_at = NULL, lease_until = NULL, finished_at = ?4,
+           attempt_count = attempt_count + 1, counted_failures = counted_failures + ?5, last_class = ?6,
+           reason = ?7
+     WHERE seq = ?1
+       AND run_no = ?2
+       AND (state = 'leased' OR state = 'pending')";
+
+pub(super) const EXTEND: &str = "
+    UPDATE deliveries
+       SET lease_until = ?2
+     WHERE seq = ?1
+       AND state = 'leased'
+       AND lease_owner = ?3";
+
+const TAKE_FROM: &str = "
+    UPDATE deliveries
+       SET state = 'pending', due_at = ?2, delay_ms = 0, lease_until = NULL, lease_owner = NULL
+     WHERE seq = ?1
+       AND state = 'leased'";
+
+// Left to itself SQLite takes the index of what needs attention, which is not in this order.
+pub(super) const BETWEEN: &str = "
+    SELECT seq, subscription_seq
+      FROM deliveries INDEXED BY deliveries_leases
+     WHERE state = 'leased'
+       AND lease_until > ?1
+       AND lease_until <= ?2
+     ORDER BY lease_until
+     LIMIT ?3";
+
+pub(super) const NEXT_EXPIRY: &str = "
+    SELECT min(lease_until)
+      FROM deliveries INDEXED BY deliveries_leases
+     WHERE state = 'leased'";
+
+/// A delivery that a consumer may take.
+pub(super) struct Candidate {
+    pub(super) delivery: DeliverySeq,
+    pub(super) attempt_count: u32,
+    pub(super) payload_bytes: u64,
+}
+
+/// What a delivery is before a consumer says something of it.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) delivery: DeliverySeq,
+    pub(super) state: State,
+    pub(super) run_no: u32,
+    pub(super) attempt_count: u32,
+    pub(super) counted_failures: u32,
+    pub(super) origin: Origin,
+    pub(super) lane: Option<i64>,
+    pub(super) lease_until: Option<Timestamp>,
+    pub(super) owner: Option<String>,
+    pub(super) max_attempts: Option<u32>,
+    pub(super) accepted_at: Timestamp,
+    pub(super) reason: Option<String>,
+}
+
+/// What is due, oldest first.
+pub(super) fn due_with_size(
+    tx: &ReadTx<'_>,
+    subscription: SubscriptionSeq,
+    now: Timestamp,
+    limit: u32,
+) -> Result<Vec<Candidate>> {
+    rows(&mut *tx.prepare(DUE_WITH_SIZE)?, (subscription, now, limit), |row| {
+        Ok(Candidate {
+            delivery: row.get(0)?,
+            attempt_count: row.get(1)?,
+            payload_bytes: row.get::<_, i64>(2)?.unsigned_abs(),
+        })
+    })
+}
+
+/// Gives a delivery to a consumer.
+pub(super) fn lease(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    until: Timestamp,
+    owner: &str,
+) -> Result<()> {
+    one_row(tx.prepare(LEASE)?.execute((delivery, until, owner))?, "the delivery")
+}
+
+/// A delivery of a subscription, whoever has it.
+pub(super) fn held(
+    tx: &ReadTx<'_>,
+    delivery: DeliverySeq,
+    subscription: SubscriptionSeq,
+) -> Result<Option<Held>> {
+    first(&mut *tx.prepare(HELD)?, (delivery, subscription), |row| {
+        let state: String = row.get(0)?;
+        let outbox: Option<i64> = row.get(4)?;
+        let webhook: Option<i64> = row.get(5)?;
+        let origin = outbox.map(Origin::Outbox).or_else(|| webhook.map(Origin::WebhookEvent));
+        Ok(Held {
+            delivery,
+            state: word("deliveries.state", &state, State::parse)?,
+            run_no: row.get(1)?,
+            attempt_count: row.get(2)?,
+            counted_failures: row.get(3)?,
+            origin: origin.ok_or(Error::Changed("the delivery"))?,
+            lane: row.get(6)?,
+            lease_until: row.get(7)?,
+            owner: row.get(8)?,
+            max_attempts: row.get(9)?,
+            accepted_at: row.get(10)?,
+            reason: row.get(11)?,
+        })
+    })
+}
+
+/// Puts a delivery back after a failed attempt; `keep` says whether who had it may still come.
+pub(super) fn put_back(
+    tx: &WriteTx<'_>,
+    settlement: &Settlement,
+    due_at: Timestamp,
+    (wait, keep): (Duration, bool),
+) -> Result<()> {
+    let Settlement { delivery, run_no, attempt, .. } = settlement;
+    let class = attempt.class.as_str();
+    let row = (delivery, run_no, due_at, millis(wait), attempt.counted, class, keep);
+    one_row(tx.prepare(PUT_BACK)?.execute(row)?, "the delivery")
+}
+
+/// Brings a delivery into the final state that its consumer's word leads to.
+pub(super) fn finish(
+    tx: &WriteTx<'_>,
+    settlement: &Settlement,
+    state: State,
+    reason: Option<&str>,
+) -> Result<()> {
+    let Settlement { delivery, run_no, attempt, now, .. } = settlement;
+    let class = attempt.class.as_str();
+    let row = (delivery, run_no, state.as_str(), now, attempt.counted, class, reason);
+    one_row(tx.prepare(FINISH)?.execute(row)?, "the delivery")
+}
+
+/// Moves the end of a lease.
+pub(super) fn extend(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    until: Timestamp,
+    owner: &str,
+) -> Result<()> {
+    one_row(tx.prepare(EXTEND)?.execute((delivery, until, owner))?, "the delivery")
+}
+
+/// Takes a delivery from the consumer that has it: it is due now.
+pub(super) fn take_from(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
+    one_row(tx.prepare(TAKE_FROM)?.execute((delivery, now))?, "the delivery")
+}
+
+/// Deliveries whose lease ends after one time and not after another, with their subscriptions.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn between(
+    tx: &ReadTx<'_>,
+    after: Timestamp,
+    until: Timestamp,
+    limit: u32,
+) -> Result<Vec<(DeliverySeq, SubscriptionSeq)>> {
+    let params = (after, until, limit);
+    rows(&mut *tx.prepare(BETWEEN)?, params, |row| Ok((row.get(0)?, row.get(1)?)))
+}
+
+/// When the next lease is over.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn next_expiry(tx: &ReadTx<'_>) -> Result<Option<Timestamp>> {
+    Ok(tx.prepare(NEXT_EXPIRY)?.query_row([], |row| row.get(0))?)
+}

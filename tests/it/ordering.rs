@@ -1,0 +1,188 @@
+//! Order where it is asked for: one after another within a lane, whatever happens to the first.
+
+use serde_json::{Value, json};
+
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, secs, until};
+
+fn pulling(ordering: &str) -> Rig {
+    let rig = Rig::new();
+    let body = json!({ "name": "erp", "target": "pull", "ordering": ordering });
+    rig.post("/v1/subscriptions", &body).is(201);
+    rig
+}
+
+fn publish(rig: &Rig, key: &str, n: u32) -> Value {
+    rig.publish(&json!({ "event_type": "a", "ordering_key": key, "payload": format!("{key}{n}") }))
+}
+
+fn next(rig: &Rig) -> Vec<Value> {
+    rig.get("/v1/consumers/erp/next?max=100")["items"].as_array().unwrap().clone()
+}
+
+fn payloads(items: &[Value]) -> Vec<&str> {
+    items.iter().map(|item| item["payload"].as_str().unwrap()).collect()
+}
+
+fn say(rig: &Rig, verb: &str, item: &Value, more: &Value) {
+    let mut word = json!({ "delivery": item["delivery"], "lease": item["lease"] });
+    word.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let heard = rig.post(&format!("/v1/consumers/erp/{verb}"), &json!({ "items": [word] })).is(200);
+    assert_eq!(heard.json()["items"][0]["status"], 200, "{heard:?}");
+}
+
+#[test]
+fn of_one_key_the_next_is_given_when_the_one_before_is_done() {
+    let mut rig = pulling("key");
+    for n in 1..=3 {
+        publish(&rig, "a", n);
+        publish(&rig, "b", n);
+    }
+    let heads = next(&rig);
+    assert_eq!(payloads(&heads), ["a1", "b1"]);
+    assert!(next(&rig).is_empty());
+    assert_eq!(rig.get("/v1/deliveries/dlv_3")["is_behind"], true);
+    assert_eq!(rig.get("/v1/stats")["pending"], 4);
+    say(&rig, "ack", &heads[0], &json!({}));
+    let second = next(&rig);
+    assert_eq!(payloads(&second), ["a2"]);
+    // Handed back, it is still the first of its lane; so it is when its lease is over, and after a restart.
+    say(&rig, "nack", &second[0], &json!({ "delay": "1h" }));
+    assert!(next(&rig).is_empty());
+    rig.advance(secs(3600));
+    until("the lease of b1 is over", || {
+        rig.one("SELECT count(*) FROM deliveries WHERE state = 'leased'") == "0"
+    });
+    rig.restart();
+    rig.advance(secs(5));
+    let again = next(&rig);
+    assert_eq!(payloads(&again), ["a2", "b1"]);
+    for item in &again {
+        say(&rig, "ack", item, &json!({}));
+    }
+    let third = next(&rig);
+    assert_eq!(payloads(&third), ["b2", "a3"]);
+}
+
+#[test]
+fn one_that_is_given_up_or_cancelled_lets_the_next_go_and_comes_back_in_its_place() {
+    let rig = pulling("key");
+    for n in 1..=4 {
+        publish(&rig, "a", n);
+    }
+    say(&rig, "nack", &next(&rig)[0], &json!({ "dead": true }));
+    rig.call("POST", "/v1/deliveries/dlv_2/cancel", b"").is(200);
+    let third = next(&rig);
+    assert_eq!(payloads(&third), ["a3"]);
+    // Who is in hand stays the head; then the earlier one goes first.
+    rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
+    assert!(next(&rig).is_empty());
+    say(&rig, "nack", &third[0], &json!({ "delay": "0s" }));
+    let first = next(&rig);
+    assert_eq!(payloads(&first), ["a1"]);
+    say(&rig, "ack", &first[0], &json!({}));
+    assert_eq!(payloads(&next(&rig)), ["a3"]);
+}
+
+#[test]
+fn a_late_arrival_that_happened_earlier_goes_next() {
+    let rig = pulling("strict");
+    let event = |n: u32, at: &str| {
+        rig.publish(&json!({ "event_type": "a", "payload": n.to_string(), "occurred_at": at }));
+    };
+    event(2, "2026-01-31T11:00:02Z");
+    event(3, "2026-01-31T11:00:03Z");
+    event(1, "2026-01-31T11:00:01Z");
+    for wanted in ["1", "2", "3"] {
+        let items = next(&rig);
+        assert_eq!(payloads(&items), [wanted]);
+        say(&rig, "ack", &items[0], &json!({}));
+    }
+}
+
+#[test]
+fn the_key_is_the_events_own_or_its_aggregate_and_without_one_nobody_waits() {
+    let rig = pulling("key");
+    for (n, fields) in [
+        json!({ "aggregate_type": "invoice", "aggregate_id": "1" }),
+        json!({ "aggregate_type": "invoice", "aggregate_id": "1" }),
+        json!({ "aggregate_type": "order", "aggregate_id": "1" }),
+        json!({}),
+        json!({}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut event = json!({ "event_type": "a", "payload": n.to_string() });
+        event.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        rig.publish(&event);
+    }
+    assert_eq!(payloads(&next(&rig)), ["0", "2", "3", "4"]);
+    assert_eq!(rig.one("SELECT count(*) FROM deliveries WHERE lane IS NULL"), "2");
+}
+
+#[test]
+fn what_is_sent_keeps_its_order_across_failures_and_a_restart() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(200), Reply::status(500), Reply::status(500)]);
+    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
+    for n in 1..=20 {
+        rig.publish(&json!({ "event_type": "a", "payload": n }));
+    }
+    rig.settle();
+    rig.restart();
+    for wait in [5, 30] {
+        rig.advance(secs(wait));
+        rig.settle();
+    }
+    let seen = receiver.seen();
+    let bodies: Vec<u32> = seen
+        .iter()
+        .map(|request| String::from_utf8_lossy(&request.body).parse().unwrap())
+        .collect();
+    let wanted: Vec<u32> = [1, 2, 2].into_iter().chain(2..=20).collect();
+    assert_eq!(bodies, wanted);
+}
+
+#[test]
+fn of_one_key_one_request_is_in_flight_while_other_keys_go_on() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    receiver.always(Reply::Hang);
+    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "key" }));
+    for n in 1..=3 {
+        publish(&rig, "a", n);
+        publish(&rig, "b", n);
+    }
+    until("both lanes are called", || receiver.count() == 2);
+    receiver.always(Reply::status(200));
+    receiver.release();
+    until("all are sent", || {
+        rig.one("SELECT count(*) FROM deliveries WHERE state = 'completed'") == "6" || {
+            rig.advance(secs(5));
+            false
+        }
+    });
+    let seen = receiver.seen();
+    for key in ["a", "b"] {
+        let mut of_key: Vec<String> = seen
+            .iter()
+            .map(|request| String::from_utf8_lossy(&request.body).into_owned())
+            .filter(|body| body.starts_with(&format!("\"{key}")))
+            .collect();
+        of_key.dedup();
+        assert_eq!(of_key, [1, 2, 3].map(|n| format!("\"{key}{n}\"")));
+    }
+}
+
+#[test]
+fn order_is_not_given_up_while_anything_is_open() {
+    let rig = pulling("key");
+    publish(&rig, "a", 1);
+    let refused = rig.patch("/v1/subscriptions/erp", &json!({ "ordering": "none" })).is(409);
+    assert!(refused.detail().contains("open or dead"), "{}", refused.detail());
+    say(&rig, "ack", &next(&rig)[0], &json!({}));
+    rig.patch("/v1/subscriptions/erp", &json!({ "ordering": "none" })).is(200);
+    let wrong = rig.patch("/v1/subscriptions/erp", &json!({ "ordering": "some" })).is(422);
+    assert!(wrong.detail().contains("one of none, key, strict"));
+}
