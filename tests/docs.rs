@@ -1,15 +1,21 @@
-//! Runs the commands of the README as a reader would paste them: the service in one shell, the rest in
-//! another, in a directory of their own.
+//! Runs the commands of the README and of the examples as a reader would paste them: the service in one shell, the
+//! rest in another, in a directory of their own.
 //!
-//! Two things differ from the page: the port is a free one, and the demo is given fewer invoices.
+//! Three things differ from the page: ports are free ones, the demo is given fewer invoices, and what cargo runs has
+//! been built before.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::as_conversions,
     reason = "tests fail by panicking and own their processes"
 )]
+
+#[path = "rig/mod.rs"]
+mod rig;
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -17,6 +23,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const README: &str = include_str!("../README.md");
+const EXAMPLES: &str = include_str!("../examples/README.md");
 
 /// A `sh` block of the README and the shell its marker names: `serve`, `client`, or none.
 struct Block<'a> {
@@ -24,10 +31,10 @@ struct Block<'a> {
     text: &'a str,
 }
 
-fn blocks() -> Vec<Block<'static>> {
+fn blocks(page: &str) -> Vec<Block<'_>> {
     let mut found = Vec::new();
     let mut before = "";
-    for (n, part) in README.split("```").enumerate() {
+    for (n, part) in page.split("```").enumerate() {
         if n % 2 == 0 {
             before = part;
         } else if let Some(text) = part.strip_prefix("sh\n") {
@@ -78,8 +85,14 @@ fn start(script: &str, directory: &Path, port: u16) -> Service {
     let script = script.replace("oncebox serve", "exec oncebox serve");
     let child = shell(&script, directory, port).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let service = Service(child.unwrap());
+    let data = if script.contains("--data target/shop") { "--data target/shop" } else { "" };
     let until = Instant::now() + Duration::from_secs(20);
-    while !shell("oncebox status", directory, port).output().unwrap().status.success() {
+    while !shell(&format!("oncebox status {data}"), directory, port)
+        .output()
+        .unwrap()
+        .status
+        .success()
+    {
         assert!(Instant::now() < until, "the service did not start");
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -97,7 +110,7 @@ fn run(script: &str, directory: &Path, port: u16) -> String {
 fn the_ten_minutes_of_the_readme_work_as_printed() {
     let directory = tempfile::tempdir().unwrap();
     let (home, port) = (directory.path(), free_port());
-    let all = blocks();
+    let all = blocks(README);
     let of =
         |shell: &str| all.iter().filter(|b| b.shell == shell).map(|b| b.text).collect::<Vec<_>>();
     let [serve] = of("serve")[..] else { panic!("one block starts the service") };
@@ -129,9 +142,50 @@ fn the_ten_minutes_of_the_readme_work_as_printed() {
 }
 
 #[test]
+fn the_examples_do_everything_once_as_printed() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        return rig::skipped("needs python3");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (home, port) = (directory.path(), free_port());
+    let erp = Path::new(env!("CARGO_BIN_EXE_oncebox")).with_file_name("examples").join("erp");
+    if !erp.exists() {
+        // `cargo test` has built it; `cargo test --test docs` has not.
+        let build =
+            Command::new(env!("CARGO")).args(["build", "--quiet", "--example", "erp"]).status();
+        assert!(build.unwrap().success());
+    }
+    let ports = [free_port(), free_port()];
+    let placed = EXAMPLES
+        .replace("cargo run --example erp --", erp.to_str().unwrap())
+        .replace("examples/erp.py", concat!(env!("CARGO_MANIFEST_DIR"), "/examples/erp.py"))
+        .replace("8720", &ports[0].to_string())
+        .replace("8730", &ports[1].to_string());
+    let mut said = String::new();
+    let mut service = None;
+    for Block { shell, text } in blocks(&placed) {
+        match shell {
+            "serve" => service = Some(start(text, home, port)),
+            _ => said.push_str(&run(text, home, port)),
+        }
+    }
+    drop(service);
+    // What the page shows, but for the id.
+    let shown = EXAMPLES
+        .split("```\n")
+        .filter(|part| part.starts_with("invoice 1 ") || part.starts_with("order 1 "));
+    for line in shown.flat_map(str::lines) {
+        let (before, after) = line.split_once("evt_…").unwrap_or((line, ""));
+        let is_there = |said: &str| said.starts_with(before) && said.ends_with(after);
+        assert!(said.lines().any(is_there), "{line:?} is not in\n{said}");
+    }
+    assert_eq!(said.matches("completed").count(), 4, "two events and two deliveries:\n{said}");
+}
+
+#[test]
 fn every_other_command_of_the_readme_is_known_here() {
     let directory = tempfile::tempdir().unwrap();
-    for block in blocks().iter().filter(|block| block.shell.is_empty()) {
+    for block in blocks(README).iter().filter(|block| block.shell.is_empty()) {
         for line in block.text.lines() {
             match line {
                 "cargo run --release -- demo" => {
