@@ -27,6 +27,7 @@ use oncebox::clock::Timestamp;
 use oncebox::domain::delivery::{Attempt, Next, Settlement};
 use oncebox::domain::event::NewEvent;
 use oncebox::domain::failure::Class;
+use oncebox::domain::pii::Sealed;
 use oncebox::faults::Faults;
 use oncebox::id::{self, DeliverySeq, SubscriptionSeq, SystemDraw};
 use oncebox::store::writer::WriterLoop;
@@ -102,6 +103,7 @@ impl File {
             trace_id: None,
             max_attempts: None,
             custom_data: None,
+            sealed: Sealed::default(),
         }
     }
 

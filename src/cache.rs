@@ -3,6 +3,7 @@
 //! Whoever commits a change calls [`Cache::forget`] before the change is answered, so that nothing older
 //! is used from then on. Not here: what is kept, and who tells of changes.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -33,6 +34,15 @@ impl<K: Eq + Hash, V> Cache<K, V> {
         let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
         kept.generation = kept.generation.wrapping_add(1);
         kept.values.clear();
+    }
+
+    /// The value that is kept of a key, if one is. Takes the key as it is: nothing is copied to ask.
+    pub fn kept<Q>(&self, key: &Q) -> Option<Arc<V>>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        self.kept.read().unwrap_or_else(PoisonError::into_inner).values.get(key).cloned()
     }
 
     /// The value of a key: the kept one, else what `read` finds. That there is none is not kept, so that

@@ -9,6 +9,7 @@ use rusqlite::Transaction;
 use crate::clock::Timestamp;
 use crate::domain::event::{FieldError, NewEvent};
 use crate::domain::name::Name;
+use crate::domain::pii::Sealed;
 use crate::domain::{nesting, tenant, trace};
 use crate::id::{self, Draw, SystemDraw};
 use crate::store;
@@ -62,6 +63,7 @@ impl Event {
             trace_id: None,
             max_attempts: None,
             custom_data: None,
+            sealed: Sealed::default(),
         };
         Self { new, key: None, traceparent: None, payload_problem: None }
     }

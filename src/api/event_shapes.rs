@@ -119,6 +119,8 @@ fn event() -> Value {
         "error_code": schema::about(or_null(schema::text()),
             "Why it is quarantined, or was when it was discarded, such as `bad_payload`."),
         "completed_at": or_null(schema::time()),
+        "sealed_fields": schema::about(
+            schema::count(), "How many places of the payload are sealed; they are shown as `[sealed]`."),
     }))
 }
 

@@ -19,6 +19,7 @@ use crate::api::schema::{self, AFTER, LIMIT, SINCE, UNTIL};
 use crate::clock::Timestamp;
 use crate::domain::event::{Event, NewEvent, Status};
 use crate::domain::object::Object;
+use crate::domain::pii::{Sealed, sealed};
 use crate::domain::token::Right;
 use crate::domain::{trace, whole};
 use crate::flow::publish::{Idempotency, Outcome, Published};
@@ -236,6 +237,7 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
         trace_id: headers.get("traceparent").and_then(trace::trace_id),
         max_attempts: publication.max_attempts,
         custom_data: publication.custom_data,
+        sealed: Sealed::default(),
     };
     event.check().map_err(|error| error.to_string())?;
     Ok(event)
@@ -303,6 +305,10 @@ fn response(outcome: Outcome) -> Response {
         Outcome::Running => {
             Problem::conflict("The same request is still being carried out.").into()
         }
+        Outcome::Refused { event, why } => {
+            let detail = format!("Event {event} (counted from 0) is not taken: {why}.");
+            Problem::unprocessable(detail).into()
+        }
         Outcome::Failed(error) => Problem::from(error).into(),
     }
 }
@@ -345,7 +351,8 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let event = found?.ok_or_else(|| Problem::not_found("event"))?;
     let mut shown = summary(&event);
     if let Value::Object(fields) = &mut shown {
-        fields.extend(shown_payload(&event.new.payload, &event.new.content_type));
+        let Event { new: NewEvent { payload, content_type, sealed, .. }, .. } = &event;
+        fields.extend(shown_payload(payload, content_type, sealed));
     }
     Ok(ok(&shown))
 }
@@ -382,6 +389,7 @@ pub(super) fn summary(event: &Event) -> Value {
         trace_id,
         max_attempts,
         custom_data,
+        sealed,
     } = new;
     json!({
         "id": id, "webhook_id": webhook_id, "tenant": tenant, "source_system": source_system,
@@ -393,15 +401,23 @@ pub(super) fn summary(event: &Event) -> Value {
         "status": status.as_str(), "open_deliveries": open_deliveries,
         "duplicate_count": duplicate_count, "differing_count": differing_count,
         "last_error": last_error, "error_code": error_code, "completed_at": completed_at,
+        "sealed_fields": sealed.fields,
     })
 }
 
 /// A payload for people and programs: parsed where it is JSON, else as text, else as base64. The exact
 /// bytes can be told by `payload_sha256`.
-pub(super) fn shown_payload(payload: &[u8], content_type: &str) -> serde_json::Map<String, Value> {
+pub(super) fn shown_payload(
+    payload: &[u8],
+    content_type: &str,
+    sealed: &Sealed,
+) -> serde_json::Map<String, Value> {
     let mut fields = serde_json::Map::new();
     let sha256 = digest::digest(&digest::SHA256, payload);
     fields.insert("payload_sha256".to_owned(), HEXLOWER.encode(sha256.as_ref()).into());
+    // What is sealed is opened in what is sent, and nowhere else.
+    let hidden = (sealed.fields > 0).then(|| sealed::hidden(payload));
+    let payload = hidden.as_deref().unwrap_or(payload);
     let json =
         content_type.contains("json").then(|| serde_json::from_slice(payload).ok()).flatten();
     let (name, value) = match (json, std::str::from_utf8(payload)) {

@@ -33,7 +33,8 @@ const STORED: &[Returns] = &[Returns::json_or_text(
     "Receipt",
 )
 .with_headers(&[("X-Content-Type-Options", "`nosniff`, on what a hand-shake echoes.")])];
-const PROBLEMS: &[Kind] = &[Kind::BadSignature, Kind::UnusableWebhook, Kind::NotAcceptable];
+const PROBLEMS: &[Kind] =
+    &[Kind::BadSignature, Kind::UnusableWebhook, Kind::Unprocessable, Kind::NotAcceptable];
 
 /// Webhooks come in.
 pub(super) const RESOURCE: Resource = Resource {
@@ -164,6 +165,9 @@ fn response(received: Received, give_up: GiveUp) -> Response {
         Received::ClockSuspect => {
             let detail = "This machine's clock was just set; send it again shortly.";
             Problem::unavailable(detail, CLOCK_RETRY_AFTER.as_secs()).into()
+        }
+        Received::Unwanted(why) => {
+            Problem::unprocessable(format!("This webhook is not taken: {why}.")).into()
         }
         Received::Failed(error) => Problem::from(error).into(),
     }

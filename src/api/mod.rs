@@ -27,6 +27,7 @@ pub mod kind;
 pub mod metrics;
 pub mod openapi;
 mod own_headers;
+mod pii_shapes;
 mod problem;
 mod providers;
 mod requests;

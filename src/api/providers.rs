@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::credentials::{Sealed, ids, seal};
+use crate::api::pii_shapes;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
 use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
@@ -112,19 +113,20 @@ pub(super) const RESOURCE: Resource = Resource {
         shape("Provider", provider_schema),
         shape("ProviderCreation", creation_schema),
         shape("ProviderChange", change_schema),
+        shape("PiiPolicy", pii_shapes::policy),
         shape("Scheme", scheme_schema),
         shape("GenericScheme", scheme_shapes::generic),
     ],
 };
 
 /// `POST /v1/providers`. The PII policy has to be stated, so that nobody stores personal data without
-/// having said so; this version carries out `allow` alone.
+/// having said so.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Creation {
     name: String,
     scheme: Value,
-    pii: Option<String>,
+    pii: Option<Value>,
     /// One secret.
     secret: Option<String>,
     /// Several, while one replaces another; the newest first.
@@ -142,6 +144,7 @@ struct Creation {
 #[serde(deny_unknown_fields)]
 struct Alteration {
     scheme: Option<Value>,
+    pii: Option<Value>,
     secret: Option<String>,
     /// An empty one takes it away.
     public_url: Option<String>,
@@ -156,12 +159,13 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     let Creation { name, scheme, pii, secret, secrets, public_url, body_bytes_max, tolerance_secs } =
         call.json()?;
     let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
-    if pii.as_deref() != Some("allow") {
+    let Some(pii) = pii else {
         return Err(Problem::unprocessable(
             "State what happens to personal data: `\"pii\": \"allow\"` stores what the provider sends \
-             as it is. Other policies are not in this version.",
+             as it is, a policy of rules changes it before (docs/privacy.md).",
         ));
-    }
+    };
+    let pii = pii_shapes::read(&pii)?;
     let secrets: Vec<String> = secret.into_iter().chain(secrets).collect();
     if secrets.is_empty() || secrets.len() > SECRETS_MOST {
         return Err(Problem::unprocessable(
@@ -178,6 +182,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         name,
         scheme,
         public_url: public_url.map(|url| read_url(&url)).transpose()?.flatten(),
+        pii,
         body_bytes_max: body_bytes(body_bytes_max)?.unwrap_or(BODY_BYTES_DEFAULT),
         tolerance: tolerance(tolerance_secs)?.unwrap_or(TOLERANCE_DEFAULT),
     };
@@ -215,9 +220,11 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `PATCH /v1/providers/{name}`
 pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let found = find(api, call)?;
-    let Alteration { scheme, secret, public_url, body_bytes_max, tolerance_secs } = call.json()?;
+    let Alteration { scheme, pii, secret, public_url, body_bytes_max, tolerance_secs } =
+        call.json()?;
     let public_url = public_url.map(|url| read_url(&url)).transpose()?;
     let base = public_base(api);
+    let pii = pii.as_ref().map(pii_shapes::read).transpose()?;
     let scheme = scheme.map(read_scheme).transpose()?;
     let body_bytes_max = body_bytes(body_bytes_max)?;
     let tolerance = tolerance(tolerance_secs)?;
@@ -234,6 +241,9 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         }
         if let Some(url) = &public_url {
             row.new.public_url.clone_from(url);
+        }
+        if let Some(pii) = &pii {
+            row.new.pii = pii.clone();
         }
         row.new.body_bytes_max = body_bytes_max.unwrap_or(row.new.body_bytes_max);
         row.new.tolerance = tolerance.unwrap_or(row.new.tolerance);
@@ -323,7 +333,7 @@ fn public_base(api: &Api) -> Option<String> {
 
 fn shown(provider: &Provider, public_base: Option<&str>) -> Value {
     let Provider { seq: _, new, created_at, updated_at } = provider;
-    let NewProvider { id, tenant, name, scheme, public_url, body_bytes_max, tolerance } = new;
+    let NewProvider { id, tenant, name, scheme, pii, public_url, body_bytes_max, tolerance } = new;
     let path = if tenant == DEFAULT_TENANT {
         format!("/in/{name}")
     } else {
@@ -332,7 +342,7 @@ fn shown(provider: &Provider, public_base: Option<&str>) -> Value {
     let own = public_url.as_ref().map(PublicUrl::as_str);
     let url = own.map(str::to_owned).or_else(|| public_base.map(|base| format!("{base}{path}")));
     json!({
-        "id": id, "tenant": tenant, "name": name, "scheme": scheme, "pii": "allow",
+        "id": id, "tenant": tenant, "name": name, "scheme": scheme, "pii": pii.to_json(),
         "path": path, "public_url": own, "url": url, "body_bytes_max": body_bytes_max, "tolerance_secs": tolerance.as_secs(),
         "created_at": created_at, "updated_at": updated_at,
     })
@@ -372,7 +382,7 @@ fn scheme_schema() -> Value {
 fn provider_schema() -> Value {
     schema::object(json!({
         "id": schema::uuid(), "tenant": schema::name(), "name": schema::name(),
-        "scheme": schema::of("Scheme"), "pii": schema::words(["allow"]),
+        "scheme": schema::of("Scheme"), "pii": pii_shapes::stated(),
         "path": schema::about(schema::text(), "Where its webhooks are taken in."),
         "public_url": schema::about(
             schema::nullable(schema::text()),
@@ -388,10 +398,6 @@ fn provider_schema() -> Value {
 }
 
 fn creation_schema() -> Value {
-    let pii = schema::about(
-        schema::words(["allow"]),
-        "What happens to personal data. `allow` stores what comes as it is.",
-    );
     let mut secrets = schema::list(secret_schema());
     if let Value::Object(fields) = &mut secrets {
         fields.insert("maxItems".to_owned(), SECRETS_MOST.into());
@@ -400,7 +406,7 @@ fn creation_schema() -> Value {
     schema::request(
         &["name", "scheme", "pii"],
         json!({
-            "name": schema::name(), "scheme": schema::of("Scheme"), "pii": pii,
+            "name": schema::name(), "scheme": schema::of("Scheme"), "pii": pii_shapes::stated(),
             "secret": schema::nullable(secret_schema()), "secrets": secrets,
             "public_url": schema::nullable(public_url_schema()),
             "body_bytes_max": schema::nullable(body_bytes_schema()),
@@ -421,6 +427,7 @@ fn change_schema() -> Value {
         &[],
         json!({
             "scheme": schema::nullable(schema::of("Scheme")),
+            "pii": schema::nullable(pii_shapes::stated()),
             "secret": schema::nullable(secret_schema()),
             "public_url": schema::nullable(public_url_schema()),
             "body_bytes_max": schema::nullable(body_bytes_schema()),

@@ -7,12 +7,14 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
+use crate::api::pii_shapes;
 use crate::api::problem::Problem;
 use crate::api::route::Answer;
 use crate::api::route::Answer::Now;
 use crate::api::route::{Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
 use crate::domain::name::Name;
+use crate::domain::pii::Pii;
 use crate::domain::tenant::{self, Tenant};
 use crate::domain::token::Right;
 use crate::http::message::Method::{Get, Patch, Post};
@@ -68,7 +70,7 @@ pub(super) const RESOURCE: Resource = Resource {
             "/v1/tenants/{name}",
             Some(Right::Box),
             Answer::Change("tenant.change", change_one),
-            doc("changeTenant", "Change a tenant", "Its title; its name stays.", IS)
+            doc("changeTenant", "Change a tenant", "Its title, and what happens to personal data in events that are published from then on; its name stays.", IS)
                 .params(&[NAME])
                 .body("TenantChange", change_example),
         ),
@@ -114,23 +116,26 @@ struct Creation {
     name: String,
     #[serde(default)]
     title: String,
+    pii: Option<Value>,
 }
 
-/// `PATCH /v1/tenants/{name}`. The name stays: every row of the tenant carries it.
+/// `PATCH /v1/tenants/{name}`. What is absent stays. The name stays: every row of the tenant carries it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Alteration {
-    title: String,
+    title: Option<String>,
+    pii: Option<Value>,
 }
 
 /// `POST /v1/tenants`
 pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let Creation { name, title } = call.json()?;
+    let Creation { name, title, pii } = call.json()?;
     let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
     check(&title)?;
+    let pii = pii.as_ref().map_or(Ok(Pii::Allow), pii_shapes::read)?;
     let now = api.clock.wall();
     change(api, call, move |tx| {
-        if !tenants::insert(tx, &name, &title, now)? {
+        if !tenants::insert(tx, (&name, &title), &pii, now)? {
             let detail = format!("There is a tenant named {:?} already.", name.as_str());
             return Ok(Err(Problem::conflict(detail)));
         }
@@ -156,9 +161,13 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 /// `PATCH /v1/tenants/{name}`
 pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let Alteration { title } = call.json()?;
-    check(&title)?;
-    alter(api, call, move |tx, name| tenants::set_title(tx, name, &title))
+    let Alteration { title, pii } = call.json()?;
+    title.as_deref().map_or(Ok(()), check)?;
+    let pii = pii.as_ref().map(pii_shapes::read).transpose()?;
+    alter(api, call, move |tx, name| {
+        title.iter().try_for_each(|title| tenants::set_title(tx, name, title))?;
+        pii.iter().try_for_each(|pii| tenants::set_pii(tx, name, pii))
+    })
 }
 
 /// `POST /v1/tenants/{name}/suspend`: its tokens and its intake are refused from now on, its deliveries
@@ -213,9 +222,9 @@ fn check(title: &str) -> Result<(), Problem> {
 }
 
 fn shown(tenant: &Tenant) -> Value {
-    let Tenant { seq: _, name, title, created_at, suspended_at } = tenant;
+    let Tenant { seq: _, name, title, pii, created_at, suspended_at } = tenant;
     json!({
-        "name": name, "title": title, "created_at": created_at, "suspended_at": suspended_at,
+        "name": name, "title": title, "pii": pii.to_json(), "created_at": created_at, "suspended_at": suspended_at,
     })
 }
 
@@ -226,14 +235,19 @@ fn title_schema() -> Value {
 
 fn tenant_schema() -> Value {
     schema::object(json!({
-        "name": schema::name(), "title": title_schema(), "created_at": schema::time(),
+        "name": schema::name(), "title": title_schema(), "pii": pii_shapes::stated(),
+        "created_at": schema::time(),
         "suspended_at": schema::about(
             schema::nullable(schema::time()), "Since when it is suspended; null when it is not."),
     }))
 }
 
 fn creation_schema() -> Value {
-    schema::request(&["name"], json!({ "name": schema::name(), "title": title_schema() }))
+    let pii = schema::nullable(pii_shapes::stated());
+    schema::request(
+        &["name"],
+        json!({ "name": schema::name(), "title": title_schema(), "pii": pii }),
+    )
 }
 
 fn creation_example() -> Value {
@@ -241,7 +255,9 @@ fn creation_example() -> Value {
 }
 
 fn change_schema() -> Value {
-    schema::request(&["title"], json!({ "title": title_schema() }))
+    let or_null = schema::nullable;
+    let pii = or_null(pii_shapes::stated());
+    schema::request(&[], json!({ "title": or_null(title_schema()), "pii": pii }))
 }
 
 fn change_example() -> Value {

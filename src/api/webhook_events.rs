@@ -109,7 +109,8 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let event = found.ok_or_else(|| Problem::not_found("webhook event"))?;
     let mut shown = summary(&event);
     if let Value::Object(fields) = &mut shown {
-        fields.extend(shown_payload(&event.new.payload, &event.new.content_type));
+        let NewWebhookEvent { payload, content_type, sealed, .. } = &event.new;
+        fields.extend(shown_payload(payload, content_type, sealed));
     }
     Ok(ok(&shown))
 }
@@ -140,6 +141,7 @@ fn summary(event: &WebhookEvent) -> Value {
         key_id,
         trace_id,
         batch,
+        sealed,
     } = new;
     let (batch_id, item_no) = batch.clone().unzip();
     let headers: Map<String, Value> =
@@ -153,6 +155,7 @@ fn summary(event: &WebhookEvent) -> Value {
         "retry_count": retry_count, "processing_started_at": processing_started_at,
         "completed_at": completed_at, "error_message": error_message,
         "batch_id": batch_id, "item_no": item_no,
+        "sealed_fields": sealed.fields,
     })
 }
 
@@ -177,6 +180,8 @@ fn webhook_event_schema() -> Value {
         "completed_at": or_null(schema::time()), "error_message": or_null(schema::text()),
         "batch_id": schema::about(or_null(schema::uuid()), "The batch it came in."),
         "item_no": schema::about(or_null(schema::count()), "Its place there, counted from 1."),
+        "sealed_fields": schema::about(
+            schema::count(), "How many places of the body are sealed; they are shown as `[sealed]`."),
     }))
 }
 

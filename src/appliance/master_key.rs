@@ -24,12 +24,13 @@ use crate::flow::rotation::{self, PEPPER_CONTEXT, Rotated, Rotation};
 use crate::id::Draw;
 use crate::keyring::Keyring;
 use crate::keyring::file::{self, KeyFileError};
+use crate::keyring::subject::Pseudonyms;
 use crate::machine::user;
 use crate::secret::{KeyTextError, MasterKey, SecretBytes};
 use crate::settings::{Settings, environment};
 use crate::store::tx::WriteTx;
 use crate::store::writer::WriterLoop;
-use crate::store::{Store, audit_events, credentials, meta, tokens};
+use crate::store::{Store, audit_events, credentials, meta, subjects, tokens};
 
 /// The name of the credential, as the unit loads it.
 const CREDENTIAL: &str = "oncebox-master-key";
@@ -132,6 +133,8 @@ pub struct Keys {
     pub ring: Arc<Keyring>,
     /// How tokens are hashed.
     pub hasher: Arc<TokenHasher>,
+    /// What subjects are called in the file.
+    pub names: Pseudonyms,
     /// Who rotates them.
     pub rotation: Rotation,
 }
@@ -149,9 +152,10 @@ pub fn unlock(
 ) -> Result<Keys, Error> {
     let ring = load(writer, settings, key, draw, now)?;
     let named = ring.current().key_id();
-    let hasher = Arc::new(hasher(writer, &ring, &named, draw)?);
+    let pepper = pepper(writer, &ring, &named, draw)?;
+    let hasher = Arc::new(TokenHasher::new(&pepper));
     let rotation = Rotation::new(Arc::clone(&ring), Arc::clone(draw), place.file(), faults.clone());
-    Ok(Keys { ring, hasher, rotation })
+    Ok(Keys { ring, hasher, names: Pseudonyms::new(&pepper), rotation })
 }
 
 /// Loads every key that the database names, and goes on with a rotation that was begun: the database
@@ -173,16 +177,17 @@ pub fn load(
         return Ok(ring);
     };
     let mut wanted = writer.direct(|tx| credentials::count_by_key(tx))?;
+    wanted.extend(writer.direct(|tx| subjects::count_by_key(tx))?);
     wanted.push((named.clone(), 0));
-    let pepper = writer.direct(|tx| meta::token_pepper(tx))?;
-    wanted.extend(pepper.as_deref().and_then(MasterKey::id_in).map(|id| (id, 0)));
+    let kept = writer.direct(|tx| meta::token_pepper(tx))?;
+    wanted.extend(kept.as_deref().and_then(MasterKey::id_in).map(|id| (id, 0)));
     for (id, _secrets) in wanted {
         if ring.of(&id).is_none() {
             ring.add(previous(settings, &current, id)?);
         }
     }
     // What tokens are hashed under has to be kept by itself before the key it came from goes.
-    hasher(writer, &ring, &named, draw)?;
+    pepper(writer, &ring, &named, draw)?;
     let secrets = rotation::reseal(&ring, draw, |mut job| writer.direct(|tx| job(tx)))?;
     if secrets > 0 || named != current {
         tracing::info!(from = named, to = current, secrets, "the master key was rotated");
@@ -208,22 +213,21 @@ fn previous(settings: &Settings, have: &str, want: String) -> Result<MasterKey, 
     found.filter(|key| key.key_id() == want).ok_or(missing)
 }
 
-/// How tokens are hashed. The key of that is kept in the file, sealed; a file from before it was kept
-/// gets the one that was derived from the key it names, so that its tokens go on to open.
+/// Under what tokens are hashed and names are hidden. It is kept in the file, sealed; a file from before it was
+/// kept gets the one that was derived from the key it names, so that its tokens go on to open.
 ///
 /// # Errors
 /// When the file cannot be written, or holds one that does not open.
-pub fn hasher(
+fn pepper(
     writer: &mut WriterLoop,
     ring: &Keyring,
     named: &str,
     draw: &Arc<dyn Draw>,
-) -> Result<TokenHasher, Error> {
-    let pepper = writer.direct(|tx| pepper(tx, ring, named, &**draw))?;
-    Ok(TokenHasher::new(&pepper))
+) -> Result<SecretBytes, Error> {
+    Ok(writer.direct(|tx| kept_pepper(tx, ring, named, &**draw))?)
 }
 
-fn pepper(
+fn kept_pepper(
     tx: &WriteTx<'_>,
     ring: &Keyring,
     named: &str,

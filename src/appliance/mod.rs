@@ -203,7 +203,7 @@ impl Appliance {
             writer_loop.leave_checkpoints()?;
         }
         let told = (clock.wall(), &faults);
-        let Keys { ring, hasher, rotation } =
+        let Keys { ring, hasher, names, rotation } =
             master_key::unlock(&mut writer_loop, &settings, found, &draw, told)?;
         let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
         check_guarded(&mut writer_loop, &sockets, &clock)?;
@@ -222,6 +222,7 @@ impl Appliance {
             clock: clock.clone(),
             draw: Arc::clone(&draw),
             key: Arc::clone(&ring),
+            names,
             sender,
             settings: settings.clone(),
             disk: Arc::clone(&disk),

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::cli::Failure;
 use crate::clock::Timestamp;
+use crate::domain::pii::Pii;
 use crate::domain::scheme::Scheme;
 use crate::domain::subscription::Policy;
 use crate::settings::declared::{Kind, Thing};
@@ -38,6 +39,12 @@ fn form(thing: &Thing, name: &str, value: &Value) -> Result<Value, Failure> {
             through::<Scheme>(serde_json::json!({ "kind": word }))
         }
         (Kind::Provider, "scheme", other) => through::<Scheme>(other.clone()),
+        (Kind::Provider, "pii", other) => {
+            let stated = Pii::from_json(other);
+            return stated
+                .map(|pii| pii.to_json())
+                .map_err(|error| Failure::input(format!("{name}: {error}")));
+        }
         (Kind::Subscription, "policy", other) => through::<Policy>(other.clone()),
         (Kind::Token, "expires_at", other) => through::<Timestamp>(other.clone()),
         (_, _, other) => Ok(other.clone()),

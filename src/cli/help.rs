@@ -12,7 +12,17 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Send and look", &["emit", "event", "webhook", "delivery", "dead", "trigger"]),
     (
         "Set it up",
-        &["config", "provider", "subscription", "source", "token", "tenant", "apply", "export"],
+        &[
+            "config",
+            "provider",
+            "subscription",
+            "source",
+            "token",
+            "tenant",
+            "pii",
+            "apply",
+            "export",
+        ],
     ),
     (
         "Keep it",

@@ -29,6 +29,7 @@ mod manual;
 mod migrate;
 mod openapi;
 mod out;
+mod pii;
 mod provider;
 mod reload;
 mod remote;
@@ -109,6 +110,8 @@ enum Command {
     Escalation(escalation::Escalations),
     /// Whose data there is on this box
     Tenant(tenant::Tenants),
+    /// Try a policy on personal data
+    Pii(pii::PiiCommand),
     /// Who may use the API
     Token(token::Tokens),
     /// Look over the installation: file, key, disk, clock, address
@@ -229,6 +232,7 @@ impl Command {
             Self::Source(sources) => sources.run(shared),
             Self::Escalation(escalations) => escalations.run(shared),
             Self::Tenant(tenants) => tenants.run(shared),
+            Self::Pii(pii) => pii.run(),
             Self::Token(tokens) => tokens.run(shared),
             Self::Config(config) => config.run(shared),
             Self::Apply(apply) => apply.run(shared),

@@ -6,14 +6,14 @@
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
 use crate::cli::listing::{List, Paging};
 use crate::cli::remote::{Reach, Remote, plain};
 use crate::cli::secrets::{Secret, SecretFrom};
 use crate::cli::show::{self, Column, instant, minute, text};
-use crate::cli::{Failure, Shared, exit, input, out};
+use crate::cli::{Failure, Shared, exit, input, out, pii};
 use crate::domain::scheme::Scheme;
 use crate::domain::scheme::form::KINDS;
 
@@ -68,13 +68,6 @@ struct Signing {
     scheme_settings: Option<String>,
 }
 
-/// What happens to personal data. This version stores it as it comes.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Pii {
-    /// Store what the provider sends as it is
-    Allow,
-}
-
 #[derive(Debug, Args)]
 struct Create {
     /// What you call it: a-z, 0-9 and -; the last part of its path
@@ -84,9 +77,9 @@ struct Create {
     scheme: String,
     #[command(flatten)]
     signing: Signing,
-    /// What happens to personal data; has to be stated
-    #[arg(long)]
-    pii: Pii,
+    /// What happens to personal data, which has to be stated: allow, or a policy (try it: oncebox pii test)
+    #[arg(long, value_name = "allow|FILE|JSON")]
+    pii: String,
     #[command(flatten)]
     secret: SecretFrom,
     #[command(flatten)]
@@ -102,6 +95,9 @@ struct Change {
     scheme: Option<String>,
     #[command(flatten)]
     signing: Signing,
+    /// What happens to personal data from now on
+    #[arg(long, value_name = "allow|FILE|JSON")]
+    pii: Option<String>,
     #[command(flatten)]
     secret: SecretFrom,
     #[command(flatten)]
@@ -219,11 +215,11 @@ impl Create {
             return Err(Failure::new(exit::USAGE, why));
         };
         check(&scheme, &secret)?;
-        let Pii::Allow = self.pii;
+        let stated = pii::stated("--pii", &self.pii)?;
         let mut body = Map::new();
         body.insert("name".to_owned(), self.name.as_str().into());
         body.insert("scheme".to_owned(), scheme_json);
-        body.insert("pii".to_owned(), "allow".into());
+        body.insert("pii".to_owned(), stated);
         body.insert("secret".to_owned(), secret.text.as_str().into());
         self.bounds.put(&mut body);
         let made = remote.post("/v1/providers", Some(&Value::Object(body)))?;
@@ -261,6 +257,9 @@ impl Change {
             scheme = Some(parsed);
         } else if self.signing.scheme_settings.is_some() {
             return Err(Failure::new(exit::USAGE, "--scheme-settings goes with --scheme"));
+        }
+        if let Some(stated) = &self.pii {
+            body.insert("pii".to_owned(), pii::stated("--pii", stated)?);
         }
         self.bounds.put(&mut body);
         let secret = self.secret(remote, scheme)?;
@@ -321,6 +320,14 @@ fn with_secret(mut answer: Value, secret: Option<&Secret>) -> Value {
     answer
 }
 
+/// What is stated of a provider or a tenant.
+pub(super) fn personal_data(of: &Value) -> String {
+    match of.get("pii") {
+        Some(policy @ Value::Object(_)) => show::clean(&policy.to_string()),
+        _ => text(of, "pii"),
+    }
+}
+
 fn shown(remote: &Remote, provider: &Value) -> Result<(), Failure> {
     if remote.json() {
         return out::json(provider);
@@ -336,7 +343,7 @@ fn shown(remote: &Remote, provider: &Value) -> Result<(), Failure> {
         ("path", text(provider, "path")),
         ("URL", text(provider, "url")),
         ("scheme", scheme.unwrap_or_default()),
-        ("personal data", text(provider, "pii")),
+        ("personal data", personal_data(provider)),
         ("largest body", format!("{} bytes", text(provider, "body_bytes_max"))),
         ("tolerance", format!("{} s", text(provider, "tolerance_secs"))),
         ("created", instant(provider, "created_at")),

@@ -6,9 +6,10 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::cli::listing::{List, Paging};
+use crate::cli::provider::personal_data;
 use crate::cli::remote::{Reach, Remote, plain};
 use crate::cli::show::{self, Column, instant, minute, text};
-use crate::cli::{Failure, Shared, out};
+use crate::cli::{Failure, Shared, out, pii};
 
 /// Whose data there is on this box; for its administrator
 #[derive(Debug, Args)]
@@ -46,6 +47,14 @@ enum Verb {
         /// What you call it from now on
         #[arg(long)]
         title: String,
+    },
+    /// State what happens to personal data in events that are published
+    Pii {
+        /// The tenant's name
+        name: String,
+        /// allow, or a policy (try it: oncebox pii test)
+        #[arg(value_name = "allow|FILE|JSON")]
+        policy: String,
     },
     /// Refuse its tokens and its webhooks, and let its deliveries wait; nothing is deleted
     Suspend {
@@ -91,6 +100,10 @@ impl Tenants {
             Verb::Change { name, title } => {
                 shown(&remote, &remote.patch(&path(name), &json!({ "title": title }))?)
             }
+            Verb::Pii { name, policy } => {
+                let stated = pii::stated("the policy", policy)?;
+                shown(&remote, &remote.patch(&path(name), &json!({ "pii": stated }))?)
+            }
             Verb::Suspend { name } => {
                 shown(&remote, &remote.post(&format!("{}/suspend", path(name)), None)?)
             }
@@ -112,6 +125,7 @@ fn shown(remote: &Remote, tenant: &Value) -> Result<(), Failure> {
     out::line(text(tenant, "name"))?;
     show::fields(&[
         ("title", text(tenant, "title")),
+        ("personal data", personal_data(tenant)),
         ("suspended since", instant(tenant, "suspended_at")),
         ("created", instant(tenant, "created_at")),
     ])

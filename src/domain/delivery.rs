@@ -159,6 +159,10 @@ pub struct Parcel {
     pub counted_failures: u32,
     /// When its event arrived.
     pub accepted_at: Timestamp,
+    /// Whose event it is.
+    pub tenant: String,
+    /// The system it comes from; `in:` and the provider's name for a webhook event.
+    pub source: String,
     /// The UUID of the event or webhook event.
     pub event_id: String,
     /// The `webhook-id` that goes out.
@@ -173,6 +177,8 @@ pub struct Parcel {
     pub aggregate_id: Option<String>,
     /// The body, to the byte.
     pub payload: Vec<u8>,
+    /// How many places of the body are sealed.
+    pub sealed_fields: u32,
     /// Its media type.
     pub content_type: String,
     /// The W3C trace id it came with.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::clock::Timestamp;
+use crate::domain::pii::Sealed;
 
 /// Where an event stands; derived from its deliveries. Stored in `outbox.status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -157,6 +158,8 @@ pub struct NewEvent {
     pub max_attempts: Option<u32>,
     /// Free for the source's own use.
     pub custom_data: Option<String>,
+    /// What of the payload is sealed.
+    pub sealed: Sealed,
 }
 
 /// A field of an event that cannot be accepted.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::domain::name::Name;
+use crate::domain::pii::Pii;
 use crate::domain::public_url::PublicUrl;
 use crate::domain::scheme::Scheme;
 
@@ -27,6 +28,8 @@ pub struct NewProvider {
     pub scheme: Scheme,
     /// The address it posts to, where it is another than this machine's own: its signature may cover it.
     pub public_url: Option<PublicUrl>,
+    /// What happens to personal data in what it sends.
+    pub pii: Pii,
     /// The largest body it may send.
     pub body_bytes_max: u32,
     /// How far its signed timestamp may be from our clock.

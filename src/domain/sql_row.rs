@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use crate::clock::Timestamp;
 use crate::domain::event::NewEvent;
+use crate::domain::pii::Sealed;
 use crate::domain::{nesting, trace};
 
 /// Times before this (1973) are taken for seconds.
@@ -203,6 +204,7 @@ impl SqlRow {
             trace_id: self.text(Column::TraceId).map(|text| trace_id(&text)).transpose()?,
             max_attempts: self.max_attempts.and_then(|most| u32::try_from(most).ok()),
             custom_data: self.text(Column::CustomData),
+            sealed: Sealed::default(),
         };
         event.check().map_err(|error| Defect::new("bad_field", error.to_string()))?;
         let payload = self.usable_payload(&event.content_type, payload_bytes_most)?;

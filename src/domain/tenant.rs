@@ -2,6 +2,7 @@
 
 use crate::clock::Timestamp;
 use crate::domain::name::Name;
+use crate::domain::pii::Pii;
 
 /// The tenant of everything where nobody asked for tenants. It is always there and cannot be suspended;
 /// its admin tokens administer the box.
@@ -18,6 +19,8 @@ pub struct Tenant {
     pub name: Name,
     /// What a person calls it.
     pub title: String,
+    /// What happens to personal data in events that are published.
+    pub pii: Pii,
     /// When it was made.
     pub created_at: Timestamp,
     /// Since when its tokens and its intake are refused and its deliveries wait.

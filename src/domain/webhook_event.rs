@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::clock::Timestamp;
 use crate::domain::event::{self, Tally};
+use crate::domain::pii::Sealed;
 
 /// Where a webhook event stands; derived from its deliveries. Stored in `webhook_events.status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,7 +75,7 @@ pub struct NewWebhookEvent {
     pub event_type: String,
     /// When it came in (wall time).
     pub received_at: Timestamp,
-    /// The body as received.
+    /// The body as received, but for what the policy on personal data changed.
     pub payload: Vec<u8>,
     /// The body's media type.
     pub content_type: String,
@@ -86,6 +87,8 @@ pub struct NewWebhookEvent {
     pub trace_id: Option<String>,
     /// The batch it came in, and its place there, counted from 1.
     pub batch: Option<(String, u32)>,
+    /// What of the payload is sealed.
+    pub sealed: Sealed,
 }
 
 /// A webhook event as kept.

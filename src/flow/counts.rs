@@ -23,6 +23,8 @@ pub struct Counts {
     pub webhooks_refused: Counter,
     /// Webhooks put off because our clock is suspect.
     pub webhooks_put_off: Counter,
+    /// Webhooks that a policy on personal data refused.
+    pub webhooks_unwanted: Counter,
     /// Webhooks that could not be stored.
     pub webhooks_failed: Counter,
     /// Events stored for the first time.
@@ -31,6 +33,8 @@ pub struct Counts {
     pub events_repeated: Counter,
     /// Events that were there before, with other content.
     pub events_differing: Counter,
+    /// Publish requests that a policy on personal data refused.
+    pub publishes_unwanted: Counter,
     /// Publish requests of which nothing could be stored.
     pub publishes_failed: Counter,
     /// Events inserted by plain SQL that were routed.
@@ -62,10 +66,12 @@ impl Default for Counts {
             webhooks_repeated: Counter::default(),
             webhooks_refused: Counter::default(),
             webhooks_put_off: Counter::default(),
+            webhooks_unwanted: Counter::default(),
             webhooks_failed: Counter::default(),
             events_stored: Counter::default(),
             events_repeated: Counter::default(),
             events_differing: Counter::default(),
+            publishes_unwanted: Counter::default(),
             publishes_failed: Counter::default(),
             sql_routed: Counter::default(),
             sql_quarantined: Counter::default(),
@@ -97,6 +103,7 @@ impl Counts {
                 &self.webhooks_refused
             }
             Received::ClockSuspect => &self.webhooks_put_off,
+            Received::Unwanted(_) => &self.webhooks_unwanted,
             Received::Failed(_) => &self.webhooks_failed,
         };
         counter.add();
@@ -110,6 +117,7 @@ impl Counts {
                     self.admitted(event.already_processed, event.differs);
                 }
             }
+            publish::Outcome::Refused { .. } => self.publishes_unwanted.add(),
             publish::Outcome::Failed(_) => self.publishes_failed.add(),
             _ => (),
         }

@@ -12,6 +12,7 @@ use crossbeam_channel::Sender as ChannelSender;
 use crate::clock::{Clock, Timestamp};
 use crate::domain::delivery::{Attempt, Parcel, Progress, Settlement, judge};
 use crate::domain::failure::Outcome;
+use crate::domain::pii::Echo;
 use crate::domain::retry;
 use crate::domain::subscription::Target;
 use crate::faults::{Faults, Step};
@@ -19,6 +20,7 @@ use crate::flow::counts::Counts;
 use crate::flow::destinations::{Destination, Destinations};
 use crate::flow::dispatch::assignments::{Assignment, Assignments};
 use crate::flow::dispatch::mailbox::Mailbox;
+use crate::flow::privacy::Privacy;
 use crate::http::client::{Answer, Call, CallError, Client};
 use crate::id::Draw;
 use crate::store::tx::Settled;
@@ -66,6 +68,8 @@ pub struct Deliver {
     pub unsettled: ChannelSender<Settlement>,
     /// What was counted.
     pub counts: Arc<Counts>,
+    /// What opens sealed fields.
+    pub privacy: Arc<Privacy>,
     /// Planned failures.
     pub faults: Faults,
 }
@@ -103,12 +107,18 @@ impl Deliver {
             self.store.read(|tx| deliveries::parcel(tx, assignment.delivery))
         };
         match read {
-            Ok(Some(parcel)) => match self.destinations.of(parcel.subscription) {
+            Ok(Some(mut parcel)) => match self.destinations.of(parcel.subscription) {
                 // Held since it was handed out: whoever was told so may rely on it.
                 Ok(destination) if !destination.subscription.holds.is_empty() => {
                     self.let_go(assignment, Some(self.clock.now()));
                 }
-                Ok(destination) => self.settle(self.attempt(&parcel, &destination)),
+                Ok(destination) => match self.privacy.open_parcel(&mut parcel) {
+                    Ok(echo) => self.settle(self.attempt(&parcel, &destination, &echo)),
+                    Err(error) => {
+                        tracing::error!(%error, delivery = %assignment.delivery, "a sealed field cannot be opened");
+                        self.let_go(assignment, Some(self.clock.now().plus(UNCALLABLE_AGAIN)));
+                    }
+                },
                 // Ours to mend (settings, key, file): the target has refused nothing, so nothing counts.
                 Err(reason) => {
                     let delivery = parcel.delivery;
@@ -131,12 +141,12 @@ impl Deliver {
         self.mailbox.leave(|letters| letters.settled.push(settled));
     }
 
-    fn attempt(&self, parcel: &Parcel, destination: &Destination) -> Settlement {
+    fn attempt(&self, parcel: &Parcel, destination: &Destination, echo: &Echo) -> Settlement {
         let started_at = self.clock.wall();
         let started = self.clock.monotonic();
         // A panic on the way is an outcome, not the end of the thread.
         let exchanged =
-            catch_unwind(AssertUnwindSafe(|| self.exchange(parcel, destination, started_at)));
+            catch_unwind(AssertUnwindSafe(|| self.exchange(parcel, destination, echo, started_at)));
         let (request, outcome) = exchanged.unwrap_or_else(|_panic| {
             tracing::error!(delivery = %parcel.delivery, "sending panicked; it counts as a failed attempt");
             let reason = "oncebox failed while sending; see its log".to_owned();
@@ -161,7 +171,7 @@ impl Deliver {
             counted: verdict.counted,
             http_status: outcome.status(),
             latency_ms: u32::try_from(latency.as_millis()).unwrap_or(u32::MAX),
-            failed_reason: outcome.failed_reason(),
+            failed_reason: outcome.failed_reason().map(|reason| cleaned(echo, reason)),
             excerpt: excerpt_of(outcome),
             key_id,
             span,
@@ -182,6 +192,7 @@ impl Deliver {
         &self,
         parcel: &Parcel,
         destination: &Destination,
+        echo: &Echo,
         at: Timestamp,
     ) -> (Option<Request>, Outcome) {
         let request = match self.build(parcel, destination, at) {
@@ -195,11 +206,11 @@ impl Deliver {
             body: &parcel.payload,
             timeout: destination.timeout,
         };
-        let outcome = self.send(&call, at);
+        let outcome = self.send(&call, echo, at);
         (Some(request), outcome)
     }
 
-    fn send(&self, call: &Call<'_>, at: Timestamp) -> Outcome {
+    fn send(&self, call: &Call<'_>, echo: &Echo, at: Timestamp) -> Outcome {
         if self.faults.hit(Step::BeforeSend) {
             return Outcome::Unreachable { reason: "planned: the line is down".to_owned() };
         }
@@ -212,10 +223,7 @@ impl Deliver {
             Ok(answer) => Outcome::Answered {
                 status: answer.status,
                 retry_after: answer.retry_after.and_then(|value| retry::retry_after(&value, at)),
-                excerpt: String::from_utf8_lossy(&answer.body)
-                    .chars()
-                    .take(EXCERPT_CHARS_MOST)
-                    .collect(),
+                excerpt: excerpt(&answer.body, echo),
             },
             Err(CallError::Blocked(reason)) => Outcome::Blocked { reason },
             Err(CallError::Unbuildable(reason)) => Outcome::Unbuildable { reason },
@@ -272,6 +280,20 @@ impl Deliver {
             },
         );
     }
+}
+
+/// The beginning of an answer. What may not be kept of it is taken out before it is cut.
+fn excerpt(body: &[u8], echo: &Echo) -> String {
+    let text = String::from_utf8_lossy(body);
+    if echo.is_idle() {
+        return text.chars().take(EXCERPT_CHARS_MOST).collect();
+    }
+    echo.clean(text.into_owned()).chars().take(EXCERPT_CHARS_MOST).collect()
+}
+
+/// Why an attempt failed is always told.
+fn cleaned(echo: &Echo, reason: String) -> String {
+    if echo.is_idle() { reason } else { echo.clean_reason(reason) }
 }
 
 fn excerpt_of(outcome: Outcome) -> Option<String> {

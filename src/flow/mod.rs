@@ -25,6 +25,7 @@ pub mod destinations;
 pub mod disk_watch;
 pub mod dispatch;
 pub mod gates;
+pub mod privacy;
 pub mod publish;
 pub mod receive;
 pub mod refusals;
@@ -37,7 +38,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crossbeam_channel::{Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use crate::clock::Clock;
 use crate::domain::delivery::Settlement;
@@ -52,6 +53,7 @@ use crate::flow::dispatch::assignments::{Assignments, HandOut, assignments};
 use crate::flow::dispatch::mailbox::Mailbox;
 use crate::flow::dispatch::{Dispatcher, Ended};
 use crate::flow::gates::Gates;
+use crate::flow::privacy::Privacy;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
 use crate::flow::refusals::Refusals;
@@ -61,6 +63,7 @@ use crate::flow::upkeep::Upkeep;
 use crate::id::Draw;
 use crate::keeping::schedule::Schedule;
 use crate::keyring::Keyring;
+use crate::keyring::subject::Pseudonyms;
 use crate::pulse::Pulse;
 use crate::settings::Live;
 use crate::stop::Stop;
@@ -81,6 +84,8 @@ pub struct Parts {
     pub draw: Arc<dyn Draw>,
     /// What secrets are sealed with.
     pub key: Arc<Keyring>,
+    /// What subjects are called in the file.
+    pub names: Pseudonyms,
     /// The line to the outside.
     pub sender: Arc<dyn deliver::Sender>,
     /// What holds.
@@ -115,6 +120,8 @@ pub struct Flow {
     pub refusals: Refusals,
     /// How the sources stand.
     pub standings: Standings,
+    /// What is done about personal data.
+    pub privacy: Arc<Privacy>,
     mailbox: Mailbox,
     destinations: Arc<Destinations>,
     writer_stop: Sender<()>,
@@ -144,6 +151,7 @@ struct Told {
     destinations: Arc<Destinations>,
     gates: Arc<Gates>,
     sources: Bell,
+    privacy: Arc<Privacy>,
     on_tokens_changed: Arc<dyn Fn() + Send + Sync>,
     disk: Arc<DiskWatch>,
     fatal: Arc<Mutex<Option<Error>>>,
@@ -159,12 +167,17 @@ impl AfterCommit for Told {
             providers_changed,
             tokens_changed,
             sources_changed,
+            subjects_erased,
         } = effects;
         if subscriptions_changed {
             self.destinations.forget();
         }
         if providers_changed {
             self.gates.forget();
+            self.privacy.forget();
+        }
+        if subjects_erased {
+            self.privacy.forget_keys();
         }
         if sources_changed {
             self.sources.ring();
@@ -199,36 +212,31 @@ impl Flow {
     /// # Errors
     /// When the dispatcher's read connection cannot be opened or a thread cannot be started.
     pub fn start(parts: Parts) -> Result<Self> {
-        let Parts { store, clock, key, faults, .. } = &parts;
+        let Parts { store, key, faults, .. } = &parts;
         let mailbox = Mailbox::new();
         let threads = parts.settings.get().delivery.deliverers;
         let destinations = Arc::new(destinations(&parts));
         let gates = Arc::new(Gates::new(store.clone(), Arc::clone(key), faults.clone()));
+        let privacy = privacy(&parts);
         let clock_watch = Arc::new(ClockWatch::default());
         let counts = Arc::new(Counts::default());
         let fatal = Arc::new(Mutex::new(None));
         let (hand_out, assignments) = assignments(usize::try_from(threads).unwrap_or(1));
         // Holds at most what is in hand, which the dispatcher bounds.
         let (unsettled, unsettled_back) = unbounded();
-        let deliver = deliver(&parts, (&destinations, &counts), mailbox.clone(), unsettled);
-        let (consume, attendant) = consume(&parts, &destinations, &counts);
+        let deliver =
+            deliver(&parts, (&destinations, &counts, &privacy), mailbox.clone(), unsettled);
+        let (consume, attendant) = consume(&parts, &destinations, (&counts, &privacy));
         let (bell, rang) = sources::bell();
-        let caches = (Arc::clone(&destinations), Arc::clone(&gates));
+        let caches = (Arc::clone(&destinations), Arc::clone(&gates), Arc::clone(&privacy));
         let bells = (mailbox.clone(), consume.clone(), bell.clone());
         let told = told(&parts, bells, caches, &fatal);
         let standings = Standings::default();
-        let shared = shared(&parts, &counts, &standings);
-        let (receive, publish) = entrances(&parts, gates, &clock_watch, Arc::clone(&counts));
+        let shared = shared(&parts, &counts, &standings, &privacy);
+        let (receive, publish) =
+            entrances(&parts, (gates, &privacy), &clock_watch, Arc::clone(&counts));
         let dispatcher = dispatcher(&parts, mailbox.clone(), hand_out)?;
-        let upkeep = Upkeep {
-            store: store.clone(),
-            clock: clock.clone(),
-            clock_watch,
-            disk: Arc::clone(&parts.disk),
-            refusals: Refusals::new(store.clone(), clock.clone()),
-            unsettled: unsettled_back,
-            deliver: deliver.clone(),
-        };
+        let upkeep = upkeep(&parts, clock_watch, unsettled_back, &deliver);
         let upkeep_stop = Stop::new();
         let relay = spawn_relay(&parts, &counts, &told, &upkeep_stop)?;
         let (writer_stop, writer_stopped) = bounded(0);
@@ -245,6 +253,7 @@ impl Flow {
             consume,
             refusals: upkeep.refusals.clone(),
             standings,
+            privacy,
             mailbox,
             destinations,
             writer_stop,
@@ -324,7 +333,7 @@ impl Flow {
 
 fn deliver(
     parts: &Parts,
-    (destinations, counts): (&Arc<Destinations>, &Arc<Counts>),
+    (destinations, counts, privacy): (&Arc<Destinations>, &Arc<Counts>, &Arc<Privacy>),
     mailbox: Mailbox,
     unsettled: Sender<Settlement>,
 ) -> Deliver {
@@ -337,6 +346,7 @@ fn deliver(
         mailbox,
         unsettled,
         counts: Arc::clone(counts),
+        privacy: Arc::clone(privacy),
         faults: parts.faults.clone(),
     }
 }
@@ -344,10 +354,11 @@ fn deliver(
 fn consume(
     parts: &Parts,
     destinations: &Arc<Destinations>,
-    counts: &Arc<Counts>,
+    (counts, privacy): (&Arc<Counts>, &Arc<Privacy>),
 ) -> (Consume, consume::Attendant) {
     let end = (parts.store.clone(), parts.clock.clone(), Arc::clone(&parts.draw));
-    Consume::new(end, Arc::clone(destinations), parts.settings.clone(), Arc::clone(counts))
+    let counted = (Arc::clone(counts), Arc::clone(privacy));
+    Consume::new(end, Arc::clone(destinations), parts.settings.clone(), counted)
 }
 
 fn destinations(parts: &Parts) -> Destinations {
@@ -360,7 +371,12 @@ fn dispatcher(parts: &Parts, mailbox: Mailbox, hand_out: HandOut) -> Result<Disp
     Ok(Dispatcher::new(clock, mailbox, reader, hand_out, settings, faults))
 }
 
-fn shared(parts: &Parts, counts: &Arc<Counts>, standings: &Standings) -> Shared {
+fn shared(
+    parts: &Parts,
+    counts: &Arc<Counts>,
+    standings: &Standings,
+    privacy: &Arc<Privacy>,
+) -> Shared {
     Shared {
         store: parts.store.clone(),
         clock: parts.clock.clone(),
@@ -369,13 +385,31 @@ fn shared(parts: &Parts, counts: &Arc<Counts>, standings: &Standings) -> Shared 
         settings: parts.settings.clone(),
         counts: Arc::clone(counts),
         standings: standings.clone(),
+        privacy: Arc::clone(privacy),
     }
+}
+
+fn upkeep(
+    parts: &Parts,
+    clock_watch: Arc<ClockWatch>,
+    unsettled: Receiver<Settlement>,
+    deliver: &Deliver,
+) -> Upkeep {
+    let (store, clock) = (parts.store.clone(), parts.clock.clone());
+    let refusals = Refusals::new(store.clone(), clock.clone());
+    let (disk, deliver) = (Arc::clone(&parts.disk), deliver.clone());
+    Upkeep { store, clock, clock_watch, disk, refusals, unsettled, deliver }
+}
+
+fn privacy(parts: &Parts) -> Arc<Privacy> {
+    let (key, draw) = (Arc::clone(&parts.key), Arc::clone(&parts.draw));
+    Arc::new(Privacy::new(parts.store.clone(), key, parts.names.clone(), draw))
 }
 
 fn told(
     parts: &Parts,
     (mailbox, consume, sources): (Mailbox, Consume, Bell),
-    (destinations, gates): (Arc<Destinations>, Arc<Gates>),
+    (destinations, gates, privacy): (Arc<Destinations>, Arc<Gates>, Arc<Privacy>),
     fatal: &Arc<Mutex<Option<Error>>>,
 ) -> Arc<dyn AfterCommit> {
     Arc::new(Told {
@@ -384,6 +418,7 @@ fn told(
         destinations,
         gates,
         sources,
+        privacy,
         on_tokens_changed: Arc::clone(&parts.on_tokens_changed),
         disk: Arc::clone(&parts.disk),
         fatal: Arc::clone(fatal),
@@ -411,12 +446,13 @@ fn spawn_relay(
 
 fn entrances(
     parts: &Parts,
-    gates: Arc<Gates>,
+    (gates, privacy): (Arc<Gates>, &Arc<Privacy>),
     clock_watch: &Arc<ClockWatch>,
     counts: Arc<Counts>,
 ) -> (Receive, Publish) {
     let (store, clock) = (parts.store.clone(), parts.clock.clone());
-    let publish = Publish { store, clock, counts: Arc::clone(&counts) };
+    let publish =
+        Publish { store, clock, counts: Arc::clone(&counts), privacy: Arc::clone(privacy) };
     let receive = Receive {
         store: parts.store.clone(),
         clock: parts.clock.clone(),
@@ -424,6 +460,7 @@ fn entrances(
         gates,
         clock_watch: Arc::clone(clock_watch),
         counts,
+        privacy: Arc::clone(privacy),
     };
     (receive, publish)
 }

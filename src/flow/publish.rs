@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use crate::clock::{Clock, Timestamp};
 use crate::domain::event::{NewEvent, Status};
+use crate::domain::pii::Refused;
 use crate::flow::counts::Counts;
+use crate::flow::privacy::{NotAdmitted, Privacy};
 use crate::id;
 use crate::store::Store;
 use crate::store::error::{Error, Result};
@@ -44,6 +46,13 @@ pub enum Outcome {
     OtherRequest,
     /// The same request is still being carried out.
     Running,
+    /// A policy on personal data refuses one of its events; none is stored.
+    Refused {
+        /// Which, from 0.
+        event: usize,
+        /// The rule and the place.
+        why: Refused,
+    },
     /// Nothing of it was stored.
     Failed(Error),
 }
@@ -69,6 +78,8 @@ pub struct Publish {
     pub clock: Clock,
     /// What was counted.
     pub counts: Arc<Counts>,
+    /// What is done about personal data.
+    pub privacy: Arc<Privacy>,
 }
 
 impl Publish {
@@ -77,13 +88,21 @@ impl Publish {
     pub fn publish(
         &self,
         tenant: String,
-        events: Vec<NewEvent>,
+        mut events: Vec<NewEvent>,
         idempotency: Option<Idempotency>,
         encode: Encode,
         done: impl FnOnce(Outcome) + Send + 'static,
     ) {
         let clock = self.clock.clone();
         let counts = Arc::clone(&self.counts);
+        if let Err(not) = self.privacy.admit(&mut events) {
+            let outcome = match not {
+                NotAdmitted::Refused { event, why } => Outcome::Refused { event, why },
+                NotAdmitted::Failed(error) => Outcome::Failed(error),
+            };
+            counts.published(&outcome);
+            return done(outcome);
+        }
         self.store.writer().submit(
             Queue::Accept,
             move |tx| match &idempotency {

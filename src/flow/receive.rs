@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
+use crate::domain::pii::{self, Sealed};
 use crate::domain::scheme::batch::Unusable;
 use crate::domain::scheme::handshake::Handshake;
 use crate::domain::scheme::{Incoming, Refused};
@@ -12,6 +13,7 @@ use crate::domain::webhook_event::NewWebhookEvent;
 use crate::flow::clock_watch::ClockWatch;
 use crate::flow::counts::Counts;
 use crate::flow::gates::{Gate, Gates};
+use crate::flow::privacy::{NotAdmitted, Privacy};
 use crate::id::{self, Draw};
 use crate::store::error::{Error, Result};
 use crate::store::webhook_events::{self, Inserted};
@@ -45,6 +47,8 @@ pub enum Received {
     Unusable(Unusable),
     /// Correctly signed, but the time does not fit and it may be ours that is wrong.
     ClockSuspect,
+    /// The provider's policy on personal data refuses it: the rule and the place.
+    Unwanted(pii::Refused),
     /// It could not be stored.
     Failed(Error),
 }
@@ -64,6 +68,8 @@ pub struct Receive {
     pub clock_watch: Arc<ClockWatch>,
     /// What was counted.
     pub counts: Arc<Counts>,
+    /// What is done about personal data.
+    pub privacy: Arc<Privacy>,
 }
 
 impl std::fmt::Debug for Receive {
@@ -125,7 +131,7 @@ impl Receive {
         let batch_id = found.is_batch.then(|| id::uuid7(wall, &*self.draw));
         let mut events = Vec::with_capacity(found.items.len());
         for (item, number) in found.items.into_iter().zip(1_u32..) {
-            events.push(NewWebhookEvent {
+            let mut event = NewWebhookEvent {
                 id: id::uuid7(wall, &*self.draw),
                 tenant: provider.tenant.clone(),
                 provider: provider.name.to_string(),
@@ -138,7 +144,12 @@ impl Receive {
                 key_id: gate.key_ids.get(matched).cloned(),
                 trace_id: incoming.headers.get("traceparent").and_then(trace::trace_id),
                 batch: batch_id.clone().map(|id| (id, number)),
-            });
+                sealed: Sealed::default(),
+            };
+            if let Some(policy) = provider.pii.rules() {
+                self.privacy.admit_webhook(policy, &mut event).map_err(not_admitted)?;
+            }
+            events.push(event);
         }
         let once = scheme.nonce(incoming).map(|nonce| {
             let key =
@@ -204,6 +215,13 @@ fn settled(mut inserted: Vec<Inserted>, batch_id: Option<String>) -> Received {
         *count = count.saturating_add(1);
     }
     Received::Batch { id, stored, repeated }
+}
+
+fn not_admitted(not: NotAdmitted) -> Received {
+    match not {
+        NotAdmitted::Refused { why, .. } => Received::Unwanted(why),
+        NotAdmitted::Failed(error) => Received::Failed(error),
+    }
 }
 
 /// The body's media type, if it can be sent on as a header value.

@@ -8,6 +8,8 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use data_encoding::HEXLOWER;
+
 use crate::faults::{Faults, Step};
 use crate::id::Draw;
 use crate::keyring::Keyring;
@@ -15,8 +17,8 @@ use crate::keyring::file::{self, KeyFileError};
 use crate::secret::MasterKey;
 use crate::store::credentials::{self, context};
 use crate::store::error::{Error, Result};
-use crate::store::meta;
 use crate::store::tx::WriteTx;
+use crate::store::{meta, subjects};
 
 /// Secrets that are sealed anew in one transaction.
 const ROWS_MOST: u32 = 100;
@@ -156,7 +158,18 @@ fn some(tx: &WriteTx<'_>, keyring: &Keyring, draw: &dyn Draw) -> Result<usize> {
         let sealed = current.seal(&place, plain.expose(), draw);
         credentials::reseal(tx, &credential.id, &sealed, &current.key_id())?;
     }
-    Ok(others.len())
+    let keys = subjects::sealed_otherwise(tx, &current.key_id(), ROWS_MOST)?;
+    for key in &keys {
+        let place = subjects::context(&key.key_id);
+        let kept = key.sealed.as_deref().unwrap_or_default();
+        let plain = keyring.open(&place, kept).map_err(|error| Error::Unreadable {
+            column: "subjects.sealed",
+            value: format!("{}: {error}", HEXLOWER.encode(&key.key_id)),
+        })?;
+        let sealed = current.seal(&place, plain.expose(), draw);
+        subjects::reseal(tx, &key.key_id, &sealed, &current.key_id())?;
+    }
+    Ok(others.len() + keys.len())
 }
 
 /// The last step: what tokens are hashed under is sealed anew, and the file names the current key.

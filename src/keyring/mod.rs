@@ -5,6 +5,7 @@
 //! ([`crate::secret`]).
 
 pub mod file;
+pub mod subject;
 
 use std::sync::{Arc, PoisonError, RwLock};
 

@@ -100,13 +100,13 @@ const SECRET_CREDENTIAL: Field = field(
 const PROVIDER: [Field; 9] = [
     NAME,
     field("scheme", true, Form::TextOrTable, "How it signs: \"stripe\", or a table like the API's"),
-    field("pii", true, Form::Text, "What happens to personal data: \"allow\""),
     field(
         "public_url",
         false,
         Form::Text,
         "The URL it posts to, if not the path below listen.public_url",
     ),
+    field("pii", true, Form::TextOrTable, "What happens to personal data: \"allow\", or a policy"),
     field("body_bytes_max", false, Form::Number, "The largest body it may send"),
     field("tolerance_secs", false, Form::Number, "How far its signed time may be from ours"),
     SECRET_FILE,

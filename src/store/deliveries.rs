@@ -68,7 +68,8 @@ pub(super) const PARCEL: &str = "
            o.max_attempts,
            coalesce(o.payload, w.payload),
            coalesce(o.payload_seq, w.payload_seq),
-           coalesce(o.received_at, w.received_at)
+           coalesce(o.received_at, w.received_at),
+           coalesce(o.sealed_fields, w.sealed_fields)
       FROM deliveries AS d
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
       LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
@@ -316,6 +317,8 @@ pub fn parcel(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Parcel>> 
             counted_failures: row.get(2)?,
             event_id: row.get(4)?,
             webhook_id: crate::id::webhook_id(&tenant, &source, &key),
+            tenant,
+            source,
             idempotency_key: key,
             event_type: row.get(7)?,
             aggregate_type: row.get(8)?,
@@ -325,6 +328,7 @@ pub fn parcel(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Parcel>> 
             max_attempts: row.get(12)?,
             accepted_at: row.get(15)?,
             payload: payloads::fetch(tx, row.get_ref(13)?, row.get(14)?)?,
+            sealed_fields: row.get(16)?,
         })
     })
 }

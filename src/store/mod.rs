@@ -41,6 +41,7 @@ mod schema_shape;
 pub mod settlement;
 pub mod sources;
 pub mod stats;
+pub mod subjects;
 pub mod subscriptions;
 pub mod tenants;
 pub mod tokens;

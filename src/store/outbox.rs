@@ -5,20 +5,24 @@ use rusqlite::Row;
 use crate::clock::Timestamp;
 use crate::domain::event::{Event, NewEvent, Status, Tally, derive};
 use crate::domain::lane::Key;
+use crate::domain::pii::Sealed;
+use crate::domain::pii::sealed::same_but_for_keys;
 use crate::domain::subscription::Routed;
+use crate::keyring::subject::SubjectKey;
 use crate::store::column::word;
 use crate::store::deliveries::{self, Origin, Route, Wanting};
 use crate::store::error::Result;
-use crate::store::payloads;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::{payloads, subjects};
 
 const INSERT: &str = "
     INSERT INTO outbox
            (id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
             payload, payload_seq, content_type, occurred_at, received_at, not_before, ordering_key,
-            process_id, trace_id, max_attempts, custom_data, routed_at, open_deliveries, epoch, own)
+            process_id, trace_id, max_attempts, custom_data, routed_at, open_deliveries, epoch,
+            sealed_fields, own)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-            ?21, ?22, 1)
+            ?21, ?22, ?23, 1)
         ON CONFLICT (tenant, source_system, idempotency_key) DO NOTHING";
 
 pub(super) const EXISTS: &str = "
@@ -52,7 +56,7 @@ pub(super) const BY_IDENTITY: &str = "
     SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
            target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
            max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, error_code, completed_at, payload, payload_seq
+           last_error, error_code, completed_at, sealed_fields, payload, payload_seq
       FROM outbox
      WHERE tenant = ?1
        AND source_system = ?2
@@ -62,7 +66,7 @@ const BY_ID: &str = "
     SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
            target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
            max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, error_code, completed_at, payload, payload_seq
+           last_error, error_code, completed_at, sealed_fields, payload, payload_seq
       FROM outbox
      WHERE id = ?2
        AND tenant = ?1";
@@ -71,7 +75,7 @@ pub(super) const BY_SEQ: &str = "
     SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
            target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
            max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, error_code, completed_at
+           last_error, error_code, completed_at, sealed_fields
       FROM outbox
      WHERE seq = ?1";
 
@@ -79,7 +83,7 @@ const PAGE: &str = "
     SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
            target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
            max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, error_code, completed_at
+           last_error, error_code, completed_at, sealed_fields
       FROM outbox
      WHERE tenant = ?1
        AND seq < ?2
@@ -96,7 +100,7 @@ pub(super) const PAGE_OF_AGGREGATE: &str = "
     SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
            target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
            max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, error_code, completed_at
+           last_error, error_code, completed_at, sealed_fields
       FROM outbox
      WHERE aggregate_id = ?9
        AND tenant = ?1
@@ -151,6 +155,9 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Insert
         return repeated(tx, new);
     }
     let seq = tx.conn().last_insert_rowid();
+    if let Some(key) = &new.sealed.key {
+        subjects::keep(tx, key, new.received_at)?;
+    }
     Ok(Inserted::First { status: carry_out(tx, seq, new, &plan, now)? })
 }
 
@@ -185,6 +192,7 @@ fn write(
         now,
         open,
         epoch,
+        new.sealed.fields,
     ])?)
 }
 
@@ -281,12 +289,20 @@ fn repeated(tx: &WriteTx<'_>, new: &NewEvent) -> Result<Inserted> {
     let identity = (&new.tenant, &new.source_system, &new.idempotency_key);
     let kept = first(&mut *tx.prepare(BY_IDENTITY)?, identity, |row| with_payload(tx, row))?;
     let kept = kept.ok_or(crate::store::error::Error::Changed("the event"))?;
-    let differs = kept.new.payload != new.payload
+    let differs = differs(&kept.new, new)
         || kept.new.event_type != new.event_type
         || kept.new.aggregate_id != new.aggregate_id
         || kept.new.target != new.target;
     tx.prepare(REPEATED)?.execute((kept.seq, differs))?;
     Ok(Inserted::Again { id: kept.new.id, status: kept.status, differs })
+}
+
+/// Whether the bodies differ. The same text under the same key is sealed to the same bytes; where the key was
+/// destroyed or made twice meanwhile, only what is not sealed can be compared.
+fn differs(kept: &NewEvent, new: &NewEvent) -> bool {
+    let sealed = kept.sealed.fields > 0 && new.sealed.fields > 0;
+    kept.payload != new.payload
+        && !(sealed && same_but_for_keys(&kept.payload, &new.payload, SubjectKey::id_in))
 }
 
 /// Ends a stored event that no subscription wants.
@@ -408,7 +424,7 @@ pub fn page(
 
 fn with_payload(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Event> {
     let mut event = event(row)?;
-    event.new.payload = payloads::fetch(tx, row.get_ref(25)?, row.get(26)?)?;
+    event.new.payload = payloads::fetch(tx, row.get_ref(26)?, row.get(27)?)?;
     Ok(event)
 }
 
@@ -435,6 +451,7 @@ fn event(row: &Row<'_>) -> Result<Event> {
             trace_id: row.get(15)?,
             max_attempts: row.get(16)?,
             custom_data: row.get(17)?,
+            sealed: Sealed { fields: row.get(25)?, key: None },
         },
         status: word("outbox.status", &status, Status::parse)?,
         open_deliveries: row.get(19)?,

@@ -6,6 +6,7 @@ use rusqlite::Row;
 
 use crate::clock::{Timestamp, millis};
 use crate::domain::name::Name;
+use crate::domain::pii::Pii;
 use crate::domain::provider::{NewProvider, Provider};
 use crate::domain::public_url::PublicUrl;
 use crate::store::column::{json, to_json, word};
@@ -15,18 +16,20 @@ use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 const INSERT: &str = "
     INSERT INTO providers
            (id, tenant, name, scheme, pii, public_url, body_bytes_max, tolerance_ms, created_at, updated_at)
-    VALUES (?1, ?2, ?3, ?4, 'allow', ?5, ?6, ?7, ?8, ?8)
+    VALUES (?1, ?2, ?3, ?4, ?9, ?5, ?6, ?7, ?8, ?8)
         ON CONFLICT DO NOTHING";
 
 const BY_NAME: &str = "
-    SELECT seq, id, tenant, name, scheme, body_bytes_max, tolerance_ms, created_at, updated_at, public_url
+    SELECT seq, id, tenant, name, scheme, body_bytes_max, tolerance_ms, created_at, updated_at, public_url,
+           pii
       FROM providers
      WHERE tenant = ?1
        AND name = ?2
        AND deleted_at IS NULL";
 
 const PAGE: &str = "
-    SELECT seq, id, tenant, name, scheme, body_bytes_max, tolerance_ms, created_at, updated_at, public_url
+    SELECT seq, id, tenant, name, scheme, body_bytes_max, tolerance_ms, created_at, updated_at, public_url,
+           pii
       FROM providers
      WHERE tenant = ?1
        AND deleted_at IS NULL
@@ -36,9 +39,19 @@ const PAGE: &str = "
 
 const UPDATE: &str = "
     UPDATE providers
-       SET scheme = ?2, body_bytes_max = ?3, tolerance_ms = ?4, updated_at = ?5, public_url = ?6
+       SET scheme = ?2, body_bytes_max = ?3, tolerance_ms = ?4, updated_at = ?5, public_url = ?6,
+           pii = ?7
      WHERE seq = ?1
        AND deleted_at IS NULL";
+
+// Of deleted ones too: what they sent may still be under way. The latest of a name counts.
+const POLICIES: &str = "
+    SELECT name, pii
+      FROM providers
+     WHERE tenant = ?1
+       AND pii <> 'allow'
+     ORDER BY seq
+     LIMIT 10000";
 
 const DELETE: &str = "
     UPDATE providers
@@ -60,6 +73,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewProvider, now: Timestamp) -> Result<Opt
         new.body_bytes_max,
         millis(new.tolerance),
         now,
+        new.pii.to_string(),
     ))?;
     tx.providers_changed();
     Ok((inserted == 1).then(|| tx.conn().last_insert_rowid()))
@@ -81,6 +95,17 @@ pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec
     rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), provider)
 }
 
+/// The names of a tenant's providers that do not allow everything, with what they state; later ones count.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn policies(tx: &ReadTx<'_>, tenant: &str) -> Result<Vec<(String, Pii)>> {
+    rows(&mut *tx.prepare(POLICIES)?, [tenant], |row| {
+        let pii: String = row.get(1)?;
+        Ok((row.get(0)?, word("providers.pii", &pii, Pii::parse)?))
+    })
+}
+
 /// Changes how a provider signs and what it may send.
 ///
 /// # Errors
@@ -94,6 +119,7 @@ pub fn update(tx: &WriteTx<'_>, changed: &Provider, now: Timestamp) -> Result<()
         millis(new.tolerance),
         now,
         new.public_url.as_ref().map(PublicUrl::as_str),
+        new.pii.to_string(),
     ))?;
     tx.providers_changed();
     one_row(updated, "the provider")
@@ -115,6 +141,7 @@ fn provider(row: &Row<'_>) -> Result<Provider> {
     let tolerance_ms: i64 = row.get(6)?;
     let public_url: Option<String> = row.get(9)?;
     let read_url = |text: &str| PublicUrl::parse(text).ok();
+    let pii: String = row.get(10)?;
     Ok(Provider {
         seq: row.get(0)?,
         new: NewProvider {
@@ -125,6 +152,7 @@ fn provider(row: &Row<'_>) -> Result<Provider> {
             public_url: public_url
                 .map(|text| word("providers.public_url", &text, read_url))
                 .transpose()?,
+            pii: word("providers.pii", &pii, Pii::parse)?,
             body_bytes_max: row.get(5)?,
             tolerance: Duration::from_millis(u64::try_from(tolerance_ms).unwrap_or(0)),
         },

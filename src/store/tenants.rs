@@ -8,23 +8,24 @@ use rusqlite::Row;
 
 use crate::clock::Timestamp;
 use crate::domain::name::Name;
+use crate::domain::pii::Pii;
 use crate::domain::tenant::Tenant;
 use crate::store::column::word;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 
 const INSERT: &str = "
-    INSERT INTO tenants (name, title, created_at)
-    VALUES (?1, ?2, ?3)
+    INSERT INTO tenants (name, title, created_at, pii)
+    VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT DO NOTHING";
 
 const BY_NAME: &str = "
-    SELECT seq, name, title, created_at, suspended_at
+    SELECT seq, name, title, created_at, suspended_at, pii
       FROM tenants
      WHERE name = ?1";
 
 const PAGE: &str = "
-    SELECT seq, name, title, created_at, suspended_at
+    SELECT seq, name, title, created_at, suspended_at, pii
       FROM tenants
      WHERE seq > ?1
      ORDER BY seq
@@ -33,6 +34,11 @@ const PAGE: &str = "
 const SET_TITLE: &str = "
     UPDATE tenants
        SET title = ?2
+     WHERE name = ?1";
+
+const SET_PII: &str = "
+    UPDATE tenants
+       SET pii = ?2
      WHERE name = ?1";
 
 const SUSPEND: &str = "
@@ -58,8 +64,13 @@ const IS_SUSPENDED: &str = "
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn insert(tx: &WriteTx<'_>, name: &Name, title: &str, now: Timestamp) -> Result<bool> {
-    Ok(tx.prepare(INSERT)?.execute((name.as_str(), title, now))? == 1)
+pub fn insert(
+    tx: &WriteTx<'_>,
+    (name, title): (&Name, &str),
+    pii: &Pii,
+    now: Timestamp,
+) -> Result<bool> {
+    Ok(tx.prepare(INSERT)?.execute((name.as_str(), title, now, pii.to_string()))? == 1)
 }
 
 /// A tenant by its name.
@@ -94,6 +105,16 @@ pub fn set_title(tx: &WriteTx<'_>, name: &str, title: &str) -> Result<()> {
     one_row(tx.prepare(SET_TITLE)?.execute((name, title))?, "the tenant")
 }
 
+/// States what happens to personal data in events that are published from the commit on.
+///
+/// # Errors
+/// `Changed` when there is no such tenant.
+pub fn set_pii(tx: &WriteTx<'_>, name: &str, pii: &Pii) -> Result<()> {
+    let changed = tx.prepare(SET_PII)?.execute((name, pii.to_string()))?;
+    tx.providers_changed();
+    one_row(changed, "the tenant")
+}
+
 /// Suspends a tenant, or ends that; tells whether it was otherwise before. It holds for every request
 /// and every delivery from the commit on.
 ///
@@ -114,10 +135,12 @@ pub fn set_suspended(tx: &WriteTx<'_>, name: &str, since: Option<Timestamp>) -> 
 
 fn tenant(row: &Row<'_>) -> Result<Tenant> {
     let name: String = row.get(1)?;
+    let pii: String = row.get(5)?;
     Ok(Tenant {
         seq: row.get(0)?,
         name: word("tenants.name", &name, |text| Name::parse(text).ok())?,
         title: row.get(2)?,
+        pii: word("tenants.pii", &pii, Pii::parse)?,
         created_at: row.get(3)?,
         suspended_at: row.get(4)?,
     })

@@ -53,6 +53,8 @@ pub struct Effects {
     pub tokens_changed: bool,
     /// Whether a source was made, changed or deleted.
     pub sources_changed: bool,
+    /// Whether a subject was erased.
+    pub subjects_erased: bool,
 }
 
 /// A delivery whose attempt is settled.
@@ -75,6 +77,7 @@ impl Effects {
         self.providers_changed |= other.providers_changed;
         self.tokens_changed |= other.tokens_changed;
         self.sources_changed |= other.sources_changed;
+        self.subjects_erased |= other.subjects_erased;
     }
 }
 
@@ -175,6 +178,10 @@ impl<'c> WriteTx<'c> {
 
     pub(crate) fn sources_changed(&self) {
         self.effects.borrow_mut().sources_changed = true;
+    }
+
+    pub(crate) fn subjects_erased(&self) {
+        self.effects.borrow_mut().subjects_erased = true;
     }
 
     pub(crate) fn with_standing(

@@ -6,20 +6,21 @@ use crate::clock::Timestamp;
 use crate::domain::doubt::{self, Fence};
 use crate::domain::event::Tally;
 use crate::domain::lane::Key;
+use crate::domain::pii::Sealed;
 use crate::domain::subscription::Routed;
 use crate::domain::webhook_event::{NewWebhookEvent, Status, WebhookEvent, derive};
 use crate::store::column::{json, to_json, word};
 use crate::store::deliveries::{self, Origin, Route};
 use crate::store::error::{Error, Result};
-use crate::store::payloads;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::{payloads, subjects};
 
 const INSERT: &str = "
     INSERT INTO webhook_events
            (id, tenant, provider, provider_event_id, event_type, received_at, payload, payload_seq,
             content_type, headers, key_id, trace_id, status, open_deliveries, completed_at, batch_id,
-            item_no)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
+            item_no, sealed_fields)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)
         ON CONFLICT (tenant, provider, provider_event_id) DO NOTHING";
 
 pub(super) const FIND_IDENTITY: &str = "
@@ -44,7 +45,7 @@ pub(super) const SETTLED: &str = "
 const BY_ID: &str = "
     SELECT seq, id, tenant, provider, provider_event_id, event_type, received_at, content_type, headers,
            key_id, trace_id, status, open_deliveries, duplicate_count, retry_count,
-           processing_started_at, completed_at, error_message, batch_id, item_no, payload, payload_seq
+           processing_started_at, completed_at, error_message, batch_id, item_no, sealed_fields, payload, payload_seq
       FROM webhook_events
      WHERE id = ?2
        AND tenant = ?1";
@@ -52,7 +53,7 @@ const BY_ID: &str = "
 const PAGE: &str = "
     SELECT seq, id, tenant, provider, provider_event_id, event_type, received_at, content_type, headers,
            key_id, trace_id, status, open_deliveries, duplicate_count, retry_count,
-           processing_started_at, completed_at, error_message, batch_id, item_no
+           processing_started_at, completed_at, error_message, batch_id, item_no, sealed_fields
       FROM webhook_events
      WHERE tenant = ?1
        AND seq < ?2
@@ -115,11 +116,15 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewWebhookEvent, now: Timestamp) -> Result
         unwanted.then_some(new.received_at),
         batch.map(|(id, _)| id),
         batch.map(|(_, number)| number),
+        new.sealed.fields,
     ])?;
     if inserted == 0 {
         return find_repeated(tx, new)?.ok_or(Error::Changed("the webhook event"));
     }
     let (seq, fence) = (tx.conn().last_insert_rowid(), tx.fence()?);
+    if let Some(key) = &new.sealed.key {
+        subjects::keep(tx, key, new.received_at)?;
+    }
     let route = Route {
         due_at: now,
         order_at: new.received_at,
@@ -178,7 +183,7 @@ pub(crate) fn refresh(
 pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<WebhookEvent>> {
     first(&mut *tx.prepare(BY_ID)?, (tenant, id), |row| {
         let mut found = webhook_event(row)?;
-        found.new.payload = payloads::fetch(tx, row.get_ref(20)?, row.get(21)?)?;
+        found.new.payload = payloads::fetch(tx, row.get_ref(21)?, row.get(22)?)?;
         Ok(found)
     })
 }
@@ -239,6 +244,7 @@ fn webhook_event(row: &Row<'_>) -> Result<WebhookEvent> {
             key_id: row.get(9)?,
             trace_id: row.get(10)?,
             batch: batch.0.zip(batch.1),
+            sealed: Sealed { fields: row.get(20)?, key: None },
         },
         status: word("webhook_events.status", &status, Status::parse)?,
         open_deliveries: row.get(12)?,

@@ -13,5 +13,6 @@
 
 mod addresses;
 mod chains;
+mod policies;
 mod retries;
 mod signatures;

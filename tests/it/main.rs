@@ -28,6 +28,7 @@ mod mending;
 mod naming;
 mod ordering;
 mod plain_sql;
+mod privacy;
 mod publishing;
 mod receiving;
 mod restoring;

@@ -92,6 +92,7 @@ fn work(api: &Api, page: &mut Page) {
             ("result=\"repeated\"", counts.webhooks_repeated.get()),
             ("result=\"refused\"", counts.webhooks_refused.get()),
             ("result=\"put_off\"", counts.webhooks_put_off.get()),
+            ("result=\"rejected\"", counts.webhooks_unwanted.get()),
             ("result=\"failed\"", counts.webhooks_failed.get()),
         ],
     );
@@ -101,6 +102,7 @@ fn work(api: &Api, page: &mut Page) {
             ("result=\"stored\"", counts.events_stored.get()),
             ("result=\"repeated\"", counts.events_repeated.get()),
             ("result=\"differing\"", counts.events_differing.get()),
+            ("result=\"rejected\"", counts.publishes_unwanted.get()),
         ],
     );
     page.one("oncebox_publish_failures_total", counts.publishes_failed.get());

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::clock::Timestamp;
 use crate::domain::event::{FieldError, NewEvent};
+use crate::domain::pii::Sealed;
 use crate::domain::source::field::{Cell, Field};
 use crate::domain::trace;
 
@@ -84,6 +85,7 @@ impl Draft {
         let content_type =
             text(Field::ContentType)?.unwrap_or_else(|| "application/json".to_owned());
         let event = NewEvent {
+            sealed: Sealed::default(),
             id: facts.id.clone(),
             tenant: facts.tenant.to_owned(),
             source_system: text(Field::SourceSystem)?.unwrap_or_else(|| facts.source.to_owned()),
@@ -114,6 +116,7 @@ impl Draft {
     pub fn unusable(&self, facts: &Facts<'_>) -> NewEvent {
         let text = |field: Field| self.text(field, facts).ok().flatten();
         let mut event = NewEvent {
+            sealed: Sealed::default(),
             id: facts.id.clone(),
             tenant: facts.tenant.to_owned(),
             source_system: facts.source.to_owned(),

@@ -229,7 +229,10 @@ impl Attendant {
         let at = self.consume.clock.wall();
         let item = |taken: &Taken| {
             let parcel = self.consume.store.read(|tx| deliveries::parcel(tx, taken.delivery))?;
-            Ok(parcel.map(|parcel| Item {
+            let Some(mut parcel) = parcel else { return Ok(None) };
+            // What is said of it afterwards is a consumer's own words.
+            let _echo = self.consume.privacy.open_parcel(&mut parcel)?;
+            Ok(Some(Item {
                 headers: destination.headers(&parcel, at, &consuming::span(lease, taken.delivery)),
                 parcel,
                 lease: lease.to_owned(),

@@ -20,6 +20,7 @@ use crate::domain::subscription::{HoldReason, Subscription};
 use crate::flow::consume::desk::Desk;
 use crate::flow::counts::Counts;
 use crate::flow::destinations::{Destinations, effective};
+use crate::flow::privacy::Privacy;
 use crate::http::message::Response;
 use crate::http::service::Reply;
 use crate::id::{DeliverySeq, Draw, SubscriptionSeq};
@@ -122,6 +123,7 @@ pub struct Consume {
     destinations: Arc<Destinations>,
     settings: Live,
     counts: Arc<Counts>,
+    privacy: Arc<Privacy>,
     desk: Desk,
 }
 
@@ -137,10 +139,10 @@ impl Consume {
         (store, clock, draw): (Store, Clock, Arc<dyn Draw>),
         destinations: Arc<Destinations>,
         settings: Live,
-        counts: Arc<Counts>,
+        (counts, privacy): (Arc<Counts>, Arc<Privacy>),
     ) -> (Self, Attendant) {
         let desk = Desk::default();
-        let consume = Self { store, clock, draw, destinations, settings, counts, desk };
+        let consume = Self { store, clock, draw, destinations, settings, counts, privacy, desk };
         (consume.clone(), Attendant::new(consume))
     }
 

@@ -20,6 +20,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::domain::tenant::DEFAULT;
 use crate::flow::counts::Counts;
 use crate::flow::disk_watch::DiskWatch;
+use crate::flow::privacy::Privacy;
 use crate::flow::sources::relay::Relay;
 use crate::flow::{join, spawn};
 use crate::id::Draw;
@@ -125,6 +126,7 @@ pub(super) struct Shared {
     pub(super) settings: Live,
     pub(super) counts: Arc<Counts>,
     pub(super) standings: Standings,
+    pub(super) privacy: Arc<Privacy>,
 }
 
 /// Tells that sources were changed.

@@ -6,6 +6,7 @@ use crate::domain::event::NewEvent;
 use crate::domain::source::Source;
 use crate::domain::source::draft::{Draft, Facts};
 use crate::domain::source::table::{Identity, TableSettings, judge};
+use crate::flow::privacy::NotAdmitted;
 use crate::flow::publish::admit;
 use crate::flow::sources::Shared;
 use crate::flow::sources::relay::{Snag, SnagKind, Turn, subject};
@@ -108,7 +109,7 @@ impl TableReader {
             identity: serde_json::to_string(&identity).ok(),
             events: u64::try_from(look.rows.len()).unwrap_or(u64::MAX),
         };
-        let ready = ready(shared, source, &look.rows);
+        let ready = ready(shared, source, &look.rows)?;
         match copy(shared, source, progress.clone(), ready.clone()) {
             Err(Error::Constraint(_)) if ready.len() > 1 => {
                 // The cursor has not moved: the next turn takes the first of them alone.
@@ -145,7 +146,7 @@ fn identity(cursor: i64, kept: Option<&Identity>, look: &Look) -> Identity {
     Identity { file, last_id: cursor, last_row: look.found.at_cursor.clone().or_else(before) }
 }
 
-fn ready(shared: &Shared, source: &Source, rows: &[(i64, Draft)]) -> Vec<Ready> {
+fn ready(shared: &Shared, source: &Source, rows: &[(i64, Draft)]) -> Result<Vec<Ready>> {
     let received_at = shared.clock.wall();
     let most = shared.settings.get().limits.payload_bytes;
     let one = |(id, row): &(i64, Draft)| {
@@ -159,11 +160,27 @@ fn ready(shared: &Shared, source: &Source, rows: &[(i64, Draft)]) -> Vec<Ready> 
             payload_bytes_max: usize::try_from(most).unwrap_or(usize::MAX),
         };
         match row.event(&facts) {
-            Ok(event) => Ready::Event(event),
-            Err(error) => Ready::Unusable(row.unusable(&facts), format!("row {id}: {error}")),
+            Ok(event) => admitted(shared, event),
+            Err(error) => {
+                let why = format!("row {id}: {error}");
+                let (event, why) = shared.privacy.withhold(row.unusable(&facts), why)?;
+                Ok(Ready::Unusable(event, why))
+            }
         }
     };
     rows.iter().map(one).collect()
+}
+
+/// As the tenant states of personal data. What its policy refuses is kept without its content.
+fn admitted(shared: &Shared, mut event: NewEvent) -> Result<Ready> {
+    match shared.privacy.admit(std::slice::from_mut(&mut event)) {
+        Ok(()) => Ok(Ready::Event(event)),
+        Err(NotAdmitted::Failed(error)) => Err(error),
+        Err(NotAdmitted::Refused { why, .. }) => {
+            let (event, why) = shared.privacy.withhold(event, format!("it is not taken: {why}"))?;
+            Ok(Ready::Unusable(event, why))
+        }
+    }
 }
 
 /// The key of a row that names none. Its content is part of it: after a restore of the ERP's file the same

@@ -204,21 +204,23 @@ CREATE TABLE escalations (
 
 CREATE UNIQUE INDEX escalations_open ON escalations (tenant, class, subject) WHERE resolved_at IS NULL;
 
--- Those whose personal data is sealed: each has a key of its own. Erasing a subject destroys the key, and with
--- it what is sealed in this file and in every copy of it.
+-- Those whose personal data is sealed, each under a key of its own. Erasing a subject destroys its keys, and with
+-- them what is sealed in this file. A backup from before has them still (docs/privacy.md).
 CREATE TABLE subjects (
   seq           INTEGER PRIMARY KEY AUTOINCREMENT,
   tenant        TEXT NOT NULL,
-  -- HMAC-SHA-256 of the subject's name, under a key derived from the master key.
+  -- HMAC-SHA-256 of the subject's name, under a key that is derived from what meta keeps sealed.
   subject       BLOB NOT NULL,
+  -- The key's name, which stands in whatever it seals.
+  key_id        BLOB NOT NULL UNIQUE,
   -- The key, sealed under the master key; NULL: destroyed.
   sealed        BLOB,
   master_key_id TEXT,
   created_at    INTEGER NOT NULL,
   erased_at     INTEGER,
-  CONSTRAINT subject_is_an_hmac CHECK (length(subject) = 32),
+  CONSTRAINT subject_is_an_hmac CHECK (length(subject) = 32 AND length(key_id) = 16),
   CONSTRAINT subject_is_erased_without_a_key
     CHECK ((sealed IS NULL) = (erased_at IS NOT NULL) AND (sealed IS NULL) = (master_key_id IS NULL))
 ) STRICT;
 
-CREATE UNIQUE INDEX subjects_identity ON subjects (tenant, subject);
+CREATE INDEX subjects_identity ON subjects (tenant, subject);

@@ -1,0 +1,130 @@
+//! `oncebox pii`: trying a policy on personal data before it is stated, and reading one from a flag.
+//!
+//! Talks to nobody: what a policy does to a body is the same here and in the service, but for the keys.
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::cli::show::{self, Column, text};
+use crate::cli::{Failure, exit, input, out};
+use crate::domain::pii::sealed::{Form, SHOWN, splice};
+use crate::domain::pii::{Edit, Finding, Pii, Shape, With};
+
+/// Try a policy on personal data
+#[derive(Debug, Args)]
+pub(super) struct PiiCommand {
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Show what would be stored of a body, and which rule did what; nothing is sent anywhere
+    Test {
+        /// The policy: a file, or JSON
+        #[arg(long, value_name = "FILE|JSON")]
+        policy: String,
+        /// The body: @FILE, - for stdin, or the text itself
+        #[arg(long, value_name = "BODY")]
+        body: String,
+        /// The body's media type
+        #[arg(long, default_value = "application/json", value_name = "TYPE")]
+        content_type: String,
+    },
+}
+
+const COLUMNS: [Column; 4] = [
+    Column { title: "RULE", of: |f| text(f, "rule"), rank: 0 },
+    Column { title: "ACTION", of: |f| text(f, "action"), rank: 0 },
+    Column { title: "WHERE", of: |f| text(f, "path"), rank: 0 },
+    Column { title: "LOOKS LIKE", of: |f| text(f, "detector"), rank: 1 },
+];
+
+/// What a flag states: `allow`, JSON, `@FILE` or a file's name.
+pub(super) fn stated(flag: &str, value: &str) -> Result<Value, Failure> {
+    let value = value.trim();
+    if value == "allow" {
+        return Ok("allow".into());
+    }
+    let text = if value.starts_with('{') || value.starts_with('@') || value == "-" {
+        input::bytes(value)?
+    } else {
+        input::file(value.as_ref())?
+    };
+    let policy: Value = serde_json::from_slice(&text)
+        .map_err(|error| Failure::input(format!("{flag} is not JSON: {error}")))?;
+    Pii::from_json(&policy).map_err(|error| Failure::input(format!("{flag}: {error}")))?;
+    Ok(policy)
+}
+
+impl PiiCommand {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let Verb::Test { policy, body, content_type } = &self.verb;
+        let pii = Pii::from_json(&stated("--policy", policy)?).map_err(Failure::input)?;
+        let body = input::bytes(body)?;
+        let Some(policy) = pii.rules() else {
+            return self.print(&body, &[], Shape::Bytes, None);
+        };
+        // Equal values are shown equal; what they are hashed to is the service's own.
+        let hash = |text: &str| {
+            let digits = crate::id::sha256_hex(text.as_bytes());
+            format!("hmac:{}", digits.get(..32).unwrap_or_default())
+        };
+        let applied = policy
+            .apply(content_type, &body, &hash, true)
+            .map_err(|refused| Failure::new(exit::BAD_INPUT, format!("refused: {refused}")))?;
+        let with = |Edit { span, with }: Edit| {
+            let text = match with {
+                With::Text(text) => text,
+                With::Seal(Form::Value) => format!("\"{SHOWN}\""),
+                With::Seal(Form::Part) => SHOWN.to_owned(),
+            };
+            (span, text.into_bytes())
+        };
+        let stored = splice(&body, applied.edits.into_iter().map(with));
+        self.print(&stored, &applied.findings, applied.shape, applied.subject.as_deref())
+    }
+
+    fn print(
+        &self,
+        stored: &[u8],
+        findings: &[Finding],
+        shape: Shape,
+        subject: Option<&str>,
+    ) -> Result<(), Failure> {
+        let of = |Finding { rule, action, path, detector }: &Finding| {
+            json!({
+                "rule": rule, "action": action.as_str(), "path": path,
+                "detector": detector.map(crate::domain::detect::Detector::as_str),
+            })
+        };
+        let findings: Vec<Value> = findings.iter().map(of).collect();
+        let stored = String::from_utf8_lossy(stored);
+        if self.json {
+            return out::json(&json!({
+                "stored": stored, "read_as": read_as(shape), "subject": subject, "findings": findings,
+            }));
+        }
+        out::line(&stored)?;
+        if findings.is_empty() {
+            out::note(format_args!("Read as {}; no rule matches.", read_as(shape)));
+            return Ok(());
+        }
+        show::table(&COLUMNS, &findings)?;
+        let subject = subject.unwrap_or("the event itself");
+        out::note(format_args!("Read as {}; sealed under the key of: {subject}", read_as(shape)));
+        Ok(())
+    }
+}
+
+fn read_as(shape: Shape) -> &'static str {
+    match shape {
+        Shape::Json => "JSON",
+        Shape::Form => "a form",
+        Shape::Text => "text",
+        Shape::Bytes => "bytes",
+    }
+}

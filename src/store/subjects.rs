@@ -1,0 +1,200 @@
+//! Table `subjects`: the keys under which personal data is sealed. What is sealed is never opened here.
+
+use rusqlite::Row;
+
+use crate::clock::Timestamp;
+use crate::domain::pii::NewSubjectKey;
+use crate::keyring::subject::ID_BYTES;
+use crate::store::error::Result;
+use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+
+/// The name of a key.
+pub type KeyId = [u8; ID_BYTES];
+
+/// A key of a subject, as kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubjectKey {
+    /// Its number in the file.
+    pub seq: i64,
+    /// Whose subject it is.
+    pub tenant: String,
+    /// What the subject is called here.
+    pub subject: [u8; 32],
+    /// The key's name.
+    pub key_id: KeyId,
+    /// The key, sealed; `None`: destroyed.
+    pub sealed: Option<Vec<u8>>,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it was destroyed.
+    pub erased_at: Option<Timestamp>,
+}
+
+/// What a key is bound to when it is sealed: table, row and column.
+pub fn context(key_id: &KeyId) -> String {
+    format!("subjects|{}|sealed", data_encoding::HEXLOWER.encode(key_id))
+}
+
+const INSERT: &str = "
+    INSERT INTO subjects (tenant, subject, key_id, sealed, master_key_id, created_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        ON CONFLICT (key_id) DO NOTHING";
+
+pub(super) const OF: &str = "
+    SELECT seq, tenant, subject, key_id, sealed, created_at, erased_at
+      FROM subjects
+     WHERE tenant = ?1
+       AND subject = ?2
+     ORDER BY seq DESC
+     LIMIT 1000";
+
+const BY_KEY_ID: &str = "
+    SELECT seq, tenant, subject, key_id, sealed, created_at, erased_at
+      FROM subjects
+     WHERE key_id = ?1";
+
+const PAGE: &str = "
+    SELECT seq, tenant, subject, key_id, sealed, created_at, erased_at
+      FROM subjects
+     WHERE tenant = ?1
+       AND seq > ?2
+       AND (?4 = 0 OR erased_at IS NOT NULL)
+     ORDER BY seq
+     LIMIT ?3";
+
+const ERASE: &str = "
+    UPDATE subjects
+       SET sealed = NULL, master_key_id = NULL, erased_at = ?2
+     WHERE key_id = ?1
+       AND sealed IS NOT NULL";
+
+const ERASED: &str = "
+    SELECT seq, key_id, erased_at
+      FROM subjects
+     WHERE seq > ?1
+       AND erased_at IS NOT NULL
+     ORDER BY seq
+     LIMIT ?2";
+
+const SEALED_OTHERWISE: &str = "
+    SELECT seq, tenant, subject, key_id, sealed, created_at, erased_at
+      FROM subjects
+     WHERE master_key_id <> ?1
+     ORDER BY seq
+     LIMIT ?2";
+
+const RESEAL: &str = "
+    UPDATE subjects
+       SET sealed = ?2, master_key_id = ?3
+     WHERE key_id = ?1
+       AND master_key_id <> ?3";
+
+const COUNT_BY_KEY: &str = "
+    SELECT master_key_id, count(*)
+      FROM subjects
+     WHERE master_key_id IS NOT NULL
+     GROUP BY master_key_id
+     ORDER BY master_key_id
+     LIMIT 1000";
+
+/// Keeps the key of a subject. One that is there already stays as it is.
+///
+/// # Errors
+/// When the file cannot be written.
+pub(crate) fn keep(tx: &WriteTx<'_>, new: &NewSubjectKey, now: Timestamp) -> Result<()> {
+    let NewSubjectKey { tenant, subject, key_id, sealed, master_key_id } = new;
+    tx.prepare(INSERT)?.execute((tenant, subject, key_id, sealed, master_key_id, now))?;
+    Ok(())
+}
+
+/// The keys of a subject, the newest first; destroyed ones too.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn of(tx: &ReadTx<'_>, tenant: &str, subject: &[u8; 32]) -> Result<Vec<SubjectKey>> {
+    rows(&mut *tx.prepare(OF)?, (tenant, subject), key)
+}
+
+/// A key by its name, destroyed or not.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn by_key_id(tx: &ReadTx<'_>, key_id: &KeyId) -> Result<Option<SubjectKey>> {
+    first(&mut *tx.prepare(BY_KEY_ID)?, [key_id], key)
+}
+
+/// Keys by number, after `after`: all, or only those that were destroyed.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn page(
+    tx: &ReadTx<'_>,
+    tenant: &str,
+    erased_only: bool,
+    after: i64,
+    limit: u32,
+) -> Result<Vec<SubjectKey>> {
+    rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit, erased_only), key)
+}
+
+/// Destroys a key; tells whether it was still there. What it sealed cannot be opened from the commit on.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn erase(tx: &WriteTx<'_>, key_id: &KeyId, at: Timestamp) -> Result<bool> {
+    let erased = tx.prepare(ERASE)?.execute((key_id, at))? == 1;
+    if erased {
+        tx.subjects_erased();
+    }
+    Ok(erased)
+}
+
+/// Keys that were destroyed, and when, by number after `after`.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn erased(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<(i64, KeyId, Timestamp)>> {
+    rows(&mut *tx.prepare(ERASED)?, (after, limit), |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+    })
+}
+
+/// Keys that are not sealed under this master key, a few.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn sealed_otherwise(
+    tx: &ReadTx<'_>,
+    master_key_id: &str,
+    most: u32,
+) -> Result<Vec<SubjectKey>> {
+    rows(&mut *tx.prepare(SEALED_OTHERWISE)?, (master_key_id, most), key)
+}
+
+/// Puts the same key, sealed under another master key, into the place of what was there.
+///
+/// # Errors
+/// `Changed` when it is sealed under that one already, or destroyed.
+pub fn reseal(tx: &WriteTx<'_>, key_id: &KeyId, sealed: &[u8], master_key_id: &str) -> Result<()> {
+    one_row(tx.prepare(RESEAL)?.execute((key_id, sealed, master_key_id))?, "the subject's key")
+}
+
+/// The master keys that seal subjects' keys, and how many each.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn count_by_key(tx: &ReadTx<'_>) -> Result<Vec<(String, i64)>> {
+    rows(&mut *tx.prepare(COUNT_BY_KEY)?, [], |row| Ok((row.get(0)?, row.get(1)?)))
+}
+
+fn key(row: &Row<'_>) -> Result<SubjectKey> {
+    Ok(SubjectKey {
+        seq: row.get(0)?,
+        tenant: row.get(1)?,
+        subject: row.get(2)?,
+        key_id: row.get(3)?,
+        sealed: row.get(4)?,
+        created_at: row.get(5)?,
+        erased_at: row.get(6)?,
+    })
+}

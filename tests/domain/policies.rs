@@ -1,0 +1,258 @@
+//! Policies on personal data: what becomes of a body, as a table, and that nothing else of it changes.
+
+use oncebox::domain::detect::Detector;
+use oncebox::domain::pii::sealed::splice;
+use oncebox::domain::pii::{Applied, Policy, With};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn policy(rules: &Value) -> Policy {
+    Policy::parse(&json!({ "rules": rules }).to_string()).unwrap()
+}
+
+fn apply(policy: &Policy, media: &str, body: &str) -> Result<Applied, String> {
+    let hash = |text: &str| format!("hmac:<{text}>");
+    policy.apply(media, body.as_bytes(), &hash, true).map_err(|refused| refused.to_string())
+}
+
+/// The body as it would be stored; what is sealed stands between pointed brackets.
+fn stored(policy: &Policy, media: &str, body: &str) -> Result<String, String> {
+    let applied = apply(policy, media, body)?;
+    let parts = applied.edits.into_iter().map(|edit| {
+        let with = match edit.with {
+            With::Text(text) => text,
+            With::Seal(_) => format!("<{}>", body.get(edit.span.clone()).unwrap()),
+        };
+        (edit.span, with.into_bytes())
+    });
+    Ok(String::from_utf8(splice(body.as_bytes(), parts)).unwrap())
+}
+
+const JSON: &str = "application/json";
+const FORM: &str = "application/x-www-form-urlencoded";
+
+#[test]
+fn json_keeps_every_byte_that_no_rule_is_about() {
+    for (rules, body, expected) in [
+        (
+            json!([{"path": "$.a", "action": "seal"}]),
+            r#"{ "a" : "x\u0041" , "b":1.50e3 }"#,
+            r#"{ "a" : <"x\u0041"> , "b":1.50e3 }"#,
+        ),
+        (
+            json!([{"path": "$.a", "action": "seal"}]),
+            r#"{"a":{"b":[1]},"a":null}"#,
+            r#"{"a":<{"b":[1]}>,"a":null}"#,
+        ),
+        (json!([{"path": "$.a", "action": "drop"}]), r#"{"a":1, "b":2}"#, r#"{"b":2}"#),
+        (json!([{"path": "$.b", "action": "drop"}]), r#"{"a":1, "b":2 }"#, r#"{"a":1 }"#),
+        (json!([{"path": "$.*", "action": "drop"}]), r#"{ "a":1, "b":2 }"#, r"{ }"),
+        (
+            json!([{"path": "$..x", "action": "drop"}]),
+            r#"{"x":0,"x":0,"a":{"x":1,"y":{"x":2}},"x":3}"#,
+            r#"{"a":{"y":{}}}"#,
+        ),
+        (json!([{"path": "$[*]", "action": "drop"}]), r#"[1, "b"]"#, "[null, null]"),
+        (json!([{"path": "$", "action": "drop"}]), r#" {"a":1} "#, " null "),
+        (
+            json!([{"path": "$.a", "action": "mask"}]),
+            r#"{"a":"jane@x.org"}"#,
+            r#"{"a":"***@x.org"}"#,
+        ),
+        (
+            json!([{"path": "$.*", "action": "mask"}]),
+            r#"{"a":123456789,"b":true,"c":{"d":1},"e":null}"#,
+            r#"{"a":"***6789","b":"***","c":"***","e":null}"#,
+        ),
+        (
+            json!([{"path": "$..a", "action": "hash"}]),
+            r#"{"a":"\u0041","b":[{"a":"A"},{"a":1.0}]}"#,
+            r#"{"a":"hmac:<A>","b":[{"a":"hmac:<A>"},{"a":"hmac:<1.0>"}]}"#,
+        ),
+    ] {
+        assert_eq!(stored(&policy(&rules), JSON, body).as_deref(), Ok(expected), "{rules}");
+    }
+}
+
+#[test]
+fn what_detectors_find_is_changed_within_its_text_and_exceptions_win() {
+    for (rules, body, expected) in [
+        (
+            json!([{"detect": ["email"], "action": "mask"}]),
+            r#"{"a":"to jane@x.org, joe\u0040y.org","n":4}"#,
+            r#"{"a":"to ***@x.org, ***@y.org","n":4}"#,
+        ),
+        (
+            json!([{"detect": ["card"], "action": "hash"}, {"detect": ["email"], "action": "seal"}]),
+            r#"["4111111111111111","x 4111111111111111 a@x.org"]"#,
+            r#"["hmac:<4111111111111111>",<"x 4111111111111111 a@x.org">]"#,
+        ),
+        (
+            json!([{"detect": ["iban"], "action": "drop"}]),
+            r#"{"a":"IBAN DE89370400440532013000","b":1}"#,
+            r#"{"b":1}"#,
+        ),
+        (
+            json!([{"path": "$.note", "detect": ["email"], "action": "mask"}]),
+            r#"{"note":{"x":["a@x.org"]},"to":"a@x.org"}"#,
+            r#"{"note":{"x":["***@x.org"]},"to":"a@x.org"}"#,
+        ),
+        (
+            json!([{"detect": ["email"], "action": "seal"}, {"path": "$.shop", "action": "allow"}]),
+            r#"{"shop":{"to":"a@x.org"},"to":"a@x.org"}"#,
+            r#"{"shop":{"to":"a@x.org"},"to":<"a@x.org">}"#,
+        ),
+        (
+            json!([{"path": "$.c", "action": "seal"}, {"path": "$.c.id", "action": "allow"}]),
+            r#"{"c":{"id":17,"n":"Jane","p":{"q":[1,{}]}}}"#,
+            r#"{"c":{"id":17,"n":<"Jane">,"p":<{"q":[1,{}]}>}}"#,
+        ),
+        (
+            json!([{"path": "$.a", "action": "hash"}, {"path": "$.a", "action": "drop"}]),
+            r#"{"a":1}"#,
+            r#"{"a":"hmac:<1>"}"#,
+        ),
+        (
+            json!([{"path": "$['a.b'][1]", "action": "seal"}]),
+            r#"{"a.b":[0,1,2]}"#,
+            r#"{"a.b":[0,<1>,2]}"#,
+        ),
+    ] {
+        assert_eq!(stored(&policy(&rules), JSON, body).as_deref(), Ok(expected), "{rules}");
+    }
+}
+
+#[test]
+fn forms_and_texts_are_looked_through_in_their_own_way() {
+    let both = policy(
+        &json!([{"path": "$.name", "action": "seal"}, {"detect": ["email"], "action": "mask"}]),
+    );
+    let form = "name=J%C3%BCrgen+M&to=a%40x.org&n=1&name=&flag";
+    let expected = "name=<J%C3%BCrgen+M>&to=%2A%2A%2A%40x%2Eorg&n=1&name=&flag";
+    assert_eq!(stored(&both, FORM, form).as_deref(), Ok(expected));
+    let detectors = policy(
+        &json!([{"detect": ["email"], "action": "seal"}, {"detect": ["card"], "action": "drop"}]),
+    );
+    let text = "<to>a@x.org</to> 4111 1111 1111 1111.";
+    assert_eq!(stored(&detectors, "application/xml", text).as_deref(), Ok("<to><a@x.org></to> ."));
+    let refused = stored(&both, "application/xml", text).unwrap_err();
+    assert!(refused.contains("neither JSON"), "{refused}");
+    let text = json!({ "rules": [{"path": "$.a", "action": "seal"}], "unreadable": "allow" });
+    let lenient = Policy::parse(&text.to_string()).unwrap();
+    assert_eq!(stored(&lenient, "text/plain", "a@x.org").as_deref(), Ok("a@x.org"));
+    let bytes = |policy: &Policy| policy.apply("image/png", b"\xff\xfe", &|_| String::new(), false);
+    assert!(bytes(&detectors).is_err() && bytes(&lenient).unwrap().edits.is_empty());
+}
+
+#[test]
+fn a_rejection_names_the_rule_and_the_place_and_never_the_value() {
+    let rules = policy(
+        &json!([{"path": "$.x", "action": "drop"}, {"path": "$..iban", "action": "reject"}, {"detect": ["email"], "action": "reject"}]),
+    );
+    let refused = stored(&rules, JSON, r#"{"a":[{"b c":{"iban":"secret"}}]}"#).unwrap_err();
+    assert!(refused.contains("rule 2") && refused.ends_with(r#"$.a[0]["b c"].iban"#), "{refused}");
+    let refused = stored(&rules, JSON, r#"{"a":"who@x.org"}"#).unwrap_err();
+    assert!(
+        refused.contains("rule 3") && refused.ends_with("an e-mail address at $.a"),
+        "{refused}"
+    );
+    assert!(!refused.contains("who@"));
+    assert_eq!(stored(&rules, JSON, r#"{"iban":null}"#).as_deref(), Ok(r#"{"iban":null}"#));
+    let deep = format!("{}1{}", "[".repeat(129), "]".repeat(129));
+    assert!(stored(&rules, JSON, &deep).unwrap_err().contains("128 deep"));
+}
+
+#[test]
+fn the_subject_is_read_where_something_is_sealed() {
+    let text = json!({ "rules": [{"path": "$.c", "action": "seal"}], "subject": "$.c.id" });
+    let policy = Policy::parse(&text.to_string()).unwrap();
+    let subject = |media, body: &str| apply(&policy, media, body).unwrap().subject;
+    assert_eq!(
+        subject(JSON, r#"{"c":{"x":{"id":1},"id":1234567890123456789012}}"#).as_deref(),
+        Some("1234567890123456789012")
+    );
+    assert_eq!(subject(JSON, r#"{"c":{"id":"\u0041"}}"#).as_deref(), Some("A"));
+    assert_eq!(subject(JSON, r#"{"c":{"id":{}}}"#), None);
+    assert_eq!(subject(JSON, r#"{"id":1}"#), None, "nothing is sealed");
+    assert_eq!(subject(FORM, "c=1"), None);
+}
+
+/// Something personal, with what finds it.
+fn planted() -> impl Strategy<Value = (Detector, &'static str)> {
+    prop::sample::select(vec![
+        (Detector::Email, "jane.roe@example.org"),
+        (Detector::Phone, "+49 151 12345678"),
+        (Detector::Card, "4111 1111 1111 1111"),
+        (Detector::Iban, "DE89 3704 0044 0532 0130 00"),
+    ])
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        "[a-z \"\\\\\u{e4}\u{1f600}]{0,12}".prop_map(Value::from),
+        ("[a-z]{0,6}", planted())
+            .prop_map(|(before, (_, found))| format!("{before} {found}").into()),
+    ];
+    leaf.prop_recursive(4, 40, 5, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            prop::collection::btree_map("[a-d]", inner, 0..4)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+/// Every text in a value.
+fn texts(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(text) => vec![text],
+        Value::Array(items) => items.iter().flat_map(texts).collect(),
+        Value::Object(members) => members.values().flat_map(texts).collect(),
+        _ => Vec::new(),
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_stored_is_json_without_what_was_planted_and_with_every_other_byte(
+        body in value(),
+        pretty in any::<bool>(),
+        action in prop::sample::select(vec!["mask", "hash", "seal", "drop"]),
+        path in prop::sample::select(vec!["$.a", "$..b", "$[0]", "$.*.c", "$..d"]),
+    ) {
+        let text = if pretty { format!("{body:#}") } else { body.to_string() };
+        let rules = policy(&json!([
+            { "path": path, "action": action },
+            { "detect": ["email", "phone", "card", "iban"], "action": action },
+        ]));
+        let applied = rules.apply(JSON, text.as_bytes(), &|_| "hmac:0".to_owned(), false).unwrap();
+        let edits = applied.edits;
+        let sealed = "\"obx-sealed.v.AAAA.\"";
+        let with = |with: &With| match with {
+            With::Text(text) => text.clone(),
+            With::Seal(_) => sealed.to_owned(),
+        };
+        let parts = edits.iter().map(|edit| (edit.span.clone(), with(&edit.with).into_bytes()));
+        let stored = String::from_utf8(splice(text.as_bytes(), parts)).unwrap();
+
+        let read: Value = serde_json::from_str(&stored).unwrap();
+        for left in texts(&read) {
+            for detector in Detector::ALL {
+                prop_assert!(detector.find(left).is_empty(), "{left}");
+            }
+        }
+        // In order and apart, and what is between them is what was there.
+        let (mut past, mut at) = (0, 0);
+        for edit in &edits {
+            prop_assert!(past <= edit.span.start && edit.span.start <= edit.span.end);
+            let kept = text.get(past..edit.span.start).unwrap();
+            prop_assert_eq!(Some(kept), stored.get(at..at + kept.len()));
+            at += kept.len() + with(&edit.with).len();
+            past = edit.span.end;
+        }
+        prop_assert_eq!(text.get(past..), stored.get(at..));
+    }
+}

@@ -1,0 +1,296 @@
+//! Personal data: what a policy seals is nowhere on the disk, and the receiver gets all of it.
+
+use data_encoding::{BASE64, HEXLOWER};
+use ring::hmac;
+use serde_json::{Value, json};
+
+use crate::rig::http::Answer;
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, until};
+
+const GITHUB: &str = "a-shared-secret-of-32-characters";
+/// Stands in what is sealed, and nowhere else.
+const NAME: &str = "Jane Marker-Roe";
+const MAIL: &str = "jane.marker@example.org";
+
+/// Whether the bytes stand in any file below the data directory, as it is on the disk now.
+fn on_disk(rig: &Rig, needle: &str) -> Vec<String> {
+    let mut open = vec![rig.home()];
+    let mut found = Vec::new();
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+                continue;
+            }
+            let bytes = std::fs::read(&path).unwrap_or_default();
+            if bytes.windows(needle.len()).any(|window| window == needle.as_bytes()) {
+                found.push(path.file_name().unwrap().to_string_lossy().into_owned());
+            }
+        }
+    }
+    found
+}
+
+#[track_caller]
+fn nowhere(rig: &Rig, marks: &[&str]) {
+    for mark in marks {
+        assert_eq!(on_disk(rig, mark), [""; 0], "{mark}");
+    }
+}
+
+fn sealing() -> Value {
+    json!({
+        "rules": [
+            { "path": "$.customer.name", "action": "seal" },
+            { "detect": ["email"], "action": "seal" },
+            { "path": "$.tracking", "action": "drop" },
+        ],
+        "subject": "$.customer.id",
+    })
+}
+
+/// A body whose every byte counts: order, spaces, digits and escapes.
+fn body(customer: &str) -> String {
+    format!(
+        r#"{{ "total" : 12.50, "customer":{{"id":"{customer}","name" :"{NAME}"}},"to":["{MAIL}"], "n":1e3 }}"#
+    )
+}
+
+fn state(rig: &Rig, policy: &Value) {
+    rig.patch("/v1/tenants/default", &json!({ "pii": policy })).is(200);
+}
+
+fn publish(rig: &Rig, key: &str, payload: &str) -> Answer {
+    let body =
+        format!(r#"{{"event_type":"order.paid","idempotency_key":"{key}","payload":{payload}}}"#);
+    let bearer = format!("Bearer {}", rig.token);
+    let request_key = format!("{key:0>32}");
+    let fields = [("Authorization", bearer.as_str()), ("Idempotency-Key", request_key.as_str())];
+    rig.send("POST", "/v1/events", &fields, body.as_bytes())
+}
+
+fn hook(rig: &Rig, body: &str, delivery: &str, fields: &[(&str, &str)]) -> Answer {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, GITHUB.as_bytes());
+    let signature = HEXLOWER.encode(hmac::sign(&key, body.as_bytes()).as_ref());
+    let signature = format!("sha256={signature}");
+    let own = [
+        ("X-Hub-Signature-256", signature.as_str()),
+        ("X-GitHub-Delivery", delivery),
+        ("X-GitHub-Event", "push"),
+        ("Content-Type", "application/json"),
+    ];
+    rig.send("POST", "/in/github", &[&own, fields].concat(), body.as_bytes())
+}
+
+fn provider(rig: &Rig, policy: &Value) {
+    let body = json!({
+        "name": "github", "scheme": { "kind": "github" }, "pii": policy, "secret": GITHUB,
+    });
+    rig.post("/v1/providers", &body).is(201);
+}
+
+/// Whether a request is signed over exactly what it carries.
+fn is_signed(secret: &str, message: &crate::rig::http::Message) -> bool {
+    let key = BASE64.decode(secret.strip_prefix("whsec_").unwrap().as_bytes()).unwrap();
+    let field = |name: &str| message.field(name).unwrap().to_owned();
+    let mut signed =
+        format!("{}.{}.", field("webhook-id"), field("webhook-timestamp")).into_bytes();
+    signed.extend_from_slice(&message.body);
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
+    let own = BASE64.encode(hmac::sign(&key, &signed).as_ref());
+    field("webhook-signature") == format!("v1,{own}")
+}
+
+#[test]
+fn what_is_sealed_in_an_event_is_nowhere_on_the_disk_and_arrives_whole() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::status(500)]);
+    let secret = rig.subscribe("erp", &receiver);
+    state(&rig, &sealing());
+    let first = publish(&rig, "o-1", &body("c-1")).is(201).json()["events"][0].clone();
+    until("it is sent", || receiver.count() == 1);
+    rig.settle();
+    nowhere(&rig, &[NAME, MAIL]);
+    assert!(!on_disk(&rig, "obx-sealed.v.").is_empty(), "the search itself works");
+
+    // Sent again by the schedule, from the file alone.
+    rig.restart();
+    rig.advance(std::time::Duration::from_secs(5));
+    until("it is sent again", || receiver.count() == 2);
+    rig.settle();
+    for sent in receiver.seen() {
+        assert_eq!(String::from_utf8(sent.body.clone()).unwrap(), body("c-1"));
+        assert!(is_signed(&secret, &sent));
+    }
+
+    let shown = rig.get(&format!("/v1/events/{}", first["id"].as_str().unwrap()));
+    assert_eq!(shown["payload"]["customer"], json!({ "id": "c-1", "name": "[sealed]" }));
+    assert_eq!(
+        (&shown["payload"]["to"][0], &shown["sealed_fields"]),
+        (&json!("[sealed]"), &json!(2))
+    );
+    rig.stop();
+    nowhere(&rig, &[NAME, MAIL]);
+    rig.start_again();
+}
+
+#[test]
+fn a_repeated_event_is_known_by_what_it_says() {
+    let rig = Rig::new();
+    state(&rig, &sealing());
+    publish(&rig, "o-1", &body("c-1")).is(201);
+    let event = |payload: &str| {
+        let body =
+            format!(r#"{{"event_type":"order.paid","idempotency_key":"o-1","payload":{payload}}}"#);
+        rig.call("POST", "/v1/events", body.as_bytes()).is(200).json()["events"][0].clone()
+    };
+    let again = event(&body("c-1"));
+    assert_eq!((&again["already_processed"], again.get("differs")), (&json!(true), None));
+    let other = event(&body("c-1").replace("Jane", "June"));
+    assert_eq!(other["differs"], true, "another name under the same key");
+    assert_eq!(rig.one("SELECT duplicate_count, differing_count FROM outbox"), "2 1");
+    assert_eq!(rig.one("SELECT count(*) FROM subjects"), "1");
+}
+
+#[test]
+fn events_of_one_subject_share_its_key_and_one_without_a_subject_has_its_own() {
+    let rig = Rig::new();
+    state(&rig, &sealing());
+    publish(&rig, "o-1", &body("c-1")).is(201);
+    publish(&rig, "o-2", &body("c-1")).is(201);
+    let batch: Vec<Value> = (3..6)
+        .map(|n| {
+            json!({ "event_type": "a", "idempotency_key": format!("o-{n}"),
+                    "payload": { "customer": { "id": "c-2", "name": NAME } } })
+        })
+        .collect();
+    rig.post("/v1/events", &json!(batch)).is(201);
+    assert_eq!(rig.one("SELECT count(*) FROM subjects"), "2");
+    publish(&rig, "o-6", r#"{"customer":{"name":"Joe"}}"#).is(201);
+    assert_eq!(rig.one("SELECT count(*) FROM subjects"), "3");
+    publish(&rig, "o-7", r#"{"customer":{"id":"c-9"}}"#).is(201);
+    assert_eq!(rig.one("SELECT count(*) FROM subjects"), "3", "nothing was sealed in that one");
+}
+
+#[test]
+fn a_webhook_is_verified_over_what_came_and_sealed_before_it_is_stored() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    let secret = rig.subscribe_with("erp", &receiver, &json!({ "source": "all" }));
+    provider(&rig, &sealing());
+    let agent = [("User-Agent", "hook of jane.marker@example.org")];
+    let made = hook(&rig, &body("c-1"), "d-1", &agent).is(200).json();
+    until("it is sent", || receiver.count() == 1);
+    rig.settle();
+    nowhere(&rig, &[NAME, MAIL]);
+    let sent = receiver.seen().remove(0);
+    assert_eq!(String::from_utf8(sent.body.clone()).unwrap(), body("c-1"));
+    assert!(is_signed(&secret, &sent));
+    let again = hook(&rig, &body("c-1"), "d-1", &agent).is(200).json();
+    assert_eq!(again["already_processed"], true);
+    let shown = rig.get(&format!("/v1/webhook-events/{}", made["id"].as_str().unwrap()));
+    assert_eq!(shown["payload"]["customer"]["name"], "[sealed]");
+    assert_eq!(shown["headers"]["user-agent"], "hook of ***@example.org");
+    assert_eq!(shown["sealed_fields"], 2);
+}
+
+#[test]
+fn an_answer_that_echoes_what_was_sent_is_kept_without_it() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    receiver.decide(|message| Reply::Answer(500, Vec::new(), message.body.clone()));
+    rig.subscribe("erp", &receiver);
+    state(&rig, &sealing());
+    publish(&rig, "o-1", &body("c-1")).is(201);
+    until("it is sent", || receiver.count() == 1);
+    rig.settle();
+    nowhere(&rig, &[NAME, MAIL]);
+    let attempt = rig.get("/v1/deliveries/dlv_1/attempts")["items"][0].clone();
+    let excerpt = attempt["excerpt"].as_str().unwrap();
+    assert!(excerpt.contains("\"total\" : 12.50") && excerpt.contains("[sealed]"), "{excerpt}");
+}
+
+#[test]
+fn what_a_policy_rejects_is_answered_with_rule_and_place_and_not_stored() {
+    let rig = Rig::new();
+    let rejecting = json!({ "rules": [
+        { "path": "$..ssn", "action": "reject" },
+        { "detect": ["card"], "action": "reject" },
+    ] });
+    state(&rig, &rejecting);
+    let refused = publish(&rig, "o-1", r#"{"a":[{"ssn":"987-65-4321"}]}"#).is(422).json();
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(detail.contains("rule 1") && detail.contains("$.a[0].ssn"), "{detail}");
+    assert!(!refused.to_string().contains("987"));
+    let refused = publish(&rig, "4111111111111111", "{}").is(422).json();
+    assert!(refused["detail"].as_str().unwrap().contains("idempotency_key looks like a card"));
+    provider(&rig, &rejecting);
+    hook(&rig, r#"{"ssn":1}"#, "d-1", &[]).is(422);
+    assert_eq!(
+        rig.one("SELECT (SELECT count(*) FROM outbox), (SELECT count(*) FROM webhook_events)"),
+        "0 0"
+    );
+    assert_eq!(rig.one("SELECT count(*) FROM idempotency_keys"), "0");
+    nowhere(&rig, &["987-65-4321", "4111111111111111"]);
+    rig.patch("/v1/providers/github", &json!({ "pii": "allow" })).is(200);
+    hook(&rig, r#"{"ssn":1}"#, "d-1", &[]).is(200);
+}
+
+#[test]
+fn what_only_looks_sealed_is_sent_as_it_came() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    state(&rig, &sealing());
+    publish(&rig, "o-1", &body("c-1")).is(201);
+    until("it is sent", || receiver.count() == 1);
+    // A token of another event, put into an event that has something sealed, and into one that has not.
+    let stolen = rig.one("SELECT CAST(payload AS TEXT) FROM outbox");
+    let stolen = stolen.split("\"name\" :").nth(1).unwrap().split('}').next().unwrap().to_owned();
+    assert!(stolen.starts_with("\"obx-sealed.v."), "{stolen}");
+    for (key, payload) in [
+        ("o-2", format!(r#"{{"customer":{{"id":"c-1","name":"Joe"}},"x":{stolen}}}"#)),
+        ("o-3", format!(r#"{{"x":{stolen}}}"#)),
+    ] {
+        let sent = receiver.count();
+        publish(&rig, key, &payload).is(201);
+        until("it is sent", || receiver.count() == sent + 1);
+        let body = receiver.seen().pop().unwrap().body;
+        assert_eq!(String::from_utf8(body).unwrap(), payload);
+    }
+}
+
+#[test]
+fn hashes_stay_equal_through_a_rotation_of_the_master_key_and_sealed_fields_open_after_it() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::new();
+    state(
+        &rig,
+        &json!({ "rules": [
+        { "path": "$.mail", "action": "hash" },
+        { "path": "$.name", "action": "seal" },
+    ] }),
+    );
+    let payload = format!(r#"{{"mail":"{MAIL}","name":"{NAME}"}}"#);
+    let hashed = |key: &str, rig: &Rig| {
+        let made = publish(rig, key, &payload).is(201).json();
+        let path = format!("/v1/events/{}", made["events"][0]["id"].as_str().unwrap());
+        rig.get(&path)["payload"]["mail"].as_str().unwrap().to_owned()
+    };
+    rig.subscribe("erp", &receiver);
+    rig.post("/v1/subscriptions/erp/pause", &Value::Null).is(200);
+    let before = hashed("o-1", &rig);
+    assert!(before.starts_with("hmac:"), "{before}");
+    let rotated = rig.post("/v1/keys/rotate", &Value::Null).is(200).json();
+    let under = "SELECT group_concat(DISTINCT master_key_id) FROM subjects";
+    assert_eq!(rig.one(under), rotated["to"].as_str().unwrap());
+    assert_eq!(hashed("o-2", &rig), before);
+    rig.restart();
+    rig.post("/v1/subscriptions/erp/resume", &Value::Null).is(200);
+    until("both are sent", || receiver.count() == 2);
+    for sent in receiver.seen() {
+        assert!(String::from_utf8(sent.body).unwrap().contains(NAME));
+    }
+}
