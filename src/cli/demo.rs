@@ -5,19 +5,25 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::cli::Failure;
-use crate::demo::{self, Broken, Options};
+use crate::demo::{self, Broken, Options, Story};
+
+/// Invoices where nobody says how many.
+const INVOICES: u32 = 10_000;
+const CHAIN_INVOICES: u32 = 20_000;
 
 /// Show and prove it: 10,000 invoices through crashes, lost answers and hanging receivers
 #[derive(Debug, Args)]
 pub(super) struct Demo {
-    /// Invoices that Finance marks paid
-    #[arg(long, default_value_t = 10_000, value_name = "N",
-          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    invoices: u32,
+    /// Over two Onceboxes, each beside its own system, with a bad line between them
+    #[arg(long)]
+    chain: bool,
+    /// Invoices that Finance marks paid [default: 10000; with --chain 20000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    invoices: Option<u32>,
     /// Decides which requests fail and when which process is killed [default: a random one]
     #[arg(long, value_name = "N")]
     seed: Option<u32>,
-    /// Keep the directory with the three databases and logs
+    /// Keep the directory with the databases and logs
     #[arg(long)]
     keep: bool,
     /// Where the report goes [default: into the system's temporary directory]
@@ -39,14 +45,17 @@ enum Break {
 
 impl Demo {
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let Self { invoices, seed, keep, report, broken } = self;
+        let Self { chain, invoices, seed, keep, report, broken } = self;
+        let (story, usual) =
+            if *chain { (Story::Chain, CHAIN_INVOICES) } else { (Story::Direct, INVOICES) };
         let broken = match broken {
             None => Broken::Nothing,
             Some(Break::Guard) => Broken::Guard,
             Some(Break::Effect) => Broken::Effect,
         };
-        let (invoices, seed, keep, report) = (*invoices, *seed, *keep, report.clone());
-        demo::run(Options { invoices, seed, keep, report, broken }).map_err(Failure::failed)
+        let (seed, keep, report) = (*seed, *keep, report.clone());
+        let invoices = invoices.unwrap_or(usual);
+        demo::run(Options { story, invoices, seed, keep, report, broken }).map_err(Failure::failed)
     }
 }
 

@@ -14,6 +14,11 @@ pub(super) const REFUSED_PERMILLE: u64 = 50;
 pub(super) const LOST_PERMILLE: u64 = 30;
 /// Of 1,000 requests to Logistics, how many hang until nobody waits for them.
 pub(super) const HANGING_PERMILLE: u64 = 20;
+/// Of 1,000 requests on the line between two Onceboxes, how many never arrive, and how many answers get lost.
+pub(super) const CUT_PERMILLE: u64 = 20;
+/// How long the line is dead at a time, and within which span once.
+pub(super) const DEAD_FOR: Duration = Duration::from_millis(1200);
+const DEAD_ONCE_IN: Duration = Duration::from_secs(8);
 /// Of 1,000 acknowledgements of Oncebox, how many Finance never gets to see.
 pub(super) const FORGOTTEN_PERMILLE: u64 = 30;
 /// Of 1,000 events, how many lose their effect when Logistics is broken on purpose.
@@ -45,6 +50,35 @@ pub(super) fn fault_of(seed: u32, event_id: &str, life: u32, nth: u32) -> Option
     }
 }
 
+/// What a line does to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// It does not arrive.
+    Request,
+    /// It arrives, and nobody hears of it.
+    Answer,
+}
+
+/// What the line does to the `nth` request with this id, if anything.
+pub(super) fn cut_of(seed: u32, event_id: &str, nth: u32) -> Option<Cut> {
+    let number = (1_u64 << 63) | u64::from(nth);
+    match Seeded::of(seed, event_id, number).below(1000) {
+        n if n < CUT_PERMILLE => Some(Cut::Request),
+        n if n < CUT_PERMILLE.saturating_mul(2) => Some(Cut::Answer),
+        _ => None,
+    }
+}
+
+/// Whether the line is dead so long after the start.
+pub(super) fn is_dead(seed: u32, after: Duration) -> bool {
+    let span = DEAD_ONCE_IN.as_millis();
+    let round = u64::try_from(after.as_millis() / span).unwrap_or(0);
+    let within = Duration::from_millis(u64::try_from(after.as_millis() % span).unwrap_or(0));
+    let latest = DEAD_ONCE_IN.saturating_sub(DEAD_FOR);
+    let from = Seeded::of(seed, "dead line", round).between(Duration::ZERO, latest);
+    within >= from && within < from.saturating_add(DEAD_FOR)
+}
+
 /// Whether Finance loses the acknowledgement of its `nth` batch in this life.
 pub(super) fn is_forgotten(seed: u32, life: u32, nth: u32) -> bool {
     let number = (u64::from(life) << 32) | u64::from(nth);
@@ -74,8 +108,8 @@ pub(super) fn kill_gaps(span: Duration) -> (Duration, Duration) {
     (shortest, shortest.saturating_mul(2))
 }
 
-/// Who is killed when, over so long a time. Each of the three has its turn in every round of three.
-pub(super) fn kills(seed: u32, span: Duration) -> Vec<Kill> {
+/// Who is killed when, over so long a time. Each has its turn in every round.
+pub(super) fn kills(seed: u32, span: Duration, roles: &[Role]) -> Vec<Kill> {
     let mut seeded = Seeded::of(seed, "kills", 0);
     let (shortest, longest) = kill_gaps(span);
     let mut kills = Vec::new();
@@ -83,7 +117,7 @@ pub(super) fn kills(seed: u32, span: Duration) -> Vec<Kill> {
     let mut round = Vec::new();
     while at < span {
         if round.is_empty() {
-            round = Role::ALL.to_vec();
+            round = roles.to_vec();
         }
         let left = u64::try_from(round.len()).unwrap_or(1);
         let chosen = usize::try_from(seeded.below(left)).unwrap_or(0);
@@ -99,11 +133,13 @@ pub(super) fn kills(seed: u32, span: Duration) -> Vec<Kill> {
 mod tests {
     use super::*;
 
+    const THREE: &[Role] = &[Role::Finance, Role::Oncebox, Role::Logistics];
+
     #[test]
     fn the_same_seed_plans_the_same_misfortune() {
         let span = Duration::from_secs(20);
-        assert_eq!(kills(7, span), kills(7, span));
-        assert_ne!(kills(7, span), kills(8, span));
+        assert_eq!(kills(7, span, THREE), kills(7, span, THREE));
+        assert_ne!(kills(7, span, THREE), kills(8, span, THREE));
         let faults = |seed| (0..500).map(|n| fault_of(seed, "evt_a", 0, n)).collect::<Vec<_>>();
         assert_eq!(faults(7), faults(7));
         assert_ne!(faults(7), faults(8));
@@ -124,13 +160,26 @@ mod tests {
     #[test]
     fn each_of_the_three_is_killed_several_times_and_none_is_spared() {
         for seed in 0..50 {
-            let kills = kills(seed, Duration::from_secs(20));
-            for role in Role::ALL {
-                let count = kills.iter().filter(|kill| kill.role == role).count();
+            let kills = kills(seed, Duration::from_secs(20), THREE);
+            for role in THREE {
+                let count = kills.iter().filter(|kill| kill.role == *role).count();
                 assert!((3..=7).contains(&count), "seed {seed}: {role:?} {count} times");
             }
             assert!(kills.windows(2).all(|pair| pair[0].at < pair[1].at));
         }
+    }
+
+    #[test]
+    fn a_line_is_dead_for_a_while_in_every_eight_seconds_and_cuts_a_few_requests() {
+        for seed in 0..20 {
+            let dead = (0..800).filter(|n| is_dead(seed, Duration::from_millis(n * 100))).count();
+            assert!((110..=130).contains(&dead), "seed {seed}: {dead} of 800");
+        }
+        let cut = (0..10_000).filter_map(|n| cut_of(42, &format!("evt_{n}"), 1));
+        let cut: Vec<Cut> = cut.collect();
+        let requests = cut.iter().filter(|cut| **cut == Cut::Request).count();
+        assert!((140..260).contains(&requests), "{requests}");
+        assert!((140..260).contains(&(cut.len() - requests)), "{}", cut.len());
     }
 
     #[test]

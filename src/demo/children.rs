@@ -1,4 +1,4 @@
-//! The three processes: started, killed, started again, and never left behind.
+//! The processes of a run: started, killed, started again, and never left behind.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,26 +23,42 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long an answer about readiness may take.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Which of the three.
+/// Which process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
-    /// The ERP that publishes.
+    /// The ERP whose invoices are paid.
     Finance,
-    /// What is demonstrated.
+    /// What is demonstrated: the one Oncebox, or the first of a chain, beside Finance.
     Oncebox,
+    /// The second Oncebox of a chain, beside Logistics.
+    Downstream,
     /// The receiver that ships.
     Logistics,
 }
 
 impl Role {
-    pub(super) const ALL: [Self; 3] = [Self::Finance, Self::Oncebox, Self::Logistics];
-
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Finance => "Finance",
             Self::Oncebox => "Oncebox",
+            Self::Downstream => "Downstream",
             Self::Logistics => "Logistics",
         }
+    }
+
+    /// The same in the names of files.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Finance => "finance",
+            Self::Oncebox => "oncebox",
+            Self::Downstream => "downstream",
+            Self::Logistics => "logistics",
+        }
+    }
+
+    /// Whether it is what is demonstrated.
+    pub(super) const fn is_oncebox(self) -> bool {
+        matches!(self, Self::Oncebox | Self::Downstream)
     }
 }
 
@@ -77,7 +93,7 @@ impl Children {
 
     /// Where a process writes what it has to say.
     pub(super) fn log(&self, role: Role) -> PathBuf {
-        self.site.dir.join(format!("{}.log", role.name().to_ascii_lowercase()))
+        self.site.dir.join(format!("{}.log", role.word()))
     }
 
     pub(super) fn start(&mut self, role: Role) -> Result<(), Error> {
@@ -87,12 +103,12 @@ impl Children {
         let life = self.lives.entry(role).or_default();
         let mut command = Command::new(&self.program);
         match role {
-            Role::Oncebox => {
+            Role::Oncebox | Role::Downstream => {
                 command.arg("serve").arg("--until-stdin-ends");
-                command.arg("--config").arg(self.site.settings());
+                command.arg("--config").arg(self.site.settings(role));
             }
             Role::Finance | Role::Logistics => {
-                command.arg("demo-part").arg(role.name().to_ascii_lowercase());
+                command.arg("demo-part").arg(role.word());
                 command.arg("--site").arg(self.site.file());
                 command.arg("--life").arg(life.to_string());
             }
@@ -132,6 +148,7 @@ impl Children {
         let url = match role {
             Role::Finance => return true,
             Role::Oncebox => format!("http://{}/readyz", self.site.oncebox),
+            Role::Downstream => format!("http://{}/readyz", self.site.downstream),
             Role::Logistics => format!("http://{}{}", self.site.logistics, logistics::READY),
         };
         let call =
@@ -139,9 +156,9 @@ impl Children {
         self.client.call(&call).is_ok_and(|answer| (200..300).contains(&answer.status))
     }
 
-    /// Ends all in order, Oncebox last, so that its file is complete when it is read.
+    /// Ends all in order, each Oncebox last, so that its file is complete when it is read.
     pub(super) fn stop(&mut self) {
-        for role in [Role::Finance, Role::Logistics, Role::Oncebox] {
+        for role in [Role::Finance, Role::Logistics, Role::Oncebox, Role::Downstream] {
             let Some(mut child) = self.running.remove(&role) else { continue };
             drop(child.stdin.take());
             if !self.ends(&mut child) {

@@ -1,8 +1,13 @@
 //! The count: what Finance says was paid against what Logistics says was shipped.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
+use crate::clock::Timestamp;
+
+use crate::demo::Story;
+use crate::demo::children::Role;
 use crate::demo::lap::Course;
 use crate::demo::site::Site;
 use crate::store::demo_ledger::{self, Finance, Logistics};
@@ -31,7 +36,7 @@ pub(super) struct Tally {
     pub(super) guarded: u32,
     /// Deliveries of events that Logistics had done already.
     pub(super) absorbed: u32,
-    /// Publications of events that Oncebox had already.
+    /// Publications and webhooks of events that an Oncebox had already.
     pub(super) repeated: u32,
     /// Deliveries that Oncebox does not call completed.
     pub(super) not_completed: u32,
@@ -50,7 +55,6 @@ impl Tally {
     pub(super) fn count(site: &Site, course: &Course) -> Result<Self, super::Error> {
         let finance = Finance::open(&site.finance_db())?;
         let logistics = Logistics::open(&site.logistics_db())?;
-        let carried = demo_ledger::carried(&site.oncebox_db())?;
         let (shipments, absorbed) = logistics.counts()?;
         let mut tally = Self {
             invoices: site.invoices,
@@ -58,34 +62,57 @@ impl Tally {
             shipments,
             absorbed,
             guarded: logistics.guarded()?,
-            repeated: carried.repeated_publications,
-            not_completed: carried.not_completed,
-            attempts: carried.attempts,
             ..Self::default()
         };
-        let checks = [
-            (site.finance_db(), finance.integrity()?),
-            (site.logistics_db(), logistics.integrity()?),
-            (site.oncebox_db(), carried.integrity),
-        ];
-        for (path, said) in checks {
-            if said != "ok" {
-                tally.damaged.push(format!("{} is damaged: {said}", path.display()));
+        tally.look_at(&site.finance_db(), &finance.integrity()?);
+        tally.look_at(&site.logistics_db(), &logistics.integrity()?);
+        let received = tally.carry(site)?;
+        let mut paid = finance.invoices()?;
+        let shipped = logistics.shipments()?;
+        // In a chain nobody acknowledges anything to Finance.
+        if site.story == Story::Chain {
+            for acknowledged in paid.values_mut() {
+                *acknowledged = true;
             }
         }
-        let paid = finance.invoices()?;
-        let shipped = logistics.shipments()?;
         tally.compare(&paid, &shipped.iter().map(|(n, (count, _))| (*n, *count)).collect());
         for (number, (_, at)) in &shipped {
             let after_start = at.since(course.started_at).as_millis();
             tally.shipped_ms.push(u64::try_from(after_start).unwrap_or(u64::MAX));
-            if let Some(received) = carried.received.get(number) {
+            if let Some(received) = received.get(number) {
                 let latency = at.since(*received).as_millis();
                 tally.latencies_ms.push(u64::try_from(latency).unwrap_or(u64::MAX));
             }
         }
         tally.latencies_ms.sort_unstable();
         Ok(tally)
+    }
+
+    /// Adds what each Oncebox has in its file; returns when the first of them received each invoice.
+    fn carry(&mut self, site: &Site) -> Result<BTreeMap<u32, Timestamp>, super::Error> {
+        let mut received = BTreeMap::new();
+        for role in site.story.boxes() {
+            let path = site.database(role);
+            let carried = demo_ledger::carried(&path)?;
+            self.repeated = self.repeated.saturating_add(carried.repeated);
+            self.not_completed = self.not_completed.saturating_add(carried.not_completed);
+            for (attempts, deliveries) in carried.attempts {
+                let count = self.attempts.entry(attempts).or_default();
+                *count = count.saturating_add(deliveries);
+            }
+            self.look_at(&path, &carried.integrity);
+            if role == Role::Oncebox {
+                received = carried.received;
+            }
+        }
+        Ok(received)
+    }
+
+    /// Notes a file that SQLite finds fault with.
+    fn look_at(&mut self, path: &Path, said: &str) {
+        if said != "ok" {
+            self.damaged.push(format!("{} is damaged: {said}", path.display()));
+        }
     }
 
     /// Paid invoices (and whether they are acknowledged) against shipments per invoice.

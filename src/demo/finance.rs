@@ -1,5 +1,5 @@
 //! Finance: a stand-in for an ERP that marks invoices paid and publishes the fact until it is
-//! acknowledged.
+//! acknowledged; or, in a chain, has a trigger write the fact into its own outbox and knows of nobody.
 //!
 //! It remembers nothing outside its own file, so that a kill at any moment costs nothing but time: what
 //! is not acknowledged there is published again under the same key.
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::clock::Clock;
 use crate::demo::site::{Site, loopback_client, read_line};
-use crate::demo::{Error, chaos, watch};
+use crate::demo::{Error, Story, chaos, watch};
 use crate::http::client::{Call, Client};
 use crate::logging;
 use crate::settings::Log;
@@ -35,7 +35,7 @@ struct Finance {
     clock: Clock,
     client: Client,
     url: String,
-    headers: [(String, String); 2],
+    headers: Vec<(String, String)>,
     ledger: Ledger,
     created: u32,
     paid: u32,
@@ -54,16 +54,12 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
     let site = Site::read(site)?;
     let ledger = Ledger::open(&site.finance_db())?;
     let counts = ledger.counts()?;
-    let token = read_line(&site.publish_token())?;
     let mut finance = Finance {
         life,
         clock: Clock::machine(),
         client: loopback_client()?,
         url: format!("http://{}/v1/events", site.oncebox),
-        headers: [
-            ("content-type".to_owned(), "application/json".to_owned()),
-            ("authorization".to_owned(), format!("Bearer {token}")),
-        ],
+        headers: headers(&site)?,
         ledger,
         created: counts.created,
         paid: counts.paid,
@@ -74,9 +70,24 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
     let (started, never) = (finance.clock.monotonic(), Stop::new());
     loop {
         finance.pay_due(finance.clock.monotonic().saturating_sub(started))?;
-        let wait = finance.publish_some()?;
+        let wait = match finance.site.story {
+            Story::Direct => finance.publish_some()?,
+            Story::Chain => LOOK_EVERY,
+        };
         never.wait(wait);
     }
+}
+
+/// With the token that may only publish, where it is Finance that publishes.
+fn headers(site: &Site) -> Result<Vec<(String, String)>, Error> {
+    if site.story == Story::Chain {
+        return Ok(Vec::new());
+    }
+    let token = read_line(&site.publish_token())?;
+    Ok(vec![
+        ("content-type".to_owned(), "application/json".to_owned()),
+        ("authorization".to_owned(), format!("Bearer {token}")),
+    ])
 }
 
 impl Finance {

@@ -1,19 +1,19 @@
-//! One run of the three processes, from an empty directory to three ledgers nobody writes any more.
+//! One run of the processes, from an empty directory to ledgers nobody writes any more.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
 use crate::clock::{Clock, Timestamp};
+use crate::demo::api::Api;
+use crate::demo::arrange::arrange;
 use crate::demo::chaos::{self, Kill};
 use crate::demo::children::{Children, Role};
 use crate::demo::count::Tally;
+use crate::demo::line::Line;
 use crate::demo::progress::{Progress, State};
-use crate::demo::site::{Site, loopback_client, read_line, write_secret};
-use crate::demo::{Broken, Error, logistics};
-use crate::http::client::{Call, Client};
+use crate::demo::site::Site;
+use crate::demo::{Broken, Error, Story};
 use crate::stop::Stop;
 use crate::store::demo_ledger::{Finance, Logistics};
 
@@ -27,8 +27,6 @@ const READY_AGAIN: Duration = Duration::from_millis(5);
 const OVERALL: Duration = Duration::from_mins(2);
 /// What more than 10,000 invoices may take beyond that, each.
 const OVERALL_PER_INVOICE: Duration = Duration::from_millis(12);
-/// How long a question to Oncebox may take.
-const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Characters of a log that are shown when its process falls.
 const WORDS_MOST: usize = 1500;
 
@@ -37,6 +35,8 @@ const WORDS_MOST: usize = 1500;
 pub(super) struct Lap {
     /// Its directory.
     pub(super) name: &'static str,
+    /// How an invoice travels.
+    pub(super) story: Story,
     /// Invoices to be paid.
     pub(super) invoices: u32,
     /// Invoices a second; 0: as fast as it goes.
@@ -67,8 +67,8 @@ pub(super) struct Course {
 struct Running<'a> {
     lap: Lap,
     children: Children,
-    client: Client,
-    admin: String,
+    /// The API of each Oncebox, once it is ready.
+    boxes: Vec<Api>,
     site: &'a Site,
     finance: Finance,
     logistics: Logistics,
@@ -88,7 +88,7 @@ impl Lap {
         interrupted: &AtomicBool,
         clock: &Clock,
     ) -> Result<(Course, Tally), Error> {
-        let mut site = Site::make(&dir.join(self.name))?;
+        let mut site = Site::make(&dir.join(self.name), self.story)?;
         site.invoices = self.invoices;
         site.per_second = self.per_second;
         site.seed = self.seed;
@@ -110,10 +110,9 @@ impl Lap {
         let mut running = Running {
             lap: self,
             children: Children::new(site, clock)?,
-            client: loopback_client()?,
-            admin: String::new(),
+            boxes: Vec::new(),
             site,
-            finance: Finance::open(&site.finance_db())?,
+            finance: open_finance(site)?,
             logistics: Logistics::open(&site.logistics_db())?,
             clock,
             interrupted,
@@ -127,12 +126,11 @@ impl Lap {
             },
             stop: Stop::new(),
         };
-        running.start(Role::Oncebox)?;
-        running.arrange()?;
-        running.start(Role::Logistics)?;
-        running.start(Role::Finance)?;
+        let line = (self.story == Story::Chain).then(|| Line::start(site, clock)).transpose()?;
+        running.start_all()?;
         running.follow()?;
         running.children.stop();
+        drop(line);
         Ok(running.course)
     }
 
@@ -142,11 +140,33 @@ impl Lap {
         }
         // A little longer than Finance pays, so that the tail of retries is hit as well.
         let span = site.paying_for();
-        chaos::kills(self.seed, span.saturating_add(span / 10))
+        chaos::kills(self.seed, span.saturating_add(span / 10), self.story.roles())
     }
 }
 
+/// Finance's file, with everything in it that its Oncebox is to find there.
+fn open_finance(site: &Site) -> Result<Finance, Error> {
+    let finance = Finance::open(&site.finance_db())?;
+    if site.story == Story::Chain {
+        finance.give_outbox()?;
+    }
+    Ok(finance)
+}
+
 impl Running<'_> {
+    /// Starts the Onceboxes, tells them what they have to know, and starts the two sides.
+    fn start_all(&mut self) -> Result<(), Error> {
+        for role in self.lap.story.boxes() {
+            self.start(role)?;
+            self.boxes.push(Api::of(self.site, role)?);
+        }
+        arrange(self.site)?;
+        for role in self.lap.story.roles().iter().filter(|role| !role.is_oncebox()) {
+            self.start(*role)?;
+        }
+        Ok(())
+    }
+
     /// Starts a process and waits until it answers; tells how long that took.
     fn start(&mut self, role: Role) -> Result<Duration, Error> {
         let started = self.clock.monotonic();
@@ -163,48 +183,6 @@ impl Running<'_> {
         }
     }
 
-    /// Makes the subscription, and gives each side what it has to know and no more.
-    fn arrange(&mut self) -> Result<(), Error> {
-        self.admin = read_line(&self.site.admin_token())?;
-        let url = format!("http://{}{}", self.site.logistics, logistics::PATH);
-        let subscription =
-            json!({ "name": "logistics", "url": url, "event_types": ["invoice.paid"] });
-        let made =
-            self.ask("POST", "/v1/subscriptions", "making the subscription", &subscription)?;
-        let token = json!({ "name": "finance", "role": "publish" });
-        let token = self.ask("POST", "/v1/tokens", "making Finance's token", &token)?;
-        let text = |value: &Value, field: &str| {
-            value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
-        };
-        write_secret(&self.site.secret(), &text(&made, "secret"))?;
-        write_secret(&self.site.publish_token(), &text(&token, "token"))
-    }
-
-    fn ask(
-        &self,
-        method: &str,
-        path: &str,
-        what: &'static str,
-        body: &Value,
-    ) -> Result<Value, Error> {
-        let url = format!("http://{}{path}", self.site.oncebox);
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let headers = [
-            ("content-type".to_owned(), "application/json".to_owned()),
-            ("authorization".to_owned(), format!("Bearer {}", self.admin)),
-        ];
-        let (headers, body, timeout) = (&headers, body.as_bytes(), ASK_TIMEOUT);
-        let refused = |status, said: String| Error::Refused { what, status, said };
-        let answer = self.client.call(&Call { method, url: &url, headers, body, timeout });
-        let answer = answer.map_err(|error| refused(0, error.to_string()))?;
-        if !(200..300).contains(&answer.status) {
-            let said = String::from_utf8_lossy(&answer.body).into_owned();
-            return Err(refused(answer.status, said));
-        }
-        serde_json::from_slice(&answer.body)
-            .map_err(|error| refused(answer.status, error.to_string()))
-    }
-
     /// Kills and looks until everything is shipped or time is up.
     fn follow(&mut self) -> Result<(), Error> {
         let mut kills = self.lap.kills(self.site).into_iter().peekable();
@@ -214,8 +192,8 @@ impl Running<'_> {
         loop {
             let elapsed = self.clock.monotonic().saturating_sub(started);
             self.course.lasted = elapsed;
-            let all_acknowledged = self.look()?;
-            let pending = if all_acknowledged { self.pending() } else { None };
+            let all_handed_on = self.look()?;
+            let pending = if all_handed_on { self.pending() } else { None };
             if pending == Some(0) {
                 return Ok(());
             }
@@ -237,26 +215,30 @@ impl Running<'_> {
         self.children.kill(kill.role)?;
         self.stop.wait(kill.dead_for);
         let ready_after = self.start(kill.role)?;
-        if kill.role == Role::Oncebox {
+        if kill.role.is_oncebox() {
             self.course.recoveries.push(ready_after);
         }
         Ok(())
     }
 
-    /// Shows how far the two sides are; tells whether Finance is done.
+    /// Shows how far the two sides are; tells whether all is with an Oncebox, or beyond.
     fn look(&mut self) -> Result<bool, Error> {
         self.check()?;
         let finance = self.finance.counts()?;
         let (shipped, absorbed) = self.logistics.counts()?;
         let (paid, kills) = (finance.paid, self.course.kills.len());
         self.progress.show(State { paid, shipped, absorbed, kills });
-        Ok(finance.acknowledged >= self.lap.invoices)
+        let handed_on = match self.lap.story {
+            Story::Direct => finance.acknowledged,
+            // Nobody acknowledges anything to Finance, so Logistics is asked.
+            Story::Chain => self.logistics.guarded()?,
+        };
+        Ok(handed_on >= self.lap.invoices)
     }
 
-    /// Deliveries Oncebox still has; `None` when it does not say.
+    /// Deliveries the Onceboxes still have; `None` when one does not say.
     fn pending(&self) -> Option<u32> {
-        let stats = self.ask("GET", "/v1/stats", "asking for its numbers", &Value::Null).ok()?;
-        u32::try_from(stats.get("pending")?.as_u64()?).ok()
+        self.boxes.iter().map(Api::pending).sum()
     }
 
     /// Whether somebody wants an end, or a process has come to one by itself.

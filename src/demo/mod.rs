@@ -1,19 +1,23 @@
-//! `oncebox demo`: Finance marks invoices paid, Oncebox carries the fact, Logistics ships, and all three
-//! are killed on the way. What is shown is counted from the two sides' own tables.
+//! `oncebox demo`: Finance marks invoices paid, Oncebox carries the fact, Logistics ships, and all of
+//! them are killed on the way; with `--chain` over two Onceboxes with a bad line between them. What is shown is counted from the two sides' own tables.
 //!
-//! Start with [`run`], then `lap` (one run of the three processes), then [`finance`] and [`logistics`].
+//! Start with [`run`], then `story` and `lap` (one run of the processes), then [`finance`] and [`logistics`].
 //! Not here: anything the product needs; the demo only uses what others use.
 
+mod api;
+mod arrange;
 mod chaos;
 mod children;
 mod count;
 pub mod finance;
 mod lap;
+mod line;
 pub mod logistics;
 mod plot;
 mod progress;
 mod report;
 mod site;
+mod story;
 pub mod watch;
 
 use std::fs::{self, OpenOptions};
@@ -32,6 +36,7 @@ use crate::demo::count::Tally;
 use crate::demo::lap::{Course, Lap};
 use crate::demo::progress::Progress;
 use crate::demo::report::Told;
+pub use crate::demo::story::Story;
 use crate::http::client::SetupError;
 use crate::id::{Draw, SystemDraw};
 use crate::store::error::Error as StoreError;
@@ -51,6 +56,8 @@ const BURST_MOST: u32 = 5000;
 /// What was asked for.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// How an invoice travels.
+    pub story: Story,
     /// Invoices that Finance marks paid.
     pub invoices: u32,
     /// What misfortune follows from; `None`: a random one.
@@ -99,8 +106,8 @@ pub enum Error {
     /// The HTTP client.
     #[error("{0}")]
     Client(SetupError),
-    /// No two ports are free.
-    #[error("no two free ports on 127.0.0.1: {0}")]
+    /// Not enough ports are free.
+    #[error("not enough free ports on 127.0.0.1: {0}")]
     Ports(#[source] io::Error),
     /// A listener.
     #[error("cannot listen on {address}: {source}")]
@@ -157,7 +164,7 @@ pub enum Error {
         report: PathBuf,
     },
     /// Somebody pressed Ctrl-C.
-    #[error("interrupted; the three processes were ended")]
+    #[error("interrupted; the processes were ended")]
     Interrupted,
 }
 
@@ -200,6 +207,7 @@ pub fn run(options: Options) -> Result<(), Error> {
     let rate = rate(options.invoices);
     let storm = Lap {
         name: "storm",
+        story: options.story,
         invoices: options.invoices,
         per_second: rate,
         seed,
@@ -243,6 +251,7 @@ fn calm_laps(
     let all = told.lap.invoices;
     let calm = |name, invoices, per_second| Lap {
         name,
+        story: told.lap.story,
         invoices,
         per_second,
         seed: told.lap.seed,

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::clock::Clock;
 use crate::demo::lap::Lap;
 use crate::demo::site::{CAP, MAX_ATTEMPTS, STEPS, TIMEOUT};
-use crate::demo::{chaos, shown};
+use crate::demo::{Story, chaos, shown};
 
 /// How often a line is written where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(3);
@@ -72,10 +72,7 @@ pub(super) fn say(line: &str) {
 
 /// Says what is about to happen, with everything that was set for it.
 pub(super) fn introduce(lap: &Lap, dir: &Path) {
-    println!(
-        "Finance marks {} invoices paid; Oncebox tells Logistics; Logistics ships.",
-        lap.invoices
-    );
+    println!("Finance marks {} invoices paid; {}", lap.invoices, lap.story.told());
     for (name, value) in settings(lap) {
         println!("  {name:<10} {value}");
     }
@@ -93,15 +90,19 @@ pub(super) fn settings(lap: &Lap) -> Vec<(&'static str, String)> {
         percent(chaos::LOST_PERMILLE),
         percent(chaos::HANGING_PERMILLE),
     );
-    vec![
-        (
-            "Finance",
-            format!(
-                "pays {} invoices a second and loses {} of the acknowledgements",
-                lap.per_second,
-                percent(chaos::FORGOTTEN_PERMILLE),
-            ),
+    let finance = match lap.story {
+        Story::Direct => format!(
+            "pays {} invoices a second and loses {} of the acknowledgements",
+            lap.per_second,
+            percent(chaos::FORGOTTEN_PERMILLE),
         ),
+        Story::Chain => format!(
+            "pays {} invoices a second; a trigger writes the event in the same transaction",
+            lap.per_second
+        ),
+    };
+    let mut settings = vec![
+        ("Finance", finance),
         (
             "Oncebox",
             format!(
@@ -118,7 +119,19 @@ pub(super) fn settings(lap: &Lap) -> Vec<(&'static str, String)> {
                  commit, hangs on {hanging}"
             ),
         ),
-        ("kill -9", format!("of one of the three every {} to {}", shown(shortest), shown(longest))),
-        ("seed", lap.seed.to_string()),
-    ]
+    ];
+    if lap.story == Story::Chain {
+        let cut = percent(chaos::CUT_PERMILLE);
+        let line = format!(
+            "between the two Onceboxes loses {cut} of the requests and {cut} of the answers, and is dead \
+             for {} every few seconds",
+            shown(chaos::DEAD_FOR)
+        );
+        settings.push(("the line", line));
+    }
+    let among = lap.story.roles().len();
+    let (shortest, longest) = (shown(shortest), shown(longest));
+    settings.push(("kill -9", format!("of one of the {among} every {shortest} to {longest}")));
+    settings.push(("seed", lap.seed.to_string()));
+    settings
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::demo::Story;
+use crate::demo::children::Role;
 use crate::demo::count::Tally;
 use crate::demo::lap::{Course, Lap};
 use crate::demo::plot::{Chart, Marker, Series, escape};
@@ -83,7 +85,7 @@ impl Told {
         row("Lost", tally.lost.len().to_string());
         row("Duplicated", tally.doubled.len().to_string());
         row("Redeliveries absorbed by Logistics", tally.absorbed.to_string());
-        row("Repeated publications absorbed by Oncebox", tally.repeated.to_string());
+        row("Repeated publications and webhooks absorbed by Oncebox", tally.repeated.to_string());
         row("Kills", course.kills.len().to_string());
         row("Duration", shown(course.lasted));
         for (name, permille) in [("p50", 500), ("p90", 900), ("p99", 990), ("Longest", 1000)] {
@@ -100,7 +102,7 @@ impl Told {
         if !recovered.is_empty() {
             row("Oncebox ready after a kill, each", recovered.join(", "));
         }
-        let sound = if tally.damaged.is_empty() { "ok in all three files" } else { "not ok" };
+        let sound = if tally.damaged.is_empty() { "ok in all files" } else { "not ok" };
         row("PRAGMA integrity_check", sound.to_owned());
         rows
     }
@@ -134,6 +136,7 @@ pub(super) fn html(told: &Told) -> String {
         })
         .collect();
     let (rows, figures) = (rows.concat(), figures.concat());
+    let (story, flag) = (told.lap.story.told(), told.lap.story.flag());
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -142,12 +145,12 @@ pub(super) fn html(told: &Told) -> String {
          <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
          <p class=\"eyebrow\">oncebox demo, version {}</p>\n\
          <h1><span class=\"{class}\">{word}</span></h1>\n<p class=\"verdict\">{verdict}</p>\n{list}\
-         <p>Finance marks invoices paid and publishes the fact. Oncebox carries it to Logistics, which \
-         ships. All three are ended with <code>kill -9</code> on the way and started again. The numbers \
-         are counted in the tables of Finance and Logistics, not in those of Oncebox.</p>\n\
+         <p>Finance marks invoices paid; {story} All of them are ended with <code>kill -9</code> on the \
+         way and started again. The numbers are counted in the tables of Finance and Logistics, not in \
+         those of Oncebox.</p>\n\
          {figures}<section>\n<h2>Settings and results</h2>\n<table>\n{rows}</table>\n</section>\n\
          <section>\n<h2>Do it again</h2>\n\
-         <pre><code>oncebox demo --invoices {invoices} --seed {seed}</code></pre>\n\
+         <pre><code>oncebox demo{flag} --invoices {invoices} --seed {seed}</code></pre>\n\
          <p>The seed decides which request fails and how, and who is killed when. What a kill hits at \
          that moment is decided by the machine, so the number of redeliveries differs from run to \
          run.</p>\n</section>\n</main>\n</body>\n</html>\n",
@@ -191,9 +194,10 @@ fn over_time(told: &Told) -> Chart {
         id: "time",
         title: "Shipments per second, and who was killed when".to_owned(),
         description: format!(
-            "{} shipments in {}. Vertical lines are kills: F Finance, O Oncebox, L Logistics.",
+            "{} shipments in {}. Vertical lines are kills: {}.",
             tally.shipments,
             shown(course.lasted),
+            killed(told.lap.story),
         ),
         x_axis: "time since the start",
         y_axis: "shipments/s",
@@ -204,6 +208,12 @@ fn over_time(told: &Told) -> Chart {
         markers: markers.collect(),
         unit: "/s",
     }
+}
+
+/// What the letters at the kills stand for.
+fn killed(story: Story) -> String {
+    let letter = |role: &Role| format!("{} {role}", role.name().chars().next().unwrap_or('?'));
+    story.roles().iter().map(letter).collect::<Vec<_>>().join(", ")
 }
 
 /// How long invoices took, in shares, so that runs of different size can be compared.

@@ -11,7 +11,8 @@ use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 
 use crate::appliance::data_directory::{DATABASE, TOKEN_FILE};
-use crate::demo::{Broken, Error};
+use crate::demo::children::Role;
+use crate::demo::{Broken, Error, Story};
 use crate::domain::address::AddressPolicy;
 use crate::http::client::{Client, ClientSettings};
 use crate::http::server;
@@ -38,8 +39,14 @@ const SITE_FILE: &str = "site.json";
 pub(super) struct Site {
     /// Where everything is.
     pub(super) dir: PathBuf,
+    /// How an invoice travels.
+    pub(super) story: Story,
     /// Where Oncebox listens.
     pub(super) oncebox: SocketAddr,
+    /// Where the second Oncebox of a chain listens.
+    pub(super) downstream: SocketAddr,
+    /// Where the line between the two is entered.
+    pub(super) line: SocketAddr,
     /// Where Logistics listens.
     pub(super) logistics: SocketAddr,
     /// Invoices to be paid.
@@ -55,15 +62,17 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// Makes the directory, which must not be there, and chooses two ports.
-    pub(super) fn make(dir: &Path) -> Result<Self, Error> {
+    /// Makes the directory, which must not be there, and chooses the ports.
+    pub(super) fn make(dir: &Path, story: Story) -> Result<Self, Error> {
         DirBuilder::new().mode(0o700).create(dir).map_err(Error::file(dir))?;
-        let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let (oncebox, logistics) = two_ports()?;
+        let [oncebox, downstream, line, logistics] = four_ports()?;
         Ok(Self {
             dir: dir.to_owned(),
-            oncebox: SocketAddr::new(nobody.ip(), oncebox),
-            logistics: SocketAddr::new(nobody.ip(), logistics),
+            story,
+            oncebox,
+            downstream,
+            line,
+            logistics,
             invoices: 0,
             per_second: 0,
             seed: 0,
@@ -78,8 +87,13 @@ impl Site {
         let text = serde_json::to_string_pretty(self)
             .map_err(|error| Error::Site { path: path.clone(), source: error })?;
         fs::write(&path, text).map_err(Error::file(&path))?;
-        let path = self.settings();
-        fs::write(&path, self.settings_text()).map_err(Error::file(&path))
+        for (role, address) in [(Role::Oncebox, self.oncebox), (Role::Downstream, self.downstream)]
+        {
+            let path = self.settings(role);
+            let text = self.settings_text(role, address);
+            fs::write(&path, text).map_err(Error::file(&path))?;
+        }
+        Ok(())
     }
 
     /// Reads what [`Site::write`] wrote.
@@ -88,14 +102,14 @@ impl Site {
         serde_json::from_str(&text).map_err(|source| Error::Site { path: path.to_owned(), source })
     }
 
-    /// `oncebox.toml` of the run.
-    fn settings_text(&self) -> String {
+    /// The settings of an Oncebox of the run.
+    fn settings_text(&self, role: Role, address: SocketAddr) -> String {
         let steps = STEPS.map(|step| format!("\"{step}\"")).join(", ");
         let timeout = humantime::format_duration(TIMEOUT);
         format!(
             "# Written by `oncebox demo`. The short steps are for the demo alone.\n\
              [listen]\n\
-             api = \"{}\"\n\n\
+             api = \"{address}\"\n\n\
              [database]\n\
              directory = {:?}\n\n\
              [delivery]\n\
@@ -107,8 +121,7 @@ impl Site {
              cap = {CAP}\n\n\
              [disk]\n\
              reserve = 0\n",
-            self.oncebox,
-            self.data().display().to_string(),
+            self.data(role).display().to_string(),
         )
     }
 
@@ -116,16 +129,17 @@ impl Site {
         self.dir.join(SITE_FILE)
     }
 
-    pub(super) fn settings(&self) -> PathBuf {
-        self.dir.join("oncebox.toml")
+    pub(super) fn settings(&self, role: Role) -> PathBuf {
+        self.dir.join(format!("{}.toml", role.word()))
     }
 
-    pub(super) fn data(&self) -> PathBuf {
-        self.dir.join("oncebox")
+    fn data(&self, role: Role) -> PathBuf {
+        self.dir.join(role.word())
     }
 
-    pub(super) fn oncebox_db(&self) -> PathBuf {
-        self.data().join(DATABASE)
+    /// The database of an Oncebox.
+    pub(super) fn database(&self, role: Role) -> PathBuf {
+        self.data(role).join(DATABASE)
     }
 
     pub(super) fn finance_db(&self) -> PathBuf {
@@ -141,13 +155,13 @@ impl Site {
         self.dir.join("finance.token")
     }
 
-    /// Where the secret stands that Oncebox signs with and Logistics checks.
+    /// Where the secret stands that the Oncebox before Logistics signs with and Logistics checks.
     pub(super) fn secret(&self) -> PathBuf {
         self.dir.join("logistics.secret")
     }
 
-    pub(super) fn admin_token(&self) -> PathBuf {
-        self.data().join(TOKEN_FILE)
+    pub(super) fn admin_token(&self, role: Role) -> PathBuf {
+        self.data(role).join(TOKEN_FILE)
     }
 
     /// How long Finance pays, if nobody kills it.
@@ -184,19 +198,18 @@ pub(super) fn loopback_client() -> Result<Client, Error> {
     Client::new(settings).map_err(Error::Client)
 }
 
-/// Two ports nobody listens on, both held until both are found. They are looked for from a random place:
-/// a port of another demo whose process is dead just then looks free as well.
-fn two_ports() -> Result<(u16, u16), Error> {
+/// Ports nobody listens on, all held until all are found. They are looked for from a random place: a port
+/// of another demo whose process is dead just then looks free as well.
+fn four_ports() -> Result<[SocketAddr; 4], Error> {
     let start = u16::try_from(SystemDraw::new().below(u64::from(PORTS))).unwrap_or(0);
     let mut found = Vec::new();
     for step in 0..PORTS {
         let port = PORT_FIRST.saturating_add(start.wrapping_add(step) % PORTS);
-        let Ok(held) = server::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))) else {
-            continue;
-        };
-        found.push((port, held));
-        if let [(one, _), (other, _)] = found.as_slice() {
-            return Ok((*one, *other));
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let Ok(held) = server::bind(address) else { continue };
+        found.push((address, held));
+        if let [(a, _), (b, _), (c, _), (d, _)] = found.as_slice() {
+            return Ok([*a, *b, *c, *d]);
         }
     }
     Err(Error::Ports(io::Error::from(io::ErrorKind::AddrInUse)))

@@ -30,6 +30,27 @@ const FINANCE_SCHEMA: &str = "
     ) STRICT;
     CREATE INDEX IF NOT EXISTS invoices_to_publish ON invoices (number) WHERE to_publish = 1;";
 
+// What `oncebox source ddl` prints, with the trigger made for these invoices.
+const FINANCE_OUTBOX: &str = "
+    CREATE TABLE IF NOT EXISTS outbox (
+      id              INTEGER PRIMARY KEY AUTOINCREMENT,
+      event_type      TEXT NOT NULL,
+      payload         TEXT NOT NULL,
+      idempotency_key TEXT,
+      aggregate_type  TEXT,
+      aggregate_id    TEXT
+    ) STRICT;
+    CREATE TRIGGER IF NOT EXISTS invoice_is_paid
+    AFTER UPDATE OF status ON invoices
+    WHEN NEW.status = 'paid' AND OLD.status <> 'paid'
+    BEGIN
+      INSERT INTO outbox (event_type, payload, idempotency_key, aggregate_type, aggregate_id)
+      VALUES ('invoice.paid',
+              json_object('invoice', NEW.number, 'customer', NEW.customer,
+                          'amount_cents', NEW.amount_cents, 'currency', 'EUR', 'paid_at', NEW.paid_at),
+              'invoice.paid:' || NEW.number, 'invoice', CAST(NEW.number AS TEXT));
+    END;";
+
 const CREATE_INVOICE: &str = "
     INSERT INTO invoices (number, customer, amount_cents)
     VALUES (?1, ?2, ?3)";
@@ -109,6 +130,8 @@ const ATTEMPTS: &str = "
       FROM deliveries
      GROUP BY attempt_count";
 
+const REPEATED_WEBHOOKS: &str = "SELECT coalesce(sum(duplicate_count), 0) FROM webhook_events";
+
 const NOT_COMPLETED: &str = "SELECT count(*) FROM deliveries WHERE state <> 'completed'";
 
 /// A paid invoice that Oncebox has not acknowledged yet.
@@ -146,6 +169,14 @@ impl Finance {
     /// What SQLite says.
     pub fn open(path: &Path) -> Result<Self> {
         open(path, FINANCE_SCHEMA).map(Self)
+    }
+
+    /// Gives it an outbox of its own, filled in the transaction that marks an invoice paid.
+    ///
+    /// # Errors
+    /// What SQLite says.
+    pub fn give_outbox(&self) -> Result<()> {
+        Ok(self.0.execute_batch(FINANCE_OUTBOX)?)
     }
 
     /// Writes new invoices, given as number, customer and amount; none of them is paid.
@@ -324,8 +355,8 @@ impl Logistics {
 pub struct Carried {
     /// When Oncebox received the event of an invoice.
     pub received: BTreeMap<u32, Timestamp>,
-    /// Publications of an event that was there already.
-    pub repeated_publications: u32,
+    /// Publications, or webhooks, of an event that was there already.
+    pub repeated: u32,
     /// How many deliveries took how many settled attempts.
     pub attempts: BTreeMap<u32, u32>,
     /// Deliveries that are not completed.
@@ -346,8 +377,10 @@ pub fn carried(path: &Path) -> Result<Carried> {
     while let Some(row) = rows.next()? {
         carried.received.insert(row.get(0)?, row.get(1)?);
         let repeated: u32 = row.get(2)?;
-        carried.repeated_publications = carried.repeated_publications.saturating_add(repeated);
+        carried.repeated = carried.repeated.saturating_add(repeated);
     }
+    let webhooks: u32 = conn.query_row(REPEATED_WEBHOOKS, [], |row| row.get(0))?;
+    carried.repeated = carried.repeated.saturating_add(webhooks);
     let mut statement = conn.prepare(ATTEMPTS)?;
     let counted = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     carried.attempts = counted.collect::<rusqlite::Result<_>>()?;

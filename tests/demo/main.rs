@@ -81,6 +81,31 @@ fn three_hundred_invoices_are_shipped_once_each_through_faults_and_kills() {
 }
 
 #[test]
+fn three_hundred_invoices_travel_a_chain_of_two_boxes_with_a_bad_line_and_are_shipped_once_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("report.html");
+    let flags = ["--chain", "--invoices", "300", "--seed", "7"];
+    let flags = [&flags[..], &["--report", report.to_str().unwrap()]].concat();
+    let (output, told, complained) = run(dir.path(), &flags);
+    assert!(output.status.success(), "{told}{complained}");
+    assert!(told.contains("300 invoices → 300 shipments, 0 lost, 0 duplicated ("), "{told}");
+    assert!(told.contains("the line   between the two Onceboxes loses 2 %"), "{told}");
+    let html = std::fs::read_to_string(&report).unwrap();
+    assert_well_formed(&html);
+    assert!(html.contains("oncebox demo --chain --invoices 300 --seed 7"));
+    assert!(html.contains("Downstream killed after"), "every one of the four is killed");
+}
+
+#[test]
+fn at_the_end_of_a_chain_too_a_receiver_without_a_guard_is_found_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = ["--chain", "--invoices", "300", "--seed", "7", "--break", "guard"];
+    let (output, told, complained) = run(dir.path(), &flags);
+    assert_eq!(output.status.code(), Some(1), "{told}{complained}");
+    assert!(complained.contains("duplicated: shipped more than once: invoice "), "{complained}");
+}
+
+#[test]
 fn a_receiver_that_does_not_look_at_its_guard_is_found_out() {
     let dir = tempfile::tempdir().unwrap();
     let flags = ["--invoices", "300", "--seed", "7", "--break", "guard"];
