@@ -14,10 +14,15 @@ use crate::domain::{nesting, tenant, trace};
 use crate::id::{self, Draw, SystemDraw};
 use crate::store;
 use crate::store::appending::{self, Row};
+use crate::store::outbox_of_erp;
 
 /// The source of events whose ERP does not name itself; the default of the column, too.
 const SOURCE_SYSTEM_DEFAULT: &str = "sql";
 const JSON: &str = "application/json";
+
+/// The table for an ERP that keeps its own file instead of living in `oncebox.db`: it makes it there, and
+/// `oncebox source create` lets the service read it. Running it again does nothing.
+pub const TABLE: &str = outbox_of_erp::TABLE;
 
 /// An event to be appended: what happened, to what, and under which name.
 ///
@@ -120,7 +125,8 @@ impl Event {
         self
     }
 
-    /// Whose event it is, where the box has tenants; `default` unless told.
+    /// Whose event it is, where the box has tenants; `default` unless told. In an ERP's own file it has to be the
+    /// source's tenant.
     pub fn tenant(mut self, name: impl Into<String>) -> Self {
         self.new.tenant = name.into();
         self
@@ -168,7 +174,7 @@ impl Event {
         self
     }
 
-    fn checked(self) -> Result<NewEvent, FieldError> {
+    fn checked(self) -> Result<(NewEvent, Option<String>), FieldError> {
         let Self { mut new, key, traceparent, payload_problem } = self;
         new.idempotency_key = key.unwrap_or_else(|| {
             let mut random = [0; 16];
@@ -180,15 +186,15 @@ impl Event {
             field: "tenant",
             problem: format!("is wrong: {error}"),
         })?;
-        if let Some(text) = traceparent {
+        if let Some(text) = &traceparent {
             let problem = "is not a W3C traceparent like 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-            let trace_id = trace::trace_id(&text)
+            let trace_id = trace::trace_id(text)
                 .ok_or_else(|| FieldError { field: "traceparent", problem: problem.to_owned() })?;
             new.trace_id = Some(trace_id);
         }
         match payload_problem.or_else(|| json_problem(&new)) {
             Some(problem) => Err(FieldError { field: "payload", problem }),
-            None => Ok(new),
+            None => Ok((new, traceparent)),
         }
     }
 }
@@ -207,7 +213,7 @@ fn json_problem(new: &NewEvent) -> Option<String> {
 /// What came of an append.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// The event's UUID: of the first append, where it was there before.
+    /// The event's UUID: of the first append, where it was there before. In an ERP's own file the row's number.
     pub id: String,
     /// The `webhook-id` that every delivery of it carries, and that consumers' guards know it by.
     pub webhook_id: String,
@@ -226,8 +232,8 @@ pub enum Error {
     Field(#[from] FieldError),
     /// The file has no `outbox`, or one of another shape.
     #[error(
-        "this file has no outbox to append to ({0}): open the oncebox.db that `oncebox serve` made, or \
-         publish over HTTP"
+        "this file has no outbox to append to ({0}): open the oncebox.db that `oncebox serve` made, or make \
+         the table `outbox::TABLE` here and let a source of kind sqlite read this file"
     )]
     NoOutbox(String),
     /// What else SQLite says, such as that the file is locked. The transaction cannot be trusted: roll it
@@ -237,6 +243,8 @@ pub enum Error {
 }
 
 /// Appends an event in the caller's own transaction: it is there when, and only when, the rest is.
+///
+/// The file is `oncebox.db`, or one of the ERP's own with the table [`TABLE`] that a source reads.
 ///
 /// An event whose key (in its tenant and source system) is there already is not appended again; the first
 /// content stays. Nothing is sent before the transaction is committed.
@@ -269,8 +277,15 @@ pub enum Error {
 /// # Errors
 /// [`Error`]; then nothing was appended.
 pub fn append(tx: &Transaction<'_>, event: Event) -> Result<Appended, Error> {
-    let new = event.checked()?;
-    let Row { id, already_there, differs } = appending::append(tx, &new).map_err(told)?;
+    let (new, traceparent) = event.checked()?;
+    let appended = outbox_of_erp::is_ours(tx).and_then(|is_ours| {
+        if is_ours {
+            appending::append(tx, &new)
+        } else {
+            outbox_of_erp::append(tx, &new, traceparent.as_deref())
+        }
+    });
+    let Row { id, already_there, differs } = appended.map_err(told)?;
     let webhook_id = id::webhook_id(&new.tenant, &new.source_system, &new.idempotency_key);
     Ok(Appended { id, webhook_id, already_there, differs })
 }

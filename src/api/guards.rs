@@ -12,7 +12,7 @@ use crate::api::schema;
 use crate::domain::token::Right;
 use crate::http::message::Method::Post;
 use crate::http::service::Reply;
-use crate::store::processed_events;
+use crate::store::processed_events::{self, Claimed};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 
@@ -29,7 +29,7 @@ pub(super) const RESOURCE: Resource = Resource {
             "claimProcessedEvent",
             "Claim an event for a consumer group",
             "The first claim of an event by a group is answered 201, every later one 200. Answered after \
-             COMMIT.",
+             COMMIT. The claim is no part of the consumer's own transaction: `docs/guards.md` says what that means.",
             &[
                 Returns::json(201, "The group has not done it: do it now.", "Claimed"),
                 Returns::json(200, "The group has done it: leave it.", "Claimed"),
@@ -63,9 +63,9 @@ pub(super) fn claim(api: &Api, call: Call, reply: Reply) {
         move |claimed| {
             reply.send(claimed.map_or_else(
                 |error| Problem::from(error).into(),
-                |first| {
-                    let status = if first { 201 } else { 200 };
-                    answer(status, &json!({ "already_processed": !first }))
+                |Claimed { is_first, at }| {
+                    let status = if is_first { 201 } else { 200 };
+                    answer(status, &json!({ "already_processed": !is_first, "processed_at": at }))
                 },
             ));
         },
@@ -82,6 +82,10 @@ fn read(call: &Call) -> Result<Claim, Problem> {
             let detail = format!("{field} must have 1 to {most} characters.");
             return Err(Problem::unprocessable(detail));
         }
+        if let Some(bad) = value.chars().find(|c| c.is_control()) {
+            let detail = format!("{field} contains the control character {bad:?}; leave it out.");
+            return Err(Problem::unprocessable(detail));
+        }
     }
     Ok(claim)
 }
@@ -90,10 +94,15 @@ fn claim_schema() -> Value {
     schema::request(
         &["consumer_group", "event_id"],
         json!({
-            "consumer_group": schema::text_of(1, 64),
-            "event_id": schema::about(schema::text_of(1, 255), "The `webhook-id` it came with."),
+            "consumer_group": name(64),
+            "event_id": schema::about(name(255), "The `webhook-id` it came with."),
         }),
     )
+}
+
+/// A text without control characters.
+fn name(most: u32) -> Value {
+    json!({ "type": "string", "minLength": 1, "maxLength": most, "pattern": r"^[^\x00-\x1f\x7f-\x9f]*$" })
 }
 
 fn claim_example() -> Value {
@@ -101,5 +110,6 @@ fn claim_example() -> Value {
 }
 
 fn claimed_schema() -> Value {
-    schema::object(json!({ "already_processed": schema::yes_or_no() }))
+    let at = schema::about(schema::time(), "When the group has claimed it, now or before.");
+    schema::object(json!({ "already_processed": schema::yes_or_no(), "processed_at": at }))
 }

@@ -16,8 +16,8 @@ const NAMES_MOST: usize = 10;
 
 /// Try whether a consumer's guard holds: repeats, at the same time, out of order, kill -9
 ///
-/// The command is run once for each event, as `oncebox consume` runs it: the event is JSON on its input, its
-/// webhook-id is in the variable `ONCEBOX_WEBHOOK_ID`, and exit code 0 says that it is done. It is killed at random
+/// The command is run once for each event, as `oncebox consume` runs it: the payload is on its input, the event's
+/// webhook-id in the variable `ONCEBOX_WEBHOOK_ID`, and exit code 0 says that it is done. It is killed at random
 /// moments and given events again, until it has acknowledged each of them. Then its effects are counted: none may
 /// be missing, none there twice.
 ///
@@ -35,8 +35,8 @@ pub(super) struct Conformance {
     /// Shell command that prints the webhook-id of each effect, in their order, one a line
     #[arg(long, value_name = "CMD")]
     count: Option<String>,
-    /// The consumer carries out only what is newer: an older version of an entity (payload.version of
-    /// payload.entity) after a newer one is a fault, and only the last one has to be there
+    /// The consumer carries out only what is newer: an older version of an entity (`version` of `entity`
+    /// in the payload) after a newer one is a fault, and only the last one has to be there
     #[arg(long)]
     newer: bool,
     /// How long one run may take, in seconds

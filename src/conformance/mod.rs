@@ -1,8 +1,8 @@
 //! Whether a consumer's guard holds: its command is run with events that come again, at the same time, out of
 //! order, and is killed with -9 at any moment, until it has acknowledged each of them. Then its effects are counted.
 //!
-//! The command gets what `oncebox consume` gives it: the event as JSON on its input, names of it in the environment;
-//! 0 means done. Not here: how it is started and killed ([`crate::machine::command`]).
+//! The command gets what `oncebox consume` gives it: the payload on its input, what else is known of the event in its
+//! environment; 0 means done, 65 never, all else again. Not here: how it is started and killed ([`crate::machine::command`]).
 
 mod count;
 mod plan;
@@ -24,6 +24,8 @@ const PARALLEL: usize = 4;
 const KILLS_MOST: u32 = 3;
 /// An event that failed so often in a row, without being killed, will not be done.
 const FAILURES_MOST: u32 = 20;
+/// The exit code that says that an event will never be done.
+const NEVER: i32 = 65;
 /// Of what a run prints, as much is kept to be shown.
 const SAID_BYTES_MOST: usize = 4 * 1024;
 /// Of what is counted, as much is read.
@@ -218,7 +220,7 @@ impl Trial<'_> {
         let program = Program {
             argv: command.clone(),
             environment: event.environment(attempt),
-            input: event.input(attempt, self.clock.wall()),
+            input: event.input(),
             timeout: *timeout,
             output_most: SAID_BYTES_MOST,
         };
@@ -278,7 +280,8 @@ impl Trial<'_> {
             standing.failures = 0;
             return;
         }
-        standing.failures = standing.failures.saturating_add(1);
+        let never = ended.how == How::Exited(NEVER);
+        standing.failures = if never { FAILURES_MOST } else { standing.failures.saturating_add(1) };
         standing.said = format!("{}: {}", how(ended.how), said(ended));
         if standing.failures < FAILURES_MOST {
             self.again(place);

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::clock::Timestamp;
 use crate::id;
 use crate::seeded::Seeded;
 
@@ -33,26 +32,24 @@ pub(super) struct Event {
 impl Event {
     /// What is in the environment of the consumer.
     pub(super) fn environment(&self, attempt: u32) -> Vec<(String, String)> {
+        let Self { id, entity, .. } = self;
         [
-            ("ONCEBOX_WEBHOOK_ID", self.id.clone()),
+            ("ONCEBOX_WEBHOOK_ID", id.clone()),
             ("ONCEBOX_EVENT_TYPE", "conformance.changed".to_owned()),
-            ("ONCEBOX_AGGREGATE_TYPE", "conformance".to_owned()),
-            ("ONCEBOX_AGGREGATE_ID", self.entity.clone()),
+            ("ONCEBOX_EVENT_ID", id.clone()),
             ("ONCEBOX_ATTEMPT", attempt.to_string()),
+            ("ONCEBOX_AGGREGATE_TYPE", "conformance".to_owned()),
+            ("ONCEBOX_AGGREGATE_ID", entity.clone()),
+            ("ONCEBOX_IDEMPOTENCY_KEY", id.clone()),
+            ("ONCEBOX_CONTENT_TYPE", "application/json".to_owned()),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .to_vec()
     }
 
-    /// What it reads.
-    pub(super) fn input(&self, attempt: u32, now: Timestamp) -> Vec<u8> {
-        let Self { id, entity, version } = self;
-        let event = json!({
-            "webhook_id": id, "event_type": "conformance.changed", "aggregate_type": "conformance",
-            "aggregate_id": entity, "attempt": attempt, "occurred_at": now,
-            "payload": { "entity": entity, "version": version },
-        });
-        event.to_string().into_bytes()
+    /// The payload, which it reads.
+    pub(super) fn input(&self) -> Vec<u8> {
+        json!({ "entity": self.entity, "version": self.version }).to_string().into_bytes()
     }
 }
 

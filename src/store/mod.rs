@@ -27,6 +27,7 @@ mod lanes;
 pub mod leases;
 pub mod meta;
 pub mod outbox;
+pub(crate) mod outbox_of_erp;
 pub mod outbox_relay;
 mod payloads;
 #[cfg(test)]

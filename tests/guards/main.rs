@@ -68,11 +68,11 @@ fn the_text_for_sqlite_holds_in_python_and_lets_no_older_version_through() {
     };
     let consumer = sqlite_file();
     let script = format!(
-        "import json, sqlite3, sys\nevent = json.load(sys.stdin)\n\
+        "import json, os, sqlite3, sys\nevent = json.load(sys.stdin)\n\
          db = sqlite3.connect('effects.db', isolation_level=None)\ndb.executescript('''{}''')\n\
-         claimed = db.execute('''{}''', dict(consumer_group='shipping', entity=event['aggregate_id'],\n\
-         \x20   version=event['payload']['version'])).rowcount\nif claimed == 1:\n\
-         \x20   db.execute('INSERT INTO effects (event_id) VALUES (?)', [event['webhook_id']])\n\
+         claimed = db.execute('''{}''', dict(consumer_group='shipping', entity=event['entity'],\n\
+         \x20   version=event['version'])).rowcount\nif claimed == 1:\n\
+         \x20   db.execute('INSERT INTO effects (event_id) VALUES (?)', [os.environ['ONCEBOX_WEBHOOK_ID']])\n\
          db.execute('''{}''')\n",
         piece("sqlite", "begin"),
         piece("sqlite", "claim newer"),

@@ -10,7 +10,10 @@ use oncebox::outbox::{self, Event};
 use oncebox::rusqlite::{Connection, Error as SqlError, Transaction, TransactionBehavior};
 
 use oncebox::store::Store;
+use serde_json::json;
 use tempfile::TempDir;
+
+use crate::rig::{Rig, START, until};
 
 fn open(path: &Path) -> Connection {
     let conn = Connection::open(path).unwrap();
@@ -113,6 +116,35 @@ fn an_event_that_cannot_be_used_is_refused_with_what_to_do() {
         refused.contains("this file has no outbox") && refused.contains("oncebox.db"),
         "{refused}"
     );
+}
+
+#[test]
+fn an_event_appended_to_an_erps_own_file_is_known_by_the_same_webhook_id() {
+    let rig = Rig::new();
+    let mut own = open(&rig.home().join("erp.db"));
+    own.execute_batch("PRAGMA journal_mode = WAL").unwrap();
+    own.execute_batch(outbox::TABLE).unwrap();
+    let mut append = |event: Event| {
+        let tx = begin(&mut own);
+        let appended = outbox::append(&tx, event.source_system("erp")).unwrap();
+        tx.commit().unwrap();
+        appended
+    };
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let first = append(invoice(1).traceparent(trace).occurred_at(START));
+    let (again, other) = (append(invoice(1)), append(invoice(1).payload("{}")));
+    assert!(again.already_there && !again.differs && other.differs && other.id == first.id);
+
+    let settings = json!({ "path": rig.home().join("erp.db") });
+    let source = json!({ "name": "erp", "kind": "sqlite", "settings": settings });
+    rig.post("/v1/sources", &source).is(201);
+    until("it is copied", || rig.one("SELECT count(*) FROM outbox") == "1");
+    let listed = rig.get("/v1/events");
+    let event = &listed["items"][0];
+    assert_eq!(event["webhook_id"], first.webhook_id);
+    assert_eq!(event["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
+    assert_eq!(event["occurred_at"], "2026-01-31T12:00:00.000Z");
+    rig.settle();
 }
 
 fn ship(tx: &Transaction<'_>, event: &str) -> Result<(), SqlError> {

@@ -264,8 +264,13 @@ fn a_guard_is_taken_once_per_consumer_group() {
     let claim = |group: &str| {
         rig.post("/v1/processed-events", &json!({ "consumer_group": group, "event_id": "evt_1" }))
     };
-    assert_eq!(claim("stock").is(201).json()["already_processed"], false);
-    assert_eq!(claim("stock").is(200).json()["already_processed"], true);
+    let at = "2026-01-31T12:00:00.000Z";
+    let first = json!({ "already_processed": false, "processed_at": at });
+    assert_eq!(claim("stock").is(201).json(), first);
+    rig.advance(secs(60));
+    let again = json!({ "already_processed": true, "processed_at": at });
+    assert_eq!(claim("stock").is(200).json(), again);
     claim("ledger").is(201);
     claim("").is(422);
+    assert!(claim("sto\u{7}ck").is(422).detail().contains("control character"));
 }
