@@ -9,7 +9,10 @@ use crate::cli::exit;
 /// Which command stands under which heading. One that is in none stands under [`REST`].
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Run it", &["serve", "demo", "status"]),
-    ("Send and look", &["emit", "event", "webhook", "delivery", "dead", "trigger"]),
+    (
+        "Send and look",
+        &["emit", "event", "webhook", "delivery", "dead", "consume", "listen", "trigger"],
+    ),
     (
         "Set it up",
         &[

@@ -9,6 +9,7 @@ mod backup;
 mod completions;
 mod config;
 mod conformance;
+mod consume;
 mod ddl;
 mod dead;
 mod delivery;
@@ -24,6 +25,7 @@ mod export;
 mod help;
 mod input;
 mod keys;
+mod listen;
 mod listing;
 mod manual;
 mod migrate;
@@ -98,6 +100,10 @@ enum Command {
     Delivery(delivery::Deliveries),
     /// Deliveries that were given up: look, send again
     Dead(dead::Dead),
+    /// Run a command for each event of a pull subscription
+    Consume(Box<consume::Consume>),
+    /// Show events as they come, and forward them to a program under development
+    Listen(listen::Listen),
     /// Post a signed sample webhook to the own intake
     Trigger(trigger::Trigger),
     /// Who may post webhooks, and how they sign
@@ -226,6 +232,8 @@ impl Command {
             Self::Webhook(webhook) => webhook.run(shared),
             Self::Delivery(deliveries) => deliveries.run(shared),
             Self::Dead(dead) => dead.run(shared),
+            Self::Consume(consume) => consume.run(shared),
+            Self::Listen(listen) => listen.run(shared),
             Self::Trigger(trigger) => trigger.run(shared),
             Self::Provider(providers) => providers.run(shared),
             Self::Subscription(subscriptions) => subscriptions.run(shared),

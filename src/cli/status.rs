@@ -34,6 +34,7 @@ impl Status {
         show::fields(&[
             ("subscriptions", text(&stats, "subscriptions")),
             ("deliveries waiting", text(&stats, "pending")),
+            ("with consumers", text(&stats, "leased")),
             ("oldest due", oldest(&stats)),
             ("dead letters", text(&stats, "dead_letters")),
             ("in doubt", text(&stats, "in_doubt")),

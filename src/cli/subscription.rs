@@ -60,8 +60,16 @@ enum Verb {
 struct Create {
     /// What you call it: a-z, 0-9 and -
     name: String,
-    #[arg(long, help = "Where its events go; may hold {aggregate_id} and its like")]
-    url: String,
+    #[arg(
+        long,
+        required_unless_present = "pull",
+        conflicts_with = "pull",
+        help = "Where its events go; may hold {aggregate_id} and its like"
+    )]
+    url: Option<String>,
+    /// Consumers ask for its events, with oncebox consume or over the API; nothing is sent
+    #[arg(long)]
+    pull: bool,
     #[command(flatten)]
     terms: Terms,
     /// File with the secret the receiver has already (whsec_…); a new one is made where it is absent
@@ -104,6 +112,12 @@ struct Terms {
     /// Time for a whole attempt, like 30s
     #[arg(long, value_name = "SPAN", value_parser = input::span)]
     timeout: Option<String>,
+    /// How long a consumer of a pull subscription has an event to itself, like 60s
+    #[arg(long, value_name = "SPAN", value_parser = input::span)]
+    lease: Option<String>,
+    /// Which events go one after another: those of one key or aggregate, or all [default: none]
+    #[arg(long, value_parser = ["none", "key", "strict"])]
+    ordering: Option<String>,
     /// Requests in flight at once
     #[arg(long, value_name = "N")]
     in_flight_max: Option<u32>,
@@ -120,10 +134,21 @@ const COLUMNS: [Column; 7] = [
     Column { title: "STATE", of: standing, rank: 1 },
     Column { title: "TYPES", of: |s| words(s, "event_types"), rank: 2 },
     Column { title: "SOURCE", of: |s| text(s, "source"), rank: 3 },
-    Column { title: "URL", of: |s| text(s, "url"), rank: 1 },
+    Column { title: "TARGET", of: target, rank: 1 },
     Column { title: "FAILURES", of: |s| text(s, "failure_count"), rank: 3 },
     Column { title: "LAST SUCCESS (UTC)", of: |s| show::minute(s, "last_success_at"), rank: 4 },
 ];
+
+/// Where its events go, or that they are asked for.
+fn target(subscription: &Value) -> String {
+    if text(subscription, "target") == "pull" {
+        return "pull".to_owned();
+    }
+    match text(subscription, "method").as_str() {
+        "POST" => text(subscription, "url"),
+        method => format!("{method} {}", text(subscription, "url")),
+    }
+}
 
 /// The state in small letters, as everything else on the screen is.
 fn standing(subscription: &Value) -> String {
@@ -177,6 +202,8 @@ impl Terms {
             steps,
             max_attempts,
             timeout,
+            lease,
+            ordering,
             in_flight_max,
             method,
             owner,
@@ -190,6 +217,7 @@ impl Terms {
         let list = |list: &[String]| (!list.is_empty()).then(|| Value::from(list.to_vec()));
         set("event_types", list(event_types));
         set("source", word(source));
+        set("ordering", word(ordering));
         set("method", method.as_deref().map(|method| method.to_ascii_uppercase().into()));
         set("owner_id", word(owner));
         let known = |field: &str| before.get(field).and_then(Value::as_object).cloned();
@@ -205,6 +233,7 @@ impl Terms {
             ("steps", list(steps)),
             ("max_attempts", max_attempts.map(Value::from)),
             ("timeout", word(timeout)),
+            ("lease", word(lease)),
             ("in_flight_max", in_flight_max.map(Value::from)),
         ];
         if policy.iter().any(|(_, value)| value.is_some()) {
@@ -221,7 +250,12 @@ impl Create {
     fn run(&self, remote: &Remote) -> Result<(), Failure> {
         let mut body = Map::new();
         body.insert("name".to_owned(), self.name.as_str().into());
-        body.insert("url".to_owned(), self.url.as_str().into());
+        if let Some(url) = &self.url {
+            body.insert("url".to_owned(), url.as_str().into());
+        }
+        if self.pull {
+            body.insert("target".to_owned(), "pull".into());
+        }
         self.terms.put(&mut body, &Value::Null);
         if let Some(path) = &self.secret_file {
             let secret = secrets::one_line(path)?;
@@ -237,11 +271,17 @@ impl Create {
         if remote.json() {
             return out::json(&made);
         }
-        out::line(format_args!("created: {} to {}", self.name, text(&made, "url")))?;
+        out::line(format_args!("created: {} {}", self.name, target(&made)))?;
         if self.secret_file.is_none() {
             let secret = once(&made, "secret")?;
             out::line(format_args!("secret: {secret}   (this is the only time it is shown)"))?;
             out::line("The receiver checks webhook-signature with it (Standard Webhooks v1).")?;
+        }
+        if self.pull {
+            return out::line(format_args!(
+                "Ask for its events: oncebox consume {} -- COMMAND",
+                self.name
+            ));
         }
         out::line(format_args!(
             "Look at what goes there: oncebox delivery list --subscription {}",
@@ -289,7 +329,8 @@ fn shown(remote: &Remote, subscription: &Value) -> Result<(), Failure> {
     };
     show::fields(&[
         ("id", text(subscription, "id")),
-        ("url", format!("{} {}", text(subscription, "method"), text(subscription, "url"))),
+        ("target", target(subscription)),
+        ("ordering", text(subscription, "ordering")),
         ("source", text(subscription, "source")),
         ("types", words(subscription, "event_types")),
         ("owner", text(subscription, "owner_id")),

@@ -114,20 +114,22 @@ const PROVIDER: [Field; 9] = [
     SECRET_CREDENTIAL,
 ];
 
-const SUBSCRIPTION: [Field; 11] = [
+const SUBSCRIPTION: [Field; 13] = [
     NAME,
+    field("target", false, Form::Text, "http, or pull: consumers ask for its events"),
     field(
         "url",
-        true,
+        false,
         Form::Text,
-        "Where events go; {id}, {event_type}, {aggregate_id} … are filled in",
+        "Where events go; {id}, {event_type}, {aggregate_id} … are filled in; not with pull",
     ),
     field("event_types", false, Form::Words, "Patterns like \"invoice.*\""),
     field("source", false, Form::Text, "outbox, all, or provider:<name>"),
     field("owner_id", false, Form::Text, "Whose it is, in your words"),
     field("method", false, Form::Text, "POST, PUT or PATCH"),
     field("headers", false, Form::Table, "Further header fields"),
-    field("policy", false, Form::Table, "steps, max_attempts, timeout, in_flight_max"),
+    field("policy", false, Form::Table, "steps, max_attempts, timeout, in_flight_max, lease"),
+    field("ordering", false, Form::Text, "none, key or strict"),
     SECRET_FILE,
     SECRET_ENV,
     SECRET_CREDENTIAL,

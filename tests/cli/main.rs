@@ -14,6 +14,7 @@
 mod admitting;
 mod auditing;
 mod configuring;
+mod consuming;
 mod declaring;
 mod diagnosing;
 mod emitting;

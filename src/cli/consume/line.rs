@@ -1,0 +1,116 @@
+//! The consumer's end of `/v1/consumers`: what is leased, and what is said of it.
+//!
+//! Not here: what is done with an event.
+
+use std::time::Duration;
+
+use data_encoding::BASE64;
+use serde_json::{Map, Value, json};
+
+use crate::cli::Failure;
+use crate::cli::remote::{Remote, plain, with_query};
+use crate::cli::show::text;
+
+/// An event that is leased to us.
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct Leased {
+    /// As the service shows it, but for the payload.
+    pub(in crate::cli) shown: Value,
+    /// Its exact bytes.
+    pub(in crate::cli) payload: Vec<u8>,
+}
+
+/// What came of a request for events.
+#[derive(Debug)]
+pub(in crate::cli) enum Next {
+    /// These are leased; perhaps none.
+    Events(Vec<Leased>),
+    /// None for now, and why.
+    Held(String),
+    /// Not now: the service is busy or away.
+    Later(Failure),
+}
+
+/// One pull subscription, as a consumer sees it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cli) struct Line<'a> {
+    pub(in crate::cli) remote: &'a Remote,
+    pub(in crate::cli) name: &'a str,
+}
+
+impl Leased {
+    /// A field of what the service shows.
+    pub(in crate::cli) fn field(&self, name: &str) -> String {
+        text(&self.shown, name)
+    }
+
+    /// A header field that a request with it would have.
+    pub(in crate::cli) fn headers(&self) -> Vec<(String, String)> {
+        let headers = self.shown.get("headers").and_then(Value::as_object);
+        let value =
+            |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
+        headers.into_iter().flatten().filter_map(value).collect()
+    }
+
+    /// What is shown with whatever is said of it.
+    pub(in crate::cli) fn word(&self) -> Map<String, Value> {
+        let field =
+            |name: &str| (name.to_owned(), self.shown.get(name).cloned().unwrap_or_default());
+        [field("delivery"), field("lease")].into_iter().collect()
+    }
+}
+
+impl Line<'_> {
+    fn path(&self, verb: &str) -> String {
+        format!("/v1/consumers/{}/{verb}", plain(self.name))
+    }
+
+    /// Leases events, waiting for the first.
+    pub(in crate::cli) fn next(&self, most: usize, wait: Duration) -> Result<Next, Failure> {
+        let query = [
+            ("max", most.to_string()),
+            ("wait", wait.as_secs().to_string()),
+            ("payload", "base64".to_owned()),
+        ];
+        let path = with_query(&self.path("next"), &query);
+        let answer = match self.remote.exchange("GET", &path, Vec::new(), &[]) {
+            Ok(answer) => answer,
+            Err(error) => return Ok(Next::Later(self.remote.unreachable(&error))),
+        };
+        if matches!(answer.status, 408 | 429 | 500..=599) {
+            return Ok(Next::Later(self.remote.refusal(&answer)));
+        }
+        if answer.status != 200 {
+            return Err(self.remote.refusal(&answer));
+        }
+        if let Some(held) = answer.body.get("held").and_then(Value::as_str) {
+            return Ok(Next::Held(held.to_owned()));
+        }
+        let items = answer.body.get("items").and_then(Value::as_array);
+        let leased = |item: &Value| {
+            let mut shown = item.clone();
+            let encoded = shown.as_object_mut().and_then(|fields| fields.remove("payload_base64"));
+            let encoded = encoded.as_ref().and_then(Value::as_str).unwrap_or_default();
+            let payload = BASE64.decode(encoded.as_bytes()).map_err(|error| {
+                Failure::failed(format!("the service gave a payload that is no base64: {error}"))
+            })?;
+            Ok(Leased { shown, payload })
+        };
+        Ok(Next::Events(items.into_iter().flatten().map(leased).collect::<Result<_, Failure>>()?))
+    }
+
+    /// Says something of events; what became of each.
+    pub(in crate::cli) fn say(
+        &self,
+        verb: &str,
+        items: &[Value],
+        more: Option<(&str, &str)>,
+    ) -> Result<Vec<Value>, Failure> {
+        let mut body = json!({ "items": items });
+        if let (Some((name, value)), Some(fields)) = (more, body.as_object_mut()) {
+            fields.insert(name.to_owned(), value.into());
+        }
+        let heard = self.remote.post(&self.path(verb), Some(&body))?;
+        Ok(heard.get("items").and_then(Value::as_array).cloned().unwrap_or_default())
+    }
+}

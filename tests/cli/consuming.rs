@@ -1,0 +1,254 @@
+//! `oncebox consume` with real commands, and `oncebox listen` with a real receiver.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::rig::{Ran, Rig};
+
+/// A service with a pull subscription to everything, and these events for it.
+fn with_events(types: &[&str]) -> Rig {
+    let rig = Rig::new();
+    let made = rig.ok(&["subscription", "create", "shop", "--pull", "--steps", "100ms"]);
+    assert!(made.contains("oncebox consume shop -- COMMAND"), "{made}");
+    for (n, event_type) in types.iter().enumerate() {
+        let payload = format!("{{\"n\":{n}}}");
+        let aggregate = ["--aggregate", &format!("order/{n}")].map(str::to_owned);
+        let args = ["emit", event_type, "--payload", &payload];
+        let aggregate: Vec<&str> = aggregate.iter().map(String::as_str).collect();
+        rig.ok(&[&args[..], &aggregate].concat());
+    }
+    rig
+}
+
+fn consume(rig: &Rig, flags: &[&str], script: &str) -> Ran {
+    rig.run(&[&["consume", "shop", "--once"], flags, &["--", "sh", "-c", script]].concat())
+}
+
+fn states(rig: &Rig) -> Vec<String> {
+    let mut items = rig.items(&["delivery", "list"]);
+    items.reverse();
+    items.iter().map(|item| item["state"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_exit_code_of_a_command_says_what_came_of_the_event() {
+    let rig = with_events(&["done", "later", "never", "failed", "killed"]);
+    let script = "case $ONCEBOX_EVENT_TYPE in done) exit 0;; later) exit 75;; \
+                  never) echo 'no such customer' >&2; exit 65;; failed) exit 3;; killed) kill -9 $$;; esac";
+    let ran = consume(&rig, &["--delay", "1h", "--parallel", "5"], script);
+    assert_eq!(
+        (ran.code, ran.err.lines().last()),
+        (1, Some("oncebox: 4 failed, 1 done")),
+        "{ran:?}"
+    );
+    let wanted = ["completed", "pending", "dead_letter", "pending", "pending"];
+    assert_eq!(states(&rig), wanted);
+    let attempts = |n: u32| rig.items(&["delivery", "list"])[5 - n as usize].clone();
+    let counted: Vec<Value> = (1..=5).map(|n| attempts(n)["counted_failures"].clone()).collect();
+    assert_eq!(counted, [0, 0, 1, 1, 1]);
+    assert_eq!(attempts(3)["reason"], "exit 65: no such customer");
+    for line in
+        ["dlv_1 done: done", "dlv_2 later: later (exit 75)", "dlv_5 killed: failed (killed by"]
+    {
+        assert!(ran.out.contains(line), "{line}: {}", ran.out);
+    }
+    let shown = rig.ok(&["event", "show", attempts(4)["event_id"].as_str().unwrap()]);
+    assert!(shown.contains("pull:shop") && shown.contains("exit 3"), "{shown}");
+}
+
+#[test]
+fn a_command_reads_the_payload_and_finds_the_rest_in_its_environment() {
+    let rig = with_events(&["order.paid"]);
+    let script = "cat; echo; echo $ONCEBOX_WEBHOOK_ID $ONCEBOX_EVENT_TYPE $ONCEBOX_ATTEMPT \
+                  $ONCEBOX_AGGREGATE_TYPE/$ONCEBOX_AGGREGATE_ID $ONCEBOX_CONTENT_TYPE";
+    let ran = consume(&rig, &[], script);
+    let mut lines = ran.out.lines();
+    assert_eq!(lines.next(), Some("{\"n\":0}"), "{ran:?}");
+    let words: Vec<&str> = lines.next().unwrap().split(' ').collect();
+    assert!(words[0].starts_with("evt_"), "{ran:?}");
+    assert_eq!(words[1..], ["order.paid", "1", "order/0", "application/json"]);
+    rig.ok(&["emit", "b", "--payload", "{}"]);
+    let ran = consume(&rig, &["--envelope", "--json"], "cat");
+    let envelope: Value =
+        serde_json::from_str(ran.out.lines().next().unwrap().split("}{").next().unwrap())
+            .or_else(|_| {
+                serde_json::from_str(&format!("{}}}", ran.out.split("}{").next().unwrap()))
+            })
+            .unwrap();
+    assert_eq!((&envelope["payload_base64"], &envelope["attempt"]), (&"e30=".into(), &1.into()));
+}
+
+#[test]
+fn a_command_whose_time_is_over_is_killed_with_its_grandchildren() {
+    let rig = with_events(&["slow"]);
+    let pid_file = rig.dir.path().join("pid");
+    let script = format!("sleep 600 & echo $! >{}; wait", pid_file.display());
+    let ran = consume(&rig, &["--timeout", "300ms"], &script);
+    assert!(ran.out.contains("failed (its time was over)"), "{ran:?}");
+    let pid = std::fs::read_to_string(pid_file).unwrap();
+    rig.until("the grandchild is dead", |_| {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        stat.map_or(true, |stat| stat.contains(") Z"))
+    });
+}
+
+#[test]
+fn a_lease_is_extended_while_its_command_runs() {
+    let rig = with_events(&[]);
+    rig.ok(&["subscription", "change", "shop", "--lease", "1s"]);
+    rig.ok(&["emit", "slow", "--payload", "{}"]);
+    let ran = consume(&rig, &[], "sleep 2.5");
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let delivery = &rig.items(&["delivery", "list"])[0];
+    assert_eq!((&delivery["state"], &delivery["attempt_count"]), (&"completed".into(), &1.into()));
+}
+
+fn start(rig: &Rig, args: &[&str]) -> Child {
+    let mut command = rig.command(args);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn signal(child: &Child, name: &str) {
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+}
+
+fn end(child: Child) -> Ran {
+    let output = child.wait_with_output().unwrap();
+    Ran {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+#[test]
+fn when_it_is_stopped_what_runs_is_finished_and_the_rest_waits_for_others() {
+    let rig = with_events(&["a", "b", "c"]);
+    let child = start(&rig, &["consume", "shop", "--", "sh", "-c", "sleep 1; echo did it"]);
+    rig.until("one is leased", |rig| states(rig).contains(&"leased".to_owned()));
+    signal(&child, "TERM");
+    let ran = end(child);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.out.contains("did it"), "{ran:?}");
+    let states = states(&rig);
+    assert_eq!(states.iter().filter(|state| *state == "leased").count(), 0);
+    let done = states.iter().filter(|state| *state == "completed").count();
+    assert_eq!(done, ran.out.matches("done").count());
+    assert!(done < 3, "{states:?}");
+}
+
+#[test]
+fn it_goes_on_when_the_service_comes_back() {
+    let mut rig = with_events(&["a"]);
+    let child = start(&rig, &["consume", "shop", "--json", "--", "true"]);
+    rig.until("the first is done", |rig| states(rig) == ["completed"]);
+    rig.kill();
+    rig.start();
+    rig.ok(&["emit", "b", "--payload", "{}"]);
+    rig.until("the second is done", |rig| states(rig) == ["completed"; 2]);
+    signal(&child, "INT");
+    assert_eq!(end(child).code, 0);
+}
+
+#[test]
+fn what_cannot_be_consumed_is_said_with_the_way_out() {
+    let rig = Rig::new();
+    let none = rig.run(&["consume", "shop", "--", "true"]);
+    assert_eq!(none.code, 4, "{none:?}");
+    rig.ok(&["subscription", "create", "pushed", "--url", "http://127.0.0.1:8069/"]);
+    let pushed = rig.run(&["consume", "pushed", "--", "true"]);
+    assert!(pushed.code == 5 && pushed.err.contains("--pull"), "{pushed:?}");
+    rig.ok(&["subscription", "create", "shop", "--pull"]);
+    rig.ok(&["emit", "a", "--payload", "{}"]);
+    let missing = rig.run(&["consume", "shop", "--", "/nowhere/at/all"]);
+    assert!(missing.code == 65 && missing.err.contains("cannot be run"), "{missing:?}");
+    let delivery = &rig.items(&["delivery", "list", "--state", "pending"])[0];
+    assert_eq!(delivery["counted_failures"], 0);
+    let both = ["subscription", "create", "x", "--pull", "--url", "http://127.0.0.1:8069/"];
+    assert_eq!(rig.run(&both).code, 2);
+}
+
+/// Takes one request, answers 201, and tells what it was.
+fn receiver() -> (String, mpsc::Receiver<(String, Vec<u8>)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let (mut head, mut length) = (String::new(), 0);
+        let mut line = String::new();
+        while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+            head.push_str(&line);
+            line.clear();
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        stream
+            .write_all(b"HTTP/1.1 201 X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            .unwrap();
+        tell.send((head, body)).unwrap();
+    });
+    (url, told)
+}
+
+#[test]
+fn listening_shows_and_forwards_signed_events_and_leaves_nothing_behind() {
+    let rig = Rig::new();
+    let (url, told) = receiver();
+    let mut child = start(&rig, &["listen", "--event-type", "order.*", "--to", &url]);
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = || {
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    };
+    assert!(line().starts_with("Listening for order.* from all, forwarded to http"));
+    let secret = line().strip_prefix("secret: ").unwrap().to_owned();
+    rig.ok(&["emit", "order.paid", "--payload", "{\"total\": 1.0}"]);
+    let shown = line();
+    assert!(shown.contains("order.paid  evt_") && shown.contains("→ 201 in "), "{shown}");
+    assert_eq!(line().trim(), "{\"total\": 1.0}");
+    let (head, body) = told.recv_timeout(Duration::from_secs(10)).unwrap();
+    assert_eq!(body, b"{\"total\": 1.0}");
+    let field = |name: &str| {
+        let found = head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
+        found.unwrap_or_else(|| panic!("no {name} in {head}")).trim().to_owned()
+    };
+    let headers = ["webhook-id", "webhook-timestamp", "webhook-signature"].map(field);
+    let signing = oncebox::domain::signature::SigningSecret::parse(&secret).unwrap();
+    let at = oncebox::clock::Timestamp::from_secs(headers[1].parse().unwrap());
+    assert_eq!(headers[2], signing.sign(&headers[0], at, &body));
+    // One that comes while it ends is cancelled with it.
+    signal(&child, "INT");
+    rig.ok(&["emit", "order.late", "--payload", "{}"]);
+    assert_eq!(end(child).code, 0);
+    assert_eq!(rig.items(&["subscription", "list"]), [] as [Value; 0]);
+}
+
+#[test]
+fn what_a_killed_listener_left_is_told_of_and_deleted() {
+    let rig = Rig::new();
+    let mut child = start(&rig, &["listen"]);
+    rig.until("it listens", |rig| rig.items(&["subscription", "list"]).len() == 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    rig.ok(&["emit", "a", "--payload", "{}"]);
+    let second = start(&rig, &["listen"]);
+    rig.until("both are there", |rig| rig.items(&["subscription", "list"]).len() == 2);
+    signal(&second, "INT");
+    let ran = end(second);
+    assert!(ran.code == 0 && ran.err.contains("oncebox listen --clean"), "{ran:?}");
+    let cleaned = rig.ok(&["listen", "--clean"]);
+    assert!(cleaned.starts_with("deleted: listen-"), "{cleaned}");
+    assert_eq!(rig.items(&["subscription", "list"]), [] as [Value; 0]);
+}
