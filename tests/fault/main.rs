@@ -16,6 +16,7 @@ mod disk;
 mod keeping;
 mod keys;
 mod kill;
+mod leases;
 mod planned;
 mod process;
 #[path = "../rig/mod.rs"]
