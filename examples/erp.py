@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import http.server
 import json
+import os
 import sqlite3
 import sys
 import time
@@ -143,7 +144,7 @@ def main():
 
     erp = open_database(oncebox_db)
     erp.execute("CREATE TABLE IF NOT EXISTS orders (number INTEGER PRIMARY KEY, article TEXT NOT NULL)")
-    warehouse = open_database("warehouse.db")
+    warehouse = open_database(os.path.join(os.path.dirname(oncebox_db), "warehouse.db"))
     warehouse.executescript(TABLES)
 
     number = order(erp, "a lamp")

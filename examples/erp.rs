@@ -6,12 +6,15 @@
 
 #![allow(
     clippy::print_stdout,
+    clippy::print_stderr,
     clippy::disallowed_methods,
     clippy::indexing_slicing,
     reason = "a program of its own, which prints and opens its own files"
 )]
 
 use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use oncebox::guard::{self, Once};
@@ -21,7 +24,17 @@ use oncebox::webhook;
 use serde_json::{Value, json};
 use tiny_http::{Request, Response, Server};
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("erp: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, oncebox_db, secret_file, address] = &arguments[..] else {
         return Err("usage: erp ONCEBOX.DB SECRET-FILE ADDRESS".into());
@@ -30,6 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let server = Server::http(address).map_err(|error| format!("{address}: {error}"))?;
 
     // The ERP sells something.
+    let oncebox_db = Path::new(oncebox_db);
     let mut erp = open(oncebox_db)?;
     erp.execute_batch(
         "CREATE TABLE IF NOT EXISTS invoices (number INTEGER PRIMARY KEY, total TEXT NOT NULL)",
@@ -41,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("appended again: already there = {}", again.already_there);
 
     // The bookkeeping takes it twice: the first answer is a failure, after the booking was made.
-    let mut ledger = open("ledger.db")?;
+    let mut ledger = open(&oncebox_db.with_file_name("ledger.db"))?;
     ledger.execute_batch(
         "CREATE TABLE IF NOT EXISTS bookings (invoice INTEGER NOT NULL, total TEXT NOT NULL)",
     )?;
@@ -68,7 +82,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if count == 1 { Ok(()) } else { Err("it had to be once".into()) }
 }
 
-fn open(path: &str) -> rusqlite::Result<Connection> {
+fn open(path: &Path) -> rusqlite::Result<Connection> {
     let db = Connection::open(path)?;
     // Somebody else may be writing: wait for a while instead of failing.
     db.busy_timeout(Duration::from_secs(10))?;
