@@ -39,6 +39,7 @@ mod secrets;
 mod source_shapes;
 mod sources;
 mod status;
+mod subjects;
 mod subscription_shapes;
 mod subscription_terms;
 mod subscriptions;
@@ -155,6 +156,7 @@ static RESOURCES: &[&Resource] = &[
     &doubts::RESOURCE,
     &consumers::RESOURCE,
     &guards::RESOURCE,
+    &subjects::RESOURCE,
     &tokens::RESOURCE,
     &keys::RESOURCE,
     &tenants::RESOURCE,

@@ -3,6 +3,7 @@
 //! `serve` runs one for the process; a test runs as many as it likes.
 
 pub mod data_directory;
+mod erasing;
 mod line;
 pub mod master_key;
 pub mod offline;
@@ -202,6 +203,7 @@ impl Appliance {
         if !settings.database.checkpoints {
             writer_loop.leave_checkpoints()?;
         }
+        erasing::again(&mut writer_loop, &database, &settings)?;
         let told = (clock.wall(), &faults);
         let Keys { ring, hasher, names, rotation } =
             master_key::unlock(&mut writer_loop, &settings, found, &draw, told)?;

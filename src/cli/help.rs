@@ -29,7 +29,17 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ),
     (
         "Keep it",
-        &["doctor", "escalation", "backup", "restore", "doubt", "migrate", "audit", "keys"],
+        &[
+            "doctor",
+            "escalation",
+            "backup",
+            "restore",
+            "doubt",
+            "migrate",
+            "audit",
+            "subject",
+            "keys",
+        ],
     ),
 ];
 const REST: &str = "More";

@@ -19,7 +19,7 @@ use crate::flow::rotation::Rotated;
 use crate::id::SystemDraw;
 use crate::keyring::file;
 use crate::secret::MasterKey;
-use crate::store::{self, credentials, meta};
+use crate::store::{self, credentials, meta, subjects};
 
 /// The master key, under which every stored secret is sealed
 #[derive(Debug, Args)]
@@ -107,6 +107,12 @@ fn list(shared: &Shared, as_json: bool) -> Result<(), Failure> {
     let tx = reader.tx();
     let named = meta::master_key_id(&tx)?.unwrap_or_default();
     let mut counts = credentials::count_by_key(&tx)?;
+    for (id, more) in subjects::count_by_key(&tx)? {
+        match counts.iter_mut().find(|(known, _)| *known == id) {
+            Some((_, count)) => *count = count.saturating_add(more),
+            None => counts.push((id, more)),
+        }
+    }
     if counts.iter().all(|(id, _)| *id != named) {
         counts.push((named.clone(), 0));
     }

@@ -42,6 +42,7 @@ mod serve;
 mod show;
 mod source;
 mod status;
+mod subject;
 mod subscription;
 mod tenant;
 mod timeline;
@@ -118,6 +119,8 @@ enum Command {
     Tenant(tenant::Tenants),
     /// Try a policy on personal data
     Pii(pii::PiiCommand),
+    /// Those whose personal data is sealed: find, erase
+    Subject(subject::Subjects),
     /// Who may use the API
     Token(token::Tokens),
     /// Look over the installation: file, key, disk, clock, address
@@ -241,6 +244,7 @@ impl Command {
             Self::Escalation(escalations) => escalations.run(shared),
             Self::Tenant(tenants) => tenants.run(shared),
             Self::Pii(pii) => pii.run(),
+            Self::Subject(subjects) => subjects.run(shared),
             Self::Token(tokens) => tokens.run(shared),
             Self::Config(config) => config.run(shared),
             Self::Apply(apply) => apply.run(shared),

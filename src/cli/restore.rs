@@ -96,6 +96,7 @@ impl Restore {
         if self.json {
             return out::json(&json!({
                 "made_at": made_at, "epoch": raised.epoch, "in_doubt": raised.doubted,
+                "keys_erased": raised.erased,
                 "doubt_until": until, "moved_aside": aside.as_ref().map(|aside| aside.display().to_string()),
             }));
         }
@@ -103,6 +104,12 @@ impl Restore {
         out::line(format_args!("restored {}{made}", plan.from.display()))?;
         if let Some(aside) = aside {
             out::line(format_args!("the database that was there is now {}", aside.display()))?;
+        }
+        if raised.erased > 0 {
+            out::line(format_args!(
+                "{} keys of subjects that were erased after the backup are destroyed again",
+                raised.erased
+            ))?;
         }
         out::line(format_args!(
             "{} deliveries were open in it and may have been made since: they are in doubt and are not sent",

@@ -173,6 +173,20 @@ pub struct FieldError {
 }
 
 impl NewEvent {
+    /// The words beside the body, which are stored as they are given.
+    pub fn words(&self) -> [(&'static str, Option<&str>); 8] {
+        [
+            ("idempotency_key", Some(self.idempotency_key.as_str())),
+            ("source_system", Some(self.source_system.as_str())),
+            ("event_type", Some(self.event_type.as_str())),
+            ("aggregate_type", self.aggregate_type.as_deref()),
+            ("aggregate_id", self.aggregate_id.as_deref()),
+            ("ordering_key", self.ordering_key.as_deref()),
+            ("process_id", self.process_id.as_deref()),
+            ("custom_data", self.custom_data.as_deref()),
+        ]
+    }
+
     /// Checks every field against its limit.
     ///
     /// # Errors

@@ -17,6 +17,7 @@
 //! started), deliverers (what is under way is finished and settled), relay, upkeep, writer (drains its queues
 //! and empties the write-ahead log). The listener stops before all of them; see `appliance`.
 
+mod assembly;
 pub mod clock_watch;
 pub mod consume;
 pub mod counts;
@@ -38,28 +39,29 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Sender, bounded, unbounded};
 
 use crate::clock::Clock;
-use crate::domain::delivery::Settlement;
 use crate::faults::Faults;
+use crate::flow::assembly::{
+    consume, deliver, destinations, dispatcher, entrances, privacy, shared, upkeep,
+};
 use crate::flow::clock_watch::ClockWatch;
 use crate::flow::consume::Consume;
 use crate::flow::counts::Counts;
 use crate::flow::deliver::Deliver;
 use crate::flow::destinations::Destinations;
 use crate::flow::disk_watch::DiskWatch;
-use crate::flow::dispatch::assignments::{Assignments, HandOut, assignments};
+use crate::flow::dispatch::Ended;
+use crate::flow::dispatch::assignments::{Assignments, assignments};
 use crate::flow::dispatch::mailbox::Mailbox;
-use crate::flow::dispatch::{Dispatcher, Ended};
 use crate::flow::gates::Gates;
 use crate::flow::privacy::Privacy;
 use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
 use crate::flow::refusals::Refusals;
 use crate::flow::relay::Relay;
-use crate::flow::sources::{Bell, Shared, Standings, Started};
-use crate::flow::upkeep::Upkeep;
+use crate::flow::sources::{Bell, Standings, Started};
 use crate::id::Draw;
 use crate::keeping::schedule::Schedule;
 use crate::keyring::Keyring;
@@ -331,81 +333,6 @@ impl Flow {
     }
 }
 
-fn deliver(
-    parts: &Parts,
-    (destinations, counts, privacy): (&Arc<Destinations>, &Arc<Counts>, &Arc<Privacy>),
-    mailbox: Mailbox,
-    unsettled: Sender<Settlement>,
-) -> Deliver {
-    Deliver {
-        store: parts.store.clone(),
-        clock: parts.clock.clone(),
-        draw: Arc::clone(&parts.draw),
-        sender: Arc::clone(&parts.sender),
-        destinations: Arc::clone(destinations),
-        mailbox,
-        unsettled,
-        counts: Arc::clone(counts),
-        privacy: Arc::clone(privacy),
-        faults: parts.faults.clone(),
-    }
-}
-
-fn consume(
-    parts: &Parts,
-    destinations: &Arc<Destinations>,
-    (counts, privacy): (&Arc<Counts>, &Arc<Privacy>),
-) -> (Consume, consume::Attendant) {
-    let end = (parts.store.clone(), parts.clock.clone(), Arc::clone(&parts.draw));
-    let counted = (Arc::clone(counts), Arc::clone(privacy));
-    Consume::new(end, Arc::clone(destinations), parts.settings.clone(), counted)
-}
-
-fn destinations(parts: &Parts) -> Destinations {
-    Destinations::new(parts.store.clone(), Arc::clone(&parts.key), parts.settings.clone())
-}
-
-fn dispatcher(parts: &Parts, mailbox: Mailbox, hand_out: HandOut) -> Result<Dispatcher> {
-    let (clock, reader) = (parts.clock.clone(), parts.store.own_reader()?);
-    let (settings, faults) = (parts.settings.clone(), parts.faults.clone());
-    Ok(Dispatcher::new(clock, mailbox, reader, hand_out, settings, faults))
-}
-
-fn shared(
-    parts: &Parts,
-    counts: &Arc<Counts>,
-    standings: &Standings,
-    privacy: &Arc<Privacy>,
-) -> Shared {
-    Shared {
-        store: parts.store.clone(),
-        clock: parts.clock.clone(),
-        draw: Arc::clone(&parts.draw),
-        disk: Arc::clone(&parts.disk),
-        settings: parts.settings.clone(),
-        counts: Arc::clone(counts),
-        standings: standings.clone(),
-        privacy: Arc::clone(privacy),
-    }
-}
-
-fn upkeep(
-    parts: &Parts,
-    clock_watch: Arc<ClockWatch>,
-    unsettled: Receiver<Settlement>,
-    deliver: &Deliver,
-) -> Upkeep {
-    let (store, clock) = (parts.store.clone(), parts.clock.clone());
-    let refusals = Refusals::new(store.clone(), clock.clone());
-    let (disk, deliver) = (Arc::clone(&parts.disk), deliver.clone());
-    Upkeep { store, clock, clock_watch, disk, refusals, unsettled, deliver }
-}
-
-fn privacy(parts: &Parts) -> Arc<Privacy> {
-    let (key, draw) = (Arc::clone(&parts.key), Arc::clone(&parts.draw));
-    Arc::new(Privacy::new(parts.store.clone(), key, parts.names.clone(), draw))
-}
-
 fn told(
     parts: &Parts,
     (mailbox, consume, sources): (Mailbox, Consume, Bell),
@@ -442,27 +369,6 @@ fn spawn_relay(
     };
     let stop = stop.clone();
     spawn("relay", told, move || relay.run(&stop))
-}
-
-fn entrances(
-    parts: &Parts,
-    (gates, privacy): (Arc<Gates>, &Arc<Privacy>),
-    clock_watch: &Arc<ClockWatch>,
-    counts: Arc<Counts>,
-) -> (Receive, Publish) {
-    let (store, clock) = (parts.store.clone(), parts.clock.clone());
-    let publish =
-        Publish { store, clock, counts: Arc::clone(&counts), privacy: Arc::clone(privacy) };
-    let receive = Receive {
-        store: parts.store.clone(),
-        clock: parts.clock.clone(),
-        draw: Arc::clone(&parts.draw),
-        gates,
-        clock_watch: Arc::clone(clock_watch),
-        counts,
-        privacy: Arc::clone(privacy),
-    };
-    (receive, publish)
 }
 
 fn spawn_deliverers(

@@ -133,18 +133,7 @@ impl Privacy {
         event: &mut NewEvent,
         fresh: &mut Fresh,
     ) -> std::result::Result<(), NotAdmitted> {
-        policy
-            .check_identifiers(&[
-                ("idempotency_key", Some(&event.idempotency_key)),
-                ("source_system", Some(&event.source_system)),
-                ("event_type", Some(&event.event_type)),
-                ("aggregate_type", event.aggregate_type.as_deref()),
-                ("aggregate_id", event.aggregate_id.as_deref()),
-                ("ordering_key", event.ordering_key.as_deref()),
-                ("process_id", event.process_id.as_deref()),
-                ("custom_data", event.custom_data.as_deref()),
-            ])
-            .map_err(refused)?;
+        policy.check_identifiers(&event.words()).map_err(refused)?;
         let name = id::webhook_id(&event.tenant, &event.source_system, &event.idempotency_key);
         let place = Place { tenant: &event.tenant, event: &name };
         let changed = self.change(policy, &place, &event.content_type, &event.payload, fresh)?;

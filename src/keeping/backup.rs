@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::clock::Timestamp;
 use crate::faults::{Faults, Step};
 use crate::keeping::disk::{self, Partial};
+use crate::keeping::erasures;
 use crate::keeping::manifest::{Making, Manifest, Reason};
 use crate::keeping::{Error, Result, file_error};
 use crate::store::copies::{self, Facts, Progress};
@@ -75,6 +76,7 @@ pub fn take(plan: &Plan, go_on: &mut dyn FnMut(Progress) -> bool) -> Result<Mani
     // One that a killed process left says nothing about this backup.
     disk::remove(&manifest_path)?;
     disk::write_new(&manifest_path, manifest.to_text(&manifest_path)?.as_bytes())?;
+    erasures::carry(database, to)?;
     if faults.hit(Step::Backup) {
         return died(partial);
     }

@@ -5,6 +5,7 @@
 
 pub mod backup;
 pub mod disk;
+pub mod erasures;
 pub mod manifest;
 pub mod restore;
 pub mod schedule;

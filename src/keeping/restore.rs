@@ -16,12 +16,14 @@ use crate::domain::doubt::Window;
 use crate::faults::{Faults, Step};
 use crate::keeping::backup::stamp;
 use crate::keeping::disk::{self, PARTIAL, Partial, with_ending};
+use crate::keeping::erasures::{self, Erasure};
 use crate::keeping::manifest::Manifest;
 use crate::keeping::{Error, Result, file_error};
 use crate::store::copies::{self, Facts};
 use crate::store::error::Error as StoreError;
 use crate::store::meta::Restored;
 use crate::store::restoring::{self, Raised};
+use crate::store::subjects;
 
 /// What the name of a finished file that is not in its place yet has after the database's.
 const FINISHED: &str = ".restored-";
@@ -103,7 +105,10 @@ fn prepare(plan: &Plan, ready: &Path) -> Result<(Raised, Option<Timestamp>)> {
     let name = from.file_name().unwrap_or_default().to_string_lossy();
     let made = made_at.map_or_else(|| "an unknown time".to_owned(), |at| at.to_string());
     let restored = Restored { at: plan.now, from: format!("{name} of {made}") };
-    let raised = restoring::raise(copy.path(), &restored, plan.window, &key_id, &plan.who)?;
+    let erased = erased_since(plan);
+    let with = (&plan.who, erased.as_slice());
+    let raised = restoring::raise(copy.path(), &restored, plan.window, &key_id, with)?;
+    erasures::note(&erasures::beside(&plan.database), &erased)?;
     // All of it has to be in the one file that is put in place.
     let log = with_ending(copy.path(), "-wal");
     if fs::metadata(&log).is_ok_and(|log| log.len() > 0) {
@@ -117,6 +122,35 @@ fn prepare(plan: &Plan, ready: &Path) -> Result<(Raised, Option<Timestamp>)> {
     }
     copy.finish(ready)?;
     Ok((raised, made_at))
+}
+
+/// What was erased after the backup, as far as anything here knows: the lists beside the database and beside the
+/// backup, and the database that is moved aside. One that cannot be read says nothing, and is named.
+fn erased_since(plan: &Plan) -> Vec<Erasure> {
+    let lists = [
+        erasures::beside(&plan.database),
+        erasures::within(disk::directory_of(&plan.from)),
+        erasures::beside(&plan.from),
+    ];
+    let read = lists.iter().map(|list| (list, erasures::read(list).map_err(|e| e.to_string())));
+    let mut all = Vec::new();
+    for (from, found) in read {
+        match found {
+            Ok(found) => all.extend(found),
+            Err(error) => {
+                tracing::warn!(error, list = %from.display(), "erasures cannot be read");
+            }
+        }
+    }
+    if fs::metadata(&plan.database).is_ok_and(|there| there.len() > 0) {
+        match subjects::erased_in(&plan.database) {
+            Ok(found) => all.extend(found),
+            Err(error) => tracing::warn!(%error, "the database that is replaced cannot be read"),
+        }
+    }
+    all.sort_unstable_by_key(|(id, _)| *id);
+    all.dedup_by_key(|(id, _)| *id);
+    all
 }
 
 /// Copies and compares with the manifest in one reading, so that what was checked is what is used.

@@ -181,6 +181,11 @@ pub fn check(
         let reason = format!("there is no tenant {:?}", event.tenant);
         return Ok(Err(Defect::new("unknown_tenant", reason)));
     }
+    if let Some(policy) = tenants::pii(tx, &event.tenant)?.rules()
+        && let Some(reason) = policy.objects_to(&event)
+    {
+        return Ok(Err(Defect::new("personal_data", reason)));
+    }
     if let Some(parent) = row.parent_seq
         && !is_parent(tx, parent, row.seq, &event.tenant)?
     {

@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use crate::clock::Timestamp;
 use crate::domain::audit::changes::Changes;
 use crate::domain::audit::{Actor, NewAuditEvent};
 use crate::domain::doubt::{Fence, Window};
@@ -14,6 +15,7 @@ use crate::faults::Faults;
 use crate::id::DeliverySeq;
 use crate::store::error::Result;
 use crate::store::meta::{self, Restored};
+use crate::store::subjects::KeyId;
 use crate::store::tx::WriteTx;
 use crate::store::{audit_events, doubts, schema, settlement, writer};
 
@@ -42,6 +44,8 @@ pub struct Raised {
     pub epoch: u32,
     /// Deliveries that are in doubt now.
     pub doubted: u64,
+    /// Keys of subjects that were destroyed after the backup, and are again.
+    pub erased: u64,
 }
 
 /// Makes a copy of a backup the file that will be served: upgraded, of a new epoch, with everything open
@@ -54,7 +58,7 @@ pub fn raise(
     restored: &Restored,
     window: Option<Window>,
     key_id: &str,
-    who: &Actor,
+    (who, erasures): (&Actor, &[(KeyId, Timestamp)]),
 ) -> Result<Raised> {
     if schema::standing(path)?.is_some_and(|have| have < schema::VERSION) {
         let _from = schema::migrate(path, &(restored.at, who.clone()), &Faults::none())?;
@@ -79,15 +83,17 @@ pub fn raise(
         let Some(last) = moved.last() else { break };
         (after, doubted) = (*last, doubted + u64::try_from(moved.len()).unwrap_or(0));
     }
+    let erased = file.erase_again(erasures)?;
     let changes = Changes::none()
         .and("from", restored.from.as_str())
         .and("epoch", epoch)
-        .and("in_doubt", doubted);
+        .and("in_doubt", doubted)
+        .and("keys_erased", erased);
     let event = NewAuditEvent::local(restored.at, tenant::DEFAULT, who.clone(), "database.restore");
     let event = event.of("database", "oncebox.db", changes);
     file.direct(|tx| audit_events::append(tx, &event))?;
     file.finish();
-    Ok(Raised { epoch, doubted })
+    Ok(Raised { epoch, doubted, erased })
 }
 
 fn put_in_doubt(

@@ -1,5 +1,7 @@
 //! Table `subjects`: the keys under which personal data is sealed. What is sealed is never opened here.
 
+use std::path::Path;
+
 use rusqlite::Row;
 
 use crate::clock::Timestamp;
@@ -7,6 +9,7 @@ use crate::domain::pii::NewSubjectKey;
 use crate::keyring::subject::ID_BYTES;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::{read_only, schema};
 
 /// The name of a key.
 pub type KeyId = [u8; ID_BYTES];
@@ -157,6 +160,24 @@ pub fn erased(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<(i64, KeyId
     rows(&mut *tx.prepare(ERASED)?, (after, limit), |row| {
         Ok((row.get(0)?, row.get(1)?, row.get(2)?))
     })
+}
+
+/// Keys that were destroyed in a file that nobody serves; nothing where it is older than subjects.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn erased_in(path: &Path) -> Result<Vec<(KeyId, Timestamp)>> {
+    let (mut all, mut after) = (Vec::new(), 0);
+    if schema::standing(path)?.is_none_or(|have| have < schema::VERSION) {
+        return Ok(all);
+    }
+    let reader = read_only(path)?;
+    loop {
+        let found = erased(&reader.tx(), after, 1000)?;
+        let Some((last, ..)) = found.last() else { return Ok(all) };
+        after = *last;
+        all.extend(found.into_iter().map(|(_, id, at)| (id, at)));
+    }
 }
 
 /// Keys that are not sealed under this master key, a few.

@@ -36,6 +36,11 @@ const SET_TITLE: &str = "
        SET title = ?2
      WHERE name = ?1";
 
+const PII: &str = "
+    SELECT pii
+      FROM tenants
+     WHERE name = ?1";
+
 const SET_PII: &str = "
     UPDATE tenants
        SET pii = ?2
@@ -103,6 +108,18 @@ pub fn is_suspended(tx: &ReadTx<'_>, name: &str) -> Result<bool> {
 /// `Changed` when there is no such tenant.
 pub fn set_title(tx: &WriteTx<'_>, name: &str, title: &str) -> Result<()> {
     one_row(tx.prepare(SET_TITLE)?.execute((name, title))?, "the tenant")
+}
+
+/// What is stated about personal data in events; nothing is done where there is no such tenant.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn pii(tx: &ReadTx<'_>, name: &str) -> Result<Pii> {
+    let stated = first(&mut *tx.prepare(PII)?, [name], |row| {
+        let pii: String = row.get(0)?;
+        word("tenants.pii", &pii, Pii::parse)
+    })?;
+    Ok(stated.unwrap_or_default())
 }
 
 /// States what happens to personal data in events that are published from the commit on.

@@ -13,10 +13,12 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Select, SendError, Sender, TryRecvError, bounded, unbounded};
 use rusqlite::{Connection, TransactionBehavior};
 
+use crate::clock::Timestamp;
 use crate::faults::{Faults, Stall, Step};
 use crate::machine::disk;
 use crate::pulse::{BEAT, Pulse};
 use crate::store::error::{Error, Result};
+use crate::store::subjects::{self, KeyId};
 use crate::store::subscriptions;
 use crate::store::tx::{Effects, Remembered, WriteTx};
 use crate::store::work_done::WorkDone;
@@ -185,6 +187,8 @@ pub struct WriterLoop {
     done: Arc<WorkDone>,
     /// Whether the write-ahead log is emptied by us.
     checkpoints: bool,
+    /// Whether a destroyed key may still stand in the write-ahead log.
+    log_owed: bool,
 }
 
 impl std::fmt::Debug for WriterLoop {
@@ -208,6 +212,7 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
         upkeep: upkeep_jobs,
         done: Arc::default(),
         checkpoints: true,
+        log_owed: false,
     };
     let done = Arc::clone(&writer_loop.done);
     (Writer { settle, accept, upkeep, done }, writer_loop)
@@ -223,6 +228,7 @@ impl WriterLoop {
             let stopping = self.wait(stop);
             self.drain(&mut batch);
             if batch.is_empty() {
+                self.empty_owed_log();
                 if stopping {
                     break;
                 }
@@ -324,7 +330,9 @@ impl WriterLoop {
                 let accepted = batch.iter().map(|job| job.handed_in());
                 let accepted = accepted.filter(|(queue, _)| *queue == Queue::Accept);
                 self.done.committed(began, batch.len(), accepted.map(|(_, at)| at));
+                self.log_owed |= effects.subjects_erased;
                 observer.committed(effects);
+                self.empty_owed_log();
                 for job in batch.drain(..) {
                     job.done(Ok(()));
                 }
@@ -395,6 +403,44 @@ impl WriterLoop {
         };
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
         disk::is_out_of_room(directory, &[path, &beside("-wal"), &beside("-shm")])
+    }
+
+    /// Empties the write-ahead log where a destroyed key may stand in it. A reader that stands in the way is
+    /// waited for in the next turn.
+    fn empty_owed_log(&mut self) {
+        if !self.log_owed {
+            return;
+        }
+        if !self.checkpoints {
+            tracing::warn!(
+                "a destroyed key stays in the write-ahead log until whoever copies it empties it"
+            );
+            self.log_owed = false;
+            return;
+        }
+        let busy = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+        match busy {
+            Ok(0) => self.log_owed = false,
+            Ok(_) => tracing::debug!("the write-ahead log is read; it is emptied in a moment"),
+            Err(error) => tracing::warn!(%error, "the write-ahead log could not be emptied yet"),
+        }
+    }
+
+    /// Destroys keys that were destroyed before, in a database that was put back; tells how many there were.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn erase_again(&mut self, erasures: &[(KeyId, Timestamp)]) -> Result<u64> {
+        let mut erased = 0_u64;
+        for some in erasures.chunks(BATCH_JOBS_MOST) {
+            erased += self.direct(|tx| {
+                let gone = some.iter().map(|(id, at)| Ok(u64::from(subjects::erase(tx, id, *at)?)));
+                gone.sum::<Result<u64>>()
+            })?;
+        }
+        self.log_owed = erased > 0;
+        self.empty_owed_log();
+        Ok(erased)
     }
 
     /// Empties the write-ahead log into the file, so that what is left behind is one file.

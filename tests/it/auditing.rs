@@ -134,6 +134,14 @@ fn acts_on_deliveries(cases: &mut BTreeMap<&'static str, Case>) {
         dead_delivery(rig, receiver);
         ("/v1/deliveries/dlv_1/cancel".to_owned(), Value::Null)
     });
+    cases.insert("subject.erase", |rig, _| {
+        let policy = json!({
+            "rules": [{ "path": "$.name", "action": "seal" }], "subject": "$.name",
+        });
+        rig.patch("/v1/tenants/default", &json!({ "pii": policy })).is(200);
+        rig.publish(&json!({ "event_type": "a", "payload": { "name": "Jane" } }));
+        ("/v1/subjects/erase".to_owned(), json!({ "subject": "Jane" }))
+    });
     cases.insert("master_key.rotate", |_, _| ("/v1/keys/rotate".to_owned(), Value::Null));
     cases.insert("delivery.release", |rig, receiver| {
         delivery_in_doubt(rig, receiver);

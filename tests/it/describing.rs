@@ -101,6 +101,10 @@ fn every_example_of_a_body_is_accepted() {
         let operation = &operations(&openapi::document())[&(path.to_owned(), method.to_owned())];
         operation["requestBody"]["content"]["application/json"]["example"].clone()
     };
+    // A subject is there once something of it is sealed.
+    let sealing = json!({ "rules": [{ "path": "$.of", "action": "seal" }], "subject": "$.of" });
+    rig.patch("/v1/tenants/default", &json!({ "pii": sealing })).is(200);
+    rig.publish(&json!({ "event_type": "a", "payload": { "of": "customer-4711" } }));
     // What a changing route changes is made first, by the example of the creating one.
     let creating: Vec<_> = routes().filter(|route| !route.path.contains('{')).collect();
     for route in creating {

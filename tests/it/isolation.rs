@@ -200,6 +200,9 @@ fn case(of: &Side, route: &Route) -> Option<Case> {
     {
         return Some(Case::OfTheBox);
     }
+    if route.path.starts_with("/v1/subjects/") {
+        return Some(Case::Names(vec![route.path.to_owned()], json!({ "subject": MARK })));
+    }
     naming(of, route).or_else(|| looking(of, route)).or_else(|| doing(route))
 }
 
@@ -267,8 +270,8 @@ fn looking(of: &Side, route: &Route) -> Option<Case> {
         }
         (
             "GET",
-            "/v1/doubt" | "/v1/sources" | "/v1/providers" | "/v1/subscriptions" | "/v1/stats"
-            | "/v1/tokens" | "/metrics" | "/livez" | "/openapi.json",
+            "/v1/doubt" | "/v1/subjects" | "/v1/sources" | "/v1/providers" | "/v1/subscriptions"
+            | "/v1/stats" | "/v1/tokens" | "/metrics" | "/livez" | "/openapi.json",
         ) => &[],
         _ => return None,
     };

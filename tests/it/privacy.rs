@@ -4,6 +4,7 @@ use data_encoding::{BASE64, HEXLOWER};
 use ring::hmac;
 use serde_json::{Value, json};
 
+use crate::restoring;
 use crate::rig::http::Answer;
 use crate::rig::receiver::{Receiver, Reply};
 use crate::rig::{Rig, until};
@@ -293,4 +294,150 @@ fn hashes_stay_equal_through_a_rotation_of_the_master_key_and_sealed_fields_open
     for sent in receiver.seen() {
         assert!(String::from_utf8(sent.body).unwrap().contains(NAME));
     }
+}
+
+/// Whether bytes stand in a file below the data directory.
+fn bytes_on_disk(rig: &Rig, needle: &[u8]) -> bool {
+    ["oncebox.db", "oncebox.db-wal", "oncebox.db-shm"].iter().any(|name| {
+        let bytes = std::fs::read(rig.data().join(name)).unwrap_or_default();
+        bytes.windows(needle.len()).any(|window| window == needle)
+    })
+}
+
+/// The sealed keys as the file holds them.
+fn kept_keys(rig: &Rig) -> Vec<Vec<u8>> {
+    let conn = rig.file();
+    let mut all = conn.prepare("SELECT sealed FROM subjects ORDER BY seq").unwrap();
+    all.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+}
+
+fn named_policy() -> Value {
+    json!({ "rules": [{ "path": "$.customer", "action": "seal" }], "subject": "$.customer.id" })
+}
+
+fn of_customer(id: &str) -> String {
+    format!(r#"{{"no":1,"customer":{{"id":"{id}","name":"{NAME}"}}}}"#)
+}
+
+fn erase(rig: &Rig, subject: &str) -> Answer {
+    rig.post("/v1/subjects/erase", &json!({ "subject": subject }))
+}
+
+#[test]
+fn an_erased_subject_is_gone_from_the_file_and_its_deliveries_go_on_without_it() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    rig.post("/v1/subscriptions/erp/pause", &Value::Null).is(200);
+    state(&rig, &named_policy());
+    for n in 0..60 {
+        publish(&rig, &format!("o-{n}"), &of_customer(&format!("cust-marker-{n}"))).is(201);
+    }
+    let keys = kept_keys(&rig);
+    assert!(keys.len() == 60 && keys.iter().all(|key| bytes_on_disk(&rig, key)));
+    erase(&rig, "cust-marker-nobody").is(404);
+    for n in [7, 30, 59] {
+        let erased = erase(&rig, &format!("cust-marker-{n}")).is(200).json();
+        assert_eq!(erased["keys_erased"], 1);
+    }
+    for (n, key) in keys.iter().enumerate() {
+        until("the log is emptied", || bytes_on_disk(&rig, key) != [7, 30, 59].contains(&n));
+    }
+    nowhere(&rig, &["cust-marker-7", NAME]);
+    assert_eq!(erase(&rig, "cust-marker-7").is(200).json()["keys_erased"], 0);
+
+    // What comes in afterwards has a key of its own; the old one stays dead.
+    publish(&rig, "o-again", &of_customer("cust-marker-7")).is(201);
+    rig.post("/v1/subscriptions/erp/resume", &Value::Null).is(200);
+    until("all are sent", || receiver.count() == 61);
+    rig.settle();
+    let bodies: Vec<String> =
+        receiver.seen().into_iter().map(|sent| String::from_utf8(sent.body).unwrap()).collect();
+    let without = bodies.iter().filter(|body| *body == r#"{"no":1,"customer":null}"#).count();
+    assert_eq!(without, 3);
+    assert!(bodies.contains(&of_customer("cust-marker-7")));
+    let found =
+        rig.post("/v1/subjects/find", &json!({ "subject": "cust-marker-7" })).is(200).json();
+    assert_eq!(found["keys"].as_array().unwrap().len(), 2);
+    let listed = rig.get("/v1/subjects?erased=true");
+    assert_eq!(listed["items"].as_array().unwrap().len(), 3);
+    let audit = rig.get("/v1/audit-events?action=subject.erase").to_string();
+    assert!(audit.contains("keys_erased") && !audit.contains("cust-marker"), "{audit}");
+}
+
+#[test]
+fn a_repeated_event_of_an_erased_subject_is_not_said_to_differ() {
+    let rig = Rig::new();
+    state(&rig, &named_policy());
+    let event = || {
+        let payload: Value = serde_json::from_str(&of_customer("c-1")).unwrap();
+        json!({ "event_type": "a", "idempotency_key": "o-1", "payload": payload })
+    };
+    rig.post("/v1/events", &event()).is(201);
+    erase(&rig, "c-1").is(200);
+    let again = rig.post("/v1/events", &event()).is(200).json();
+    assert_eq!(again["events"][0].get("differs"), None, "{again}");
+    assert_eq!(rig.one("SELECT count(*) FROM subjects"), "1", "no key is made for a repetition");
+}
+
+#[test]
+fn what_was_erased_stays_erased_when_an_older_backup_is_put_back() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    rig.post("/v1/subscriptions/erp/pause", &Value::Null).is(200);
+    state(&rig, &named_policy());
+    publish(&rig, "o-1", &of_customer("c-1")).is(201);
+    publish(&rig, "o-2", &of_customer("c-2")).is(201);
+    let keys = kept_keys(&rig);
+    let backup = restoring::back_up(&rig);
+    let of_backup = std::fs::read(&backup).unwrap();
+    assert!(of_backup.windows(keys[0].len()).any(|window| window == keys[0]), "it has the key");
+    nowhere(&rig, &[NAME]);
+    erase(&rig, "c-1").is(200);
+
+    let done = restoring::restore(&mut rig);
+    assert_eq!(done.raised.erased, 1);
+    assert!(!bytes_on_disk(&rig, &keys[0]) && bytes_on_disk(&rig, &keys[1]));
+    rig.post("/v1/subscriptions/erp/resume", &Value::Null).is(200);
+    rig.post("/v1/deliveries/release", &json!({ "filter": {} })).is(200);
+    until("both are sent", || receiver.count() == 2);
+    rig.settle();
+    let mut bodies: Vec<String> =
+        receiver.seen().into_iter().map(|sent| String::from_utf8(sent.body).unwrap()).collect();
+    bodies.sort();
+    assert_eq!(bodies, [r#"{"no":1,"customer":null}"#.to_owned(), of_customer("c-2")]);
+}
+
+#[test]
+fn an_erasure_that_was_noted_and_cut_off_is_carried_out_at_the_next_start() {
+    let mut rig = Rig::new();
+    state(&rig, &named_policy());
+    publish(&rig, "o-1", &of_customer("c-1")).is(201);
+    let key = rig.one("SELECT lower(hex(key_id)) FROM subjects");
+    rig.stop();
+    // As a process leaves it that dies after the list is written and before the commit.
+    let backups = rig.data().join("backups");
+    std::fs::create_dir_all(&backups).unwrap();
+    std::fs::write(backups.join("oncebox.db.erasures"), format!("{key} {}\n", rig.now())).unwrap();
+    rig.start_again();
+    assert_eq!(rig.one("SELECT sealed IS NULL, erased_at IS NOT NULL FROM subjects"), "1 1");
+}
+
+#[test]
+fn a_row_of_plain_sql_that_a_policy_is_about_is_quarantined_and_says_that_its_text_is_there() {
+    let rig = Rig::new();
+    state(&rig, &named_policy());
+    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    let insert = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
+    conn.execute(insert, [of_customer("c-1")]).unwrap();
+    conn.execute(insert, [r#"{"no":1}"#]).unwrap();
+    let routed = "SELECT count(*) FROM outbox WHERE routed_at IS NOT NULL";
+    until("both are looked at", || rig.one(routed) == "2");
+    let found = rig.one("SELECT error_code, last_error FROM outbox WHERE status = 'quarantined'");
+    assert!(found.starts_with("personal_data rule 1"), "{found}");
+    assert!(found.contains("$.customer") && found.contains("as it was inserted"), "{found}");
+    assert!(!found.contains(NAME), "{found}");
+    drop(conn);
 }

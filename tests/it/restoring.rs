@@ -19,7 +19,7 @@ use crate::rig::receiver::{Receiver, Reply};
 use crate::rig::{Rig, file, secs};
 
 /// Backs the rig's file up, whether it runs or not.
-fn back_up(rig: &Rig) -> PathBuf {
+pub(crate) fn back_up(rig: &Rig) -> PathBuf {
     let to = rig.home().join("backup.db");
     let plan = BackupPlan {
         database: rig.data().join(DATABASE),
@@ -48,7 +48,7 @@ fn plan(rig: &Rig) -> Plan {
 }
 
 /// Stops the rig, puts the backup back, and starts it again.
-fn restore(rig: &mut Rig) -> Done {
+pub(crate) fn restore(rig: &mut Rig) -> Done {
     rig.stop();
     let done = restore::run(&plan(rig)).unwrap();
     rig.start_again();

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::detect::Detector;
+use crate::domain::event::NewEvent;
 use crate::domain::json_path::Path;
 pub use apply::{Applied, Edit, Finding, Shape, With};
 pub use echo::Echo;
@@ -261,6 +262,23 @@ impl Policy {
             }
         }
         Ok(())
+    }
+
+    /// Why an event that stands in the file already cannot be taken; `None`: nothing in it is personal by this
+    /// policy. What would be changed is too late to change.
+    pub fn objects_to(&self, event: &NewEvent) -> Option<String> {
+        const TOO_LATE: &str = "its text stands in the database as it was inserted, and discarding it does not \
+                                take it back: publish such events over HTTP or let a source read them";
+        let refused = self.check_identifiers(&event.words()).err();
+        let applied = self.apply(&event.content_type, &event.payload, &|_| String::new(), true);
+        let reason = match (refused, applied) {
+            (Some(refused), _) | (None, Err(refused)) => refused.to_string(),
+            (None, Ok(applied)) => {
+                let Finding { rule, path, .. } = applied.findings.first()?;
+                format!("rule {rule} of the policy on personal data is about what stands at {path}")
+            }
+        };
+        Some(format!("{reason}; {TOO_LATE}"))
     }
 
     /// Refuses where a rule that rejects finds something in a header field.

@@ -1,0 +1,120 @@
+//! The stages from their parts: what each is given.
+//!
+//! Not here: threads, which [`crate::flow`] starts.
+
+use crate::domain::delivery::Settlement;
+use crate::flow::Parts;
+use crate::flow::clock_watch::ClockWatch;
+use crate::flow::consume::{Attendant, Consume};
+use crate::flow::counts::Counts;
+use crate::flow::deliver::Deliver;
+use crate::flow::destinations::Destinations;
+use crate::flow::dispatch::Dispatcher;
+use crate::flow::dispatch::assignments::HandOut;
+use crate::flow::dispatch::mailbox::Mailbox;
+use crate::flow::gates::Gates;
+use crate::flow::privacy::Privacy;
+use crate::flow::publish::Publish;
+use crate::flow::receive::Receive;
+use crate::flow::refusals::Refusals;
+use crate::flow::sources::{Shared, Standings};
+use crate::flow::upkeep::Upkeep;
+use crate::store::error::Result;
+use crossbeam_channel::{Receiver, Sender};
+use std::sync::Arc;
+
+pub(super) fn deliver(
+    parts: &Parts,
+    (destinations, counts, privacy): (&Arc<Destinations>, &Arc<Counts>, &Arc<Privacy>),
+    mailbox: Mailbox,
+    unsettled: Sender<Settlement>,
+) -> Deliver {
+    Deliver {
+        store: parts.store.clone(),
+        clock: parts.clock.clone(),
+        draw: Arc::clone(&parts.draw),
+        sender: Arc::clone(&parts.sender),
+        destinations: Arc::clone(destinations),
+        mailbox,
+        unsettled,
+        counts: Arc::clone(counts),
+        privacy: Arc::clone(privacy),
+        faults: parts.faults.clone(),
+    }
+}
+
+pub(super) fn consume(
+    parts: &Parts,
+    destinations: &Arc<Destinations>,
+    (counts, privacy): (&Arc<Counts>, &Arc<Privacy>),
+) -> (Consume, Attendant) {
+    let end = (parts.store.clone(), parts.clock.clone(), Arc::clone(&parts.draw));
+    let counted = (Arc::clone(counts), Arc::clone(privacy));
+    Consume::new(end, Arc::clone(destinations), parts.settings.clone(), counted)
+}
+
+pub(super) fn destinations(parts: &Parts) -> Destinations {
+    Destinations::new(parts.store.clone(), Arc::clone(&parts.key), parts.settings.clone())
+}
+
+pub(super) fn dispatcher(parts: &Parts, mailbox: Mailbox, hand_out: HandOut) -> Result<Dispatcher> {
+    let (clock, reader) = (parts.clock.clone(), parts.store.own_reader()?);
+    let (settings, faults) = (parts.settings.clone(), parts.faults.clone());
+    Ok(Dispatcher::new(clock, mailbox, reader, hand_out, settings, faults))
+}
+
+pub(super) fn shared(
+    parts: &Parts,
+    counts: &Arc<Counts>,
+    standings: &Standings,
+    privacy: &Arc<Privacy>,
+) -> Shared {
+    Shared {
+        store: parts.store.clone(),
+        clock: parts.clock.clone(),
+        draw: Arc::clone(&parts.draw),
+        disk: Arc::clone(&parts.disk),
+        settings: parts.settings.clone(),
+        counts: Arc::clone(counts),
+        standings: standings.clone(),
+        privacy: Arc::clone(privacy),
+    }
+}
+
+pub(super) fn upkeep(
+    parts: &Parts,
+    clock_watch: Arc<ClockWatch>,
+    unsettled: Receiver<Settlement>,
+    deliver: &Deliver,
+) -> Upkeep {
+    let (store, clock) = (parts.store.clone(), parts.clock.clone());
+    let refusals = Refusals::new(store.clone(), clock.clone());
+    let (disk, deliver) = (Arc::clone(&parts.disk), deliver.clone());
+    Upkeep { store, clock, clock_watch, disk, refusals, unsettled, deliver }
+}
+
+pub(super) fn privacy(parts: &Parts) -> Arc<Privacy> {
+    let (key, draw) = (Arc::clone(&parts.key), Arc::clone(&parts.draw));
+    Arc::new(Privacy::new(parts.store.clone(), key, parts.names.clone(), draw))
+}
+
+pub(super) fn entrances(
+    parts: &Parts,
+    (gates, privacy): (Arc<Gates>, &Arc<Privacy>),
+    clock_watch: &Arc<ClockWatch>,
+    counts: Arc<Counts>,
+) -> (Receive, Publish) {
+    let (store, clock) = (parts.store.clone(), parts.clock.clone());
+    let publish =
+        Publish { store, clock, counts: Arc::clone(&counts), privacy: Arc::clone(privacy) };
+    let receive = Receive {
+        store: parts.store.clone(),
+        clock: parts.clock.clone(),
+        draw: Arc::clone(&parts.draw),
+        gates,
+        clock_watch: Arc::clone(clock_watch),
+        counts,
+        privacy: Arc::clone(privacy),
+    };
+    (receive, publish)
+}
