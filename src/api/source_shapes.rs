@@ -15,6 +15,7 @@ pub(super) const ALL: &[Shape] = &[
     shape("SourceReset", reset),
     shape("SourceTest", test),
     shape("TableSettings", table),
+    shape("FolderSettings", folder),
 ];
 
 /// Where reading begins.
@@ -42,7 +43,7 @@ fn source() -> Value {
 }
 
 fn kind() -> Value {
-    schema::words(["sqlite"])
+    schema::words(["sqlite", "drop"])
 }
 
 fn silent_after() -> Value {
@@ -61,7 +62,7 @@ fn from() -> Value {
 }
 
 fn settings() -> Value {
-    schema::of("TableSettings")
+    json!({ "anyOf": [schema::of("TableSettings"), schema::of("FolderSettings")] })
 }
 
 fn creation() -> Value {
@@ -138,6 +139,30 @@ fn table() -> Value {
             "columns": schema::about(
                 texts_by_field(), "Columns that are named otherwise than the field they fill."),
             "defaults": schema::about(texts_by_field(), "What stands in fields that a row has not."),
+        }),
+    )
+}
+
+fn folder() -> Value {
+    let formats = schema::words(["auto", "json", "ndjson", "csv", "xml"]);
+    let writers = schema::words(["rename", "done", "stable"]);
+    let one = json!({ "type": "string", "minLength": 1, "maxLength": 1 });
+    schema::request(
+        &["path"],
+        json!({
+            "path": schema::about(schema::text_of(1, 4096), "The folder, from the root."),
+            "format": schema::about(formats, "What its files are; `auto`, if absent: by their ending."),
+            "writer": schema::about(
+                writers,
+                "How it shows that a file is whole: it was renamed from `….tmp` (if absent), `….done` is \
+                 beside it, or it has stood still for `stable_ms`."),
+            "stable_ms": schema::integer(1, 86_400_000),
+            "fields": schema::about(
+                texts_by_field(),
+                "Columns, members or paths of elements that are named otherwise than the field they fill."),
+            "defaults": schema::about(texts_by_field(), "What stands in fields that a row has not."),
+            "row": schema::about(schema::some_text(), "For XML: the path of the element that is a row."),
+            "delimiter": schema::about(one, "For CSV: what stands between two values; `,`, if absent."),
         }),
     )
 }

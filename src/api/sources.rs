@@ -1,5 +1,6 @@
 //! `/v1/sources`: where events are read from besides the API.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -35,7 +36,7 @@ const IS: &[Returns] = &[Returns::json(200, "The source as it is now.", "Source"
 /// Where events are read from.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Sources",
-    about: "Where events are read from besides the API: the `SQLite` file of an ERP.",
+    about: "Where events are read from besides the API: the `SQLite` file of an ERP, or a folder that files are put into.",
     routes: &[
         route(
             Get,
@@ -191,6 +192,9 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Creation { name, kind, settings, from, silent_after_ms } = call.json()?;
     let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
     let settings = read_settings(api, call, &kind, settings)?;
+    if let Settings::Drop(folder) = &settings {
+        check_alone(api, &folder.path)?;
+    }
     let cursor = match from {
         None => 0,
         Some(from) => begin(api, &settings, &from)?,
@@ -257,6 +261,11 @@ fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn reset(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Reset { cursor, from } = call.json()?;
     let source = find(api, call)?;
+    if let Settings::Drop(_) = source.new.settings {
+        return Err(Problem::conflict(
+            "A folder has no cursor. To have a file taken again, put it there under another name.",
+        ));
+    }
     let cursor = match (cursor, from) {
         (Some(cursor), None) => i64::try_from(cursor).unwrap_or(i64::MAX),
         (None, Some(from)) => begin(api, &source.new.settings, &from)?,
@@ -324,9 +333,22 @@ fn read_settings(api: &Api, call: &Call, kind: &str, given: Value) -> Result<Set
     Ok(settings)
 }
 
+/// Two sources over one folder would take turns with its files.
+fn check_alone(api: &Api, folder: &Path) -> Result<(), Problem> {
+    let all = api.store.read(|tx| sources::of_kind(tx, "drop"))?;
+    if all.iter().any(|other| other.new.settings.path() == folder) {
+        let detail = format!("There is a source over {} already.", folder.display());
+        return Err(Problem::conflict(detail));
+    }
+    Ok(())
+}
+
 /// Behind which row reading begins.
 fn begin(api: &Api, settings: &Settings, from: &str) -> Result<i64, Problem> {
     match from {
+        "now" if matches!(settings, Settings::Drop(_)) => {
+            Err(Problem::unprocessable("from is for sqlite: a folder is read from its first file."))
+        }
         "start" => Ok(0),
         "now" => survey::last_row(&api.settings.get(), settings).map_err(|error| {
             Problem::unprocessable(format!("Its last row cannot be found out: {error}."))

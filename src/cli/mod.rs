@@ -111,7 +111,7 @@ enum Command {
     Provider(provider::Providers),
     /// Who wants which events, and where they go
     Subscription(Box<subscription::Subscriptions>),
-    /// Where events are read from besides the API: an ERP's own file
+    /// Where events are read from besides the API: an ERP's own file, a folder
     Source(Box<source::Sources>),
     /// Failures that a person must see
     Escalation(escalation::Escalations),

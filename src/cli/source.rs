@@ -79,6 +79,21 @@ struct Add {
     /// A column that is named otherwise than its field: `event_type=kind`
     #[arg(long = "column", value_name = "FIELD=COLUMN", value_parser = pair, requires = "sqlite")]
     columns: Vec<(String, String)>,
+    /// What the files of the folder are [default: by their ending]
+    #[arg(long, value_parser = ["auto", "json", "ndjson", "csv", "xml"], requires = "drop")]
+    format: Option<String>,
+    /// How their writer shows that one is whole: renamed from .tmp, a .done beside it, or it stands still
+    #[arg(long, value_parser = ["rename", "done", "stable"], requires = "drop")]
+    writer: Option<String>,
+    /// A column, member or path of elements named otherwise than its field: `event_type=Kind`
+    #[arg(long = "field", value_name = "FIELD=NAME", value_parser = pair, requires = "drop")]
+    fields: Vec<(String, String)>,
+    /// For XML: the path of the element that is a row: Orders/Order
+    #[arg(long, value_name = "PATH", requires = "drop")]
+    row: Option<String>,
+    /// For CSV: what stands between two values [default: ,]
+    #[arg(long, value_name = "CHAR", requires = "drop")]
+    delimiter: Option<char>,
     /// What stands in a field that a row has not: `event_type=invoice.created`
     #[arg(long = "default", value_name = "FIELD=VALUE", value_parser = pair)]
     defaults: Vec<(String, String)>,
@@ -96,6 +111,9 @@ struct Place {
     /// A table in the ERP's own file, which is only read
     #[arg(long, value_name = "FILE")]
     sqlite: Option<PathBuf>,
+    /// A folder that files are put into: JSON, NDJSON, CSV or XML
+    #[arg(long, value_name = "DIR")]
+    drop: Option<PathBuf>,
     /// Kind and settings as JSON, as the API takes them: `{"kind":"sqlite","settings":{…}}`
     #[arg(long, value_name = "JSON")]
     settings: Option<String>,
@@ -196,7 +214,7 @@ impl Add {
                     return Err(Failure::input(format!("--settings is not JSON: {error}")));
                 }
             },
-            None => self.table_body()?,
+            None => self.place_body()?,
         };
         body.insert("name".to_owned(), self.name.as_str().into());
         if let Some(span) = self.silent_after {
@@ -206,25 +224,38 @@ impl Add {
         Ok(Value::Object(body))
     }
 
-    fn table_body(&self) -> Result<Map<String, Value>, Failure> {
+    fn place_body(&self) -> Result<Map<String, Value>, Failure> {
         let mut settings = Map::new();
-        if let Some(path) = &self.place.sqlite {
+        let is_table = self.place.sqlite.is_some();
+        if let Some(path) = self.place.sqlite.as_ref().or(self.place.drop.as_ref()) {
             settings.insert("path".to_owned(), absolute(path)?.into());
         }
-        for (name, value) in [("table", &self.table), ("id", &self.id)] {
+        let delimiter = self.delimiter.map(String::from);
+        for (name, value) in [
+            ("table", &self.table),
+            ("id", &self.id),
+            ("format", &self.format),
+            ("writer", &self.writer),
+            ("row", &self.row),
+            ("delimiter", &delimiter),
+        ] {
             if let Some(value) = value {
                 settings.insert(name.to_owned(), value.as_str().into());
             }
         }
-        for (name, pairs) in [("columns", &self.columns), ("defaults", &self.defaults)] {
+        for (name, pairs) in
+            [("columns", &self.columns), ("fields", &self.fields), ("defaults", &self.defaults)]
+        {
             if !pairs.is_empty() {
                 settings.insert(name.to_owned(), texts(pairs));
             }
         }
         let mut body = Map::new();
-        body.insert("kind".to_owned(), "sqlite".into());
+        body.insert("kind".to_owned(), if is_table { "sqlite" } else { "drop" }.into());
         body.insert("settings".to_owned(), Value::Object(settings));
-        body.insert("from".to_owned(), self.from.word().into());
+        if is_table {
+            body.insert("from".to_owned(), self.from.word().into());
+        }
         Ok(body)
     }
 }

@@ -174,6 +174,16 @@ impl Privacy {
         ))
     }
 
+    /// A text about what came in, as it may be kept where a policy is stated.
+    ///
+    /// # Errors
+    /// When the policy cannot be read.
+    pub fn masked(&self, tenant: &str, text: &str) -> Result<String> {
+        let stated = self.stated(tenant)?;
+        let masked = stated.own.rules().and_then(|policy| policy.masked(text));
+        Ok(masked.unwrap_or_else(|| text.to_owned()))
+    }
+
     /// Changes a verified webhook event as its provider's policy says.
     ///
     /// # Errors

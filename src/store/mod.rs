@@ -40,6 +40,7 @@ pub mod restoring;
 pub mod schema;
 mod schema_shape;
 pub mod settlement;
+pub mod source_files;
 pub mod sources;
 pub mod stats;
 pub mod subjects;

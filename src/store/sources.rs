@@ -55,6 +55,15 @@ const TO_READ: &str = "
      ORDER BY s.seq
      LIMIT ?2";
 
+const OF_KIND: &str = "
+    SELECT seq, id, tenant, name, kind, settings, state, cursor, identity, event_count, last_event_at,
+           last_read_at, last_error, failing_since, silent_after_ms, created_at, updated_at
+      FROM sources
+     WHERE kind = ?1
+       AND deleted_at IS NULL
+     ORDER BY seq
+     LIMIT 1000";
+
 const UPDATE: &str = "
     UPDATE sources
        SET settings = ?2, silent_after_ms = ?3, state = ?4, cursor = ?5, identity = ?6, last_error = NULL,
@@ -145,6 +154,14 @@ pub fn by_name(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<Sourc
 /// When the file cannot be read.
 pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Source>> {
     rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), source)
+}
+
+/// The first thousand sources of a kind, of all tenants.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn of_kind(tx: &ReadTx<'_>, kind: &str) -> Result<Vec<Source>> {
+    rows(&mut *tx.prepare(OF_KIND)?, [kind], source)
 }
 
 /// Sources that are to be read now, of all tenants, by number.

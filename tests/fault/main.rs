@@ -21,3 +21,4 @@ mod planned;
 mod process;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod sourcing;

@@ -17,6 +17,7 @@ mod changing;
 mod consuming;
 mod delivering;
 mod describing;
+mod dropping;
 mod embedding;
 mod entering;
 mod guarding;

@@ -5,6 +5,8 @@
 
 pub mod draft;
 pub mod field;
+pub mod folder;
+pub mod reading;
 pub mod table;
 
 use std::collections::BTreeMap;
@@ -16,6 +18,7 @@ use serde_json::{Value, json};
 use crate::clock::Timestamp;
 use crate::domain::name::Name;
 use crate::domain::source::field::Field;
+use crate::domain::source::folder::FolderSettings;
 use crate::domain::source::table::TableSettings;
 
 /// The shortest time without an event that can be an escalation.
@@ -28,6 +31,8 @@ pub const SILENCE_MOST: Duration = Duration::from_hours(366 * 24);
 pub enum Settings {
     /// A table of an `SQLite` file that belongs to somebody else.
     Sqlite(TableSettings),
+    /// A folder that files are put into.
+    Drop(FolderSettings),
 }
 
 /// Settings that cannot be used.
@@ -46,9 +51,10 @@ impl Settings {
         };
         let read = match kind {
             "sqlite" => serde_json::from_value(settings).map(Self::Sqlite).map_err(wrong),
-            _ => {
-                Err(SettingsError(format!("there is no source of kind {kind:?}; there is sqlite")))
-            }
+            "drop" => serde_json::from_value(settings).map(Self::Drop).map_err(wrong),
+            _ => Err(SettingsError(format!(
+                "there is no source of kind {kind:?}; there are sqlite and drop"
+            ))),
         }?;
         read.check()?;
         Ok(read)
@@ -58,6 +64,7 @@ impl Settings {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Sqlite(_) => "sqlite",
+            Self::Drop(_) => "drop",
         }
     }
 
@@ -65,6 +72,7 @@ impl Settings {
     pub fn path(&self) -> &Path {
         match self {
             Self::Sqlite(table) => &table.path,
+            Self::Drop(folder) => &folder.path,
         }
     }
 
@@ -72,6 +80,7 @@ impl Settings {
     pub fn to_json(&self) -> Value {
         match self {
             Self::Sqlite(table) => json!(table),
+            Self::Drop(folder) => json!(folder),
         }
     }
 
@@ -79,6 +88,7 @@ impl Settings {
     pub const fn defaults(&self) -> &BTreeMap<Field, String> {
         match self {
             Self::Sqlite(table) => &table.defaults,
+            Self::Drop(folder) => &folder.defaults,
         }
     }
 
@@ -91,6 +101,7 @@ impl Settings {
         }
         match self {
             Self::Sqlite(table) => table.check(),
+            Self::Drop(folder) => folder.check(),
         }
     }
 }
@@ -197,6 +208,9 @@ mod tests {
             ("sqlite", json!({ "path": "/x", "tabel": "outbox" }), "unknown field `tabel`"),
             ("sqlite", json!({ "path": "/x", "columns": { "typ": "a" } }), "unknown variant `typ`"),
             ("sqlite", json!({ "path": "/x", "table": "" }), "table"),
+            ("drop", json!({ "path": "/x", "format": "xml" }), "row is missing"),
+            ("drop", json!({ "path": "/x", "delimiter": "\"" }), "delimiter"),
+            ("drop", json!({ "path": "/x", "writer": "guess" }), "unknown variant"),
         ] {
             let error = Settings::read(kind, settings).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

@@ -4,6 +4,7 @@
 //! change. Such a thread is a `Relay`: it reads a little, stores it in one transaction with how far
 //! it was read, and waits. Not here: what a row means (`domain::source`), and any SQL.
 
+mod folder;
 mod relay;
 pub mod survey;
 mod table;

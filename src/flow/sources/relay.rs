@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::clock::Timestamp;
 use crate::domain::escalation::{Class, NewEscalation};
 use crate::domain::source::{Settings, Source};
+use crate::flow::sources::folder::FolderReader;
 use crate::flow::sources::table::TableReader;
 use crate::flow::sources::{Shared, permitted};
 use crate::id;
@@ -78,19 +79,26 @@ impl From<Error> for Snag {
 
 /// Reads what a source of one kind has.
 enum Reader {
-    Table(TableReader),
+    Table(Box<TableReader>),
+    Folder(FolderReader),
 }
 
 impl Reader {
     fn of(settings: &Settings) -> Self {
         match settings {
-            Settings::Sqlite(_) => Self::Table(TableReader::default()),
+            Settings::Sqlite(_) => Self::Table(Box::default()),
+            Settings::Drop(_) => Self::Folder(FolderReader::default()),
         }
     }
 
     fn turn(&mut self, shared: &Shared, source: &Source) -> std::result::Result<Turn, Snag> {
         match (self, &source.new.settings) {
             (Self::Table(reader), Settings::Sqlite(table)) => reader.turn(shared, source, table),
+            (Self::Folder(reader), Settings::Drop(folder)) => reader.turn(shared, source, folder),
+            // The kind of a source never changes.
+            (Self::Table(_), Settings::Drop(_)) | (Self::Folder(_), Settings::Sqlite(_)) => {
+                Err(Snag::lasting("it is of another kind than it was"))
+            }
         }
     }
 }
@@ -202,7 +210,7 @@ impl Relay {
         for path in watched(&source.new.settings) {
             self.watch.add(&path);
         }
-        if self.watch.wait(POLL) {
+        if self.watch.wait(POLL) && matches!(self.reader, Some(Reader::Table(_))) {
             self.hot = LOOKS_HOT;
         }
     }
@@ -323,5 +331,6 @@ fn watched(settings: &Settings) -> Vec<PathBuf> {
             log.push("-wal");
             vec![table.path.clone(), log.into()]
         }
+        Settings::Drop(folder) => vec![folder.path.clone()],
     }
 }

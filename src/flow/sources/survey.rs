@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::domain::health::{Check, Level};
+use crate::domain::source::folder::is_candidate;
 use crate::domain::source::table::TableSettings;
 use crate::domain::source::{Settings as SourceSettings, Source};
 use crate::flow::sources::permitted;
@@ -23,6 +24,7 @@ pub fn last_row(settings: &Settings, source: &SourceSettings) -> Result<i64, For
             let mut foreign = Foreign::open(table, settings.limits.payload_bytes)?;
             Ok(foreign.look(i64::MAX, 0)?.found.highest)
         }
+        SourceSettings::Drop(_) => Ok(0),
     }
 }
 
@@ -34,11 +36,35 @@ pub fn checks(settings: &Settings, source: &Source) -> Vec<Check> {
     }
     match &source.new.settings {
         SourceSettings::Sqlite(table) => of_table(settings, table, source.new.cursor),
+        SourceSettings::Drop(folder) => of_folder(&folder.path),
     }
 }
 
 fn check(name: &'static str, level: Level, detail: impl Into<String>) -> Check {
     Check::new(name, level, Value::Null, detail)
+}
+
+fn of_folder(path: &Path) -> Vec<Check> {
+    let names = match files::names(path) {
+        Ok(names) => names,
+        Err(error) => {
+            let why = format!("{} cannot be listed: {error}", path.display());
+            return vec![check("folder", Level::Fail, why)];
+        }
+    };
+    let waiting = names.iter().filter(|name| is_candidate(name)).count();
+    let mut checks = vec![check("folder", Level::Ok, format!("{waiting} files wait in it"))];
+    for place in [path.to_owned(), path.join("done"), path.join("rejected")] {
+        let shown = place.display();
+        if place.exists() && !files::may_write(&place) {
+            let why = format!("{shown} cannot be written by the service, which moves files there");
+            checks.push(check("writable", Level::Fail, why));
+        }
+    }
+    if checks.len() == 1 {
+        checks.push(check("writable", Level::Ok, "files can be moved to done and rejected"));
+    }
+    checks
 }
 
 fn of_table(settings: &Settings, table: &TableSettings, cursor: i64) -> Vec<Check> {

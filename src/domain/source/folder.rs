@@ -1,0 +1,178 @@
+//! Sources of kind `drop`: a folder that files are put into, and which of its files are taken.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::source::SettingsError;
+use crate::domain::source::field::Field;
+
+/// The largest file that is taken: one file is one transaction, which others wait behind.
+pub const FILE_BYTES_MOST: u64 = 16 << 20;
+/// The most rows of a file, for the same reason.
+pub const FILE_ROWS_MOST: usize = 10_000;
+/// The longest name of a file.
+const NAME_BYTES_MOST: usize = 200;
+/// The longest time a file may have to stand still.
+const STABLE_MOST: Duration = Duration::from_hours(24);
+/// What a file is called whose reason stands beside it.
+pub const REASON_ENDING: &str = ".reason";
+/// What says that the file before it is whole.
+pub const DONE_ENDING: &str = ".done";
+/// Endings of files that are being written, or say something about another one.
+const ENDINGS_LEFT: [&str; 5] = [".tmp", ".part", ".filepart", DONE_ENDING, REASON_ENDING];
+
+/// Which folder is read, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FolderSettings {
+    /// The folder.
+    pub path: PathBuf,
+    /// What its files are.
+    #[serde(default)]
+    pub format: Format,
+    /// How it shows that a file is whole.
+    #[serde(default)]
+    pub writer: Protocol,
+    /// For `stable`: for how long a file has to stand still.
+    #[serde(default = "stable_ms")]
+    pub stable_ms: u64,
+    /// Columns, members or elements that are named otherwise than the field they fill.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fields: BTreeMap<Field, String>,
+    /// What stands in fields that a row has not.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub defaults: BTreeMap<Field, String>,
+    /// For XML: the path of the element that is a row, from the root: `Orders/Order`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row: Option<String>,
+    /// For CSV: what stands between two values.
+    #[serde(default = "comma")]
+    pub delimiter: char,
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// By the ending of its name.
+    #[default]
+    Auto,
+    /// One JSON object, or an array of them.
+    Json,
+    /// A JSON object a line.
+    Ndjson,
+    /// A line of names, and lines of values.
+    Csv,
+    /// XML, in which an element is a row.
+    Xml,
+}
+
+/// How its writer says that a file is whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// It is written under another name, such as `x.csv.tmp`, and then renamed.
+    #[default]
+    Rename,
+    /// An empty file with its name and `.done` comes after it.
+    Done,
+    /// It has not changed for a while.
+    Stable,
+}
+
+const fn stable_ms() -> u64 {
+    5_000
+}
+
+const fn comma() -> char {
+    ','
+}
+
+impl Format {
+    /// What a file of that name is; `None` where its ending says nothing.
+    pub fn of(self, name: &str) -> Option<Self> {
+        if self != Self::Auto {
+            return Some(self);
+        }
+        let (_, ending) = name.rsplit_once('.')?;
+        match ending.to_ascii_lowercase().as_str() {
+            "json" => Some(Self::Json),
+            "ndjson" | "jsonl" => Some(Self::Ndjson),
+            "csv" => Some(Self::Csv),
+            "xml" => Some(Self::Xml),
+            _ => None,
+        }
+    }
+}
+
+impl FolderSettings {
+    /// The name under which a field stands in a row.
+    pub fn name(&self, field: Field) -> &str {
+        self.fields.get(&field).map_or(field.as_str(), String::as_str)
+    }
+
+    /// For how long a file has to stand still.
+    pub const fn stable(&self) -> Duration {
+        Duration::from_millis(self.stable_ms)
+    }
+
+    pub(super) fn check(&self) -> Result<(), SettingsError> {
+        let wrong = |why: &str| Err(SettingsError(why.to_owned()));
+        if self.format == Format::Xml && self.row.is_none() {
+            return wrong(
+                "row is missing: the path of the element that is a row, like Orders/Order",
+            );
+        }
+        if self.row.as_deref().is_some_and(|row| row.split('/').any(str::is_empty)) {
+            return wrong("row is a path of elements from the root, like Orders/Order");
+        }
+        if self.fields.values().any(String::is_empty) {
+            return wrong("a name in fields is empty");
+        }
+        if matches!(self.delimiter, '"' | '\r' | '\n') || !self.delimiter.is_ascii() {
+            return wrong("the delimiter is one ASCII character, such as , or ; and no quote");
+        }
+        if self.stable_ms == 0 || self.stable() > STABLE_MOST {
+            return wrong("stable_ms must be 1 to 86400000");
+        }
+        Ok(())
+    }
+}
+
+/// Whether a name in the folder is one of a file to be taken; those that begin with a dot, and those that
+/// are still being written, are not.
+pub fn is_candidate(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    !name.starts_with('.')
+        && !ENDINGS_LEFT.iter().any(|ending| lower.ends_with(ending))
+        && name.len() <= NAME_BYTES_MOST
+        && !name.chars().any(char::is_control)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_being_written_is_left() {
+        for name in ["a.csv", "RE 4711.xml", "x"] {
+            assert!(is_candidate(name), "{name}");
+        }
+        for name in
+            [".a.csv", "a.csv.tmp", "a.csv.TMP", "a.part", "a.csv.done", "a.csv.reason", "a\n"]
+        {
+            assert!(!is_candidate(name), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn the_ending_says_what_a_file_is() {
+        assert_eq!(Format::Auto.of("a.JSONL"), Some(Format::Ndjson));
+        assert_eq!(Format::Auto.of("a.csv.xml"), Some(Format::Xml));
+        assert_eq!(Format::Auto.of("a.txt"), None);
+        assert_eq!(Format::Csv.of("a.txt"), Some(Format::Csv));
+    }
+}

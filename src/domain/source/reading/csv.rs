@@ -1,0 +1,161 @@
+//! CSV as RFC 4180 has it: a line of names, lines of values, quotes doubled inside quotes.
+//!
+//! Read strictly and by hand: a file whose quoting is odd is a file whose values are not what its writer
+//! meant, and lenient readers pass it on in silence.
+
+use serde_json::{Map, Value};
+
+use crate::domain::source::draft::Draft;
+use crate::domain::source::field::{Cell, Field};
+use crate::domain::source::folder::{FILE_ROWS_MOST, FolderSettings};
+use crate::domain::source::reading::{Fault, FileRow, Place};
+
+pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, Fault> {
+    let mut records = Records { rest: text, delimiter: settings.delimiter, line: 1 };
+    let Some((_, names)) = records.next()? else { return Ok(Vec::new()) };
+    check_names(settings, &names)?;
+    let mut rows = Vec::new();
+    while let Some((line, values)) = records.next()? {
+        if values.len() != names.len() {
+            let (have, want) = (values.len(), names.len());
+            let why = format!("it has {have} values, the line of names has {want}");
+            return Err(Fault::at(Place::Line(line), why));
+        }
+        if rows.len() <= FILE_ROWS_MOST {
+            let draft = draft(settings, &names, values);
+            rows.push(FileRow { draft, place: Place::Line(line) });
+        }
+    }
+    Ok(rows)
+}
+
+fn check_names(settings: &FolderSettings, names: &[String]) -> Result<(), Fault> {
+    let first = |why: String| Err(Fault::at(Place::Line(1), why));
+    for (n, name) in names.iter().enumerate() {
+        if name.is_empty() {
+            return first(format!("column {} has no name", n.saturating_add(1)));
+        }
+        if names.iter().take(n).any(|before| before == name) {
+            return first(format!("there are two columns named {name:?}"));
+        }
+    }
+    let other = [',', ';', '\t', '|'].into_iter().find(|other| {
+        *other != settings.delimiter && names.len() == 1 && names.iter().any(|n| n.contains(*other))
+    });
+    if let Some(other) = other {
+        let used = settings.delimiter;
+        return first(format!(
+            "there is one column, with {other:?} in its name: set the delimiter of the source, which is {used:?}"
+        ));
+    }
+    let missing = settings.fields.values().find(|wanted| !names.contains(wanted));
+    match missing {
+        Some(wanted) => {
+            first(format!("there is no column {wanted:?}, which the source's fields name"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// All columns as an object are the payload, unless one of them is.
+fn draft(settings: &FolderSettings, names: &[String], values: Vec<String>) -> Draft {
+    let mut draft = Draft::default();
+    for field in Field::ALL {
+        let place = names.iter().position(|name| name == settings.name(field));
+        if let Some(value) = place.and_then(|place| values.get(place)) {
+            draft.put(field, Cell::Text(value.clone()));
+        }
+    }
+    if draft.get(Field::Payload).is_none() {
+        let pairs = names.iter().cloned().zip(values.into_iter().map(Value::String));
+        let object: Map<String, Value> = pairs.collect();
+        draft.put(Field::Payload, Cell::Text(Value::Object(object).to_string()));
+    }
+    draft
+}
+
+/// What is left of a file.
+struct Records<'a> {
+    rest: &'a str,
+    delimiter: char,
+    line: usize,
+}
+
+impl Records<'_> {
+    /// The next record and the line it begins in; lines with nothing in them count for nothing.
+    fn next(&mut self) -> Result<Option<(usize, Vec<String>)>, Fault> {
+        loop {
+            if self.rest.is_empty() {
+                return Ok(None);
+            }
+            let began = self.line;
+            let record = self.record()?;
+            if record.len() > 1 || record.iter().any(|value| !value.is_empty()) {
+                return Ok(Some((began, record)));
+            }
+        }
+    }
+
+    fn record(&mut self) -> Result<Vec<String>, Fault> {
+        let mut values = Vec::new();
+        loop {
+            values.push(if self.rest.starts_with('"') { self.quoted()? } else { self.bare()? });
+            match self.take() {
+                Some(c) if c == self.delimiter => {}
+                // The end of the line, or of the file.
+                Some(_) | None => return Ok(values),
+            }
+        }
+    }
+
+    /// Takes a character; the two of a line's end are one.
+    fn take(&mut self) -> Option<char> {
+        let c = self.rest.chars().next()?;
+        let long = if self.rest.starts_with("\r\n") { 2 } else { c.len_utf8() };
+        self.rest = self.rest.get(long..).unwrap_or_default();
+        if c == '\n' || c == '\r' {
+            self.line = self.line.saturating_add(1);
+        }
+        Some(c)
+    }
+
+    fn fault<T>(&self, why: &str) -> Result<T, Fault> {
+        Err(Fault::at(Place::Line(self.line), why))
+    }
+
+    fn bare(&mut self) -> Result<String, Fault> {
+        let ends = |c: char| c == self.delimiter || c == '\n' || c == '\r';
+        let end = self.rest.find(ends).unwrap_or(self.rest.len());
+        let (value, rest) = self.rest.split_at_checked(end).unwrap_or((self.rest, ""));
+        if value.contains('"') {
+            return self.fault(
+                "a quote in the middle of a value: quote the whole value, and double the quotes in it",
+            );
+        }
+        self.rest = rest;
+        Ok(value.to_owned())
+    }
+
+    fn quoted(&mut self) -> Result<String, Fault> {
+        let began = self.line;
+        let mut value = String::new();
+        self.rest = self.rest.strip_prefix('"').unwrap_or(self.rest);
+        loop {
+            let Some((inside, after)) = self.rest.split_once('"') else {
+                return Err(Fault::at(Place::Line(began), "a quote is opened and never closed"));
+            };
+            value.push_str(inside);
+            let ends = inside.matches('\n').count();
+            self.line = self.line.saturating_add(ends);
+            self.rest = after;
+            let Some(more) = self.rest.strip_prefix('"') else { break };
+            value.push('"');
+            self.rest = more;
+        }
+        let closes = |c: char| c == self.delimiter || c == '\n' || c == '\r';
+        if !self.rest.is_empty() && !self.rest.starts_with(closes) {
+            return self.fault("after a closing quote there is more than a delimiter");
+        }
+        Ok(value)
+    }
+}

@@ -1,0 +1,80 @@
+//! JSON and lines of JSON. Payloads are kept to the byte.
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::domain::source::draft::Draft;
+use crate::domain::source::field::{Cell, Field};
+use crate::domain::source::folder::FolderSettings;
+use crate::domain::source::reading::{Fault, FileRow, Place};
+
+/// One object, or an array of them.
+pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, Fault> {
+    let wrong = |error: serde_json::Error| Fault(format!("it is not JSON: {error}"));
+    let objects: Vec<&RawValue> = if text.trim_start().starts_with('[') {
+        serde_json::from_str(text).map_err(wrong)?
+    } else {
+        vec![serde_json::from_str(text).map_err(wrong)?]
+    };
+    let rows = objects.iter().enumerate();
+    rows.map(|(n, object)| row(settings, object.get(), Place::Row(n.saturating_add(1)))).collect()
+}
+
+/// An object a line; empty lines count for nothing.
+pub(super) fn line_rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, Fault> {
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines.map(|(n, line)| row(settings, line.trim(), Place::Line(n.saturating_add(1)))).collect()
+}
+
+/// An event as it is published, or, where fields are mapped and it has no payload, any object: then it is
+/// the payload itself.
+fn row(settings: &FolderSettings, text: &str, place: Place) -> Result<FileRow, Fault> {
+    let wrong = |error: serde_json::Error| Fault::at(place, format!("it is not JSON: {error}"));
+    if !text.starts_with('{') {
+        return Err(Fault::at(place, "it is no object"));
+    }
+    let members: Map<String, Value> = serde_json::from_str(text).map_err(wrong)?;
+    let payload = settings.name(Field::Payload);
+    let is_event = members.contains_key(payload);
+    let mut draft = Draft::default();
+    for field in Field::ALL.into_iter().filter(|field| *field != Field::Payload) {
+        let name = settings.name(field);
+        if let Some(value) = members.get(name) {
+            match cell(field, value) {
+                Ok(Some(cell)) => draft.put(field, cell),
+                Ok(None) => {}
+                Err(why) => return Err(Fault::at(place, format!("{name} {why}"))),
+            }
+        }
+    }
+    let own = if is_event { member(text, payload).map_err(wrong)? } else { None };
+    draft.put(Field::Payload, Cell::Text(own.unwrap_or_else(|| text.to_owned())));
+    if is_event && let Some(odd) = unknown(settings, &members) {
+        let why = format!("there is no field {odd:?}; there are event_type, payload, and more");
+        return Err(Fault::at(place, why));
+    }
+    Ok(FileRow { draft, place })
+}
+
+/// A member's value as it stands there.
+fn member(text: &str, name: &str) -> Result<Option<String>, serde_json::Error> {
+    let raw: std::collections::BTreeMap<String, &RawValue> = serde_json::from_str(text)?;
+    Ok(raw.get(name).map(|value| value.get().to_owned()))
+}
+
+/// A member that fills no field: a misspelt one must not pass for none.
+fn unknown<'a>(settings: &FolderSettings, members: &'a Map<String, Value>) -> Option<&'a str> {
+    let known = |name: &str| Field::ALL.iter().any(|field| settings.name(*field) == name);
+    members.keys().map(String::as_str).find(|name| !known(name))
+}
+
+fn cell(field: Field, value: &Value) -> Result<Option<Cell>, &'static str> {
+    Ok(match value {
+        Value::Null => None,
+        Value::String(text) => Some(Cell::Text(text.clone())),
+        Value::Number(number) => Some(Cell::Text(number.to_string())),
+        Value::Bool(yes) => Some(Cell::Text(yes.to_string())),
+        Value::Object(_) if field == Field::Headers => Some(Cell::Text(value.to_string())),
+        Value::Object(_) | Value::Array(_) => return Err("is neither a text nor a number"),
+    })
+}

@@ -1,0 +1,357 @@
+//! Takes the files of a drop folder: each is one transaction, then it is moved to `done` or `rejected`.
+//!
+//! Killed before COMMIT, nothing has happened. Killed after it, the file is still there and known by its
+//! name and SHA-256: it is only moved. Nothing else is remembered.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use data_encoding::HEXLOWER;
+use ring::digest::{SHA256, digest};
+
+use crate::clock::Timestamp;
+use crate::domain::escalation::Class;
+use crate::domain::event::NewEvent;
+use crate::domain::source::Source;
+use crate::domain::source::draft::Facts;
+use crate::domain::source::folder::{
+    DONE_ENDING, FILE_BYTES_MOST, FolderSettings, Protocol, REASON_ENDING, is_candidate,
+};
+use crate::domain::source::reading;
+use crate::flow::privacy::NotAdmitted;
+use crate::flow::publish::admit;
+use crate::flow::sources::Shared;
+use crate::flow::sources::relay::{Snag, SnagKind, Turn, escalation, subject};
+use crate::id;
+use crate::machine::files::{self, Contents};
+use crate::store::error::Error;
+use crate::store::escalations;
+use crate::store::outbox::Inserted;
+use crate::store::source_files::{self, SourceFile};
+use crate::store::sources::{self, Progress};
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+
+/// Where files go that were taken.
+const DONE: &str = "done";
+/// Where files go that were refused.
+const REJECTED: &str = "rejected";
+/// Mistakes of one file that its reason lists.
+const MISTAKES_MOST: usize = 20;
+/// Files of one name in `rejected`.
+const SAME_NAME_MOST: u32 = 10_000;
+
+type Outcome<T> = Result<T, Snag>;
+
+/// What a folder's relay keeps between two turns: nothing that matters.
+#[derive(Debug, Default)]
+pub(super) struct FolderReader {
+    /// Names that were there when it was last listed, and are not looked at yet.
+    listed: VecDeque<String>,
+    /// For files that have to stand still: what each was, and since when.
+    still: BTreeMap<String, (u64, Option<Timestamp>, Timestamp)>,
+    /// What stands in the way of a file; the others go on.
+    snag: Option<Snag>,
+}
+
+/// A file that can be taken.
+struct Whole {
+    name: String,
+    path: PathBuf,
+    contents: Contents,
+    sha256: Vec<u8>,
+}
+
+impl FolderReader {
+    /// Looks at one file, or lists the folder.
+    pub(super) fn turn(
+        &mut self,
+        shared: &Shared,
+        source: &Source,
+        settings: &FolderSettings,
+    ) -> Outcome<Turn> {
+        let Some(name) = self.listed.pop_front() else {
+            self.list(shared, source, settings)?;
+            return Ok(if self.listed.is_empty() { Turn::Done } else { Turn::Again });
+        };
+        match self.look(shared, source, (settings, &name)) {
+            Err(snag) if snag.kind == SnagKind::Ours => return Err(snag),
+            Err(snag) => self.snag = Some(snag),
+            Ok(()) => {}
+        }
+        let left = u64::try_from(self.listed.len()).unwrap_or(u64::MAX);
+        shared.standings.set(source.seq, |standing| standing.lag = left);
+        if !self.listed.is_empty() {
+            return Ok(Turn::Again);
+        }
+        self.snag.take().map_or(Ok(Turn::Done), Err)
+    }
+
+    fn list(&mut self, shared: &Shared, source: &Source, settings: &FolderSettings) -> Outcome<()> {
+        let folder = &settings.path;
+        let names = files::names(folder).map_err(|error| Snag {
+            why: format!("{} cannot be listed: {error}", folder.display()),
+            kind: SnagKind::Passing,
+        })?;
+        for place in [DONE, REJECTED] {
+            make(&folder.join(place))?;
+        }
+        self.still.retain(|name, _| names.binary_search(name).is_ok());
+        let is_file = |name: &String| {
+            is_candidate(name) && folder.join(name).symlink_metadata().is_ok_and(|m| m.is_file())
+        };
+        let is_told = |name: &String| {
+            settings.writer != Protocol::Done
+                || names.binary_search(&format!("{name}{DONE_ENDING}")).is_ok()
+        };
+        self.listed = names.iter().filter(|n| is_told(n) && is_file(n)).cloned().collect();
+        let left = u64::try_from(self.listed.len()).unwrap_or(u64::MAX);
+        shared.standings.set(source.seq, |standing| standing.lag = left);
+        Ok(())
+    }
+
+    fn look(
+        &mut self,
+        shared: &Shared,
+        source: &Source,
+        (settings, name): (&FolderSettings, &str),
+    ) -> Outcome<()> {
+        let path = settings.path.join(name);
+        if settings.writer == Protocol::Stable && !self.stands_still(shared, settings, name, &path)
+        {
+            return Ok(());
+        }
+        let unreadable =
+            |error: io::Error| Snag::lasting(format!("{} cannot be read: {error}", path.display()));
+        let contents = match files::read_regular(&path, FILE_BYTES_MOST) {
+            // Taken away meanwhile: nothing to take.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(unreadable(error)),
+            // Still being written, or no file: looked at again.
+            Ok(None) => return Ok(()),
+            Ok(Some(contents)) => contents,
+        };
+        let sha256 = digest(&SHA256, &contents.bytes).as_ref().to_vec();
+        let whole = Whole { name: name.to_owned(), path, contents, sha256 };
+        self.still.remove(name);
+        take(shared, source, settings, &whole)
+    }
+
+    fn stands_still(
+        &mut self,
+        shared: &Shared,
+        settings: &FolderSettings,
+        name: &str,
+        path: &Path,
+    ) -> bool {
+        let now = shared.clock.now();
+        let Ok(meta) = path.symlink_metadata() else { return false };
+        let is = (meta.len(), meta.modified().ok().map(Timestamp::from));
+        match self.still.get(name) {
+            Some((size, at, since)) if (*size, *at) == is => now.since(*since) >= settings.stable(),
+            _ => {
+                self.still.insert(name.to_owned(), (is.0, is.1, now));
+                false
+            }
+        }
+    }
+}
+
+fn make(place: &Path) -> Outcome<()> {
+    match fs::create_dir(place) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(Snag::lasting(format!(
+            "{} cannot be made: {error}. The service moves files there and has to be able to write",
+            place.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Takes a file, or refuses it.
+fn take(shared: &Shared, source: &Source, settings: &FolderSettings, whole: &Whole) -> Outcome<()> {
+    let (seq, name) = (source.seq, &whole.name);
+    if let Some(before) = shared.store.read(|tx| source_files::taken(tx, seq, name))? {
+        if before == whole.sha256 {
+            return finish(settings, whole);
+        }
+        let why = "a file of this name was taken before, with other content; nothing of this one was \
+                   taken. Give it another name";
+        return reject(shared, source, (settings, whole), why);
+    }
+    let mut events = match events(shared, source, settings, whole) {
+        Ok(events) => events,
+        Err(why) => return reject(shared, source, (settings, whole), &why),
+    };
+    match shared.privacy.admit(&mut events) {
+        Ok(()) => {}
+        Err(NotAdmitted::Failed(error)) => return Err(error.into()),
+        Err(NotAdmitted::Refused { event, why }) => {
+            let why = format!("row {}: it is not taken: {why}", event.saturating_add(1));
+            return reject(shared, source, (settings, whole), &why);
+        }
+    }
+    match store(shared, source, whole, events) {
+        Ok(()) => finish(settings, whole),
+        Err(Error::Constraint(why)) => {
+            let why = format!("the database refuses one of its rows: {why}");
+            reject(shared, source, (settings, whole), &why)
+        }
+        // Paused or deleted meanwhile.
+        Err(Error::Changed(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// All events of a file, or what is wrong with it.
+fn events(
+    shared: &Shared,
+    source: &Source,
+    settings: &FolderSettings,
+    whole: &Whole,
+) -> Result<Vec<NewEvent>, String> {
+    let size = whole.contents.size;
+    if size > FILE_BYTES_MOST {
+        return Err(format!(
+            "it has {size} bytes; at most {FILE_BYTES_MOST} are taken at once, because one file is one \
+             transaction: split it"
+        ));
+    }
+    let rows = reading::rows(settings, &whole.name, &whole.contents.bytes);
+    let rows = rows.map_err(|fault| fault.to_string())?;
+    let received_at = shared.clock.wall();
+    let most = usize::try_from(shared.settings.get().limits.payload_bytes).unwrap_or(usize::MAX);
+    let hash = HEXLOWER.encode(&whole.sha256);
+    let (mut events, mut mistakes) = (Vec::with_capacity(rows.len()), Vec::new());
+    for (n, row) in rows.iter().enumerate() {
+        let facts = Facts {
+            id: id::uuid7(received_at, &*shared.draw),
+            tenant: &source.new.tenant,
+            source: source.new.name.as_str(),
+            key: format!("{hash}-{}", n.saturating_add(1)),
+            received_at,
+            defaults: &settings.defaults,
+            payload_bytes_max: most,
+        };
+        match row.draft.event(&facts) {
+            Ok(event) => events.push(event),
+            Err(error) => mistakes.push(format!("{}: {error}", row.place)),
+        }
+    }
+    if mistakes.is_empty() {
+        return Ok(events);
+    }
+    let more = mistakes.len().saturating_sub(MISTAKES_MOST);
+    mistakes.truncate(MISTAKES_MOST);
+    if more > 0 {
+        mistakes.push(format!("and {more} more"));
+    }
+    Err(mistakes.join("\n"))
+}
+
+/// Stores all events of a file, that it was taken, and nothing else.
+fn store(
+    shared: &Shared,
+    source: &Source,
+    whole: &Whole,
+    events: Vec<NewEvent>,
+) -> crate::store::error::Result<()> {
+    let count = u64::try_from(events.len()).unwrap_or(u64::MAX);
+    let cursor = source.new.cursor;
+    let progress =
+        Progress { from: cursor, to: cursor.saturating_add(1), identity: None, events: count };
+    let file = SourceFile {
+        source_seq: source.seq,
+        name: whole.name.clone(),
+        sha256: whole.sha256.clone(),
+        reason: None,
+        event_count: count,
+    };
+    let (seq, tenant, subject) = (source.seq, source.new.tenant.clone(), subject(source));
+    let clock = shared.clock.clone();
+    let stored = shared.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+        sources::advance(tx, seq, &progress, clock.wall())?;
+        if !source_files::put(tx, &file, clock.wall())? {
+            return Err(Error::Changed("the file's row"));
+        }
+        escalations::resolve(tx, &tenant, Class::SourceSilent, &subject, clock.wall())?;
+        let now = clock.now();
+        events.iter().map(|event| admit(tx, event, now)).collect::<Result<Vec<_>, _>>()
+    })?;
+    for inserted in stored {
+        let differs = matches!(inserted, Inserted::Again { differs: true, .. });
+        shared.counts.admitted(matches!(inserted, Inserted::Again { .. }), differs);
+    }
+    shared.counts.files_taken.add();
+    Ok(())
+}
+
+/// Moves a file that was taken.
+fn finish(settings: &FolderSettings, whole: &Whole) -> Outcome<()> {
+    // One of the same name there has the same content.
+    let to = settings.path.join(DONE).join(&whole.name);
+    rename(&whole.path, &to)?;
+    forget_companion(settings, &whole.name);
+    Ok(())
+}
+
+/// Refuses a file: says why in an escalation and beside the file, and moves it out of the way.
+fn reject(
+    shared: &Shared,
+    source: &Source,
+    (settings, whole): (&FolderSettings, &Whole),
+    why: &str,
+) -> Outcome<()> {
+    let name = &whole.name;
+    // What stands in the folder is its owner's; what is kept here follows the tenant's policy.
+    let kept = shared.privacy.masked(&source.new.tenant, why)?;
+    let short: String = kept.lines().next().unwrap_or_default().chars().take(500).collect();
+    let detail = format!("the file {name:?} was refused and lies in {REJECTED}: {short}");
+    let new = escalation(shared, source, Class::DropRejected, &detail);
+    tracing::warn!(source = source.new.name.as_str(), detail, "a file is refused");
+    let file = SourceFile {
+        source_seq: source.seq,
+        name: name.clone(),
+        sha256: whole.sha256.clone(),
+        reason: Some(kept),
+        event_count: 0,
+    };
+    let now = shared.clock.wall();
+    shared.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
+        source_files::put(tx, &file, now)?;
+        escalations::raise(tx, &new, now)
+    })?;
+    let rejected = settings.path.join(REJECTED);
+    let to = free_place(&rejected, name);
+    let mut reason = to.as_os_str().to_owned();
+    reason.push(REASON_ENDING);
+    fs::write(&reason, format!("{why}\n")).map_err(|error| {
+        Snag::lasting(format!("{} cannot be written: {error}", Path::new(&reason).display()))
+    })?;
+    rename(&whole.path, &to)?;
+    forget_companion(settings, name);
+    shared.counts.files_rejected.add();
+    Ok(())
+}
+
+/// A name that is free: what was refused before under the same one stays.
+fn free_place(rejected: &Path, name: &str) -> PathBuf {
+    let plain = rejected.join(name);
+    let others = (2..SAME_NAME_MOST).map(|n| rejected.join(format!("{name}.{n}")));
+    let mut all = std::iter::once(plain.clone()).chain(others);
+    all.find(|place| place.symlink_metadata().is_err()).unwrap_or(plain)
+}
+
+fn rename(from: &Path, to: &Path) -> Outcome<()> {
+    fs::rename(from, to).map_err(|error| {
+        Snag::lasting(format!("{} cannot be moved to {}: {error}", from.display(), to.display()))
+    })
+}
+
+fn forget_companion(settings: &FolderSettings, name: &str) {
+    if settings.writer == Protocol::Done {
+        // Left behind it does no harm: it belongs to no file.
+        drop(fs::remove_file(settings.path.join(format!("{name}{DONE_ENDING}"))));
+    }
+}

@@ -1,0 +1,98 @@
+//! Sources under kill -9: an ERP goes on writing while the service is killed; afterwards the counts are equal.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::thread;
+
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::process::{Process, ms, number};
+use crate::rig::{file, until};
+
+/// Facts the ERP writes, and rows of all files together.
+const FACTS: usize = 3_000;
+const FILES: usize = 40;
+const ROWS: usize = 25;
+
+/// An ERP that writes a few facts a transaction, beside a reader.
+fn write_facts(path: &Path) {
+    let conn = Connection::open(path).unwrap();
+    conn.busy_timeout(ms(10_000)).unwrap();
+    conn.execute_batch(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
+         CREATE TABLE IF NOT EXISTS outbox
+             (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL, payload TEXT NOT NULL)",
+    )
+    .unwrap();
+    for first in (0..FACTS).step_by(10) {
+        let tx = conn.unchecked_transaction().unwrap();
+        for n in first..first + 10 {
+            let sql = "INSERT INTO outbox (event_type, payload) VALUES ('fact', ?1)";
+            tx.execute(sql, [n.to_string()]).unwrap();
+        }
+        tx.commit().unwrap();
+        thread::sleep(ms(2));
+    }
+}
+
+/// A program that drops files by renaming them.
+fn drop_files(folder: &Path) {
+    for n in 0..FILES {
+        let begun = folder.join(format!("{n}.csv.tmp"));
+        let rows: Vec<String> = (0..ROWS).map(|row| format!("{n}-{row}")).collect();
+        std::fs::write(&begun, format!("x\n{}\n", rows.join("\n"))).unwrap();
+        std::fs::rename(begun, folder.join(format!("{n}.csv"))).unwrap();
+        thread::sleep(ms(15));
+    }
+}
+
+fn add(process: &Process, name: &str, kind: &str, settings: &Value) {
+    let body = json!({ "name": name, "kind": kind, "settings": settings });
+    process.call("POST", "/v1/sources", &body).is(201);
+}
+
+#[test]
+fn kills_while_an_erp_writes_lose_no_row_and_double_none() {
+    let home = tempfile::tempdir().unwrap();
+    let (erp, folder) = (home.path().join("erp.db"), home.path().join("drop"));
+    std::fs::create_dir(&folder).unwrap();
+    let mut process = Process::start(home.path());
+    add(&process, "erp", "sqlite", &json!({ "path": erp }));
+    let defaults = json!({ "event_type": "row" });
+    add(&process, "files", "drop", &json!({ "path": folder, "defaults": defaults }));
+    process = thread::scope(|scope| {
+        let writers = [scope.spawn(|| write_facts(&erp)), scope.spawn(|| drop_files(&folder))];
+        for n in 0..number("ONCEBOX_KILLS", 5) {
+            thread::sleep(ms(40 + n * 37 % 90));
+            process.kill();
+            process = Process::start(home.path());
+        }
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        process
+    });
+    let database = home.path().join("data/oncebox.db");
+    let all = (FACTS + FILES * ROWS).to_string();
+    let count = || file::lines(&file::open(&database), "SELECT count(*) FROM outbox");
+    until("all of it is there", || count() == [all.as_str()]);
+    until("the last file is moved", || {
+        std::fs::read_dir(folder.join("done")).is_ok_and(|done| done.count() == FILES)
+    });
+    process.stop();
+    file::check(&database);
+    let conn = file::open(&database);
+    let of = |source: &str| -> BTreeSet<String> {
+        let sql =
+            format!("SELECT CAST(payload AS TEXT) FROM outbox WHERE source_system = '{source}'");
+        file::lines(&conn, &sql).into_iter().collect()
+    };
+    assert_eq!(of("erp"), (0..FACTS).map(|n| n.to_string()).collect());
+    assert_eq!(of("files").len(), FILES * ROWS);
+    assert_eq!(file::lines(&conn, "SELECT sum(duplicate_count) FROM outbox"), ["0"]);
+    let counted = "SELECT event_count FROM sources ORDER BY seq";
+    assert_eq!(file::lines(&conn, counted), [FACTS.to_string(), (FILES * ROWS).to_string()]);
+    let rejected = std::fs::read_dir(folder.join("rejected")).unwrap().count();
+    assert_eq!(rejected, 0);
+}

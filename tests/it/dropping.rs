@@ -1,0 +1,243 @@
+//! Drop folders: files that are put into a folder, each taken as one transaction or not at all.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::rig::receiver::Receiver;
+use crate::rig::{Rig, secs, until};
+
+/// A folder and a source over it.
+struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    fn new(rig: &Rig, more: &Value) -> Self {
+        let path = rig.home().join("drop");
+        fs::create_dir(&path).unwrap();
+        let mut settings = json!({ "path": path });
+        for (name, value) in more.as_object().unwrap() {
+            settings[name.as_str()] = value.clone();
+        }
+        let body = json!({ "name": "files", "kind": "drop", "settings": settings });
+        rig.post("/v1/sources", &body).is(201);
+        Self { path }
+    }
+
+    /// Puts a file there as a careful writer does.
+    fn put(&self, name: &str, text: impl AsRef<[u8]>) {
+        let begun = self.path.join(format!("{name}.tmp"));
+        fs::write(&begun, text).unwrap();
+        fs::rename(begun, self.path.join(name)).unwrap();
+    }
+
+    fn has(&self, place: &str) -> bool {
+        self.path.join(place).exists()
+    }
+
+    #[track_caller]
+    fn until_done(&self, name: &str) {
+        until(&format!("{name} is taken"), || self.has(&format!("done/{name}")) && !self.has(name));
+    }
+
+    /// Why a file was refused.
+    #[track_caller]
+    fn reason(&self, name: &str) -> String {
+        let rejected = self.path.join("rejected");
+        until(&format!("{name} is refused"), || rejected.join(name).exists() && !self.has(name));
+        fs::read_to_string(rejected.join(format!("{name}.reason"))).unwrap()
+    }
+}
+
+fn stored(rig: &Rig) -> String {
+    rig.one("SELECT count(*) FROM outbox")
+}
+
+#[test]
+fn a_csv_file_is_delivered_row_by_row_and_moved_to_done() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("logistics", &receiver);
+    let folder = Folder::new(
+        &rig,
+        &json!({ "delimiter": ";", "fields": { "idempotency_key": "No" },
+                 "defaults": { "event_type": "invoice.created" } }),
+    );
+    folder.put("invoices.csv", "No;Total\r\nRE-1;99,00\r\nRE-2;\"1;5\"\r\n");
+    folder.until_done("invoices.csv");
+    until("both are delivered", || receiver.count() == 2);
+    let mut bodies: Vec<_> = receiver.seen().into_iter().map(|seen| seen.body).collect();
+    bodies.sort();
+    assert_eq!(bodies[0], br#"{"No":"RE-1","Total":"99,00"}"#);
+    let event = rig.get("/v1/events?idempotency_key=RE-2")["items"][0].clone();
+    assert_eq!(
+        (&event["source_system"], &event["event_type"]),
+        (&json!("files"), &json!("invoice.created"))
+    );
+    let source = rig.get("/v1/sources/files");
+    assert_eq!((&source["event_count"], &source["cursor"]), (&json!(2), &json!(1)));
+    rig.settle();
+}
+
+#[test]
+fn json_lines_and_xml_are_taken_as_well() {
+    let rig = Rig::new();
+    let folder = Folder::new(
+        &rig,
+        &json!({ "row": "Orders/Order", "fields": { "aggregate_id": "@id" },
+                 "defaults": { "event_type": "order.placed" } }),
+    );
+    folder.put("a.json", r#"[{"event_type":"a","payload":{}},{"payload":1}]"#);
+    folder.put("b.ndjson", "{\"payload\":1}\n{\"payload\":2}\n");
+    folder.put("c.xml", "<Orders><Order id='7'><No>1</No></Order><Order id='8'/></Orders>");
+    folder.until_done("c.xml");
+    assert_eq!(stored(&rig), "6");
+    let event = rig.get("/v1/events?aggregate_id=7")["items"][0].clone();
+    let id = event["id"].as_str().unwrap();
+    assert_eq!(rig.get(&format!("/v1/events/{id}"))["payload"], json!({ "@id": "7", "No": "1" }));
+}
+
+#[test]
+fn a_file_with_a_mistake_is_refused_as_a_whole_and_says_where_it_is() {
+    let rig = Rig::new();
+    let folder = Folder::new(&rig, &json!({}));
+    let good = r#"{"event_type":"a","payload":1}"#;
+    folder.put(
+        "bad.ndjson",
+        format!("{good}\n{{\"payload\":1}}\n{{\"event_type\":\"\",\"payload\":1}}\n"),
+    );
+    let why = folder.reason("bad.ndjson");
+    assert_eq!(why.lines().count(), 2, "{why}");
+    assert!(why.starts_with("line 2: event_type is missing"), "{why}");
+    folder.put("good.ndjson", good);
+    folder.until_done("good.ndjson");
+    assert_eq!(stored(&rig), "1");
+    let raised = rig.get("/v1/escalations")["items"][0].clone();
+    assert_eq!((&raised["class"], &raised["count"]), (&json!("drop.rejected"), &json!(1)));
+    assert!(raised["detail"].as_str().unwrap().contains("bad.ndjson"), "{raised}");
+    // Mended, it may come again under its name. Seen, the escalation is over.
+    folder.put("bad.ndjson", good.replace('1', "2"));
+    folder.until_done("bad.ndjson");
+    let path = format!("/v1/escalations/{}/acknowledge", raised["id"].as_str().unwrap());
+    assert!(rig.post(&path, &Value::Null).is(200).json()["resolved_at"].is_string());
+    assert_eq!(rig.get("/v1/escalations")["items"], json!([]));
+    let metrics = rig.call("GET", "/metrics", b"").is(200).text();
+    assert!(metrics.contains("oncebox_source_files_total{result=\"rejected\"} 1"), "{metrics}");
+}
+
+#[test]
+fn the_same_file_again_is_known_and_another_one_of_its_name_is_refused() {
+    let rig = Rig::new();
+    let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
+    folder.put("a.csv", "x\n1\n2\n");
+    folder.until_done("a.csv");
+    folder.put("a.csv", "x\n1\n2\n");
+    folder.until_done("a.csv");
+    // Under another name its rows have the same keys.
+    folder.put("b.csv", "x\n1\n2\n");
+    folder.until_done("b.csv");
+    assert_eq!(stored(&rig), "2");
+    folder.put("a.csv", "x\n3\n");
+    assert!(folder.reason("a.csv").contains("taken before, with other content"));
+    folder.put("a.csv", "x\n4\n");
+    folder.reason("a.csv.2");
+    assert_eq!(stored(&rig), "2");
+    assert_eq!(rig.get("/v1/escalations")["items"][0]["count"], 2);
+}
+
+#[test]
+fn what_is_being_written_waits_for_its_writer() {
+    let rig = Rig::new();
+    let folder = Folder::new(&rig, &json!({ "writer": "done", "defaults": { "event_type": "a" } }));
+    fs::write(folder.path.join("a.csv"), "x\n1").unwrap();
+    fs::write(folder.path.join("b.csv"), "x\n1\n").unwrap();
+    fs::write(folder.path.join("b.csv.done"), "").unwrap();
+    folder.until_done("b.csv");
+    assert!(folder.has("a.csv") && !folder.has("b.csv.done"));
+    let settings = json!({ "path": folder.path, "writer": "stable", "stable_ms": 60_000,
+                           "defaults": { "event_type": "a" } });
+    rig.patch("/v1/sources/files", &json!({ "settings": settings })).is(200);
+    let half = folder.path.join("c.csv");
+    fs::write(&half, "x\n1").unwrap();
+    // However often it is looked at, it is not taken before it has stood still.
+    until("it is looked at", || rig.get("/v1/sources/files")["lag"] != 0);
+    rig.advance(secs(30));
+    assert!(folder.has("c.csv") && folder.has("a.csv"));
+    until("they are taken", || {
+        rig.advance(secs(61));
+        folder.has("done/a.csv") && folder.has("done/c.csv")
+    });
+}
+
+#[test]
+fn what_is_too_large_or_no_file_is_not_taken() {
+    let rig = Rig::new();
+    let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
+    let secret = rig.home().join("secret.json");
+    fs::write(&secret, r#"{"event_type":"a","payload":1}"#).unwrap();
+    std::os::unix::fs::symlink(&secret, folder.path.join("link.json")).unwrap();
+    fs::create_dir(folder.path.join("folder.json")).unwrap();
+    let large = fs::File::create(folder.path.join("large.json.tmp")).unwrap();
+    large.set_len((16 << 20) + 1).unwrap();
+    fs::rename(folder.path.join("large.json.tmp"), folder.path.join("large.json")).unwrap();
+    assert!(folder.reason("large.json").contains("split it"));
+    folder.put("many.csv", format!("x\n{}", "1\n".repeat(10_001)));
+    assert!(folder.reason("many.csv").contains("at most 10000"));
+    folder.put("latin.csv", b"x\nGr\xf6\xdfe\n");
+    assert!(folder.reason("latin.csv").starts_with("line 2: the byte 0xF6 is not UTF-8"));
+    let big = format!("{{\"event_type\":\"a\",\"payload\":\"{}\"}}", "x".repeat(1 << 20));
+    folder.put("big.json", big);
+    assert!(folder.reason("big.json").starts_with("row 1: payload has 1048578 bytes"));
+    assert!(folder.has("link.json") && folder.has("folder.json"));
+    assert_eq!(stored(&rig), "0");
+}
+
+#[test]
+fn ten_thousand_rows_are_one_transaction() {
+    let rig = Rig::new();
+    let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
+    folder.put("many.csv", format!("x\n{}", "1\n".repeat(10_000)));
+    folder.until_done("many.csv");
+    assert_eq!(stored(&rig), "10000");
+    assert_eq!(rig.get("/v1/sources/files")["event_count"], 10_000);
+}
+
+#[test]
+fn a_folder_that_is_gone_is_said_and_read_when_it_is_back() {
+    let rig = Rig::new();
+    let folder = Folder::new(&rig, &json!({}));
+    until("it is read", || folder.has("done"));
+    let away = rig.home().join("away");
+    fs::rename(&folder.path, &away).unwrap();
+    until("it is said", || {
+        rig.advance(secs(11));
+        rig.get("/v1/sources/files")["last_error"]
+            .as_str()
+            .is_some_and(|why| why.contains("cannot be listed"))
+    });
+    assert_eq!(rig.get("/v1/sources/files/test")["ok"], false);
+    fs::rename(away, &folder.path).unwrap();
+    folder.put("a.json", r#"{"event_type":"a","payload":1}"#);
+    folder.until_done("a.json");
+    until("it is well", || rig.get("/v1/sources/files")["last_error"].is_null());
+    assert_eq!(rig.get("/v1/sources/files/test")["ok"], true);
+}
+
+#[test]
+fn one_folder_has_one_source() {
+    let rig = Rig::new();
+    let folder = Folder::new(&rig, &json!({}));
+    let over =
+        |path: &Path| json!({ "name": "again", "kind": "drop", "settings": { "path": path } });
+    rig.post("/v1/sources", &over(&folder.path)).is(409);
+    rig.post("/v1/sources/files/reset", &json!({ "cursor": 0 })).is(409);
+    let from = json!({ "name": "x", "kind": "drop", "from": "now", "settings": { "path": "/x" } });
+    rig.post("/v1/sources", &from).is(422);
+    // One that is paused leaves everything where it is.
+    rig.post("/v1/sources/files/pause", &Value::Null).is(200);
+    folder.put("a.json", r#"{"event_type":"a","payload":1}"#);
+    rig.post("/v1/sources/files/resume", &Value::Null).is(200);
+    folder.until_done("a.json");
+}
