@@ -42,6 +42,9 @@ impl Event {
             ("ONCEBOX_AGGREGATE_ID", entity.clone()),
             ("ONCEBOX_IDEMPOTENCY_KEY", id.clone()),
             ("ONCEBOX_CONTENT_TYPE", "application/json".to_owned()),
+            // There is no delivery and no trace; `sh -u` wants them set.
+            ("ONCEBOX_DELIVERY", String::new()),
+            ("TRACEPARENT", String::new()),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .to_vec()
