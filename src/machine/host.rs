@@ -57,6 +57,15 @@ pub fn holders(path: &Path) -> Vec<(u32, PathBuf)> {
         .collect()
 }
 
+/// The SQLite library a process has mapped; `None`: it has none of its own, or may not be looked at. Which
+/// version it is does not stand in its name; a program that has SQLite built in maps none.
+pub fn sqlite_library(process: u32) -> Option<PathBuf> {
+    let maps = fs::read_to_string(format!("/proc/{process}/maps")).ok()?;
+    let paths = maps.lines().filter_map(|line| line.find('/').and_then(|at| line.get(at..)));
+    let mut libraries = paths.filter(|path| path.contains("libsqlite3.so"));
+    libraries.next().map(PathBuf::from)
+}
+
 /// Whether something keeps the clock right; `None`: it cannot be told here.
 pub fn time_is_kept() -> Option<bool> {
     if Path::new("/run/systemd/timesync/synchronized").exists() {

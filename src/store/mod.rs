@@ -25,6 +25,7 @@ pub mod idempotency_keys;
 pub mod inspect;
 mod lanes;
 pub mod leases;
+mod manners;
 pub mod meta;
 pub mod outbox;
 pub(crate) mod outbox_of_erp;

@@ -15,8 +15,8 @@ use crate::domain::tenant;
 use crate::store::error::{Error, Result};
 use crate::store::outbox::{self, Plan};
 use crate::store::payloads::{self, Placed};
-use crate::store::tenants;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::{manners, tenants};
 
 /// Bytes of payloads that one transaction looks at, about: others wait for it.
 const BYTES_MOST: u64 = 4 << 20;
@@ -109,7 +109,7 @@ pub fn unrouted(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<i64>> {
 /// # Errors
 /// When the file cannot be read.
 pub fn data_version(tx: &ReadTx<'_>) -> Result<i64> {
-    Ok(tx.prepare("PRAGMA data_version")?.query_row([], |row| row.get(0))?)
+    manners::data_version(tx.conn())
 }
 
 /// Routes rows after `after`, at most `limit` and only so many bytes of them. `fresh` makes UUIDs.

@@ -36,6 +36,8 @@ const STEPS: [&str; 3] = [
 ];
 /// How often a locked database is tried again, a millisecond apart, before it is `Busy`.
 const BUSY_TRIES_MOST: i32 = 2_000;
+/// The same for the writer, which asks again.
+const BUSY_TRIES_BRIEF: i32 = 20;
 /// Statements kept prepared per connection: above the number of statements in `store`.
 const STATEMENTS_KEPT: usize = 192;
 
@@ -79,6 +81,7 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
     }
     assert_pragmas(path, &conn)?;
     sync_directory(path)?;
+    conn.busy_handler(Some(wait_briefly))?;
     Ok(conn)
 }
 
@@ -246,6 +249,11 @@ fn sync_directory(path: &Path) -> Result<()> {
 fn wait_for_lock(tries: i32) -> bool {
     std::thread::sleep(Duration::from_millis(1));
     tries < BUSY_TRIES_MOST
+}
+
+/// The same for the writer, which reckons by the clock and asks again.
+fn wait_briefly(tries: i32) -> bool {
+    tries < BUSY_TRIES_BRIEF && wait_for_lock(tries)
 }
 
 #[cfg(test)]

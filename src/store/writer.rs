@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Select, SendError, Sender, TryRecvError, bounded, unbounded};
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::clock::Timestamp;
 use crate::faults::{Faults, Stall, Step};
 use crate::machine::disk;
 use crate::pulse::{BEAT, Pulse};
 use crate::store::error::{Error, Result};
+use crate::store::manners::Manners;
 use crate::store::subjects::{self, KeyId};
 use crate::store::subscriptions;
 use crate::store::tx::{Effects, Remembered, WriteTx};
@@ -189,6 +190,8 @@ pub struct WriterLoop {
     checkpoints: bool,
     /// Whether a destroyed key may still stand in the write-ahead log.
     log_owed: bool,
+    /// How it gets on with other processes that write.
+    manners: Manners,
 }
 
 impl std::fmt::Debug for WriterLoop {
@@ -213,9 +216,24 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
         done: Arc::default(),
         checkpoints: true,
         log_owed: false,
+        manners: Manners::default(),
     };
     let done = Arc::clone(&writer_loop.done);
     (Writer { settle, accept, upkeep, done }, writer_loop)
+}
+
+/// Answers what can come again, because another process holds the database; returns the outcomes of
+/// attempts, which have to be stored.
+fn refuse_new(batch: &mut Vec<BoxedJob>) -> Vec<BoxedJob> {
+    let mut kept = Vec::new();
+    for job in batch.drain(..) {
+        if job.handed_in().0 == Queue::Settle {
+            kept.push(job);
+        } else {
+            job.done(Err(Error::Busy));
+        }
+    }
+    kept
 }
 
 impl WriterLoop {
@@ -225,7 +243,8 @@ impl WriterLoop {
         loop {
             self.faults.stand(Stall::Writer);
             self.done.pulse.beat();
-            let stopping = self.wait(stop);
+            // What a locked database has kept waiting is tried again at once, with what came since.
+            let stopping = self.wait(stop, batch.is_empty());
             self.drain(&mut batch);
             if batch.is_empty() {
                 self.empty_owed_log();
@@ -242,15 +261,19 @@ impl WriterLoop {
                 // What is on the disk is unknown now: it is left for the next start to read.
                 return self.refuse(&fatal, stop);
             }
+            if stopping {
+                batch.drain(..).for_each(|job| job.done(Err(Error::Busy)));
+            }
+            self.manners.give_way(&self.conn, self.done.now());
         }
         self.close();
     }
 
     /// Refuses what is handed in until `stop` is disconnected: nobody is left waiting for an answer.
-    fn refuse(&self, fatal: &Error, stop: &Receiver<()>) {
+    fn refuse(&mut self, fatal: &Error, stop: &Receiver<()>) {
         let mut batch = Vec::new();
         loop {
-            let stopping = self.wait(stop);
+            let stopping = self.wait(stop, true);
             self.drain(&mut batch);
             if batch.is_empty() && stopping {
                 return;
@@ -266,7 +289,7 @@ impl WriterLoop {
     /// # Errors
     /// What the job returns, or what the commit came to.
     pub fn direct<T>(&mut self, run: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
-        let transaction = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let transaction = self.begin()?;
         let tx = WriteTx::new(&transaction, &self.remembered);
         let value = run(&tx)?;
         drop(tx);
@@ -288,8 +311,18 @@ impl WriterLoop {
         self.close();
     }
 
-    /// Waits until a job or the stop signal is there, or a beat is over; tells whether it is to stop.
-    fn wait(&self, stop: &Receiver<()>) -> bool {
+    /// Waits until a job or the stop signal is there, or a beat is over, if there is nothing to do; tells
+    /// whether it is to stop.
+    fn wait(&mut self, stop: &Receiver<()>, idle: bool) -> bool {
+        let began = self.done.now();
+        if idle {
+            self.wait_for_work(stop);
+        }
+        self.manners.waited(began, self.done.now());
+        matches!(stop.try_recv(), Err(TryRecvError::Disconnected))
+    }
+
+    fn wait_for_work(&self, stop: &Receiver<()>) {
         let mut select = Select::new();
         let _ = select.recv(&self.settle);
         let _ = select.recv(&self.accept);
@@ -297,7 +330,6 @@ impl WriterLoop {
         let _ = select.recv(stop);
         // What is ready is looked for by whoever takes it.
         let _is_ready = select.ready_timeout(BEAT).is_ok();
-        matches!(stop.try_recv(), Err(TryRecvError::Disconnected))
     }
 
     fn drain(&self, batch: &mut Vec<BoxedJob>) {
@@ -311,7 +343,8 @@ impl WriterLoop {
         }
     }
 
-    /// Commits a batch in one transaction; if anything in it fails, job by job.
+    /// Commits a batch in one transaction; if anything in it fails, job by job. What is left in it waits for
+    /// another process to let go of the database.
     ///
     /// # Errors
     /// Only when the disk failed.
@@ -333,6 +366,7 @@ impl WriterLoop {
                 self.log_owed |= effects.subjects_erased;
                 observer.committed(effects);
                 self.empty_owed_log();
+                self.manners.got_in();
                 for job in batch.drain(..) {
                     job.done(Ok(()));
                 }
@@ -344,7 +378,12 @@ impl WriterLoop {
                 }
                 return Err(fatal);
             }
-            Err(error) if batch.len() == 1 || matches!(error, Error::Busy) => {
+            Err(Error::Busy) => {
+                self.manners.locked_out();
+                *batch = refuse_new(batch);
+                return Ok(());
+            }
+            Err(error) if batch.len() == 1 => {
                 if matches!(error, Error::Full) {
                     observer.full();
                 }
@@ -355,7 +394,7 @@ impl WriterLoop {
             }
             Err(error) => tracing::debug!(%error, jobs = batch.len(), "batch is run job by job"),
         }
-        let mut fatal = None;
+        let (mut fatal, mut kept) = (None, Vec::new());
         for job in batch.drain(..) {
             if let Some(error) = &fatal {
                 job.done(Err(Error::clone(error)));
@@ -363,8 +402,25 @@ impl WriterLoop {
             }
             let mut single = vec![job];
             fatal = self.commit_all(&mut single, observer).err();
+            kept.append(&mut single);
         }
+        batch.append(&mut kept);
         fatal.map_or(Ok(()), Err)
+    }
+
+    /// Begins a transaction, waiting for other processes as long as they may be waited for.
+    fn begin(&self) -> Result<Transaction<'_>> {
+        let until = self.done.now().saturating_add(self.manners.patience());
+        loop {
+            // SQLite itself waits briefly, by the count of its tries; how long that is depends on the load.
+            match Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate) {
+                Ok(transaction) => return Ok(transaction),
+                Err(error) => match Error::from(error) {
+                    Error::Busy if self.done.now() < until => {}
+                    error => return Err(error),
+                },
+            }
+        }
     }
 
     fn commit(&mut self, batch: &mut [BoxedJob]) -> Result<Effects> {
@@ -373,7 +429,7 @@ impl WriterLoop {
     }
 
     fn transact(&mut self, batch: &mut [BoxedJob]) -> Result<Effects> {
-        let transaction = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let transaction = self.begin()?;
         let tx = WriteTx::new(&transaction, &self.remembered);
         let outcome = if self.faults.hit(Step::Write) { Err(Error::Full) } else { Ok(()) };
         let outcome = outcome

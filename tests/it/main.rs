@@ -20,6 +20,7 @@ mod describing;
 mod dropping;
 mod embedding;
 mod entering;
+mod foreign_programs;
 mod guarding;
 mod isolation;
 mod keys;

@@ -115,13 +115,21 @@ fn others(path: &Path) -> Finding {
     let foreign: Vec<String> = host::holders(path)
         .into_iter()
         .filter(|(_, program)| *program != own)
-        .map(|(id, program)| format!("{} (process {id})", program.display()))
+        .map(|(id, program)| {
+            let library = host::sqlite_library(id);
+            let by = library.map_or_else(
+                || "no SQLite library, so one that is built in".to_owned(),
+                |library| library.display().to_string(),
+            );
+            format!("{} (process {id}, with {by})", program.display())
+        })
         .collect();
     if foreign.is_empty() {
         return ok("other_programs", "no other program has it open, as far as this user sees");
     }
     let detail = format!(
-        "{} has it open: if its SQLite is older than 3.51.3, it must set PRAGMA wal_autocheckpoint=0",
+        "{} has it open: if its SQLite is older than 3.51.3 (SELECT sqlite_version()), it must set PRAGMA \
+         wal_autocheckpoint=0",
         foreign.join(", ")
     );
     warn("other_programs", detail)

@@ -1,0 +1,220 @@
+//! Other programs, each with an SQLite of its own, that write into our file.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::json;
+
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, skipped, until};
+
+/// An invoice and its event: rolled back, then committed, then committed again.
+const PYTHON: &str = r#"
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], timeout=5, isolation_level=None)
+db.execute("PRAGMA wal_autocheckpoint = 0")
+assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",), "damaged"
+db.execute("CREATE TABLE IF NOT EXISTS erp_invoices (number INTEGER PRIMARY KEY, total TEXT)")
+for end in "ROLLBACK", "COMMIT", "COMMIT":
+    db.execute("BEGIN IMMEDIATE")
+    db.execute("INSERT INTO erp_invoices VALUES (4711, '99.00') ON CONFLICT DO NOTHING")
+    db.execute("INSERT INTO outbox (event_type, idempotency_key, payload) VALUES ('invoice', ?, ?) "
+               "ON CONFLICT DO NOTHING", ("inv-4711", '{"total":"99.00"}'))
+    db.execute(end)
+"#;
+
+const PHP: &str = r#"
+$db = new PDO("sqlite:" . $argv[1], null, null, [PDO::ATTR_TIMEOUT => 5]);
+$db->exec("PRAGMA wal_autocheckpoint = 0");
+$db->exec("CREATE TABLE IF NOT EXISTS erp_invoices (number INTEGER PRIMARY KEY, total TEXT)");
+foreach (["ROLLBACK", "COMMIT", "COMMIT"] as $end) {
+    $db->exec("BEGIN IMMEDIATE");
+    $db->exec("INSERT INTO erp_invoices VALUES (4711, '99.00') ON CONFLICT DO NOTHING");
+    $db->prepare("INSERT INTO outbox (event_type, idempotency_key, payload) VALUES ('invoice', ?, ?) ON CONFLICT DO NOTHING")
+       ->execute(["inv-4711", '{"total":"99.00"}']);
+    $db->exec($end);
+}
+"#;
+
+const NODE: &str = r#"
+const { DatabaseSync } = require("node:sqlite");
+const db = new DatabaseSync(process.argv[1]);
+db.exec("PRAGMA wal_autocheckpoint = 0; PRAGMA busy_timeout = 5000");
+db.exec("CREATE TABLE IF NOT EXISTS erp_invoices (number INTEGER PRIMARY KEY, total TEXT)");
+for (const end of ["ROLLBACK", "COMMIT", "COMMIT"]) {
+    db.exec("BEGIN IMMEDIATE");
+    db.exec("INSERT INTO erp_invoices VALUES (4711, '99.00') ON CONFLICT DO NOTHING");
+    db.prepare("INSERT INTO outbox (event_type, idempotency_key, payload) VALUES ('invoice', ?, ?) ON CONFLICT DO NOTHING")
+      .run("inv-4711", '{"total":"99.00"}');
+    db.exec(end);
+}
+"#;
+
+const SHELL: &str = r#"
+.bail on
+.timeout 5000
+PRAGMA wal_autocheckpoint = 0;
+CREATE TABLE IF NOT EXISTS erp_invoices (number INTEGER PRIMARY KEY, total TEXT);
+BEGIN IMMEDIATE;
+INSERT INTO erp_invoices VALUES (4711, '99.00');
+INSERT INTO outbox (event_type, idempotency_key, payload) VALUES ('invoice', 'inv-4711', '{"total":"99.00"}');
+ROLLBACK;
+BEGIN IMMEDIATE;
+INSERT INTO erp_invoices VALUES (4711, '99.00');
+INSERT INTO outbox (event_type, idempotency_key, payload) VALUES ('invoice', 'inv-4711', '{"total":"99.00"}');
+COMMIT;
+INSERT INTO outbox (event_type, idempotency_key, payload) VALUES ('invoice', 'inv-4711', '{"total":"99.00"}')
+    ON CONFLICT DO NOTHING;
+"#;
+
+/// Runs a program of the machine over the file; `false` when the machine has no such program.
+fn run(rig: &Rig, program: &str, arguments: &[&str], stdin: &str) -> bool {
+    let script = rig.home().join("script");
+    std::fs::write(&script, stdin).unwrap();
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(std::fs::File::open(script).unwrap());
+    match command.output() {
+        Err(_) => false,
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && said.is_empty(), "{program}: {said}");
+            true
+        }
+    }
+}
+
+#[track_caller]
+fn invoices(needs: &str, mut program: impl FnMut(&Rig, &str) -> bool) {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("logistics", &receiver);
+    if !program(&rig, rig.data().join("oncebox.db").to_str().unwrap()) {
+        return skipped(needs);
+    }
+    until("it is delivered", || receiver.count() == 1);
+    rig.settle();
+    assert_eq!(rig.one("SELECT group_concat(number) FROM erp_invoices"), "4711");
+    assert_eq!(rig.dump(), "invoice completed\n  logistics completed\n    1 +0s success 200\n");
+    assert_eq!(receiver.seen()[0].body, br#"{"total":"99.00"}"#);
+}
+
+#[test]
+fn python_inserts_an_event_with_its_invoice() {
+    invoices("needs python3", |rig, path| run(rig, "python3", &["-c", PYTHON, path], ""));
+}
+
+#[test]
+fn php_inserts_an_event_with_its_invoice() {
+    invoices("needs php-cli and php-sqlite3", |rig, path| run(rig, "php", &["-r", PHP, path], ""));
+}
+
+#[test]
+fn the_sqlite_shell_inserts_an_event_with_its_invoice() {
+    invoices("needs sqlite3", |rig, path| run(rig, "sqlite3", &[path], SHELL));
+}
+
+#[test]
+fn node_inserts_an_event_with_its_invoice() {
+    let knows = Command::new("node").args(["-e", "require('node:sqlite')"]).output();
+    if !knows.is_ok_and(|output| output.status.success()) {
+        return println!("skipped: needs a Node with node:sqlite (22.5 or newer)");
+    }
+    let quiet = "--no-warnings";
+    invoices("needs node", |rig, path| run(rig, "node", &[quiet, "-e", NODE, path], ""));
+}
+
+/// Python that holds the write lock so long, once it has said that it has it.
+fn locked_for(path: &Path, seconds: f64) -> Option<Child> {
+    const HOLD: &str = r#"
+import sqlite3, sys, time
+db = sqlite3.connect(sys.argv[1], timeout=20, isolation_level=None)
+db.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+time.sleep(float(sys.argv[2]))
+db.execute("INSERT INTO outbox (event_type, payload) VALUES ('held', '{}')")
+db.execute("COMMIT")
+"#;
+    let mut child = Command::new("python3")
+        .args(["-c", HOLD])
+        .arg(path)
+        .arg(seconds.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .ok()?;
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+    Some(child)
+}
+
+#[test]
+fn a_program_that_locks_the_file_for_long_makes_senders_come_again_and_loses_nothing() {
+    let rig = Rig::new();
+    let receiver = Receiver::scripted([Reply::Hang]);
+    rig.subscribe("logistics", &receiver);
+    rig.publish_type("before");
+    until("it is under way", || receiver.count() == 1);
+    let Some(mut python) = locked_for(&rig.data().join("oncebox.db"), 4.0) else {
+        return skipped("needs python3");
+    };
+    // The result of this attempt has to wait for the lock, and must not be lost.
+    receiver.release();
+    let refused =
+        rig.post("/v1/events", &json!({ "event_type": "meanwhile", "payload": 1 })).is(503);
+    assert!(refused.field("retry-after").is_some(), "{refused:?}");
+    assert!(python.wait().unwrap().success());
+    rig.publish_type("after");
+    until("all are delivered", || receiver.count() == 3);
+    rig.settle();
+    let states = "SELECT group_concat(event_type || ' ' || status, ', ') FROM outbox";
+    until("all are settled", || {
+        rig.one(states) == "before completed, held completed, after completed"
+    });
+    assert_eq!(rig.one("SELECT count(*) FROM attempts"), "3");
+}
+
+#[test]
+fn a_user_of_the_group_inserts_whoever_made_the_log_and_whatever_the_umask() {
+    const USER: u32 = 54_321;
+    const GROUP: u32 = 54_322;
+    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    if !is_root || Command::new("setpriv").arg("--version").output().is_err() {
+        return skipped("needs root and setpriv");
+    }
+    let mut rig = Rig::with(|settings| {
+        settings.database.group = Some(GROUP.to_string());
+        let home = settings.database.directory.parent().unwrap();
+        std::fs::set_permissions(home, PermissionsExt::from_mode(0o711)).unwrap();
+    });
+    let receiver = Receiver::new();
+    rig.subscribe("logistics", &receiver);
+    let path = rig.data().join("oncebox.db");
+    let insert = |key: &str, group: u32| {
+        let sql = format!(
+            "INSERT INTO outbox (event_type, idempotency_key, payload) VALUES ('a', '{key}', '{{}}')"
+        );
+        let shell = "umask 077; exec python3 -c \"$0\" \"$1\" \"$2\"";
+        let program = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1], timeout=5); \
+                       db.execute('PRAGMA wal_autocheckpoint = 0'); db.execute(sys.argv[2]); db.commit()";
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args([format!("--reuid={USER}"), format!("--regid={USER}")]);
+        setpriv.arg(format!("--groups={group}")).args(["sh", "-c", shell, program]);
+        setpriv.arg(&path).arg(sql).stderr(Stdio::null()).status().unwrap().success()
+    };
+    assert!(insert("served", GROUP));
+    assert!(!insert("stranger", USER));
+    until("it is delivered", || receiver.count() == 1);
+    rig.settle();
+    rig.stop();
+    // Now the other program is the one that makes -wal and -shm.
+    assert!(insert("down", GROUP));
+    rig.start_again();
+    until("it is delivered", || receiver.count() == 2);
+    assert!(insert("served again", GROUP));
+    until("it is delivered", || receiver.count() == 3);
+    rig.settle();
+    for ending in ["", "-wal", "-shm"] {
+        let file = std::fs::metadata(format!("{}{ending}", path.display())).unwrap();
+        assert_eq!((file.mode() & 0o777, file.gid()), (0o660, GROUP), "oncebox.db{ending}");
+    }
+}
