@@ -441,3 +441,36 @@ fn a_row_of_plain_sql_that_a_policy_is_about_is_quarantined_and_says_that_its_te
     assert!(!found.contains(NAME), "{found}");
     drop(conn);
 }
+
+#[test]
+fn what_a_source_reads_is_sealed_and_what_is_refused_is_kept_without_its_content() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    let policy = json!({
+        "rules": [{ "path": "$.customer", "action": "seal" }, { "path": "$.ssn", "action": "reject" }],
+        "subject": "$.customer.id",
+    });
+    state(&rig, &policy);
+    // The ERP's own file holds what it holds; it lies where this test does not look.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let path = elsewhere.path().join("erp.db");
+    let erp = rusqlite::Connection::open(&path).unwrap();
+    erp.execute_batch(
+        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL,
+                              payload TEXT NOT NULL)",
+    )
+    .unwrap();
+    let insert = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
+    erp.execute(insert, [of_customer("c-1")]).unwrap();
+    erp.execute(insert, [format!(r#"{{"ssn":"{MAIL}"}}"#)]).unwrap();
+    let source = json!({ "name": "erp", "kind": "sqlite", "settings": { "path": path } });
+    rig.post("/v1/sources", &source).is(201);
+    until("both are read", || rig.one("SELECT count(*) FROM outbox") == "2");
+    until("one is sent", || receiver.count() == 1);
+    rig.settle();
+    assert_eq!(String::from_utf8(receiver.seen().remove(0).body).unwrap(), of_customer("c-1"));
+    let found = rig.one("SELECT last_error FROM outbox WHERE status = 'quarantined'");
+    assert!(found.contains("rule 2") && found.contains("$.ssn"), "{found}");
+    nowhere(&rig, &[NAME, MAIL]);
+}
