@@ -169,6 +169,12 @@ fn response(received: Received, give_up: GiveUp) -> Response {
         Received::Unwanted(why) => {
             Problem::unprocessable(format!("This webhook is not taken: {why}.")).into()
         }
+        Received::Unfetched(missing) => {
+            let detail =
+                "What this webhook is checked with cannot be fetched now; send it again shortly.";
+            let problem = Problem::unavailable(detail, CLOCK_RETRY_AFTER.as_secs());
+            problem.because(missing.to_string()).into()
+        }
         Received::Failed(error) => Problem::from(error).into(),
     }
 }

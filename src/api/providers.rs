@@ -17,7 +17,7 @@ use crate::api::scheme_shapes;
 use crate::api::{Api, DEFAULT_TENANT};
 use crate::domain::name::Name;
 use crate::domain::provider::{
-    BODY_BYTES_DEFAULT, BODY_BYTES_MOST, NewProvider, Provider, TOLERANCE_DEFAULT,
+    BODY_BYTES_DEFAULT, BODY_BYTES_MOST, NewProvider, Provider, TOLERANCE_MOST,
 };
 use crate::domain::public_url::PublicUrl;
 use crate::domain::scheme::Scheme;
@@ -29,8 +29,8 @@ use crate::id;
 use crate::store::credentials::{self, Owner};
 use crate::store::providers;
 
-/// The longest tolerance that may be set: a day.
-const TOLERANCE_SECS_MOST: u64 = 86_400;
+/// The longest tolerance that may be set.
+const TOLERANCE_SECS_MOST: u64 = TOLERANCE_MOST.as_secs();
 /// Secrets of a provider that is made, at most.
 pub(super) const SECRETS_MOST: usize = 32;
 
@@ -167,15 +167,16 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     };
     let pii = pii_shapes::read(&pii)?;
     let secrets: Vec<String> = secret.into_iter().chain(secrets).collect();
-    if secrets.is_empty() || secrets.len() > SECRETS_MOST {
+    let scheme = read_scheme(scheme)?;
+    if (secrets.is_empty() && scheme.has_secret()) || secrets.len() > SECRETS_MOST {
         return Err(Problem::unprocessable(
             "Give the provider's signing secret as `secret`, or up to 32 as `secrets`.",
         ));
     }
-    let scheme = read_scheme(scheme)?;
     check_secrets(&scheme, &secrets)?;
     let public_url_default = public_base(api);
     let now = api.clock.wall();
+    let usual = scheme.tolerance_default();
     let new = NewProvider {
         id: id::uuid7(now, &*api.draw),
         tenant: call.tenant.clone(),
@@ -184,7 +185,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         public_url: public_url.map(|url| read_url(&url)).transpose()?.flatten(),
         pii,
         body_bytes_max: body_bytes(body_bytes_max)?.unwrap_or(BODY_BYTES_DEFAULT),
-        tolerance: tolerance(tolerance_secs)?.unwrap_or(TOLERANCE_DEFAULT),
+        tolerance: tolerance(tolerance_secs)?.unwrap_or(usual),
     };
     // Versions are numbered as they are stored, and the newest is tried first.
     let sealed: Vec<Sealed> = secrets.iter().rev().map(|secret| seal(api, now, secret)).collect();

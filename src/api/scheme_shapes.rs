@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::api::schema::{about, nullable, of, request, text, text_of, words, yes_or_no};
+use crate::api::schema::{about, list, nullable, of, request, text, text_of, words, yes_or_no};
 use crate::domain::scheme::Scheme;
 use crate::domain::scheme::form::KINDS;
 
@@ -21,9 +21,30 @@ pub(super) fn all() -> Vec<Value> {
                 "accepted": about(yes_or_no(), "Answer the text `[accepted]`, which older accounts wait for."),
             }),
         ),
+        request(
+            &["kind", "webhook_id"],
+            json!({
+                "kind": words(["paypal"]),
+                "webhook_id": about(text_of(8, 64), "The webhook's id in PayPal's console."),
+                "certificates": certificates(),
+            }),
+        ),
+        request(
+            &["kind", "topics"],
+            json!({
+                "kind": words(["sns"]),
+                "topics": about(list(text_of(8, 512)), "The topics that are believed, by their ARNs."),
+                "confirm": about(yes_or_no(), "Whether a subscription of theirs is confirmed without a person."),
+                "certificates": certificates(),
+            }),
+        ),
         request(&["kind", "user"], json!({ "kind": words(["chargebee"]), "user": user })),
         of("GenericScheme"),
     ]
+}
+
+fn certificates() -> Value {
+    about(nullable(text()), "The provider's certificates, PEM, for boxes that may not fetch them.")
 }
 
 /// A scheme put together from settings.

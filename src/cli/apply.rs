@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 use crate::cli::remote::{Reach, Remote, once, plain};
 use crate::cli::show::text;
 use crate::cli::{Failure, Shared, difference, exit, listing, out, secrets};
+use crate::domain::scheme::Scheme;
 use crate::settings::declared::{KINDS, Kind, SecretAt, Thing};
 use crate::settings::{Loaded, Sources};
 
@@ -113,7 +114,9 @@ impl Work<'_> {
 
     fn make(&mut self, thing: &Thing, mut body: Map<String, Value>) -> Result<(), Failure> {
         let texts = thing.secrets.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-        if texts.is_empty() && thing.kind == Kind::Provider {
+        let scheme = body.get("scheme").cloned().unwrap_or_default();
+        let shares = serde_json::from_value::<Scheme>(scheme).map_or(true, |one| one.has_secret());
+        if texts.is_empty() && thing.kind == Kind::Provider && shares {
             let why = "a provider that is made needs a secret: add secret_file, secret_env or \
                        secret_credential";
             return Err(Failure::input(why));

@@ -48,6 +48,7 @@ mod tenant;
 mod timeline;
 mod token;
 mod trigger;
+mod verify_signature;
 mod webhook;
 
 use std::path::PathBuf;
@@ -107,6 +108,7 @@ enum Command {
     Listen(listen::Listen),
     /// Post a signed sample webhook to the own intake
     Trigger(trigger::Trigger),
+    VerifySignature(verify_signature::VerifySignature),
     /// Who may post webhooks, and how they sign
     Provider(provider::Providers),
     /// Who wants which events, and where they go
@@ -238,6 +240,7 @@ impl Command {
             Self::Consume(consume) => consume.run(shared),
             Self::Listen(listen) => listen.run(shared),
             Self::Trigger(trigger) => trigger.run(shared),
+            Self::VerifySignature(verify) => verify.run(),
             Self::Provider(providers) => providers.run(shared),
             Self::Subscription(subscriptions) => subscriptions.run(shared),
             Self::Source(sources) => sources.run(shared),

@@ -115,7 +115,7 @@ struct Bounds {
     /// The largest body it may send, in bytes [default: 1048576]
     #[arg(long, value_name = "BYTES")]
     body_bytes_max: Option<u32>,
-    /// How far its signed time may be from ours, like 5min [default: 5min]
+    /// How far its signed time may be from ours, like 5min [default: the scheme's, mostly 5min]
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     tolerance: Option<Duration>,
 }
@@ -209,25 +209,28 @@ impl Bounds {
 impl Create {
     fn run(&self, remote: &Remote) -> Result<(), Failure> {
         let (scheme_json, scheme) = self.signing.scheme(&self.scheme)?;
-        let Some(secret) = self.secret.read(&scheme)? else {
+        let secret = self.secret.read(&scheme)?;
+        if secret.is_none() && scheme.has_secret() {
             let why = "give the secret that the provider shows with --secret-file or --secret-stdin, \
                        or make one with --generate-secret";
             return Err(Failure::new(exit::USAGE, why));
-        };
-        check(&scheme, &secret)?;
+        }
+        secret.iter().try_for_each(|secret| check(&scheme, secret))?;
         let stated = pii::stated("--pii", &self.pii)?;
         let mut body = Map::new();
         body.insert("name".to_owned(), self.name.as_str().into());
         body.insert("scheme".to_owned(), scheme_json);
         body.insert("pii".to_owned(), stated);
-        body.insert("secret".to_owned(), secret.text.as_str().into());
+        if let Some(secret) = &secret {
+            body.insert("secret".to_owned(), secret.text.as_str().into());
+        }
         self.bounds.put(&mut body);
         let made = remote.post("/v1/providers", Some(&Value::Object(body)))?;
         if remote.json() {
-            return out::json(&with_secret(made, Some(&secret)));
+            return out::json(&with_secret(made, secret.as_ref()));
         }
         out::line(format_args!("created: {}", self.name))?;
-        tell(Some(&secret))?;
+        tell(secret.as_ref())?;
         let (here, path) = (remote.intake_base(), text(&made, "path"));
         match made.get("url").and_then(Value::as_str) {
             Some(public) => out::line(format_args!("URL to give to the provider: {public}"))?,
@@ -236,7 +239,7 @@ impl Create {
             ))?,
         }
         match (scheme.kind(), self.name.as_str()) {
-            ("generic", _) => Ok(()),
+            ("generic" | "sendgrid" | "paypal" | "sns", _) => Ok(()),
             (kind, name) if kind == name => {
                 out::line(format_args!("Try it: oncebox trigger {kind}"))
             }

@@ -80,6 +80,8 @@ fn generate(scheme: &Scheme, draw: &dyn Draw) -> Zeroizing<String> {
         | Scheme::Mailgun
         | Scheme::Sendgrid
         | Scheme::Adyen(_)
+        | Scheme::Paypal(_)
+        | Scheme::Sns(_)
         | Scheme::Dynamics => HEXLOWER.encode(bytes.as_slice()),
         Scheme::Generic(generic) => match &generic.settings().check {
             Check::Hmac(check) if check.secret_encoding == SecretEncoding::Base64 => {

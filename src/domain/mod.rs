@@ -26,6 +26,7 @@ pub mod pointer;
 pub mod provider;
 pub mod public_url;
 pub mod retry;
+mod rewritten;
 pub mod scheme;
 pub mod signature;
 pub mod source;

@@ -14,6 +14,8 @@ pub const BODY_BYTES_DEFAULT: u32 = 1 << 20;
 pub const BODY_BYTES_MOST: u32 = 25 << 20;
 /// How far a signed timestamp may be from our clock: what every reference library uses.
 pub const TOLERANCE_DEFAULT: Duration = Duration::from_mins(5);
+/// The longest that may be set.
+pub const TOLERANCE_MOST: Duration = Duration::from_hours(7 * 24);
 
 /// A provider to be stored.
 #[derive(Clone, Debug)]

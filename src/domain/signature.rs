@@ -20,6 +20,9 @@ const BYTES_NEW: usize = 32;
 /// Why a text cannot serve as a secret, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
+    /// The scheme has none.
+    #[error("this scheme has no secret: its providers sign with a certificate")]
+    None,
     /// There is nothing.
     #[error("the secret is empty; copy it from the provider's webhook settings")]
     Empty,

@@ -4,6 +4,7 @@
 
 use crate::domain::delivery::Settlement;
 use crate::flow::Parts;
+use crate::flow::certificates::Certificates;
 use crate::flow::clock_watch::ClockWatch;
 use crate::flow::consume::{Attendant, Consume};
 use crate::flow::counts::Counts;
@@ -113,6 +114,7 @@ pub(super) fn entrances(
         draw: Arc::clone(&parts.draw),
         gates,
         clock_watch: Arc::clone(clock_watch),
+        certificates: Arc::new(Certificates::new(Arc::clone(&parts.sender), parts.clock.clone())),
         counts,
         privacy: Arc::clone(privacy),
     };

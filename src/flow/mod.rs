@@ -18,6 +18,7 @@
 //! and empties the write-ahead log). The listener stops before all of them; see `appliance`.
 
 mod assembly;
+pub mod certificates;
 pub mod clock_watch;
 pub mod consume;
 pub mod counts;

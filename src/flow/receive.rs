@@ -6,10 +6,12 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::domain::pii::{self, Sealed};
 use crate::domain::scheme::batch::Unusable;
+use crate::domain::scheme::certificate::Proof;
 use crate::domain::scheme::handshake::Handshake;
 use crate::domain::scheme::{Incoming, Refused};
 use crate::domain::trace;
 use crate::domain::webhook_event::NewWebhookEvent;
+use crate::flow::certificates::{Certificates, Missing};
 use crate::flow::clock_watch::ClockWatch;
 use crate::flow::counts::Counts;
 use crate::flow::gates::{Gate, Gates};
@@ -49,6 +51,8 @@ pub enum Received {
     ClockSuspect,
     /// The provider's policy on personal data refuses it: the rule and the place.
     Unwanted(pii::Refused),
+    /// What it takes to believe it, or to make it count, cannot be fetched now.
+    Unfetched(Missing),
     /// It could not be stored.
     Failed(Error),
 }
@@ -64,6 +68,8 @@ pub struct Receive {
     pub draw: Arc<dyn Draw>,
     /// The providers.
     pub gates: Arc<Gates>,
+    /// What signatures by certificate are checked with.
+    pub certificates: Arc<Certificates>,
     /// Whether our clock can be trusted.
     pub clock_watch: Arc<ClockWatch>,
     /// What was counted.
@@ -117,7 +123,11 @@ impl Receive {
             return Err(Received::Greeted(greeting));
         }
         let wall = self.clock.wall();
-        let verified = scheme.verify(&gate.secrets, incoming, wall, provider.tolerance);
+        let named = scheme.certificate_url(incoming).map_err(Received::Refused)?;
+        let fetched = named.map(|url| self.certificates.get(&url)).transpose();
+        let fetched = fetched.map_err(Received::Unfetched)?;
+        let proof = Proof { fetched: fetched.as_deref().map(Vec::as_slice) };
+        let verified = scheme.verify_with(&gate.secrets, proof, incoming, wall, provider.tolerance);
         let matched = verified.map_err(|refused| match refused {
             Refused::Stale { .. } if self.clock_watch.is_suspect(self.clock.now()) => {
                 Received::ClockSuspect
@@ -126,6 +136,9 @@ impl Receive {
         })?;
         if let Some(challenge) = scheme.challenge(incoming) {
             return Err(Received::Greeted(challenge));
+        }
+        if let Some(url) = scheme.confirmation(incoming) {
+            self.certificates.call(&url).map_err(Received::Unfetched)?;
         }
         let found = scheme.events(incoming).map_err(Received::Unusable)?;
         let batch_id = found.is_batch.then(|| id::uuid7(wall, &*self.draw));

@@ -24,3 +24,4 @@ mod refusing;
 mod rig;
 mod setting_up;
 mod triggering;
+mod verifying;

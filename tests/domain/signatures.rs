@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use oncebox::clock::Timestamp;
 use oncebox::domain::scheme::batch::{Item, Unusable};
+use oncebox::domain::scheme::form::KINDS;
 use oncebox::domain::scheme::{Incoming, Refused, Scheme};
 use oncebox::domain::signature::SigningSecret;
 use oncebox::headers::Headers;
@@ -175,4 +176,49 @@ fn a_time_far_from_ours_is_stale_and_never_overflows() {
             assert!(matches!(verified, Err(Refused::Stale { .. })), "{verified:?}");
         }
     }
+}
+
+#[test]
+fn hostile_sizes_are_judged_and_not_waited_for() {
+    let secret = "0123456789abcdef0123456789abcdef";
+    let deep = format!("{{\"a\":{}{}}}", "[".repeat(200_000), "]".repeat(200_000));
+    let signature = "00".repeat(32);
+    let entries = format!("v1={signature},").repeat(16_000);
+    let list = format!("{}v1,AAAA", "v1,AAAA ".repeat(100_000));
+    for kind in KINDS {
+        let Some(scheme) = Scheme::of(kind) else { continue };
+        for (header, body) in [(&entries, deep.as_bytes()), (&list, b"\xff\xfe\x00{")] {
+            let mut headers = Headers::default();
+            for name in [
+                "webhook-signature",
+                "stripe-signature",
+                "paddle-signature",
+                "x-pagerduty-signature",
+                "x-hub-signature-256",
+                "x-slack-signature",
+                "x-twilio-signature",
+                "x-twilio-email-event-webhook-signature",
+            ] {
+                headers.push(name, header.as_bytes());
+            }
+            for name in ["webhook-id", "webhook-timestamp", "x-slack-request-timestamp"] {
+                headers.push(name, b"1700000000");
+            }
+            let incoming =
+                Incoming { method: "POST", path: "/", url: "https://e/", headers: &headers, body };
+            let now = Timestamp::from_secs(1_700_000_000);
+            let verified = scheme.verify(&[secret; 32], &incoming, now, Duration::from_mins(5));
+            assert!(verified.is_err(), "{kind}");
+            let _events = scheme.events(&incoming);
+        }
+    }
+}
+
+#[test]
+fn of_names_that_stand_twice_the_last_one_counts() {
+    let headers = Headers::default();
+    let incoming = |body| Incoming { method: "POST", path: "/", url: "", headers: &headers, body };
+    let stripe = Scheme::of("stripe").unwrap();
+    let identity = stripe.identify(&incoming(br#"{"id":"a","type":"t","id":"b","type":{}}"#));
+    assert_eq!((&*identity.event_id, &*identity.event_type), ("b", "unknown"));
 }

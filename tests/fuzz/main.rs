@@ -18,8 +18,10 @@ use oncebox::clock::Timestamp;
 use oncebox::domain::address::AddressPolicy;
 use oncebox::domain::pattern::Pattern;
 use oncebox::domain::pointer::Pointer;
+use oncebox::domain::scheme::form::KINDS;
+use oncebox::domain::scheme::sample::{Subject, sample};
 use oncebox::domain::scheme::template::Template;
-use oncebox::domain::scheme::{Incoming, Refused, Scheme};
+use oncebox::domain::scheme::{Identity, Incoming, Refused, Scheme};
 use oncebox::domain::signature::{Hash, SigningSecret, mac};
 use oncebox::domain::target_url::TargetUrl;
 use oncebox::headers::Headers;
@@ -78,7 +80,7 @@ fn run(name: &str, mut target: impl FnMut(&mut Chance)) {
     let fresh = u64::from(since.subsec_nanos()) ^ (since.as_secs() << 30);
     let seed = number("ONCEBOX_FUZZ_SEED").unwrap_or(fresh) | 1;
     println!("{name}: ONCEBOX_FUZZ_SEED={seed}");
-    let share = Duration::from_millis(seconds * 1000 / 6);
+    let share = Duration::from_millis(seconds * 1000 / 7);
     let (mut chance, started, mut rounds) = (Chance(seed), Instant::now(), 0_u64);
     while rounds < 100 || started.elapsed() < share {
         target(&mut chance);
@@ -217,6 +219,89 @@ fn a_mutated_request_verifies_only_if_what_is_signed_stayed_the_same() {
         assert!(identity.event_id.chars().count() <= 500 && identity.event_type.len() <= 128);
     });
     assert!(right > 0, "the untouched requests must verify");
+}
+
+/// Those that need settings, with settings.
+const SET: [&str; 4] = [
+    r#"{"kind":"chargebee","user":"erp"}"#,
+    r#"{"kind":"paypal","webhook_id":"4JH86294D6297924G"}"#,
+    r#"{"kind":"sns","topics":["arn:aws:sns:eu-central-1:1:orders"]}"#,
+    r#"{"kind":"generic","check":{"token":{"header":"x-token"}},"items":"/rows","event_id":{"pointer":"/id"}}"#,
+];
+
+#[test]
+fn no_request_breaks_a_scheme_and_a_changed_body_is_refused() {
+    let dictionary = [
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        "\"",
+        ":",
+        "&",
+        "=",
+        "%",
+        "+",
+        "\\u0000",
+        "\"id\":",
+        "null",
+        "v1,",
+        "v1=",
+        "notificationItems",
+        "clientState",
+        "signature",
+        "[[[[[[[[",
+        "\u{0}",
+    ];
+    // What is signed there is not the body's bytes: fields, a form's values, or nothing at all.
+    let loose = ["gitlab", "chargebee", "twilio", "mailgun", "adyen", "dynamics"];
+    let secret = |kind: &str| match kind {
+        "standard" => "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        "stripe" => "whsec_0123456789abcdef",
+        _ => "0123456789abcdef0123456789abcdef",
+    };
+    let read = |text: &&str| serde_json::from_str::<Scheme>(text).unwrap();
+    let mut schemes: Vec<Scheme> = KINDS.iter().filter_map(|kind| Scheme::of(kind)).collect();
+    schemes.extend(SET.iter().map(read));
+    let (now, tolerance) = (Timestamp::from_secs(NOW), Duration::from_mins(5));
+    let url = "https://edge.example/in/x?a=1";
+    run("schemes", |chance| {
+        let scheme = &schemes[chance.below(schemes.len())];
+        let secret = secret(scheme.kind());
+        let subject = Subject { id: "id-1", event_type: "thing.changed", at: now, url };
+        let made = sample(scheme, secret, subject).ok();
+        let headers_made = made.as_ref().map_or(&[][..], |made| made.headers.as_slice());
+        let original = made.as_ref().map_or(BODY.as_bytes(), |made| &made.body);
+        let (mut headers, changed) = (Headers::default(), chance.below(headers_made.len() + 1));
+        for (index, (name, value)) in headers_made.iter().enumerate() {
+            let value = value.as_bytes();
+            let mutated = index == changed;
+            headers.push(
+                name,
+                &if mutated { chance.mutate(value, &dictionary) } else { value.to_vec() },
+            );
+        }
+        let body = if changed == headers_made.len() {
+            chance.mutate(original, &dictionary)
+        } else {
+            original.to_vec()
+        };
+        let incoming =
+            Incoming { method: "POST", path: "/in/x?a=1", url, headers: &headers, body: &body };
+        let verified = scheme.verify(&[secret], &incoming, now, tolerance);
+        let covers = !loose.contains(&scheme.kind()) && made.is_some();
+        assert!(!covers || body == original || verified.is_err(), "{scheme:?} {headers:?}");
+        let _answers = (scheme.greeting(&incoming), scheme.challenge(&incoming));
+        let _reads = (scheme.nonce(&incoming), scheme.confirmation(&incoming));
+        let _url = scheme.certificate_url(&incoming);
+        assert!(scheme.kept(&headers).iter().all(|(_, value)| !value.contains(secret)));
+        for item in scheme.events(&incoming).map(|events| events.items).unwrap_or_default() {
+            let Identity { event_id, event_type } = item.identity;
+            assert!((1..=500).contains(&event_id.chars().count()) && event_type.len() <= 128);
+            assert!(!event_id.chars().chain(event_type.chars()).any(char::is_control));
+        }
+    });
 }
 
 #[test]

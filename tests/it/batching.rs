@@ -162,6 +162,82 @@ fn woocommerce_may_try_the_address_before_it_signs() {
     assert_eq!(rig.one("SELECT count(*) FROM webhook_events"), "0");
 }
 
+/// The vector of that name: settings, fields and body.
+fn vector(name: &str) -> (Value, Vec<(String, String)>, Vec<u8>) {
+    let all: Value = serde_json::from_str(include_str!("../data/signatures/vectors.json")).unwrap();
+    let found = all.as_array().unwrap().iter().find(|case| case["name"] == name).unwrap();
+    let fields = found["headers"].as_object().unwrap().iter();
+    let fields = fields.map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned()));
+    let body = BASE64.decode(found["body_base64"].as_str().unwrap().as_bytes()).unwrap();
+    (found["scheme"].clone(), fields.collect(), body)
+}
+
+#[test]
+fn what_is_signed_with_a_certificate_needs_no_secret() {
+    let rig = Rig::new();
+    for (provider, name) in [("sns", "sns: good, version 2"), ("sns-2", "sns: good, version 1")] {
+        let (scheme, _, body) = vector(name);
+        let made = json!({ "name": provider, "scheme": scheme, "pii": "allow" });
+        rig.post("/v1/providers", &made).is(201);
+        let post = |body: &[u8]| rig.send("POST", &format!("/in/{provider}"), &[], body);
+        post(&body).is(200);
+        assert_eq!(post(&body).is(200).json()["already_processed"], true);
+        let changed = String::from_utf8(body).unwrap().replace("n-1", "n-2");
+        post(changed.as_bytes()).is(401);
+    }
+    let (scheme, fields, body) = vector("paypal: good");
+    let made = json!({ "name": "paypal", "scheme": scheme, "pii": "allow", "secret": PLAIN });
+    rig.post("/v1/providers", &made).is(422);
+    let made = json!({ "name": "paypal", "scheme": scheme, "pii": "allow" });
+    assert_eq!(rig.post("/v1/providers", &made).is(201).json()["tolerance_secs"], 345_600);
+    rig.time.set_wall(oncebox::clock::Timestamp::from_secs(1_700_000_000));
+    let fields: Vec<(&str, &str)> = fields.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    rig.send("POST", "/in/paypal", &fields, &body).is(200);
+    assert_eq!(
+        rig.one("SELECT event_type FROM webhook_events WHERE provider = 'paypal'"),
+        "PAYMENT.SALE.COMPLETED"
+    );
+}
+
+#[test]
+fn a_certificate_is_fetched_from_its_own_host_alone() {
+    let rig = Rig::new();
+    let scheme = json!({ "kind": "paypal", "webhook_id": "4JH86294D6297924G" });
+    rig.post("/v1/providers", &json!({ "name": "paypal", "scheme": scheme, "pii": "allow" }))
+        .is(201);
+    let (_, fields, body) = vector("paypal: good");
+    for url in [
+        "https://evil.example/v1/notifications/certs/x",
+        "https://api.paypal.com.evil.example/v1/notifications/certs/x",
+        "http://api.paypal.com/v1/notifications/certs/x",
+        "https://api.paypal.com/elsewhere",
+    ] {
+        let mut own: Vec<(&str, &str)> =
+            fields.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        own.retain(|(name, _)| *name != "PAYPAL-CERT-URL");
+        own.push(("PAYPAL-CERT-URL", url));
+        rig.send("POST", "/in/paypal", &own, &body).is(401);
+    }
+}
+
+#[test]
+fn settings_that_a_scheme_cannot_do_without_are_asked_for() {
+    let rig = Rig::new();
+    let refused = |scheme: Value, secret: &str| {
+        let body = json!({ "name": "x", "scheme": scheme, "pii": "allow", "secret": secret });
+        rig.post("/v1/providers", &body).is(422).json()["detail"].as_str().unwrap().to_owned()
+    };
+    assert!(refused(json!({ "kind": "adyen" }), PLAIN).contains("hex, as Adyen shows it"));
+    assert!(refused(json!({ "kind": "sendgrid" }), PLAIN).contains("public key"));
+    assert!(refused(json!({ "kind": "paypal" }), PLAIN).contains("webhook_id"));
+    assert!(refused(json!({ "kind": "sns" }), PLAIN).contains("topics"));
+    assert!(refused(json!({ "kind": "sns", "topics": ["x"] }), PLAIN).contains("ARNs"));
+    assert!(refused(json!({ "kind": "chargebee" }), PLAIN).contains("user"));
+    let ed25519 =
+        json!({ "ed25519": { "signed": "{body}", "header": "X", "secret_encoding": "hex" } });
+    assert!(refused(json!({ "kind": "generic", "check": ed25519 }), PLAIN).contains("not hex"));
+}
+
 #[test]
 fn a_signature_that_does_not_cover_the_body_is_taken_with_one_body_only() {
     let rig = Rig::new();

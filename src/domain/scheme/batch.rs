@@ -2,7 +2,7 @@
 //!
 //! Not here: whether it is believed, which has been decided before, and storing it.
 
-use super::{Identity, Incoming, Scheme, adyen, shared};
+use super::{Identity, Incoming, Scheme, adyen, paypal, shared};
 use crate::domain::pointer::{list_at, text_at};
 
 /// Events of one request at most: beyond, one transaction would keep the others waiting.
@@ -96,6 +96,7 @@ impl Scheme {
     pub fn nonce(&self, incoming: &Incoming<'_>) -> Option<String> {
         match self {
             Self::Mailgun => text_at(incoming.body, &["signature", "token"]),
+            Self::Paypal(_) => incoming.headers.get(paypal::TRANSMISSION).map(str::to_owned),
             _ => None,
         }
     }

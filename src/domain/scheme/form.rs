@@ -25,6 +25,8 @@ pub const KINDS: &[&str] = &[
     "mailgun",
     "adyen",
     "dynamics",
+    "paypal",
+    "sns",
     "gitea",
     "forgejo",
     "pagerduty",
@@ -116,6 +118,12 @@ impl TryFrom<Map<String, Value>> for Scheme {
             "adyen" => {
                 serde_json::from_value(settings).map(Self::Adyen).map_err(|why| why.to_string())
             }
+            "paypal" => serde_json::from_value(settings)
+                .map(|paypal| Self::Paypal(Box::new(paypal)))
+                .map_err(|why| why.to_string()),
+            "sns" => serde_json::from_value(settings)
+                .map(|sns| Self::Sns(Box::new(sns)))
+                .map_err(|why| why.to_string()),
             "generic" => serde_json::from_value(settings)
                 .map(|generic| Self::Generic(Box::new(generic)))
                 .map_err(|why| why.to_string()),
@@ -131,6 +139,8 @@ impl From<Scheme> for Map<String, Value> {
         settings.insert("kind".to_owned(), Value::from(scheme.kind()));
         let own = match scheme {
             Scheme::Chargebee { user } => serde_json::to_value(Basic { user }),
+            Scheme::Paypal(paypal) => serde_json::to_value(paypal),
+            Scheme::Sns(sns) => serde_json::to_value(sns),
             Scheme::Adyen(adyen) => serde_json::to_value(adyen),
             Scheme::Generic(generic) => serde_json::to_value(generic),
             Scheme::Standard

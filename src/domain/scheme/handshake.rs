@@ -5,7 +5,7 @@
 use percent_encoding::percent_decode_str;
 use serde_json::json;
 
-use super::{Incoming, Scheme, needed};
+use super::{Incoming, Scheme, needed, sns};
 use crate::domain::pointer::text_at;
 
 /// No token of a hand-shake is longer.
@@ -81,6 +81,14 @@ impl Scheme {
         let asked = field("type").is_some_and(|name| name == "url_verification");
         let challenge = field("challenge").filter(|text| asked && text.len() <= TOKEN_BYTES_MAX)?;
         Some(Handshake::json(&json!({ "challenge": challenge })))
+    }
+
+    /// The URL that has to be called before a verified request counts, where the settings allow it.
+    pub fn confirmation(&self, incoming: &Incoming<'_>) -> Option<String> {
+        match self {
+            Self::Sns(sns) => sns::confirmation(sns, incoming),
+            _ => None,
+        }
     }
 
     /// What is answered instead of JSON when everything is stored.

@@ -7,6 +7,8 @@
 
 pub mod adyen;
 pub mod batch;
+pub mod certificate;
+pub mod diagnosis;
 pub mod encoding;
 pub mod form;
 pub mod generic;
@@ -14,10 +16,12 @@ pub mod handshake;
 mod listed;
 mod mailgun;
 mod naming;
+pub mod paypal;
 mod plain;
 pub mod sample;
 mod sendgrid;
 mod shared;
+pub mod sns;
 mod standard;
 pub mod template;
 mod twilio;
@@ -27,14 +31,18 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::clock::{Timestamp, millis};
+use crate::domain::provider::TOLERANCE_DEFAULT;
 use crate::domain::signature::SecretError;
 use crate::headers::Headers;
 use crate::id;
 
 use adyen::Adyen;
+use certificate::Proof;
 use generic::Generic;
 use listed::Listed;
+use paypal::Paypal;
 use plain::Plain;
+use sns::Sns;
 use standard::Key;
 
 /// Ids longer than this are stored as their SHA-256, in characters.
@@ -91,6 +99,10 @@ pub enum Scheme {
     Sendgrid,
     /// Adyen: an HMAC in each item of a batch.
     Adyen(Adyen),
+    /// PayPal: RSA with a certificate of its own.
+    Paypal(Box<Paypal>),
+    /// Amazon SNS: RSA with a certificate of its own.
+    Sns(Box<Sns>),
     /// Dynamics 365 Business Central: a shared `clientState` in each item of a batch.
     Dynamics,
     /// Put together from settings: HMAC or ed25519 over a template, a shared token, or basic
@@ -175,6 +187,8 @@ impl Scheme {
             Self::Mailgun => "mailgun",
             Self::Sendgrid => "sendgrid",
             Self::Adyen(_) => "adyen",
+            Self::Paypal(_) => "paypal",
+            Self::Sns(_) => "sns",
             Self::Dynamics => "dynamics",
             Self::Generic(_) => "generic",
         }
@@ -189,6 +203,34 @@ impl Scheme {
     /// ```
     pub fn of(kind: &str) -> Option<Self> {
         form::plain(kind)
+    }
+
+    /// Whether its providers share a secret with us; others sign with a certificate.
+    pub const fn has_secret(&self) -> bool {
+        !matches!(self, Self::Paypal(_) | Self::Sns(_))
+    }
+
+    /// How far a signed time may be from ours unless told. Nobody says whether Mailgun and PayPal sign anew
+    /// when they send again, so theirs outlast their retries; what was recorded is known by its token.
+    pub const fn tolerance_default(&self) -> Duration {
+        match self {
+            Self::Mailgun => Duration::from_hours(12),
+            Self::Paypal(_) => Duration::from_hours(4 * 24),
+            _ => TOLERANCE_DEFAULT,
+        }
+    }
+
+    /// Where the certificate of a request has to be fetched, for the schemes that need one. Its host is the
+    /// provider's own, whatever the request says.
+    ///
+    /// # Errors
+    /// When the request names none, or another's.
+    pub fn certificate_url(&self, incoming: &Incoming<'_>) -> Result<Option<String>, Refused> {
+        match self {
+            Self::Paypal(paypal) => paypal::certificate_url(paypal, incoming),
+            Self::Sns(sns) => sns::certificate_url(sns, incoming),
+            _ => Ok(None),
+        }
     }
 
     /// Looks at a secret when it is entered, so that a wrong paste is noticed before the first webhook.
@@ -215,6 +257,7 @@ impl Scheme {
             Self::Plain(_) | Self::Gitlab | Self::Twilio | Self::Mailgun | Self::Dynamics => {
                 long_enough(text.len())
             }
+            Self::Paypal(_) | Self::Sns(_) => Err(SecretError::None),
             Self::Sendgrid => sendgrid::check_secret(text),
             Self::Adyen(_) => adyen::check_secret(text),
             Self::Chargebee { .. } => generic::check_password(text),
@@ -259,6 +302,21 @@ impl Scheme {
         now: Timestamp,
         tolerance: Duration,
     ) -> Result<usize, Refused> {
+        self.verify_with(secrets, Proof::default(), incoming, now, tolerance)
+    }
+
+    /// The same with what was fetched for it.
+    ///
+    /// # Errors
+    /// [`Refused`]; [`Refused::Stale`] only when all else is right.
+    pub fn verify_with<S: AsRef<[u8]>>(
+        &self,
+        secrets: &[S],
+        proof: Proof<'_>,
+        incoming: &Incoming<'_>,
+        now: Timestamp,
+        tolerance: Duration,
+    ) -> Result<usize, Refused> {
         let secrets: Vec<&[u8]> = secrets.iter().map(AsRef::as_ref).collect();
         let secrets = secrets.as_slice();
         let verified = match self {
@@ -272,6 +330,8 @@ impl Scheme {
             Self::Mailgun => mailgun::verify(secrets, incoming)?,
             Self::Sendgrid => sendgrid::verify(secrets, incoming)?,
             Self::Adyen(_) => adyen::verify(secrets, incoming)?,
+            Self::Paypal(paypal) => paypal::verify(paypal, proof, incoming, now)?,
+            Self::Sns(sns) => sns::verify(sns, proof, incoming)?,
             Self::Dynamics => shared::dynamics(secrets, incoming)?,
             Self::Generic(generic) => generic.verify(secrets, incoming)?,
         };
@@ -309,6 +369,8 @@ impl Scheme {
             Self::Mailgun => mailgun::NAMING.identify(incoming),
             Self::Sendgrid => sendgrid::NAMING.identify(incoming),
             Self::Adyen(_) => adyen::identify(incoming),
+            Self::Paypal(_) => paypal::NAMING.identify(incoming),
+            Self::Sns(_) => sns::NAMING.identify(incoming),
             Self::Dynamics => shared::DYNAMICS.identify(incoming),
             Self::Generic(generic) => generic.identify(incoming),
         };
@@ -331,6 +393,8 @@ impl Scheme {
             Self::Gitlab => shared::GITLAB.kept,
             Self::Twilio => twilio::NAMING.kept,
             Self::Sendgrid => sendgrid::NAMING.kept,
+            Self::Paypal(_) => paypal::NAMING.kept,
+            Self::Sns(_) => sns::NAMING.kept,
             Self::Chargebee { .. } | Self::Mailgun | Self::Adyen(_) | Self::Dynamics => &[],
             Self::Generic(generic) => &generic.kept(),
         };

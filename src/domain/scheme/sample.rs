@@ -64,6 +64,8 @@ pub fn type_default(scheme: &Scheme) -> &'static str {
         Scheme::Mailgun | Scheme::Sendgrid => "delivered",
         Scheme::Adyen(_) => "AUTHORISATION",
         Scheme::Dynamics => "updated",
+        Scheme::Paypal(_) => "PAYMENT.CAPTURE.COMPLETED",
+        Scheme::Sns(_) => "Notification",
         Scheme::Standard | Scheme::Polar | Scheme::Generic(_) => "invoice.paid",
     }
 }
@@ -153,9 +155,9 @@ pub fn sample(scheme: &Scheme, secret: &str, subject: Subject<'_>) -> Result<Sam
             draft.body = json!({ "value": [draft.body] });
             Ok(draft.done())
         }
-        Scheme::Sendgrid => Err(SampleError::NoSuch {
+        Scheme::Sendgrid | Scheme::Paypal(_) | Scheme::Sns(_) => Err(SampleError::NoSuch {
             kind: scheme.kind(),
-            why: "only SendGrid has the private key",
+            why: "only the provider has the private key",
         }),
         Scheme::Generic(_) => Err(SampleError::NoSuch {
             kind: scheme.kind(),

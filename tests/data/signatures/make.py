@@ -16,7 +16,9 @@ import base64
 import hashlib
 import hmac
 import json
+import pathlib
 import urllib.parse
+import zlib
 from datetime import datetime, timezone
 
 import Adyen.util
@@ -24,8 +26,9 @@ import slack_sdk.signature
 import standardwebhooks
 import stripe
 import svix
+from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding
 from multidict import MultiDict
 from sendgrid.helpers.eventwebhook import EventWebhook
 from twilio.request_validator import RequestValidator
@@ -376,6 +379,76 @@ case("generic: a batch", LIST, [ONE], {"X-Token": ONE}, rows, 0, items=[["1", "a
 case("generic: the body is the batch", {**LIST, "items": ""}, [ONE], {"X-Token": ONE}, '[{"id":7}]', 0,
      items=[["7", "unknown"]])
 case("generic: an empty batch", LIST, [ONE], {"X-Token": ONE}, '{"data":{"rows":[]}}', 0, items=[])
+
+
+# PayPal and Amazon SNS: RSA, with a certificate that is made from the key beside this file. Both are given in the
+# settings, as on a box that may not fetch them.
+HERE = pathlib.Path(__file__).parent
+rsa_key = serialization.load_pem_private_key((HERE / "rsa.pem").read_bytes(), None)
+
+
+def certificate(key, name):
+    named = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    builder = x509.CertificateBuilder().subject_name(named).issuer_name(named).public_key(key.public_key())
+    builder = builder.serial_number(4711).not_valid_before(datetime(2020, 1, 1)).not_valid_after(datetime(2100, 1, 1))
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+
+
+CERTIFICATE = certificate(rsa_key, "messageverificationcerts.paypal.com")
+PAYPAL = {"kind": "paypal", "webhook_id": "4JH86294D6297924G", "certificates": CERTIFICATE}
+
+
+def rsa(message, algorithm):
+    return b64(rsa_key.sign(message.encode(), padding.PKCS1v15(), algorithm))
+
+
+def paypal(body, time="2023-11-14T22:13:20Z", webhook="4JH86294D6297924G"):
+    message = f"t-1|{time}|{webhook}|{zlib.crc32(body.encode())}"
+    return {"PAYPAL-TRANSMISSION-ID": "t-1", "PAYPAL-TRANSMISSION-TIME": time, "PAYPAL-AUTH-ALGO": "SHA256withRSA",
+            "PAYPAL-CERT-URL": "https://api.paypal.com/v1/notifications/certs/CERT-360caa42-fca2a594-df8cd2d5",
+            "PAYPAL-TRANSMISSION-SIG": rsa(message, hashes.SHA256())}
+
+
+assert zlib.crc32(BODY.encode()) == 3628243811
+sale = '{"id":"WH-1","event_type":"PAYMENT.SALE.COMPLETED"}'
+case("paypal: good", PAYPAL, [], paypal(sale), sale, 0, id="WH-1", type="PAYMENT.SALE.COMPLETED")
+case("paypal: body changed", PAYPAL, [], paypal(sale), sale.replace("1", "2"), "mismatch")
+case("paypal: of another webhook", PAYPAL, [], paypal(sale, webhook="ANOTHER1"), sale, "mismatch")
+case("paypal: stale", PAYPAL, [], paypal(sale), sale, "stale", now=NOW + 301)
+case("paypal: another algorithm", PAYPAL, [], {**paypal(sale), "PAYPAL-AUTH-ALGO": "MD5withRSA"}, sale, "malformed")
+case("paypal: no certificate", {"kind": "paypal", "webhook_id": "4JH86294D6297924G"}, [], paypal(sale), sale, "no_secret")
+for name in ["PAYPAL-TRANSMISSION-ID", "PAYPAL-TRANSMISSION-TIME", "PAYPAL-TRANSMISSION-SIG", "PAYPAL-AUTH-ALGO"]:
+    gone = {have: value for have, value in paypal(sale).items() if have != name}
+    case(f"paypal: {name} is needed", PAYPAL, [], gone, sale, "missing")
+
+TOPIC = "arn:aws:sns:eu-central-1:123456789012:orders"
+SNS = {"kind": "sns", "topics": [TOPIC], "certificates": CERTIFICATE}
+
+
+def sns(message, version="2"):
+    message = {"TopicArn": TOPIC, "Timestamp": "2023-11-14T22:13:20.000Z", **message}
+    names = (["Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"] if message["Type"] == "Notification"
+             else ["Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"])
+    text = "".join(f"{name}\n{message[name]}\n" for name in names if name in message)
+    signature = rsa(text, hashes.SHA1() if version == "1" else hashes.SHA256())
+    return {**message, "SignatureVersion": version, "Signature": signature,
+            "SigningCertURL": "https://sns.eu-central-1.amazonaws.com/SimpleNotificationService-1.pem"}
+
+
+note = {"Type": "Notification", "MessageId": "n-1", "Message": "Grüße\n{}", "Subject": "s"}
+for version in ["1", "2"]:
+    case(f"sns: good, version {version}", SNS, [], {}, json.dumps(sns(note, version)), 0, id="n-1", type="Notification")
+    case(f"sns: changed, version {version}", SNS, [], {}, json.dumps(sns(note, version)).replace("n-1", "n-2"), "mismatch")
+case("sns: no subject", SNS, [], {}, json.dumps(sns({**note, "Subject": "x"} | {"Subject": ""})), 0)
+unsubject = {name: value for name, value in note.items() if name != "Subject"}
+case("sns: without a subject", SNS, [], {}, json.dumps(sns(unsubject)), 0)
+confirm = {"Type": "SubscriptionConfirmation", "MessageId": "c-1", "Message": "You have chosen", "Token": "t",
+           "SubscribeURL": "https://sns.eu-central-1.amazonaws.com/?Action=ConfirmSubscription"}
+case("sns: a confirmation", SNS, [], {}, json.dumps(sns(confirm)), 0, id="c-1", type="SubscriptionConfirmation")
+case("sns: another topic", SNS, [], {}, json.dumps(sns({**note, "TopicArn": TOPIC + "2"})), "body")
+case("sns: another version", SNS, [], {}, json.dumps({**sns(note), "SignatureVersion": "3"}), "body")
+case("sns: no JSON", SNS, [], {}, "x", "body")
 
 # Several signatures in one header, as during a sender's rotation.
 both = own(STANDARD, BODY, NOW)

@@ -1,0 +1,224 @@
+//! `oncebox verify-signature`: says of a captured request whether its signature is right, or why not.
+//!
+//! Offline: no service and no database are asked. Not here: what is tried (`domain::scheme::diagnosis`).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use serde_json::{Map, Value, json};
+
+use crate::cli::{Failure, exit, input, out, secrets};
+use crate::clock::{Clock, Timestamp};
+use crate::domain::scheme::certificate::Proof;
+use crate::domain::scheme::diagnosis::{Case, Diagnosis};
+use crate::domain::scheme::form::KINDS;
+use crate::domain::scheme::{Incoming, Scheme};
+use crate::headers::Headers;
+
+/// Say whether a captured webhook's signature is right, or why it is not
+#[derive(Debug, Args)]
+#[command(after_help = "Exit code 0: valid; 1: not valid, with what would have to be otherwise.\n\
+    A request file is what came over the wire, or what `curl -v` printed. The body has to be the raw\n\
+    bytes: what a log shows is often written anew.")]
+pub(super) struct VerifySignature {
+    /// How it should be signed
+    #[arg(long, value_name = "SCHEME", value_parser = PossibleValuesParser::new(KINDS))]
+    scheme: String,
+    /// Settings of a scheme that has some: a JSON object, or @file
+    #[arg(long, value_name = "JSON")]
+    scheme_settings: Option<String>,
+    /// File that holds the secret
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// File with the certificate (PEM) that the request names, for PayPal and SNS
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// A header field of the request, like 'X-Hub-Signature-256: sha256=…'; several times
+    #[arg(long = "header", value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+    /// File with the request: its head, and its body unless --body is given
+    #[arg(long, value_name = "FILE")]
+    request: Option<PathBuf>,
+    /// File with the body
+    #[arg(long, value_name = "FILE")]
+    body: Option<PathBuf>,
+    /// The URL that the provider posts to, for schemes whose signature covers it
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// When it came in, like 2026-01-31T12:00:00Z or seconds since 1970 [default: now]
+    #[arg(long, value_name = "TIME", value_parser = at)]
+    at: Option<Timestamp>,
+    /// How far its time may be from that
+    #[arg(long, value_name = "SPAN", default_value = "5min", value_parser = humantime::parse_duration)]
+    tolerance: Duration,
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+fn at(text: &str) -> Result<Timestamp, String> {
+    let seconds = text.parse().ok().map(Timestamp::from_secs);
+    let wrong = || "write it like 2026-01-31T12:00:00Z, or in seconds since 1970".to_owned();
+    seconds.or_else(|| Timestamp::parse(text)).ok_or_else(wrong)
+}
+
+/// A request as it was captured.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Captured {
+    method: String,
+    path: String,
+    headers: Headers,
+    body: Option<Vec<u8>>,
+}
+
+impl VerifySignature {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let scheme = self.scheme()?;
+        let secret = match &self.secret_file {
+            Some(path) => secrets::one_line(path)?,
+            None if scheme.has_secret() => {
+                return Err(Failure::new(exit::USAGE, "give the secret with --secret-file"));
+            }
+            None => String::new().into(),
+        };
+        let captured = self.captured()?;
+        let body = match (&self.body, captured.body) {
+            (Some(path), _) => input::file(path)?,
+            (None, Some(body)) => body,
+            (None, None) => return Err(Failure::new(exit::USAGE, "give the body with --body")),
+        };
+        let certificate = self.certificate.as_deref().map(input::file).transpose()?;
+        let host = captured.headers.get("host").unwrap_or_default();
+        let url = self.url.clone().unwrap_or_else(|| format!("https://{host}{}", captured.path));
+        let case = Case {
+            scheme: &scheme,
+            secret: secret.as_bytes(),
+            proof: Proof { fetched: certificate.as_deref() },
+            incoming: Incoming {
+                method: &captured.method,
+                path: &captured.path,
+                url: &url,
+                headers: &captured.headers,
+                body: &body,
+            },
+            now: self.at.unwrap_or_else(|| Clock::machine().wall()),
+            tolerance: self.tolerance,
+        };
+        self.tell(&case, case.diagnose())
+    }
+
+    fn scheme(&self) -> Result<Scheme, Failure> {
+        let mut settings = match &self.scheme_settings {
+            Some(text) => input::object("--scheme-settings", text)?,
+            None => Map::new(),
+        };
+        settings.insert("kind".to_owned(), self.scheme.as_str().into());
+        serde_json::from_value(Value::Object(settings)).map_err(Failure::input)
+    }
+
+    fn captured(&self) -> Result<Captured, Failure> {
+        let mut captured = match &self.request {
+            Some(path) => {
+                let bytes = input::file(path)?;
+                read(&bytes).ok_or_else(|| {
+                    Failure::input(format!("{} does not begin like a request", path.display())).and(
+                        "It should look like: POST /in/stripe HTTP/1.1, then the header fields.",
+                    )
+                })?
+            }
+            None => {
+                Captured { method: "POST".to_owned(), path: "/".to_owned(), ..Captured::default() }
+            }
+        };
+        for field in &self.headers {
+            let (name, value) = field.split_once(':').ok_or_else(|| {
+                Failure::new(exit::USAGE, format!("--header {field:?} has no colon"))
+            })?;
+            captured.headers.push(name.trim(), value.trim().as_bytes());
+        }
+        Ok(captured)
+    }
+
+    fn tell(&self, case: &Case<'_>, found: Diagnosis) -> Result<(), Failure> {
+        let Diagnosis { refused, matches_if, hints } = found;
+        let identity = case.scheme.identify(&case.incoming);
+        if self.json {
+            out::json(&json!({
+                "valid": refused.is_none(), "reason": refused.as_ref().map(ToString::to_string),
+                "matches_if": matches_if, "hints": hints,
+                "event_id": identity.event_id, "event_type": identity.event_type,
+            }))?;
+        }
+        let Some(refused) = refused else {
+            if self.json {
+                return Ok(());
+            }
+            let (id, name) = (identity.event_id, identity.event_type);
+            return out::line(format_args!("valid: {name} {id}"));
+        };
+        if !self.json {
+            for change in &matches_if {
+                out::line(format_args!("It matches if {change}."))?;
+            }
+            if matches_if.is_empty() {
+                out::line(format_args!(
+                    "Nothing that is tried makes it match: another secret, most likely."
+                ))?;
+            }
+            for hint in &hints {
+                out::line(format_args!("Look at this: {hint}."))?;
+            }
+        }
+        Err(Failure::failed(format!("not valid: {refused}")))
+    }
+}
+
+/// A request as it came over the wire, or as `curl -v` printed it: then without a body.
+fn read(bytes: &[u8]) -> Option<Captured> {
+    let text = String::from_utf8_lossy(bytes);
+    let sent: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("> ")).collect();
+    let by_curl = !sent.is_empty();
+    let lines: Vec<&str> = if by_curl {
+        sent
+    } else {
+        text.lines().take_while(|line| !line.trim_end().is_empty()).collect()
+    };
+    let (first, fields) = lines.split_first()?;
+    let mut words = first.split_whitespace();
+    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    words.next().filter(|version| version.starts_with("HTTP/"))?;
+    let mut captured = Captured { method, path, ..Captured::default() };
+    for (name, value) in fields.iter().filter_map(|field| field.split_once(':')) {
+        captured.headers.push(name.trim(), value.trim().as_bytes());
+    }
+    if !by_curl {
+        let end = [&b"\r\n\r\n"[..], b"\n\n"].into_iter().filter_map(|end| {
+            let at = bytes.windows(end.len()).position(|window| window == end)?;
+            Some(at.saturating_add(end.len()))
+        });
+        captured.body = end.min().and_then(|at| bytes.get(at..)).map(<[u8]>::to_vec);
+    }
+    Some(captured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_read_from_the_wire_and_from_curl() {
+        let wire =
+            read(b"POST /in/x?a=1 HTTP/1.1\r\nHost: a\r\nX-Sig: b c\r\n\r\n{\"a\":\r\n\r\n1}")
+                .unwrap();
+        assert_eq!((wire.path.as_str(), wire.headers.get("x-sig")), ("/in/x?a=1", Some("b c")));
+        assert_eq!(wire.body.as_deref(), Some(&b"{\"a\":\r\n\r\n1}"[..]));
+        let curl = read(
+            b"* Connected\n> POST /in/x HTTP/1.1\n> Host: a\n> X-Sig: b\n> \n< HTTP/1.1 401\n",
+        )
+        .unwrap();
+        assert_eq!((curl.headers.get("x-sig"), curl.body), (Some("b"), None));
+        assert_eq!(read(b"{}"), None);
+    }
+}

@@ -1,0 +1,148 @@
+//! Amazon SNS: RSA over some of the body's fields, with a certificate that the body names.
+//!
+//! Anybody can have a topic, and Amazon signs for all of them: only the topics in the settings are believed.
+//! The time is not compared with ours, because Amazon sends again for hours; a repetition is known by its
+//! `MessageId`, which is signed.
+//!
+//! Not here: raw message delivery, which is not signed.
+
+use data_encoding::BASE64;
+
+use super::certificate::{self, Proof};
+use super::naming::{Naming, Place};
+use super::{Incoming, Refused, Verified, body};
+use crate::domain::pointer::text_at;
+use crate::domain::signature::Hash;
+
+/// What is signed, in this order, each name and value on a line of its own.
+const NOTIFICATION: [&str; 6] =
+    ["Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"];
+const CONFIRMATION: [&str; 7] =
+    ["Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"];
+
+pub(super) static NAMING: Naming = Naming {
+    ids: &[Place::Body(&["MessageId"])],
+    types: &[Place::Body(&["Type"])],
+    detail: None,
+    kept: &["x-amz-sns-topic-arn", "x-amz-sns-subscription-arn"],
+};
+
+/// Settings of `sns`.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, try_from = "Unchecked")]
+pub struct Sns {
+    /// The topics that are believed, by their ARNs.
+    pub topics: Vec<String>,
+    /// Whether a subscription of these topics is confirmed without a person.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub confirm: bool,
+    /// Amazon's certificates, PEM, for boxes that may not fetch them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificates: Option<String>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unchecked {
+    topics: Vec<String>,
+    #[serde(default)]
+    confirm: bool,
+    #[serde(default)]
+    certificates: Option<String>,
+}
+
+impl TryFrom<Unchecked> for Sns {
+    type Error = &'static str;
+
+    fn try_from(unchecked: Unchecked) -> Result<Self, &'static str> {
+        let Unchecked { topics, confirm, certificates } = unchecked;
+        let known = |topic: &String| topic.starts_with("arn:aws") && topic.len() <= 512;
+        if !(1..=100).contains(&topics.len()) || !topics.iter().all(known) {
+            return Err(
+                "`topics` must list 1 to 100 ARNs like arn:aws:sns:eu-central-1:123456789012:orders",
+            );
+        }
+        if certificates.as_deref().is_some_and(|text| !certificate::check_pem(text)) {
+            return Err("`certificates` must be PEM certificates with RSA keys");
+        }
+        Ok(Self { topics, confirm, certificates })
+    }
+}
+
+fn field(incoming: &Incoming<'_>, name: &str) -> Option<String> {
+    text_at(incoming.body, &[name])
+}
+
+/// Where the certificate is to be fetched, unless there is one already.
+pub(super) fn certificate_url(
+    sns: &Sns,
+    incoming: &Incoming<'_>,
+) -> Result<Option<String>, Refused> {
+    if sns.certificates.is_some() {
+        return Ok(None);
+    }
+    check_topic(sns, incoming)?;
+    let url = field(incoming, "SigningCertURL").ok_or_else(|| body("it has no SigningCertURL"))?;
+    let is_pem = |(_, path): &(String, String)| path.strip_suffix(".pem").is_some();
+    let own = certificate::https_host(&url).filter(is_pem).is_some_and(|(host, _)| amazon(&host));
+    own.then_some(Some(url)).ok_or_else(|| body("its SigningCertURL is none of Amazon's"))
+}
+
+/// `sns.eu-central-1.amazonaws.com` and the like.
+fn amazon(host: &str) -> bool {
+    let region = host.strip_prefix("sns.").and_then(|rest| {
+        rest.strip_suffix(".amazonaws.com").or_else(|| rest.strip_suffix(".amazonaws.com.cn"))
+    });
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    region.is_some_and(|region| region.len() >= 3 && region.bytes().all(plain))
+}
+
+fn check_topic(sns: &Sns, incoming: &Incoming<'_>) -> Result<(), Refused> {
+    let topic = field(incoming, "TopicArn").ok_or_else(|| body("it has no TopicArn"))?;
+    let known = sns.topics.contains(&topic);
+    known.then_some(()).ok_or_else(|| body("its topic is none of those in the settings"))
+}
+
+pub(super) fn verify(
+    sns: &Sns,
+    proof: Proof<'_>,
+    incoming: &Incoming<'_>,
+) -> Result<Verified, Refused> {
+    check_topic(sns, incoming)?;
+    let hash = match field(incoming, "SignatureVersion").as_deref() {
+        Some("1") => Hash::Sha1,
+        Some("2") => Hash::Sha256,
+        _ => return Err(body("its SignatureVersion is neither 1 nor 2")),
+    };
+    let names = match field(incoming, "Type").as_deref() {
+        Some("Notification") => &NOTIFICATION[..],
+        Some("SubscriptionConfirmation" | "UnsubscribeConfirmation") => &CONFIRMATION[..],
+        _ => return Err(body("its Type is unknown")),
+    };
+    let signature = field(incoming, "Signature")
+        .and_then(|text| BASE64.decode(text.as_bytes()).ok())
+        .ok_or_else(|| body("it has no Signature in base64"))?;
+    let mut message = String::new();
+    for name in names {
+        match field(incoming, name) {
+            Some(value) => message.extend([name, "\n", &value, "\n"]),
+            None if *name == "Subject" => {}
+            None => return Err(body("a field that is signed is missing")),
+        }
+    }
+    let message = message.as_bytes();
+    let right = match (&sns.certificates, proof.fetched) {
+        (Some(own), _) => certificate::signed_by_any(own, hash, message, &signature),
+        (None, Some(fetched)) => certificate::signed_by_first(fetched, hash, message, &signature),
+        (None, None) => return Err(Refused::NoSecret),
+    };
+    let verified = Verified { secret: 0, signed_at: None };
+    right.then_some(verified).ok_or(Refused::Mismatch)
+}
+
+/// The URL that confirms a subscription, where the settings allow to call it.
+pub(super) fn confirmation(sns: &Sns, incoming: &Incoming<'_>) -> Option<String> {
+    let asked = field(incoming, "Type").is_some_and(|kind| kind == "SubscriptionConfirmation");
+    let url = field(incoming, "SubscribeURL").filter(|_| asked && sns.confirm)?;
+    certificate::https_host(&url).filter(|(host, _)| amazon(host)).map(|_| url)
+}
