@@ -128,7 +128,7 @@ fn others(path: &Path) -> Finding {
         return ok("other_programs", "no other program has it open, as far as this user sees");
     }
     let detail = format!(
-        "{} has it open: if its SQLite is older than 3.51.3 (SELECT sqlite_version()), it must set PRAGMA \
+        "{} has it open: if its SQLite is older than 3.51.3 (sqlite_version()), it must set PRAGMA \
          wal_autocheckpoint=0",
         foreign.join(", ")
     );
