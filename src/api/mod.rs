@@ -370,7 +370,10 @@ mod tests {
 
     #[test]
     fn whatever_is_no_look_is_audited_or_what_providers_and_publishers_send() {
-        for route in routes().filter(|route| route.method != Get && !route.is_audited()) {
+        // A look whose question is in the body, because it is personal.
+        let looks = ["/v1/subjects/find"];
+        let unaudited = routes().filter(|route| route.method != Get && !route.is_audited());
+        for route in unaudited.filter(|route| !looks.contains(&route.path)) {
             let sent = route.path.starts_with("/in/")
                 || route.path.starts_with("/v1/consumers/")
                 || ["/v1/events", "/v1/processed-events"].contains(&route.path);

@@ -39,7 +39,10 @@ pub fn within(directory: &Path) -> PathBuf {
 /// When it is there and cannot be read.
 pub fn read(list: &Path) -> Result<Vec<Erasure>> {
     let text = match fs::read(list) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        // A directory of backups that is none has no list in it, either.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
         other => other.map_err(file_error(list))?,
     };
     Ok(String::from_utf8_lossy(&text).lines().filter_map(erasure).collect())
