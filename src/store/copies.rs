@@ -173,11 +173,7 @@ pub fn check(path: &Path) -> Result<Facts> {
     if integrity != "ok" {
         return Err(damaged(path, integrity));
     }
-    let broken: Option<String> = conn
-        .query_row("PRAGMA foreign_key_check", [], |row| row.get(0))
-        .optional()
-        .map_err(unread(path))?;
-    if let Some(table) = broken {
+    if let Some(table) = schema_shape::orphans(&conn, 1)?.first() {
         return Err(damaged(path, format!("a row of {table} points nowhere")));
     }
     facts(&conn)
