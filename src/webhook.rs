@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::clock::{Clock, Timestamp};
-use crate::domain::scheme::{Incoming, Refused, Scheme};
+use crate::domain::scheme::{Incoming, Refused, Scheme, id_header};
 use crate::domain::signature::{SecretError, SigningSecret};
 use crate::headers::Headers;
 
@@ -15,12 +15,11 @@ use crate::headers::Headers;
 /// receiver; its libraries take five minutes.
 pub const TOLERANCE: Duration = Duration::from_mins(5);
 
-const ID: &str = "webhook-id";
-
 /// A webhook whose signature is right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// Its `webhook-id`: the same on every attempt, so it is what a guard goes by.
+    /// Its `webhook-id` (`svix-id` where that family of headers is what is signed): the same on every attempt,
+    /// so it is what a guard goes by.
     pub id: String,
     /// Which of the secrets made the signature, by its place: when the old one is no longer seen, it can go.
     pub secret: usize,
@@ -133,7 +132,8 @@ pub fn verify_at<N: AsRef<str>, V: AsRef<[u8]>>(
     // Of a Standard Webhook only these two are signed.
     let incoming = Incoming { method: "", path: "", url: "", headers: &fields, body };
     let secret = Scheme::Standard.verify(&secrets, &incoming, now, tolerance)?;
-    let id = fields.get(ID).or_else(|| fields.get("svix-id")).unwrap_or_default().to_owned();
+    // Of the family that was verified: one of the other may have been added by anybody.
+    let id = fields.get(id_header(&fields)).unwrap_or_default().to_owned();
     Ok(Verified { id, secret })
 }
 
@@ -173,6 +173,25 @@ mod tests {
     ) -> Result<Verified, Error> {
         let now = AT.plus(Duration::from_secs(late));
         verify_at(secrets, headers.iter().map(|(n, v)| (n, v)), body, now, TOLERANCE)
+    }
+
+    #[test]
+    fn the_id_is_the_one_that_was_signed() {
+        let secret = SigningSecret::generate(&SystemDraw::new());
+        let (text, time) = (secret.to_text(), AT.secs().to_string());
+        let (own, other) = (secret.sign("evt_1", AT, b"{}"), "evt_9".to_owned());
+        let svix = [
+            ("svix-id", "evt_1".to_owned()),
+            ("svix-timestamp", time.clone()),
+            ("svix-signature", own),
+            ("webhook-id", other.clone()),
+            ("webhook-timestamp", "1".to_owned()),
+        ];
+        let right = Verified { id: "evt_1".to_owned(), secret: 0 };
+        assert_eq!(at(&[&text], &svix, b"{}", 0), Ok(right.clone()));
+        let mut webhook = signed(&secret).to_vec();
+        webhook.insert(0, ("svix-id", other));
+        assert_eq!(at(&[&text], &webhook, b"{}", 0), Ok(right));
     }
 
     #[test]

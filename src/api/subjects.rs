@@ -20,9 +20,13 @@ use crate::http::message::Method::{Get, Post};
 use crate::http::message::Response;
 use crate::keeping::erasures;
 use crate::store::subjects::{self, KeyId, SubjectKey};
+use crate::store::tx::ReadTx;
 
 /// When whoever erases may try again, where the list of erasures could not be written.
 const RETRY_AFTER_SECS: u64 = 10;
+
+/// Keys that one transaction destroys at most; each has an audit event of its own.
+const ERASED_AT_ONCE: u32 = 1000;
 
 const ERASED: Param =
     Param::query("erased", "`true`: only keys that were destroyed.", schema::some_text, "true");
@@ -125,28 +129,55 @@ fn find(api: &Api, call: &Call) -> Result<Response, Problem> {
 fn erase(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let subject = named(api, call)?;
     let now = api.clock.wall();
-    // A key that is made from here on is of data that comes in after this, and stays.
-    let noted = note(api, &keys(api, call, &subject)?, now)?;
-    let tenant = call.tenant.clone();
+    let _known = keys(api, call, &subject)?;
+    // From the newest down. A key that is made from here on is of data that comes in after this, and stays.
+    let (mut before, mut erased) = (i64::MAX, 0);
+    loop {
+        let read =
+            |tx: &ReadTx<'_>| subjects::live(tx, &call.tenant, &subject, before, ERASED_AT_ONCE);
+        let live = api.store.read(read)?;
+        // One that is not full was the last.
+        let is_full = u32::try_from(live.len()) == Ok(ERASED_AT_ONCE);
+        let rest = live.last().filter(|_| is_full).map(|key| key.seq);
+        let done = destroy(api, call, (subject, erased), note(api, &live, now)?, now)?;
+        let mut total = erased;
+        let answered = done.map(|(body, count)| {
+            total = count;
+            body
+        });
+        erased = total;
+        let Some(rest) = rest else { return Ok(answered) };
+        before = rest;
+    }
+}
+
+/// Destroys some keys of a subject, after others; tells how many there are with those.
+fn destroy(
+    api: &Api,
+    call: &Call,
+    (subject, earlier): ([u8; 32], u64),
+    noted: Vec<KeyId>,
+    now: Timestamp,
+) -> Result<Audited<(Value, u64)>, Problem> {
     change(api, call, move |tx| {
         let mut erased = 0_u64;
-        for key in subjects::of(tx, &tenant, &subject)? {
-            if noted.contains(&key.key_id) && subjects::erase(tx, &key.key_id, now)? {
+        for key_id in &noted {
+            if subjects::erase(tx, key_id, now)? {
                 erased = erased.saturating_add(1);
             }
         }
         let name = HEXLOWER.encode(&subject);
-        let body = json!({ "subject": name, "keys_erased": erased, "erased_at": now });
+        let all = earlier.saturating_add(erased);
+        let body = json!({ "subject": name, "keys_erased": all, "erased_at": now });
         let none = json!({});
         let change = Change::changed("subject", &name, &none, &none).and("keys_erased", erased);
-        Ok(Ok((body, change)))
+        Ok(Ok(((body, all), change)))
     })
 }
 
 /// Writes the keys that are about to be destroyed into the lists that a restore goes by.
-fn note(api: &Api, keys: &[SubjectKey], now: Timestamp) -> Result<Vec<KeyId>, Problem> {
-    let live: Vec<KeyId> =
-        keys.iter().filter(|key| key.sealed.is_some()).map(|key| key.key_id).collect();
+fn note(api: &Api, live: &[SubjectKey], now: Timestamp) -> Result<Vec<KeyId>, Problem> {
+    let live: Vec<KeyId> = live.iter().map(|key| key.key_id).collect();
     let entries: Vec<erasures::Erasure> = live.iter().map(|id| (*id, now)).collect();
     let backups = api.settings.get().backup_directory();
     erasures::note_everywhere(api.store.path(), &backups, &entries).map_err(|error| {

@@ -7,6 +7,7 @@
 //! Not here: what rules mean ([`crate::domain::pii`]), ciphers ([`crate::keyring::subject`]), and erasing
 //! (`keeping::erasures`, the API).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
@@ -80,8 +81,8 @@ impl std::fmt::Debug for Privacy {
     }
 }
 
-/// Keys that were made for the events of one request.
-type Fresh = Vec<([u8; 32], Arc<SubjectKey>, Arc<NewSubjectKey>)>;
+/// Keys that were made for the events of one request, by subject: all of its events share them.
+pub type Fresh = BTreeMap<[u8; 32], (Arc<SubjectKey>, Arc<NewSubjectKey>)>;
 
 impl Privacy {
     /// Nothing read yet.
@@ -184,7 +185,7 @@ impl Privacy {
         Ok(masked.unwrap_or_else(|| text.to_owned()))
     }
 
-    /// Changes a verified webhook event as its provider's policy says.
+    /// Changes a verified webhook event as its provider's policy says. `fresh` is the whole request's.
     ///
     /// # Errors
     /// Why it is refused; or that a key cannot be read.
@@ -192,6 +193,7 @@ impl Privacy {
         &self,
         policy: &Policy,
         event: &mut NewWebhookEvent,
+        fresh: &mut Fresh,
     ) -> std::result::Result<(), NotAdmitted> {
         policy
             .check_identifiers(&[
@@ -205,10 +207,15 @@ impl Privacy {
                 *value = masked;
             }
         }
+        // A hash of the body that anybody can make could be tried against what the body may have said.
+        if event.provider_event_id == id::sha256_hex(&event.payload) {
+            let keyed = self.names.value(&event.tenant, &event.provider_event_id);
+            event.provider_event_id = keyed;
+        }
         let name = webhook_id(&event.tenant, &event.provider, &event.provider_event_id);
         let place = Place { tenant: &event.tenant, event: &name };
         let (media, payload) = (&event.content_type, &event.payload);
-        let changed = self.change(policy, &place, media, payload, &mut Fresh::new())?;
+        let changed = self.change(policy, &place, media, payload, fresh)?;
         if let Some((payload, sealed)) = changed {
             (event.payload, event.sealed) = (payload, sealed);
         }
@@ -263,11 +270,11 @@ impl Privacy {
         subject: [u8; 32],
         fresh: &mut Fresh,
     ) -> Result<(Arc<SubjectKey>, Option<Arc<NewSubjectKey>>)> {
-        if let Some((_, key, new)) = fresh.iter().find(|(known, ..)| *known == subject) {
+        if let Some((key, new)) = fresh.get(&subject) {
             return Ok((Arc::clone(key), Some(Arc::clone(new))));
         }
-        let kept = self.store.read(|tx| subjects::of(tx, tenant, &subject))?;
-        for row in kept.into_iter().filter(|row| row.tenant == tenant) {
+        let newest = self.store.read(|tx| subjects::live(tx, tenant, &subject, i64::MAX, 1))?;
+        for row in newest {
             if let Some(sealed) = &row.sealed {
                 return Ok((Arc::new(self.opened(&row.key_id, sealed)?), None));
             }
@@ -279,7 +286,7 @@ impl Privacy {
         let (tenant, master_key_id) = (tenant.to_owned(), master.key_id());
         let new = Arc::new(NewSubjectKey { tenant, subject, key_id, sealed, master_key_id });
         let key = Arc::new(key);
-        fresh.push((subject, Arc::clone(&key), Arc::clone(&new)));
+        fresh.insert(subject, (Arc::clone(&key), Arc::clone(&new)));
         Ok((key, Some(new)))
     }
 

@@ -15,7 +15,7 @@ use crate::flow::certificates::{Certificates, Missing};
 use crate::flow::clock_watch::ClockWatch;
 use crate::flow::counts::Counts;
 use crate::flow::gates::{Gate, Gates};
-use crate::flow::privacy::{NotAdmitted, Privacy};
+use crate::flow::privacy::{Fresh, NotAdmitted, Privacy};
 use crate::id::{self, Draw};
 use crate::store::error::{Error, Result};
 use crate::store::webhook_events::{self, Inserted};
@@ -142,7 +142,7 @@ impl Receive {
         }
         let found = scheme.events(incoming).map_err(Received::Unusable)?;
         let batch_id = found.is_batch.then(|| id::uuid7(wall, &*self.draw));
-        let mut events = Vec::with_capacity(found.items.len());
+        let (mut events, mut fresh) = (Vec::with_capacity(found.items.len()), Fresh::new());
         for (item, number) in found.items.into_iter().zip(1_u32..) {
             let mut event = NewWebhookEvent {
                 id: id::uuid7(wall, &*self.draw),
@@ -160,7 +160,8 @@ impl Receive {
                 sealed: Sealed::default(),
             };
             if let Some(policy) = provider.pii.rules() {
-                self.privacy.admit_webhook(policy, &mut event).map_err(not_admitted)?;
+                let admitted = self.privacy.admit_webhook(policy, &mut event, &mut fresh);
+                admitted.map_err(not_admitted)?;
             }
             events.push(event);
         }

@@ -51,6 +51,16 @@ pub(super) const OF: &str = "
      ORDER BY seq DESC
      LIMIT 1000";
 
+const LIVE: &str = "
+    SELECT seq, tenant, subject, key_id, sealed, created_at, erased_at
+      FROM subjects
+     WHERE tenant = ?1
+       AND subject = ?2
+       AND seq < ?3
+       AND sealed IS NOT NULL
+     ORDER BY seq DESC
+     LIMIT ?4";
+
 const BY_KEY_ID: &str = "
     SELECT seq, tenant, subject, key_id, sealed, created_at, erased_at
       FROM subjects
@@ -110,12 +120,26 @@ pub(crate) fn keep(tx: &WriteTx<'_>, new: &NewSubjectKey, now: Timestamp) -> Res
     Ok(())
 }
 
-/// The keys of a subject, the newest first; destroyed ones too.
+/// The newest thousand keys of a subject, the newest first; destroyed ones too.
 ///
 /// # Errors
 /// When the file cannot be read.
 pub fn of(tx: &ReadTx<'_>, tenant: &str, subject: &[u8; 32]) -> Result<Vec<SubjectKey>> {
     rows(&mut *tx.prepare(OF)?, (tenant, subject), key)
+}
+
+/// Keys of a subject that are not destroyed, with a number below `before`, the newest first.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn live(
+    tx: &ReadTx<'_>,
+    tenant: &str,
+    subject: &[u8; 32],
+    before: i64,
+    most: u32,
+) -> Result<Vec<SubjectKey>> {
+    rows(&mut *tx.prepare(LIVE)?, (tenant, subject, before, most), key)
 }
 
 /// A key by its name, destroyed or not.

@@ -130,6 +130,18 @@ fn forms_and_texts_are_looked_through_in_their_own_way() {
     let form = "name=J%C3%BCrgen+M&to=a%40x.org&n=1&name=&flag";
     let expected = "name=<J%C3%BCrgen+M>&to=%2A%2A%2A%40x%2Eorg&n=1&name=&flag";
     assert_eq!(stored(&both, FORM, form).as_deref(), Ok(expected));
+    // JSON that a sender calls a form is JSON.
+    let called = stored(&both, FORM, r#" {"name":"Jane","to":"a@x.org"}"#);
+    assert_eq!(called.as_deref(), Ok(r#" {"name":<"Jane">,"to":"***@x.org"}"#));
+    // What stands without a name, or as one, is looked through as well.
+    let called = stored(&both, FORM, "a@x.org&b%40x.org=1&name=J&{a@x.org=");
+    let expected = "%2A%2A%2A%40x%2Eorg&%2A%2A%2A%40x%2Eorg=1&name=<J>&%7B%2A%2A%2A%40x%2Eorg=";
+    assert_eq!(called.as_deref(), Ok(expected));
+    let all = policy(&json!([{"path": "$.*", "action": "seal"}]));
+    assert_eq!(stored(&all, FORM, "a=1&Jane&").as_deref(), Ok("a=<1>&<Jane>&"));
+    let rejected = policy(&json!([{"detect": ["email"], "action": "reject"}]));
+    let refused = stored(&rejected, FORM, "n=1&b%40x.org=1").unwrap_err();
+    assert!(refused.contains("byte 4") && !refused.contains("x.org"), "{refused}");
     let detectors = policy(
         &json!([{"detect": ["email"], "action": "seal"}, {"detect": ["card"], "action": "drop"}]),
     );

@@ -474,3 +474,60 @@ fn what_a_source_reads_is_sealed_and_what_is_refused_is_kept_without_its_content
     assert!(found.contains("rule 2") && found.contains("$.ssn"), "{found}");
     nowhere(&rig, &[NAME, MAIL]);
 }
+
+#[test]
+fn events_of_one_batch_share_their_subjects_key_and_have_no_id_that_tells_of_their_bodies() {
+    let rig = Rig::new();
+    let scheme = json!({
+        "kind": "generic", "check": { "token": { "header": "X-Token" } }, "items": "/rows",
+        "event_id": { "pointer": "/id" },
+    });
+    let made = json!({
+        "name": "crm", "scheme": scheme, "pii": named_policy(), "secret": GITHUB,
+    });
+    rig.post("/v1/providers", &made).is(201);
+    let row = |n: u32| json!({ "n": n, "customer": { "id": "c-1", "name": NAME } });
+    let body = json!({ "rows": (0..50).map(row).collect::<Vec<Value>>() }).to_string();
+    let token = [("X-Token", GITHUB)];
+    let first = rig.send("POST", "/in/crm", &token, body.as_bytes()).is(200).json();
+    assert_eq!(first["stored"], 50);
+    assert_eq!(rig.one("SELECT count(*) FROM subjects"), "1");
+    let again = rig.send("POST", "/in/crm", &token, body.as_bytes()).is(200).json();
+    assert_eq!((&again["stored"], &again["repeated"]), (&json!(0), &json!(50)));
+    let keyed = "SELECT count(*) FROM webhook_events WHERE provider_event_id LIKE 'hmac:%'";
+    assert_eq!(rig.one(keyed), "50");
+    nowhere(&rig, &[NAME]);
+}
+
+#[test]
+fn a_subject_with_thousands_of_keys_is_erased_whole() {
+    let rig = Rig::new();
+    state(&rig, &named_policy());
+    publish(&rig, "o-1", &of_customer("c-1")).is(201);
+    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    let more = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)
+                INSERT INTO subjects (tenant, subject, key_id, sealed, master_key_id, created_at)
+                SELECT tenant, subject, randomblob(16), sealed, master_key_id, created_at
+                  FROM subjects, n";
+    assert_eq!(conn.execute(more, []).unwrap(), 2500);
+    drop(conn);
+    assert_eq!(erase(&rig, "c-1").is(200).json()["keys_erased"], 2501);
+    assert_eq!(rig.one("SELECT count(*) FROM subjects WHERE sealed IS NOT NULL"), "0");
+    assert_eq!(erase(&rig, "c-1").is(200).json()["keys_erased"], 0);
+}
+
+#[test]
+fn what_a_consumer_says_of_what_was_sealed_is_kept_without_it() {
+    let rig = Rig::new();
+    rig.post("/v1/subscriptions", &json!({ "name": "erp", "target": "pull" })).is(201);
+    state(&rig, &sealing());
+    publish(&rig, "o-1", &body("c-1")).is(201);
+    let item = rig.get("/v1/consumers/erp/next?wait=5")["items"][0].clone();
+    let reason = format!("exit 1: no such customer: {NAME}, {MAIL} or bob.marker@x.org");
+    let word = json!({ "delivery": item["delivery"], "lease": item["lease"], "reason": reason });
+    rig.post("/v1/consumers/erp/nack", &json!({ "items": [word] })).is(200);
+    rig.settle();
+    nowhere(&rig, &[NAME, MAIL, "bob.marker"]);
+    assert!(!on_disk(&rig, "no such customer: [sealed]").is_empty());
+}

@@ -319,13 +319,14 @@ fn whole_mask(text: &str) -> String {
 
 fn shape(content_type: &str, bytes: &[u8]) -> Shape {
     let media = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    if media == "application/x-www-form-urlencoded" && std::str::from_utf8(bytes).is_ok() {
-        return Shape::Form;
-    }
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     let looks = media.ends_with("json") || matches!(first, Some(b'{' | b'[' | b'"'));
+    // Before forms: many senders call JSON a form, since that is what their HTTP client says by itself.
     if looks && Cursor::of(bytes).is_some() {
         return Shape::Json;
+    }
+    if media == "application/x-www-form-urlencoded" && std::str::from_utf8(bytes).is_ok() {
+        return Shape::Form;
     }
     if std::str::from_utf8(bytes).is_ok() { Shape::Text } else { Shape::Bytes }
 }

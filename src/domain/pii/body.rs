@@ -177,37 +177,56 @@ impl Walk<'_, '_, '_> {
 
 /// Carries a policy out on the fields of a form, which a path reaches as members: `$.name`.
 pub(super) fn form(doing: &mut Doing<'_>, text: &str) -> Result<(), Refused> {
-    for (name, span) in fields(text) {
-        let name = decoded(name)?;
-        let value = decoded(text.get(span.clone()).unwrap_or_default())?;
-        let level = doing.policy.step(&doing.policy.level(), Step::Name(&name));
+    for Field { name, value } in fields(text) {
+        let said = |span: &Range<usize>| decoded(text.get(span.clone()).unwrap_or_default());
+        let (called, holds) = (said(&name)?, said(&value)?);
+        let level = doing.policy.step(&doing.policy.level(), Step::Name(&called));
         let Some(level) = doing.policy.arrive(&level) else { continue };
-        let path = || shown(&[Passed::Name(Cow::Borrowed(&name))]);
-        let verdict = match level.acting {
-            Some(_) if value.is_empty() => None,
-            Some(rule) => Some(doing.named(rule, &value, path)?),
-            None => doing.detected(&value, &level, path)?,
+        // What is found in a name stands in no path that is shown.
+        let byte = || format!("byte {}", name.start);
+        let of_name = doing.detected(&called, &level, byte)?;
+        let is_plain = of_name.is_none();
+        let path = || {
+            if is_plain { shown(&[Passed::Name(Cow::Borrowed(&called))]) } else { byte() }
         };
-        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-        match verdict {
-            None => {}
-            Some(Verdict::Drop) => doing.edit(span, With::Text(String::new())),
-            Some(Verdict::Seal) => doing.edit(span, With::Seal(Form::Part)),
-            Some(Verdict::Text(text)) => doing.edit(span, With::Text(encoded(&text))),
-        }
+        let of_value = match level.acting {
+            Some(_) if holds.is_empty() => None,
+            Some(rule) => Some(doing.named(rule, &holds, path)?),
+            None => doing.detected(&holds, &level, path)?,
+        };
+        settle(doing, name.clone(), of_name);
+        settle(doing, value, of_value);
     }
     Ok(())
 }
 
-/// Names and where their values stand.
-fn fields(text: &str) -> impl Iterator<Item = (&str, Range<usize>)> {
+fn settle(doing: &mut Doing<'_>, span: Range<usize>, verdict: Option<Verdict>) {
+    let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    match verdict {
+        None => {}
+        Some(Verdict::Drop) => doing.edit(span, With::Text(String::new())),
+        Some(Verdict::Seal) => doing.edit(span, With::Seal(Form::Part)),
+        Some(Verdict::Text(text)) => doing.edit(span, With::Text(encoded(&text))),
+    }
+}
+
+/// Where a field's name and its value stand; one without `=` is a value that has no name.
+struct Field {
+    name: Range<usize>,
+    value: Range<usize>,
+}
+
+fn fields(text: &str) -> impl Iterator<Item = Field> {
     let mut at = 0;
     text.split('&').map(move |field| {
-        let start = at;
-        at += field.len() + 1;
-        let name = field.split('=').next().unwrap_or_default();
-        let value = (start + name.len() + 1).min(start + field.len());
-        (name, value..start + field.len())
+        let (start, end) = (at, at + field.len());
+        at = end + 1;
+        match field.split_once('=') {
+            None => Field { name: start..start, value: start..end },
+            Some((name, value)) => {
+                Field { name: start..start + name.len(), value: end - value.len()..end }
+            }
+        }
     })
 }
 
@@ -233,9 +252,9 @@ pub(super) fn text_at(path: &Path, shape: Shape, text: &str) -> Option<String> {
         Shape::Json => {
             first(&mut Cursor::of(text.as_bytes())?, path, path.start(), 0).map(Cow::into_owned)
         }
-        Shape::Form => fields(text).find_map(|(name, span)| {
-            let reached = path.step(path.start(), Step::Name(&decoded(name).ok()?));
-            path.is_at(reached).then(|| decoded(text.get(span)?).ok())?
+        Shape::Form => fields(text).find_map(|Field { name, value }| {
+            let reached = path.step(path.start(), Step::Name(&decoded(text.get(name)?).ok()?));
+            path.is_at(reached).then(|| decoded(text.get(value)?).ok())?
         }),
         Shape::Text | Shape::Bytes => None,
     };

@@ -44,6 +44,7 @@ use paypal::Paypal;
 use plain::Plain;
 use sns::Sns;
 use standard::Key;
+pub(crate) use standard::id_header;
 
 /// Ids longer than this are stored as their SHA-256, in characters.
 const EVENT_ID_CHARS_MAX: usize = 500;

@@ -11,6 +11,7 @@ use super::naming::{Naming, Place};
 use super::{Incoming, Refused, Verified, any_match, long_enough, malformed, needed, time_digits};
 use crate::clock::Timestamp;
 use crate::domain::signature::{Hash, SecretError, SigningSecret, mac};
+use crate::headers::Headers;
 
 /// How public keys of `v1a` begin.
 const PUBLIC_PREFIX: &str = "whpk_";
@@ -50,10 +51,15 @@ pub(super) enum Key {
 }
 
 /// Which family of headers a request uses: never one header of each.
-fn names(incoming: &Incoming<'_>) -> &'static Names {
-    let svix_alone = incoming.headers.get(WEBHOOK.signature).is_none()
-        && incoming.headers.get(SVIX.signature).is_some();
+fn names(headers: &Headers) -> &'static Names {
+    let svix_alone =
+        headers.get(WEBHOOK.signature).is_none() && headers.get(SVIX.signature).is_some();
     if svix_alone { &SVIX } else { &WEBHOOK }
+}
+
+/// The header whose id is signed: that of the other family may be anybody's.
+pub(crate) fn id_header(headers: &Headers) -> &'static str {
+    names(headers).id
 }
 
 pub(super) fn check_secret(text: &str, key: Key) -> Result<(), SecretError> {
@@ -77,7 +83,7 @@ pub(super) fn verify(
     incoming: &Incoming<'_>,
     key: Key,
 ) -> Result<Verified, Refused> {
-    let names = names(incoming);
+    let names = names(incoming.headers);
     needed(incoming.headers, names.signature)?;
     let id = needed(incoming.headers, names.id)?;
     let seconds = needed(incoming.headers, names.timestamp)?;
@@ -133,6 +139,6 @@ fn by_public_key(
 }
 
 pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
-    let svix = names(incoming).id == SVIX.id;
+    let svix = names(incoming.headers).id == SVIX.id;
     if svix { OF_SVIX.identify(incoming) } else { OWN.identify(incoming) }
 }

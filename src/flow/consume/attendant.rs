@@ -230,7 +230,7 @@ impl Attendant {
         let item = |taken: &Taken| {
             let parcel = self.consume.store.read(|tx| deliveries::parcel(tx, taken.delivery))?;
             let Some(mut parcel) = parcel else { return Ok(None) };
-            // What is said of it afterwards is a consumer's own words.
+            // What is said of it afterwards is cleaned when it is said.
             let _echo = self.consume.privacy.open_parcel(&mut parcel)?;
             Ok(Some(Item {
                 headers: destination.headers(&parcel, at, &consuming::span(lease, taken.delivery)),

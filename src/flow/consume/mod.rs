@@ -27,6 +27,7 @@ use crate::id::{DeliverySeq, Draw, SubscriptionSeq};
 use crate::settings::Live;
 use crate::store::Store;
 use crate::store::consuming::{self, Consumer, Heard, Settled};
+use crate::store::deliveries;
 use crate::store::error::{Error, Result};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
@@ -155,6 +156,21 @@ impl Consume {
         self.desk.leave(|letters| letters.asked.push(asked));
     }
 
+    /// What a consumer says, without what was sealed or what the policy's detectors find.
+    fn cleaned(&self, subscription: &Subscription, mut word: Word) -> Result<Word> {
+        let (Said::Failed { reason, .. } | Said::Refused { reason }) = &mut word.said else {
+            return Ok(word);
+        };
+        // What is not open any more is not heard either.
+        let parcel = self.store.read(|tx| deliveries::parcel(tx, word.delivery))?;
+        let own = parcel.filter(|parcel| parcel.subscription == subscription.seq);
+        if let Some(mut parcel) = own {
+            let echo = self.privacy.open_parcel(&mut parcel)?;
+            *reason = echo.clean_reason(std::mem::take(reason));
+        }
+        Ok(word)
+    }
+
     /// Stores what a consumer says; `done` is called after COMMIT, with an answer for each.
     pub fn settle(
         &self,
@@ -162,6 +178,11 @@ impl Consume {
         words: Vec<Word>,
         done: impl FnOnce(Result<Vec<Heard>>) + Send + 'static,
     ) {
+        let cleaned = words.into_iter().map(|word| self.cleaned(subscription, word));
+        let words = match cleaned.collect::<Result<Vec<Word>>>() {
+            Ok(words) => words,
+            Err(error) => return done(Err(error)),
+        };
         let consumer = self.consumer(subscription);
         let (draw, counts) = (Arc::clone(&self.draw), Arc::clone(&self.counts));
         self.store.writer().submit(
