@@ -78,18 +78,31 @@ const TAKE_FROM: &str = "
 
 // Left to itself SQLite takes the index of what needs attention, which is not in this order.
 pub(super) const BETWEEN: &str = "
-    SELECT seq, subscription_seq
+    SELECT seq, subscription_seq, lease_until
       FROM deliveries INDEXED BY deliveries_leases
      WHERE state = 'leased'
-       AND lease_until > ?1
-       AND lease_until <= ?2
-     ORDER BY lease_until
-     LIMIT ?3";
+       AND lease_until >= ?1
+       AND lease_until <= ?3
+       AND (lease_until > ?1 OR seq > ?2)
+     ORDER BY lease_until, seq
+     LIMIT ?4";
 
 pub(super) const NEXT_EXPIRY: &str = "
     SELECT min(lease_until)
       FROM deliveries INDEXED BY deliveries_leases
-     WHERE state = 'leased'";
+     WHERE state = 'leased'
+       AND lease_until > ?1";
+
+/// A lease by its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Of which delivery.
+    pub delivery: DeliverySeq,
+    /// Of which subscription.
+    pub subscription: SubscriptionSeq,
+    /// When it ends.
+    pub until: Timestamp,
+}
 
 /// A delivery that a consumer may take.
 pub(super) struct Candidate {
@@ -210,24 +223,26 @@ pub(super) fn take_from(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp)
     one_row(tx.prepare(TAKE_FROM)?.execute((delivery, now))?, "the delivery")
 }
 
-/// Deliveries whose lease ends after one time and not after another, with their subscriptions.
+/// Leases that end not after a time, by their end, from the one after `after` on.
 ///
 /// # Errors
 /// When the file cannot be read.
 pub fn between(
     tx: &ReadTx<'_>,
-    after: Timestamp,
+    after: (Timestamp, DeliverySeq),
     until: Timestamp,
     limit: u32,
-) -> Result<Vec<(DeliverySeq, SubscriptionSeq)>> {
-    let params = (after, until, limit);
-    rows(&mut *tx.prepare(BETWEEN)?, params, |row| Ok((row.get(0)?, row.get(1)?)))
+) -> Result<Vec<Lease>> {
+    let params = (after.0, after.1, until, limit);
+    rows(&mut *tx.prepare(BETWEEN)?, params, |row| {
+        Ok(Lease { delivery: row.get(0)?, subscription: row.get(1)?, until: row.get(2)? })
+    })
 }
 
-/// When the next lease is over.
+/// When the next lease is over that ends after `after`.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn next_expiry(tx: &ReadTx<'_>) -> Result<Option<Timestamp>> {
-    Ok(tx.prepare(NEXT_EXPIRY)?.query_row([], |row| row.get(0))?)
+pub fn next_expiry(tx: &ReadTx<'_>, after: Timestamp) -> Result<Option<Timestamp>> {
+    Ok(tx.prepare(NEXT_EXPIRY)?.query_row([after], |row| row.get(0))?)
 }

@@ -290,6 +290,79 @@ fn what_is_handed_back_counts_waits_or_dies_as_the_consumer_says() {
 }
 
 #[test]
+fn a_lease_that_is_made_shorter_ends_sooner() {
+    let (rig, _) = pulling(&json!({}));
+    rig.publish_type("a");
+    let item = next(&rig, "").remove(0);
+    let body = json!({ "items": [shown(&item)], "lease": "5s" });
+    rig.post("/v1/consumers/erp/extend", &body).is(200);
+    rig.advance(secs(5));
+    expired(&rig);
+}
+
+#[test]
+fn an_event_that_cannot_be_opened_keeps_no_other_back_and_does_not_count() {
+    let (mut rig, _) = pulling(&json!({}));
+    let pii = json!({ "rules": [{ "path": "$.name", "action": "seal" }], "subject": "$.id" });
+    rig.patch("/v1/tenants/default", &json!({ "pii": pii })).is(200);
+    for id in ["c-1", "c-2", "c-3"] {
+        let payload = json!({ "id": id, "name": "Ada" });
+        rig.publish(&json!({ "event_type": "a", "payload": payload }));
+    }
+    rig.restart();
+    let keep = "UPDATE subjects SET sealed = x'00' WHERE seq = 2";
+    assert_eq!(tampered(&rig, keep), 1);
+    let items = next(&rig, "?max=100");
+    let given: Vec<&Value> = items.iter().map(|item| &item["payload"]["id"]).collect();
+    assert_eq!(given, ["c-1", "c-3"]);
+    let handed_back = "SELECT count(*) FROM deliveries
+                        WHERE seq = 2 AND state = 'pending' AND counted_failures = 0
+                          AND delay_ms = 60000";
+    until("it is handed back", || rig.one(handed_back) == "1");
+}
+
+/// Changes the file behind the service's back; tells how many rows.
+fn tampered(rig: &Rig, sql: &str) -> usize {
+    rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap().execute(sql, []).unwrap()
+}
+
+#[test]
+fn a_subscription_that_cannot_be_read_keeps_no_other_lease_from_ending() {
+    let (rig, _) = pulling(&json!({}));
+    pull(&rig, "odd", &json!({}));
+    rig.publish_type("a");
+    rig.get("/v1/consumers/odd/next");
+    next(&rig, "");
+    assert_eq!(tampered(&rig, "UPDATE subscriptions SET policy = '5' WHERE name = 'odd'"), 1);
+    rig.advance(secs(60));
+    let leased = "SELECT group_concat(s.name) FROM deliveries AS d
+                    JOIN subscriptions AS s ON s.seq = d.subscription_seq WHERE d.state = 'leased'";
+    until("the other has ended", || rig.one(leased) == "odd");
+    tampered(&rig, "UPDATE subscriptions SET policy = '{}' WHERE name = 'odd'");
+    rig.advance(secs(60));
+    expired(&rig);
+}
+
+#[test]
+fn while_another_program_holds_the_file_those_who_ask_are_answered_and_leases_end_after_it() {
+    let (mut rig, _) = pulling(&json!({}));
+    rig.publish_type("a");
+    assert_eq!(next(&rig, "").len(), 1);
+    let other = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    rig.advance(secs(60));
+    thread::sleep(std::time::Duration::from_millis(500));
+    assert!(next(&rig, "").is_empty());
+    other.execute_batch("ROLLBACK").unwrap();
+    until("the lease has ended", || {
+        rig.advance(secs(1));
+        rig.one("SELECT count(*) FROM attempts") != "0"
+    });
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    rig.stop();
+}
+
+#[test]
 fn a_lease_that_is_extended_ends_later() {
     let (rig, _) = pulling(&json!({}));
     rig.publish_type("a");

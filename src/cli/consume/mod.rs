@@ -115,7 +115,11 @@ impl Consume {
             failed: 0,
             remark: String::new(),
         };
-        work.run(&stopped)?;
+        if let Err(failure) = work.run(&stopped) {
+            work.give_up();
+            return Err(failure);
+        }
+        work.last_words()?;
         if self.once && work.failed > 0 {
             let (done, failed) = (work.done, work.failed);
             return Err(Failure::failed(format!("{failed} failed, {done} done")));
@@ -151,7 +155,7 @@ impl Work<'_> {
                 exhausted = self.asked.once && begun == 0;
             }
             if self.tasks.is_empty() && (is_stopped() || exhausted) {
-                return self.last_words();
+                return Ok(());
             }
             self.watch()?;
             self.speak()?;
@@ -165,14 +169,16 @@ impl Work<'_> {
             Next::Events(events) => {
                 self.remark.clear();
                 let count = events.len();
+                let mut begun = Ok(());
                 for event in events {
-                    if stopped.load(Ordering::Relaxed) {
+                    // The others are not kept from everybody when one cannot be begun.
+                    if begun.is_err() || stopped.load(Ordering::Relaxed) {
                         self.hand_back(&event);
                     } else {
-                        self.begin(event)?;
+                        begun = self.begin(event);
                     }
                 }
-                Ok(count)
+                begun.map(|()| count)
             }
             Next::Held(reason) => {
                 self.remark(format!("nothing is given: the subscription is {reason}"));
@@ -215,7 +221,6 @@ impl Work<'_> {
             Ok(task) => self.tasks.push(task),
             Err((event, error)) => {
                 self.hand_back(&event);
-                self.last_words()?;
                 let command = command.first().map(|word| word.to_string_lossy().into_owned());
                 let command = command.unwrap_or_default();
                 return Err(Failure::input(format!("{command} cannot be run: {error}")));
@@ -231,14 +236,18 @@ impl Work<'_> {
         }
         let running: Vec<&Running> = self.tasks.iter().map(|task| &task.running).collect();
         command::wait(&running, ASK_EVERY);
-        let mut still = Vec::new();
+        let (mut still, mut taken) = (Vec::new(), Ok(()));
         for mut task in std::mem::take(&mut self.tasks) {
             match task.look() {
                 None => still.push(task),
-                Some(verdict) => self.take(&task, &verdict)?,
+                Some(verdict) => {
+                    let told = self.take(&task, &verdict);
+                    taken = taken.and(told);
+                }
             }
         }
         self.tasks = still;
+        taken?;
         self.extend();
         Ok(())
     }
@@ -317,6 +326,21 @@ impl Work<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Kills what runs and hands it back, uncounted: nobody waits for the ends of leases.
+    fn give_up(&mut self) {
+        for mut task in std::mem::take(&mut self.tasks) {
+            match task.look() {
+                None => self.hand_back(&task.event),
+                Some(verdict) => {
+                    self.unsaid.push(verdict.word(&task.event, self.asked.delay.as_deref()));
+                }
+            }
+        }
+        if let Err(failure) = self.last_words() {
+            self.remark(failure.message);
+        }
     }
 
     fn last_words(&mut self) -> Result<(), Failure> {

@@ -1,22 +1,22 @@
-//! The thread that attends to consumers: leases for those who ask, answers for those who have waited, an end
-//! for leases that are over.
+//! The thread that attends to consumers: leases for those who ask, answers for those who have waited. It never
+//! waits for the writer. Not here: how leases end that are over (`expiry`).
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
-use crate::domain::lease::LEASES;
+use crate::domain::lease::{LEASES, Said};
+use crate::domain::subscription::Subscription;
 use crate::flow::consume::desk::{Brought, Letters};
+use crate::flow::consume::expiry::Expiry;
 use crate::flow::consume::parked::{Parked, Waiter};
-use crate::flow::consume::{ANSWER_BYTES_MOST, Answer, Asked, Consume, Item};
-use crate::flow::destinations::lease_time;
-use crate::id::{self, DeliverySeq, SubscriptionSeq};
-use crate::store::consuming::{self, Ask, Consumer, Taken};
+use crate::flow::consume::{ANSWER_BYTES_MOST, Answer, Asked, Consume, Item, Word};
+use crate::flow::destinations::{Destination, lease_time};
+use crate::id::{self, SubscriptionSeq};
+use crate::store::consuming::{self, Ask, Taken};
 use crate::store::error::Result;
-use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
-use crate::store::{deliveries, leases, subscriptions};
+use crate::store::{deliveries, subscriptions};
 
 /// How long it sleeps at most while somebody waits or has something: clocks are set, clients leave.
 const SLEEP_MOST: Duration = Duration::from_millis(250);
@@ -24,10 +24,10 @@ const SLEEP_MOST: Duration = Duration::from_millis(250);
 const IDLE_MOST: Duration = Duration::from_secs(1);
 /// How often it looks whether those who wait are still there.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// When leases that could not be ended are looked at again.
-const EXPIRE_AGAIN: Duration = Duration::from_secs(1);
-/// Leases ended in one transaction.
-const ROWS_MOST: u32 = 200;
+/// When what could not be read is looked for again.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+/// When an event that cannot be opened is given again.
+const UNOPENED_AGAIN: Duration = Duration::from_mins(1);
 /// Due deliveries looked for at once.
 const DUE_MOST: u32 = 1000;
 /// How long an end waits for what the writer has in hand.
@@ -40,8 +40,7 @@ pub struct Attendant {
     parked: Parked<Asked>,
     /// Requests that the writer has in hand.
     with_writer: usize,
-    /// When the next lease may be over; `None`: nobody has one.
-    next_expiry: Option<Timestamp>,
+    expiry: Expiry,
     looked_at: Duration,
     stopping: bool,
     ending_since: Option<Duration>,
@@ -49,13 +48,11 @@ pub struct Attendant {
 
 impl Attendant {
     pub(super) fn new(consume: Consume) -> Self {
-        // The first look is at what another run has left.
-        let next_expiry = Some(Timestamp::from_ms(i64::MIN));
         Self {
             consume,
             parked: Parked::default(),
             with_writer: 0,
-            next_expiry,
+            expiry: Expiry::new(),
             looked_at: Duration::ZERO,
             stopping: false,
             ending_since: None,
@@ -64,7 +61,6 @@ impl Attendant {
 
     /// Attends until it is told to end.
     pub fn run(mut self) {
-        self.expire_from_the_future();
         loop {
             let letters = self.consume.desk.take(self.sleep());
             self.turn(letters);
@@ -82,17 +78,18 @@ impl Attendant {
 
     fn sleep(&self) -> Duration {
         let clock = &self.consume.clock;
-        if self.parked.is_empty() && self.next_expiry.is_none() {
+        if self.parked.is_empty() && self.expiry.next().is_none() {
             return IDLE_MOST;
         }
-        let times = [self.parked.next_due(), self.next_expiry];
+        let times = [self.parked.next_due(), self.expiry.next()];
         let due = times.into_iter().flatten().min().map(|at| at.since(clock.now()));
         let end = self.parked.next_end().map(|at| at.saturating_sub(clock.monotonic()));
         [due, end].into_iter().flatten().fold(SLEEP_MOST, Duration::min)
     }
 
     fn turn(&mut self, letters: Letters) {
-        let Letters { asked, brought, rang, subscriptions_changed, woken: _, stop, end } = letters;
+        let Letters { asked, brought, ended, extended, rang, subscriptions_changed, .. } = letters;
+        let (stop, end) = (letters.stop, letters.end);
         self.stopping |= stop || end;
         let mut look: BTreeSet<SubscriptionSeq> = rang;
         for brought in brought {
@@ -110,7 +107,15 @@ impl Attendant {
         if subscriptions_changed {
             look.extend(self.parked.subscriptions());
         }
-        self.expire();
+        if let Some(until) = extended {
+            self.expiry.note(until);
+        }
+        if !end && self.ending_since.is_none() {
+            for ended in ended {
+                self.expiry.ended(&self.consume, ended);
+            }
+            self.expiry.look(&self.consume);
+        }
         if !self.stopping {
             for subscription in look {
                 self.attend(subscription);
@@ -145,7 +150,7 @@ impl Attendant {
             Ok(looked) => looked,
             Err(error) => {
                 tracing::error!(%error, "what is due could not be read; it is tried again");
-                line.next_due = Some(now.plus(EXPIRE_AGAIN));
+                line.next_due = Some(now.plus(READ_AGAIN));
                 return;
             }
         };
@@ -210,11 +215,13 @@ impl Attendant {
         if taken.is_empty() {
             return self.parked.park_first(waiter.request.subscription, waiter);
         }
-        self.next_expiry = Some(self.next_expiry.map_or(until, |at| at.min(until)));
+        self.expiry.note(until);
         let answer = self.items(waiter.request.subscription, &lease, until, &taken);
         self.answer(waiter.request, answer);
     }
 
+    /// What is given. What cannot be opened is handed back, so that it costs the others nothing; what was
+    /// cancelled meanwhile is left out.
     fn items(
         &self,
         subscription: SubscriptionSeq,
@@ -224,25 +231,53 @@ impl Attendant {
     ) -> Answer {
         let destination = match self.consume.destinations.of(subscription) {
             Ok(destination) => destination,
-            Err(reason) => return Answer::Unusable(reason),
+            Err(reason) => {
+                let found = self.consume.store.read(|tx| subscriptions::by_seq(tx, subscription));
+                if let Ok(Some(found)) = found {
+                    let words = taken.iter().map(|taken| hand_back(taken, lease, &reason));
+                    self.put_back(&found, words.collect());
+                }
+                return Answer::Unusable(reason);
+            }
         };
+        let (mut items, mut unopened) = (Vec::with_capacity(taken.len()), Vec::new());
+        for taken in taken {
+            match self.item(&destination, (lease, until), *taken) {
+                Ok(item) => items.extend(item),
+                Err(error) => {
+                    let delivery = taken.delivery;
+                    tracing::error!(%error, %delivery, "an event cannot be opened; it is handed back");
+                    unopened.push(hand_back(taken, lease, "it cannot be opened, see the log"));
+                }
+            }
+        }
+        if !unopened.is_empty() {
+            self.put_back(&destination.subscription, unopened);
+        }
+        Answer::Items(items)
+    }
+
+    fn item(
+        &self,
+        destination: &Destination,
+        (lease, until): (&str, Timestamp),
+        Taken { delivery, attempt }: Taken,
+    ) -> Result<Option<Item>> {
+        let parcel = self.consume.store.read(|tx| deliveries::parcel(tx, delivery))?;
+        let Some(mut parcel) = parcel else { return Ok(None) };
+        // What is said of it afterwards is cleaned when it is said.
+        let _echo = self.consume.privacy.open_parcel(&mut parcel)?;
         let at = self.consume.clock.wall();
-        let item = |taken: &Taken| {
-            let parcel = self.consume.store.read(|tx| deliveries::parcel(tx, taken.delivery))?;
-            let Some(mut parcel) = parcel else { return Ok(None) };
-            // What is said of it afterwards is cleaned when it is said.
-            let _echo = self.consume.privacy.open_parcel(&mut parcel)?;
-            Ok(Some(Item {
-                headers: destination.headers(&parcel, at, &consuming::span(lease, taken.delivery)),
-                parcel,
-                lease: lease.to_owned(),
-                until,
-                attempt: taken.attempt,
-            }))
-        };
-        // What was cancelled meanwhile is left out.
-        let items = taken.iter().filter_map(|taken| item(taken).transpose());
-        items.collect::<Result<Vec<Item>>>().map_or_else(Answer::Failed, Answer::Items)
+        let headers = destination.headers(&parcel, at, &consuming::span(lease, delivery));
+        Ok(Some(Item { headers, parcel, lease: lease.to_owned(), until, attempt }))
+    }
+
+    fn put_back(&self, subscription: &Subscription, words: Vec<Word>) {
+        self.consume.settle_cleaned(subscription, words, |heard| {
+            if let Err(error) = heard {
+                tracing::error!(%error, "events could not be handed back; their leases run out");
+            }
+        });
     }
 
     fn answer(&self, asked: Asked, answer: Answer) {
@@ -265,65 +300,11 @@ impl Attendant {
             self.answer(asked, Answer::Nothing(held));
         }
     }
+}
 
-    /// Ends leases that are over: the deliveries wait for somebody else.
-    fn expire(&mut self) {
-        let now = self.consume.clock.now();
-        if self.ending_since.is_some() || self.next_expiry.is_none_or(|at| at > now) {
-            return;
-        }
-        let ended = self.expire_between(Timestamp::from_ms(i64::MIN), now);
-        let next = ended.and_then(|()| self.consume.store.read(leases::next_expiry));
-        self.next_expiry = next.unwrap_or_else(|error| {
-            tracing::error!(%error, "leases could not be ended; it is tried again");
-            Some(now.plus(EXPIRE_AGAIN))
-        });
-    }
-
-    /// Ends leases that would last longer than any: they were given while the clock was wrong.
-    fn expire_from_the_future(&self) {
-        let longest = self.consume.clock.now().plus(*LEASES.end());
-        if let Err(error) = self.expire_between(longest, Timestamp::from_ms(i64::MAX)) {
-            tracing::error!(%error, "leases that are too long could not be ended");
-        }
-    }
-
-    fn expire_between(&self, after: Timestamp, until: Timestamp) -> Result<()> {
-        loop {
-            let store = &self.consume.store;
-            let found = store.read(|tx| leases::between(tx, after, until, ROWS_MOST))?;
-            if found.is_empty() {
-                return Ok(());
-            }
-            let full = found.len() >= usize::try_from(ROWS_MOST).unwrap_or(usize::MAX);
-            self.expire_these(found)?;
-            if !full {
-                return Ok(());
-            }
-        }
-    }
-
-    fn expire_these(&self, found: Vec<(DeliverySeq, SubscriptionSeq)>) -> Result<()> {
-        let mut consumers: BTreeMap<SubscriptionSeq, Consumer> = BTreeMap::new();
-        for (_, subscription) in &found {
-            if !consumers.contains_key(subscription) {
-                let row = self.consume.store.read(|tx| subscriptions::by_seq(tx, *subscription))?;
-                let Some(row) = row else { continue };
-                consumers.insert(*subscription, self.consume.consumer(&row));
-            }
-        }
-        let draw = Arc::clone(&self.consume.draw);
-        let run = move |tx: &WriteTx<'_>| {
-            let mut ended = Vec::new();
-            for (delivery, subscription) in &found {
-                let Some(consumer) = consumers.get(subscription) else { continue };
-                ended.extend(consuming::expire(tx, consumer, *delivery, &*draw)?);
-            }
-            Ok(ended)
-        };
-        for settlement in self.consume.store.writer().write(Queue::Settle, run)? {
-            self.consume.counts.consumed(&settlement);
-        }
-        Ok(())
-    }
+/// Ours to mend (settings, key, file): no consumer has failed, so nothing counts.
+fn hand_back(taken: &Taken, lease: &str, why: &str) -> Word {
+    let reason = format!("it could not be given: {why}");
+    let said = Said::Failed { reason, wait: Some(UNOPENED_AGAIN), counted: false };
+    Word { delivery: taken.delivery, lease: lease.to_owned(), said }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::flow::consume::Asked;
+use crate::flow::consume::expiry::Ended;
 use crate::flow::consume::parked::Waiter;
 use crate::id::SubscriptionSeq;
 use crate::store::consuming::Taken;
@@ -20,6 +21,10 @@ pub(super) struct Letters {
     pub(super) asked: Vec<Asked>,
     /// Requests for which something was taken, or not.
     pub(super) brought: Vec<Brought>,
+    /// What came of leases that the writer was to end.
+    pub(super) ended: Vec<Ended>,
+    /// The earliest end that a lease was given since by its consumer.
+    pub(super) extended: Option<Timestamp>,
     /// Subscriptions that may have something new.
     pub(super) rang: BTreeSet<SubscriptionSeq>,
     /// Whether subscriptions were changed, held or let go.
@@ -102,6 +107,8 @@ impl Letters {
     fn is_empty(&self) -> bool {
         self.asked.is_empty()
             && self.brought.is_empty()
+            && self.ended.is_empty()
+            && self.extended.is_none()
             && self.rang.is_empty()
             && !self.subscriptions_changed
             && !self.woken

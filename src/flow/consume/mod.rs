@@ -7,6 +7,7 @@
 
 mod attendant;
 mod desk;
+mod expiry;
 mod parked;
 
 use std::sync::Arc;
@@ -183,6 +184,16 @@ impl Consume {
             Ok(words) => words,
             Err(error) => return done(Err(error)),
         };
+        self.settle_cleaned(subscription, words, done);
+    }
+
+    /// The same for words that hold nothing of an event.
+    fn settle_cleaned(
+        &self,
+        subscription: &Subscription,
+        words: Vec<Word>,
+        done: impl FnOnce(Result<Vec<Heard>>) + Send + 'static,
+    ) {
         let consumer = self.consumer(subscription);
         let (draw, counts) = (Arc::clone(&self.draw), Arc::clone(&self.counts));
         self.store.writer().submit(
@@ -215,7 +226,7 @@ impl Consume {
         span: Duration,
         done: impl FnOnce(Result<Vec<Heard>>) + Send + 'static,
     ) {
-        let until = self.clock.now().plus(span);
+        let (until, desk) = (self.clock.now().plus(span), self.desk.clone());
         self.store.writer().submit(
             Queue::Settle,
             move |tx: &WriteTx<'_>| {
@@ -226,7 +237,13 @@ impl Consume {
                     })
                     .collect()
             },
-            done,
+            move |heard: Result<Vec<Heard>>| {
+                // It may end earlier than it would have.
+                desk.leave(|letters| {
+                    letters.extended = Some(letters.extended.map_or(until, |at| at.min(until)));
+                });
+                done(heard);
+            },
         );
     }
 
