@@ -225,13 +225,10 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
 /// Answers what can come again, because another process holds the database; returns the outcomes of
 /// attempts, which have to be stored.
 fn refuse_new(batch: &mut Vec<BoxedJob>) -> Vec<BoxedJob> {
-    let mut kept = Vec::new();
-    for job in batch.drain(..) {
-        if job.handed_in().0 == Queue::Settle {
-            kept.push(job);
-        } else {
-            job.done(Err(Error::Busy));
-        }
+    let is_kept = |job: &BoxedJob| job.handed_in().0 == Queue::Settle;
+    let (kept, refused): (Vec<_>, Vec<_>) = batch.drain(..).partition(is_kept);
+    for job in refused {
+        job.done(Err(Error::Busy));
     }
     kept
 }
@@ -380,6 +377,10 @@ impl WriterLoop {
             }
             Err(Error::Busy) => {
                 self.manners.locked_out();
+                // What is kept may leave no room to take up what waits.
+                for queue in [&self.accept, &self.upkeep] {
+                    batch.extend(queue.try_iter().take(queue.len()));
+                }
                 *batch = refuse_new(batch);
                 return Ok(());
             }

@@ -5,6 +5,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use oncebox::store::error::Error;
+use oncebox::store::writer::Queue;
 use serde_json::json;
 
 use crate::rig::receiver::{Receiver, Reply};
@@ -217,4 +219,26 @@ fn a_user_of_the_group_inserts_whoever_made_the_log_and_whatever_the_umask() {
         let file = std::fs::metadata(format!("{}{ending}", path.display())).unwrap();
         assert_eq!((file.mode() & 0o777, file.gid()), (0o660, GROUP), "oncebox.db{ending}");
     }
+}
+
+#[test]
+fn whoever_can_come_again_is_told_so_however_much_waits_for_the_lock() {
+    let rig = Rig::new();
+    let lock = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let writer = rig.appliance().store().writer().clone();
+    let (tell, told) = std::sync::mpsc::channel();
+    for _ in 0..600 {
+        let tell = tell.clone();
+        writer.submit(Queue::Settle, |_| Ok(()), move |outcome| tell.send(outcome).unwrap());
+    }
+    for queue in [Queue::Accept, Queue::Upkeep, Queue::Accept] {
+        let (tell, told) = std::sync::mpsc::channel();
+        writer.submit(queue, |_| Ok(()), move |outcome| drop(tell.send(outcome)));
+        let outcome = told.recv_timeout(std::time::Duration::from_secs(20));
+        assert!(matches!(outcome, Ok(Err(Error::Busy))), "{outcome:?}");
+    }
+    lock.execute_batch("ROLLBACK").unwrap();
+    drop(tell);
+    assert_eq!(told.iter().filter(Result::is_ok).count(), 600);
 }
