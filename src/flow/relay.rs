@@ -148,20 +148,27 @@ impl Relay {
         Ok(all)
     }
 
-    fn relay(&self, after: i64, limit: u32) -> Result<Relayed> {
-        let (clock, draw) = (self.clock.clone(), Arc::clone(&self.draw));
+    /// How rows are judged, by when it is asked.
+    fn terms(&self) -> impl Fn() -> Terms + Send + use<> {
+        let clock = self.clock.clone();
         let payload_bytes_most = u64::from(self.settings.get().limits.payload_bytes);
+        move || Terms { payload_bytes_most, wall: clock.wall(), now: clock.now() }
+    }
+
+    fn relay(&self, after: i64, limit: u32) -> Result<Relayed> {
+        let (terms, draw) = (self.terms(), Arc::clone(&self.draw));
         self.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-            let terms = Terms { payload_bytes_most, wall: clock.wall(), now: clock.now() };
+            let terms = terms();
             let fresh = || id::uuid7(terms.wall, &*draw);
             outbox_relay::relay(tx, after, limit, terms, &fresh)
         })
     }
 
     fn set_aside(&self, seq: i64, error: &Error) -> Result<()> {
-        let (why, clock) = (error.to_string(), self.clock.clone());
+        let (why, terms, draw) = (error.to_string(), self.terms(), Arc::clone(&self.draw));
         let set_aside = self.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-            outbox_relay::set_aside(tx, seq, &why, clock.now())
+            let terms = terms();
+            outbox_relay::set_aside(tx, seq, &why, terms, &id::uuid7(terms.wall, &*draw))
         });
         match set_aside {
             Err(error) if error.passes() => Err(error),

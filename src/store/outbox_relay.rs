@@ -60,15 +60,17 @@ pub(super) const QUARANTINE: &str = "
        SET id = ?2, tenant = ?3, source_system = ?4, idempotency_key = ?5, event_type = ?6,
            aggregate_type = ?7, aggregate_id = ?8, target = ?9, content_type = ?10, headers = ?11,
            ordering_key = ?12, funnel_point = ?13, funnel_value = ?14, process_id = ?15, trace_id = ?16,
-           custom_data = ?17, occurred_at = ?18, received_at = ?19, not_before = ?20, parent_seq = ?21,
+           custom_data = ?17, occurred_at = ?18, received_at = ?19, not_before = ?20,
+           parent_seq = (SELECT parent.seq FROM outbox AS parent WHERE parent.seq = ?21),
            status = 'quarantined', routed_at = ?22, error_code = ?23, last_error = ?24
      WHERE seq = ?1
        AND routed_at IS NULL";
 
-// Touches nothing that may be what is wrong with the row.
+// Touches nothing else that may be what is wrong with the row.
 pub(super) const SET_ASIDE: &str = "
     UPDATE outbox
-       SET status = 'quarantined', routed_at = ?2, error_code = 'unusable', last_error = ?3
+       SET status = 'quarantined', routed_at = ?2, error_code = 'unusable', last_error = ?3,
+           parent_seq = NULL
      WHERE seq = ?1
        AND routed_at IS NULL";
 
@@ -312,10 +314,20 @@ fn quarantine(
     one_row(stored, "the event")
 }
 
-/// Quarantines a row that [`relay`] can neither route nor quarantine, with what went wrong.
+/// Quarantines a row that [`relay`] can neither route nor quarantine, with what went wrong: as everybody can
+/// read it where that can be stored, or else as it stands. `fresh` is a new UUID.
 ///
 /// # Errors
 /// When not even this can be done.
-pub fn set_aside(tx: &WriteTx<'_>, seq: i64, why: &str, now: Timestamp) -> Result<()> {
-    one_row(tx.prepare(SET_ASIDE)?.execute((seq, now, why))?, "the event")
+pub fn set_aside(tx: &WriteTx<'_>, seq: i64, why: &str, terms: Terms, fresh: &str) -> Result<()> {
+    if let Ok(Some(row)) = read(tx, seq, 0) {
+        let row = SqlRow { parent_seq: None, ..row };
+        match quarantine(tx, &row, &Defect::new("unusable", why), terms, fresh) {
+            Err(error) if !error.passes() => {
+                tracing::debug!(%error, seq, "its text cannot be made presentable");
+            }
+            other => return other,
+        }
+    }
+    one_row(tx.prepare(SET_ASIDE)?.execute((seq, terms.now, why))?, "the event")
 }

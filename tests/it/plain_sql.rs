@@ -101,8 +101,36 @@ const UNUSABLE: &[(&str, &str, &str)] = &[
     ("event_type, payload, not_before", "'a', '{}', 9223372036854775807", "bad_time"),
     ("event_type, payload, tenant", "'a', '{}', 'nobody'", "unknown_tenant"),
     ("event_type, payload, parent_seq", "'a', '{}', 4711", "unknown_parent"),
+    ("event_type, payload, parent_seq", "'a', 'no json', 4712", "bad_payload"),
+    (
+        "event_type, payload, parent_seq, custom_data",
+        "'a', 'no json', 4713, CAST(X'ff' AS TEXT)",
+        "invalid_utf8",
+    ),
     ("event_type, payload, target", "'a', '{}', 'nobody'", "unknown_target"),
 ];
+
+#[test]
+fn a_row_that_cannot_even_be_quarantined_is_set_aside_as_everybody_can_read_it() {
+    let mut rig = Rig::new();
+    let erp = foreign(&rig);
+    erp.execute_batch(
+        "PRAGMA foreign_keys = OFF;
+         CREATE TRIGGER stands_in_the_way BEFORE UPDATE ON outbox
+           WHEN NEW.error_code = 'invalid_utf8' BEGIN SELECT RAISE(ABORT, 'no'); END;
+         INSERT INTO outbox (event_type, payload, parent_seq, tenant, custom_data)
+         VALUES (CAST(X'61ff' AS TEXT), 'no json', 4711, 'default', CAST(X'ff' AS TEXT))",
+    )
+    .unwrap();
+    routed(&rig);
+    assert_eq!(rig.one("SELECT status || ' ' || error_code FROM outbox"), "quarantined unusable");
+    let listed = rig.get("/v1/events?status=quarantined");
+    assert_eq!(listed["items"][0]["event_type"], "a\u{fffd}");
+    erp.execute_batch("DROP TRIGGER stands_in_the_way").unwrap();
+    rig.stop();
+    assert_eq!(rig.one("SELECT count(*) FROM pragma_foreign_key_check"), "0");
+    rig.start_again();
+}
 
 #[test]
 fn rows_that_cannot_be_used_are_quarantined_and_hold_up_no_other() {
