@@ -269,6 +269,10 @@ pub fn insert_quarantined(
     let inserted = write(tx, new, now, (0, tx.fence()?.epoch))?;
     one_row(inserted, "the event")?;
     let (seq, status) = (tx.conn().last_insert_rowid(), Status::Quarantined);
+    // A person may mend it: what is sealed in it has to be opened then.
+    if let Some(key) = &new.sealed.key {
+        subjects::keep(tx, key, new.received_at)?;
+    }
     let stored = tx.prepare(UNWANTED)?.execute((
         seq,
         status.as_str(),

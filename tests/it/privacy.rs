@@ -531,3 +531,34 @@ fn what_a_consumer_says_of_what_was_sealed_is_kept_without_it() {
     nowhere(&rig, &[NAME, MAIL, "bob.marker"]);
     assert!(!on_disk(&rig, "no such customer: [sealed]").is_empty());
 }
+
+#[test]
+fn what_was_sealed_and_then_quarantined_keeps_the_key_it_is_opened_with() {
+    let rig = Rig::new();
+    rig.subscribe("erp", &Receiver::new());
+    state(
+        &rig,
+        &json!({ "rules": [{ "path": "$.customer", "action": "seal" }], "subject": "$.customer.id" }),
+    );
+    let own = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    let refused = "CREATE TRIGGER stands_in_the_way BEFORE INSERT ON deliveries
+                   BEGIN SELECT RAISE(ABORT, 'no'); END";
+    own.execute_batch(refused).unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let path = elsewhere.path().join("erp.db");
+    let erp = rusqlite::Connection::open(&path).unwrap();
+    erp.execute_batch(
+        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL,
+                              payload TEXT NOT NULL)",
+    )
+    .unwrap();
+    let insert = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
+    erp.execute(insert, [of_customer("c-1")]).unwrap();
+    let source = json!({ "name": "erp", "kind": "sqlite", "settings": { "path": path } });
+    rig.post("/v1/sources", &source).is(201);
+    let quarantined =
+        "SELECT count(*) FROM outbox WHERE status = 'quarantined' AND sealed_fields > 0";
+    until("it is quarantined", || rig.one(quarantined) == "1");
+    assert_eq!(rig.one("SELECT count(*) FROM subjects"), "1");
+    own.execute_batch("DROP TRIGGER stands_in_the_way").unwrap();
+}
