@@ -1,6 +1,6 @@
 //! `/v1/sources`: where events are read from besides the API.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -193,7 +193,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
     let settings = read_settings(api, call, &kind, settings)?;
     if let Settings::Drop(folder) = &settings {
-        check_alone(api, &folder.path)?;
+        check_alone(api, &folder.path, None)?;
     }
     let cursor = match from {
         None => 0,
@@ -227,6 +227,9 @@ fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Alteration { settings, silent_after_ms } = call.json()?;
     let kind = found.new.settings.kind();
     let settings = settings.map(|given| read_settings(api, call, kind, given)).transpose()?;
+    if let Some(Settings::Drop(folder)) = &settings {
+        check_alone(api, &folder.path, Some(found.seq))?;
+    }
     let silent_after = silent_after_ms.map(silence).transpose()?;
     alter(api, call, move |source| {
         if let Some(settings) = &settings {
@@ -334,9 +337,12 @@ fn read_settings(api: &Api, call: &Call, kind: &str, given: Value) -> Result<Set
 }
 
 /// Two sources over one folder would take turns with its files.
-fn check_alone(api: &Api, folder: &Path) -> Result<(), Problem> {
-    let all = api.store.read(|tx| sources::of_kind(tx, "drop"))?;
-    if all.iter().any(|other| other.new.settings.path() == folder) {
+fn check_alone(api: &Api, folder: &Path, own: Option<i64>) -> Result<(), Problem> {
+    // One that is not there yet is what it is called.
+    let real = |path: &Path| -> PathBuf { path.canonicalize().unwrap_or_else(|_| path.to_owned()) };
+    let place = real(folder);
+    let mut others = api.store.read(|tx| sources::of_kind(tx, "drop"))?.into_iter();
+    if others.any(|other| Some(other.seq) != own && real(other.new.settings.path()) == place) {
         let detail = format!("There is a source over {} already.", folder.display());
         return Err(Problem::conflict(detail));
     }

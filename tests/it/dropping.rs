@@ -232,6 +232,14 @@ fn one_folder_has_one_source() {
     let over =
         |path: &Path| json!({ "name": "again", "kind": "drop", "settings": { "path": path } });
     rig.post("/v1/sources", &over(&folder.path)).is(409);
+    let (other, link) = (rig.home().join("other"), rig.home().join("link"));
+    fs::create_dir(&other).unwrap();
+    std::os::unix::fs::symlink(&folder.path, &link).unwrap();
+    rig.post("/v1/sources", &over(&link)).is(409);
+    rig.post("/v1/sources", &over(&other)).is(201);
+    for (path, status) in [(&folder.path, 409), (&link, 409), (&other, 200)] {
+        rig.patch("/v1/sources/again", &json!({ "settings": { "path": path } })).is(status);
+    }
     rig.post("/v1/sources/files/reset", &json!({ "cursor": 0 })).is(409);
     let from = json!({ "name": "x", "kind": "drop", "from": "now", "settings": { "path": "/x" } });
     rig.post("/v1/sources", &from).is(422);
@@ -240,4 +248,26 @@ fn one_folder_has_one_source() {
     folder.put("a.json", r#"{"event_type":"a","payload":1}"#);
     rig.post("/v1/sources/files/resume", &Value::Null).is(200);
     folder.until_done("a.json");
+}
+
+#[test]
+fn a_file_that_cannot_be_taken_holds_up_no_other_and_is_said_once() {
+    let rig = Rig::new();
+    let folder = Folder::new(&rig, &json!({}));
+    // It cannot be moved to where a directory stands.
+    fs::create_dir_all(folder.path.join("done/a.json/in the way")).unwrap();
+    folder.put("a.json", r#"{"event_type":"a","payload":1}"#);
+    until("it is said", || rig.get("/v1/sources/files")["last_error"].is_string());
+    for name in ["b.json", "c.json", "d.json"] {
+        folder.put(name, format!(r#"{{"event_type":"a","payload":"{name}"}}"#));
+        folder.until_done(name);
+    }
+    let raised = rig.get("/v1/escalations");
+    assert_eq!(
+        (raised["items"].as_array().unwrap().len(), &raised["items"][0]["count"]),
+        (1, &json!(1))
+    );
+    fs::remove_dir_all(folder.path.join("done/a.json")).unwrap();
+    folder.until_done("a.json");
+    until("it is taken back", || rig.get("/v1/sources/files")["last_error"].is_null());
 }

@@ -135,8 +135,9 @@ impl FolderReader {
         };
         let sha256 = digest(&SHA256, &contents.bytes).as_ref().to_vec();
         let whole = Whole { name: name.to_owned(), path, contents, sha256 };
+        take(shared, source, settings, &whole)?;
         self.still.remove(name);
-        take(shared, source, settings, &whole)
+        Ok(())
     }
 
     fn stands_still(

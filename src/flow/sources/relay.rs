@@ -155,18 +155,26 @@ impl Relay {
         // What stands in somebody else's file must not end the service.
         let turn = catch_unwind(AssertUnwindSafe(|| self.turn(source)));
         let turn = turn.unwrap_or_else(|_panic| {
+            self.reader = None;
             Err(Snag::lasting("reading it failed in a way that should not be: the log says where"))
         });
         match turn {
             Ok(turn) => {
-                self.well(source);
+                // While there is more, a file that was passed over may still stand in the way.
+                if turn == Turn::Done {
+                    self.well(source);
+                }
                 self.watch_silence(source);
                 if turn == Turn::Done {
                     self.wait(source);
                 }
             }
             Err(snag) => {
-                self.reader = None;
+                // A file that cannot be taken leaves what is known of the others in its folder.
+                let of_one = snag.kind == SnagKind::Lasting;
+                if !(of_one && matches!(self.reader, Some(Reader::Folder(_)))) {
+                    self.reader = None;
+                }
                 self.note(source, &snag);
                 self.watch_silence(source);
                 self.pause(PAUSE);
