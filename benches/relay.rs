@@ -71,7 +71,7 @@ fn beside(report: &mut Report, hold_ms: f64, options: Options) {
     let span = Duration::from_secs(options.pick(5, 15));
     let load = Load { address: server.address.clone(), kind, connections: 64, span, rate: None };
     let other = foreign(&server.data, [0.0, 0.0, hold_ms, span.as_secs_f64()]);
-    let loaded = load.run();
+    let loaded = load.run_with_refusals();
     let told = told(other);
     let wait = |n: usize| told["wait_ms"][n].as_f64().unwrap();
     let of = format!("beside transactions of {hold_ms} ms");

@@ -12,12 +12,15 @@ use crate::store::error::Result;
 
 /// After so long without a pause others get a gap.
 const STRETCH: Duration = Duration::from_millis(50);
-/// How long the gap is.
-const GAP: Duration = Duration::from_millis(2);
+/// How long the gap is, unless somebody commits in it: longer than the pauses of SQLite's own busy handler in
+/// the first 100 ms of waiting (1, 2, 5, 10, 15, 20, 25 ms), so that one of its tries comes while it lasts.
+const GAP: Duration = Duration::from_millis(30);
+/// How often the gap is looked at.
+const LOOK: Duration = Duration::from_micros(500);
 /// A pause of the writer's own that is long enough to be one.
 const PAUSE: Duration = Duration::from_millis(1);
 /// How long another writer is reckoned with after a commit of its own.
-const LATELY: Duration = Duration::from_secs(10);
+const LATELY: Duration = Duration::from_secs(2);
 
 /// How long the lock is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -57,7 +60,13 @@ impl Manners {
         }
         self.version = version;
         if self.others_at.is_some_and(|at| now.saturating_sub(at) < LATELY) {
-            std::thread::sleep(GAP);
+            let looks = GAP.as_micros().checked_div(LOOK.as_micros()).unwrap_or(0);
+            for _ in 0..looks {
+                std::thread::sleep(LOOK);
+                if data_version(conn).ok() != self.version {
+                    break;
+                }
+            }
         }
         self.rested_at = now;
     }
