@@ -238,6 +238,15 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         let Some(before) = providers::by_name(tx, &tenant, &name)? else { return missing() };
         let mut row = before.clone();
         if let Some(scheme) = &scheme {
+            let (was, public) = (&row.new.scheme, Scheme::takes_public_keys);
+            let same = was.kind() == scheme.kind() && public(was) == public(scheme);
+            if !same && (public(was) || public(scheme)) {
+                // Its secrets stay, and a public key must never become a shared secret.
+                return Ok(Err(Problem::unprocessable(
+                    "A scheme that is checked with public keys cannot be changed into another, nor \
+                     another into it: make a new provider.",
+                )));
+            }
             row.new.scheme = scheme.clone();
         }
         if let Some(url) = &public_url {

@@ -18,7 +18,7 @@ const KEPT: Duration = Duration::from_hours(24);
 const FAILED: Duration = Duration::from_mins(1);
 /// Time for one exchange; providers wait longer than this for their answer.
 const TIMEOUT: Duration = Duration::from_secs(4);
-/// Kept at most; a provider has one or two. Beyond, all are fetched anew.
+/// Kept at most; a provider has one or two. Beyond, the oldest goes.
 const KEPT_MOST: usize = 64;
 
 /// What came of asking for one, and when.
@@ -77,10 +77,16 @@ impl Certificates {
         }
         let fetched = self.call(url);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= KEPT_MOST {
-            kept.clear();
-        }
-        if !matches!(fetched, Err(Missing::Busy)) {
+        // What failed drives out nothing that was found.
+        let good = |one: &Kept| one.found.is_some();
+        let stays = fetched.is_err() && kept.get(url).is_some_and(good);
+        if !stays && !matches!(fetched, Err(Missing::Busy)) {
+            if kept.len() >= KEPT_MOST && !kept.contains_key(url) {
+                let oldest = kept.iter().min_by_key(|(_, one)| (good(one), one.at));
+                let oldest = oldest.filter(|(_, one)| fetched.is_ok() || !good(one));
+                let Some(oldest) = oldest.map(|(url, _)| url.clone()) else { return fetched };
+                kept.remove(&oldest);
+            }
             let (at, found) = (self.clock.now(), fetched.as_ref().ok().cloned());
             kept.insert(url.to_owned(), Kept { at, found });
         }
@@ -98,7 +104,10 @@ impl Certificates {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Err(Missing::Busy),
         };
-        let failed = |why: String| Missing::Failed { url: url.to_owned(), why };
+        // A query may hold a token, which belongs in no log.
+        let place = url.split('?').next().unwrap_or_default();
+        let failed =
+            |why: String| Missing::Failed { url: place.to_owned(), why: why.replace(url, place) };
         let call = Call { method: "GET", url, headers: &[], body: &[], timeout: TIMEOUT };
         let answer = self.sender.send(&call).map_err(|error| failed(error.to_string()))?;
         if answer.status != 200 {

@@ -57,6 +57,11 @@ pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verif
         let offered = BASE64
             .decode(offered.as_bytes())
             .map_err(|_where| body("an hmacSignature is not base64"))?;
+        // A colon elsewhere than in the shop's own reference would shift the fields under a signature.
+        let shifts = |path: &[&str]| text_at(item, path).is_some_and(|text| text.contains(':'));
+        if SIGNED.iter().any(|path| !path.ends_with(&["merchantReference"]) && shifts(path)) {
+            return Err(body("a field that is signed has a colon"));
+        }
         let signed = signed(item);
         let secret = any_match(secrets, &[offered], |secret| sign(secret, &signed))?;
         first.get_or_insert(secret);

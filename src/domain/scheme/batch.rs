@@ -4,6 +4,7 @@
 
 use super::{Identity, Incoming, Scheme, adyen, paypal, shared};
 use crate::domain::pointer::{list_at, text_at};
+use crate::headers::Headers;
 
 /// Events of one request at most: beyond, one transaction would keep the others waiting.
 pub const ITEMS_MOST: usize = 10_000;
@@ -66,13 +67,17 @@ impl Scheme {
         if list.len() > ITEMS_MOST {
             return Err(Unusable::Many { count: list.len() });
         }
+        let no_headers = Headers::default();
         let mut items = Vec::with_capacity(list.len());
         for (index, raw) in list.iter().enumerate() {
             let payload = raw.get().as_bytes();
             if !payload.starts_with(b"{") {
                 return Err(Unusable::Item { number: index.saturating_add(1) });
             }
-            let identity = self.identify(&Incoming { body: payload, ..*incoming });
+            // One header cannot name several events; a generic one may give the type of all.
+            let headers =
+                if matches!(self, Self::Generic(_)) { incoming.headers } else { &no_headers };
+            let identity = self.identify(&Incoming { body: payload, headers, ..*incoming });
             items.push(Item { identity, payload });
         }
         Ok(Events { items, is_batch: true })

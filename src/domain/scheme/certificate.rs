@@ -57,7 +57,9 @@ pub(super) fn signed_by_any(text: &str, hash: Hash, message: &[u8], signature: &
 
 /// Whether the first of the certificates made the signature; who fetched them knows from where.
 pub(super) fn signed_by_first(text: &[u8], hash: Hash, message: &[u8], signature: &[u8]) -> bool {
-    pem(text).first().is_some_and(|der| signed_by(der, hash, message, signature))
+    // A page that holds one somewhere is none.
+    text.starts_with(BEGIN.as_bytes())
+        && pem(text).first().is_some_and(|der| signed_by(der, hash, message, signature))
 }
 
 /// The same, when the first one is also vouched for by the roots, through the others, at that time, for a

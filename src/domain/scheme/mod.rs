@@ -58,6 +58,8 @@ const SECRET_BYTES_MIN: usize = 16;
 const SECRET_BYTES_MAX: usize = 1024;
 /// Signatures of one request that are looked at: a sender that rotates gives two or three.
 const SIGNATURES_MOST: usize = 64;
+/// The same of those by public key, each of which costs far more.
+const PUBLIC_SIGNATURES_MOST: usize = 4;
 /// Times with more digits than this lie beyond the year 30,000 in milliseconds.
 const TIME_DIGITS_MAX: usize = 15;
 
@@ -209,6 +211,17 @@ impl Scheme {
     /// Whether its providers share a secret with us; others sign with a certificate.
     pub const fn has_secret(&self) -> bool {
         !matches!(self, Self::Paypal(_) | Self::Sns(_))
+    }
+
+    /// Whether what is entered as its secret may be a public key, which everybody may know.
+    pub fn takes_public_keys(&self) -> bool {
+        match self {
+            Self::Standard | Self::Sendgrid => true,
+            Self::Generic(generic) => {
+                matches!(generic.settings().check, generic::Check::Ed25519(_))
+            }
+            _ => false,
+        }
     }
 
     /// How far a signed time may be from ours unless told. Nobody says whether Mailgun and PayPal sign anew

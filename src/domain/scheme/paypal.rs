@@ -74,9 +74,16 @@ pub(super) fn certificate_url(
     if paypal.certificates.is_some() {
         return Ok(None);
     }
+    // Nothing is fetched for a request that could not be believed anyway.
+    let _proof = parts(incoming)?;
     let url = needed(incoming.headers, CERTIFICATE)?;
     let own = certificate::https_host(url).is_some_and(|(host, path)| {
-        host.ends_with(HOST_ENDING) && path.starts_with(PATH_BEGINNING)
+        let name = path.strip_prefix(PATH_BEGINNING).unwrap_or_default();
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        host.ends_with(HOST_ENDING)
+            && !name.is_empty()
+            && name.bytes().all(plain)
+            && !url.contains('?')
     });
     if own {
         Ok(Some(url.to_owned()))
@@ -85,12 +92,8 @@ pub(super) fn certificate_url(
     }
 }
 
-pub(super) fn verify(
-    paypal: &Paypal,
-    proof: Proof<'_>,
-    incoming: &Incoming<'_>,
-    now: Timestamp,
-) -> Result<Verified, Refused> {
+/// Transmission, time as it is written and as it is meant, and signature.
+fn parts<'a>(incoming: &Incoming<'a>) -> Result<(&'a str, &'a str, Timestamp, Vec<u8>), Refused> {
     let id = needed(incoming.headers, TRANSMISSION)?;
     let time = needed(incoming.headers, TIME)?;
     let at = Timestamp::parse(time).ok_or_else(|| malformed(TIME, "it is no RFC 3339 time"))?;
@@ -100,6 +103,19 @@ pub(super) fn verify(
     let signature = BASE64
         .decode(needed(incoming.headers, SIGNATURE)?.as_bytes())
         .map_err(|_where| malformed(SIGNATURE, "it is not base64"))?;
+    if !(256..=512).contains(&signature.len()) {
+        return Err(malformed(SIGNATURE, "it is as long as no RSA signature"));
+    }
+    Ok((id, time, at, signature))
+}
+
+pub(super) fn verify(
+    paypal: &Paypal,
+    proof: Proof<'_>,
+    incoming: &Incoming<'_>,
+    now: Timestamp,
+) -> Result<Verified, Refused> {
+    let (id, time, at, signature) = parts(incoming)?;
     let sum = crc32fast::hash(incoming.body);
     let message = format!("{id}|{time}|{}|{sum}", paypal.webhook_id);
     let right = match (&paypal.certificates, proof.fetched) {

@@ -188,7 +188,8 @@ fn twilio_sample(secret: &str, subject: Subject<'_>) -> Sample {
     let status = event_type.strip_prefix("message.").unwrap_or(event_type);
     let name = if status == event_type { "EventType" } else { "MessageStatus" };
     let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-    let body = format!("MessageSid=SM4711&{name}={}&To=%2B491234567", encode(status)).into_bytes();
+    let body =
+        format!("MessageSid={}&{name}={}&To=%2B491234567", encode(id), encode(status)).into_bytes();
     let form = "application/x-www-form-urlencoded".to_owned();
     let signature = twilio::sign(secret, url, &body);
     Sample { headers: vec![("content-type".to_owned(), form)], body }

@@ -83,18 +83,32 @@ pub(super) fn certificate_url(
     }
     check_topic(sns, incoming)?;
     let url = field(incoming, "SigningCertURL").ok_or_else(|| body("it has no SigningCertURL"))?;
-    let is_pem = |(_, path): &(String, String)| path.strip_suffix(".pem").is_some();
-    let own = certificate::https_host(&url).filter(is_pem).is_some_and(|(host, _)| amazon(&host));
+    let own = after_host(incoming, &url).is_some_and(|path| {
+        let name = path.strip_prefix("SimpleNotificationService-");
+        name.and_then(|name| name.strip_suffix(".pem")).is_some_and(|name| {
+            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        })
+    });
     own.then_some(Some(url)).ok_or_else(|| body("its SigningCertURL is none of Amazon's"))
 }
 
-/// `sns.eu-central-1.amazonaws.com` and the like.
-fn amazon(host: &str) -> bool {
-    let region = host.strip_prefix("sns.").and_then(|rest| {
-        rest.strip_suffix(".amazonaws.com").or_else(|| rest.strip_suffix(".amazonaws.com.cn"))
-    });
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    region.is_some_and(|region| region.len() >= 3 && region.bytes().all(plain))
+/// What follows `https://sns.eu-central-1.amazonaws.com/` in a URL, where that is the host of the topic's
+/// own region and nothing else.
+fn after_host<'u>(incoming: &Incoming<'_>, url: &'u str) -> Option<&'u str> {
+    let topic = field(incoming, "TopicArn")?;
+    let region = topic.split(':').nth(3).filter(|region| is_region(region))?;
+    let (host, path) = url.strip_prefix("https://")?.split_once('/')?;
+    let ending = host.strip_prefix("sns.")?.strip_prefix(region)?;
+    matches!(ending, ".amazonaws.com" | ".amazonaws.com.cn").then_some(path)
+}
+
+/// `eu-central-1` and the like.
+fn is_region(text: &str) -> bool {
+    let word = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase());
+    let Some((words, number)) = text.rsplit_once('-') else { return false };
+    let Some((area, names)) = words.split_once('-') else { return false };
+    let numbered = number.len() == 1 && number.bytes().all(|byte| byte.is_ascii_digit());
+    numbered && area.len() == 2 && word(area) && names.split('-').all(word)
 }
 
 fn check_topic(sns: &Sns, incoming: &Incoming<'_>) -> Result<(), Refused> {
@@ -144,5 +158,45 @@ pub(super) fn verify(
 pub(super) fn confirmation(sns: &Sns, incoming: &Incoming<'_>) -> Option<String> {
     let asked = field(incoming, "Type").is_some_and(|kind| kind == "SubscriptionConfirmation");
     let url = field(incoming, "SubscribeURL").filter(|_| asked && sns.confirm)?;
-    certificate::https_host(&url).filter(|(host, _)| amazon(host)).map(|_| url)
+    let plain = |rest: &&str| {
+        rest.starts_with('?') && !rest.contains('#') && rest.bytes().all(|b| b.is_ascii_graphic())
+    };
+    after_host(incoming, &url).filter(plain).is_some().then_some(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::headers::Headers;
+
+    #[test]
+    fn a_certificate_is_amazons_own_of_the_topics_region() {
+        let topic = "arn:aws:sns:eu-central-1:123456789012:orders";
+        let sns = Sns { topics: vec![topic.to_owned()], confirm: true, certificates: None };
+        let taken = |url: &str, subscribe: &str| {
+            let body = serde_json::json!({ "TopicArn": topic, "SigningCertURL": url,
+                "Type": "SubscriptionConfirmation", "SubscribeURL": subscribe })
+            .to_string();
+            let headers = Headers::default();
+            let (method, body) = ("POST", body.as_bytes());
+            let incoming = Incoming { method, path: "/", url: "", headers: &headers, body };
+            (certificate_url(&sns, &incoming).is_ok(), confirmation(&sns, &incoming).is_some())
+        };
+        let host = "https://sns.eu-central-1.amazonaws.com";
+        let good = format!("{host}/SimpleNotificationService-0a.pem");
+        assert_eq!(taken(&good, &format!("{host}/?Action=ConfirmSubscription")), (true, true));
+        for bad in ["@evil.example/", ":443/", ".evil.example/", "/x/", "/#", "//"] {
+            let file = format!("{host}{bad}SimpleNotificationService-0a.pem");
+            assert_eq!(taken(&file, &format!("{host}{bad}?Action=x")), (false, false), "{bad}");
+        }
+        for bad in ["?x", "#x", ".pem/../x.pem"] {
+            assert!(!taken(&format!("{good}{bad}"), "").0, "{bad}");
+        }
+        for other in ["sns.s3-eu-central-1", "sns.us-east-1", "s3.eu-central-1", "sns.s3-x"] {
+            let host = format!("https://{other}.amazonaws.com");
+            let file = format!("{host}/SimpleNotificationService-0a.pem");
+            assert_eq!(taken(&file, &format!("{host}/?Action=x")), (false, false), "{other}");
+        }
+        assert!(!is_region("s3-eu-1") && !is_region("eu-1") && is_region("us-gov-west-1"));
+    }
 }

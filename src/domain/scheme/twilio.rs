@@ -118,7 +118,7 @@ fn flat(fields: &Form) -> Vec<u8> {
     flat
 }
 
-/// A form's status is part of its id: a message has several. Twilio's token is the same on a retry.
+/// A form's status is part of its id: a message has several.
 pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
     if matches!(incoming.body.trim_ascii_start().first(), Some(b'{' | b'[')) {
         return NAMING.identify(incoming);
@@ -134,9 +134,14 @@ pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<Strin
     let message = of("message", ["MessageStatus", "SmsStatus"]);
     let status = message.or_else(|| of("call", ["CallStatus", "CallStatus"]));
     let token = incoming.headers.get(TOKEN).map(str::to_owned).filter(|token| !token.is_empty());
-    let id = token.or_else(|| {
-        let sid = ["MessageSid", "SmsSid", "CallSid"].into_iter().find_map(field)?;
-        Some(format!("{sid}:{}", status.as_deref().unwrap_or_default()))
+    // The token is not signed, so it counts only where nothing that is signed tells. A call has many
+    // requests of one status, which its fields keep apart.
+    let named = status.as_deref().unwrap_or_default();
+    let message = ["MessageSid", "SmsSid"].into_iter().find_map(field);
+    let signed = message.map(|sid| format!("{sid}:{named}")).or_else(|| {
+        let sid = field("CallSid")?;
+        Some(format!("{sid}:{named}:{}", sha256_hex(&flat(&fields))))
     });
+    let id = signed.or(token);
     (id, field("EventType").or(status))
 }

@@ -262,7 +262,7 @@ TWILIO_URL = "https://mycompany.com/myapp.php?foo=1&bar=2"
 TWILIO_FORM = "CallSid=CA1234567890ABCDE&Caller=%2B12349013030&Digits=1234&From=%2B12349013030&To=%2B18005551212"
 case("twilio: the documentation's vector", "twilio", ["12345"], {
     "X-Twilio-Signature": "0/KCTR6DLpKmkAf8muzZqo1nDgQ="}, TWILIO_FORM, 0, url=TWILIO_URL,
-    id="CA1234567890ABCDE:", type="unknown")
+    id="CA1234567890ABCDE::eb9162be2352289ff424f40e39df3482433e37859c8bdd192fe755c10fb6bdfe", type="unknown")
 
 
 def twilio_form(form, url=TWILIO_URL, secret=ONE):
@@ -276,8 +276,8 @@ def encoded(form):
 form = [("MessageSid", "SM1"), ("MessageStatus", "delivered"), ("Body", "Grüße & mehr = 1+1 😀"), ("Empty", "")]
 case("twilio: good", "twilio", [ONE], twilio_form(form), encoded(form), 0, url=TWILIO_URL,
      id="SM1:message.delivered", type="message.delivered")
-case("twilio: its token is the id", "twilio", [ONE], {**twilio_form(form), "I-Twilio-Idempotency-Token": "t-1"},
-     encoded(form), 0, url=TWILIO_URL, id="t-1", type="message.delivered")
+case("twilio: its token is not the id", "twilio", [ONE], {**twilio_form(form), "I-Twilio-Idempotency-Token": "t-1"},
+     encoded(form), 0, url=TWILIO_URL, id="SM1:message.delivered", type="message.delivered")
 several = [*form, ("To", "b"), ("To", "a"), ("To", "b")]
 case("twilio: a field three times", "twilio", [ONE], twilio_form(several), encoded(several), 0, url=TWILIO_URL)
 case("twilio: a field changed", "twilio", [ONE], twilio_form(form), encoded(form).replace("SM1", "SM2"),
