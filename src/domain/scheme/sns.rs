@@ -161,7 +161,7 @@ pub(super) fn confirmation(sns: &Sns, incoming: &Incoming<'_>) -> Option<String>
     let plain = |rest: &&str| {
         rest.starts_with('?') && !rest.contains('#') && rest.bytes().all(|b| b.is_ascii_graphic())
     };
-    after_host(incoming, &url).filter(plain).is_some().then_some(url)
+    after_host(incoming, &url).as_ref().is_some_and(plain).then_some(url)
 }
 
 #[cfg(test)]
