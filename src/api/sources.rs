@@ -197,7 +197,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let cursor = match from {
         None => 0,
-        Some(from) => begin(api, &settings, &from)?,
+        Some(from) => begin(api, (&call.tenant, &settings), &from)?,
     };
     let now = api.clock.wall();
     let new = NewSource {
@@ -271,7 +271,7 @@ fn reset(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     }
     let cursor = match (cursor, from) {
         (Some(cursor), None) => i64::try_from(cursor).unwrap_or(i64::MAX),
-        (None, Some(from)) => begin(api, &source.new.settings, &from)?,
+        (None, Some(from)) => begin(api, (&source.new.tenant, &source.new.settings), &from)?,
         _ => return Err(Problem::unprocessable("Give either a cursor or from.")),
     };
     alter(api, call, move |source| {
@@ -350,13 +350,13 @@ fn check_alone(api: &Api, folder: &Path, own: Option<i64>) -> Result<(), Problem
 }
 
 /// Behind which row reading begins.
-fn begin(api: &Api, settings: &Settings, from: &str) -> Result<i64, Problem> {
+fn begin(api: &Api, (tenant, settings): (&str, &Settings), from: &str) -> Result<i64, Problem> {
     match from {
         "now" if matches!(settings, Settings::Drop(_)) => {
             Err(Problem::unprocessable("from is for sqlite: a folder is read from its first file."))
         }
         "start" => Ok(0),
-        "now" => survey::last_row(&api.settings.get(), settings).map_err(|error| {
+        "now" => survey::last_row(&api.settings.get(), tenant, settings).map_err(|error| {
             Problem::unprocessable(format!("Its last row cannot be found out: {error}."))
         }),
         _ => {

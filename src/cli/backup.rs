@@ -76,7 +76,9 @@ pub(super) fn failure(error: Error) -> Failure {
         Error::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             exit::NOT_FOUND
         }
-        Error::File { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+        Error::File { source, .. } | Error::Erasures { source, .. }
+            if source.kind() == std::io::ErrorKind::PermissionDenied =>
+        {
             exit::NOT_PERMITTED
         }
         Error::Manifest { .. }

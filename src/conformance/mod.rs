@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::id::Draw;
 use crate::machine::command::{Ended, How, Program, Running, wait};
+use crate::settings::own_variables;
 
 pub use count::{Counted, Guard};
 use plan::Plan;
@@ -142,6 +143,7 @@ pub fn run(options: &Options, clock: &Clock, draw: &dyn Draw) -> Result<Report, 
 fn effects(count: &str, timeout: Duration, clock: &Clock) -> Result<String, Error> {
     let program = Program {
         argv: ["sh", "-c", count].map(OsString::from).to_vec(),
+        without: own_variables(),
         environment: Vec::new(),
         input: Vec::new(),
         timeout: timeout.max(Duration::from_mins(1)),
@@ -219,6 +221,7 @@ impl Trial<'_> {
         let Options { command, timeout, .. } = self.options;
         let program = Program {
             argv: command.clone(),
+            without: own_variables(),
             environment: event.environment(attempt),
             input: event.input(),
             timeout: *timeout,

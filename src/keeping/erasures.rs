@@ -14,7 +14,7 @@ use data_encoding::HEXLOWER;
 
 use crate::clock::Timestamp;
 use crate::keeping::disk::{directory_of, sync_directory_of, with_ending};
-use crate::keeping::{Result, file_error};
+use crate::keeping::{Error, Result, file_error};
 use crate::store::subjects::KeyId;
 
 /// What the list is called in a directory of backups.
@@ -43,7 +43,7 @@ pub fn read(list: &Path) -> Result<Vec<Erasure>> {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(Vec::new());
         }
-        other => other.map_err(file_error(list))?,
+        other => other.map_err(|source| Error::Erasures { path: list.to_owned(), source })?,
     };
     Ok(String::from_utf8_lossy(&text).lines().filter_map(erasure).collect())
 }

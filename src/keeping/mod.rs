@@ -30,6 +30,17 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The list of what was erased.
+    #[error(
+        "the list of erasures {path} is there and cannot be read: {source}. Without it, what was erased could \
+         come back"
+    )]
+    Erasures {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// Something is there already.
     #[error("{0} is there already and is not overwritten")]
     Exists(PathBuf),

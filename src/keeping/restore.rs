@@ -93,6 +93,7 @@ pub fn run(plan: &Plan) -> Result<Done> {
 /// Copies the backup, checks the copy, makes it ready and gives it the name that decides.
 fn prepare(plan: &Plan, ready: &Path) -> Result<(Raised, Option<Timestamp>)> {
     let Plan { from, faults, .. } = plan;
+    let erased = erased_since(plan)?;
     let mut copy = Partial::begin(ready)?;
     let manifest = copy_of(plan, &mut copy)?;
     let facts = copies::check(copy.path()).map_err(|error| of_backup(from, error))?;
@@ -105,7 +106,6 @@ fn prepare(plan: &Plan, ready: &Path) -> Result<(Raised, Option<Timestamp>)> {
     let name = from.file_name().unwrap_or_default().to_string_lossy();
     let made = made_at.map_or_else(|| "an unknown time".to_owned(), |at| at.to_string());
     let restored = Restored { at: plan.now, from: format!("{name} of {made}") };
-    let erased = erased_since(plan);
     let with = (&plan.who, erased.as_slice());
     let raised = restoring::raise(copy.path(), &restored, plan.window, &key_id, with)?;
     erasures::note(&erasures::beside(&plan.database), &erased)?;
@@ -125,22 +125,20 @@ fn prepare(plan: &Plan, ready: &Path) -> Result<(Raised, Option<Timestamp>)> {
 }
 
 /// What was erased after the backup, as far as anything here knows: the lists beside the database and beside the
-/// backup, and the database that is moved aside. One that cannot be read says nothing, and is named.
-fn erased_since(plan: &Plan) -> Vec<Erasure> {
+/// backup, and the database that is moved aside.
+///
+/// # Errors
+/// When a list is there and cannot be read: what was erased would come back. A database that cannot be read is what
+/// a restore is for, and is only named.
+fn erased_since(plan: &Plan) -> Result<Vec<Erasure>> {
     let lists = [
         erasures::beside(&plan.database),
         erasures::within(disk::directory_of(&plan.from)),
         erasures::beside(&plan.from),
     ];
-    let read = lists.iter().map(|list| (list, erasures::read(list).map_err(|e| e.to_string())));
     let mut all = Vec::new();
-    for (from, found) in read {
-        match found {
-            Ok(found) => all.extend(found),
-            Err(error) => {
-                tracing::warn!(error, list = %from.display(), "erasures cannot be read");
-            }
-        }
+    for list in &lists {
+        all.extend(erasures::read(list)?);
     }
     if fs::metadata(&plan.database).is_ok_and(|there| there.len() > 0) {
         match subjects::erased_in(&plan.database) {
@@ -150,7 +148,7 @@ fn erased_since(plan: &Plan) -> Vec<Erasure> {
     }
     all.sort_unstable_by_key(|(id, _)| *id);
     all.dedup_by_key(|(id, _)| *id);
-    all
+    Ok(all)
 }
 
 /// Copies and compares with the manifest in one reading, so that what was checked is what is used.

@@ -33,7 +33,9 @@ const CHUNK: usize = 16 * 1024;
 pub struct Program {
     /// The program and its arguments.
     pub argv: Vec<OsString>,
-    /// What is added to the environment it is run in.
+    /// What is taken out of the environment it is run in, such as what is secret.
+    pub without: Vec<OsString>,
+    /// What is then added to it.
     pub environment: Vec<(String, String)>,
     /// What it reads. It need not read all of it.
     pub input: Vec<u8>,
@@ -99,10 +101,13 @@ impl Program {
     /// # Errors
     /// When there is no such program or it cannot be run.
     pub fn start(self, clock: &Clock) -> io::Result<Running> {
-        let Self { argv, environment, input, timeout, output_most } = self;
+        let Self { argv, without, environment, input, timeout, output_most } = self;
         let (program, arguments) =
             argv.split_first().ok_or_else(|| io::Error::other("there is no program to run"))?;
         let mut command = Command::new(program);
+        for name in without {
+            command.env_remove(name);
+        }
         command.args(arguments).envs(environment).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
@@ -283,6 +288,7 @@ mod tests {
     fn shell(script: &str, input: &[u8], timeout_ms: u64) -> Ended {
         let program = Program {
             argv: ["sh", "-c", script].map(OsString::from).to_vec(),
+            without: vec!["CARGO_MANIFEST_DIR".into(), "GREETING".into()],
             environment: vec![("GREETING".to_owned(), "hello".to_owned())],
             input: input.to_vec(),
             timeout: Duration::from_millis(timeout_ms),
@@ -298,6 +304,12 @@ mod tests {
         assert_eq!(ended.how, How::Exited(7));
         assert_eq!((ended.stdout.len(), ended.stderr.as_slice()), (1000, &b"no\n"[..]));
         assert!(ended.stdout.starts_with(b"hello\nxxx"));
+    }
+
+    #[test]
+    fn a_program_gets_the_environment_without_what_is_taken_out_of_it() {
+        let ended = shell("echo \"$GREETING,$CARGO_MANIFEST_DIR,${PATH:+path}\"", b"", 60_000);
+        assert_eq!(ended.stdout, b"hello,,path\n");
     }
 
     #[test]
@@ -333,6 +345,7 @@ mod tests {
     fn there_has_to_be_such_a_program() {
         let program = Program {
             argv: vec!["/nowhere/at/all".into()],
+            without: Vec::new(),
             environment: Vec::new(),
             input: Vec::new(),
             timeout: Duration::from_secs(1),

@@ -1,10 +1,14 @@
 //! Files that something else writes.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat};
+use rustix::fs::{
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, accessat,
+    mkdirat, openat, openat2, renameat, renameat_with, statat, unlinkat,
+};
 use rustix::io::Errno;
 
 use crate::clock::Timestamp;
@@ -19,18 +23,6 @@ pub fn newest(directory: &Path, ending: &str) -> Option<Timestamp> {
     times.max()
 }
 
-/// The names in a directory that are UTF-8, sorted.
-///
-/// # Errors
-/// When it cannot be listed.
-pub fn names(directory: &Path) -> io::Result<Vec<String>> {
-    let entries = fs::read_dir(directory)?;
-    let mut names: Vec<String> =
-        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
-    names.sort_unstable();
-    Ok(names)
-}
-
 /// A file, and what it was when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
@@ -40,15 +32,111 @@ pub struct Contents {
     pub size: u64,
 }
 
+/// A directory that somebody else may write into. It is held open, and no link is followed to reach it or what
+/// is in it: who may put names into a directory must not reach with them what we may read or write.
+#[derive(Debug)]
+pub struct Directory(OwnedFd);
+
+impl Directory {
+    /// Opens one whose path has no link in it (`fs::canonicalize`).
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be opened.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+            // Kernels before 5.6, and sandboxes that do not know it.
+            Err(Errno::NOSYS | Errno::PERM) => Ok(Self(openat(CWD, path, flags, Mode::empty())?)),
+            opened => Ok(Self(opened?)),
+        }
+    }
+
+    /// Opens a directory in it, and makes it where there is none.
+    ///
+    /// # Errors
+    /// When it cannot be made, or something else has its name, such as a link.
+    pub fn make(&self, name: &str) -> io::Result<Self> {
+        match mkdirat(&self.0, name, Mode::RWXU | Mode::RWXG | Mode::RWXO) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(&self.0, name, flags, Mode::empty()) {
+            Err(Errno::LOOP | Errno::NOTDIR) => Err(io::Error::new(
+                io::ErrorKind::NotADirectory,
+                "it is there, and a link or no directory",
+            )),
+            opened => Ok(Self(opened?)),
+        }
+    }
+
+    /// The names in it that are UTF-8, sorted.
+    ///
+    /// # Errors
+    /// When it cannot be listed.
+    pub fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.0)? {
+            let name = entry?.file_name().to_str().ok().map(str::to_owned);
+            names.extend(name.filter(|name| name != "." && name != ".."));
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Whether a name is taken, by whatever it is.
+    pub fn has(&self, name: &str) -> bool {
+        !matches!(statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT))
+    }
+
+    /// Whether a name is that of a directory, and of no link to one.
+    pub fn has_directory(&self, name: &str) -> bool {
+        let found = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW);
+        found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_dir())
+    }
+
+    /// Writes a file that is not there yet.
+    ///
+    /// # Errors
+    /// When its name is taken, or the disk refuses.
+    pub fn write_new(&self, name: &str, text: &str) -> io::Result<()> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o666);
+        let mut file = fs::File::from(openat(&self.0, name, flags, mode)?);
+        file.write_all(text.as_bytes())
+    }
+
+    /// Moves what is in it to another directory, where it replaces nothing.
+    ///
+    /// # Errors
+    /// When the new name is taken, or it cannot be moved.
+    pub fn move_to(&self, name: &str, to: &Self, new: &str) -> io::Result<()> {
+        match renameat_with(&self.0, name, &to.0, new, RenameFlags::NOREPLACE) {
+            // Some file systems cannot promise it.
+            Err(Errno::INVAL | Errno::NOSYS) if to.has(new) => Err(Errno::EXIST.into()),
+            Err(Errno::INVAL | Errno::NOSYS) => Ok(renameat(&self.0, name, &to.0, new)?),
+            moved => Ok(moved?),
+        }
+    }
+
+    /// Removes a name.
+    ///
+    /// # Errors
+    /// When there is none, or it may not be removed.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(unlinkat(&self.0, name, AtFlags::empty())?)
+    }
+}
+
 /// Reads a regular file of `most` bytes at most; `None` where the name is of something else, such as a link,
-/// or the file was changed meanwhile. Links are not followed: who may put names into a directory must not
-/// reach with them what we may read.
+/// or the file was changed meanwhile.
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn read_regular(path: &Path, most: u64) -> io::Result<Option<Contents>> {
+pub fn read_regular(from: &Directory, name: &str, most: u64) -> io::Result<Option<Contents>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+    let file = match openat(&from.0, name, flags, Mode::empty()) {
         Ok(file) => fs::File::from(file),
         Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
         Err(error) => return Err(error.into()),

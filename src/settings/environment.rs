@@ -1,5 +1,6 @@
 //! The environment of the process. Nothing else reads it.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// What a variable of ours begins with.
@@ -52,6 +53,14 @@ impl Environment {
             None => PathBuf::from("oncebox-data"),
         }
     }
+}
+
+/// The names of all variables of ours in this process's environment. Programs of others are run without them: the
+/// token and the master key may be among them.
+#[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
+pub fn own_variables() -> Vec<OsString> {
+    let names = std::env::vars_os().map(|(name, _)| name);
+    names.filter(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes())).collect()
 }
 
 /// A variable of this process's environment; `None` when it is not set, empty, or not text.

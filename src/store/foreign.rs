@@ -138,7 +138,7 @@ pub struct Look {
 }
 
 impl Foreign {
-    /// Opens a table.
+    /// Opens a table. Its path has to be without links (`fs::canonicalize`).
     ///
     /// # Errors
     /// Why it cannot be read, and what to do about it.
@@ -230,7 +230,10 @@ fn connect(path: &Path) -> Result<Connection, ForeignError> {
             why: error.to_string(),
         },
     };
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    // The path was looked at by whoever may say what lies where; a link that is put there since is not followed.
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let conn = Connection::open_with_flags(path, flags).map_err(unopenable)?;
     conn.busy_timeout(BUSY_TIMEOUT).map_err(unopenable)?;
     let set = "PRAGMA query_only = ON; PRAGMA cache_size = -500; PRAGMA trusted_schema = OFF;

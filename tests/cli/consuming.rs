@@ -64,7 +64,8 @@ fn the_exit_code_of_a_command_says_what_came_of_the_event() {
 #[test]
 fn a_command_reads_the_payload_and_finds_the_rest_in_its_environment() {
     let rig = with_events(&["order.paid"]);
-    let script = "cat; echo; echo $ONCEBOX_WEBHOOK_ID $ONCEBOX_EVENT_TYPE $ONCEBOX_ATTEMPT \
+    // The directory is set for the program itself, as the token and the master key can be.
+    let script = "cat; echo; echo $ONCEBOX_DATABASE__DIRECTORY $ONCEBOX_WEBHOOK_ID $ONCEBOX_EVENT_TYPE $ONCEBOX_ATTEMPT \
                   $ONCEBOX_AGGREGATE_TYPE/$ONCEBOX_AGGREGATE_ID $ONCEBOX_CONTENT_TYPE";
     let ran = consume(&rig, &[], script);
     let mut lines = ran.out.lines();

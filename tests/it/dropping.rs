@@ -271,3 +271,41 @@ fn a_file_that_cannot_be_taken_holds_up_no_other_and_is_said_once() {
     folder.until_done("a.json");
     until("it is taken back", || rig.get("/v1/sources/files")["last_error"].is_null());
 }
+
+#[test]
+fn links_in_the_place_of_done_and_rejected_reach_nothing_outside() {
+    let rig = Rig::new();
+    let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
+    until("it is read", || folder.has("rejected"));
+    let outside = rig.home().join("outside");
+    fs::create_dir(&outside).unwrap();
+    for name in ["a.csv", "b.csv.reason"] {
+        fs::write(outside.join(name), "ours").unwrap();
+    }
+    // A planted reason is not written through, and what is refused gets another name.
+    std::os::unix::fs::symlink(
+        outside.join("b.csv.reason"),
+        folder.path.join("rejected/b.csv.reason"),
+    )
+    .unwrap();
+    folder.put("b.csv", b"x\nGr\xf6\xdfe\n");
+    until("it is refused", || folder.has("rejected/b.csv.2.reason") && !folder.has("b.csv"));
+    // Nothing is moved through a link, nor over what is there.
+    fs::remove_dir_all(folder.path.join("done")).unwrap();
+    std::os::unix::fs::symlink(&outside, folder.path.join("done")).unwrap();
+    folder.put("a.csv", "x\n1\n");
+    until("it is said", || {
+        rig.get("/v1/sources/files")["last_error"]
+            .as_str()
+            .is_some_and(|why| why.contains("a link or no directory"))
+    });
+    for name in ["a.csv", "b.csv.reason"] {
+        assert_eq!(fs::read_to_string(outside.join(name)).unwrap(), "ours");
+    }
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 2);
+    fs::remove_file(folder.path.join("done")).unwrap();
+    folder.until_done("a.csv");
+    folder.put("a.csv", "x\n1\n");
+    until("the first one stays", || folder.has("done/a.csv.2"));
+    assert_eq!(stored(&rig), "1");
+}

@@ -295,6 +295,14 @@ fn a_restore_is_refused_where_it_would_do_harm_and_leaves_everything_as_it_was()
     let none = refused(&rig, |plan| plan.key_id = None);
     assert!(none.to_string().contains("the key here is none"), "{none}");
 
+    // A list of what was erased that is there and cannot be read.
+    let list = rig.home().join("oncebox.db.erasures");
+    drop(std::fs::remove_file(&list));
+    std::fs::create_dir(&list).unwrap();
+    let unread = refused(&rig, |_| {});
+    assert!(matches!(unread, Error::Erasures { .. }), "{unread}");
+    std::fs::remove_dir(list).unwrap();
+
     let log = rig.home().join("backup.db-wal");
     std::fs::write(&log, "x").unwrap();
     assert!(matches!(refused(&rig, |_| {}), Error::NotAlone { .. }));

@@ -390,6 +390,39 @@ fn what_is_paused_or_belongs_to_a_suspended_tenant_waits_and_so_it_does_without_
 }
 
 #[test]
+fn a_link_that_is_put_there_later_leads_out_of_no_tenants_directory() {
+    let rig = Rig::with(|settings| {
+        let home = settings.database.directory.parent().unwrap();
+        settings.sources.tenants_directory = Some(home.to_owned());
+    });
+    let admin = rig.tenant("acme");
+    let theirs = rig.home().join("acme");
+    std::fs::create_dir(&theirs).unwrap();
+    let make = |path: PathBuf| {
+        let erp = Erp { conn: Connection::open(&path).unwrap(), path };
+        erp.run(TABLE);
+        erp
+    };
+    let (erp, other) = (make(theirs.join("erp.db")), make(rig.home().join("other.db")));
+    let post =
+        |path: &str, body: &Value| rig.call_as(&admin, "POST", path, body.to_string().as_bytes());
+    let body = json!({ "name": "erp", "kind": "sqlite", "settings": erp.settings() });
+    post("/v1/sources", &body).is(201);
+    erp.write(1);
+    until_stored(&rig, 1);
+    other.write(5);
+    let link = theirs.join("link");
+    std::os::unix::fs::symlink(&other.path, &link).unwrap();
+    std::fs::rename(&link, &erp.path).unwrap();
+    until("it is said", || {
+        let source = rig.call_as(&admin, "GET", "/v1/sources/erp", b"").json();
+        source["last_error"].as_str().is_some_and(|why| why.contains("have to lie in"))
+    });
+    post("/v1/sources/erp/reset", &json!({ "from": "now" })).is(422);
+    until_stored(&rig, 1);
+}
+
+#[test]
 fn nobody_reads_what_is_not_his() {
     let rig = Rig::new();
     let admin = rig.tenant("acme");

@@ -10,6 +10,7 @@ use crate::cli::consume::line::Leased;
 use crate::cli::{Failure, exit, out, show};
 use crate::clock::Clock;
 use crate::machine::command::{Ended, How, Program, Running};
+use crate::settings::own_variables;
 
 /// Of what a command prints, on each output, as much is kept and passed on.
 const OUTPUT_BYTES_MOST: usize = 256 * 1024;
@@ -45,6 +46,7 @@ impl Task {
     ) -> Result<Self, (Leased, std::io::Error)> {
         let program = Program {
             argv: command.to_vec(),
+            without: own_variables(),
             environment: environment(&event),
             input: if envelope { whole(&event) } else { event.payload.clone() },
             timeout,

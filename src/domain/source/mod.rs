@@ -10,7 +10,7 @@ pub mod reading;
 pub mod table;
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -73,6 +73,15 @@ impl Settings {
         match self {
             Self::Sqlite(table) => &table.path,
             Self::Drop(folder) => &folder.path,
+        }
+    }
+
+    /// The same, with the file or folder at another path.
+    #[must_use]
+    pub fn at(&self, path: PathBuf) -> Self {
+        match self {
+            Self::Sqlite(table) => Self::Sqlite(TableSettings { path, ..table.clone() }),
+            Self::Drop(folder) => Self::Drop(FolderSettings { path, ..folder.clone() }),
         }
     }
 

@@ -4,7 +4,6 @@
 //! name and SHA-256: it is only moved. Nothing else is remembered.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +24,7 @@ use crate::flow::publish::admit;
 use crate::flow::sources::Shared;
 use crate::flow::sources::relay::{Snag, SnagKind, Turn, escalation, subject};
 use crate::id;
-use crate::machine::files::{self, Contents};
+use crate::machine::files::{self, Contents, Directory};
 use crate::store::error::Error;
 use crate::store::escalations;
 use crate::store::outbox::Inserted;
@@ -57,7 +56,8 @@ pub(super) struct FolderReader {
 }
 
 /// A file that can be taken.
-struct Whole {
+struct Whole<'a> {
+    folder: &'a Directory,
     name: String,
     path: PathBuf,
     contents: Contents,
@@ -72,11 +72,16 @@ impl FolderReader {
         source: &Source,
         settings: &FolderSettings,
     ) -> Outcome<Turn> {
+        let path = &settings.path;
+        let folder = Directory::open(path).map_err(|error| Snag {
+            why: format!("{} cannot be listed: {error}", path.display()),
+            kind: SnagKind::Passing,
+        })?;
         let Some(name) = self.listed.pop_front() else {
-            self.list(shared, source, settings)?;
+            self.list(shared, source, (settings, &folder))?;
             return Ok(if self.listed.is_empty() { Turn::Done } else { Turn::Again });
         };
-        match self.look(shared, source, (settings, &name)) {
+        match self.look(shared, source, (settings, &folder, &name)) {
             Err(snag) if snag.kind == SnagKind::Ours => return Err(snag),
             Err(snag) => self.snag = Some(snag),
             Ok(()) => {}
@@ -89,14 +94,19 @@ impl FolderReader {
         self.snag.take().map_or(Ok(Turn::Done), Err)
     }
 
-    fn list(&mut self, shared: &Shared, source: &Source, settings: &FolderSettings) -> Outcome<()> {
+    fn list(
+        &mut self,
+        shared: &Shared,
+        source: &Source,
+        (settings, opened): (&FolderSettings, &Directory),
+    ) -> Outcome<()> {
         let folder = &settings.path;
-        let names = files::names(folder).map_err(|error| Snag {
+        let names = opened.names().map_err(|error| Snag {
             why: format!("{} cannot be listed: {error}", folder.display()),
             kind: SnagKind::Passing,
         })?;
         for place in [DONE, REJECTED] {
-            make(&folder.join(place))?;
+            make(settings, opened, place)?;
         }
         self.still.retain(|name, _| names.binary_search(name).is_ok());
         let is_file = |name: &String| {
@@ -116,7 +126,7 @@ impl FolderReader {
         &mut self,
         shared: &Shared,
         source: &Source,
-        (settings, name): (&FolderSettings, &str),
+        (settings, folder, name): (&FolderSettings, &Directory, &str),
     ) -> Outcome<()> {
         let path = settings.path.join(name);
         if settings.writer == Protocol::Stable && !self.stands_still(shared, settings, name, &path)
@@ -125,7 +135,7 @@ impl FolderReader {
         }
         let unreadable =
             |error: io::Error| Snag::lasting(format!("{} cannot be read: {error}", path.display()));
-        let contents = match files::read_regular(&path, FILE_BYTES_MOST) {
+        let contents = match files::read_regular(folder, name, FILE_BYTES_MOST) {
             // Taken away meanwhile: nothing to take.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(unreadable(error)),
@@ -134,7 +144,7 @@ impl FolderReader {
             Ok(Some(contents)) => contents,
         };
         let sha256 = digest(&SHA256, &contents.bytes).as_ref().to_vec();
-        let whole = Whole { name: name.to_owned(), path, contents, sha256 };
+        let whole = Whole { folder, name: name.to_owned(), path, contents, sha256 };
         take(shared, source, settings, &whole)?;
         self.still.remove(name);
         Ok(())
@@ -160,18 +170,23 @@ impl FolderReader {
     }
 }
 
-fn make(place: &Path) -> Outcome<()> {
-    match fs::create_dir(place) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(Snag::lasting(format!(
+/// The directory of that name in the folder, which is made where there is none.
+fn make(settings: &FolderSettings, folder: &Directory, place: &str) -> Outcome<Directory> {
+    folder.make(place).map_err(|error| {
+        Snag::lasting(format!(
             "{} cannot be made: {error}. The service moves files there and has to be able to write",
-            place.display()
-        ))),
-        _ => Ok(()),
-    }
+            settings.path.join(place).display()
+        ))
+    })
 }
 
 /// Takes a file, or refuses it.
-fn take(shared: &Shared, source: &Source, settings: &FolderSettings, whole: &Whole) -> Outcome<()> {
+fn take(
+    shared: &Shared,
+    source: &Source,
+    settings: &FolderSettings,
+    whole: &Whole<'_>,
+) -> Outcome<()> {
     let (seq, name) = (source.seq, &whole.name);
     if let Some(before) = shared.store.read(|tx| source_files::taken(tx, seq, name))? {
         if before == whole.sha256 {
@@ -210,7 +225,7 @@ fn events(
     shared: &Shared,
     source: &Source,
     settings: &FolderSettings,
-    whole: &Whole,
+    whole: &Whole<'_>,
 ) -> Result<Vec<NewEvent>, String> {
     let size = whole.contents.size;
     if size > FILE_BYTES_MOST {
@@ -255,7 +270,7 @@ fn events(
 fn store(
     shared: &Shared,
     source: &Source,
-    whole: &Whole,
+    whole: &Whole<'_>,
     events: Vec<NewEvent>,
 ) -> crate::store::error::Result<()> {
     let count = u64::try_from(events.len()).unwrap_or(u64::MAX);
@@ -289,19 +304,29 @@ fn store(
 }
 
 /// Moves a file that was taken.
-fn finish(settings: &FolderSettings, whole: &Whole) -> Outcome<()> {
-    // One of the same name there has the same content.
-    let to = settings.path.join(DONE).join(&whole.name);
-    rename(&whole.path, &to)?;
-    forget_companion(settings, &whole.name);
-    Ok(())
+fn finish(settings: &FolderSettings, whole: &Whole<'_>) -> Outcome<()> {
+    let done = make(settings, whole.folder, DONE)?;
+    if done.has_directory(&whole.name) {
+        return Err(unmoved(&whole.path, DONE, &io::ErrorKind::IsADirectory.into()));
+    }
+    for name in free_names(&done, &whole.name) {
+        match whole.folder.move_to(&whole.name, &done, &name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(unmoved(&whole.path, DONE, &error)),
+            Ok(()) => {
+                forget_companion(settings, whole);
+                return Ok(());
+            }
+        }
+    }
+    Err(unmoved(&whole.path, DONE, &io::ErrorKind::AlreadyExists.into()))
 }
 
 /// Refuses a file: says why in an escalation and beside the file, and moves it out of the way.
 fn reject(
     shared: &Shared,
     source: &Source,
-    (settings, whole): (&FolderSettings, &Whole),
+    (settings, whole): (&FolderSettings, &Whole<'_>),
     why: &str,
 ) -> Outcome<()> {
     let name = &whole.name;
@@ -323,36 +348,53 @@ fn reject(
         source_files::put(tx, &file, now)?;
         escalations::raise(tx, &new, now)
     })?;
-    let rejected = settings.path.join(REJECTED);
-    let to = free_place(&rejected, name);
-    let mut reason = to.as_os_str().to_owned();
-    reason.push(REASON_ENDING);
-    fs::write(&reason, format!("{why}\n")).map_err(|error| {
-        Snag::lasting(format!("{} cannot be written: {error}", Path::new(&reason).display()))
-    })?;
-    rename(&whole.path, &to)?;
-    forget_companion(settings, name);
+    put_aside(settings, whole, why)?;
+    forget_companion(settings, whole);
     shared.counts.files_rejected.add();
     Ok(())
 }
 
-/// A name that is free: what was refused before under the same one stays.
-fn free_place(rejected: &Path, name: &str) -> PathBuf {
-    let plain = rejected.join(name);
-    let others = (2..SAME_NAME_MOST).map(|n| rejected.join(format!("{name}.{n}")));
-    let mut all = std::iter::once(plain.clone()).chain(others);
-    all.find(|place| place.symlink_metadata().is_err()).unwrap_or(plain)
+/// Writes the reason, and moves the file beside it. Nothing there is replaced: what was refused before under
+/// the same name stays.
+fn put_aside(settings: &FolderSettings, whole: &Whole<'_>, why: &str) -> Outcome<()> {
+    let rejected = make(settings, whole.folder, REJECTED)?;
+    let text = format!("{why}\n");
+    for name in free_names(&rejected, &whole.name) {
+        let reason = format!("{name}{REASON_ENDING}");
+        match rejected.write_new(&reason, &text) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            Err(error) => {
+                let place = settings.path.join(REJECTED).join(&reason);
+                let why = format!("{} cannot be written: {error}", place.display());
+                return Err(Snag::lasting(why));
+            }
+            Ok(()) => {}
+        }
+        let Err(error) = whole.folder.move_to(&whole.name, &rejected, &name) else {
+            return Ok(());
+        };
+        // It would be a reason for nothing, and one more with each try.
+        drop(rejected.remove(&reason));
+        if error.kind() != io::ErrorKind::AlreadyExists {
+            return Err(unmoved(&whole.path, REJECTED, &error));
+        }
+    }
+    Err(unmoved(&whole.path, REJECTED, &io::ErrorKind::AlreadyExists.into()))
 }
 
-fn rename(from: &Path, to: &Path) -> Outcome<()> {
-    fs::rename(from, to).map_err(|error| {
-        Snag::lasting(format!("{} cannot be moved to {}: {error}", from.display(), to.display()))
-    })
+/// Names that are free now, for a file of this one.
+fn free_names<'a>(place: &'a Directory, name: &'a str) -> impl Iterator<Item = String> + 'a {
+    let others = (2..SAME_NAME_MOST).map(move |n| format!("{name}.{n}"));
+    std::iter::once(name.to_owned()).chain(others).filter(|name| !place.has(name))
 }
 
-fn forget_companion(settings: &FolderSettings, name: &str) {
+fn unmoved(from: &Path, to: &str, error: &io::Error) -> Snag {
+    Snag::lasting(format!("{} cannot be moved to {to}: {error}", from.display()))
+}
+
+fn forget_companion(settings: &FolderSettings, whole: &Whole<'_>) {
     if settings.writer == Protocol::Done {
         // Left behind it does no harm: it belongs to no file.
-        drop(fs::remove_file(settings.path.join(format!("{name}{DONE_ENDING}"))));
+        drop(whole.folder.remove(&format!("{}{DONE_ENDING}", whole.name)));
     }
 }

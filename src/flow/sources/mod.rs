@@ -10,7 +10,7 @@ pub mod survey;
 mod table;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -78,8 +78,9 @@ impl Standings {
     }
 }
 
-/// Whether a tenant's source may lie there. The service reads it with its own rights: what is not the
-/// tenant's must not be reached by its name.
+/// Whether a tenant's source may lie there, and where that is once every link is followed. The service reads it
+/// with its own rights: what is not the tenant's must not be reached by its name. A link can be put there at any
+/// time: what is opened is the place that this returns, and it is asked again before each reading.
 ///
 /// # Errors
 /// Why not, as a sentence without its full stop.
@@ -87,7 +88,7 @@ pub fn permitted(
     settings: &Settings,
     tenant: &str,
     path: &Path,
-) -> std::result::Result<(), String> {
+) -> std::result::Result<PathBuf, String> {
     // The place itself may not be there yet; what leads to it is looked at as it is.
     let real = |path: &Path| {
         let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
@@ -102,7 +103,7 @@ pub fn permitted(
         ));
     }
     if tenant == DEFAULT {
-        return Ok(());
+        return Ok(place);
     }
     let Some(all) = &settings.sources.tenants_directory else {
         return Err(format!(
@@ -112,7 +113,7 @@ pub fn permitted(
     };
     let theirs = all.join(tenant);
     if real(&theirs).is_some_and(|theirs| place != theirs && place.starts_with(theirs)) {
-        return Ok(());
+        return Ok(place);
     }
     Err(format!("the sources of the tenant {tenant} have to lie in {}", theirs.display()))
 }

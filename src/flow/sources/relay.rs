@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::domain::escalation::{Class, NewEscalation};
-use crate::domain::source::{Settings, Source};
+use crate::domain::source::{NewSource, Settings, Source};
 use crate::flow::sources::folder::FolderReader;
 use crate::flow::sources::table::TableReader;
 use crate::flow::sources::{Shared, permitted};
@@ -200,12 +200,16 @@ impl Relay {
         if waits_for.is_some() {
             return Ok(Turn::Done);
         }
-        if self.reader.is_none() {
-            let (settings, new) = (self.shared.settings.get(), &source.new);
+        let (settings, new) = (self.shared.settings.get(), &source.new);
+        // Each time: who writes there can put a link in its place whenever they like.
+        let place =
             permitted(&settings, &new.tenant, new.settings.path()).map_err(Snag::lasting)?;
+        let reader = self.reader.get_or_insert_with(|| Reader::of(&new.settings));
+        if place == new.settings.path() {
+            return reader.turn(&self.shared, source);
         }
-        let reader = self.reader.get_or_insert_with(|| Reader::of(&source.new.settings));
-        reader.turn(&self.shared, source)
+        let new = NewSource { settings: new.settings.at(place), ..new.clone() };
+        reader.turn(&self.shared, &Source { new, ..source.clone() })
     }
 
     /// Waits for a change, or for a while.

@@ -10,7 +10,7 @@ use crate::domain::source::folder::is_candidate;
 use crate::domain::source::table::TableSettings;
 use crate::domain::source::{Settings as SourceSettings, Source};
 use crate::flow::sources::permitted;
-use crate::machine::files;
+use crate::machine::files::{self, Directory};
 use crate::settings::Settings;
 use crate::store::foreign::{Foreign, ForeignError};
 
@@ -18,24 +18,27 @@ use crate::store::foreign::{Foreign, ForeignError};
 ///
 /// # Errors
 /// Why it cannot be found out.
-pub fn last_row(settings: &Settings, source: &SourceSettings) -> Result<i64, ForeignError> {
-    match source {
-        SourceSettings::Sqlite(table) => {
-            let mut foreign = Foreign::open(table, settings.limits.payload_bytes)?;
-            Ok(foreign.look(i64::MAX, 0)?.found.highest)
-        }
+pub fn last_row(settings: &Settings, tenant: &str, source: &SourceSettings) -> Result<i64, String> {
+    let place = permitted(settings, tenant, source.path())?;
+    let highest = |table: &TableSettings| -> Result<i64, ForeignError> {
+        let mut foreign = Foreign::open(table, settings.limits.payload_bytes)?;
+        Ok(foreign.look(i64::MAX, 0)?.found.highest)
+    };
+    match source.at(place) {
+        SourceSettings::Sqlite(table) => highest(&table).map_err(|error| error.to_string()),
         SourceSettings::Drop(_) => Ok(0),
     }
 }
 
 /// Everything there is to say about it.
 pub fn checks(settings: &Settings, source: &Source) -> Vec<Check> {
-    let path = source.new.settings.path();
-    if let Err(why) = permitted(settings, &source.new.tenant, path) {
-        return vec![check("path", Level::Fail, why)];
-    }
-    match &source.new.settings {
-        SourceSettings::Sqlite(table) => of_table(settings, table, source.new.cursor),
+    let new = &source.new;
+    let place = match permitted(settings, &new.tenant, new.settings.path()) {
+        Ok(place) => place,
+        Err(why) => return vec![check("path", Level::Fail, why)],
+    };
+    match new.settings.at(place) {
+        SourceSettings::Sqlite(table) => of_table(settings, &table, new.cursor),
         SourceSettings::Drop(folder) => of_folder(&folder.path),
     }
 }
@@ -45,7 +48,7 @@ fn check(name: &'static str, level: Level, detail: impl Into<String>) -> Check {
 }
 
 fn of_folder(path: &Path) -> Vec<Check> {
-    let names = match files::names(path) {
+    let names = match Directory::open(path).and_then(|folder| folder.names()) {
         Ok(names) => names,
         Err(error) => {
             let why = format!("{} cannot be listed: {error}", path.display());
