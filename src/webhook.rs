@@ -182,7 +182,7 @@ mod tests {
         let (own, other) = (secret.sign("evt_1", AT, b"{}"), "evt_9".to_owned());
         let svix = [
             ("svix-id", "evt_1".to_owned()),
-            ("svix-timestamp", time.clone()),
+            ("svix-timestamp", time),
             ("svix-signature", own),
             ("webhook-id", other.clone()),
             ("webhook-timestamp", "1".to_owned()),
