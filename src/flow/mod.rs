@@ -7,7 +7,7 @@
 //! | `dispatch` | [`dispatch::Dispatcher`]: who is sent next | its letters, the next due time |
 //! | `deliver-N` | [`deliver::Deliver`]: one request at a time | its assignments |
 //! | `consume` | [`consume::Attendant`]: those who ask for events | requests, what becomes due, leases |
-//! | `sources` | [`sources::Relays`]: starts and ends the relays | a bell, a second |
+//! | `sources` | `sources::Relays`: starts and ends the relays | a bell, a second |
 //! | `source-N` | a relay: reads one source | changes of a file, a quarter of a second |
 //! | `upkeep` | [`upkeep::Upkeep`]: chores by the clock | a second |
 //! | `relay` | [`relay::Relay`]: events inserted by plain SQL | the write-ahead log, a quarter of a second |
