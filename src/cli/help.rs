@@ -11,7 +11,17 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Run it", &["serve", "demo", "status"]),
     (
         "Send and look",
-        &["emit", "event", "webhook", "delivery", "dead", "consume", "listen", "trigger"],
+        &[
+            "emit",
+            "event",
+            "webhook",
+            "delivery",
+            "dead",
+            "consume",
+            "listen",
+            "trigger",
+            "verify-signature",
+        ],
     ),
     (
         "Set it up",
@@ -68,7 +78,7 @@ pub(super) fn arranged(command: clap::Command) -> clap::Command {
 fn entry(command: &clap::Command, name: &str) -> Option<String> {
     let found = command.find_subcommand(name).filter(|found| !found.is_hide_set())?;
     let about = found.get_about().map(StyledStr::to_string).unwrap_or_default();
-    Some(format!("  {name:<14}{}\n", about.lines().next().unwrap_or_default()))
+    Some(format!("  {name:<18}{}\n", about.lines().next().unwrap_or_default()))
 }
 
 fn exit_codes() -> String {
