@@ -116,7 +116,7 @@ printf 'daemon off; pid %s; error_log %s;\nevents {}\nhttp { access_log off; inc
   "$work/nginx.pid" "$work/nginx.log" "$work/site.conf" > "$work/nginx.conf"
 nginx -e "$work/nginx.log" -c "$work/nginx.conf" & nginx_pid=$!
 sed -i 's|^# *trusted_proxies = .*|trusted_proxies = ["127.0.0.1/32"]|' /etc/oncebox/oncebox.toml
-sed -i 's|^# *public_url = .*|public_url = "https://hooks.example.com"|' /etc/oncebox/oncebox.toml
+sed -i '0,/^# *public_url = /s|^# *public_url = .*|public_url = "https://hooks.example.com"|' /etc/oncebox/oncebox.toml
 oncebox config check
 expect 'public_url.*hooks.example.com.*oncebox.toml' oncebox config show
 kill -HUP "$runner"
