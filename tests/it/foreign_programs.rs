@@ -17,7 +17,6 @@ const PYTHON: &str = r#"
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1], timeout=5, isolation_level=None)
 db.execute("PRAGMA wal_autocheckpoint = 0")
-assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",), "damaged"
 db.execute("CREATE TABLE IF NOT EXISTS erp_invoices (number INTEGER PRIMARY KEY, total TEXT)")
 for end in "ROLLBACK", "COMMIT", "COMMIT":
     db.execute("BEGIN IMMEDIATE")
@@ -26,6 +25,9 @@ for end in "ROLLBACK", "COMMIT", "COMMIT":
                "ON CONFLICT DO NOTHING", ("inv-4711", '{"total":"99.00"}'))
     db.execute(end)
 "#;
+
+const PYTHON_CHECKS: &str =
+    r#"assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",), "damaged""#;
 
 const PHP: &str = r#"
 $db = new PDO("sqlite:" . $argv[1], null, null, [PDO::ATTR_TIMEOUT => 5]);
@@ -104,7 +106,9 @@ fn invoices(needs: &str, mut program: impl FnMut(&Rig, &str) -> bool) {
 
 #[test]
 fn python_inserts_an_event_with_its_invoice() {
-    invoices("needs python3", |rig, path| run(rig, "python3", &["-c", PYTHON, path], ""));
+    invoices("needs python3", |rig, path| {
+        run(rig, "python3", &["-c", &format!("{PYTHON}{PYTHON_CHECKS}"), path], "")
+    });
 }
 
 #[test]
@@ -119,12 +123,33 @@ fn the_sqlite_shell_inserts_an_event_with_its_invoice() {
 
 #[test]
 fn node_inserts_an_event_with_its_invoice() {
+    const NEEDS: &str = "needs a Node with node:sqlite (22.5 or newer)";
     let knows = Command::new("node").args(["-e", "require('node:sqlite')"]).output();
     if !knows.is_ok_and(|output| output.status.success()) {
-        return println!("skipped: needs a Node with node:sqlite (22.5 or newer)");
+        return skipped(NEEDS);
     }
     let quiet = "--no-warnings";
-    invoices("needs node", |rig, path| run(rig, "node", &[quiet, "-e", NODE, path], ""));
+    invoices(NEEDS, |rig, path| run(rig, "node", &[quiet, "-e", NODE, path], ""));
+}
+
+/// Reads every table and view, as a person who looks for an event does. No integrity check: the library is built
+/// without JSON functions, as it was by default then, and the CHECKs of other tables than the outbox need them.
+const READ_ALL: &str = r#"
+assert sqlite3.sqlite_version.startswith("3.37."), sqlite3.sqlite_version
+for name, in db.execute("SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')").fetchall():
+    db.execute('SELECT * FROM "%s"' % name).fetchall()
+"#;
+
+#[test]
+fn the_oldest_sqlite_that_may_open_the_file_inserts_an_event_and_reads_every_table() {
+    const NEEDS: &str = "needs ONCEBOX_OLDEST_SQLITE, the path of a libsqlite3.so of SQLite 3.37";
+    let Ok(library) = std::env::var("ONCEBOX_OLDEST_SQLITE") else {
+        return skipped(NEEDS);
+    };
+    invoices(NEEDS, |rig, path| {
+        let program = format!("{PYTHON}{READ_ALL}");
+        run(rig, "env", &[&format!("LD_PRELOAD={library}"), "python3", "-c", &program, path], "")
+    });
 }
 
 /// Python that holds the write lock so long, once it has said that it has it.
