@@ -31,12 +31,13 @@ const BATCH_UPKEEP_MOST: usize = 4;
 /// Jobs that may wait in the accept queue, about. A handler that finds it full answers 503.
 const ACCEPT_JOBS_MOST: usize = 8192;
 
-/// Which queue a job waits in; they are drained in this order.
+/// Which queue a job waits in; they are drained in this order. Whoever hands one in says by it whether it can
+/// be refused while another program keeps the database locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// Outcomes of attempts: they free the dispatcher's hands.
+    /// Outcomes of our own attempts, which nobody would bring again: they wait however long it takes.
     Settle,
-    /// New events, and what people change.
+    /// New events, what people change, and what consumers say: whoever asks is told to come again.
     Accept,
     /// Chores that can wait.
     Upkeep,

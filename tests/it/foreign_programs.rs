@@ -201,6 +201,34 @@ fn a_program_that_locks_the_file_for_long_makes_senders_come_again_and_loses_not
 }
 
 #[test]
+fn what_consumers_say_while_a_program_locks_the_file_is_refused_and_heard_when_it_is_said_again() {
+    let rig = Rig::new();
+    rig.post("/v1/subscriptions", &json!({ "name": "erp", "target": "pull" })).is(201);
+    for event_type in ["done", "failed", "slow"] {
+        rig.publish_type(event_type);
+    }
+    let items = rig.get("/v1/consumers/erp/next?max=3")["items"].clone();
+    let say = |n: usize, verb: &str| {
+        let item = json!({ "delivery": items[n]["delivery"], "lease": items[n]["lease"] });
+        rig.post(&format!("/v1/consumers/erp/{verb}"), &json!({ "items": [item] }))
+    };
+    let Some(mut python) = locked_for(&rig.data().join("oncebox.db"), 4.0) else {
+        return skipped("needs python3");
+    };
+    for (n, verb) in ["ack", "nack", "extend"].into_iter().enumerate() {
+        let refused = say(n, verb).is(503);
+        assert!(refused.field("retry-after").is_some(), "{refused:?}");
+    }
+    assert!(python.wait().unwrap().success());
+    for (n, verb) in ["ack", "nack", "extend"].into_iter().enumerate() {
+        assert_eq!(say(n, verb).is(200).json()["items"][0]["status"], 200, "{verb}");
+    }
+    assert_eq!(rig.one("SELECT count(*) FROM attempts"), "2");
+    // The lock was the other program's row too: it is given like any other.
+    until("it is given", || rig.get("/v1/consumers/erp/next")["items"][0]["event_type"] == "held");
+}
+
+#[test]
 fn a_user_of_the_group_inserts_whoever_made_the_log_and_whatever_the_umask() {
     const USER: u32 = 54_321;
     const GROUP: u32 = 54_322;

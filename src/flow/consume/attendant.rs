@@ -273,7 +273,8 @@ impl Attendant {
     }
 
     fn put_back(&self, subscription: &Subscription, words: Vec<Word>) {
-        self.consume.settle_cleaned(subscription, words, |heard| {
+        // Nobody would say it again.
+        self.consume.settle_cleaned(Queue::Settle, subscription, words, |heard| {
             if let Err(error) = heard {
                 tracing::error!(%error, "events could not be handed back; their leases run out");
             }

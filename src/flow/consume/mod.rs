@@ -184,12 +184,14 @@ impl Consume {
             Ok(words) => words,
             Err(error) => return done(Err(error)),
         };
-        self.settle_cleaned(subscription, words, done);
+        // A consumer is told to come again where it would have to wait, as whoever else asks for something.
+        self.settle_cleaned(Queue::Accept, subscription, words, done);
     }
 
     /// The same for words that hold nothing of an event.
     fn settle_cleaned(
         &self,
+        queue: Queue,
         subscription: &Subscription,
         words: Vec<Word>,
         done: impl FnOnce(Result<Vec<Heard>>) + Send + 'static,
@@ -197,7 +199,7 @@ impl Consume {
         let consumer = self.consumer(subscription);
         let (draw, counts) = (Arc::clone(&self.draw), Arc::clone(&self.counts));
         self.store.writer().submit(
-            Queue::Settle,
+            queue,
             move |tx| {
                 words
                     .iter()
@@ -228,7 +230,7 @@ impl Consume {
     ) {
         let (until, desk) = (self.clock.now().plus(span), self.desk.clone());
         self.store.writer().submit(
-            Queue::Settle,
+            Queue::Accept,
             move |tx: &WriteTx<'_>| {
                 leases
                     .iter()
