@@ -97,11 +97,10 @@ impl Attendant {
             self.with_writer = self.with_writer.saturating_sub(1);
             self.hand_over(brought);
         }
-        for asked in asked {
-            look.insert(asked.subscription);
-            let until = self.consume.clock.monotonic().saturating_add(asked.wait);
-            let (subscription, most) = (asked.subscription, asked.most);
-            self.parked.park(subscription, Waiter { request: asked, most, until });
+        for waiter in asked {
+            let subscription = waiter.request.subscription;
+            look.insert(subscription);
+            self.parked.park(subscription, waiter);
         }
         look.extend(self.parked.became_due(self.consume.clock.now()));
         if subscriptions_changed {

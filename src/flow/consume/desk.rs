@@ -18,7 +18,7 @@ use crate::store::error::Result;
 #[expect(clippy::struct_excessive_bools, reason = "independent words, each left or not")]
 pub(super) struct Letters {
     /// New requests.
-    pub(super) asked: Vec<Asked>,
+    pub(super) asked: Vec<Waiter<Asked>>,
     /// Requests for which something was taken, or not.
     pub(super) brought: Vec<Brought>,
     /// What came of leases that the writer was to end.

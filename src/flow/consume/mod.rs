@@ -19,6 +19,7 @@ use crate::domain::lease::Said;
 use crate::domain::retry::Schedule;
 use crate::domain::subscription::{HoldReason, Subscription};
 use crate::flow::consume::desk::Desk;
+use crate::flow::consume::parked::Waiter;
 use crate::flow::counts::Counts;
 use crate::flow::destinations::{Destinations, effective};
 use crate::flow::privacy::Privacy;
@@ -154,7 +155,10 @@ impl Consume {
             return asked.answer(Answer::Crowded);
         }
         self.desk.come();
-        self.desk.leave(|letters| letters.asked.push(asked));
+        // Its wait begins now, not when somebody comes to it.
+        let until = self.clock.monotonic().saturating_add(asked.wait);
+        let waiter = Waiter { most: asked.most, until, request: asked };
+        self.desk.leave(|letters| letters.asked.push(waiter));
     }
 
     /// What a consumer says, without what was sealed or what the policy's detectors find.
