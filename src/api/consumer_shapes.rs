@@ -136,13 +136,13 @@ pub(super) fn extend_example() -> Value {
 
 fn heard() -> Value {
     let status = "As if it had been asked alone: 200; 404: there is no such delivery here; 409: it is not \
-                  this lease's to say, and `detail` says why.";
+                  this lease's to say, and `detail` says why; 500: its rows are spoiled, and the log says how.";
     let until = schema::nullable(schema::time());
     let item = schema::object_with(
         &["delivery", "status"],
         json!({
             "delivery": delivery(),
-            "status": schema::about(json!({ "enum": [200, 404, 409] }), status),
+            "status": schema::about(json!({ "enum": [200, 404, 409, 500] }), status),
             "state": schema::about(schema::words(State::ALL.map(State::as_str)), "The delivery's, now."),
             "lease_until": schema::about(until, "When an extended lease ends."),
             "already_processed": schema::about(json!({ "const": true }), "It had been said before."),

@@ -422,6 +422,10 @@ fn shown_heard(deliveries: &[DeliverySeq], heard: StoreResult<Vec<Heard>>) -> Re
                 "delivery": id, "status": 200, "state": state.as_str(), "already_processed": true,
             }),
             Heard::Refused(why) => json!({ "delivery": id, "status": 409, "detail": why }),
+            Heard::Unusable => {
+                let detail = format!("what was said of {id} cannot be stored; the log says why");
+                json!({ "delivery": id, "status": 500, "detail": detail })
+            }
             Heard::Missing => {
                 let detail = format!("there is no delivery {id} in this subscription");
                 json!({ "delivery": id, "status": 404, "detail": detail })

@@ -8,6 +8,7 @@ use crate::domain::delivery::{Attempt, Next, Progress, Settlement, State, Verdic
 use crate::domain::lease::{LEASES, Said, judge_said};
 use crate::domain::retry::Schedule;
 use crate::id::{self, DeliverySeq, Draw, SubscriptionSeq};
+use crate::store::consumer_guards::Stretch;
 use crate::store::error::Result;
 use crate::store::leases::{self, Held};
 use crate::store::settlement::{note_standing, refresh};
@@ -69,6 +70,8 @@ pub enum Heard {
     Refused(String),
     /// There is no such delivery in this subscription.
     Missing,
+    /// It cannot be stored; the log says why.
+    Unusable,
 }
 
 /// What was heard, and what there is to count.
@@ -115,11 +118,22 @@ pub fn take(tx: &WriteTx<'_>, ask: &Ask) -> Result<Vec<Taken>> {
 }
 
 /// Stores what a consumer says of a delivery that it has, or had and nobody else has taken yet. What comes
-/// too late for that moves nothing.
+/// too late for that moves nothing; where a row is spoiled, nothing of this word is stored, and others are
+/// heard all the same.
 ///
 /// # Errors
 /// When the file cannot be written.
 pub fn settle(
+    tx: &WriteTx<'_>,
+    consumer: &Consumer,
+    (delivery, lease): (DeliverySeq, &str),
+    said: &Said,
+    draw: &dyn Draw,
+) -> Result<Settled> {
+    alone(tx, delivery, || settle_sound(tx, consumer, (delivery, lease), said, draw))
+}
+
+fn settle_sound(
     tx: &WriteTx<'_>,
     consumer: &Consumer,
     (delivery, lease): (DeliverySeq, &str),
@@ -152,13 +166,41 @@ pub fn extend(
     (delivery, lease): (DeliverySeq, &str),
     until: Timestamp,
 ) -> Result<Heard> {
-    let Some(held) = leases::held(tx, delivery, subscription)? else { return Ok(Heard::Missing) };
-    let own = held.owner.as_deref() == Some(lease);
-    if held.state != State::Leased || !own {
-        return Ok(Heard::Refused(why_not(&held, own)));
+    let extended = alone(tx, delivery, || {
+        let Some(held) = leases::held(tx, delivery, subscription)? else {
+            return Ok(Heard::Missing.into());
+        };
+        let own = held.owner.as_deref() == Some(lease);
+        if held.state != State::Leased || !own {
+            return Ok(Heard::Refused(why_not(&held, own)).into());
+        }
+        leases::extend(tx, delivery, until, lease)?;
+        Ok(Heard::Stored(State::Leased, Some(until)).into())
+    });
+    Ok(extended?.heard)
+}
+
+/// Does for one delivery what its rows may not allow: then nothing of it is kept, and the rest of the
+/// transaction is. The effects it may have left are looks at what is due, which cost nothing.
+fn alone(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    run: impl FnOnce() -> Result<Settled>,
+) -> Result<Settled> {
+    let stretch = Stretch::begin(tx.conn())?;
+    match run() {
+        Ok(settled) => {
+            stretch.keep()?;
+            Ok(settled)
+        }
+        // Where SQLite has undone the whole transaction, there is no rest.
+        Err(error) if error.concerns_all() || tx.conn().is_autocommit() => Err(error),
+        Err(error) => {
+            drop(stretch);
+            tracing::error!(%error, %delivery, "what a consumer says of a delivery cannot be stored");
+            Ok(Heard::Unusable.into())
+        }
     }
-    leases::extend(tx, delivery, until, lease)?;
-    Ok(Heard::Stored(State::Leased, Some(until)))
 }
 
 /// Puts back a delivery whose lease is over: a failed attempt. `None` when it is not over, or settled.

@@ -174,6 +174,14 @@ impl Error {
         matches!(self, Self::Changed(_) | Self::Constraint(_) | Self::Unreadable { .. })
     }
 
+    /// Whether it is the file's or the machine's: work on any other row would meet it too.
+    pub fn concerns_all(&self) -> bool {
+        matches!(
+            self,
+            Self::Busy | Self::Full | Self::Stopped | Self::Fatal(_) | Self::WriteFailed(_)
+        )
+    }
+
     /// Whether the same request may succeed later without anybody changing it.
     pub fn passes(&self) -> bool {
         matches!(self, Self::Busy | Self::Full | Self::Stopped)

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::delivering::expected;
 use crate::rig::receiver::Receiver;
-use crate::rig::{Rig, START, secs, until};
+use crate::rig::{Rig, START, file, secs, until};
 
 /// A rig with a pull subscription to everything of the outbox; and its secret.
 fn pulling(more: &Value) -> (Rig, String) {
@@ -319,6 +319,65 @@ fn an_event_that_cannot_be_opened_keeps_no_other_back_and_does_not_count() {
                         WHERE seq = 2 AND state = 'pending' AND counted_failures = 0
                           AND delay_ms = 60000";
     until("it is handed back", || rig.one(handed_back) == "1");
+}
+
+#[test]
+fn what_is_said_of_an_event_that_cannot_be_opened_is_stored_without_its_reason_and_the_rest_as_it_is()
+ {
+    let (mut rig, _) = pulling(&json!({}));
+    let pii = json!({ "rules": [{ "path": "$.name", "action": "seal" }], "subject": "$.id" });
+    rig.patch("/v1/tenants/default", &json!({ "pii": pii })).is(200);
+    for id in ["c-1", "c-2", "c-3"] {
+        let payload = json!({ "id": id, "name": "Ada" });
+        rig.publish(&json!({ "event_type": "a", "payload": payload }));
+    }
+    let items = next(&rig, "?max=3");
+    rig.restart();
+    assert_eq!(tampered(&rig, "UPDATE subjects SET sealed = x'00' WHERE seq = 2"), 1);
+    let word = |item: &Value| {
+        let mut word = shown(item);
+        word["reason"] = json!("Ada has moved");
+        word
+    };
+    let heard = say(&rig, "nack", &items.iter().map(word).collect::<Vec<_>>());
+    assert!(heard.iter().all(|one| one["status"] == 200), "{heard:?}");
+    assert_eq!(
+        file::lines(&rig.file(), "SELECT failed_reason FROM attempts ORDER BY delivery_seq"),
+        ["[sealed] has moved", "not kept: its event cannot be opened", "[sealed] has moved"],
+    );
+}
+
+#[test]
+fn a_delivery_that_cannot_be_settled_is_said_and_costs_the_others_of_its_request_nothing() {
+    let (rig, _) = pulling(&json!({}));
+    for event_type in ["a", "b", "c"] {
+        rig.publish_type(event_type);
+    }
+    let items = next(&rig, "?max=3");
+    let words: Vec<Value> = items.iter().map(shown).collect();
+    // An attempt that nobody made stands where this one's is to be written.
+    let planted = "INSERT INTO attempts (delivery_seq, n, started_at, finished_at, url, class, counted, latency_ms)
+                   VALUES (2, 1, 0, 0, '', 'success', 0, 0)";
+    assert_eq!(tampered(&rig, planted), 1);
+    for (verb, state) in [("nack", "pending"), ("ack", "completed")] {
+        if verb == "ack" {
+            rig.advance(secs(5));
+            next(&rig, "?max=3");
+        }
+        let leases = file::lines(&rig.file(), "SELECT lease_owner FROM deliveries ORDER BY seq");
+        let word = |(word, lease): (&Value, &String)| json!({ "delivery": word["delivery"], "lease": lease });
+        let now: Vec<Value> = words.iter().zip(&leases).map(word).collect();
+        let heard = say(&rig, verb, &now);
+        let statuses: Vec<&Value> = heard.iter().map(|one| &one["status"]).collect();
+        assert_eq!(statuses, [200, 500, 200], "{heard:?}");
+        let detail = heard[1]["detail"].as_str().unwrap();
+        assert!(detail.contains("dlv_2") && detail.contains("the log says why"), "{detail}");
+        let states = file::lines(&rig.file(), "SELECT state FROM deliveries ORDER BY seq");
+        assert_eq!(states, [state, "leased", state]);
+    }
+    // Mended, it is heard.
+    tampered(&rig, "DELETE FROM attempts WHERE delivery_seq = 2");
+    assert_eq!(ack(&rig, &items[1])["state"], "completed");
 }
 
 /// Changes the file behind the service's back; tells how many rows.

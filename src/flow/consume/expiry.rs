@@ -12,7 +12,7 @@ use crate::domain::lease::LEASES;
 use crate::flow::consume::Consume;
 use crate::id::{DeliverySeq, SubscriptionSeq};
 use crate::store::consuming::{self, Consumer};
-use crate::store::error::{Error, Result};
+use crate::store::error::Result;
 use crate::store::leases::Lease;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
@@ -101,7 +101,7 @@ impl Expiry {
         let Ended { found, outcome } = ended;
         match outcome {
             Ok(()) => {}
-            Err(error @ (Error::Busy | Error::Full | Error::Stopped | Error::Fatal(_))) => {
+            Err(error) if error.concerns_all() => {
                 if !round.refused {
                     tracing::error!(%error, "leases could not be ended; it is tried again");
                 }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use crate::clock::{Clock, Timestamp};
 use crate::domain::delivery::Parcel;
 use crate::domain::lease::Said;
+use crate::domain::pii::Echo;
 use crate::domain::retry::Schedule;
 use crate::domain::subscription::{HoldReason, Subscription};
 use crate::flow::consume::desk::Desk;
@@ -44,6 +45,9 @@ pub const ITEMS_MOST: u32 = 100;
 pub const WAIT_MOST: Duration = Duration::from_secs(30);
 /// Bytes of payloads in one answer, about.
 const ANSWER_BYTES_MOST: u64 = 8 << 20;
+
+/// What stands for a reason that may hold what is sealed in an event that cannot be opened.
+const UNOPENED: &str = "not kept: its event cannot be opened";
 
 /// A request for events.
 pub struct Asked {
@@ -161,19 +165,31 @@ impl Consume {
         self.desk.leave(|letters| letters.asked.push(waiter));
     }
 
-    /// What a consumer says, without what was sealed or what the policy's detectors find.
+    /// What a consumer says, without what was sealed or what the policy's detectors find. Of an event that cannot
+    /// be opened nobody knows what that would be: what came of it is heard, and its reason is not.
     fn cleaned(&self, subscription: &Subscription, mut word: Word) -> Result<Word> {
         let (Said::Failed { reason, .. } | Said::Refused { reason }) = &mut word.said else {
             return Ok(word);
         };
-        // What is not open any more is not heard either.
-        let parcel = self.store.read(|tx| deliveries::parcel(tx, word.delivery))?;
-        let own = parcel.filter(|parcel| parcel.subscription == subscription.seq);
-        if let Some(mut parcel) = own {
-            let echo = self.privacy.open_parcel(&mut parcel)?;
-            *reason = echo.clean_reason(std::mem::take(reason));
+        match self.echo(subscription, word.delivery) {
+            Ok(None) => {}
+            Ok(Some(echo)) => *reason = echo.clean_reason(std::mem::take(reason)),
+            Err(error) if error.concerns_all() => return Err(error),
+            Err(error) => {
+                let delivery = word.delivery;
+                tracing::error!(%error, %delivery, "an event cannot be opened; the reason of its failure is not kept");
+                UNOPENED.clone_into(reason);
+            }
         }
         Ok(word)
+    }
+
+    /// What is not to be kept of what is said of a delivery; `None` where nothing is heard of it.
+    fn echo(&self, subscription: &Subscription, delivery: DeliverySeq) -> Result<Option<Echo>> {
+        // What is not open any more is not heard either.
+        let parcel = self.store.read(|tx| deliveries::parcel(tx, delivery))?;
+        let own = parcel.filter(|parcel| parcel.subscription == subscription.seq);
+        own.map(|mut parcel| self.privacy.open_parcel(&mut parcel)).transpose()
     }
 
     /// Stores what a consumer says; `done` is called after COMMIT, with an answer for each.
