@@ -4,7 +4,9 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::value::RawValue;
 
 /// How long a pointer's text may be, in bytes: deeper places than this are mistakes.
@@ -103,11 +105,47 @@ impl fmt::Display for Pointer {
 
 /// The string or number that stands at `path`, as [`Pointer::text_in`] gives it.
 pub(super) fn text_at<P: AsRef<str>>(body: &[u8], path: &[P]) -> Option<String> {
-    let raw = raw_at(body, path)?.get();
+    text_of(raw_at(body, path)?)
+}
+
+fn text_of(raw: &RawValue) -> Option<String> {
+    let raw = raw.get();
     if raw.starts_with('"') {
         return serde_json::from_str(raw).ok();
     }
     raw.starts_with(|first: char| first == '-' || first.is_ascii_digit()).then(|| raw.to_owned())
+}
+
+/// What stands at `path`, where every reader finds the same: other readers take the first of equal names,
+/// or do not mind their case.
+///
+/// # Errors
+/// When a name of the path is there twice, or in another case. A body that is not JSON has nothing there.
+pub(super) fn clear_at<'b, P: AsRef<str>>(
+    body: &'b [u8],
+    path: &[P],
+) -> Result<Option<&'b RawValue>, &'static str> {
+    match walk(body, path, true) {
+        Ok(found) => Ok(found),
+        Err(error) if error.is_data() => Err("a name that is signed stands in it twice"),
+        Err(_broken) => Ok(None),
+    }
+}
+
+/// The string or number at `path`, where every reader finds the same; `null` is nothing.
+///
+/// # Errors
+/// Those of [`clear_at`]; and when something else stands there.
+pub(super) fn clear_text_at<P: AsRef<str>>(
+    body: &[u8],
+    path: &[P],
+) -> Result<Option<String>, &'static str> {
+    match clear_at(body, path)? {
+        Some(raw) if raw.get() != "null" => {
+            text_of(raw).map(Some).ok_or("a field that is signed is no text")
+        }
+        _ => Ok(None),
+    }
 }
 
 /// The members of the array that stands at `path`, as they are written.
@@ -116,20 +154,32 @@ pub(super) fn list_at<'b, P: AsRef<str>>(body: &'b [u8], path: &[P]) -> Option<V
 }
 
 fn raw_at<'b, P: AsRef<str>>(body: &'b [u8], path: &[P]) -> Option<&'b RawValue> {
+    walk(body, path, false).ok()?
+}
+
+fn walk<'b, P: AsRef<str>>(
+    body: &'b [u8],
+    path: &[P],
+    once: bool,
+) -> serde_json::Result<Option<&'b RawValue>> {
     let mut from = serde_json::Deserializer::from_slice(body);
-    let found = Walk(path).deserialize(&mut from).ok()?;
-    from.end().ok()?;
-    found
+    let found = Walk { path, once }.deserialize(&mut from)?;
+    from.end()?;
+    Ok(found)
 }
 
 /// Goes down one step and passes over everything beside it.
-struct Walk<'p, P>(&'p [P]);
+struct Walk<'p, P> {
+    path: &'p [P],
+    /// Whether each name on the way may stand there once only.
+    once: bool,
+}
 
 impl<'de, P: AsRef<str>> DeserializeSeed<'de> for Walk<'_, P> {
     type Value = Option<&'de RawValue>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        if self.0.is_empty() {
+        if self.path.is_empty() {
             return <&RawValue as serde::Deserialize>::deserialize(from).map(Some);
         }
         from.deserialize_any(self)
@@ -144,11 +194,19 @@ impl<'de, P: AsRef<str>> Visitor<'de> for Walk<'_, P> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = None;
+        let Self { path, once } = self;
+        let (mut found, mut seen) = (None, false);
         while let Some(name) = map.next_key::<std::borrow::Cow<'de, str>>()? {
-            match self.0.split_first() {
-                Some((step, rest)) if step.as_ref() == name => {
-                    found = map.next_value_seed(Walk(rest))?;
+            match path.split_first() {
+                Some((step, path)) if step.as_ref() == name => {
+                    if once && seen {
+                        return Err(A::Error::custom("twice"));
+                    }
+                    seen = true;
+                    found = map.next_value_seed(Walk { path, once })?;
+                }
+                Some((step, _)) if once && step.as_ref().eq_ignore_ascii_case(&name) => {
+                    return Err(A::Error::custom("in another case"));
                 }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
@@ -159,14 +217,14 @@ impl<'de, P: AsRef<str>> Visitor<'de> for Walk<'_, P> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let (step, rest) =
-            self.0.split_first().map_or(("", self.0), |(s, rest)| (s.as_ref(), rest));
+        let Self { path, once } = self;
+        let (step, path) = path.split_first().map_or(("", path), |(s, rest)| (s.as_ref(), rest));
         let wanted = step.parse::<usize>().ok().filter(|index| index.to_string() == step);
         let mut found = None;
         let mut index = 0_usize;
         loop {
             if wanted == Some(index) {
-                let Some(here) = seq.next_element_seed(Walk(rest))? else { break };
+                let Some(here) = seq.next_element_seed(Walk { path, once })? else { break };
                 found = here;
             } else if seq.next_element::<IgnoredAny>()?.is_none() {
                 break;
@@ -238,6 +296,31 @@ mod tests {
             assert_eq!(at("/id", body), None, "{body}");
         }
         assert_eq!(Pointer::parse("/id").unwrap().text_in(b"{\"id\":\"\xff\"}"), None);
+    }
+
+    #[test]
+    fn what_another_reader_may_find_otherwise_is_not_clear() {
+        let clear = |body: &str| clear_text_at(body.as_bytes(), &["a", "b"]);
+        assert_eq!(
+            clear(r#"{"b":1,"x":{"b":2,"b":3},"a":{"b":"x","c":0,"c":1}}"#),
+            Ok(Some("x".into()))
+        );
+        for nothing in ["{}", r#"{"a":{}}"#, r#"{"a":{"b":null}}"#, "[", "1", r#"{"a":7}"#] {
+            assert_eq!(clear(nothing), Ok(None), "{nothing}");
+        }
+        for twice in [
+            r#"{"a":{"b":1,"b":1}}"#,
+            r#"{"a":{"b":1},"a":{"c":1}}"#,
+            r#"{"a":{"b":1,"\u0062":2}}"#,
+            r#"{"a":{"b":1,"B":2}}"#,
+            r#"{"A":{},"a":{"b":1}}"#,
+            r#"{"a":{"B":1}}"#,
+        ] {
+            assert!(clear(twice).is_err_and(|why| why.contains("twice")), "{twice}");
+        }
+        for other in [r#"{"a":{"b":true}}"#, r#"{"a":{"b":{}}}"#, r#"{"a":{"b":"\ud800"}}"#] {
+            assert!(clear(other).is_err_and(|why| why.contains("no text")), "{other}");
+        }
     }
 
     #[test]

@@ -93,6 +93,68 @@ fn signatures_of_other_libraries_are_judged_as_they_should_be() {
     }
 }
 
+/// What becomes of a vector with another body.
+fn judged(name: &str, change: impl Fn(String) -> String) -> Result<usize, Refused> {
+    let case = cases().into_iter().find(|case| case.name == name).unwrap();
+    let body = data_encoding::BASE64.decode(case.body_base64.as_bytes()).unwrap();
+    let body = change(String::from_utf8(body).unwrap());
+    let (method, body, headers) = ("POST", body.as_bytes(), Headers::default());
+    let incoming = Incoming { method, path: &case.path, url: &case.url, headers: &headers, body };
+    let now = Timestamp::from_secs(case.now);
+    case.scheme.verify(&case.secrets, &incoming, now, Duration::from_mins(5))
+}
+
+#[test]
+fn a_body_that_another_reader_may_read_otherwise_is_refused_where_its_fields_are_signed() {
+    let adyen = "adyen: the documentation's vector";
+    let twice = |why: Refused| why.to_string().contains("a name that is signed stands in it twice");
+    for (from, to) in [
+        (r#""value": 1130"#, r#""value": 9, "value": 1130"#),
+        (r#""value": 1130"#, r#""valu\u0065": 9, "value": 1130"#),
+        (r#""value": 1130"#, r#""Value": 9, "value": 1130"#),
+        (r#""success""#, r#""success": "false", "success""#),
+        (r#""amount""#, r#""amount": {"value": 9}, "amount""#),
+        (
+            r#""NotificationRequestItem""#,
+            r#""NotificationRequestItem": {}, "NotificationRequestItem""#,
+        ),
+        (r#""notificationItems""#, r#""notificationItems": [], "notificationItems""#),
+        (r#""hmacSignature""#, r#""hmacSignature": "", "hmacSignature""#),
+    ] {
+        let found = judged(adyen, |body| body.replacen(from, to, 1));
+        assert!(found.is_err_and(twice), "{to}");
+    }
+    // What counts as empty is empty, or whoever reads the item later finds something there.
+    for other in ["true", "{}", r#""\ud800""#] {
+        let found = judged(adyen, |body| {
+            body.replace(r#""originalReference": """#, &format!(r#""originalReference": {other}"#))
+        });
+        assert!(found.is_err_and(|why| why.to_string().contains("no text")), "{other}");
+    }
+    // Names that are not signed are the shop's own affair.
+    assert_eq!(judged(adyen, |body| body.replacen('{', r#"{"live":"true","live":"","#, 1)), Ok(0));
+
+    for (name, from, to) in [
+        ("sns: good, version 2", r#""Message""#, r#""Message": "x", "Message""#),
+        ("sns: good, version 2", r#""Message""#, r#""message": "x", "Message""#),
+        ("sns: good, version 2", r#""TopicArn""#, r#""TopicArn": "x", "TopicArn""#),
+        ("sns: good, version 2", r#""Type""#, r#""Type": "SubscriptionConfirmation", "Type""#),
+        ("sns: without a subject", r#""Type""#, r#""subject": "x", "Type""#),
+        ("sns: a confirmation", r#""SubscribeURL""#, r#""SubscribeURL": "x", "SubscribeURL""#),
+    ] {
+        let found = judged(name, |body| body.replacen(from, to, 1));
+        assert!(found.is_err_and(twice), "{name}: {to}");
+    }
+    let shifted = r#""MessageId": "n-1\nSubject\ns""#;
+    let shifted = judged("sns: good, version 2", |body| {
+        body.replace(r#""MessageId": "n-1""#, shifted).replace(r#""Subject": "s", "#, "")
+    });
+    assert!(shifted.is_err_and(|why| why.to_string().contains("line break")));
+    let added = |body: String| body.replacen('{', r#"{"Subject": {"x": 1}, "#, 1);
+    let added = judged("sns: without a subject", added);
+    assert!(added.is_err_and(|why| why.to_string().contains("no text")));
+}
+
 #[test]
 fn every_scheme_of_the_vectors_survives_being_stored() {
     for case in cases() {

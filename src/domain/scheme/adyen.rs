@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::batch::ITEMS_MOST;
 use super::{Incoming, Refused, Verified, any_match, body, long_enough};
-use crate::domain::pointer::{list_at, text_at};
+use crate::domain::pointer::{clear_at, clear_text_at, list_at, text_at};
 use crate::domain::signature::{Hash, SecretError, mac};
 
 /// Where the items stand.
@@ -44,6 +44,7 @@ pub(super) fn check_secret(text: &str) -> Result<(), SecretError> {
 
 /// Every item has to be right, each under any of the secrets.
 pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
+    clear_at(incoming.body, &ITEMS).map_err(body)?;
     let items =
         list_at(incoming.body, &ITEMS).ok_or_else(|| body("it has no notificationItems"))?;
     if items.is_empty() || items.len() > ITEMS_MOST {
@@ -52,25 +53,30 @@ pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verif
     let mut first = None;
     for item in items {
         let item = item.get().as_bytes();
-        let offered = text_at(item, &[ITEM, "additionalData", "hmacSignature"])
+        let offered = clear_text_at(item, &[ITEM, "additionalData", "hmacSignature"])
+            .map_err(body)?
             .ok_or_else(|| body("an item has no additionalData.hmacSignature"))?;
         let offered = BASE64
             .decode(offered.as_bytes())
             .map_err(|_where| body("an hmacSignature is not base64"))?;
-        // A colon elsewhere than in the shop's own reference would shift the fields under a signature.
-        let shifts = |path: &[&str]| text_at(item, path).is_some_and(|text| text.contains(':'));
-        if SIGNED.iter().any(|path| !path.ends_with(&["merchantReference"]) && shifts(path)) {
-            return Err(body("a field that is signed has a colon"));
-        }
-        let signed = signed(item);
+        let signed = signed(item)?;
         let secret = any_match(secrets, &[offered], |secret| sign(secret, &signed))?;
         first.get_or_insert(secret);
     }
     Ok(Verified { secret: first.unwrap_or_default(), signed_at: None })
 }
 
-fn signed(item: &[u8]) -> String {
-    SIGNED.map(|path| text_at(item, path).unwrap_or_default()).join(":")
+fn signed(item: &[u8]) -> Result<String, Refused> {
+    let mut fields = Vec::with_capacity(SIGNED.len());
+    for path in SIGNED {
+        let text = clear_text_at(item, path).map_err(body)?.unwrap_or_default();
+        // A colon elsewhere than in the shop's own reference would shift the fields under a signature.
+        if text.contains(':') && !path.ends_with(&["merchantReference"]) {
+            return Err(body("a field that is signed has a colon"));
+        }
+        fields.push(text);
+    }
+    Ok(fields.join(":"))
 }
 
 fn sign(secret: &[u8], signed: &str) -> Option<Vec<u8>> {
@@ -80,7 +86,8 @@ fn sign(secret: &[u8], signed: &str) -> Option<Vec<u8>> {
 
 /// The signature of an item, as it stands in it.
 pub(super) fn signature(secret: &str, item: &[u8]) -> String {
-    BASE64.encode(&sign(secret.as_bytes(), &signed(item)).unwrap_or_default())
+    let signed = signed(item).unwrap_or_default();
+    BASE64.encode(&sign(secret.as_bytes(), &signed).unwrap_or_default())
 }
 
 /// The reference names a payment; with the code and its success it names the event.

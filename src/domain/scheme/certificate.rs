@@ -22,6 +22,9 @@ const END: &str = "-----END CERTIFICATE-----";
 /// Certificates of one chain at most.
 const CHAIN_MOST: usize = 8;
 
+/// How long RSA signatures are, in bytes: keys have 2,048 to 4,096 bits.
+pub(super) const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=512;
+
 /// What a signature is checked with, besides what is kept of the provider.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Proof<'a> {

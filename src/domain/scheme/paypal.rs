@@ -9,7 +9,7 @@
 use data_encoding::BASE64;
 use webpki_roots::TLS_SERVER_ROOTS;
 
-use super::certificate::{self, Proof};
+use super::certificate::{self, Proof, RSA_BYTES};
 use super::naming::{Naming, Place};
 use super::{Incoming, Refused, Verified, malformed, needed};
 use crate::clock::Timestamp;
@@ -103,7 +103,7 @@ fn parts<'a>(incoming: &Incoming<'a>) -> Result<(&'a str, &'a str, Timestamp, Ve
     let signature = BASE64
         .decode(needed(incoming.headers, SIGNATURE)?.as_bytes())
         .map_err(|_where| malformed(SIGNATURE, "it is not base64"))?;
-    if !(256..=512).contains(&signature.len()) {
+    if !RSA_BYTES.contains(&signature.len()) {
         return Err(malformed(SIGNATURE, "it is as long as no RSA signature"));
     }
     Ok((id, time, at, signature))

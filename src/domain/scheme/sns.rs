@@ -8,10 +8,10 @@
 
 use data_encoding::BASE64;
 
-use super::certificate::{self, Proof};
+use super::certificate::{self, Proof, RSA_BYTES};
 use super::naming::{Naming, Place};
 use super::{Incoming, Refused, Verified, body};
-use crate::domain::pointer::text_at;
+use crate::domain::pointer::{clear_text_at, text_at};
 use crate::domain::signature::Hash;
 
 /// What is signed, in this order, each name and value on a line of its own.
@@ -81,7 +81,8 @@ pub(super) fn certificate_url(
     if sns.certificates.is_some() {
         return Ok(None);
     }
-    check_topic(sns, incoming)?;
+    // Nothing is fetched for a request that could not be believed anyway.
+    let _proof = parts(sns, incoming)?;
     let url = field(incoming, "SigningCertURL").ok_or_else(|| body("it has no SigningCertURL"))?;
     let own = after_host(incoming, &url).is_some_and(|path| {
         let name = path.strip_prefix("SimpleNotificationService-");
@@ -117,11 +118,8 @@ fn check_topic(sns: &Sns, incoming: &Incoming<'_>) -> Result<(), Refused> {
     known.then_some(()).ok_or_else(|| body("its topic is none of those in the settings"))
 }
 
-pub(super) fn verify(
-    sns: &Sns,
-    proof: Proof<'_>,
-    incoming: &Incoming<'_>,
-) -> Result<Verified, Refused> {
+/// How the signature was made, what is signed, and the signature.
+fn parts(sns: &Sns, incoming: &Incoming<'_>) -> Result<(Hash, String, Vec<u8>), Refused> {
     check_topic(sns, incoming)?;
     let hash = match field(incoming, "SignatureVersion").as_deref() {
         Some("1") => Hash::Sha1,
@@ -136,14 +134,30 @@ pub(super) fn verify(
     let signature = field(incoming, "Signature")
         .and_then(|text| BASE64.decode(text.as_bytes()).ok())
         .ok_or_else(|| body("it has no Signature in base64"))?;
+    if !RSA_BYTES.contains(&signature.len()) {
+        return Err(body("its Signature is as long as no RSA signature"));
+    }
     let mut message = String::new();
     for name in names {
-        match field(incoming, name) {
+        match clear_text_at(incoming.body, &[name]).map_err(body)? {
+            // It would shift the fields under a signature; the message stands first, and may have some.
+            Some(value) if *name != "Message" && value.contains('\n') => {
+                return Err(body("a field that is signed has a line break"));
+            }
             Some(value) => message.extend([name, "\n", &value, "\n"]),
             None if *name == "Subject" => {}
             None => return Err(body("a field that is signed is missing")),
         }
     }
+    Ok((hash, message, signature))
+}
+
+pub(super) fn verify(
+    sns: &Sns,
+    proof: Proof<'_>,
+    incoming: &Incoming<'_>,
+) -> Result<Verified, Refused> {
+    let (hash, message, signature) = parts(sns, incoming)?;
     let message = message.as_bytes();
     let right = match (&sns.certificates, proof.fetched) {
         (Some(own), _) => certificate::signed_by_any(own, hash, message, &signature),
@@ -175,7 +189,9 @@ mod tests {
         let sns = Sns { topics: vec![topic.to_owned()], confirm: true, certificates: None };
         let taken = |url: &str, subscribe: &str| {
             let body = serde_json::json!({ "TopicArn": topic, "SigningCertURL": url,
-                "Type": "SubscriptionConfirmation", "SubscribeURL": subscribe })
+                "Type": "SubscriptionConfirmation", "SubscribeURL": subscribe, "Message": "",
+                "MessageId": "m-1", "Token": "t", "Timestamp": "", "SignatureVersion": "2",
+                "Signature": BASE64.encode(&[0; 256]) })
             .to_string();
             let headers = Headers::default();
             let (method, body) = ("POST", body.as_bytes());
