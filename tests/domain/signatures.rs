@@ -156,6 +156,26 @@ fn a_body_that_another_reader_may_read_otherwise_is_refused_where_its_fields_are
 }
 
 #[test]
+fn twilio_forms_of_one_message_are_told_apart_with_a_status_and_without() {
+    let scheme = Scheme::of("twilio").unwrap();
+    let (path, url, headers) = ("/", "https://edge.example/", Headers::default());
+    let id = |body: &str| {
+        let body = body.as_bytes();
+        let incoming = Incoming { method: "POST", path, url, headers: &headers, body };
+        scheme.identify(&incoming).event_id
+    };
+    let added = "EventType=onMessageAdded&MessageSid=IM1&Body=a+b";
+    assert_ne!(id(added), id("EventType=onMessageUpdated&MessageSid=IM1&Body=a+c"));
+    assert!(id(added).starts_with("IM1:"));
+    // Sent again it may be written otherwise.
+    assert_eq!(id(added), id("MessageSid=IM1&Body=a%20b&EventType=onMessageAdded"));
+    let sent = "MessageSid=SM1&MessageStatus=sent";
+    assert_eq!(id(sent), id(&format!("{sent}&RawDlrDoneDate=1")));
+    assert_ne!(id(sent), id("MessageSid=SM1&MessageStatus=delivered"));
+    assert_ne!(id("CallSid=CA1&CallStatus=ringing"), id("CallSid=CA1&CallStatus=ringing&Digits=1"));
+}
+
+#[test]
 fn every_scheme_of_the_vectors_survives_being_stored() {
     for case in cases() {
         let stored = serde_json::to_string(&case.scheme).unwrap();

@@ -118,7 +118,8 @@ fn flat(fields: &Form) -> Vec<u8> {
     flat
 }
 
-/// A form's status is part of its id: a message has several.
+/// A form's status is part of its id: a message has several. Without one, as for what happens in a
+/// conversation, and for calls, which have many requests of one status, its fields tell them apart.
 pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
     if matches!(incoming.body.trim_ascii_start().first(), Some(b'{' | b'[')) {
         return NAMING.identify(incoming);
@@ -134,14 +135,15 @@ pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<Strin
     let message = of("message", ["MessageStatus", "SmsStatus"]);
     let status = message.or_else(|| of("call", ["CallStatus", "CallStatus"]));
     let token = incoming.headers.get(TOKEN).map(str::to_owned).filter(|token| !token.is_empty());
-    // The token is not signed, so it counts only where nothing that is signed tells. A call has many
-    // requests of one status, which its fields keep apart.
-    let named = status.as_deref().unwrap_or_default();
+    // The token is not signed, so it counts only where nothing that is signed tells.
+    let digest = || sha256_hex(&flat(&fields));
     let message = ["MessageSid", "SmsSid"].into_iter().find_map(field);
-    let signed = message.map(|sid| format!("{sid}:{named}")).or_else(|| {
-        let sid = field("CallSid")?;
-        Some(format!("{sid}:{named}:{}", sha256_hex(&flat(&fields))))
-    });
+    let signed = match (message, &status) {
+        (Some(sid), Some(status)) => Some(format!("{sid}:{status}")),
+        (Some(sid), None) => Some(format!("{sid}:{}", digest())),
+        (None, status) => field("CallSid")
+            .map(|sid| format!("{sid}:{}:{}", status.as_deref().unwrap_or_default(), digest())),
+    };
     let id = signed.or(token);
     (id, field("EventType").or(status))
 }
