@@ -142,7 +142,9 @@ impl From<Refused> for Error {
         match refused {
             Refused::Missing { header } => Self::Missing { header },
             Refused::Malformed { header, why } => Self::Malformed { header, why: why.to_owned() },
-            Refused::Stale { skew_secs } => Self::Stale { skew_secs },
+            Refused::Stale { skew_secs } | Refused::Untimely { skew_secs } => {
+                Self::Stale { skew_secs }
+            }
             // Standard Webhooks sign in the head alone.
             Refused::Mismatch | Refused::Body { .. } => Self::Mismatch,
             Refused::NoSecret => Self::NoSecret,

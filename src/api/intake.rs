@@ -15,7 +15,7 @@ use crate::api::{Api, DEFAULT_TENANT};
 use crate::domain::scheme::Incoming;
 use crate::domain::scheme::handshake::{GiveUp, Handshake};
 use crate::flow::gates::Gate;
-use crate::flow::receive::{CLOCK_RETRY_AFTER, Received};
+use crate::flow::receive::{CLOCK_RETRY_AFTER, CROWDED_RETRY_AFTER, Received};
 use crate::http::message::Method::Post;
 use crate::http::message::Response;
 use crate::http::service::Reply;
@@ -174,6 +174,10 @@ fn response(received: Received, give_up: GiveUp) -> Response {
                 "What this webhook is checked with cannot be fetched now; send it again shortly.";
             let problem = Problem::unavailable(detail, CLOCK_RETRY_AFTER.as_secs());
             problem.because(missing.to_string()).into()
+        }
+        Received::Crowded => {
+            let detail = "Too many signatures are being checked now; send it again shortly.";
+            Problem::unavailable(detail, CROWDED_RETRY_AFTER.as_secs()).into()
         }
         Received::Failed(error) => Problem::from(error).into(),
     }

@@ -115,6 +115,7 @@ pub(super) fn entrances(
         gates,
         clock_watch: Arc::clone(clock_watch),
         certificates: Arc::new(Certificates::new(Arc::clone(&parts.sender), parts.clock.clone())),
+        turns: Arc::default(),
         counts,
         privacy: Arc::clone(privacy),
     };

@@ -1,11 +1,13 @@
 //! Certificates that requests name: fetched once, kept a day, bounded in size and time.
 //!
-//! The request that needs one waits for it on its handler thread, one at a time: while another is being
-//! fetched, a provider is asked to send again. Not here: which URL may be asked for, which the scheme knows,
-//! and whether a certificate is to be believed.
+//! Anybody can name one, so what was fetched is only *tried* until a request was right with it: such are few,
+//! drive out nothing that was *proven*, and each makes the pause before the next longer. The request that needs
+//! one waits for it on its handler thread, one at a time: while another is being fetched, a provider is asked
+//! to send again. Not here: which URL may be asked for, which the scheme knows, and whether a certificate is to
+//! be believed.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use crate::clock::{Clock, Timestamp};
@@ -14,26 +16,60 @@ use crate::http::client::Call;
 
 /// How long a certificate is used before it is fetched again.
 const KEPT: Duration = Duration::from_hours(24);
-/// How long nothing is asked again after it failed.
-const FAILED: Duration = Duration::from_mins(1);
+/// How long a URL is not asked again after it failed, or after nothing was right with what it gave.
+const TRIED: Duration = Duration::from_mins(1);
+/// How long a provider's requests have nothing new fetched, at first and at most: it doubles with each
+/// certificate that was of no use.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MOST: Duration = Duration::from_mins(1);
 /// Time for one exchange; providers wait longer than this for their answer.
 const TIMEOUT: Duration = Duration::from_secs(4);
 /// Kept at most; a provider has one or two. Beyond, the oldest goes.
-const KEPT_MOST: usize = 64;
+const PROVEN_MOST: usize = 64;
+const TRIED_MOST: usize = 16;
+const PAUSES_MOST: usize = 256;
+/// No chain of certificates is longer.
+const BYTES_MOST: usize = 32 * 1024;
 
 /// What came of asking for one, and when.
 #[derive(Clone)]
 struct Kept {
     at: Timestamp,
-    found: Option<Arc<Vec<u8>>>,
+    /// `None`: it failed.
+    body: Option<Arc<Vec<u8>>>,
+}
+
+/// How often in a row nothing came of asking, and until when nothing is asked.
+#[derive(Clone, Copy)]
+struct Pause {
+    failures: u32,
+    until: Timestamp,
+}
+
+#[derive(Default)]
+struct State {
+    /// By URL.
+    proven: HashMap<String, Kept>,
+    tried: HashMap<String, Kept>,
+    /// By provider.
+    pauses: HashMap<String, Pause>,
 }
 
 /// Those that were fetched.
 pub struct Certificates {
     sender: Arc<dyn Sender>,
     clock: Clock,
-    kept: Mutex<HashMap<String, Kept>>,
+    state: Mutex<State>,
     fetching: Mutex<()>,
+}
+
+/// A certificate to check a request with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What was at its URL.
+    pub body: Arc<Vec<u8>>,
+    /// Whether a request was right with it before.
+    pub is_proven: bool,
 }
 
 /// Why there is none now.
@@ -45,6 +81,9 @@ pub enum Missing {
     /// It failed shortly before.
     #[error("{0} could not be fetched a moment ago")]
     FailedBefore(String),
+    /// Too much was fetched for this provider that was of no use.
+    #[error("{0} is not fetched now: what such requests named before was of no use")]
+    Paused(String),
     /// It failed.
     #[error("{url} cannot be fetched: {why}")]
     Failed {
@@ -64,33 +103,46 @@ impl std::fmt::Debug for Certificates {
 impl Certificates {
     /// None yet. What is fetched goes the way of deliveries: the same address policy, the same roots.
     pub fn new(sender: Arc<dyn Sender>, clock: Clock) -> Self {
-        Self { sender, clock, kept: Mutex::default(), fetching: Mutex::default() }
+        Self { sender, clock, state: Mutex::default(), fetching: Mutex::default() }
     }
 
-    /// What is at a URL.
+    /// What is at a URL that a request to this provider names.
     ///
     /// # Errors
     /// [`Missing`]: it may be there a little later.
-    pub fn get(&self, url: &str) -> Result<Arc<Vec<u8>>, Missing> {
-        if let Some(known) = self.known(url) {
-            return known.found.ok_or_else(|| Missing::FailedBefore(url.to_owned()));
+    pub fn get(&self, provider: &str, url: &str) -> Result<Found, Missing> {
+        if let Some(known) = self.known(provider, url)? {
+            return Ok(known);
         }
-        let fetched = self.call(url);
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        // What failed drives out nothing that was found.
-        let good = |one: &Kept| one.found.is_some();
-        let stays = fetched.is_err() && kept.get(url).is_some_and(good);
-        if !stays && !matches!(fetched, Err(Missing::Busy)) {
-            if kept.len() >= KEPT_MOST && !kept.contains_key(url) {
-                let oldest = kept.iter().min_by_key(|(_, one)| (good(one), one.at));
-                let oldest = oldest.filter(|(_, one)| fetched.is_ok() || !good(one));
-                let Some(oldest) = oldest.map(|(url, _)| url.clone()) else { return fetched };
-                kept.remove(&oldest);
+        let fetched = match self.call(url) {
+            Err(Missing::Busy) => return Err(Missing::Busy),
+            Ok(body) if body.len() > BYTES_MOST => {
+                let why = format!("it has more than {BYTES_MOST} bytes");
+                Err(Missing::Failed { url: url.to_owned(), why })
             }
-            let (at, found) = (self.clock.now(), fetched.as_ref().ok().cloned());
-            kept.insert(url.to_owned(), Kept { at, found });
+            fetched => fetched,
+        };
+        let (mut state, at) = (self.state(), self.clock.now());
+        bounded(&mut state.tried, TRIED_MOST, url, |kept| kept.at);
+        state.tried.insert(url.to_owned(), Kept { at, body: fetched.as_ref().ok().cloned() });
+        // Renewing what was proven before is nothing that a stranger can multiply.
+        if !state.proven.contains_key(url) {
+            let failures = state.pauses.get(provider).map_or(0, |pause| pause.failures);
+            let span = PAUSE.saturating_mul(2_u32.saturating_pow(failures)).min(PAUSE_MOST);
+            bounded(&mut state.pauses, PAUSES_MOST, provider, |pause| pause.until);
+            let pause = Pause { failures: failures.saturating_add(1), until: at.plus(span) };
+            state.pauses.insert(provider.to_owned(), pause);
         }
-        fetched
+        fetched.map(|body| Found { body, is_proven: false })
+    }
+
+    /// A request to this provider was right with what [`Certificates::get`] found: it is kept.
+    pub fn proved(&self, provider: &str, url: &str, found: &Found) {
+        let (mut state, now) = (self.state(), self.clock.now());
+        let at = state.tried.remove(url).map_or(now, |kept| kept.at);
+        state.pauses.remove(provider);
+        bounded(&mut state.proven, PROVEN_MOST, url, |kept| kept.at);
+        state.proven.insert(url.to_owned(), Kept { at, body: Some(Arc::clone(&found.body)) });
     }
 
     /// Asks for a URL, whatever is kept.
@@ -116,11 +168,38 @@ impl Certificates {
         Ok(Arc::new(answer.body))
     }
 
-    fn known(&self, url: &str) -> Option<Kept> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let one = kept.get(url)?;
-        let fresh = if one.found.is_some() { KEPT } else { FAILED };
-        (self.clock.now().since(one.at) < fresh).then(|| one.clone())
+    /// What is known of a URL; `None` when it may be asked for.
+    fn known(&self, provider: &str, url: &str) -> Result<Option<Found>, Missing> {
+        let (state, now) = (self.state(), self.clock.now());
+        let fresh = |kept: &&Kept, span| now.since(kept.at) < span;
+        let proven = state.proven.get(url);
+        if let Some(Kept { body: Some(body), .. }) = proven.filter(|kept| fresh(kept, KEPT)) {
+            return Ok(Some(Found { body: Arc::clone(body), is_proven: true }));
+        }
+        match state.tried.get(url).filter(|kept| fresh(kept, TRIED)) {
+            // Strangers may have named the right one first.
+            Some(Kept { body: Some(body), .. }) => {
+                Ok(Some(Found { body: Arc::clone(body), is_proven: false }))
+            }
+            Some(Kept { body: None, .. }) => Err(Missing::FailedBefore(url.to_owned())),
+            None if proven.is_some() => Ok(None),
+            None => match state.pauses.get(provider) {
+                Some(pause) if now < pause.until => Err(Missing::Paused(url.to_owned())),
+                _ => Ok(None),
+            },
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes room for that key: the oldest goes.
+fn bounded<V>(map: &mut HashMap<String, V>, most: usize, key: &str, at: fn(&V) -> Timestamp) {
+    if map.len() >= most && !map.contains_key(key) {
+        let oldest = map.iter().min_by_key(|(_, value)| at(value)).map(|(key, _)| key.clone());
+        oldest.and_then(|oldest| map.remove(&oldest));
     }
 }
 
@@ -140,32 +219,75 @@ mod tests {
         fn send(&self, call: &Call<'_>) -> Result<Answer, CallError> {
             self.0.fetch_add(1, Ordering::SeqCst);
             let status = if call.url.ends_with("gone") { 404 } else { 200 };
-            Ok(Answer { status, retry_after: None, body: call.url.as_bytes().to_vec() })
+            let long = if call.url.ends_with("long") { BYTES_MOST } else { 0 };
+            let body = [call.url.as_bytes(), &vec![b'x'; long]].concat();
+            Ok(Answer { status, retry_after: None, body })
         }
     }
 
+    fn over(line: &Arc<Line>) -> (Certificates, Arc<ManualTime>) {
+        let time = ManualTime::at(Timestamp::from_secs(0));
+        let sender: Arc<dyn Sender> = Arc::<Line>::clone(line);
+        (Certificates::new(sender, Clock::from_source(time.clone())), time)
+    }
+
     #[test]
-    fn a_certificate_is_fetched_once_a_day_and_a_failure_once_a_minute() {
-        let (line, time) = (Arc::new(Line::default()), ManualTime::at(Timestamp::from_secs(0)));
-        let sender: Arc<dyn Sender> = Arc::<Line>::clone(&line);
-        let certificates = Certificates::new(sender, Clock::from_source(time.clone()));
+    fn what_was_proven_is_fetched_once_a_day_and_a_failure_once_a_minute() {
+        let line = Arc::new(Line::default());
+        let (certificates, time) = over(&line);
         let asked = || line.0.load(Ordering::SeqCst);
-        assert_eq!(certificates.get("https://a").unwrap().as_slice(), b"https://a");
-        certificates.get("https://a").unwrap();
+        let found = certificates.get("p", "https://a").unwrap();
+        assert_eq!(found.body.as_slice(), b"https://a");
+        certificates.proved("p", "https://a", &found);
+        assert!(certificates.get("p", "https://a").unwrap().is_proven);
         assert_eq!(asked(), 1);
         time.advance(Duration::from_hours(25));
-        certificates.get("https://a").unwrap();
+        let again = certificates.get("p", "https://a").unwrap();
+        assert!(!again.is_proven);
+        certificates.proved("p", "https://a", &again);
         assert_eq!(asked(), 2);
         let gone = "https://gone".to_owned();
-        assert!(matches!(certificates.get(&gone), Err(Missing::Failed { .. })));
-        assert_eq!(certificates.get(&gone), Err(Missing::FailedBefore(gone.clone())));
+        assert!(matches!(certificates.get("p", &gone), Err(Missing::Failed { .. })));
+        assert_eq!(certificates.get("p", &gone), Err(Missing::FailedBefore(gone.clone())));
         assert_eq!(asked(), 3);
         time.advance(Duration::from_secs(61));
-        assert!(matches!(certificates.get(&gone), Err(Missing::Failed { .. })));
-        assert_eq!(asked(), 4);
+        assert!(matches!(certificates.get("p", &gone), Err(Missing::Failed { .. })));
+        assert!(matches!(certificates.get("q", "https://long"), Err(Missing::Failed { .. })));
+        assert_eq!(asked(), 5);
         let held = certificates.fetching.lock().unwrap();
-        assert_eq!(certificates.get("https://b"), Err(Missing::Busy));
+        assert_eq!(certificates.get("r", "https://b"), Err(Missing::Busy));
         drop(held);
-        certificates.get("https://b").unwrap();
+        certificates.get("r", "https://b").unwrap();
+    }
+
+    #[test]
+    fn strangers_have_less_and_less_fetched_and_drive_out_nothing_that_was_proven() {
+        let line = Arc::new(Line::default());
+        let (certificates, time) = over(&line);
+        let found = certificates.get("p", "https://own").unwrap();
+        certificates.proved("p", "https://own", &found);
+        // An hour of requests, ten each second, each naming another certificate.
+        for n in 0..36_000 {
+            drop(certificates.get("p", &format!("https://{n}")));
+            time.advance(Duration::from_millis(100));
+        }
+        let asked = line.0.load(Ordering::SeqCst) - 1;
+        assert!((60..=70).contains(&asked), "{asked}");
+        let state = certificates.state();
+        assert!(state.tried.len() <= TRIED_MOST && state.pauses.len() == 1);
+        drop(state);
+        assert!(certificates.get("p", "https://own").unwrap().is_proven);
+        assert!(matches!(certificates.get("p", "https://new"), Err(Missing::Paused(_))));
+        // Another provider is none the worse, and what was proven is renewed in spite of the pause.
+        certificates.get("q", "https://new").unwrap();
+        time.advance(Duration::from_hours(24));
+        drop(certificates.get("p", "https://x"));
+        assert!(matches!(certificates.get("p", "https://y"), Err(Missing::Paused(_))));
+        let renewed = certificates.get("p", "https://own").unwrap();
+        assert!(!renewed.is_proven);
+        // One that a stranger named first is there for the request that is right with it.
+        assert!(!certificates.get("q", "https://own").unwrap().is_proven);
+        certificates.proved("q", "https://own", &renewed);
+        assert!(certificates.get("p", "https://own").unwrap().is_proven);
     }
 }

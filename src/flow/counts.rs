@@ -102,7 +102,9 @@ impl Counts {
             Received::Refused(_) | Received::Reused | Received::Unusable(_) => {
                 &self.webhooks_refused
             }
-            Received::ClockSuspect | Received::Unfetched(_) => &self.webhooks_put_off,
+            Received::ClockSuspect | Received::Unfetched(_) | Received::Crowded => {
+                &self.webhooks_put_off
+            }
             Received::Unwanted(_) => &self.webhooks_unwanted,
             Received::Failed(_) => &self.webhooks_failed,
         };

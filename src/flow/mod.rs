@@ -34,6 +34,7 @@ pub mod refusals;
 pub mod relay;
 pub mod rotation;
 pub mod sources;
+pub mod turns;
 pub mod upkeep;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

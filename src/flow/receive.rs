@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::domain::pii::{self, Sealed};
 use crate::domain::scheme::batch::Unusable;
 use crate::domain::scheme::certificate::Proof;
@@ -16,6 +16,7 @@ use crate::flow::clock_watch::ClockWatch;
 use crate::flow::counts::Counts;
 use crate::flow::gates::{Gate, Gates};
 use crate::flow::privacy::{Fresh, NotAdmitted, Privacy};
+use crate::flow::turns::Turns;
 use crate::id::{self, Draw};
 use crate::store::error::{Error, Result};
 use crate::store::webhook_events::{self, Inserted};
@@ -24,6 +25,8 @@ use crate::store::{Store, idempotency_keys};
 
 /// How the provider is told to come again when our clock cannot be trusted.
 pub const CLOCK_RETRY_AFTER: Duration = Duration::from_mins(1);
+/// The same while too many signatures are being checked.
+pub const CROWDED_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// What came of a request to the intake.
 #[derive(Debug)]
@@ -53,6 +56,8 @@ pub enum Received {
     Unwanted(pii::Refused),
     /// What it takes to believe it, or to make it count, cannot be fetched now.
     Unfetched(Missing),
+    /// Too many others are being checked that cost as much.
+    Crowded,
     /// It could not be stored.
     Failed(Error),
 }
@@ -70,6 +75,8 @@ pub struct Receive {
     pub gates: Arc<Gates>,
     /// What signatures by certificate are checked with.
     pub certificates: Arc<Certificates>,
+    /// How many of those are checked at once.
+    pub turns: Arc<Turns>,
     /// Whether our clock can be trusted.
     pub clock_watch: Arc<ClockWatch>,
     /// What was counted.
@@ -123,17 +130,7 @@ impl Receive {
             return Err(Received::Greeted(greeting));
         }
         let wall = self.clock.wall();
-        let named = scheme.certificate_url(incoming).map_err(Received::Refused)?;
-        let fetched = named.map(|url| self.certificates.get(&url)).transpose();
-        let fetched = fetched.map_err(Received::Unfetched)?;
-        let proof = Proof { fetched: fetched.as_deref().map(Vec::as_slice) };
-        let verified = scheme.verify_with(&gate.secrets, proof, incoming, wall, provider.tolerance);
-        let matched = verified.map_err(|refused| match refused {
-            Refused::Stale { .. } if self.clock_watch.is_suspect(self.clock.now()) => {
-                Received::ClockSuspect
-            }
-            refused => Received::Refused(refused),
-        })?;
+        let matched = self.verify(gate, incoming, wall)?;
         if let Some(challenge) = scheme.challenge(incoming) {
             return Err(Received::Greeted(challenge));
         }
@@ -173,6 +170,42 @@ impl Receive {
             Once { tenant, key, hash: id::sha256_hex(incoming.body), kept }
         });
         Ok(Arrival { events, batch_id, once })
+    }
+
+    /// Which of the gate's secrets a request was signed with. What costs nothing is looked at first.
+    fn verify(
+        &self,
+        gate: &Gate,
+        incoming: &Incoming<'_>,
+        wall: Timestamp,
+    ) -> core::result::Result<usize, Received> {
+        let (provider, secrets) = (&gate.provider.new, &gate.secrets);
+        let scheme = &provider.scheme;
+        let is_costly = scheme.is_costly(secrets);
+        let is_suspect = || self.clock_watch.is_suspect(self.clock.now());
+        if is_costly
+            && let Err(untimely) = scheme.in_time(incoming, wall, provider.tolerance)
+            && !is_suspect()
+        {
+            return Err(Received::Refused(untimely));
+        }
+        let url = scheme.certificate_url(incoming).map_err(Received::Refused)?;
+        let fetched = url.as_deref().map(|url| self.certificates.get(&provider.id, url));
+        let found = fetched.transpose().map_err(Received::Unfetched)?;
+        let turn = is_costly.then(|| self.turns.take().ok_or(Received::Crowded)).transpose()?;
+        let proof = Proof { fetched: found.as_ref().map(|found| found.body.as_slice()) };
+        let verified = scheme.verify_with(secrets, proof, incoming, wall, provider.tolerance);
+        drop(turn);
+        if let (Some(url), Some(found), Ok(_) | Err(Refused::Stale { .. })) =
+            (&url, &found, &verified)
+            && !found.is_proven
+        {
+            self.certificates.proved(&provider.id, url, found);
+        }
+        verified.map_err(|refused| match refused {
+            Refused::Stale { .. } if is_suspect() => Received::ClockSuspect,
+            refused => Received::Refused(refused),
+        })
     }
 
     /// Stores all of it in one transaction, or nothing.

@@ -41,7 +41,7 @@ fn outcome(verified: &Result<usize, Refused>) -> Value {
         Err(Refused::Missing { .. }) => Value::from("missing"),
         Err(Refused::Malformed { .. }) => Value::from("malformed"),
         Err(Refused::Body { .. }) => Value::from("body"),
-        Err(Refused::Stale { .. }) => Value::from("stale"),
+        Err(Refused::Stale { .. } | Refused::Untimely { .. }) => Value::from("stale"),
         Err(Refused::Mismatch) => Value::from("mismatch"),
         Err(Refused::NoSecret) => Value::from("no_secret"),
     }

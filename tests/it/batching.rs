@@ -1,12 +1,17 @@
 //! `POST /in/…` beyond one event and one answer: batches, hand-shakes, signatures that fit once, and what
 //! each provider waits for.
 
+use std::sync::Arc;
+
 use data_encoding::{BASE64, HEXLOWER};
+use oncebox::domain::address::AddressPolicy;
+use oncebox::flow::deliver::Sender;
+use oncebox::http::client::{Answer, Call, CallError, Client, ClientSettings};
 use ring::hmac;
 use serde_json::{Value, json};
 
-use crate::rig::receiver::Receiver;
-use crate::rig::{Rig, START};
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, START, secs};
 
 const PLAIN: &str = "a-shared-secret-of-32-characters";
 const ADYEN: &str = "44782DEF547AAA06C910C43932B1EB0C71FC68D9D0C057550C48EC2ACF6BA056";
@@ -218,6 +223,96 @@ fn a_certificate_is_fetched_from_its_own_host_alone() {
         own.push(("PAYPAL-CERT-URL", url));
         rig.send("POST", "/in/paypal", &own, &body).is(401);
     }
+}
+
+/// Sends whatever goes to a certificate's host to a server of the test's.
+struct Elsewhere(Client, String);
+
+impl Sender for Elsewhere {
+    fn send(&self, call: &Call<'_>) -> Result<Answer, CallError> {
+        let (_, path) = call.url.strip_prefix("https://").unwrap().split_once('/').unwrap();
+        let url = format!("{}/{path}", self.1);
+        self.0.call(&Call { url: &url, ..call.clone() })
+    }
+}
+
+#[test]
+fn forged_requests_have_little_fetched_and_right_ones_are_taken_all_the_same() {
+    let mut rig = Rig::new();
+    let host = Receiver::new();
+    let policy = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
+    let (connect_timeout, idle_connections) = (secs(5), 2);
+    let client = ClientSettings { policy, ca_pem: None, connect_timeout, idle_connections };
+    let client = Client::new(client).unwrap();
+    rig.restart_on(Arc::new(Elsewhere(client, format!("http://{}", host.address))));
+
+    let (mut scheme, _, right) = vector("sns: good, version 2");
+    let certificate = scheme.as_object_mut().unwrap().remove("certificates").unwrap();
+    let certificate = certificate.as_str().unwrap().as_bytes().to_vec();
+    rig.post("/v1/providers", &json!({ "name": "sns", "scheme": scheme, "pii": "allow" })).is(201);
+    let right = String::from_utf8(right).unwrap();
+    let post = |body: &str| rig.send("POST", "/in/sns", &[], body.as_bytes());
+    let named = |n: usize| right.replace("Service-1.pem", &format!("Service-{n}.pem"));
+
+    // A host that gives nothing, no certificate, too much, or somebody else's.
+    host.always(Reply::status(404));
+    post(&named(2)).is(503);
+    for n in 0..50 {
+        post(&named(n)).is(503);
+    }
+    assert_eq!(host.count(), 1);
+    for (answer, status) in [
+        (b"no certificate".to_vec(), 401),
+        (vec![b'-'; 60 * 1024], 503),
+        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec(), 401),
+    ] {
+        rig.advance(secs(61));
+        host.always(Reply::Answer(200, Vec::new(), answer));
+        let before = host.count();
+        post(&named(before + 10)).is(status);
+        for n in 100..150 {
+            post(&named(n)).is(503);
+        }
+        assert_eq!(host.count(), before + 1);
+    }
+    assert_eq!(rig.one("SELECT count(*) FROM webhook_events"), "0");
+
+    // A stranger names the right one first, for a body that is not signed; it is fetched once.
+    rig.advance(secs(61));
+    host.always(Reply::Answer(200, Vec::new(), certificate));
+    let before = host.count();
+    post(&right.replace("n-1", "n-2")).is(401);
+    post(&right).is(200);
+    assert_eq!(host.count(), before + 1);
+    // From then on it is kept, whatever strangers name.
+    host.always(Reply::status(500));
+    for n in 200..300 {
+        post(&named(n)).is(503);
+        rig.advance(secs(2));
+    }
+    let asked = host.count();
+    assert_eq!(post(&right).is(200).json()["already_processed"], true);
+    assert_eq!(host.count(), asked);
+
+    // What could not be believed anyway is refused before anything is fetched.
+    rig.advance(secs(61));
+    for (from, to) in [
+        ("\"SignatureVersion\": \"2\"", "\"SignatureVersion\": \"3\""),
+        ("\"Signature\": \"", "\"Signature\": \"AAAA\", \"x\": \""),
+        ("\"Message\"", "\"Message\": \"\", \"Message\""),
+    ] {
+        post(&named(400).replace(from, to)).is(401);
+    }
+    let scheme = json!({ "kind": "paypal", "webhook_id": "4JH86294D6297924G" });
+    rig.post("/v1/providers", &json!({ "name": "pp", "scheme": scheme, "pii": "allow" })).is(201);
+    let (_, fields, body) = vector("paypal: good");
+    let fields: Vec<(&str, &str)> = fields.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    rig.send("POST", "/in/pp", &fields, &body).is(401);
+    assert_eq!(host.count(), asked);
+    // In time it is asked for, and no root vouches for what is given.
+    rig.time.set_wall(oncebox::clock::Timestamp::from_secs(1_700_000_000));
+    rig.send("POST", "/in/pp", &fields, &body).is(503);
+    assert_eq!(host.count(), asked + 1);
 }
 
 #[test]

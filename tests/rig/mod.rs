@@ -19,6 +19,7 @@ use oncebox::appliance::data_directory::{DATABASE, TOKEN_FILE};
 use oncebox::appliance::{Appliance, Error, Injected};
 use oncebox::clock::{Clock, ManualTime, Timestamp};
 use oncebox::faults::Faults;
+use oncebox::flow::deliver::Sender;
 use oncebox::id::{Draw, SystemDraw};
 use oncebox::machine::disk::{Gauge, Space};
 use oncebox::settings::Settings;
@@ -83,6 +84,7 @@ pub(crate) struct Rig {
     disk_free: Arc<AtomicU64>,
     settings: Settings,
     faults: Faults,
+    line: Option<Arc<dyn Sender>>,
     pub(crate) token: String,
     home: TempDir,
 }
@@ -125,8 +127,17 @@ impl Rig {
             Arc::new(RigDraw { system: SystemDraw::new(), jitter_permille: AtomicU64::new(0) });
         let time = ManualTime::at(START);
         let (token, disk_free) = (String::new(), Arc::new(AtomicU64::new(DISK_TOTAL / 2)));
-        let mut rig =
-            Self { appliance: None, time, draw, disk_free, settings, faults, token, home };
+        let mut rig = Self {
+            appliance: None,
+            time,
+            draw,
+            disk_free,
+            settings,
+            faults,
+            line: None,
+            token,
+            home,
+        };
         rig.appliance = Some(rig.appliance_again()?);
         std::fs::read_to_string(rig.data().join(TOKEN_FILE))
             .unwrap()
@@ -154,6 +165,7 @@ impl Rig {
             clock: Clock::from_source(self.time.clone()),
             draw: self.draw.clone(),
             faults: self.faults.clone(),
+            sender: self.line.clone(),
             ..Injected::default()
         };
         Appliance::start(self.settings.clone(), injected)
@@ -171,6 +183,13 @@ impl Rig {
     /// Stops it in order.
     pub(crate) fn stop(&mut self) {
         self.appliance.take().unwrap().stop().unwrap();
+    }
+
+    /// Starts it again with another line to the outside.
+    pub(crate) fn restart_on(&mut self, line: Arc<dyn Sender>) {
+        self.stop();
+        self.line = Some(line);
+        self.start_again();
     }
 
     /// Starts it again after a stop.

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::encoding::{Encoding, SecretEncoding};
 use super::template::{Piece, Template};
 use super::{
-    Incoming, PUBLIC_SIGNATURES_MOST, Refused, SIGNATURES_MOST, Verified, any_match, long_enough,
-    malformed, needed, shared, time_digits,
+    Incoming, Refused, SIGNATURES_MOST, Verified, any_match, long_enough, malformed, needed,
+    public_signatures, shared, time_digits,
 };
 use crate::clock::Timestamp;
 use crate::domain::object;
@@ -294,6 +294,12 @@ impl Generic {
         }
     }
 
+    /// The time that a request says it was signed at.
+    pub(super) fn claimed_time(&self, incoming: &Incoming<'_>) -> Option<Timestamp> {
+        let (Check::Hmac(check) | Check::Ed25519(check)) = &self.0.check else { return None };
+        check.timestamp.as_ref()?.read(incoming).ok().map(|(_, at)| at)
+    }
+
     /// Where a list of events stands, step by step.
     pub(super) fn items(&self) -> Option<Vec<&str>> {
         let Items(pointer) = self.0.items.as_ref()?;
@@ -388,7 +394,7 @@ impl SignedCheck {
             let Ok(key) = self.secret_encoding.key(text) else { continue };
             refused = Refused::Mismatch;
             let key = UnparsedPublicKey::new(&ED25519, key.as_slice());
-            let mut looked_at = offered.iter().take(PUBLIC_SIGNATURES_MOST);
+            let mut looked_at = offered.iter().take(public_signatures(secrets.len()));
             if looked_at.any(|signature| key.verify(&signed, signature).is_ok()) {
                 return Ok(Verified { secret, signed_at });
             }

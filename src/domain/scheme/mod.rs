@@ -8,6 +8,7 @@
 pub mod adyen;
 pub mod batch;
 pub mod certificate;
+mod costly;
 pub mod diagnosis;
 pub mod encoding;
 pub mod form;
@@ -60,6 +61,9 @@ const SECRET_BYTES_MAX: usize = 1024;
 const SIGNATURES_MOST: usize = 64;
 /// The same of those by public key, each of which costs far more.
 const PUBLIC_SIGNATURES_MOST: usize = 4;
+/// Checks by public key of one request, every key with every signature: two signatures for each of as many
+/// keys as a provider may have.
+const PUBLIC_CHECKS_MOST: usize = 64;
 /// Times with more digits than this lie beyond the year 30,000 in milliseconds.
 const TIME_DIGITS_MAX: usize = 15;
 
@@ -165,6 +169,12 @@ pub enum Refused {
     /// is in doubt may ask for the webhook again.
     #[error("the signature is correct but {skew_secs} s away from our time")]
     Stale {
+        /// How far its time is from ours, in whole seconds, either way.
+        skew_secs: u64,
+    },
+    /// The time is too far away for the signature to be worth a check by public key.
+    #[error("its time is {skew_secs} s away from ours, so its signature was not checked")]
+    Untimely {
         /// How far its time is from ours, in whole seconds, either way.
         skew_secs: u64,
     },
@@ -453,6 +463,11 @@ fn any_match(
         }
     }
     Err(refused)
+}
+
+/// How many signatures are tried with each of so many public keys.
+fn public_signatures(keys: usize) -> usize {
+    PUBLIC_SIGNATURES_MOST.min(PUBLIC_CHECKS_MOST.checked_div(keys).unwrap_or(0))
 }
 
 fn needed<'a>(headers: &'a Headers, name: &str) -> Result<&'a str, Refused> {

@@ -38,6 +38,11 @@ fn point(secret: &[u8]) -> Option<Vec<u8>> {
     (point.len() == POINT_BYTES).then(|| point.to_vec())
 }
 
+/// The time that a request says it was signed at.
+pub(super) fn claimed_time(incoming: &Incoming<'_>) -> Option<Timestamp> {
+    time_digits(incoming.headers.get(TIMESTAMP)?).map(Timestamp::from_secs)
+}
+
 pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
     let signature = BASE64
         .decode(needed(incoming.headers, SIGNATURE)?.as_bytes())

@@ -9,7 +9,7 @@ use ring::signature::{ED25519, UnparsedPublicKey};
 
 use super::naming::{Naming, Place};
 use super::{
-    Incoming, PUBLIC_SIGNATURES_MOST, Refused, Verified, any_match, long_enough, malformed, needed,
+    Incoming, Refused, Verified, any_match, long_enough, malformed, needed, public_signatures,
     time_digits,
 };
 use crate::clock::Timestamp;
@@ -75,6 +75,16 @@ pub(super) fn check_secret(text: &str, key: Key) -> Result<(), SecretError> {
     }
 }
 
+pub(super) fn is_public(secret: &[u8]) -> bool {
+    secret.starts_with(PUBLIC_PREFIX.as_bytes())
+}
+
+/// The time that a request says it was signed at.
+pub(super) fn claimed_time(incoming: &Incoming<'_>) -> Option<Timestamp> {
+    let seconds = incoming.headers.get(names(incoming.headers).timestamp)?;
+    time_digits(seconds).map(Timestamp::from_secs)
+}
+
 fn public_key(text: &str) -> Option<Vec<u8>> {
     let encoded = text.strip_prefix(PUBLIC_PREFIX)?.trim_end_matches('=');
     let key = BASE64_NOPAD.decode(encoded.as_bytes()).ok()?;
@@ -132,11 +142,12 @@ fn by_public_key(
         return None;
     }
     let signed = parts.concat();
+    let most = public_signatures(secrets.iter().filter(|secret| is_public(secret)).count());
     secrets.iter().position(|secret| {
         let public = std::str::from_utf8(secret).ok().and_then(public_key);
         public.is_some_and(|public| {
             let public = UnparsedPublicKey::new(&ED25519, public);
-            let mut looked_at = offered.iter().take(PUBLIC_SIGNATURES_MOST);
+            let mut looked_at = offered.iter().take(most);
             looked_at.any(|signature| public.verify(&signed, signature).is_ok())
         })
     })
