@@ -118,7 +118,8 @@ pub(super) const RESOURCE: Resource = Resource {
             doc(
                 "extendLeases",
                 "Ask for more time",
-                "The leases end after `lease` from now, or after the subscription's own time.",
+                "The leases end after `lease` from now, or after the subscription's own time. One that is over begins \
+                 again while nobody else has the event.",
                 &[Returns::json(200, "What became of each, in order.", "Heard")],
             )
             .params(&[NAME])

@@ -156,7 +156,7 @@ fn settle_sound(
     Ok(Settled { heard, settlement: Some(settlement) })
 }
 
-/// Gives a consumer more time for a delivery that it has.
+/// Gives a consumer more time for a delivery that it has, or had and nobody else has taken yet.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -164,17 +164,25 @@ pub fn extend(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
     (delivery, lease): (DeliverySeq, &str),
-    until: Timestamp,
+    (now, until): (Timestamp, Timestamp),
 ) -> Result<Heard> {
     let extended = alone(tx, delivery, || {
         let Some(held) = leases::held(tx, delivery, subscription)? else {
             return Ok(Heard::Missing.into());
         };
         let own = held.owner.as_deref() == Some(lease);
-        if held.state != State::Leased || !own {
+        let extended = match held.state {
+            State::Leased if own => leases::extend(tx, delivery, until, lease).map(|()| true)?,
+            // In a lane an earlier one may have gone ahead.
+            State::Pending if own => leases::renew(tx, delivery, until, lease)?,
+            _ => false,
+        };
+        if !extended {
             return Ok(Heard::Refused(why_not(&held, own)).into());
         }
-        leases::extend(tx, delivery, until, lease)?;
+        if held.state == State::Pending {
+            refresh(tx, held.origin, None, now)?;
+        }
         Ok(Heard::Stored(State::Leased, Some(until)).into())
     });
     Ok(extended?.heard)

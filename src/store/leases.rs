@@ -128,6 +128,16 @@ pub(super) struct Held {
     pub(super) reason: Option<String>,
 }
 
+/// Gives a delivery to a consumer once more whose lease of it is over; tells whether it could be.
+pub(super) fn renew(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    until: Timestamp,
+    owner: &str,
+) -> Result<bool> {
+    Ok(tx.prepare(LEASE)?.execute((delivery, until, owner))? == 1)
+}
+
 /// What is due, oldest first.
 pub(super) fn due_with_size(
     tx: &ReadTx<'_>,

@@ -99,6 +99,112 @@ fn a_command_whose_time_is_over_is_killed_with_its_grandchildren() {
 }
 
 #[test]
+fn what_a_command_has_started_is_killed_at_its_timeout_even_if_it_heeds_no_signal() {
+    let rig = with_events(&["slow"]);
+    let pid_file = rig.dir.path().join("pid");
+    let script = format!(
+        "sh -c 'trap \"\" TERM; echo $$ >{}; while :; do sleep 1; done' & wait",
+        pid_file.display()
+    );
+    let ran = consume(&rig, &["--timeout", "500ms"], &script);
+    assert!(ran.out.contains("failed (its time was over)"), "{ran:?}");
+    let pid = std::fs::read_to_string(pid_file).unwrap();
+    rig.until("the child is dead", |_| {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        stat.map_or(true, |stat| stat.contains(") Z"))
+    });
+    assert_eq!(states(&rig), ["pending"]);
+}
+
+#[test]
+fn a_command_need_not_read_a_mebibyte_of_payload_and_gets_all_of_it_if_it_does() {
+    let rig = with_events(&[]);
+    let payload = format!("\"{}\"", "x".repeat((1 << 20) - 2));
+    rig.file("large.json", &payload);
+    for event_type in ["unread", "read"] {
+        rig.ok(&["emit", event_type, "--payload", "@large.json"]);
+    }
+    let script = "case $ONCEBOX_EVENT_TYPE in read) wc -c;; esac";
+    let ran = consume(&rig, &["--parallel", "2"], script);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.out.lines().any(|line| line.trim() == payload.len().to_string()), "{ran:?}");
+    assert_eq!(states(&rig), ["completed"; 2]);
+}
+
+#[test]
+fn of_output_that_never_ends_the_beginning_is_passed_on_until_the_time_is_over() {
+    let rig = with_events(&["loud"]);
+    let ran = consume(&rig, &["--timeout", "500ms"], "yes out & yes err >&2");
+    assert!(ran.out.contains("failed (its time was over: err)"), "{}", ran.out.len());
+    let most = 300 * 1024;
+    assert!((1000..most).contains(&ran.out.len()), "{}", ran.out.len());
+    assert!((1000..most).contains(&ran.err.len()), "{}", ran.err.len());
+    let reason = rig.items(&["delivery", "list"])[0]["counted_failures"].clone();
+    assert_eq!(reason, 1);
+}
+
+#[test]
+fn a_command_that_cannot_be_begun_costs_no_event_an_attempt_that_counts() {
+    let rig = with_events(&["a", "b", "c"]);
+    let plain = rig.file("plain", "#!/bin/sh\n");
+    let odd = rig.file("odd", "#!/nowhere/at/all\n");
+    std::fs::set_permissions(&odd, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    for (command, why) in [
+        ("/nowhere/at/all", "No such file"),
+        ("nowhere-in-the-path", "No such file"),
+        (plain.to_str().unwrap(), "Permission denied"),
+        (odd.to_str().unwrap(), "No such file"),
+    ] {
+        let ran = rig.run(&["consume", "shop", "--parallel", "2", "--", command]);
+        assert_eq!(ran.code, 65, "{ran:?}");
+        assert!(ran.err.contains("cannot be run") && ran.err.contains(why), "{ran:?}");
+        let given = rig.items(&["delivery", "list"]);
+        assert!(given.iter().all(|one| one["state"] == "pending" && one["counted_failures"] == 0));
+    }
+    assert_eq!(consume(&rig, &["--parallel", "3"], "true").code, 0);
+}
+
+#[test]
+fn what_came_of_a_command_while_the_service_was_away_is_said_when_it_is_back() {
+    let mut rig = with_events(&[]);
+    rig.ok(&["subscription", "change", "shop", "--lease", "1s"]);
+    for event_type in ["short", "long"] {
+        rig.ok(&["emit", event_type, "--payload", "{}"]);
+    }
+    let ran = rig.dir.path().join("ran");
+    let script = format!(
+        "echo $ONCEBOX_EVENT_TYPE >>{0}; until [ -e go-$ONCEBOX_EVENT_TYPE ]; do sleep 0.02; done; \
+         echo $ONCEBOX_EVENT_TYPE ended >>{0}",
+        ran.display()
+    );
+    let child = start(&rig, &["consume", "shop", "--parallel", "3", "--", "sh", "-c", &script]);
+    let said = |rig: &Rig, text: &str| {
+        rig.until(text, |_| std::fs::read_to_string(&ran).is_ok_and(|said| said.contains(text)));
+    };
+    said(&rig, "short");
+    said(&rig, "long");
+    rig.kill();
+    rig.file("go-short", "");
+    said(&rig, "short ended");
+    // So long that both leases are over when the service comes back, which gives both events again.
+    std::thread::sleep(Duration::from_millis(1500));
+    rig.start();
+    rig.until("the first is done", |rig| states(rig).contains(&"completed".to_owned()));
+    rig.until("the other one is ours again", |rig| {
+        let given = rig.items(&["delivery", "list"]);
+        given.iter().any(|one| one["state"] == "leased" && one["attempt_count"] == 1)
+    });
+    rig.file("go-long", "");
+    rig.until("both are done", |rig| states(rig) == ["completed"; 2]);
+    signal(&child, "TERM");
+    let ended = end(child);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.err.contains("what came of commands is kept"), "{ended:?}");
+    let ran = std::fs::read_to_string(ran).unwrap();
+    assert_eq!(ran.lines().count(), 4, "each ran once: {ran}");
+}
+
+#[test]
 fn a_lease_is_extended_while_its_command_runs() {
     let rig = with_events(&[]);
     rig.ok(&["subscription", "change", "shop", "--lease", "1s"]);

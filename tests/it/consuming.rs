@@ -355,10 +355,7 @@ fn a_delivery_that_cannot_be_settled_is_said_and_costs_the_others_of_its_request
     }
     let items = next(&rig, "?max=3");
     let words: Vec<Value> = items.iter().map(shown).collect();
-    // An attempt that nobody made stands where this one's is to be written.
-    let planted = "INSERT INTO attempts (delivery_seq, n, started_at, finished_at, url, class, counted, latency_ms)
-                   VALUES (2, 1, 0, 0, '', 'success', 0, 0)";
-    assert_eq!(tampered(&rig, planted), 1);
+    assert_eq!(tampered(&rig, PLANTED), 1);
     for (verb, state) in [("nack", "pending"), ("ack", "completed")] {
         if verb == "ack" {
             rig.advance(secs(5));
@@ -379,6 +376,11 @@ fn a_delivery_that_cannot_be_settled_is_said_and_costs_the_others_of_its_request
     tampered(&rig, "DELETE FROM attempts WHERE delivery_seq = 2");
     assert_eq!(ack(&rig, &items[1])["state"], "completed");
 }
+
+/// An attempt that nobody made stands where the second delivery's is to be written.
+const PLANTED: &str =
+    "INSERT INTO attempts (delivery_seq, n, started_at, finished_at, url, class, counted, latency_ms)
+     VALUES (2, 1, 0, 0, '', 'success', 0, 0)";
 
 /// Changes the file behind the service's back; tells how many rows.
 fn tampered(rig: &Rig, sql: &str) -> usize {
@@ -403,6 +405,22 @@ fn a_subscription_that_cannot_be_read_keeps_no_other_lease_from_ending() {
 }
 
 #[test]
+fn a_lease_that_cannot_be_ended_keeps_no_other_from_ending_and_ends_when_it_can_be() {
+    let (rig, _) = pulling(&json!({}));
+    for event_type in ["a", "b", "c"] {
+        rig.publish_type(event_type);
+    }
+    assert_eq!(next(&rig, "?max=3").len(), 3);
+    assert_eq!(tampered(&rig, PLANTED), 1);
+    rig.advance(secs(60));
+    let leased = "SELECT group_concat(seq) FROM deliveries WHERE state = 'leased'";
+    until("the others have ended", || rig.one(leased) == "2");
+    tampered(&rig, "DELETE FROM attempts WHERE delivery_seq = 2");
+    rig.advance(secs(60));
+    expired(&rig);
+}
+
+#[test]
 fn while_another_program_holds_the_file_those_who_ask_are_answered_and_leases_end_after_it() {
     let (mut rig, _) = pulling(&json!({}));
     rig.publish_type("a");
@@ -422,7 +440,8 @@ fn while_another_program_holds_the_file_those_who_ask_are_answered_and_leases_en
 }
 
 #[test]
-fn a_lease_that_is_extended_ends_later() {
+fn a_lease_that_is_extended_ends_later_and_one_that_is_over_begins_again_while_nobody_else_has_it()
+{
     let (rig, _) = pulling(&json!({}));
     rig.publish_type("a");
     let item = next(&rig, "").remove(0);
@@ -435,9 +454,18 @@ fn a_lease_that_is_extended_ends_later() {
     assert_eq!(rig.one("SELECT state FROM deliveries"), "leased");
     rig.advance(secs(1));
     expired(&rig);
+    // It is over, and nobody else has the event: it begins again.
     let heard = rig.post("/v1/consumers/erp/extend", &body).is(200).json();
-    let detail = "the lease of dlv_1 is over; it waits for the next consumer";
-    assert_eq!(heard["items"][0]["detail"], detail);
+    assert_eq!(heard["items"][0]["lease_until"], "2026-01-31T12:10:50.000Z");
+    assert_eq!(rig.one("SELECT status FROM outbox"), "processing");
+    rig.advance(secs(30));
+    assert!(next(&rig, "").is_empty());
+    rig.advance(secs(270));
+    expired(&rig);
+    rig.advance(secs(30));
+    assert_eq!(next(&rig, "")[0]["attempt"], 3);
+    let heard = rig.post("/v1/consumers/erp/extend", &body).is(200).json();
+    assert_eq!(heard["items"][0]["detail"], "another consumer has dlv_1 now");
     let wrong = json!({ "items": [shown(&item)], "lease": "13h" });
     rig.post("/v1/consumers/erp/extend", &wrong).is(422);
 }

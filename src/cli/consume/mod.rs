@@ -6,6 +6,7 @@
 pub(super) mod line;
 mod task;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,8 +89,8 @@ struct Work<'a> {
     unsaid: Vec<(&'static str, Value)>,
     done: u64,
     failed: u64,
-    /// What was said last of why nothing comes, so that it is said once.
-    remark: String,
+    /// What was said of why nothing comes, since something came, so that it is said once.
+    remarks: BTreeSet<String>,
 }
 
 impl Consume {
@@ -113,7 +114,7 @@ impl Consume {
             unsaid: Vec::new(),
             done: 0,
             failed: 0,
-            remark: String::new(),
+            remarks: BTreeSet::new(),
         };
         if let Err(failure) = work.run(&stopped) {
             work.give_up();
@@ -144,10 +145,14 @@ impl Work<'_> {
         let mut exhausted = false;
         let mut asked_at = None;
         loop {
+            // What is known is said before anything is asked for: else an event whose lease ended while the service
+            // was away would be given again, though its command has done its work.
+            self.speak()?;
             let now = self.clock.monotonic();
             let may_ask = asked_at.is_none_or(|at| now.saturating_sub(at) >= ASK_EVERY);
             let free = usize::from(self.asked.parallel).saturating_sub(self.tasks.len());
-            if !is_stopped() && !exhausted && free > 0 && (self.tasks.is_empty() || may_ask) {
+            let may_ask = may_ask || self.tasks.is_empty();
+            if !is_stopped() && !exhausted && free > 0 && may_ask && self.unsaid.is_empty() {
                 asked_at = Some(now);
                 let begun = self.lease(free, stopped)?;
                 // Much may be due: it is asked for more at once.
@@ -158,7 +163,6 @@ impl Work<'_> {
                 return Ok(());
             }
             self.watch()?;
-            self.speak()?;
         }
     }
 
@@ -167,7 +171,7 @@ impl Work<'_> {
         let wait = if self.tasks.is_empty() && !self.asked.once { WAIT } else { Duration::ZERO };
         match self.line.next(free, wait)? {
             Next::Events(events) => {
-                self.remark.clear();
+                self.remarks.clear();
                 let count = events.len();
                 let mut begun = Ok(());
                 for event in events {
@@ -199,9 +203,9 @@ impl Work<'_> {
     }
 
     fn remark(&mut self, remark: String) {
-        if self.remark != remark {
+        if !self.remarks.contains(&remark) {
             out::note(format_args!("oncebox: {remark}"));
-            self.remark = remark;
+            self.remarks.insert(remark);
         }
     }
 
@@ -214,6 +218,12 @@ impl Work<'_> {
     }
 
     fn begin(&mut self, event: Leased) -> Result<(), Failure> {
+        // Its lease has ended, and we have it again while its command still runs: there is no need for another one.
+        let of = |task: &&mut Task| task.event.field("delivery") == event.field("delivery");
+        if let Some(task) = self.tasks.iter_mut().find(of) {
+            task.goes_on_as(event);
+            return Ok(());
+        }
         let Consume { command, timeout, envelope, .. } = self.asked;
         // A lease that is short or long: it is extended thrice before it ends.
         let every = humantime::parse_duration(&self.lease).unwrap_or(WAIT) / 3;
@@ -286,7 +296,9 @@ impl Work<'_> {
             // It is tried again before the lease ends; should it end, what the command does is not lost.
             Err(failure) => return self.remark(format!("{}; it is tried again", failure.message)),
         };
-        for refused in heard.iter().filter(|one| text(one, "status") != "200") {
+        // 500: what stands in the file is spoiled, which is no reason to stop.
+        let is_lost = |one: &&Value| ["404", "409"].contains(&text(one, "status").as_str());
+        for refused in heard.iter().filter(is_lost) {
             let delivery = text(refused, "delivery");
             out::note(format_args!(
                 "oncebox: {delivery}: {}; its command is killed",

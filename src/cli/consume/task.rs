@@ -61,6 +61,12 @@ impl Task {
         }
     }
 
+    /// Lets what comes of the command stand for the event under another lease.
+    pub(super) fn goes_on_as(&mut self, event: Leased) {
+        self.extend_at = self.clock.monotonic().saturating_add(self.every);
+        self.event = event;
+    }
+
     /// What came of it, once it has ended.
     pub(super) fn look(&mut self) -> Option<Verdict> {
         match self.running.look() {

@@ -240,7 +240,7 @@ impl Consume {
         );
     }
 
-    /// Gives a consumer more time from now on; `done` is called after COMMIT, with an answer for each.
+    /// Gives a consumer more time from now on, also for what it had and nobody else has taken; `done` is called after COMMIT, with an answer for each.
     pub fn extend(
         &self,
         subscription: SubscriptionSeq,
@@ -248,14 +248,15 @@ impl Consume {
         span: Duration,
         done: impl FnOnce(Result<Vec<Heard>>) + Send + 'static,
     ) {
-        let (until, desk) = (self.clock.now().plus(span), self.desk.clone());
+        let (now, desk) = (self.clock.now(), self.desk.clone());
+        let until = now.plus(span);
         self.store.writer().submit(
             Queue::Accept,
             move |tx: &WriteTx<'_>| {
                 leases
                     .iter()
                     .map(|(delivery, lease)| {
-                        consuming::extend(tx, subscription, (*delivery, lease), until)
+                        consuming::extend(tx, subscription, (*delivery, lease), (now, until))
                     })
                     .collect()
             },
