@@ -1,10 +1,11 @@
 //! kill -9 while consumers have leases.
 
 use std::collections::BTreeMap;
+use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::process::Process;
+use crate::process::{Process, call};
 use crate::rig::{file, until};
 
 const KEYS: usize = 4;
@@ -57,4 +58,65 @@ fn a_kill_ends_no_lease_gives_nothing_twice_and_breaks_no_order() {
     until("nothing is left", || process.pending() == Some(0));
     process.stop();
     file::check(&home.path().join("data/oncebox.db"));
+}
+
+/// Waits so long for events that a kill comes first; what was given, if an answer came.
+fn waits(process: &Process) -> impl FnOnce() -> Vec<Value> + Send + use<> {
+    let (address, token) = (process.address, process.token());
+    move || {
+        let answer =
+            call(address, &token, "GET", "/v1/consumers/erp/next?max=2&wait=30", &Value::Null);
+        let items = answer.ok().filter(|answer| answer.status == 200);
+        items.map_or_else(Vec::new, |answer| answer.json()["items"].as_array().unwrap().clone())
+    }
+}
+
+#[test]
+fn a_kill_while_requests_wait_loses_nothing_whether_it_was_handed_out_or_not() {
+    const ROUNDS: usize = 5;
+    let home = tempfile::tempdir().unwrap();
+    let mut process = Process::start(home.path());
+    let policy = json!({ "lease": "1s" });
+    let pull = json!({ "name": "erp", "target": "pull", "policy": policy });
+    process.call("POST", "/v1/subscriptions", &pull).is(201);
+    for round in 0..ROUNDS {
+        let waiters = [waits(&process), waits(&process), waits(&process)];
+        let waiters = waiters.map(thread::spawn);
+        // A lease of the round before may end meanwhile, and somebody has its event at once.
+        until("they wait", || {
+            let stats = process.call("GET", "/v1/stats", &Value::Null).json();
+            let answered = waiters.iter().filter(|waiter| waiter.is_finished()).count();
+            stats["consumers_waiting"].as_u64().unwrap() + u64::try_from(answered).unwrap() >= 3
+        });
+        // Nothing came for those of the first round; for the others it comes with the kill.
+        if round > 0 {
+            let event = json!({ "event_type": "a", "payload": round });
+            let events = json!([event, event, event, event]);
+            process.call("POST", "/v1/events", &events).is(201);
+        }
+        process.kill();
+        let given: Vec<Value> =
+            waiters.into_iter().flat_map(|waiter| waiter.join().unwrap()).collect();
+        assert!(round > 0 || given.is_empty());
+        process = Process::start(home.path());
+        if !given.is_empty() {
+            ack(&process, &given);
+        }
+    }
+    // What was leased for an answer that never arrived is given again when the lease is over.
+    until("all is done", || {
+        let left = next(&process, 100);
+        if !left.is_empty() {
+            ack(&process, &left);
+        }
+        let stats = process.call("GET", "/v1/stats", &Value::Null).json();
+        (stats["pending"].as_u64(), stats["leased"].as_u64()) == (Some(0), Some(0))
+    });
+    process.stop();
+    let path = home.path().join("data/oncebox.db");
+    file::check(&path);
+    let done =
+        "SELECT count(*), count(DISTINCT delivery_seq) FROM attempts WHERE class = 'success'";
+    let events = 4 * (ROUNDS - 1);
+    assert_eq!(file::lines(&file::open(&path), done), [format!("{events} {events}")]);
 }

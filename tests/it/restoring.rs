@@ -12,7 +12,7 @@ use oncebox::keeping::manifest::Reason;
 use oncebox::keeping::restore::{self, Done, Plan};
 use oncebox::keeping::{Error, Result};
 use oncebox::keyring::file::{read as read_key, retired_ids};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::delivering::expected;
 use crate::rig::receiver::{Receiver, Reply};
@@ -209,7 +209,7 @@ fn many_are_released_or_settled_by_filter_after_a_dry_run() {
     for name in ["one", "two"] {
         rig.call("POST", &format!("/v1/subscriptions/{name}/resume"), b"").is(200);
     }
-    let act = |verb: &str, filter: serde_json::Value, dry_run: bool| {
+    let act = |verb: &str, filter: Value, dry_run: bool| {
         let body = json!({ "filter": filter, "dry_run": dry_run });
         rig.post(&format!("/v1/deliveries/{verb}"), &body).is(200).json()["count"].as_u64().unwrap()
     };
@@ -229,6 +229,64 @@ fn many_are_released_or_settled_by_filter_after_a_dry_run() {
         1 +0s success 200
       two skipped: made before the restore, says first admin token
     ");
+}
+
+#[test]
+fn what_consumers_had_at_the_backup_is_in_doubt_and_their_leases_say_nothing_any_more() {
+    let mut rig = Rig::new();
+    let pull = json!({ "name": "erp", "target": "pull", "ordering": "key" });
+    rig.post("/v1/subscriptions", &pull).is(201);
+    for (n, key) in [(1, Some("a")), (2, Some("a")), (3, None)] {
+        rig.publish(&json!({ "event_type": "a", "ordering_key": key, "payload": n }));
+    }
+    let next = |rig: &Rig| {
+        let items = rig.get("/v1/consumers/erp/next?max=10")["items"].clone();
+        items.as_array().unwrap().clone()
+    };
+    let say = |rig: &Rig, verb: &str, item: &Value| {
+        let word = json!({ "delivery": item["delivery"], "lease": item["lease"] });
+        let body = json!({ "items": [word] });
+        rig.post(&format!("/v1/consumers/erp/{verb}"), &body).is(200).json()["items"][0].clone()
+    };
+    let before = next(&rig);
+    assert_eq!(before.iter().map(|item| &item["payload"]).collect::<Vec<_>>(), [1, 3]);
+    back_up(&rig);
+    // One was done, which the restored file does not know.
+    assert_eq!(say(&rig, "ack", &before[0])["status"], 200);
+
+    assert_eq!(restore(&mut rig).raised.doubted, 3);
+    assert!(next(&rig).is_empty(), "nothing is given unasked");
+    for verb in ["ack", "nack", "extend"] {
+        for item in &before {
+            let heard = say(&rig, verb, item);
+            let detail = heard["detail"].as_str().unwrap_or_default();
+            assert!(heard["status"] == 409 && detail.contains("in doubt since"), "{verb}: {heard}");
+        }
+    }
+    rig.advance(secs(3600));
+    assert!(next(&rig).is_empty());
+    assert_eq!(rig.one("SELECT count(*) FROM attempts"), "0", "no lease has ended");
+    // Behind one in doubt its lane waits, even for a person.
+    rig.call("POST", "/v1/deliveries/dlv_2/release", b"").is(200);
+    assert!(next(&rig).is_empty());
+    rig.call("POST", "/v1/deliveries/dlv_1/release", b"").is(200);
+    let again = next(&rig);
+    assert_eq!(
+        (again.len(), &again[0]["payload"], &again[0]["attempt"]),
+        (1, &json!(1), &json!(1))
+    );
+    assert_eq!(again[0]["webhook_id"], before[0]["webhook_id"], "its guard knows it");
+    assert_eq!(say(&rig, "ack", &before[0])["detail"], "another consumer has dlv_1 now");
+    assert_eq!(say(&rig, "ack", &again[0])["status"], 200);
+    let second = next(&rig);
+    assert_eq!(say(&rig, "ack", &second[0])["state"], "completed");
+    rig.call("POST", "/v1/deliveries/dlv_3/skip", b"").is(200);
+    let late = say(&rig, "ack", &before[1])["detail"].as_str().unwrap().to_owned();
+    assert!(late.starts_with("dlv_3 is skipped (made before the restore"), "{late}");
+    // What comes in again is held as well.
+    rig.publish(&json!({ "event_type": "a", "payload": 4 }));
+    assert!(next(&rig).is_empty());
+    assert_eq!(rig.get("/v1/stats")["in_doubt"], 1);
 }
 
 #[test]
@@ -255,7 +313,7 @@ fn a_backup_whose_key_was_changed_since_opens_with_the_one_that_is_kept() {
     rig.call("POST", "/v1/keys/rotate", b"").is(200);
     assert_eq!(retired_ids(&rig.data().join(KEY_FILE)).len(), 1);
     restore(&mut rig);
-    rig.post("/v1/doubt/end", &serde_json::Value::Null).is(200);
+    rig.post("/v1/doubt/end", &Value::Null).is(200);
     rig.publish_type("a");
     rig.settle();
     assert_eq!(receiver.count(), 1);

@@ -169,6 +169,33 @@ fn a_row_that_cannot_be_used_is_quarantined_and_the_next_ones_go_on() {
 }
 
 #[test]
+fn a_row_that_our_file_refuses_is_quarantined_and_costs_its_batch_nothing() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("logistics", &receiver);
+    // An ERP may have triggers of its own in our file, too.
+    let file = Connection::open(rig.data().join("oncebox.db")).unwrap();
+    file.execute_batch(
+        "CREATE TRIGGER refuses_the_second BEFORE INSERT ON deliveries
+           WHEN (SELECT aggregate_id FROM outbox WHERE seq = NEW.outbox_seq) = '2'
+           BEGIN SELECT RAISE(ABORT, 'two is one too many'); END",
+    )
+    .unwrap();
+    let erp = Erp::new(&rig);
+    erp.write(4);
+    erp.source(&rig);
+    until("the others are sent", || receiver.count() == 3);
+    rig.settle();
+    let found = crate::rig::file::lines(
+        &rig.file(),
+        "SELECT aggregate_id, status, coalesce(last_error, '') FROM outbox ORDER BY seq",
+    );
+    let refused = "2 quarantined the database refuses it: two is one too many";
+    assert_eq!(found, ["1 completed ", refused, "3 completed ", "4 completed "]);
+    file.execute_batch("DROP TRIGGER refuses_the_second").unwrap();
+}
+
+#[test]
 fn columns_and_defaults_are_named_in_the_settings() {
     let rig = Rig::new();
     let erp = Erp::with(
