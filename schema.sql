@@ -533,6 +533,7 @@ CREATE TABLE source_files (
   source_seq  INTEGER NOT NULL REFERENCES sources (seq),
   name        TEXT NOT NULL,
   sha256      BLOB NOT NULL,
+  size        INTEGER NOT NULL,
   state       TEXT NOT NULL,
   -- Why it was rejected.
   reason      TEXT,

@@ -58,6 +58,10 @@ pub enum Stall {
     Dispatcher,
     /// The listener thread, between two looks at its sockets.
     Listener,
+    /// A drop folder's thread, when a file is stored and before it is moved.
+    Stored,
+    /// The same thread, when the file has been found unchanged and before it is moved.
+    Unchanged,
 }
 
 /// The plan, if there is one. Clones share its count.
@@ -67,11 +71,19 @@ pub struct Faults {
     stalls: Option<Arc<Stalls>>,
 }
 
-/// Who stands still now.
+/// Who stands still, and how that is told.
 #[derive(Debug, Default)]
 struct Stalls {
-    now: Mutex<Option<Stall>>,
+    now: Mutex<Standstill>,
     changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Standstill {
+    /// Who is to stand still.
+    wanted: Option<Stall>,
+    /// Who does.
+    standing: Option<Stall>,
 }
 
 #[derive(Debug)]
@@ -126,17 +138,26 @@ impl Faults {
     /// From now on this thread stands still; with `None`, every thread goes on.
     pub fn stall(&self, who: Option<Stall>) {
         if let Some(stalls) = &self.stalls {
-            *stalls.now.lock().unwrap_or_else(PoisonError::into_inner) = who;
+            stalls.now.lock().unwrap_or_else(PoisonError::into_inner).wanted = who;
             stalls.changed.notify_all();
         }
     }
 
+    /// Whether this thread has come to its place and stands there.
+    pub fn is_standing(&self, who: Stall) -> bool {
+        self.stalls.as_ref().is_some_and(|stalls| {
+            stalls.now.lock().unwrap_or_else(PoisonError::into_inner).standing == Some(who)
+        })
+    }
+
     /// Passes the place where this thread may be made to stand still.
     pub fn stand(&self, who: Stall) {
-        if let Some(stalls) = &self.stalls {
-            let now = stalls.now.lock().unwrap_or_else(PoisonError::into_inner);
-            let passed = stalls.changed.wait_while(now, |now| *now == Some(who));
-            drop(passed.unwrap_or_else(PoisonError::into_inner));
+        let Some(stalls) = &self.stalls else { return };
+        let mut now = stalls.now.lock().unwrap_or_else(PoisonError::into_inner);
+        while now.wanted == Some(who) {
+            now.standing = Some(who);
+            now = stalls.changed.wait(now).unwrap_or_else(PoisonError::into_inner);
+            now.standing = None;
         }
     }
 }

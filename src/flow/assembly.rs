@@ -79,6 +79,7 @@ pub(super) fn shared(
         counts: Arc::clone(counts),
         standings: standings.clone(),
         privacy: Arc::clone(privacy),
+        faults: parts.faults.clone(),
     }
 }
 

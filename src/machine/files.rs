@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{
@@ -23,13 +24,37 @@ pub fn newest(directory: &Path, ending: &str) -> Option<Timestamp> {
     times.max()
 }
 
-/// A file, and what it was when it was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Which file it is and how it stands: another one, or the same after somebody wrote into it, has another stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    /// Seconds and nanoseconds.
+    written_at: (i64, i64),
+}
+
+impl Stamp {
+    fn of(file: &fs::Metadata) -> Self {
+        Self {
+            device: file.dev(),
+            inode: file.ino(),
+            size: file.len(),
+            written_at: (file.mtime(), file.mtime_nsec()),
+        }
+    }
+}
+
+/// A file, and what it was when it was read. It is held open, so that nothing else gets its inode's number.
+#[derive(Debug)]
 pub struct Contents {
     /// Its bytes; empty where it is too large.
     pub bytes: Vec<u8>,
     /// Its size.
     pub size: u64,
+    /// What it was before it was read and after.
+    pub stamp: Stamp,
+    _open: fs::File,
 }
 
 /// A directory that somebody else may write into. It is held open, and no link is followed to reach it or what
@@ -95,6 +120,22 @@ impl Directory {
         found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_dir())
     }
 
+    /// What has that name now; `None` where nothing has, or what has it is no plain file.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    pub fn stamp(&self, name: &str) -> io::Result<Option<Stamp>> {
+        // By a handle that can neither read nor write, because the fields of a bare look differ by machine.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(&self.0, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => Ok(None),
+            opened => {
+                let found = fs::File::from(opened?).metadata()?;
+                Ok(found.is_file().then(|| Stamp::of(&found)))
+            }
+        }
+    }
+
     /// Writes a file that is not there yet.
     ///
     /// # Errors
@@ -145,16 +186,15 @@ pub fn read_regular(from: &Directory, name: &str, most: u64) -> io::Result<Optio
     if !before.is_file() {
         return Ok(None);
     }
-    let size = before.len();
+    let (size, stamp) = (before.len(), Stamp::of(&before));
     if size > most {
-        return Ok(Some(Contents { bytes: Vec::new(), size }));
+        return Ok(Some(Contents { bytes: Vec::new(), size, stamp, _open: file }));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
     (&file).take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    let after = file.metadata()?;
     let read = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-    let is_whole = after.len() == read && after.modified()? == before.modified()?;
-    Ok(is_whole.then_some(Contents { bytes, size }))
+    let is_whole = size == read && Stamp::of(&file.metadata()?) == stamp;
+    Ok(is_whole.then_some(Contents { bytes, size, stamp, _open: file }))
 }
 
 /// Whether this process may make files in a directory.

@@ -1,19 +1,20 @@
 //! Table `source_files`: files that were taken from a drop folder, or refused.
 
 use crate::clock::Timestamp;
+use crate::store::column::count;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first};
 
 const PUT: &str = "
-    INSERT INTO source_files (source_seq, name, sha256, state, reason, event_count, read_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+    INSERT INTO source_files (source_seq, name, sha256, size, state, reason, event_count, read_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
         ON CONFLICT (source_seq, name) DO UPDATE
-       SET sha256 = excluded.sha256, state = excluded.state, reason = excluded.reason,
-           event_count = excluded.event_count, read_at = excluded.read_at
+       SET sha256 = excluded.sha256, size = excluded.size, state = excluded.state,
+           reason = excluded.reason, event_count = excluded.event_count, read_at = excluded.read_at
      WHERE source_files.state = 'rejected'";
 
 const TAKEN: &str = "
-    SELECT sha256
+    SELECT sha256, size
       FROM source_files
      WHERE source_seq = ?1
        AND name = ?2
@@ -28,6 +29,8 @@ pub struct SourceFile {
     pub name: String,
     /// SHA-256 of its bytes.
     pub sha256: Vec<u8>,
+    /// How many those are.
+    pub size: u64,
     /// Why it was refused; `None`: it was taken.
     pub reason: Option<String>,
     /// Events that came of it.
@@ -41,23 +44,35 @@ pub struct SourceFile {
 /// When the file cannot be written.
 pub fn put(tx: &WriteTx<'_>, file: &SourceFile, now: Timestamp) -> Result<bool> {
     let state = if file.reason.is_some() { "rejected" } else { "done" };
-    let events = i64::try_from(file.event_count).unwrap_or(i64::MAX);
+    let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let put = tx.prepare(PUT)?.execute((
         file.source_seq,
         &file.name,
         &file.sha256,
+        whole(file.size),
         state,
         &file.reason,
-        events,
+        whole(file.event_count),
         now,
     ))?;
     Ok(put == 1)
 }
 
-/// SHA-256 of the file of that name that was taken, if one was.
+/// What a file was when it was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// SHA-256 of its bytes.
+    pub sha256: Vec<u8>,
+    /// How many those were.
+    pub size: u64,
+}
+
+/// The file of that name that was taken, if one was.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn taken(tx: &ReadTx<'_>, source_seq: i64, name: &str) -> Result<Option<Vec<u8>>> {
-    first(&mut *tx.prepare(TAKEN)?, (source_seq, name), |row| Ok(row.get(0)?))
+pub fn taken(tx: &ReadTx<'_>, source_seq: i64, name: &str) -> Result<Option<Taken>> {
+    first(&mut *tx.prepare(TAKEN)?, (source_seq, name), |row| {
+        Ok(Taken { sha256: row.get(0)?, size: count(row, 1)? })
+    })
 }

@@ -1,8 +1,10 @@
 //! Drop folders: files that are put into a folder, each taken as one transaction or not at all.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use oncebox::faults::{Faults, Stall};
 use serde_json::{Value, json};
 
 use crate::rig::receiver::Receiver;
@@ -308,4 +310,67 @@ fn links_in_the_place_of_done_and_rejected_reach_nothing_outside() {
     folder.put("a.csv", "x\n1\n");
     until("the first one stays", || folder.has("done/a.csv.2"));
     assert_eq!(stored(&rig), "1");
+}
+
+/// A rig whose folder's thread stands still at that place with `a.csv`, once two rows were read from it; and its
+/// writer, which still has it open.
+fn standing_at(place: Stall, text: &str) -> (Rig, Faults, Folder, fs::File) {
+    let faults = Faults::stalling();
+    let rig = Rig::with_faults(|_| {}, faults.clone());
+    let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
+    faults.stall(Some(place));
+    let mut writer = fs::File::create(folder.path.join("a.csv.tmp")).unwrap();
+    writer.write_all(text.as_bytes()).unwrap();
+    fs::rename(folder.path.join("a.csv.tmp"), folder.path.join("a.csv")).unwrap();
+    until("it is about to be moved", || faults.is_standing(place));
+    (rig, faults, folder, writer)
+}
+
+#[test]
+fn what_is_written_behind_the_end_of_a_file_that_was_read_is_not_lost() {
+    for place in [Stall::Stored, Stall::Unchanged] {
+        let (rig, faults, folder, mut writer) = standing_at(place, "x\n1\n2\n");
+        writer.write_all(b"3\n").unwrap();
+        faults.stall(None);
+        let why = folder.reason("a.csv");
+        assert!(
+            why.starts_with("its first 6 bytes were taken") && why.contains("other 2 "),
+            "{why}"
+        );
+        let kept = fs::read_to_string(folder.path.join("rejected/a.csv")).unwrap();
+        assert_eq!((stored(&rig).as_str(), kept.as_str()), ("2", "x\n1\n2\n3\n"));
+        assert_eq!(fs::read_dir(folder.path.join("done")).unwrap().count(), 0);
+        until("nothing is in the way", || rig.get("/v1/sources/files")["last_error"].is_null());
+    }
+}
+
+#[test]
+fn a_file_that_takes_the_place_of_one_that_was_read_is_looked_at_itself() {
+    for place in [Stall::Stored, Stall::Unchanged] {
+        let (rig, faults, folder, _) = standing_at(place, "x\n1\n2\n");
+        folder.put("a.csv", "x\n8\n9\n");
+        faults.stall(None);
+        assert!(folder.reason("a.csv").contains("taken before, with other content"));
+        let kept = fs::read_to_string(folder.path.join("rejected/a.csv")).unwrap();
+        assert_eq!((stored(&rig).as_str(), kept.as_str()), ("2", "x\n8\n9\n"));
+        assert_eq!(fs::read_dir(folder.path.join("done")).unwrap().count(), 0);
+    }
+    // One that was to be refused, and is mended meanwhile.
+    let (rig, faults, folder, _) = standing_at(Stall::Unchanged, "x\n\"1\n");
+    folder.put("a.csv", "x\n1\n");
+    faults.stall(None);
+    folder.until_done("a.csv");
+    assert_eq!(stored(&rig), "1");
+    assert_eq!(fs::read_dir(folder.path.join("rejected")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_file_that_is_taken_away_while_it_is_read_is_stored_and_no_trouble() {
+    let (rig, faults, folder, _) = standing_at(Stall::Unchanged, "x\n1\n2\n");
+    fs::remove_file(folder.path.join("a.csv")).unwrap();
+    faults.stall(None);
+    folder.put("b.csv", "x\n3\n");
+    folder.until_done("b.csv");
+    assert_eq!(stored(&rig), "3");
+    assert_eq!(rig.get("/v1/escalations")["items"], json!([]));
 }

@@ -19,6 +19,7 @@ use crate::domain::source::folder::{
     DONE_ENDING, FILE_BYTES_MOST, FolderSettings, Protocol, REASON_ENDING, is_candidate,
 };
 use crate::domain::source::reading;
+use crate::faults::Stall;
 use crate::flow::privacy::NotAdmitted;
 use crate::flow::publish::admit;
 use crate::flow::sources::Shared;
@@ -28,7 +29,7 @@ use crate::machine::files::{self, Contents, Directory};
 use crate::store::error::Error;
 use crate::store::escalations;
 use crate::store::outbox::Inserted;
-use crate::store::source_files::{self, SourceFile};
+use crate::store::source_files::{self, SourceFile, Taken};
 use crate::store::sources::{self, Progress};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
@@ -37,6 +38,10 @@ use crate::store::writer::Queue;
 const DONE: &str = "done";
 /// Where files go that were refused.
 const REJECTED: &str = "rejected";
+/// Why a file is refused that was changed while it was moved, and whose name another one has.
+const CHANGED: &str = "somebody wrote into it while it was moved, and another file of its name has come since. \
+                       What it was before was read; compare it with the events, and put what is missing into \
+                       a file of another name";
 /// Mistakes of one file that its reason lists.
 const MISTAKES_MOST: usize = 20;
 /// Files of one name in `rejected`.
@@ -189,12 +194,10 @@ fn take(
 ) -> Outcome<()> {
     let (seq, name) = (source.seq, &whole.name);
     if let Some(before) = shared.store.read(|tx| source_files::taken(tx, seq, name))? {
-        if before == whole.sha256 {
-            return finish(settings, whole);
+        if before.sha256 == whole.sha256 {
+            return finish(shared, settings, whole);
         }
-        let why = "a file of this name was taken before, with other content; nothing of this one was \
-                   taken. Give it another name";
-        return reject(shared, source, (settings, whole), why);
+        return reject(shared, source, (settings, whole), &other_content(&before, whole));
     }
     let mut events = match events(shared, source, settings, whole) {
         Ok(events) => events,
@@ -209,7 +212,7 @@ fn take(
         }
     }
     match store(shared, source, whole, events) {
-        Ok(()) => finish(settings, whole),
+        Ok(()) => finish(shared, settings, whole),
         Err(Error::Constraint(why)) => {
             let why = format!("the database refuses one of its rows: {why}");
             reject(shared, source, (settings, whole), &why)
@@ -218,6 +221,24 @@ fn take(
         Err(Error::Changed(_)) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Why a file is refused whose name was taken with other content.
+fn other_content(before: &Taken, whole: &Whole<'_>) -> String {
+    let first = usize::try_from(before.size).ok().and_then(|size| whole.contents.bytes.get(..size));
+    if first.is_some_and(|first| digest(&SHA256, first).as_ref() == before.sha256) {
+        let (first, all) = (before.size, whole.contents.size);
+        return format!(
+            "its first {first} bytes were taken, and then somebody wrote on: what stands in the other \
+             {} was not taken. Put that into a file of another name, and write files under a name like \
+             {}.tmp before they get their own",
+            all.saturating_sub(first),
+            whole.name
+        );
+    }
+    "a file of this name was taken before, with other content; nothing of this one was taken. Give it \
+     another name"
+        .to_owned()
 }
 
 /// All events of a file, or what is wrong with it.
@@ -281,6 +302,7 @@ fn store(
         source_seq: source.seq,
         name: whole.name.clone(),
         sha256: whole.sha256.clone(),
+        size: whole.contents.size,
         reason: None,
         event_count: count,
     };
@@ -304,22 +326,87 @@ fn store(
 }
 
 /// Moves a file that was taken.
-fn finish(settings: &FolderSettings, whole: &Whole<'_>) -> Outcome<()> {
+fn finish(shared: &Shared, settings: &FolderSettings, whole: &Whole<'_>) -> Outcome<()> {
+    shared.faults.stand(Stall::Stored);
     let done = make(settings, whole.folder, DONE)?;
     if done.has_directory(&whole.name) {
         return Err(unmoved(&whole.path, DONE, &io::ErrorKind::IsADirectory.into()));
     }
     for name in free_names(&done, &whole.name) {
-        match whole.folder.move_to(&whole.name, &done, &name) {
+        match whole.move_to(shared, &done, &name) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(unmoved(&whole.path, DONE, &error)),
-            Ok(()) => {
+            Ok(Moved::Changed) => return Err(changed(whole)),
+            Ok(Moved::Stuck) => {
+                let rejected = make(settings, whole.folder, REJECTED)?;
+                return set_aside(settings, (&done, &name), &rejected, &whole.name);
+            }
+            Ok(Moved::Gone | Moved::There) => {
                 forget_companion(settings, whole);
                 return Ok(());
             }
         }
     }
     Err(unmoved(&whole.path, DONE, &io::ErrorKind::AlreadyExists.into()))
+}
+
+/// What became of a file that was to be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moved {
+    /// It is there, as it was read.
+    There,
+    /// Somebody has taken it away.
+    Gone,
+    /// It is not what was read, and stands where it stood: it is read again.
+    Changed,
+    /// It is not what was read, was moved all the same, and cannot go back because its name is taken.
+    Stuck,
+}
+
+impl Whole<'_> {
+    /// Moves it, if it is still what was read. Whatever its writer does meanwhile, nothing that was not read
+    /// passes for what was.
+    fn move_to(&self, shared: &Shared, to: &Directory, name: &str) -> io::Result<Moved> {
+        let is = Some(self.contents.stamp);
+        match self.folder.stamp(&self.name)? {
+            None => return Ok(Moved::Gone),
+            found if found != is => return Ok(Moved::Changed),
+            Some(_) => {}
+        }
+        shared.faults.stand(Stall::Unchanged);
+        match self.folder.move_to(&self.name, to, name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Moved::Gone),
+            moved => moved?,
+        }
+        if to.stamp(name)? == is {
+            return Ok(Moved::There);
+        }
+        match to.move_to(name, self.folder, &self.name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Moved::Stuck),
+            moved => moved.map(|()| Moved::Changed),
+        }
+    }
+}
+
+fn changed(whole: &Whole<'_>) -> Snag {
+    let why = format!("{} is changed while it is taken; it is read again", whole.path.display());
+    Snag { why, kind: SnagKind::Passing }
+}
+
+/// Puts a file aside that was changed while it was moved, and whose name another one has.
+fn set_aside(
+    settings: &FolderSettings,
+    (place, name): (&Directory, &str),
+    rejected: &Directory,
+    own: &str,
+) -> Outcome<()> {
+    for free in free_names(rejected, own) {
+        if reason(settings, rejected, &free, CHANGED)? {
+            let moved = place.move_to(name, rejected, &free);
+            return moved.map_err(|error| unmoved(&settings.path.join(name), REJECTED, &error));
+        }
+    }
+    Err(unmoved(&settings.path.join(name), REJECTED, &io::ErrorKind::AlreadyExists.into()))
 }
 
 /// Refuses a file: says why in an escalation and beside the file, and moves it out of the way.
@@ -330,6 +417,10 @@ fn reject(
     why: &str,
 ) -> Outcome<()> {
     let name = &whole.name;
+    // What was read may not be what stands there by now: that is read first, and nothing is said of it.
+    if whole.folder.stamp(name).is_ok_and(|found| found != Some(whole.contents.stamp)) {
+        return Err(changed(whole));
+    }
     // What stands in the folder is its owner's; what is kept here follows the tenant's policy.
     let kept = shared.privacy.masked(&source.new.tenant, why)?;
     let short: String = kept.lines().next().unwrap_or_default().chars().take(500).collect();
@@ -340,6 +431,7 @@ fn reject(
         source_seq: source.seq,
         name: name.clone(),
         sha256: whole.sha256.clone(),
+        size: whole.contents.size,
         reason: Some(kept),
         event_count: 0,
     };
@@ -348,38 +440,54 @@ fn reject(
         source_files::put(tx, &file, now)?;
         escalations::raise(tx, &new, now)
     })?;
-    put_aside(settings, whole, why)?;
+    if put_aside(shared, settings, whole, why)? {
+        shared.counts.files_rejected.add();
+    }
     forget_companion(settings, whole);
-    shared.counts.files_rejected.add();
     Ok(())
 }
 
 /// Writes the reason, and moves the file beside it. Nothing there is replaced: what was refused before under
-/// the same name stays.
-fn put_aside(settings: &FolderSettings, whole: &Whole<'_>, why: &str) -> Outcome<()> {
+/// the same name stays. Tells whether it was there to be moved.
+fn put_aside(
+    shared: &Shared,
+    settings: &FolderSettings,
+    whole: &Whole<'_>,
+    why: &str,
+) -> Outcome<bool> {
     let rejected = make(settings, whole.folder, REJECTED)?;
-    let text = format!("{why}\n");
     for name in free_names(&rejected, &whole.name) {
-        let reason = format!("{name}{REASON_ENDING}");
-        match rejected.write_new(&reason, &text) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-            Err(error) => {
-                let place = settings.path.join(REJECTED).join(&reason);
-                let why = format!("{} cannot be written: {error}", place.display());
-                return Err(Snag::lasting(why));
-            }
-            Ok(()) => {}
+        if !reason(settings, &rejected, &name, why)? {
+            continue;
         }
-        let Err(error) = whole.folder.move_to(&whole.name, &rejected, &name) else {
-            return Ok(());
-        };
-        // It would be a reason for nothing, and one more with each try.
-        drop(rejected.remove(&reason));
-        if error.kind() != io::ErrorKind::AlreadyExists {
-            return Err(unmoved(&whole.path, REJECTED, &error));
+        let moved = whole.move_to(shared, &rejected, &name);
+        if !matches!(moved, Ok(Moved::There)) {
+            // It would be a reason for nothing, and one more with each try.
+            drop(rejected.remove(&format!("{name}{REASON_ENDING}")));
+        }
+        match moved {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(unmoved(&whole.path, REJECTED, &error)),
+            Ok(Moved::There) => return Ok(true),
+            Ok(Moved::Gone) => return Ok(false),
+            Ok(Moved::Changed) => return Err(changed(whole)),
+            Ok(Moved::Stuck) => return reason(settings, &rejected, &name, CHANGED),
         }
     }
     Err(unmoved(&whole.path, REJECTED, &io::ErrorKind::AlreadyExists.into()))
+}
+
+/// Writes why a file of that name is refused; tells whether the reason's own name was free.
+fn reason(settings: &FolderSettings, rejected: &Directory, name: &str, why: &str) -> Outcome<bool> {
+    let reason = format!("{name}{REASON_ENDING}");
+    match rejected.write_new(&reason, &format!("{why}\n")) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => {
+            let place = settings.path.join(REJECTED).join(&reason);
+            Err(Snag::lasting(format!("{} cannot be written: {error}", place.display())))
+        }
+        Ok(()) => Ok(true),
+    }
 }
 
 /// Names that are free now, for a file of this one.

@@ -19,6 +19,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::clock::{Clock, Timestamp};
 use crate::domain::tenant::DEFAULT;
+use crate::faults::Faults;
 use crate::flow::counts::Counts;
 use crate::flow::disk_watch::DiskWatch;
 use crate::flow::privacy::Privacy;
@@ -129,6 +130,7 @@ pub(super) struct Shared {
     pub(super) counts: Arc<Counts>,
     pub(super) standings: Standings,
     pub(super) privacy: Arc<Privacy>,
+    pub(super) faults: Faults,
 }
 
 /// Tells that sources were changed.

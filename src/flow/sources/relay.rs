@@ -170,9 +170,8 @@ impl Relay {
                 }
             }
             Err(snag) => {
-                // A file that cannot be taken leaves what is known of the others in its folder.
-                let of_one = snag.kind == SnagKind::Lasting;
-                if !(of_one && matches!(self.reader, Some(Reader::Folder(_)))) {
+                // What is known of the other files of a folder stays, and costs nothing to keep.
+                if !matches!(self.reader, Some(Reader::Folder(_))) {
                     self.reader = None;
                 }
                 self.note(source, &snag);
