@@ -291,15 +291,22 @@ CREATE INDEX outbox_unrouted ON outbox (seq) WHERE routed_at IS NULL;
 CREATE INDEX outbox_quarantined ON outbox (seq) WHERE status = 'quarantined';
 CREATE INDEX outbox_aggregate ON outbox (aggregate_id, seq) WHERE aggregate_id IS NOT NULL;
 
--- Oncebox's own statements say own = 1 and pass with one comparison.
+-- Oncebox's own statements say own = 1, give no seq (here that is no number above 0), and pass with two
+-- comparisons. AUTOINCREMENT goes on from the highest number there ever was, so a row by hand may be 2^32 ahead
+-- of it at most: nobody gets to the end of the numbers like that.
 CREATE TRIGGER outbox_own_columns_are_left_out
 BEFORE INSERT ON outbox
-WHEN NEW.own = 0
- AND (NEW.status <> 'pending' OR NEW.routed_at IS NOT NULL OR NEW.open_deliveries <> 0
-      OR NEW.payload_seq IS NOT NULL OR NEW.sealed_fields <> 0 OR NEW.epoch <> 0
-      OR NEW.replay_of IS NOT NULL OR NEW.duplicate_count <> 0 OR NEW.differing_count <> 0
-      OR NEW.error_code IS NOT NULL OR NEW.last_error IS NOT NULL OR NEW.completed_at IS NOT NULL)
+WHEN (NEW.seq > 4294967296
+      AND NEW.seq - 4294967296 > coalesce((SELECT s.seq FROM sqlite_sequence AS s WHERE s.name = 'outbox'), 0))
+  OR (NEW.own = 0
+      AND (NEW.status <> 'pending' OR NEW.routed_at IS NOT NULL OR NEW.open_deliveries <> 0
+           OR NEW.payload_seq IS NOT NULL OR NEW.sealed_fields <> 0 OR NEW.epoch <> 0
+           OR NEW.replay_of IS NOT NULL OR NEW.duplicate_count <> 0 OR NEW.differing_count <> 0
+           OR NEW.error_code IS NOT NULL OR NEW.last_error IS NOT NULL OR NEW.completed_at IS NOT NULL))
 BEGIN
+  SELECT RAISE(ABORT, 'outbox: leave out seq on INSERT: Oncebox numbers the rows, and all later ones would be numbered on from this one')
+   WHERE NEW.seq > 4294967296
+     AND NEW.seq - 4294967296 > coalesce((SELECT s.seq FROM sqlite_sequence AS s WHERE s.name = 'outbox'), 0);
   SELECT RAISE(ABORT, 'outbox: leave out on INSERT what is Oncebox''s own: status, routed_at, open_deliveries, payload_seq, sealed_fields, epoch, replay_of, duplicate_count, differing_count, error_code, last_error, completed_at');
 END;
 

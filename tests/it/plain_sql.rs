@@ -228,6 +228,39 @@ fn columns_of_oncebox_are_refused_by_name_in_the_erps_own_transaction() {
 }
 
 #[test]
+fn a_row_with_a_number_of_its_own_leaves_numbers_for_all_that_come() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("logistics", &receiver);
+    let erp = foreign(&rig);
+    erp.execute(INVOICE, []).unwrap();
+    for own in [0, 1] {
+        for seq in [i64::MAX, i64::MAX / 2, i64::MAX / 4, 1 << 53, (1 << 32) + 2] {
+            let sql = format!(
+                "INSERT INTO outbox (event_type, payload, own, seq) VALUES ('a', '{{}}', {own}, {seq})"
+            );
+            let refused = erp.execute(&sql, []).unwrap_err().to_string();
+            assert!(refused.contains("outbox: leave out seq on INSERT"), "{seq}: {refused}");
+        }
+    }
+    for seq in [0, -1, i64::MIN] {
+        let sql =
+            format!("INSERT INTO outbox (event_type, payload, seq) VALUES ('a', '{{}}', {seq})");
+        let refused = erp.execute(&sql, []).unwrap_err().to_string();
+        assert!(refused.contains("event_seq_is_left_out"), "{seq}: {refused}");
+    }
+    // A number that is not far off is taken, and both ways in go on from it.
+    let far = "INSERT INTO outbox (event_type, payload, seq) VALUES ('a', '{}', 4294967297)";
+    erp.execute(far, []).unwrap();
+    erp.execute("INSERT INTO outbox (event_type, payload) VALUES ('a', '{}'), ('a', '{}')", [])
+        .unwrap();
+    rig.publish_type("a");
+    until("all are delivered", || receiver.count() == 5);
+    rig.settle();
+    assert_eq!(rig.one("SELECT max(seq) FROM outbox"), "4294967300");
+}
+
+#[test]
 fn a_payload_is_sent_as_it_was_inserted_whatever_its_kind_and_size() {
     let rig = Rig::new();
     let receiver = Receiver::new();

@@ -110,12 +110,17 @@ DROP TRIGGER outbox_starts_pending;
 
 CREATE TRIGGER outbox_own_columns_are_left_out
 BEFORE INSERT ON outbox
-WHEN NEW.own = 0
- AND (NEW.status <> 'pending' OR NEW.routed_at IS NOT NULL OR NEW.open_deliveries <> 0
-      OR NEW.payload_seq IS NOT NULL OR NEW.sealed_fields <> 0 OR NEW.epoch <> 0
-      OR NEW.replay_of IS NOT NULL OR NEW.duplicate_count <> 0 OR NEW.differing_count <> 0
-      OR NEW.error_code IS NOT NULL OR NEW.last_error IS NOT NULL OR NEW.completed_at IS NOT NULL)
+WHEN (NEW.seq > 4294967296
+      AND NEW.seq - 4294967296 > coalesce((SELECT s.seq FROM sqlite_sequence AS s WHERE s.name = 'outbox'), 0))
+  OR (NEW.own = 0
+      AND (NEW.status <> 'pending' OR NEW.routed_at IS NOT NULL OR NEW.open_deliveries <> 0
+           OR NEW.payload_seq IS NOT NULL OR NEW.sealed_fields <> 0 OR NEW.epoch <> 0
+           OR NEW.replay_of IS NOT NULL OR NEW.duplicate_count <> 0 OR NEW.differing_count <> 0
+           OR NEW.error_code IS NOT NULL OR NEW.last_error IS NOT NULL OR NEW.completed_at IS NOT NULL))
 BEGIN
+  SELECT RAISE(ABORT, 'outbox: leave out seq on INSERT: Oncebox numbers the rows, and all later ones would be numbered on from this one')
+   WHERE NEW.seq > 4294967296
+     AND NEW.seq - 4294967296 > coalesce((SELECT s.seq FROM sqlite_sequence AS s WHERE s.name = 'outbox'), 0);
   SELECT RAISE(ABORT, 'outbox: leave out on INSERT what is Oncebox''s own: status, routed_at, open_deliveries, payload_seq, sealed_fields, epoch, replay_of, duplicate_count, differing_count, error_code, last_error, completed_at');
 END;
 ALTER TABLE tenants ADD COLUMN pii TEXT NOT NULL DEFAULT 'allow'
