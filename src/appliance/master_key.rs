@@ -27,7 +27,7 @@ use crate::keyring::file::{self, KeyFileError};
 use crate::keyring::subject::Pseudonyms;
 use crate::machine::user;
 use crate::secret::{KeyTextError, MasterKey, SecretBytes};
-use crate::settings::{Settings, environment};
+use crate::settings::{CREDENTIALS, Settings, environment};
 use crate::store::tx::WriteTx;
 use crate::store::writer::WriterLoop;
 use crate::store::{Store, audit_events, credentials, meta, subjects, tokens};
@@ -114,7 +114,7 @@ pub fn whereabouts(settings: &Settings) -> String {
 
 /// A key that the service manager or the environment gives; `suffix` tells the previous one.
 fn given(suffix: &str) -> Result<Option<(MasterKey, Place)>, DirectoryError> {
-    if let Some(directory) = environment("CREDENTIALS_DIRECTORY") {
+    if let Some(directory) = environment(CREDENTIALS) {
         let path = Path::new(&directory).join(format!("{CREDENTIAL}{suffix}"));
         if path.exists() {
             return Ok(Some((file::read_given(&path)?, Place::Credential)));

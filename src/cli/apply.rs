@@ -297,7 +297,7 @@ fn read(at: &SecretAt) -> Result<Zeroizing<String>, Failure> {
             .ok_or_else(|| Failure::input(format!("the variable {name} is not set"))),
         SecretAt::Credential(name) => {
             let directory =
-                crate::settings::environment("CREDENTIALS_DIRECTORY").ok_or_else(|| {
+                crate::settings::environment(crate::settings::CREDENTIALS).ok_or_else(|| {
                     let why = "there are no systemd credentials: CREDENTIALS_DIRECTORY is not set";
                     Failure::input(format!("{name}: {why}"))
                 })?;

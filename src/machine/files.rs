@@ -57,6 +57,21 @@ pub struct Contents {
     _open: fs::File,
 }
 
+/// What can have a name in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A file that has no other name.
+    File,
+    /// A file that has other names as well (hard links), perhaps where whoever put this one there may not read.
+    Shared,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A pipe, a device, a socket.
+    Special,
+}
+
 /// A directory that somebody else may write into. It is held open, and no link is followed to reach it or what
 /// is in it: who may put names into a directory must not reach with them what we may read or write.
 #[derive(Debug)]
@@ -114,10 +129,16 @@ impl Directory {
         !matches!(statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT))
     }
 
-    /// Whether a name is that of a directory, and of no link to one.
-    pub fn has_directory(&self, name: &str) -> bool {
-        let found = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW);
-        found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_dir())
+    /// What kind of thing has a name; `None` where nothing has.
+    pub fn kind(&self, name: &str) -> Option<Kind> {
+        let found = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some(match FileType::from_raw_mode(found.st_mode) {
+            FileType::RegularFile if found.st_nlink > 1 => Kind::Shared,
+            FileType::RegularFile => Kind::File,
+            FileType::Directory => Kind::Directory,
+            FileType::Symlink => Kind::Link,
+            _ => Kind::Special,
+        })
     }
 
     /// What has that name now; `None` where nothing has, or what has it is no plain file.
@@ -170,8 +191,8 @@ impl Directory {
     }
 }
 
-/// Reads a regular file of `most` bytes at most; `None` where the name is of something else, such as a link,
-/// or the file was changed meanwhile.
+/// Reads a regular file of `most` bytes at most; `None` where the name is of something else, such as a link, or
+/// not the only one of its file, or the file was changed meanwhile.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -183,7 +204,7 @@ pub fn read_regular(from: &Directory, name: &str, most: u64) -> io::Result<Optio
         Err(error) => return Err(error.into()),
     };
     let before = file.metadata()?;
-    if !before.is_file() {
+    if !before.is_file() || before.nlink() > 1 {
         return Ok(None);
     }
     let (size, stamp) = (before.len(), Stamp::of(&before));

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 /// What a variable of ours begins with.
 const PREFIX: &str = "ONCEBOX_";
+/// Where systemd puts what a unit of ours was given, the master key among it.
+pub const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 /// What stands between section and key in a variable that sets one.
 const BETWEEN: &str = "__";
 
@@ -55,12 +57,15 @@ impl Environment {
     }
 }
 
-/// The names of all variables of ours in this process's environment. Programs of others are run without them: the
-/// token and the master key may be among them.
+/// The names of all variables of ours in this process's environment, and of those that lead to our secrets.
+/// Programs of others are run without them: the token and the master key may be among them.
 #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
 pub fn own_variables() -> Vec<OsString> {
     let names = std::env::vars_os().map(|(name, _)| name);
-    names.filter(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes())).collect()
+    let ours = |name: &OsString| {
+        name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) || name == CREDENTIALS
+    };
+    names.filter(ours).collect()
 }
 
 /// A variable of this process's environment; `None` when it is not set, empty, or not text.

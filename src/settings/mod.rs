@@ -18,7 +18,7 @@ mod problem;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub use environment::{Environment, environment, own_variables};
+pub use environment::{CREDENTIALS, Environment, environment, own_variables};
 pub use form::Given;
 pub use held::{
     Backup, Database, Delivery, Disk, KEY_FILE, Keys, Limits, Listen, Log, LogFormat, LogLevel,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::rig::{Ran, Rig};
+use crate::rig::{Ran, Rig, run};
 
 /// A service with a pull subscription to everything, and these events for it.
 fn with_events(types: &[&str]) -> Rig {
@@ -82,6 +82,23 @@ fn a_command_reads_the_payload_and_finds_the_rest_in_its_environment() {
             })
             .unwrap();
     assert_eq!((&envelope["payload_base64"], &envelope["attempt"]), (&"e30=".into(), &1.into()));
+}
+
+#[test]
+fn no_command_is_told_where_our_secrets_stand() {
+    let rig = with_events(&["order.paid"]);
+    let script = "cat >/dev/null; echo \"<${CREDENTIALS_DIRECTORY-none} ${ONCEBOX_DATABASE__DIRECTORY-none} $ELSE>\" >>seen";
+    for (args, seen) in [
+        (&["consume", "shop", "--once", "--"][..], 1),
+        (&["conformance", "--events", "1", "--count", script, "--"], 2),
+    ] {
+        let mut command = rig.command(&[args, &["sh", "-c", script]].concat());
+        command.env("CREDENTIALS_DIRECTORY", "/run/credentials/x").env("ELSE", "else");
+        run(&mut command, "");
+        let found = std::fs::read_to_string(rig.dir.path().join("seen")).unwrap();
+        assert!(found.lines().count() >= seen, "{args:?}: {found}");
+        assert!(found.lines().all(|line| line == "<none none else>"), "{args:?}: {found}");
+    }
 }
 
 #[test]

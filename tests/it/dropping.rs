@@ -374,3 +374,46 @@ fn a_file_that_is_taken_away_while_it_is_read_is_stored_and_no_trouble() {
     assert_eq!(stored(&rig), "3");
     assert_eq!(rig.get("/v1/escalations")["items"], json!([]));
 }
+
+#[test]
+fn what_is_no_file_of_its_own_is_left_and_said() {
+    let rig = Rig::new();
+    let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
+    let said = |part: &str| {
+        until(&format!("{part:?} is said"), || {
+            rig.advance(secs(11));
+            let source = rig.get("/v1/sources/files");
+            source["last_error"].as_str().is_some_and(|why| why.contains(part))
+        });
+    };
+    let theirs = rig.home().join("theirs");
+    fs::write(&theirs, "x\n1\n").unwrap();
+    let put = folder.path.join("a.csv");
+    // A second name of a file that whoever put it there may not be able to read.
+    fs::hard_link(&theirs, &put).unwrap();
+    said("a.csv has other names as well (hard links)");
+    folder.put("b.csv", "x\n2\n");
+    folder.until_done("b.csv");
+    let test = rig.get("/v1/sources/files/test");
+    assert_eq!(
+        (&test["ok"], &test["checks"][1]["state"]),
+        (&json!(true), &json!("warn")),
+        "{test}"
+    );
+    // A writer that links and then unlinks is not refused, only waited for.
+    fs::remove_file(&theirs).unwrap();
+    folder.until_done("a.csv");
+    until("it is taken back", || rig.get("/v1/sources/files")["last_error"].is_null());
+
+    std::os::unix::fs::symlink(folder.path.join("done/a.csv"), &put).unwrap();
+    said("a.csv is a link, which is never followed");
+    fs::remove_file(&put).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &put, rustix::fs::Mode::RUSR).unwrap();
+    said("a.csv is a pipe, a device or a socket");
+    folder.put("c.csv", "x\n3\n");
+    folder.until_done("c.csv");
+    fs::remove_file(&put).unwrap();
+    fs::create_dir(folder.path.join("archive")).unwrap();
+    until("nothing is in the way", || rig.get("/v1/sources/files")["last_error"].is_null());
+    assert_eq!(stored(&rig), "3");
+}

@@ -40,7 +40,8 @@ const LAST_WORDS: Duration = Duration::from_secs(15);
 The command reads the payload on stdin; what else is known of the event stands in its environment:
 ONCEBOX_WEBHOOK_ID (the same on every attempt: give it to your guard), ONCEBOX_EVENT_TYPE, ONCEBOX_EVENT_ID,
 ONCEBOX_DELIVERY, ONCEBOX_ATTEMPT, ONCEBOX_AGGREGATE_TYPE, ONCEBOX_AGGREGATE_ID, ONCEBOX_IDEMPOTENCY_KEY,
-ONCEBOX_CONTENT_TYPE, TRACEPARENT.
+ONCEBOX_CONTENT_TYPE, TRACEPARENT. Other variables ONCEBOX_… and CREDENTIALS_DIRECTORY are not handed on: they
+lead to Oncebox's own secrets.
 
 Its exit code says what came of it:
   0   done

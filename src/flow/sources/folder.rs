@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use data_encoding::HEXLOWER;
 use ring::digest::{SHA256, digest};
@@ -16,16 +16,18 @@ use crate::domain::event::NewEvent;
 use crate::domain::source::Source;
 use crate::domain::source::draft::Facts;
 use crate::domain::source::folder::{
-    DONE_ENDING, FILE_BYTES_MOST, FolderSettings, Protocol, REASON_ENDING, is_candidate,
+    DONE_ENDING, FILE_BYTES_MOST, FolderSettings, Protocol, is_candidate,
 };
 use crate::domain::source::reading;
-use crate::faults::Stall;
 use crate::flow::privacy::NotAdmitted;
 use crate::flow::publish::admit;
 use crate::flow::sources::Shared;
+use crate::flow::sources::moving::{
+    DONE, Outcome, REJECTED, Whole, changed, finish, forget_companion, make, put_aside,
+};
 use crate::flow::sources::relay::{Snag, SnagKind, Turn, escalation, subject};
 use crate::id;
-use crate::machine::files::{self, Contents, Directory};
+use crate::machine::files::{self, Directory, Kind};
 use crate::store::error::Error;
 use crate::store::escalations;
 use crate::store::outbox::Inserted;
@@ -34,21 +36,8 @@ use crate::store::sources::{self, Progress};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 
-/// Where files go that were taken.
-const DONE: &str = "done";
-/// Where files go that were refused.
-const REJECTED: &str = "rejected";
-/// Why a file is refused that was changed while it was moved, and whose name another one has.
-const CHANGED: &str = "somebody wrote into it while it was moved, and another file of its name has come since. \
-                       What it was before was read; compare it with the events, and put what is missing into \
-                       a file of another name";
 /// Mistakes of one file that its reason lists.
 const MISTAKES_MOST: usize = 20;
-/// Files of one name in `rejected`.
-const SAME_NAME_MOST: u32 = 10_000;
-
-type Outcome<T> = Result<T, Snag>;
-
 /// What a folder's relay keeps between two turns: nothing that matters.
 #[derive(Debug, Default)]
 pub(super) struct FolderReader {
@@ -58,15 +47,6 @@ pub(super) struct FolderReader {
     still: BTreeMap<String, (u64, Option<Timestamp>, Timestamp)>,
     /// What stands in the way of a file; the others go on.
     snag: Option<Snag>,
-}
-
-/// A file that can be taken.
-struct Whole<'a> {
-    folder: &'a Directory,
-    name: String,
-    path: PathBuf,
-    contents: Contents,
-    sha256: Vec<u8>,
 }
 
 impl FolderReader {
@@ -84,7 +64,10 @@ impl FolderReader {
         })?;
         let Some(name) = self.listed.pop_front() else {
             self.list(shared, source, (settings, &folder))?;
-            return Ok(if self.listed.is_empty() { Turn::Done } else { Turn::Again });
+            if !self.listed.is_empty() {
+                return Ok(Turn::Again);
+            }
+            return self.snag.take().map_or(Ok(Turn::Done), Err);
         };
         match self.look(shared, source, (settings, &folder, &name)) {
             Err(snag) if snag.kind == SnagKind::Ours => return Err(snag),
@@ -114,14 +97,22 @@ impl FolderReader {
             make(settings, opened, place)?;
         }
         self.still.retain(|name, _| names.binary_search(name).is_ok());
-        let is_file = |name: &String| {
-            is_candidate(name) && folder.join(name).symlink_metadata().is_ok_and(|m| m.is_file())
-        };
         let is_told = |name: &String| {
             settings.writer != Protocol::Done
                 || names.binary_search(&format!("{name}{DONE_ENDING}")).is_ok()
         };
-        self.listed = names.iter().filter(|n| is_told(n) && is_file(n)).cloned().collect();
+        for name in names.iter().filter(|name| is_candidate(name) && is_told(name)) {
+            match odd(opened.kind(name)) {
+                Some(why) => {
+                    let why = format!("{} {why}", folder.join(name).display());
+                    self.snag = Some(Snag { why, kind: SnagKind::Passing });
+                }
+                None if opened.kind(name) == Some(Kind::File) => {
+                    self.listed.push_back(name.clone());
+                }
+                None => {}
+            }
+        }
         let left = u64::try_from(self.listed.len()).unwrap_or(u64::MAX);
         shared.standings.set(source.seq, |standing| standing.lag = left);
         Ok(())
@@ -175,14 +166,17 @@ impl FolderReader {
     }
 }
 
-/// The directory of that name in the folder, which is made where there is none.
-fn make(settings: &FolderSettings, folder: &Directory, place: &str) -> Outcome<Directory> {
-    folder.make(place).map_err(|error| {
-        Snag::lasting(format!(
-            "{} cannot be made: {error}. The service moves files there and has to be able to write",
-            settings.path.join(place).display()
-        ))
-    })
+/// Why what has a name in the folder is not taken, where somebody may expect that it is.
+pub(super) fn odd(kind: Option<Kind>) -> Option<&'static str> {
+    match kind? {
+        Kind::Shared => Some(
+            "has other names as well (hard links), which may be somebody else's: it is taken once this is \
+             its only one. Copy it instead",
+        ),
+        Kind::Link => Some("is a link, which is never followed: put the file itself there"),
+        Kind::Special => Some("is a pipe, a device or a socket, and is never read: take it away"),
+        Kind::File | Kind::Directory => None,
+    }
 }
 
 /// Takes a file, or refuses it.
@@ -325,90 +319,6 @@ fn store(
     Ok(())
 }
 
-/// Moves a file that was taken.
-fn finish(shared: &Shared, settings: &FolderSettings, whole: &Whole<'_>) -> Outcome<()> {
-    shared.faults.stand(Stall::Stored);
-    let done = make(settings, whole.folder, DONE)?;
-    if done.has_directory(&whole.name) {
-        return Err(unmoved(&whole.path, DONE, &io::ErrorKind::IsADirectory.into()));
-    }
-    for name in free_names(&done, &whole.name) {
-        match whole.move_to(shared, &done, &name) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(unmoved(&whole.path, DONE, &error)),
-            Ok(Moved::Changed) => return Err(changed(whole)),
-            Ok(Moved::Stuck) => {
-                let rejected = make(settings, whole.folder, REJECTED)?;
-                return set_aside(settings, (&done, &name), &rejected, &whole.name);
-            }
-            Ok(Moved::Gone | Moved::There) => {
-                forget_companion(settings, whole);
-                return Ok(());
-            }
-        }
-    }
-    Err(unmoved(&whole.path, DONE, &io::ErrorKind::AlreadyExists.into()))
-}
-
-/// What became of a file that was to be moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Moved {
-    /// It is there, as it was read.
-    There,
-    /// Somebody has taken it away.
-    Gone,
-    /// It is not what was read, and stands where it stood: it is read again.
-    Changed,
-    /// It is not what was read, was moved all the same, and cannot go back because its name is taken.
-    Stuck,
-}
-
-impl Whole<'_> {
-    /// Moves it, if it is still what was read. Whatever its writer does meanwhile, nothing that was not read
-    /// passes for what was.
-    fn move_to(&self, shared: &Shared, to: &Directory, name: &str) -> io::Result<Moved> {
-        let is = Some(self.contents.stamp);
-        match self.folder.stamp(&self.name)? {
-            None => return Ok(Moved::Gone),
-            found if found != is => return Ok(Moved::Changed),
-            Some(_) => {}
-        }
-        shared.faults.stand(Stall::Unchanged);
-        match self.folder.move_to(&self.name, to, name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Moved::Gone),
-            moved => moved?,
-        }
-        if to.stamp(name)? == is {
-            return Ok(Moved::There);
-        }
-        match to.move_to(name, self.folder, &self.name) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Moved::Stuck),
-            moved => moved.map(|()| Moved::Changed),
-        }
-    }
-}
-
-fn changed(whole: &Whole<'_>) -> Snag {
-    let why = format!("{} is changed while it is taken; it is read again", whole.path.display());
-    Snag { why, kind: SnagKind::Passing }
-}
-
-/// Puts a file aside that was changed while it was moved, and whose name another one has.
-fn set_aside(
-    settings: &FolderSettings,
-    (place, name): (&Directory, &str),
-    rejected: &Directory,
-    own: &str,
-) -> Outcome<()> {
-    for free in free_names(rejected, own) {
-        if reason(settings, rejected, &free, CHANGED)? {
-            let moved = place.move_to(name, rejected, &free);
-            return moved.map_err(|error| unmoved(&settings.path.join(name), REJECTED, &error));
-        }
-    }
-    Err(unmoved(&settings.path.join(name), REJECTED, &io::ErrorKind::AlreadyExists.into()))
-}
-
 /// Refuses a file: says why in an escalation and beside the file, and moves it out of the way.
 fn reject(
     shared: &Shared,
@@ -445,64 +355,4 @@ fn reject(
     }
     forget_companion(settings, whole);
     Ok(())
-}
-
-/// Writes the reason, and moves the file beside it. Nothing there is replaced: what was refused before under
-/// the same name stays. Tells whether it was there to be moved.
-fn put_aside(
-    shared: &Shared,
-    settings: &FolderSettings,
-    whole: &Whole<'_>,
-    why: &str,
-) -> Outcome<bool> {
-    let rejected = make(settings, whole.folder, REJECTED)?;
-    for name in free_names(&rejected, &whole.name) {
-        if !reason(settings, &rejected, &name, why)? {
-            continue;
-        }
-        let moved = whole.move_to(shared, &rejected, &name);
-        if !matches!(moved, Ok(Moved::There)) {
-            // It would be a reason for nothing, and one more with each try.
-            drop(rejected.remove(&format!("{name}{REASON_ENDING}")));
-        }
-        match moved {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(unmoved(&whole.path, REJECTED, &error)),
-            Ok(Moved::There) => return Ok(true),
-            Ok(Moved::Gone) => return Ok(false),
-            Ok(Moved::Changed) => return Err(changed(whole)),
-            Ok(Moved::Stuck) => return reason(settings, &rejected, &name, CHANGED),
-        }
-    }
-    Err(unmoved(&whole.path, REJECTED, &io::ErrorKind::AlreadyExists.into()))
-}
-
-/// Writes why a file of that name is refused; tells whether the reason's own name was free.
-fn reason(settings: &FolderSettings, rejected: &Directory, name: &str, why: &str) -> Outcome<bool> {
-    let reason = format!("{name}{REASON_ENDING}");
-    match rejected.write_new(&reason, &format!("{why}\n")) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-        Err(error) => {
-            let place = settings.path.join(REJECTED).join(&reason);
-            Err(Snag::lasting(format!("{} cannot be written: {error}", place.display())))
-        }
-        Ok(()) => Ok(true),
-    }
-}
-
-/// Names that are free now, for a file of this one.
-fn free_names<'a>(place: &'a Directory, name: &'a str) -> impl Iterator<Item = String> + 'a {
-    let others = (2..SAME_NAME_MOST).map(move |n| format!("{name}.{n}"));
-    std::iter::once(name.to_owned()).chain(others).filter(|name| !place.has(name))
-}
-
-fn unmoved(from: &Path, to: &str, error: &io::Error) -> Snag {
-    Snag::lasting(format!("{} cannot be moved to {to}: {error}", from.display()))
-}
-
-fn forget_companion(settings: &FolderSettings, whole: &Whole<'_>) {
-    if settings.writer == Protocol::Done {
-        // Left behind it does no harm: it belongs to no file.
-        drop(whole.folder.remove(&format!("{}{DONE_ENDING}", whole.name)));
-    }
 }

@@ -9,8 +9,9 @@ use crate::domain::health::{Check, Level};
 use crate::domain::source::folder::is_candidate;
 use crate::domain::source::table::TableSettings;
 use crate::domain::source::{Settings as SourceSettings, Source};
+use crate::flow::sources::folder::odd;
 use crate::flow::sources::permitted;
-use crate::machine::files::{self, Directory};
+use crate::machine::files::{self, Directory, Kind};
 use crate::settings::Settings;
 use crate::store::foreign::{Foreign, ForeignError};
 
@@ -48,15 +49,22 @@ fn check(name: &'static str, level: Level, detail: impl Into<String>) -> Check {
 }
 
 fn of_folder(path: &Path) -> Vec<Check> {
-    let names = match Directory::open(path).and_then(|folder| folder.names()) {
-        Ok(names) => names,
+    let opened = Directory::open(path).and_then(|folder| Ok((folder.names()?, folder)));
+    let (listed, folder) = match opened {
+        Ok(opened) => opened,
         Err(error) => {
             let why = format!("{} cannot be listed: {error}", path.display());
             return vec![check("folder", Level::Fail, why)];
         }
     };
-    let waiting = names.iter().filter(|name| is_candidate(name)).count();
+    let candidates = || listed.iter().filter(|name| is_candidate(name));
+    let waiting = candidates().filter(|name| folder.kind(name) == Some(Kind::File)).count();
     let mut checks = vec![check("folder", Level::Ok, format!("{waiting} files wait in it"))];
+    let odd = candidates().find_map(|name| Some((name, odd(folder.kind(name))?)));
+    if let Some((name, why)) = odd {
+        checks.push(check("odd", Level::Warn, format!("{name} {why}")));
+    }
+    let before = checks.len();
     for place in [path.to_owned(), path.join("done"), path.join("rejected")] {
         let shown = place.display();
         if place.exists() && !files::may_write(&place) {
@@ -64,7 +72,7 @@ fn of_folder(path: &Path) -> Vec<Check> {
             checks.push(check("writable", Level::Fail, why));
         }
     }
-    if checks.len() == 1 {
+    if checks.len() == before {
         checks.push(check("writable", Level::Ok, "files can be moved to done and rejected"));
     }
     checks
