@@ -295,7 +295,7 @@ fn store(tx: &WriteTx<'_>, held: &Held, settlement: &Settlement, keep: bool) -> 
     }
     refresh(tx, held.origin, attempt.failed_reason.as_deref(), *now)?;
     if let Some(lane) = held.lane {
-        lanes::reseat(tx, lane, *subscription)?;
+        lanes::reseat(tx, lane, *subscription, *now)?;
     }
     if attempt.class.is_success() || attempt.counted {
         note_standing(tx, *subscription, attempt.class.is_success(), attempt.finished_at);

@@ -21,10 +21,18 @@ const INSERT: &str = "
            (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 
-const INSERT_INTO_LANE: &str = "
+// What is ordered by its arrival goes behind whatever came before, even when the clock was set back since.
+pub(super) const INSERT_INTO_LANE: &str = "
     INSERT INTO deliveries
            (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch, lane, head)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 0)";
+    VALUES (?1, ?2, ?3, ?4, iif(?10, max(?5, coalesce(
+               (SELECT d.order_at
+                  FROM deliveries AS d
+                 WHERE d.lane = ?9
+                   AND d.finished_at IS NULL
+                 ORDER BY d.order_at DESC
+                 LIMIT 1), ?5)), ?5),
+           ?6, ?7, ?8, ?9, 0)";
 
 pub(super) const DUE: &str = "
     SELECT seq
@@ -206,6 +214,8 @@ pub struct Route {
     pub due_at: Timestamp,
     /// What a lane is ordered by.
     pub order_at: Timestamp,
+    /// Whether that is the time of its arrival just now, so that it goes behind what came before.
+    pub by_arrival: bool,
     /// Whether they may have been made before a restore: then a person says when they are sent.
     pub doubted: bool,
     /// How often the file was restored.
@@ -241,16 +251,18 @@ pub(crate) fn route(
         Origin::Outbox(seq) => (Some(seq), None),
         Origin::WebhookEvent(seq) => (None, Some(seq)),
     };
-    let Route { due_at, order_at, doubted, epoch } = route;
+    let Route { due_at: first_at, order_at, by_arrival, doubted, epoch } = route;
     let state = if doubted { State::InDoubt } else { State::Pending };
-    let (state, due_at) = (state.as_str(), (!doubted).then_some(due_at));
+    let (state, due_at) = (state.as_str(), (!doubted).then_some(first_at));
     let mut insert = tx.prepare(INSERT)?;
     for Wanting { subscription, lane } in wanting {
         let row = (outbox, webhook, subscription, tenant, order_at, state, due_at, epoch);
         if let Some(lane) = lane {
             let (a, b, c, d, e, f, g, h) = row;
-            tx.prepare(INSERT_INTO_LANE)?.execute((a, b, c, d, e, f, g, h, lane))?;
-            lanes::reseat(tx, *lane, *subscription)?;
+            let row = (a, b, c, d, e, f, g, h, lane, by_arrival);
+            tx.prepare(INSERT_INTO_LANE)?.execute(row)?;
+            // Whoever becomes the head by this is the new one, whose due time is right.
+            lanes::reseat(tx, *lane, *subscription, first_at)?;
         } else {
             insert.execute(row)?;
         }
@@ -346,8 +358,8 @@ pub(super) struct Standing {
 
 impl Standing {
     /// Lets the right one be the head of its lane, if it is in one.
-    pub(super) fn reseat(&self, tx: &WriteTx<'_>) -> Result<()> {
-        self.lane.map_or(Ok(()), |lane| lanes::reseat(tx, lane, self.subscription))
+    pub(super) fn reseat(&self, tx: &WriteTx<'_>, now: Timestamp) -> Result<()> {
+        self.lane.map_or(Ok(()), |lane| lanes::reseat(tx, lane, self.subscription, now))
     }
 }
 

@@ -4,6 +4,7 @@
 //! then it stays. Whatever puts a delivery into a lane, ends one or brings one back calls [`reseat`]; rows
 //! without a lane never come here. The database enforces that there is one head.
 
+use crate::clock::Timestamp;
 use crate::id::{DeliverySeq, SubscriptionSeq};
 use crate::store::error::Result;
 use crate::store::tx::{WriteTx, first, one_row};
@@ -23,15 +24,31 @@ pub(super) const SMALLEST: &str = "
      ORDER BY order_at, seq
      LIMIT 1";
 
-pub(super) const SET_HEAD: &str = "
+pub(super) const DEMOTE: &str = "
     UPDATE deliveries
-       SET head = ?2
+       SET head = 0
      WHERE seq = ?1
-       AND head <> ?2
+       AND head = 1
+       AND finished_at IS NULL";
+
+// Due times that a wrong clock put too far ahead are pulled in when the clock is set (`deliveries::PULL_IN`), but
+// for those behind a head, which nobody looks for: theirs are when their turn comes.
+pub(super) const PROMOTE: &str = "
+    UPDATE deliveries
+       SET head = 1,
+           due_at = iif(due_at > ?2 + delay_ms, max(?2 + delay_ms, coalesce(
+               (SELECT o.not_before FROM outbox AS o WHERE o.seq = deliveries.outbox_seq), 0)), due_at)
+     WHERE seq = ?1
+       AND head = 0
        AND finished_at IS NULL";
 
 /// Lets the right one be the head of a lane.
-pub(super) fn reseat(tx: &WriteTx<'_>, lane: i64, subscription: SubscriptionSeq) -> Result<()> {
+pub(super) fn reseat(
+    tx: &WriteTx<'_>,
+    lane: i64,
+    subscription: SubscriptionSeq,
+    now: Timestamp,
+) -> Result<()> {
     let head = first(&mut *tx.prepare(HEAD)?, [lane], |row| {
         Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, bool>(1)?))
     })?;
@@ -41,13 +58,9 @@ pub(super) fn reseat(tx: &WriteTx<'_>, lane: i64, subscription: SubscriptionSeq)
         if in_hand || head == smallest {
             return Ok(());
         }
-        set_head(tx, head, false)?;
+        one_row(tx.prepare(DEMOTE)?.execute([head])?, "the delivery")?;
     }
-    set_head(tx, smallest, true)?;
+    one_row(tx.prepare(PROMOTE)?.execute((smallest, now))?, "the delivery")?;
     tx.ring(subscription);
     Ok(())
-}
-
-fn set_head(tx: &WriteTx<'_>, delivery: DeliverySeq, head: bool) -> Result<()> {
-    one_row(tx.prepare(SET_HEAD)?.execute((delivery, head))?, "the delivery")
 }

@@ -209,6 +209,12 @@ impl Plan {
         u32::try_from(self.wanting.len()).unwrap_or(u32::MAX)
     }
 
+    /// The same for an event that came some time ago: it goes to the place that it would have had.
+    pub(super) fn of_old(mut self) -> Self {
+        self.route.by_arrival = false;
+        self
+    }
+
     /// How often the file was restored.
     pub(super) fn epoch(&self) -> u32 {
         self.route.epoch
@@ -232,6 +238,7 @@ pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<P
     let route = Route {
         due_at: new.not_before.map_or(now, |not_before| not_before.max(now)),
         order_at: new.occurred_at.unwrap_or(new.received_at),
+        by_arrival: new.occurred_at.is_none(),
         doubted: fence.doubts(new.occurred_at, new.received_at),
         epoch: fence.epoch,
     };

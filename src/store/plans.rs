@@ -184,5 +184,7 @@ fn what_a_consumer_takes_and_says_is_found_by_indexes() {
 fn the_head_of_a_lane_and_its_first_are_one_seek_each() {
     uses(lanes::HEAD, &["INDEX deliveries_lane_head (lane=?)"]);
     uses(lanes::SMALLEST, &["INDEX deliveries_lane (lane=?)"]);
-    uses(lanes::SET_HEAD, &[BY_ROW]);
+    uses(lanes::DEMOTE, &[BY_ROW]);
+    uses(lanes::PROMOTE, &[BY_ROW]);
+    uses(deliveries::INSERT_INTO_LANE, &["INDEX deliveries_lane (lane=?)"]);
 }

@@ -161,7 +161,7 @@ pub fn ready(
         let key = &event.idempotency_key;
         return Ok(Err(format!("there is another event of its source with the key {key:?}")));
     }
-    let plan = outbox::plan(tx, event, now)?;
+    let plan = outbox::plan(tx, event, now)?.of_old();
     Ok(match &event.target {
         Some(target) if plan.open() == 0 => {
             Err(format!("there is still no subscription named {target:?} for it"))

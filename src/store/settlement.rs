@@ -64,7 +64,7 @@ fn follow(
         }
     }
     refresh(tx, before.origin, attempt.failed_reason.as_deref(), *now)?;
-    before.reseat(tx)?;
+    before.reseat(tx, *now)?;
     Ok(next_due)
 }
 
@@ -137,7 +137,7 @@ pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<
         _ => deliveries::reopen(tx, delivery, now)?,
     }
     refresh(tx, before.origin, None, now)?;
-    before.reseat(tx)?;
+    before.reseat(tx, now)?;
     tx.ring(before.subscription);
     Ok(())
 }
@@ -151,7 +151,7 @@ pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timest
     let before = deliveries::standing(tx, delivery)?;
     deliveries::cancel(tx, delivery, reason, now)?;
     refresh(tx, before.origin, None, now)?;
-    before.reseat(tx)
+    before.reseat(tx, now)
 }
 
 /// Holds a delivery that may have been made before a restore.
@@ -159,7 +159,7 @@ pub(super) fn doubt(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> 
     let before = deliveries::standing(tx, delivery)?;
     doubts::doubt(tx, delivery)?;
     refresh(tx, before.origin, None, now)?;
-    before.reseat(tx)
+    before.reseat(tx, now)
 }
 
 /// Lets a delivery in doubt be sent, under the `webhook-id` it had.
@@ -182,5 +182,5 @@ pub fn skip(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestam
     let before = deliveries::standing(tx, delivery)?;
     doubts::skip(tx, delivery, reason, now)?;
     refresh(tx, before.origin, None, now)?;
-    before.reseat(tx)
+    before.reseat(tx, now)
 }

@@ -128,6 +128,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewWebhookEvent, now: Timestamp) -> Result
     let route = Route {
         due_at: now,
         order_at: new.received_at,
+        by_arrival: true,
         doubted: is_doubted(fence, new),
         epoch: fence.epoch,
     };

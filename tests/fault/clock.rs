@@ -92,6 +92,29 @@ fn a_clock_set_forward_and_back_leaves_nothing_a_day_ahead() {
 }
 
 #[test]
+fn what_waits_in_a_lane_is_not_kept_there_by_a_clock_that_was_wrong() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
+    set(&rig, START.plus(secs(DAY)));
+    rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
+    for n in 1..=3 {
+        rig.publish(&json!({ "event_type": "a", "payload": n }));
+    }
+    let later = START.plus(secs(3600));
+    rig.publish(&json!({ "event_type": "a", "payload": 4, "not_before": later }));
+    set(&rig, START);
+    until("what was due by the wrong clock is sent", || receiver.count() == 3);
+    rig.settle();
+    rig.advance(secs(3600));
+    until("and the rest in its time", || receiver.count() == 4);
+    rig.settle();
+    let seen = receiver.seen();
+    let bodies: Vec<&[u8]> = seen.iter().map(|request| request.body.as_slice()).collect();
+    assert_eq!(bodies, [b"1", b"2", b"3", b"4"]);
+}
+
+#[test]
 fn a_drift_below_two_seconds_moves_nothing() {
     let (rig, receiver) = waiting();
     rig.time.set_wall(START.plus(std::time::Duration::from_millis(1900)));

@@ -1,9 +1,12 @@
 //! Order where it is asked for: one after another within a lane, whatever happens to the first.
 
+use std::sync::mpsc;
+
+use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::rig::receiver::{Receiver, Reply};
-use crate::rig::{Rig, secs, until};
+use crate::rig::{Rig, file, secs, until};
 
 fn pulling(ordering: &str) -> Rig {
     let rig = Rig::new();
@@ -185,4 +188,217 @@ fn order_is_not_given_up_while_anything_is_open() {
     rig.patch("/v1/subscriptions/erp", &json!({ "ordering": "none" })).is(200);
     let wrong = rig.patch("/v1/subscriptions/erp", &json!({ "ordering": "some" })).is(422);
     assert!(wrong.detail().contains("one of none, key, strict"));
+}
+
+/// A receiver that answers each request when it is told to, and with what.
+fn on_word() -> (Receiver, mpsc::Sender<u16>) {
+    let (tell, told) = mpsc::channel();
+    let receiver = Receiver::new();
+    receiver.decide(move |_| Reply::status(told.recv().unwrap_or(200)));
+    (receiver, tell)
+}
+
+/// What was sent, in the order it came.
+fn bodies(receiver: &Receiver) -> Vec<String> {
+    let body = |request: &crate::rig::http::Message| {
+        String::from_utf8_lossy(&request.body).trim_matches('"').to_owned()
+    };
+    receiver.seen().iter().map(body).collect()
+}
+
+#[track_caller]
+fn sent(receiver: &Receiver, wanted: &[&str]) {
+    until("the next is sent", || receiver.count() >= wanted.len());
+    assert_eq!(bodies(receiver), wanted);
+}
+
+/// An event of the one lane, at a second of its source's clock.
+fn at(rig: &Rig, second: u32) {
+    let occurred_at = format!("2026-01-31T11:00:{second:02}Z");
+    rig.publish(&json!({
+        "event_type": "a", "payload": second.to_string(), "occurred_at": occurred_at,
+    }));
+}
+
+#[test]
+fn a_dead_letter_that_is_sent_again_waits_for_who_is_in_flight_and_goes_before_the_rest() {
+    let rig = Rig::new();
+    let (receiver, tell) = on_word();
+    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
+    for n in 1..=3 {
+        publish(&rig, "a", n);
+    }
+    tell.send(400).unwrap();
+    sent(&receiver, &["a1", "a2"]);
+    rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
+    assert_eq!(rig.get("/v1/deliveries/dlv_2")["is_behind"], true);
+    tell.send(500).unwrap();
+    sent(&receiver, &["a1", "a2", "a1"]);
+    tell.send(200).unwrap();
+    until("it is done", || rig.one("SELECT state FROM deliveries WHERE seq = 1") == "completed");
+    // The second waits for its retry, and the third behind it.
+    assert_eq!(receiver.count(), 3);
+    rig.advance(secs(5));
+    tell.send(200).unwrap();
+    sent(&receiver, &["a1", "a2", "a1", "a2", "a3"]);
+    tell.send(200).unwrap();
+    rig.settle();
+}
+
+#[test]
+fn one_that_is_cancelled_in_flight_lets_the_next_go_when_its_request_has_ended() {
+    let rig = Rig::new();
+    let (receiver, tell) = on_word();
+    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
+    publish(&rig, "a", 1);
+    publish(&rig, "a", 2);
+    sent(&receiver, &["a1"]);
+    rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
+    assert_eq!(rig.get("/v1/deliveries/dlv_2")["is_behind"], false);
+    // Others are looked at meanwhile, and this lane is passed by.
+    rig.advance(secs(60));
+    assert_eq!(bodies(&receiver), ["a1"]);
+    tell.send(200).unwrap();
+    sent(&receiver, &["a1", "a2"]);
+    tell.send(200).unwrap();
+    rig.settle();
+    let states = file::lines(&rig.file(), "SELECT state FROM deliveries ORDER BY seq");
+    assert_eq!(states, ["cancelled", "completed"]);
+}
+
+#[test]
+fn a_late_arrival_goes_after_who_is_in_flight_and_before_its_retry() {
+    let rig = Rig::new();
+    let (receiver, tell) = on_word();
+    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
+    at(&rig, 2);
+    at(&rig, 3);
+    sent(&receiver, &["2"]);
+    at(&rig, 1);
+    assert_eq!(bodies(&receiver), ["2"]);
+    tell.send(500).unwrap();
+    sent(&receiver, &["2", "1"]);
+    tell.send(200).unwrap();
+    until("it is done", || rig.one("SELECT state FROM deliveries WHERE seq = 3") == "completed");
+    rig.advance(secs(5));
+    tell.send(200).unwrap();
+    sent(&receiver, &["2", "1", "2", "3"]);
+    tell.send(200).unwrap();
+    rig.settle();
+}
+
+#[test]
+fn a_pause_stops_a_lane_where_it_is_and_it_goes_on_from_there() {
+    let rig = Rig::new();
+    let (receiver, tell) = on_word();
+    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
+    for n in 1..=3 {
+        publish(&rig, "a", n);
+    }
+    sent(&receiver, &["a1"]);
+    rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
+    tell.send(500).unwrap();
+    until("it has failed", || {
+        rig.one("SELECT counted_failures FROM deliveries WHERE seq = 1") == "1"
+    });
+    rig.advance(secs(5));
+    at(&rig, 0);
+    assert_eq!(bodies(&receiver), ["a1"]);
+    for _ in 0..4 {
+        tell.send(200).unwrap();
+    }
+    rig.call("POST", "/v1/subscriptions/erp/resume", b"").is(200);
+    sent(&receiver, &["a1", "0", "a1", "a2", "a3"]);
+    rig.settle();
+}
+
+#[test]
+fn an_event_that_is_mended_goes_to_its_old_place() {
+    let rig = pulling("strict");
+    let erp = Connection::open(rig.data().join("oncebox.db")).unwrap();
+    erp.busy_timeout(secs(5)).unwrap();
+    let insert = |payload: &str| {
+        let sql = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
+        erp.execute(sql, [payload]).unwrap();
+    };
+    for payload in ["\"1\"", "{no json", "\"3\"", "\"4\""] {
+        insert(payload);
+        until("it is seen", || {
+            rig.one("SELECT count(*) FROM outbox WHERE routed_at IS NULL") == "0"
+        });
+    }
+    let first = next(&rig);
+    assert_eq!(payloads(&first), ["1"]);
+    say(&rig, "ack", &first[0], &json!({}));
+    let third = next(&rig);
+    let id = rig.one("SELECT id FROM outbox WHERE status = 'quarantined'");
+    rig.post(&format!("/v1/events/{id}/fix"), &json!({ "payload": "2" })).is(200);
+    assert!(next(&rig).is_empty(), "what somebody has in hand goes first");
+    say(&rig, "ack", &third[0], &json!({}));
+    let second = next(&rig);
+    assert_eq!((payloads(&third), payloads(&second)), (vec!["3"], vec!["2"]));
+    say(&rig, "ack", &second[0], &json!({}));
+    assert_eq!(payloads(&next(&rig)), ["4"]);
+}
+
+#[test]
+fn of_a_lane_whose_lease_is_over_the_late_word_is_heard_unless_an_earlier_one_went_ahead() {
+    let rig = pulling("strict");
+    at(&rig, 2);
+    at(&rig, 3);
+    let second = next(&rig).remove(0);
+    rig.advance(secs(60));
+    let ended = "SELECT count(*) FROM deliveries WHERE state = 'leased'";
+    until("the lease has ended", || rig.one(ended) == "0");
+    at(&rig, 1);
+    let extended =
+        json!({ "items": [{ "delivery": second["delivery"], "lease": second["lease"] }] });
+    let heard = rig.post("/v1/consumers/erp/extend", &extended).is(200).json();
+    assert_eq!(heard["items"][0]["status"], 409, "one in hand is enough: {heard}");
+    let first = next(&rig);
+    assert_eq!(payloads(&first), ["1"]);
+    // The work on the second is done all the same, and is not done again.
+    say(&rig, "ack", &second, &json!({}));
+    assert!(next(&rig).is_empty(), "the first is in hand");
+    say(&rig, "nack", &first[0], &json!({ "delay": "0s" }));
+    let first = next(&rig);
+    assert_eq!(payloads(&first), ["1"]);
+    say(&rig, "ack", &first[0], &json!({}));
+    assert_eq!(payloads(&next(&rig)), ["3"]);
+}
+
+#[test]
+fn one_that_is_not_to_go_yet_holds_its_key_up_and_no_other() {
+    let rig = pulling("key");
+    let later = rig.now().plus(secs(3600));
+    rig.publish(&json!({
+        "event_type": "a", "ordering_key": "a", "payload": "a1", "not_before": later,
+    }));
+    publish(&rig, "a", 2);
+    publish(&rig, "b", 1);
+    assert_eq!(payloads(&next(&rig)), ["b1"]);
+    rig.advance(secs(3600));
+    assert_eq!(payloads(&next(&rig)), ["a1"]);
+}
+
+#[test]
+fn arrival_is_the_order_of_what_does_not_say_when_it_happened_whatever_the_clock_does() {
+    let rig = pulling("strict");
+    publish(&rig, "a", 1);
+    rig.time.set_wall(rig.now().minus(secs(3600)));
+    publish(&rig, "a", 2);
+    rig.time.set_wall(rig.now().plus(secs(86_400)));
+    publish(&rig, "a", 3);
+    rig.time.set_wall(rig.now().minus(secs(86_400)));
+    publish(&rig, "a", 4);
+    for wanted in ["a1", "a2", "a3", "a4"] {
+        let mut items = Vec::new();
+        until("the next is given", || {
+            rig.advance(secs(1));
+            items = next(&rig);
+            !items.is_empty()
+        });
+        assert_eq!(payloads(&items), [wanted]);
+        say(&rig, "ack", &items[0], &json!({}));
+    }
 }
