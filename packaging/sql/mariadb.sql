@@ -51,9 +51,10 @@ VALUES (@consumer_group, @event_id)
 
 -- [claim newer] For events that carry a whole state: instead of the claim above. The first statement makes the
 -- entity's row and locks it; what it affects does not matter. The second affects 1 row: this version is newer than
--- the last one done, do it. 0: it is the same or an older one, which must not be done any more.
+-- the last one done, do it. 0: it is the same or an older one, which must not be done any more. A version that is
+-- NULL fails in the first: it is neither.
 INSERT INTO processed_versions (consumer_group, entity, version)
-VALUES (@consumer_group, @entity, -9223372036854775808)
+VALUES (@consumer_group, @entity, IF(@version IS NULL, NULL, -9223372036854775808))
     ON DUPLICATE KEY UPDATE processed_at = processed_at;
 UPDATE processed_versions
    SET version = @version, processed_at = CURRENT_TIMESTAMP

@@ -55,7 +55,8 @@ SELECT @consumer_group, @event_id
 -- It is the count of the statement just before, so put nothing in between.
 
 -- [claim newer] For events that carry a whole state: instead of the claim above. @done is 1: this version is newer than
--- the last one done, do it. 0: it is the same or an older one, which must not be done any more.
+-- the last one done, do it. 0: it is the same or an older one, which must not be done any more. A version that is NULL is neither.
+IF @version IS NULL THROW 50000, 'the version is NULL', 1;
 DECLARE @done int;
 UPDATE dbo.processed_versions WITH (UPDLOCK, HOLDLOCK)
    SET version = CASE WHEN version < @version THEN @version ELSE version END,

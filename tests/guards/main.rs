@@ -167,6 +167,19 @@ fn the_text_for_postgresql_holds_on_a_real_server() {
         );
         consumer.is_good(&["sh", "-c", &script], flags);
     }
+    for entity in ["known", "new"] {
+        let script = format!(
+            "{} 2>&1 <<'SQL' && echo taken || echo refused\nINSERT INTO processed_versions (consumer_group, entity, version) VALUES \
+             ('shipping', 'known', 5) ON CONFLICT DO NOTHING;\n\\set consumer_group shipping\n\\set entity {entity}\n{}{}\nSQL\n",
+            server.psql("-q -v ON_ERROR_STOP=1"),
+            piece("postgresql", "begin"),
+            piece("postgresql", "claim newer")
+                .replace(":'version'", "NULL")
+                .replace(":version", "NULL"),
+        );
+        let said = consumer.shell(&script);
+        assert!(said.contains("null value") && said.ends_with("refused\n"), "{said}");
+    }
     let cleanup = piece("postgresql", "cleanup");
     let old = "UPDATE processed_events SET processed_at = now() - interval '91 days';";
     let left = format!(
@@ -198,6 +211,17 @@ fn the_text_for_mariadb_holds_on_a_real_server() {
             piece("mariadb", "commit"),
         );
         consumer.is_good(&["sh", "-c", &script], flags);
+    }
+    for entity in ["known", "new"] {
+        let script = format!(
+            "{} 2>&1 <<'SQL' && echo taken || echo refused\nINSERT IGNORE INTO processed_versions (consumer_group, entity, version) VALUES \
+             ('shipping', 'known', 5);\nSET @consumer_group = 'shipping', @entity = '{entity}', @version = NULL;\n{}{}\nSQL\n",
+            server.client(""),
+            piece("mariadb", "begin"),
+            piece("mariadb", "claim newer"),
+        );
+        let said = consumer.shell(&script);
+        assert!(said.contains("cannot be null") && said.ends_with("refused\n"), "{said}");
     }
     let cleanup = piece("mariadb", "cleanup");
     let old = "UPDATE processed_events SET processed_at = NOW() - INTERVAL 91 DAY;";
