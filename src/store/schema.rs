@@ -36,11 +36,8 @@ const STEPS: [&str; 3] = [
 ];
 /// How often a locked database is tried again, a millisecond apart, before it is `Busy`.
 const BUSY_TRIES_MOST: i32 = 2_000;
-/// How often the writer tries before it looks at the time, and how long it waits in between. Between two
-/// transactions of a program that writes without a pause the lock is free for some 50 µs: who looks once a
-/// millisecond misses that again and again.
-const BUSY_TRIES_BRIEF: i32 = 200;
-const BUSY_PAUSE_BRIEF: Duration = Duration::from_micros(20);
+/// How long emptying the log waits for whoever reads it.
+const EMPTYING_MOST: Duration = Duration::from_millis(20);
 /// Statements kept prepared per connection: above the number of statements in `store`.
 const STATEMENTS_KEPT: usize = 192;
 
@@ -84,8 +81,20 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
     }
     assert_pragmas(path, &conn)?;
     sync_directory(path)?;
-    conn.busy_handler(Some(wait_briefly))?;
+    // The writer waits for the lock in its own way.
+    conn.busy_handler(None)?;
     Ok(conn)
+}
+
+/// Empties the write-ahead log into the file; 1 when somebody who reads it stands in the way.
+///
+/// # Errors
+/// When it cannot be read or the file cannot be written.
+pub(crate) fn empty_log(conn: &Connection) -> Result<i64> {
+    conn.busy_timeout(EMPTYING_MOST)?;
+    let busy = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+    conn.busy_handler(None)?;
+    Ok(busy?)
 }
 
 /// The schema version of a file; `None` when it has none of our tables yet.
@@ -252,13 +261,6 @@ fn sync_directory(path: &Path) -> Result<()> {
 fn wait_for_lock(tries: i32) -> bool {
     std::thread::sleep(Duration::from_millis(1));
     tries < BUSY_TRIES_MOST
-}
-
-/// The same for the writer, which reckons by the clock and asks again.
-#[expect(clippy::disallowed_methods, reason = "SQLite calls this and wants to be kept waiting")]
-fn wait_briefly(tries: i32) -> bool {
-    std::thread::sleep(BUSY_PAUSE_BRIEF);
-    tries < BUSY_TRIES_BRIEF
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Select, SendError, Sender, TryRecvError, bounded, unbounded};
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::Connection;
 
 use crate::clock::Timestamp;
 use crate::faults::{Faults, Stall, Step};
@@ -19,6 +19,7 @@ use crate::machine::disk;
 use crate::pulse::{BEAT, Pulse};
 use crate::store::error::{Error, Result};
 use crate::store::manners::Manners;
+use crate::store::schema;
 use crate::store::subjects::{self, KeyId};
 use crate::store::subscriptions;
 use crate::store::tx::{Effects, Remembered, WriteTx};
@@ -207,6 +208,7 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
     let (settle, settle_jobs) = unbounded();
     let (accept, accept_jobs) = unbounded();
     let (upkeep, upkeep_jobs) = unbounded();
+    let manners = Manners::new(conn.path());
     let writer_loop = WriterLoop {
         conn,
         faults,
@@ -217,7 +219,7 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
         done: Arc::default(),
         checkpoints: true,
         log_owed: false,
-        manners: Manners::default(),
+        manners,
     };
     let done = Arc::clone(&writer_loop.done);
     (Writer { settle, accept, upkeep, done }, writer_loop)
@@ -262,7 +264,7 @@ impl WriterLoop {
             if stopping {
                 batch.drain(..).for_each(|job| job.done(Err(Error::Busy)));
             }
-            self.manners.give_way(&self.conn, self.done.now());
+            self.manners.give_way(&self.conn, &self.done);
         }
         self.close();
     }
@@ -287,7 +289,7 @@ impl WriterLoop {
     /// # Errors
     /// What the job returns, or what the commit came to.
     pub fn direct<T>(&mut self, run: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
-        let transaction = self.begin()?;
+        let transaction = self.manners.begin(&self.conn, &self.done)?;
         let tx = WriteTx::new(&transaction, &self.remembered);
         let value = run(&tx)?;
         drop(tx);
@@ -311,12 +313,10 @@ impl WriterLoop {
 
     /// Waits until a job or the stop signal is there, or a beat is over, if there is nothing to do; tells
     /// whether it is to stop.
-    fn wait(&mut self, stop: &Receiver<()>, idle: bool) -> bool {
-        let began = self.done.now();
+    fn wait(&self, stop: &Receiver<()>, idle: bool) -> bool {
         if idle {
             self.wait_for_work(stop);
         }
-        self.manners.waited(began, self.done.now());
         matches!(stop.try_recv(), Err(TryRecvError::Disconnected))
     }
 
@@ -410,28 +410,13 @@ impl WriterLoop {
         fatal.map_or(Ok(()), Err)
     }
 
-    /// Begins a transaction, waiting for other processes as long as they may be waited for.
-    fn begin(&self) -> Result<Transaction<'_>> {
-        let until = self.done.now().saturating_add(self.manners.patience());
-        loop {
-            // SQLite itself waits briefly, by the count of its tries; how long that is depends on the load.
-            match Transaction::new_unchecked(&self.conn, TransactionBehavior::Immediate) {
-                Ok(transaction) => return Ok(transaction),
-                Err(error) => match Error::from(error) {
-                    Error::Busy if self.done.now() < until => {}
-                    error => return Err(error),
-                },
-            }
-        }
-    }
-
     fn commit(&mut self, batch: &mut [BoxedJob]) -> Result<Effects> {
         let committed = self.transact(batch);
         committed.map_err(|error| error.told_apart(|| self.is_out_of_room()))
     }
 
     fn transact(&mut self, batch: &mut [BoxedJob]) -> Result<Effects> {
-        let transaction = self.begin()?;
+        let transaction = self.manners.begin(&self.conn, &self.done)?;
         let tx = WriteTx::new(&transaction, &self.remembered);
         let outcome = if self.faults.hit(Step::Write) { Err(Error::Full) } else { Ok(()) };
         let outcome = outcome
@@ -443,8 +428,12 @@ impl WriterLoop {
             Ok(()) if self.faults.hit(Step::BreakDisk) => Err(Error::planned_write_failure()),
             Ok(()) => transaction.commit().map_err(Error::at_commit),
             // Dropping the transaction rolls it back, where SQLite has not done so itself.
-            Err(error) => Err(error),
+            Err(error) => {
+                drop(transaction);
+                Err(error)
+            }
         };
+        self.manners.ended(self.done.now());
         if committed.is_err() {
             self.remembered.forget();
         }
@@ -476,8 +465,7 @@ impl WriterLoop {
             self.log_owed = false;
             return;
         }
-        let busy = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
-        match busy {
+        match schema::empty_log(&self.conn) {
             Ok(0) => self.log_owed = false,
             Ok(_) => tracing::debug!("the write-ahead log is read; it is emptied in a moment"),
             Err(error) => tracing::warn!(%error, "the write-ahead log could not be emptied yet"),
@@ -507,8 +495,7 @@ impl WriterLoop {
         if !self.checkpoints {
             return;
         }
-        let truncated = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        if let Err(error) = truncated {
+        if let Err(error) = schema::empty_log(&self.conn) {
             tracing::warn!(%error, "the write-ahead log could not be emptied; it is read at the next start");
         }
     }

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use oncebox::store::error::Error;
 use oncebox::store::writer::Queue;
@@ -294,4 +295,44 @@ fn whoever_can_come_again_is_told_so_however_much_waits_for_the_lock() {
     lock.execute_batch("ROLLBACK").unwrap();
     drop(tell);
     assert_eq!(told.iter().flatten().count(), 600);
+}
+
+/// Python that writes as fast as it can, and gives up where it is kept out for five seconds.
+const WITHOUT_A_PAUSE: &str = r#"
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], timeout=5, isolation_level=None)
+for number in range(150):
+    db.execute("BEGIN IMMEDIATE")
+    db.execute("INSERT INTO outbox (event_type, idempotency_key, payload) VALUES ('theirs', ?, '{}')", (number,))
+    db.execute("COMMIT")
+"#;
+
+#[test]
+fn a_program_that_writes_without_a_pause_and_senders_that_do_keep_nobody_out() {
+    let rig = Rig::new();
+    let path = rig.data().join("oncebox.db");
+    let is_over = AtomicBool::new(false);
+    let (served, ours) = std::thread::scope(|scope| {
+        let senders: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut count = 0_u32;
+                    while !is_over.load(Ordering::Relaxed) {
+                        rig.post("/v1/events", &json!({ "event_type": "ours", "payload": 1 }))
+                            .is(201);
+                        count += 1;
+                    }
+                    count
+                })
+            })
+            .collect();
+        let python = Command::new("python3").args(["-c", WITHOUT_A_PAUSE]).arg(&path).output();
+        is_over.store(true, Ordering::Relaxed);
+        (python.ok(), senders.into_iter().map(|sender| sender.join().unwrap()).sum::<u32>())
+    });
+    let Some(python) = served else { return skipped("needs python3") };
+    assert!(python.status.success(), "{}", String::from_utf8_lossy(&python.stderr));
+    let count =
+        |whose: &str| rig.one(&format!("SELECT count(*) FROM outbox WHERE event_type = '{whose}'"));
+    assert_eq!((count("theirs"), count("ours")), ("150".to_owned(), ours.to_string()));
 }

@@ -47,7 +47,7 @@ pub enum SettingsError {
     #[error("`{0}` is not a header name")]
     Header(String),
     /// A user name that basic authentication cannot carry.
-    #[error("`user` must not be empty nor contain a colon or control characters")]
+    #[error("`user` must have 1 to 255 characters, without a colon or control characters")]
     User,
     /// Ed25519 hashes in its own way.
     #[error("`hash` goes with `hmac`: ed25519 has its own")]
@@ -481,7 +481,9 @@ impl TimestampPlace {
 
 /// Whether basic authentication can carry that user name.
 pub(super) fn is_user(user: &str) -> bool {
-    !user.is_empty() && !user.contains(':') && !user.chars().any(char::is_control)
+    (1..=255).contains(&user.chars().count())
+        && !user.contains(':')
+        && !user.chars().any(char::is_control)
 }
 
 /// Looks at a password when it is entered.
@@ -528,6 +530,8 @@ mod tests {
             refuse(r#"{"check":{"token":{"header":"a b"}}}"#).contains("`a b` is not a header")
         );
         assert!(refuse(r#"{"check":{"basic":{"user":"a:b"}}}"#).contains("colon"));
+        let long = "u".repeat(256);
+        assert!(refuse(&format!(r#"{{"check":{{"basic":{{"user":"{long}"}}}}}}"#)).contains("255"));
         let place = |place: &str| {
             refuse(&format!(r#"{{"check":{{"basic":{{"user":"u"}}}},"event_type":{place}}}"#))
         };
