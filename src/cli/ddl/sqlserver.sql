@@ -1,5 +1,6 @@
 -- The outbox of an ERP on SQL Server, for the ODBC source of a later version: this version of Oncebox does
--- not read it. Until then, publish with POST /v1/events or `oncebox emit`.
+-- not read it. Until then, publish with POST /v1/events or `oncebox emit`. Written after SQL Server's
+-- documentation and not run: there was no server to try it on.
 IF OBJECT_ID(N'dbo.{table}', N'U') IS NULL
 CREATE TABLE dbo.{table} (
   id              bigint IDENTITY NOT NULL CONSTRAINT pk_{table} PRIMARY KEY,
