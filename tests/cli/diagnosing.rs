@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -38,11 +40,53 @@ fn beside_a_running_service_nothing_fails() {
     let (code, checks) = doctor(&rig, &["--deep"]);
     let failed: Vec<_> = checks.iter().filter(|(_, (state, _))| state == "fail").collect();
     assert!(failed.is_empty() && code == 0, "{failed:?}");
-    for name in ["integrity", "references", "journal", "schema", "key", "key_matches", "disk"] {
+    let mut fine =
+        vec!["integrity", "references", "journal", "schema", "key", "key_matches", "disk"];
+    // The service has the file open, and is no other program.
+    fine.push("other_programs");
+    for name in fine {
         assert_eq!(checks[name].0, "ok", "{name}: {}", checks[name].1);
     }
     let screen = rig.ok(&["doctor"]);
     assert!(screen.contains("ok    integrity"), "{screen}");
+}
+
+/// What a program is told whose SQLite may meet the fault of versions before 3.51.3.
+const CAVEAT: &str = "if its SQLite is older than 3.51.3 (sqlite_version()), it must set PRAGMA wal_autocheckpoint=0";
+
+#[test]
+fn a_program_that_has_the_file_open_is_named_with_its_sqlite_and_what_it_must_set() {
+    let rig = used();
+    assert_eq!(doctor(&rig, &[]).1["other_programs"].0, "ok");
+    let script = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); \
+                  db.execute('SELECT 1 FROM outbox'); print('open', flush=True); sys.stdin.read()";
+    let mut python = Command::new("python3");
+    python.args(["-c", script]).arg(rig.dir.path().join("oncebox.db"));
+    let Ok(mut python) = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
+        return crate::shared::skipped("needs python3");
+    };
+    BufReader::new(python.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+    let maps = fs::read_to_string(format!("/proc/{}/maps", python.id())).unwrap();
+    let library = maps.lines().find(|line| line.contains("libsqlite3.so"));
+    let library = library.and_then(|line| line.split_once('/')).map(|(_, path)| format!("/{path}"));
+    let with = library.unwrap_or_else(|| "no SQLite library, so one that is built in".to_owned());
+    let (code, checks) = doctor(&rig, &[]);
+    assert_eq!((code, checks["other_programs"].0.as_str()), (0, "warn"), "{checks:?}");
+    let detail = &checks["other_programs"].1;
+    let named = format!("(process {}, with {with}) has it open: {CAVEAT}", python.id());
+    assert!(detail.contains(&named), "{named}\n{detail}");
+    // So is one with an SQLite of its own, such as this test.
+    let conn = rusqlite::Connection::open(rig.dir.path().join("oncebox.db")).unwrap();
+    let detail = doctor(&rig, &[]).1["other_programs"].1.clone();
+    let this = format!(
+        "(process {}, with no SQLite library, so one that is built in)",
+        std::process::id()
+    );
+    assert!(detail.contains(&this) && detail.ends_with(CAVEAT), "{this}\n{detail}");
+    drop(conn);
+    drop(python.stdin.take());
+    assert!(python.wait().unwrap().success());
+    assert_eq!(doctor(&rig, &[]).1["other_programs"].0, "ok");
 }
 
 #[test]

@@ -23,5 +23,7 @@ mod looking;
 mod refusing;
 mod rig;
 mod setting_up;
+#[path = "../rig/mod.rs"]
+mod shared;
 mod triggering;
 mod verifying;
