@@ -1,8 +1,8 @@
-//! Runs the commands of the README and of the examples as a reader would paste them: the service in one shell, the
-//! rest in another, in a directory of their own.
+//! Runs the commands of the README, of the examples and of the pages on consumers and guards as a reader would paste
+//! them: the service in one shell, the rest in another, in a directory of their own.
 //!
-//! Three things differ from the page: ports are free ones, the demo is given fewer invoices, and what cargo runs has
-//! been built before.
+//! Few things differ from the page: ports are free ones, the demo and the conformance program are given less to do, a
+//! reader's own program is one of the test's, and what cargo runs has been built before.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,10 +22,16 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rig::receiver::Receiver;
+use serde_json::Value;
+
 const README: &str = include_str!("../README.md");
 const EXAMPLES: &str = include_str!("../examples/README.md");
+const CONSUMERS: &str = include_str!("../docs/consumers.md");
+const GUARDS: &str = include_str!("../docs/guards.md");
 
-/// A `sh` block of the README and the shell its marker names: `serve`, `client`, or none.
+/// A `sh` block of a page and the shell its marker names: `serve`, `client`, `stopped` for what runs until it is stopped,
+/// or none.
 struct Block<'a> {
     shell: &'a str,
     text: &'a str,
@@ -180,6 +186,117 @@ fn the_examples_do_everything_once_as_printed() {
         assert!(said.lines().any(is_there), "{line:?} is not in\n{said}");
     }
     assert_eq!(said.matches("completed").count(), 4, "two events and two deliveries:\n{said}");
+}
+
+/// A program of the reader's own, in the directory the commands run in.
+fn program(home: &Path, name: &str, script: &str) -> String {
+    let path = home.join(name);
+    std::fs::write(&path, script).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Runs what does not end by itself until something has come of it, and ends it as a person does.
+fn run_until(script: &str, home: &Path, port: u16, mut seen: impl FnMut() -> bool) -> String {
+    let (log, script) = (home.join("log"), format!("exec {script}"));
+    let out = std::fs::File::create(&log).unwrap();
+    let mut child = shell(&script, home, port).stdout(out).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    while !seen() {
+        let said = std::fs::read_to_string(&log).unwrap();
+        assert!(Instant::now() < until && child.try_wait().unwrap().is_none(), "{script}: {said}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(Command::new("kill").args(["-INT", &child.id().to_string()]).status());
+    assert!(child.wait().unwrap().success(), "{script}");
+    std::fs::read_to_string(log).unwrap()
+}
+
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn the_commands_of_the_page_on_consumers_work_as_printed() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        return rig::skipped("needs curl");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (home, port) = (directory.path(), free_port());
+    let ship = program(home, "ship-order", "#!/bin/sh\ncat >>shipped\necho >>shipped\n");
+    let hook = Receiver::new();
+    let page = CONSUMERS
+        .replace("/usr/local/bin/ship-order", &ship)
+        .replace("http://127.0.0.1:3000/hook", &hook.url());
+    let all = blocks(&page);
+    let shells: Vec<&str> = all.iter().map(|block| block.shell).collect();
+    assert_eq!(shells, ["client", "stopped", "stopped", "client", "client"]);
+    let [create, consume, listen, next, ack] = [0, 1, 2, 3, 4].map(|n| all[n].text);
+
+    let _service = start("oncebox serve", home, port);
+    run(create, home, port);
+    let order = "oncebox emit order.paid --aggregate order/7 --payload '{\"id\":7}'";
+    run(order, home, port);
+    let shipped = home.join("shipped");
+    let said = run_until(consume, home, port, || shipped.exists());
+    assert!(said.contains("order.paid: done"), "{said}");
+    assert_eq!(std::fs::read_to_string(shipped).unwrap(), "{\"id\":7}\n");
+
+    let mut came = false;
+    let said = run_until(listen, home, port, || {
+        // What it has asked for is there before it says so.
+        came = came || run("oncebox subscription list", home, port).contains("listen-");
+        if came && hook.count() == 0 {
+            run("oncebox emit invoice.paid --key inv-1 --payload '{}'", home, port);
+        }
+        hook.count() > 0
+    });
+    assert!(said.contains("secret: whsec_") && said.contains("→ 200 in "), "{said}");
+
+    run(order, home, port);
+    let given = parsed(&run(next, home, port));
+    let example = page.split("```json\n").nth(1).and_then(|rest| rest.split("```").next());
+    let (example, item) = (parsed(example.unwrap()), &given["items"][0]);
+    let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(fields(&example), fields(item));
+    for field in fields(&example["headers"]) {
+        assert!(item["headers"][&field].is_string(), "{field}: {item}");
+    }
+    let variables = next.lines().next().unwrap();
+    let heard = parsed(&run(&format!("{variables}\n{ack}"), home, port));
+    assert_eq!(heard["items"][0]["status"], 404, "the example's own is nobody's: {heard}");
+    let lease = ack.split('"').find(|part| part.starts_with("019c")).unwrap();
+    let text = |field: &str| item[field].as_str().unwrap();
+    let ack = ack.replace("dlv_17", text("delivery")).replace(lease, text("lease"));
+    let heard = parsed(&run(&format!("{variables}\n{ack}"), home, port));
+    assert_eq!(heard["items"][0]["state"], "completed", "{heard}");
+}
+
+#[test]
+fn the_command_of_the_page_on_guards_works_and_reports_as_printed() {
+    if Command::new("sqlite3").arg("--version").output().is_err() {
+        return rig::skipped("needs sqlite3");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let home = directory.path();
+    run(
+        "sqlite3 effects.db 'PRAGMA journal_mode = WAL; CREATE TABLE effects (id TEXT PRIMARY KEY)'",
+        home,
+        free_port(),
+    );
+    // The shortest guard there is: the effect's own key.
+    let consume = "#!/bin/sh\ncat >/dev/null\nexec sqlite3 -cmd '.timeout 10000' effects.db \\\n  \
+                   \"INSERT INTO effects VALUES ('$ONCEBOX_WEBHOOK_ID') ON CONFLICT DO NOTHING\"\n";
+    program(home, "consume-one", consume);
+    program(home, "list-effects", "#!/bin/sh\nexec sqlite3 effects.db 'SELECT id FROM effects'\n");
+    let all = blocks(GUARDS);
+    let [Block { shell: "client", text }] = all.as_slice() else { panic!("one block is run") };
+    let said = run(&text.replace(" --count", " --events 25 --count"), home, free_port());
+    let numberless = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.replace(|c: char| c.is_ascii_digit(), "")).collect()
+    };
+    let shown = GUARDS.split("```\n").find(|part| part.starts_with("200 events")).unwrap();
+    assert_eq!(numberless(&said), numberless(shown), "{said}");
 }
 
 #[test]
