@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::domain::retry;
+use crate::domain::source::table::PAYLOAD_BYTES_MOST;
 use crate::settings::amount::{Bytes, Size, Span, Steps};
 use crate::settings::form::{
     Address, Flag, Form, Given, Maybe, Networks, Number, Path, Text, Url, Word,
@@ -251,7 +252,12 @@ pub const KEYS: [Key; 28] = [
         Reload,
         "The largest body of a publish request."
     ),
-    key!(limits.payload_bytes, Bytes(1, 25 << 20), Reload, "The largest payload of one event."),
+    key!(
+        limits.payload_bytes,
+        Bytes(1, PAYLOAD_BYTES_MOST),
+        Reload,
+        "The largest payload of one event."
+    ),
     key!(limits.connections, MANY, Restart, "Open connections."),
     key!(
         limits.connections_per_address,

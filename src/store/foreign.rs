@@ -13,7 +13,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior};
 
 use crate::domain::source::draft::Draft;
 use crate::domain::source::field::{Cell, Field};
-use crate::domain::source::table::{Found, TableSettings};
+use crate::domain::source::table::{Found, PAYLOAD_BYTES_MOST, TableSettings};
 
 /// Rows of one read.
 pub const ROWS_MOST: u32 = 100;
@@ -117,7 +117,6 @@ pub fn file_of(path: &Path) -> Result<(u64, u64), ForeignError> {
 pub struct Foreign {
     conn: Connection,
     table: TableSettings,
-    payload_bytes_max: u32,
     file: (u64, u64),
     /// The file's own number of its schema, when the statement was made.
     schema_version: i64,
@@ -142,13 +141,12 @@ impl Foreign {
     ///
     /// # Errors
     /// Why it cannot be read, and what to do about it.
-    pub fn open(table: &TableSettings, payload_bytes_max: u32) -> Result<Self, ForeignError> {
+    pub fn open(table: &TableSettings) -> Result<Self, ForeignError> {
         let file = file_of(&table.path)?;
         let conn = connect(&table.path)?;
         let mut foreign = Self {
             conn,
             table: table.clone(),
-            payload_bytes_max,
             file,
             schema_version: 0,
             fields: Vec::new(),
@@ -193,7 +191,7 @@ impl Foreign {
     fn learn_schema(&mut self) -> Result<(), ForeignError> {
         self.schema_version = self.pragma("PRAGMA schema_version")?;
         self.fields = fields(&self.conn, &self.table)?;
-        self.select = select(&self.table, &self.fields, self.payload_bytes_max);
+        self.select = select(&self.table, &self.fields);
         Ok(())
     }
 
@@ -286,14 +284,14 @@ fn columns(conn: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
 
 /// The one statement that reads rows. Columns are named with their table: a bare name in double quotes
 /// that is no column would be taken for a text.
-fn select(table: &TableSettings, fields: &[Field], payload_bytes_max: u32) -> String {
+fn select(table: &TableSettings, fields: &[Field]) -> String {
     let name = quoted(&table.table);
     let id = format!("{name}.{}", quoted(&table.id));
     let mut columns = vec![id.clone()];
     for field in fields {
         let column = format!("{name}.{}", quoted(table.column(*field)));
         if *field == Field::Payload {
-            let most = payload_bytes_max;
+            let most = PAYLOAD_BYTES_MOST;
             columns.push(format!("iif(octet_length({column}) <= {most}, {column}, NULL)"));
             columns.push(format!("octet_length({column})"));
         } else {

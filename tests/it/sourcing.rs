@@ -498,3 +498,32 @@ fn a_source_is_tested_shown_changed_and_deleted() {
     rig.post("/v1/sources", &again).is(201);
     until_stored(&rig, 2);
 }
+
+#[test]
+fn a_row_without_a_key_is_known_again_however_it_is_read() {
+    let rig = Rig::new();
+    let erp = Erp::with(
+        &rig,
+        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT, payload TEXT, kunde TEXT)",
+    );
+    erp.run(
+        "INSERT INTO outbox (event_type, payload, kunde) VALUES ('a', '{}', '1'), ('a', '{}', '2')",
+    );
+    erp.source(&rig);
+    until_stored(&rig, 2);
+    rig.delete("/v1/sources/erp").is(204);
+    erp.run("ALTER TABLE outbox ADD COLUMN target TEXT DEFAULT 'x'");
+    add(&rig, &json!({ "path": erp.path, "columns": { "aggregate_id": "kunde" } }));
+    let read = |count: u64| {
+        until("they are read", || rig.get("/v1/sources/erp")["event_count"] == count);
+        assert_eq!(stored(&rig), "2");
+    };
+    read(2);
+    erp.run("ALTER TABLE outbox ADD COLUMN process_id TEXT DEFAULT 'x'");
+    rig.post("/v1/sources/erp/reset", &json!({ "from": "start" })).is(200);
+    read(4);
+    // What another fact has left under the same id is another one.
+    erp.run("UPDATE outbox SET event_type = 'b' WHERE id = 2");
+    rig.post("/v1/sources/erp/reset", &json!({ "from": "start" })).is(200);
+    until_stored(&rig, 3);
+}

@@ -1,5 +1,7 @@
 //! The fields of an event that a source can fill, and what stands in one of them before it is checked.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 /// A field of an event.
@@ -58,6 +60,9 @@ impl Field {
         Self::CustomData,
     ];
 
+    /// Those that tell a row from another one with the same id.
+    pub const OF_FINGERPRINT: [Self; 2] = [Self::EventType, Self::Payload];
+
     /// The word in settings, and the name of its column or member unless another is given.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -96,18 +101,15 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// The bytes that tell one cell from another: its kind, its length, itself.
-    pub(crate) fn mark(&self, into: &mut Vec<u8>) {
-        let (kind, bytes) = match self {
-            Self::Integer(n) => (b'i', n.to_le_bytes().to_vec()),
-            Self::Real(n) => (b'r', n.to_le_bytes().to_vec()),
-            Self::Text(text) => (b't', text.as_bytes().to_vec()),
-            Self::Bytes(bytes) => (b'b', bytes.clone()),
-            Self::TooLarge(bytes) => (b'l', bytes.to_le_bytes().to_vec()),
-        };
-        into.push(kind);
-        into.extend(bytes.len().to_le_bytes());
-        into.extend(bytes);
+    /// The bytes that are sent of it.
+    pub(crate) fn raw(&self) -> Cow<'_, [u8]> {
+        match self {
+            Self::Integer(n) => n.to_string().into_bytes().into(),
+            Self::Real(n) => n.to_string().into_bytes().into(),
+            Self::Text(text) => text.as_bytes().into(),
+            Self::Bytes(bytes) => bytes.into(),
+            Self::TooLarge(_) => Cow::default(),
+        }
     }
 
     /// The text that a field other than the payload takes from it; empty counts as nothing.

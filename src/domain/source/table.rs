@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::domain::source::SettingsError;
 use crate::domain::source::field::Field;
 
+/// The largest payload that is read; `limits.payload_bytes` can be set no higher. What is known of a row must not
+/// change when that is set.
+pub const PAYLOAD_BYTES_MOST: u32 = 25 << 20;
 /// Characters of a name in the file.
 const NAME_CHARS_MOST: usize = 128;
 

@@ -22,7 +22,7 @@ use crate::store::foreign::{Foreign, ForeignError};
 pub fn last_row(settings: &Settings, tenant: &str, source: &SourceSettings) -> Result<i64, String> {
     let place = permitted(settings, tenant, source.path())?;
     let highest = |table: &TableSettings| -> Result<i64, ForeignError> {
-        let mut foreign = Foreign::open(table, settings.limits.payload_bytes)?;
+        let mut foreign = Foreign::open(table)?;
         Ok(foreign.look(i64::MAX, 0)?.found.highest)
     };
     match source.at(place) {
@@ -39,7 +39,7 @@ pub fn checks(settings: &Settings, source: &Source) -> Vec<Check> {
         Err(why) => return vec![check("path", Level::Fail, why)],
     };
     match new.settings.at(place) {
-        SourceSettings::Sqlite(table) => of_table(settings, &table, new.cursor),
+        SourceSettings::Sqlite(table) => of_table(&table, new.cursor),
         SourceSettings::Drop(folder) => of_folder(&folder.path),
     }
 }
@@ -78,10 +78,9 @@ fn of_folder(path: &Path) -> Vec<Check> {
     checks
 }
 
-fn of_table(settings: &Settings, table: &TableSettings, cursor: i64) -> Vec<Check> {
+fn of_table(table: &TableSettings, cursor: i64) -> Vec<Check> {
     let mut checks = vec![directory(&table.path)];
-    let opened = Foreign::open(table, settings.limits.payload_bytes);
-    let mut foreign = match opened {
+    let mut foreign = match Foreign::open(table) {
         Ok(foreign) => foreign,
         Err(error) => {
             checks.push(check("table", Level::Fail, error.to_string()));

@@ -54,12 +54,11 @@ impl TableReader {
         source: &Source,
         settings: &TableSettings,
     ) -> std::result::Result<Turn, Snag> {
-        let payload_bytes_max = shared.settings.get().limits.payload_bytes;
         let file = foreign::file_of(&settings.path)?;
         let is_open = self.foreign.as_ref().is_some_and(|open| open.file() == file);
         if !is_open || self.settings.as_ref() != Some(settings) {
             *self = Self { one_by_one: self.one_by_one, ..Self::default() };
-            self.foreign = Some(Foreign::open(settings, payload_bytes_max)?);
+            self.foreign = Some(Foreign::open(settings)?);
             self.settings = Some(settings.clone());
         }
         let Some(foreign) = &mut self.foreign else { return Ok(Turn::Done) };
@@ -183,8 +182,9 @@ fn admitted(shared: &Shared, mut event: NewEvent) -> Result<Ready> {
     }
 }
 
-/// The key of a row that names none. Its content is part of it: after a restore of the ERP's file the same
-/// id may be given to another fact.
+/// The key of a row that names none. Its type and payload are part of it: after a restore of the ERP's file the
+/// same id may be given to another fact. Nothing is that depends on how the source is set up, or a row that is
+/// read again would be another one.
 fn row_key(id: i64, row: &Draft) -> String {
     let fingerprint = row.fingerprint();
     format!("{id}-{}", fingerprint.get(..32).unwrap_or(&fingerprint))
