@@ -214,7 +214,10 @@ impl Foreign {
         if at_cursor.is_some() {
             rows.remove(0);
         }
-        Ok(Look { found: Found { file: *file, highest, at_cursor }, rows, more })
+        let has = |field: &Field| fields.contains(field);
+        let of = Field::OF_FINGERPRINT.iter().filter(|field| has(field));
+        let columns = of.map(|field| table.column(*field).to_owned()).collect();
+        Ok(Look { found: Found { file: *file, highest, columns, at_cursor }, rows, more })
     }
 }
 

@@ -79,6 +79,8 @@ pub struct Identity {
     pub file: (u64, u64),
     /// The last row that was copied; 0: none.
     pub last_id: i64,
+    /// The columns that its fingerprint was taken of: of others it would be another one.
+    pub columns: Vec<String>,
     /// Its fingerprint, where it was there.
     pub last_row: Option<String>,
 }
@@ -95,7 +97,7 @@ pub enum Replaced {
     },
     /// The row that was copied last is another one there.
     OtherRow(i64),
-    /// Another file, and the last row is gone: nothing shows that it is the same table.
+    /// Another file, and the last row cannot be compared: nothing shows that it is the same table.
     OtherFile(i64),
 }
 
@@ -114,8 +116,8 @@ impl fmt::Display for Replaced {
             ),
             Self::OtherFile(cursor) => write!(
                 f,
-                "the file was replaced by another one, and row {cursor}, the last one copied, is not \
-                 there to compare"
+                "the file was replaced by another one, and row {cursor}, the last one copied, \
+                 cannot be compared: it is gone, or is read from other columns now"
             ),
         }?;
         write!(
@@ -133,6 +135,8 @@ pub struct Found {
     pub file: (u64, u64),
     /// The highest id it ever gave.
     pub highest: i64,
+    /// The columns that fingerprints are taken of now.
+    pub columns: Vec<String>,
     /// The fingerprint of the row at the cursor, where that row is still there.
     pub at_cursor: Option<String>,
 }
@@ -140,12 +144,13 @@ pub struct Found {
 /// Whether what is there now is the table that was copied up to `cursor`.
 ///
 /// A file that was compacted, or copied and put back, is another one with the same row in it: that is well.
-/// So is one whose old rows were deleted.
+/// So is one whose old rows were deleted. Of a file only its number counts: that of its device may be another
+/// one after each start of the machine.
 ///
 /// # Errors
 /// How it shows that it is not.
 pub fn judge(kept: Option<&Identity>, cursor: i64, found: &Found) -> Result<(), Replaced> {
-    let Found { file, highest, at_cursor } = found;
+    let Found { file, highest, columns, at_cursor } = found;
     if *highest < cursor {
         return Err(Replaced::Older { highest: *highest, cursor });
     }
@@ -153,9 +158,14 @@ pub fn judge(kept: Option<&Identity>, cursor: i64, found: &Found) -> Result<(), 
         return Ok(());
     };
     match (&kept.last_row, at_cursor) {
-        (Some(was), Some(is)) if was != is => Err(Replaced::OtherRow(cursor)),
-        (Some(_), Some(_)) => Ok(()),
-        _ if kept.file != *file => Err(Replaced::OtherFile(cursor)),
+        (Some(was), Some(is)) if kept.columns == *columns => {
+            if was == is {
+                Ok(())
+            } else {
+                Err(Replaced::OtherRow(cursor))
+            }
+        }
+        _ if kept.file.1 != file.1 => Err(Replaced::OtherFile(cursor)),
         _ => Ok(()),
     }
 }
@@ -165,12 +175,26 @@ mod tests {
     use super::*;
 
     fn found(file: u64, highest: i64, at_cursor: Option<&str>) -> Found {
-        Found { file: (1, file), highest, at_cursor: at_cursor.map(str::to_owned) }
+        Found {
+            file: (1, file),
+            highest,
+            columns: columns(),
+            at_cursor: at_cursor.map(str::to_owned),
+        }
+    }
+
+    fn columns() -> Vec<String> {
+        vec!["event_type".to_owned(), "payload".to_owned()]
+    }
+
+    fn kept(last_id: i64, last_row: Option<&str>) -> Identity {
+        let last_row = last_row.map(str::to_owned);
+        Identity { file: (1, 7), last_id, columns: columns(), last_row }
     }
 
     #[test]
     fn a_table_is_known_again_by_its_last_row() {
-        let kept = Identity { file: (1, 7), last_id: 10, last_row: Some("x".to_owned()) };
+        let kept = kept(10, Some("x"));
         for (now, expected) in [
             (found(7, 10, Some("x")), Ok(())),
             (found(7, 25, Some("x")), Ok(())),
@@ -188,9 +212,20 @@ mod tests {
     }
 
     #[test]
+    fn other_columns_are_not_compared_and_a_device_has_any_number() {
+        let kept = kept(10, Some("x"));
+        let others = || vec!["kind".to_owned(), "payload".to_owned()];
+        let read_otherwise = |file| Found { columns: others(), ..found(file, 10, Some("y")) };
+        assert_eq!(judge(Some(&kept), 10, &read_otherwise(7)), Ok(()));
+        assert_eq!(judge(Some(&kept), 10, &read_otherwise(8)), Err(Replaced::OtherFile(10)));
+        let elsewhere = Found { file: (2, 7), ..found(7, 12, None) };
+        assert_eq!(judge(Some(&kept), 10, &elsewhere), Ok(()));
+    }
+
+    #[test]
     fn where_nothing_was_copied_any_table_will_do() {
         assert_eq!(judge(None, 0, &found(7, 0, None)), Ok(()));
-        let kept = Identity { file: (1, 7), last_id: 0, last_row: None };
+        let kept = kept(0, None);
         assert_eq!(judge(Some(&kept), 0, &found(8, 3, None)), Ok(()));
         // A person has set the cursor: what was kept is not about that row.
         assert_eq!(judge(Some(&kept), 2, &found(8, 3, Some("x"))), Ok(()));

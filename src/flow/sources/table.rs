@@ -5,7 +5,7 @@ use crate::domain::escalation::Class;
 use crate::domain::event::NewEvent;
 use crate::domain::source::Source;
 use crate::domain::source::draft::{Draft, Facts};
-use crate::domain::source::table::{Identity, TableSettings, judge};
+use crate::domain::source::table::{Found, Identity, TableSettings, judge};
 use crate::flow::privacy::NotAdmitted;
 use crate::flow::publish::admit;
 use crate::flow::sources::Shared;
@@ -136,13 +136,16 @@ impl TableReader {
 
 /// What the table is once these rows are copied.
 fn identity(cursor: i64, kept: Option<&Identity>, look: &Look) -> Identity {
-    let file = look.found.file;
+    let Found { file, columns, at_cursor, .. } = &look.found;
+    let of =
+        |last_id, last_row| Identity { file: *file, last_id, columns: columns.clone(), last_row };
     if let Some((id, row)) = look.rows.last() {
-        return Identity { file, last_id: *id, last_row: Some(row.fingerprint()) };
+        return of(*id, Some(row.fingerprint()));
     }
-    let before = kept.filter(|kept| kept.last_id == cursor);
-    let before = || before.and_then(|kept| kept.last_row.clone());
-    Identity { file, last_id: cursor, last_row: look.found.at_cursor.clone().or_else(before) }
+    match (at_cursor, kept.filter(|kept| kept.last_id == cursor)) {
+        (None, Some(kept)) => Identity { file: *file, ..kept.clone() },
+        (now, _) => of(cursor, now.clone()),
+    }
 }
 
 fn ready(shared: &Shared, source: &Source, rows: &[(i64, Draft)]) -> Result<Vec<Ready>> {
