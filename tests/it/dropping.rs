@@ -417,3 +417,20 @@ fn what_is_no_file_of_its_own_is_left_and_said() {
     until("nothing is in the way", || rig.get("/v1/sources/files")["last_error"].is_null());
     assert_eq!(stored(&rig), "3");
 }
+
+#[test]
+fn long_numbers_in_json_are_other_keys() {
+    let rig = Rig::new();
+    let folder = Folder::new(&rig, &json!({ "fields": { "not_before": "start" } }));
+    let row = |key: &str| {
+        format!(r#"{{"event_type":"a","payload":1,"idempotency_key":{key},"aggregate_id":{key}}}"#)
+    };
+    let keys = ["20261121123456000001", "20261121123456000002"];
+    folder.put("a.ndjson", keys.map(row).join("\n"));
+    folder.until_done("a.ndjson");
+    assert_eq!(stored(&rig), "2");
+    for key in keys {
+        let found = rig.get(&format!("/v1/events?idempotency_key={key}"))["items"][0].clone();
+        assert_eq!(found["aggregate_id"], key);
+    }
+}

@@ -562,3 +562,24 @@ fn settings_limits_and_columns_that_change_make_no_other_file_of_it() {
     erp.run("UPDATE outbox SET payload = 'y' WHERE id = 6");
     trouble(&rig, "row 6 is not the one that was copied");
 }
+
+#[test]
+fn keys_that_were_rounded_swallow_nothing() {
+    let rig = Rig::new();
+    let erp = Erp::with(
+        &rig,
+        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT, payload TEXT,
+                              idempotency_key NUMERIC)",
+    );
+    erp.run(
+        "INSERT INTO outbox (event_type, payload, idempotency_key) VALUES
+         ('a', '{}', 20261121123456000001), ('a', '{}', 20261121123456000002), ('a', '{}', 7)",
+    );
+    erp.source(&rig);
+    until_stored(&rig, 3);
+    let listed = rig.get("/v1/events?status=quarantined");
+    assert_eq!(listed["items"].as_array().unwrap().len(), 2);
+    let why = listed["items"][1]["last_error"].as_str().unwrap();
+    assert!(why.starts_with("row 1: idempotency_key is 2.0261121123456e19, a floating"), "{why}");
+    assert_eq!(rig.get("/v1/events?idempotency_key=7")["items"].as_array().unwrap().len(), 1);
+}

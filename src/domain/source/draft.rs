@@ -18,6 +18,8 @@ use crate::domain::trace;
 const SECONDS_MOST: i64 = 100_000_000_000;
 /// The type of an event that has no usable one, which is quarantined.
 const TYPE_UNUSABLE: &str = "unusable";
+/// Whole numbers from here on have floating-point numbers in common: 2 to the power of 53.
+const REAL_EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
 /// The longest key that is kept as it is.
 const KEY_BYTES_MOST: usize = 255;
 
@@ -157,7 +159,11 @@ impl Draft {
     }
 
     fn text(&self, field: Field, facts: &Facts<'_>) -> Result<Option<String>, FieldError> {
-        let own = self.get(field).map(Cell::text).transpose().map_err(|why| wrong(field, why))?;
+        let own = self.get(field).map(|cell| match cell {
+            Cell::Real(n) if field.tells_apart() => exact(*n).map(Some),
+            cell => cell.text(),
+        });
+        let own = own.transpose().map_err(|why| wrong(field, why))?;
         Ok(own.flatten().or_else(|| facts.defaults.get(&field).cloned()))
     }
 
@@ -207,6 +213,19 @@ fn no_time(field: Field, text: &str) -> FieldError {
              seconds or milliseconds since 1970"
         ),
     )
+}
+
+/// A floating-point number as the name of something, which it can only be where no other number is read as the
+/// same one.
+fn exact(n: f64) -> Result<String, String> {
+    if n.fract() == 0.0 && n.abs() < REAL_EXACT_BELOW {
+        // Without the sign of a negative zero.
+        return Ok((n + 0.0).to_string());
+    }
+    Err(format!(
+        "is {n:?}, a floating-point number (REAL): other numbers may have been rounded to the same one. \
+         Let the column hold text or whole numbers"
+    ))
 }
 
 fn of_number(n: i64) -> Timestamp {
@@ -315,6 +334,26 @@ mod tests {
             assert!(error.contains(why), "{error}");
             with(|facts| row.unusable(facts)).check().unwrap();
         }
+    }
+
+    #[test]
+    fn a_floating_point_number_tells_nothing_apart_unless_it_is_whole_and_exact() {
+        let row = |field, n| {
+            let cells = [(Field::EventType, text("a")), (Field::Payload, text("{}"))];
+            let mut row = draft(&cells);
+            row.put(field, Cell::Real(n));
+            with(|facts| row.event(facts))
+        };
+        for (n, key) in [(1e3, "1000"), (-0.0, "0"), (0.0, "0"), (-7.0, "-7")] {
+            assert_eq!(row(Field::IdempotencyKey, n).unwrap().idempotency_key, key);
+        }
+        for n in [2.026_112_112_345_6e19, 9_007_199_254_740_992.0, 1.5, f64::INFINITY] {
+            for field in [Field::IdempotencyKey, Field::AggregateId, Field::OrderingKey] {
+                let why = row(field, n).unwrap_err().to_string();
+                assert!(why.contains("(REAL)") && why.starts_with(field.as_str()), "{why}");
+            }
+        }
+        assert_eq!(row(Field::CustomData, 1.5).unwrap().custom_data.as_deref(), Some("1.5"));
     }
 
     #[test]

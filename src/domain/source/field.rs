@@ -63,6 +63,14 @@ impl Field {
     /// Those that tell a row from another one with the same id.
     pub const OF_FINGERPRINT: [Self; 2] = [Self::EventType, Self::Payload];
 
+    /// Whether it names something, so that two values that are read as one would make one of two things.
+    pub const fn tells_apart(self) -> bool {
+        matches!(
+            self,
+            Self::IdempotencyKey | Self::AggregateId | Self::OrderingKey | Self::ProcessId
+        )
+    }
+
     /// The word in settings, and the name of its column or member unless another is given.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,5 +1,7 @@
 //! JSON and lines of JSON. Payloads are kept to the byte.
 
+use std::collections::BTreeMap;
+
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -34,32 +36,27 @@ fn row(settings: &FolderSettings, text: &str, place: Place) -> Result<FileRow, F
         return Err(Fault::at(place, "it is no object"));
     }
     let members: Map<String, Value> = serde_json::from_str(text).map_err(wrong)?;
+    let written: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(wrong)?;
     let payload = settings.name(Field::Payload);
     let is_event = members.contains_key(payload);
     let mut draft = Draft::default();
     for field in Field::ALL.into_iter().filter(|field| *field != Field::Payload) {
         let name = settings.name(field);
-        if let Some(value) = members.get(name) {
-            match cell(field, value) {
+        if let (Some(value), Some(raw)) = (members.get(name), written.get(name)) {
+            match cell(field, value, raw.get()) {
                 Ok(Some(cell)) => draft.put(field, cell),
                 Ok(None) => {}
                 Err(why) => return Err(Fault::at(place, format!("{name} {why}"))),
             }
         }
     }
-    let own = if is_event { member(text, payload).map_err(wrong)? } else { None };
-    draft.put(Field::Payload, Cell::Text(own.unwrap_or_else(|| text.to_owned())));
+    let own = written.get(payload).map_or(text, |raw| raw.get());
+    draft.put(Field::Payload, Cell::Text(own.to_owned()));
     if is_event && let Some(odd) = unknown(settings, &members) {
         let why = format!("there is no field {odd:?}; there are event_type, payload, and more");
         return Err(Fault::at(place, why));
     }
     Ok(FileRow { draft, place })
-}
-
-/// A member's value as it stands there.
-fn member(text: &str, name: &str) -> Result<Option<String>, serde_json::Error> {
-    let raw: std::collections::BTreeMap<String, &RawValue> = serde_json::from_str(text)?;
-    Ok(raw.get(name).map(|value| value.get().to_owned()))
 }
 
 /// A member that fills no field: a misspelt one must not pass for none.
@@ -68,11 +65,12 @@ fn unknown<'a>(settings: &FolderSettings, members: &'a Map<String, Value>) -> Op
     members.keys().map(String::as_str).find(|name| !known(name))
 }
 
-fn cell(field: Field, value: &Value) -> Result<Option<Cell>, &'static str> {
+/// A number is taken as it is written: as floats, two long ones may be the same.
+fn cell(field: Field, value: &Value, written: &str) -> Result<Option<Cell>, &'static str> {
     Ok(match value {
         Value::Null => None,
         Value::String(text) => Some(Cell::Text(text.clone())),
-        Value::Number(number) => Some(Cell::Text(number.to_string())),
+        Value::Number(_) => Some(Cell::Text(written.to_owned())),
         Value::Bool(yes) => Some(Cell::Text(yes.to_string())),
         Value::Object(_) if field == Field::Headers => Some(Cell::Text(value.to_string())),
         Value::Object(_) | Value::Array(_) => return Err("is neither a text nor a number"),

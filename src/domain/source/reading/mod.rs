@@ -151,6 +151,23 @@ mod tests {
     }
 
     #[test]
+    fn numbers_in_json_are_taken_as_they_are_written() {
+        let mapped =
+            settings(json!({ "fields": { "event_type": "kind", "idempotency_key": "no" } }));
+        let key = |number: &str| {
+            let text = format!(r#"{{"kind":"a","no":{number},"aggregate_id":{number}}}"#);
+            let row = rows(&mapped, "a.json", text.as_bytes()).unwrap().remove(0);
+            assert_eq!(field(&row, Field::AggregateId), number);
+            field(&row, Field::IdempotencyKey)
+        };
+        for number in
+            ["20261121123456000001", "20261121123456000002", "-0", "1e3", "1000", "1.10", "0.1E+2"]
+        {
+            assert_eq!(key(number), number);
+        }
+    }
+
+    #[test]
     fn wrong_json_is_refused_with_its_place() {
         refused(json!({}), "a.json", b"{\n\"a\":,}", "line 2");
         refused(json!({}), "a.json", b"[1]", "row 1: it is no object");
