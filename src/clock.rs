@@ -12,6 +12,11 @@ use std::time::{Duration, Instant, SystemTime};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+/// 1973-03-03T09:46:40Z: as seconds this number lies beyond the year 5000, so that no time is likely in both units.
+const LIKELY_FROM: i64 = 100_000_000_000;
+/// 2200-01-01T00:00:00Z.
+const LIKELY_BEFORE: i64 = 7_258_118_400_000;
+
 /// A point in time: whole milliseconds since 1970-01-01T00:00:00Z.
 ///
 /// Stored as INTEGER in every `…_at` column, shown as RFC 3339 in UTC.
@@ -44,6 +49,18 @@ impl Timestamp {
     /// Whole seconds since the epoch, rounded down.
     pub const fn secs(self) -> i64 {
         self.0.div_euclid(1000)
+    }
+
+    /// Whether it lies from 1973 to 2199: what is outside was likely meant in another unit, or for no time at all.
+    ///
+    /// ```
+    /// use oncebox::clock::Timestamp;
+    /// assert!(Timestamp::from_secs(1_700_000_000).is_likely());
+    /// assert!(!Timestamp::from_ms(1_700_000_000).is_likely());
+    /// assert!(!Timestamp::from_ms(1_700_000_000_000_000).is_likely());
+    /// ```
+    pub const fn is_likely(self) -> bool {
+        LIKELY_FROM <= self.0 && self.0 < LIKELY_BEFORE
     }
 
     /// This much later; stops at the end of representable time.

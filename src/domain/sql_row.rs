@@ -14,10 +14,6 @@ use crate::domain::event::NewEvent;
 use crate::domain::pii::Sealed;
 use crate::domain::{nesting, trace};
 
-/// Times before this (1973) are taken for seconds.
-const EARLIEST: i64 = 100_000_000_000;
-/// Times from here on are taken for something else: 2200-01-01T00:00:00Z.
-const LATEST: i64 = 7_258_118_400_000;
 /// Bytes of a value that a reason shows.
 const SHOWN_BYTES_MOST: usize = 64;
 
@@ -303,7 +299,7 @@ impl SqlRow {
 }
 
 fn is_time(ms: i64) -> bool {
-    (EARLIEST..LATEST).contains(&ms)
+    Timestamp::from_ms(ms).is_likely()
 }
 
 fn time(column: &str, ms: Option<i64>) -> Result<Option<Timestamp>, Defect> {

@@ -419,7 +419,7 @@ fn what_is_no_file_of_its_own_is_left_and_said() {
 }
 
 #[test]
-fn long_numbers_in_json_are_other_keys() {
+fn long_numbers_in_json_are_other_keys_and_a_time_in_another_unit_is_refused() {
     let rig = Rig::new();
     let folder = Folder::new(&rig, &json!({ "fields": { "not_before": "start" } }));
     let row = |key: &str| {
@@ -433,4 +433,9 @@ fn long_numbers_in_json_are_other_keys() {
         let found = rig.get(&format!("/v1/events?idempotency_key={key}"))["items"][0].clone();
         assert_eq!(found["aggregate_id"], key);
     }
+    folder.put("b.json", r#"{"event_type":"a","payload":1,"start":1763728496000000}"#);
+    let why = folder.reason("b.json");
+    let first = "row 1: not_before (here \"start\") is \"1763728496000000\", which is no time";
+    assert!(why.starts_with(first), "{why}");
+    assert!(why.contains("seconds or milliseconds since 1970"), "{why}");
 }

@@ -583,3 +583,25 @@ fn keys_that_were_rounded_swallow_nothing() {
     assert!(why.starts_with("row 1: idempotency_key is 2.0261121123456e19, a floating"), "{why}");
     assert_eq!(rig.get("/v1/events?idempotency_key=7")["items"].as_array().unwrap().len(), 1);
 }
+
+#[test]
+fn a_time_in_another_unit_is_quarantined_and_holds_up_nothing() {
+    let rig = Rig::new();
+    let erp = Erp::with(
+        &rig,
+        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT, payload TEXT, start)",
+    );
+    erp.run(
+        "INSERT INTO outbox (event_type, payload, start) VALUES
+         ('a', '{}', 1763728496000000), ('a', '{}', 1763728496), ('a', '{}', '9999-12-31 00:00:00')",
+    );
+    add(&rig, &json!({ "path": erp.path, "columns": { "not_before": "start" } }));
+    until_stored(&rig, 3);
+    let listed = rig.get("/v1/events?status=quarantined");
+    let why = |n: usize| listed["items"][n]["last_error"].as_str().unwrap().to_owned();
+    let first =
+        "row 1: not_before (here \"start\") is \"1763728496000000\", which is no time from 1973";
+    assert!(why(1).starts_with(first), "{}", why(1));
+    assert!(why(1).contains("seconds or milliseconds since 1970"), "{}", why(1));
+    assert!(why(0).starts_with("row 3"), "{}", why(0));
+}

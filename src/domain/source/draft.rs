@@ -15,7 +15,7 @@ use crate::domain::source::field::{Cell, Field};
 use crate::domain::trace;
 
 /// Whole seconds up to the year 5138; a larger number counts milliseconds.
-const SECONDS_MOST: i64 = 100_000_000_000;
+const SECONDS_MOST: u64 = 100_000_000_000;
 /// The type of an event that has no usable one, which is quarantined.
 const TYPE_UNUSABLE: &str = "unusable";
 /// Whole numbers from here on have floating-point numbers in common: 2 to the power of 53.
@@ -191,12 +191,10 @@ impl Draft {
     }
 
     fn time(&self, field: Field) -> Result<Option<Timestamp>, FieldError> {
-        let Some(cell) = self.get(field) else { return Ok(None) };
-        if let Cell::Integer(n) = cell {
-            return Ok(Some(of_number(*n)));
-        }
-        let text = cell.text().map_err(|why| wrong(field, why))?;
-        text.map(|text| time(&text).ok_or_else(|| no_time(field, &text))).transpose()
+        let text = self.get(field).map(Cell::text).transpose().map_err(|why| wrong(field, why))?;
+        let Some(text) = text.flatten() else { return Ok(None) };
+        let at = time(&text).filter(|at| at.is_likely());
+        at.map(Some).ok_or_else(|| no_time(field, &text))
     }
 }
 
@@ -204,13 +202,22 @@ fn wrong(field: Field, problem: impl Into<String>) -> FieldError {
     FieldError { field: field.as_str(), problem: problem.into() }
 }
 
+/// What is wrong with a row, where the field's name in the source is another one with that name too.
+pub fn said(error: &FieldError, names: &BTreeMap<Field, String>) -> String {
+    let FieldError { field, problem } = error;
+    match names.iter().find(|(named, _)| named.as_str() == *field) {
+        Some((_, name)) if name != field => format!("{field} (here {name:?}) {problem}"),
+        _ => error.to_string(),
+    }
+}
+
 fn no_time(field: Field, text: &str) -> FieldError {
     let text: String = text.chars().take(40).collect();
     wrong(
         field,
         format!(
-            "is {text:?}, which is no time: give 2026-01-31T12:00:00Z, 2026-01-31 12:00:00 (UTC), or \
-             seconds or milliseconds since 1970"
+            "is {text:?}, which is no time from 1973 to 2199: give 2026-01-31T12:00:00Z, \
+             2026-01-31 12:00:00 (UTC), or whole seconds or milliseconds since 1970"
         ),
     )
 }
@@ -229,7 +236,7 @@ fn exact(n: f64) -> Result<String, String> {
 }
 
 fn of_number(n: i64) -> Timestamp {
-    if n.abs() <= SECONDS_MOST { Timestamp::from_secs(n) } else { Timestamp::from_ms(n) }
+    if n.unsigned_abs() <= SECONDS_MOST { Timestamp::from_secs(n) } else { Timestamp::from_ms(n) }
 }
 
 /// A time as databases and files write it.
@@ -369,6 +376,45 @@ mod tests {
         }
         assert_eq!(of_number(1_769_860_800_000), at);
         assert_eq!(time("31.01.2026"), None);
+    }
+
+    #[test]
+    fn what_is_no_time_is_said_with_its_column_its_value_and_the_units() {
+        let row = |cell: &Cell| {
+            draft(&[
+                (Field::EventType, text("a")),
+                (Field::Payload, text("{}")),
+                (Field::NotBefore, cell.clone()),
+            ])
+        };
+        let odd = [
+            // Microseconds, nanoseconds, days, a date as a number, and ends of what there is.
+            Cell::Integer(1_763_728_496_000_000),
+            Cell::Integer(1_763_728_496_000_000_000),
+            Cell::Integer(20_000),
+            Cell::Integer(20_260_131),
+            Cell::Integer(0),
+            Cell::Integer(i64::MIN),
+            Cell::Integer(i64::MAX),
+            Cell::Integer(100_000_000_000),
+            Cell::Real(1_769_860_800.5),
+            text("1763728496000000"),
+            text("9999-12-31 00:00:00"),
+            text("1900-01-01T00:00:00Z"),
+        ];
+        for cell in &odd {
+            let error = with(|facts| row(cell).event(facts)).unwrap_err();
+            let names = BTreeMap::from([(Field::NotBefore, "start".to_owned())]);
+            let (why, value) = (said(&error, &names), cell.text().unwrap().unwrap());
+            let expected = format!("not_before (here \"start\") is {value:?}, which is no time");
+            assert!(why.starts_with(&expected), "{why}");
+            assert!(why.contains("whole seconds or milliseconds since 1970"), "{why}");
+            with(|facts| row(cell).unusable(facts)).check().unwrap();
+        }
+        for good in [Cell::Integer(1_769_860_800), Cell::Real(1_769_860_800_000.0)] {
+            let event = with(|facts| row(&good).event(facts)).unwrap();
+            assert_eq!(event.not_before, Timestamp::parse("2026-01-31T12:00:00Z"));
+        }
     }
 
     #[test]

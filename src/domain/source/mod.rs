@@ -101,6 +101,14 @@ impl Settings {
         }
     }
 
+    /// Names that fields have in the source, where these are others.
+    pub const fn names(&self) -> &BTreeMap<Field, String> {
+        match self {
+            Self::Sqlite(table) => &table.columns,
+            Self::Drop(folder) => &folder.fields,
+        }
+    }
+
     fn check(&self) -> Result<(), SettingsError> {
         let path = self.path();
         let plain = path.components().all(|part| !matches!(part, Component::ParentDir));

@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 use crate::domain::escalation::Class;
 use crate::domain::event::NewEvent;
 use crate::domain::source::Source;
-use crate::domain::source::draft::Facts;
+use crate::domain::source::draft::{Facts, said};
 use crate::domain::source::folder::{
     DONE_ENDING, FILE_BYTES_MOST, FolderSettings, Protocol, is_candidate,
 };
@@ -267,7 +267,11 @@ fn events(
         };
         match row.draft.event(&facts) {
             Ok(event) => events.push(event),
-            Err(error) => mistakes.push(format!("{}: {error}", row.place)),
+            Err(error) => mistakes.push(format!(
+                "{}: {}",
+                row.place,
+                said(&error, source.new.settings.names())
+            )),
         }
     }
     if mistakes.is_empty() {

@@ -4,7 +4,7 @@ use crate::clock::Timestamp;
 use crate::domain::escalation::Class;
 use crate::domain::event::NewEvent;
 use crate::domain::source::Source;
-use crate::domain::source::draft::{Draft, Facts};
+use crate::domain::source::draft::{Draft, Facts, said};
 use crate::domain::source::table::{Found, Identity, TableSettings, judge};
 use crate::flow::privacy::NotAdmitted;
 use crate::flow::publish::admit;
@@ -164,7 +164,7 @@ fn ready(shared: &Shared, source: &Source, rows: &[(i64, Draft)]) -> Result<Vec<
         match row.event(&facts) {
             Ok(event) => admitted(shared, event),
             Err(error) => {
-                let why = format!("row {id}: {error}");
+                let why = format!("row {id}: {}", said(&error, source.new.settings.names()));
                 let (event, why) = shared.privacy.withhold(row.unusable(&facts), why)?;
                 Ok(Ready::Unusable(event, why))
             }
