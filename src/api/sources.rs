@@ -266,7 +266,8 @@ fn reset(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let source = find(api, call)?;
     if let Settings::Drop(_) = source.new.settings {
         return Err(Problem::conflict(
-            "A folder has no cursor. To have a file taken again, put it there under another name.",
+            "A folder has no cursor. A file is taken again under another name, and of its rows those that \
+             are not known by their key.",
         ));
     }
     let cursor = match (cursor, from) {

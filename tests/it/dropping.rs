@@ -439,3 +439,22 @@ fn long_numbers_in_json_are_other_keys_and_a_time_in_another_unit_is_refused() {
     assert!(why.starts_with(first), "{why}");
     assert!(why.contains("seconds or milliseconds since 1970"), "{why}");
 }
+
+#[test]
+fn rows_of_another_element_are_other_rows() {
+    let rig = Rig::new();
+    let row = |row: &str| json!({ "row": row, "defaults": { "event_type": "a" } });
+    let folder = Folder::new(&rig, &row("Orders/Order"));
+    let text = "<Orders><Order><Line/><Line/></Order></Orders>";
+    folder.put("a.xml", text);
+    folder.until_done("a.xml");
+    assert_eq!(stored(&rig), "1");
+    let mut settings = row("Orders/Order/Line");
+    settings["path"] = json!(folder.path);
+    rig.patch("/v1/sources/files", &json!({ "settings": settings })).is(200);
+    for name in ["b.xml", "c.xml"] {
+        folder.put(name, text);
+        folder.until_done(name);
+        assert_eq!(stored(&rig), "3");
+    }
+}

@@ -26,6 +26,10 @@ pub const SILENCE_LEAST: Duration = Duration::from_secs(1);
 /// The longest: a year.
 pub const SILENCE_MOST: Duration = Duration::from_hours(366 * 24);
 
+/// Fields that are a row's own. With one key for all, the first row would be the only one.
+const WITHOUT_DEFAULT: [Field; 4] =
+    [Field::IdempotencyKey, Field::Payload, Field::OccurredAt, Field::NotBefore];
+
 /// How a source is read, and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settings {
@@ -115,6 +119,11 @@ impl Settings {
         if !path.is_absolute() || !plain {
             let why = format!("the path {} must begin with / and have no .. in it", path.display());
             return Err(SettingsError(why));
+        }
+        let odd = WITHOUT_DEFAULT.iter().find(|field| self.defaults().contains_key(field));
+        if let Some(field) = odd {
+            let (field, why) = (field.as_str(), "each row has its own, or none");
+            return Err(SettingsError(format!("{field} can have no default: {why}")));
         }
         match self {
             Self::Sqlite(table) => table.check(),
@@ -225,6 +234,11 @@ mod tests {
             ("sqlite", json!({ "path": "/x", "tabel": "outbox" }), "unknown field `tabel`"),
             ("sqlite", json!({ "path": "/x", "columns": { "typ": "a" } }), "unknown variant `typ`"),
             ("sqlite", json!({ "path": "/x", "table": "" }), "table"),
+            (
+                "sqlite",
+                json!({ "path": "/x", "defaults": { "idempotency_key": "k" } }),
+                "idempotency_key can have no default",
+            ),
             ("drop", json!({ "path": "/x", "format": "xml" }), "row is missing"),
             ("drop", json!({ "path": "/x", "delimiter": "\"" }), "delimiter"),
             ("drop", json!({ "path": "/x", "writer": "guess" }), "unknown variant"),

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::Path;
 
-use data_encoding::HEXLOWER;
 use ring::digest::{SHA256, digest};
 
 use crate::clock::Timestamp;
@@ -253,7 +252,7 @@ fn events(
     let rows = rows.map_err(|fault| fault.to_string())?;
     let received_at = shared.clock.wall();
     let most = usize::try_from(shared.settings.get().limits.payload_bytes).unwrap_or(usize::MAX);
-    let hash = HEXLOWER.encode(&whole.sha256);
+    let hash = reading::fingerprint(settings, &whole.name, &whole.sha256);
     let (mut events, mut mistakes) = (Vec::with_capacity(rows.len()), Vec::new());
     for (n, row) in rows.iter().enumerate() {
         let facts = Facts {

@@ -9,6 +9,9 @@ mod xml;
 
 use std::fmt;
 
+use data_encoding::HEXLOWER;
+use ring::digest::{SHA256, digest};
+
 use crate::domain::source::draft::Draft;
 use crate::domain::source::folder::{FILE_ROWS_MOST, FolderSettings, Format};
 
@@ -78,6 +81,18 @@ pub fn rows(settings: &FolderSettings, name: &str, bytes: &[u8]) -> Result<Vec<F
         )));
     }
     Ok(rows)
+}
+
+/// What the rows of a file are known by, besides their number, in hex: its SHA-256; and which element is a row,
+/// where that is what the settings say, as the first row is another one then.
+pub fn fingerprint(settings: &FolderSettings, name: &str, sha256: &[u8]) -> String {
+    match (settings.format.of(name), &settings.row) {
+        (Some(Format::Xml), Some(row)) => {
+            let of_rows = [sha256, row.as_bytes()].concat();
+            HEXLOWER.encode(digest(&SHA256, &of_rows).as_ref())
+        }
+        _ => HEXLOWER.encode(sha256),
+    }
 }
 
 /// The text of a file, without a byte order mark.
