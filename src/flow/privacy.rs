@@ -175,6 +175,19 @@ impl Privacy {
         ))
     }
 
+    /// A hash of what came in as it may be kept, and second the form that is kept otherwise: where a policy is
+    /// stated an HMAC of it, as whoever knows all but a little of a row could try the rest against the hash alone.
+    /// Neither form can be taken for a number of anything by a detector.
+    ///
+    /// # Errors
+    /// When the policy cannot be read.
+    pub fn hashed(&self, tenant: &str, hash: &str) -> Result<[String; 2]> {
+        let keyed = self.names.value(tenant, hash).replacen(':', ":0x", 1);
+        let plain = hash.to_owned();
+        let is_stated = self.stated(tenant)?.own.rules().is_some();
+        Ok(if is_stated { [keyed, plain] } else { [plain, keyed] })
+    }
+
     /// A text about what came in, as it may be kept where a policy is stated.
     ///
     /// # Errors

@@ -146,7 +146,7 @@ pub enum Inserted {
 /// When the file cannot be written.
 pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Inserted> {
     // A large payload is only stored apart once it is known to be the first.
-    if new.payload.len() > payloads::INLINE_BYTES_MOST && exists(tx, new)? {
+    if new.payload.len() > payloads::INLINE_BYTES_MOST && is_stored(tx, identity(new))? {
         return repeated(tx, new);
     }
     let plan = plan(tx, new, now)?;
@@ -270,7 +270,7 @@ pub fn insert_quarantined(
     why: &str,
     now: Timestamp,
 ) -> Result<Inserted> {
-    if exists(tx, new)? {
+    if is_stored(tx, identity(new))? {
         return repeated(tx, new);
     }
     let inserted = write(tx, new, now, (0, tx.fence()?.epoch))?;
@@ -291,14 +291,20 @@ pub fn insert_quarantined(
     Ok(Inserted::First { status })
 }
 
-fn exists(tx: &ReadTx<'_>, new: &NewEvent) -> Result<bool> {
-    let identity = (&new.tenant, &new.source_system, &new.idempotency_key);
+/// Whether there is an event of that tenant, source system and key.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn is_stored(tx: &ReadTx<'_>, identity: (&str, &str, &str)) -> Result<bool> {
     Ok(tx.prepare(EXISTS)?.query_row(identity, |row| row.get(0))?)
 }
 
+fn identity(new: &NewEvent) -> (&str, &str, &str) {
+    (&new.tenant, &new.source_system, &new.idempotency_key)
+}
+
 fn repeated(tx: &WriteTx<'_>, new: &NewEvent) -> Result<Inserted> {
-    let identity = (&new.tenant, &new.source_system, &new.idempotency_key);
-    let kept = first(&mut *tx.prepare(BY_IDENTITY)?, identity, |row| with_payload(tx, row))?;
+    let kept = first(&mut *tx.prepare(BY_IDENTITY)?, identity(new), |row| with_payload(tx, row))?;
     let kept = kept.ok_or(crate::store::error::Error::Changed("the event"))?;
     let differs = differs(&kept.new, new)
         || kept.new.event_type != new.event_type

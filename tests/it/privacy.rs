@@ -476,6 +476,70 @@ fn what_a_source_reads_is_sealed_and_what_is_refused_is_kept_without_its_content
 }
 
 #[test]
+fn rows_have_no_key_that_tells_of_them_and_are_known_again_when_a_policy_comes_or_goes() {
+    let rig = Rig::new();
+    let (erp, drop) = (rig.home().join("erp.db"), rig.home().join("drop"));
+    std::fs::create_dir(&drop).unwrap();
+    let conn = rusqlite::Connection::open(&erp).unwrap();
+    conn.execute_batch(
+        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL,
+                              payload TEXT NOT NULL)",
+    )
+    .unwrap();
+    let write = |n: u32| {
+        conn.execute("INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)", [n]).unwrap();
+    };
+    let put = |name: &str, n: u32| {
+        std::fs::write(drop.join("x.tmp"), format!(r#"{{"event_type":"a","payload":{n}}}"#))
+            .unwrap();
+        std::fs::rename(drop.join("x.tmp"), drop.join(name)).unwrap();
+        until("it is taken", || drop.join("done").join(name).exists());
+    };
+    let source = |name: &str, kind: &str, path: &std::path::Path| {
+        let settings = json!({ "path": path });
+        rig.post("/v1/sources", &json!({ "name": name, "kind": kind, "settings": settings }))
+            .is(201);
+    };
+    source("erp", "sqlite", &erp);
+    source("files", "drop", &drop);
+    let stored = |count: u32| {
+        until("they are stored", || rig.one("SELECT count(*) FROM outbox") == count.to_string());
+    };
+    let again = |read: u32, count: u32| {
+        rig.post("/v1/sources/erp/reset", &json!({ "from": "start" })).is(200);
+        until("all are read", || rig.get("/v1/sources/erp")["event_count"] == read);
+        stored(count);
+    };
+    write(1);
+    put("1.json", 1);
+    stored(2);
+    let keyed = || rig.one("SELECT count(*) FROM outbox WHERE idempotency_key LIKE '%hmac:%'");
+    assert_eq!(keyed(), "0");
+    state(
+        &rig,
+        &json!({ "rules": [{ "detect": ["email", "phone", "card", "iban"], "action": "mask" }] }),
+    );
+    write(2);
+    put("2.json", 2);
+    stored(4);
+    assert_eq!(keyed(), "2");
+    assert_eq!(rig.one("SELECT identity LIKE '%hmac:%' FROM sources WHERE name = 'erp'"), "1");
+    again(4, 4);
+    put("1-again.json", 1);
+    put("2-again.json", 2);
+    stored(4);
+    state(&rig, &json!("allow"));
+    write(3);
+    stored(5);
+    again(8, 5);
+    put("1-once-more.json", 1);
+    put("2-once-more.json", 2);
+    stored(5);
+    assert_eq!(keyed(), "2");
+    assert_eq!(rig.get("/v1/sources/erp")["last_error"], Value::Null);
+}
+
+#[test]
 fn events_of_one_batch_share_their_subjects_key_and_have_no_id_that_tells_of_their_bodies() {
     let rig = Rig::new();
     let scheme = json!({

@@ -21,6 +21,7 @@ use crate::domain::source::reading;
 use crate::flow::privacy::NotAdmitted;
 use crate::flow::publish::admit;
 use crate::flow::sources::Shared;
+use crate::flow::sources::keyless::recognise;
 use crate::flow::sources::moving::{
     DONE, Outcome, REJECTED, Whole, changed, finish, forget_companion, make, put_aside,
 };
@@ -192,10 +193,15 @@ fn take(
         }
         return reject(shared, source, (settings, whole), &other_content(&before, whole));
     }
-    let mut events = match events(shared, source, settings, whole) {
+    let hash = reading::fingerprint(settings, name, &whole.sha256);
+    let hashes = shared.privacy.hashed(&source.new.tenant, &hash)?;
+    let mut events = match events(shared, source, (settings, whole), &hashes) {
         Ok(events) => events,
         Err(why) => return reject(shared, source, (settings, whole), &why),
     };
+    for (n, event) in events.iter_mut().enumerate() {
+        recognise(shared, event, &hashes.each_ref().map(|hash| row_key(hash, n)))?;
+    }
     match shared.privacy.admit(&mut events) {
         Ok(()) => {}
         Err(NotAdmitted::Failed(error)) => return Err(error.into()),
@@ -234,12 +240,17 @@ fn other_content(before: &Taken, whole: &Whole<'_>) -> String {
         .to_owned()
 }
 
+/// The key of a row that names none, from 0.
+fn row_key(hash: &str, n: usize) -> String {
+    format!("{hash}-{}", n.saturating_add(1))
+}
+
 /// All events of a file, or what is wrong with it.
 fn events(
     shared: &Shared,
     source: &Source,
-    settings: &FolderSettings,
-    whole: &Whole<'_>,
+    (settings, whole): (&FolderSettings, &Whole<'_>),
+    [hash, _]: &[String; 2],
 ) -> Result<Vec<NewEvent>, String> {
     let size = whole.contents.size;
     if size > FILE_BYTES_MOST {
@@ -252,14 +263,13 @@ fn events(
     let rows = rows.map_err(|fault| fault.to_string())?;
     let received_at = shared.clock.wall();
     let most = usize::try_from(shared.settings.get().limits.payload_bytes).unwrap_or(usize::MAX);
-    let hash = reading::fingerprint(settings, &whole.name, &whole.sha256);
     let (mut events, mut mistakes) = (Vec::with_capacity(rows.len()), Vec::new());
     for (n, row) in rows.iter().enumerate() {
         let facts = Facts {
             id: id::uuid7(received_at, &*shared.draw),
             tenant: &source.new.tenant,
             source: source.new.name.as_str(),
-            key: format!("{hash}-{}", n.saturating_add(1)),
+            key: row_key(hash, n),
             received_at,
             defaults: &settings.defaults,
             payload_bytes_max: most,

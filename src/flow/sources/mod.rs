@@ -5,6 +5,7 @@
 //! it was read, and waits. Not here: what a row means (`domain::source`), and any SQL.
 
 mod folder;
+mod keyless;
 mod moving;
 mod relay;
 pub mod survey;

@@ -9,6 +9,7 @@ use crate::domain::source::table::{Found, Identity, TableSettings, judge};
 use crate::flow::privacy::NotAdmitted;
 use crate::flow::publish::admit;
 use crate::flow::sources::Shared;
+use crate::flow::sources::keyless::{Keys, recognise};
 use crate::flow::sources::relay::{Snag, SnagKind, Turn, subject};
 use crate::id;
 use crate::store::error::{Error, Result};
@@ -67,9 +68,17 @@ impl TableReader {
             return Ok(Turn::Done);
         }
         let limit = if self.one_by_one { 1 } else { foreign::ROWS_MOST };
-        let look = foreign.look(cursor, limit)?;
+        let mut look = foreign.look(cursor, limit)?;
         let kept: Option<Identity> =
             source.identity.as_deref().and_then(|text| serde_json::from_str(text).ok());
+        if let Some(is) = &mut look.found.at_cursor {
+            // In the form in which it was kept, where that is one of its own.
+            let forms = shared.privacy.hashed(&source.new.tenant, is)?;
+            let before = kept.as_ref().and_then(|kept| kept.last_row.clone());
+            if let Some(same) = before.filter(|before| forms.contains(before)) {
+                *is = same;
+            }
+        }
         judge(kept.as_ref(), cursor, &look.found).map_err(|replaced| Snag {
             why: replaced.to_string().replace("NAME", source.new.name.as_str()),
             kind: SnagKind::Replaced,
@@ -97,7 +106,7 @@ impl TableReader {
         look: Look,
     ) -> std::result::Result<bool, Snag> {
         let cursor = source.new.cursor;
-        let identity = identity(cursor, kept.as_ref(), &look);
+        let identity = identity(shared, source, kept.as_ref(), &look)?;
         // Where nothing is new, nothing is written.
         if look.rows.is_empty() && (kept.as_ref() == Some(&identity) || cursor == 0) {
             return Ok(true);
@@ -135,34 +144,51 @@ impl TableReader {
 }
 
 /// What the table is once these rows are copied.
-fn identity(cursor: i64, kept: Option<&Identity>, look: &Look) -> Identity {
-    let Found { file, columns, at_cursor, .. } = &look.found;
-    let of =
-        |last_id, last_row| Identity { file: *file, last_id, columns: columns.clone(), last_row };
-    if let Some((id, row)) = look.rows.last() {
-        return of(*id, Some(row.fingerprint()));
-    }
-    match (at_cursor, kept.filter(|kept| kept.last_id == cursor)) {
-        (None, Some(kept)) => Identity { file: *file, ..kept.clone() },
-        (now, _) => of(cursor, now.clone()),
-    }
+fn identity(
+    shared: &Shared,
+    source: &Source,
+    kept: Option<&Identity>,
+    look: &Look,
+) -> Result<Identity> {
+    let Found { file, columns, at_cursor, .. } = look.found.clone();
+    let cursor = source.new.cursor;
+    let kept = kept.filter(|kept| kept.last_id == cursor);
+    let (last_id, columns, last_row) = match (look.rows.last(), at_cursor, kept) {
+        (Some((id, row)), _, _) => (*id, columns, Some(row.fingerprint())),
+        // The row is gone; what is kept of it may be of before a policy was stated.
+        (None, None, Some(kept)) => (cursor, kept.columns.clone(), kept.last_row.clone()),
+        (None, now, _) => (cursor, columns, now),
+    };
+    let last_row = match last_row {
+        Some(plain) if !plain.starts_with("hmac:") => {
+            let [due, _] = shared.privacy.hashed(&source.new.tenant, &plain)?;
+            Some(due)
+        }
+        last_row => last_row,
+    };
+    Ok(Identity { file, last_id, columns, last_row })
 }
 
 fn ready(shared: &Shared, source: &Source, rows: &[(i64, Draft)]) -> Result<Vec<Ready>> {
     let received_at = shared.clock.wall();
     let most = shared.settings.get().limits.payload_bytes;
     let one = |(id, row): &(i64, Draft)| {
+        let keys = keys(shared, source, *id, &row.fingerprint())?;
+        let [key, _] = &keys;
         let facts = Facts {
             id: id::uuid7(received_at, &*shared.draw),
             tenant: &source.new.tenant,
             source: source.new.name.as_str(),
-            key: row_key(*id, row),
+            key: key.clone(),
             received_at,
             defaults: source.new.settings.defaults(),
             payload_bytes_max: usize::try_from(most).unwrap_or(usize::MAX),
         };
         match row.event(&facts) {
-            Ok(event) => admitted(shared, event),
+            Ok(mut event) => {
+                recognise(shared, &mut event, &keys)?;
+                admitted(shared, event)
+            }
             Err(error) => {
                 let why = format!("row {id}: {}", said(&error, source.new.settings.names()));
                 let (event, why) = shared.privacy.withhold(row.unusable(&facts), why)?;
@@ -188,9 +214,10 @@ fn admitted(shared: &Shared, mut event: NewEvent) -> Result<Ready> {
 /// The key of a row that names none. Its type and payload are part of it: after a restore of the ERP's file the
 /// same id may be given to another fact. Nothing is that depends on how the source is set up, or a row that is
 /// read again would be another one.
-fn row_key(id: i64, row: &Draft) -> String {
-    let fingerprint = row.fingerprint();
-    format!("{id}-{}", fingerprint.get(..32).unwrap_or(&fingerprint))
+fn keys(shared: &Shared, source: &Source, id: i64, fingerprint: &str) -> Result<Keys> {
+    let short = format!("0x{}", fingerprint.get(..32).unwrap_or(fingerprint));
+    let hashed = shared.privacy.hashed(&source.new.tenant, &short)?;
+    Ok(hashed.map(|hash| format!("{id}-{hash}")))
 }
 
 /// Stores rows and moves the cursor: all of it or nothing.
