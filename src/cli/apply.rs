@@ -15,7 +15,7 @@ use crate::domain::scheme::Scheme;
 use crate::settings::declared::{KINDS, Kind, SecretAt, Thing};
 use crate::settings::{Loaded, Sources};
 
-/// Make providers, subscriptions and tokens as the file declares them
+/// Make providers, subscriptions, tokens and sources as the file declares them
 #[derive(Debug, Args)]
 pub(super) struct Apply {
     #[command(flatten)]
@@ -24,14 +24,15 @@ pub(super) struct Apply {
         long,
         short,
         value_name = "FILE",
-        help = "File with [[provider]], [[subscription]] and [[token]] [default: the settings file]"
+        help = "File with [[provider]], [[subscription]], [[token]] and [[source]] [default: the settings \
+                file]"
     )]
     file: Option<PathBuf>,
     /// Only show what would change
     #[arg(long)]
     dry_run: bool,
-    /// Also delete providers and subscriptions of a kind that is declared, and withdraw secrets, that are
-    /// not declared; tokens stay
+    /// Also delete providers, subscriptions and sources of a kind that is declared, and withdraw secrets,
+    /// that are not declared; tokens stay
     #[arg(long)]
     prune: bool,
 }
@@ -66,7 +67,8 @@ fn declared(loaded: &Loaded) -> Result<&[Thing], Failure> {
     let things = loaded.declared.things.as_slice();
     if things.is_empty() {
         let file = loaded.file.as_deref().unwrap_or_else(|| Path::new("no file"));
-        let example = "declare something with [[provider]], [[subscription]] or [[token]]";
+        let example =
+            "declare something with [[provider]], [[subscription]], [[token]] or [[source]]";
         return Err(Failure::input(format!("{}: nothing is declared: {example}", file.display())));
     }
     Ok(things)
@@ -143,7 +145,10 @@ impl Work<'_> {
         declared: &Map<String, Value>,
         found: &Value,
     ) -> Result<(), Failure> {
-        let differences = difference::between(declared, found);
+        let differences = match thing.kind {
+            Kind::Source => difference::of_source(declared, found)?,
+            _ => difference::between(declared, found),
+        };
         let path = path(thing.kind, &thing.name);
         if !differences.is_empty() {
             let detail: Vec<String> = differences.iter().map(ToString::to_string).collect();
@@ -282,6 +287,7 @@ pub(super) const fn list(kind: Kind) -> &'static str {
         Kind::Provider => "/v1/providers",
         Kind::Subscription => "/v1/subscriptions",
         Kind::Token => "/v1/tokens",
+        Kind::Source => "/v1/sources",
     }
 }
 

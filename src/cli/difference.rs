@@ -6,10 +6,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::cli::Failure;
+use crate::cli::{Failure, exit};
 use crate::clock::Timestamp;
 use crate::domain::pii::Pii;
 use crate::domain::scheme::Scheme;
+use crate::domain::source::Settings;
 use crate::domain::subscription::Policy;
 use crate::settings::declared::{Kind, Thing};
 
@@ -46,6 +47,13 @@ fn form(thing: &Thing, name: &str, value: &Value) -> Result<Value, Failure> {
                 .map_err(|error| Failure::input(format!("{name}: {error}")));
         }
         (Kind::Subscription, "policy", other) => through::<Policy>(other.clone()),
+        (Kind::Source, "settings", other) => {
+            let kind = thing.fields.get("kind").and_then(Value::as_str).unwrap_or_default();
+            let read = Settings::read(kind, other.clone());
+            return read
+                .map(|settings| settings.to_json())
+                .map_err(|error| Failure::input(format!("{name}: {error}")));
+        }
         (Kind::Token, "expires_at", other) => through::<Timestamp>(other.clone()),
         (_, _, other) => Ok(other.clone()),
     };
@@ -64,6 +72,29 @@ pub(super) fn between(declared: &Map<String, Value>, existing: &Value) -> Vec<Di
         (from != *to).then(|| Difference { field: field.clone(), from, to: to.clone() })
     };
     declared.iter().filter_map(differs).collect()
+}
+
+/// The same for a source, some of whose fields are of its making and stay as they are.
+///
+/// # Errors
+/// When it is of another kind.
+pub(super) fn of_source(
+    declared: &Map<String, Value>,
+    existing: &Value,
+) -> Result<Vec<Difference>, Failure> {
+    let mut found = between(declared, existing);
+    if let Some(kind) = found.iter().find(|difference| difference.field == "kind") {
+        let why = format!("{kind}: the kind of a source is not changed");
+        return Err(Failure::new(exit::CONFLICT, why).and(
+            "Remove it (oncebox source remove) and apply again: it is then read from the start.",
+        ));
+    }
+    // Where reading began is of no more consequence, and never is shown as null.
+    found.retain(|difference| {
+        let is_never = difference.from.is_null() && difference.to == 0;
+        difference.field != "from" && !(difference.field == "silent_after_ms" && is_never)
+    });
+    Ok(found)
 }
 
 #[cfg(test)]

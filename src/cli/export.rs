@@ -9,7 +9,7 @@ use crate::cli::show::text;
 use crate::cli::{Failure, Shared, apply, listing, out};
 use crate::settings::declared::{KINDS, Kind};
 
-/// Print providers, subscriptions and tokens as apply takes them, without secrets
+/// Print providers, subscriptions, tokens and sources as apply takes them, without secrets
 #[derive(Debug, Args)]
 pub(super) struct Export {
     #[command(flatten)]

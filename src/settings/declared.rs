@@ -1,4 +1,4 @@
-//! `[[provider]]`, `[[subscription]]` and `[[token]]`: what the file declares for `oncebox apply`, in the
+//! `[[provider]]`, `[[subscription]]`, `[[token]]` and `[[source]]`: what the file declares for `oncebox apply`, in the
 //! fields of the API.
 //!
 //! Not here: whether a value suits, which the API decides; and any secret. A secret is named by where it
@@ -28,6 +28,8 @@ pub enum Kind {
     Subscription,
     /// `[[token]]`
     Token,
+    /// `[[source]]`
+    Source,
 }
 
 /// One declared thing.
@@ -147,8 +149,31 @@ const TOKEN: [Field; 4] = [
     ),
 ];
 
-/// The kinds, in the order in which they are applied.
-pub const KINDS: [Kind; 3] = [Kind::Provider, Kind::Subscription, Kind::Token];
+const SOURCE: [Field; 5] = [
+    NAME,
+    field("kind", true, Form::Text, "sqlite or drop"),
+    field(
+        "settings",
+        true,
+        Form::Table,
+        "Its path, and how what stands there is read, as the API has it",
+    ),
+    field(
+        "silent_after_ms",
+        false,
+        Form::Number,
+        "No event for so long is an escalation; 0: never",
+    ),
+    field(
+        "from",
+        false,
+        Form::Text,
+        "For sqlite, when it is made: start, or now, which leaves the rows that are there",
+    ),
+];
+
+/// The kinds, in the order in which they are applied: who wants events is there before any is read.
+pub const KINDS: [Kind; 4] = [Kind::Provider, Kind::Subscription, Kind::Token, Kind::Source];
 
 impl Kind {
     /// Its section, and its word.
@@ -157,6 +182,7 @@ impl Kind {
             Self::Provider => "provider",
             Self::Subscription => "subscription",
             Self::Token => "token",
+            Self::Source => "source",
         }
     }
 
@@ -166,6 +192,7 @@ impl Kind {
             Self::Provider => &PROVIDER,
             Self::Subscription => &SUBSCRIPTION,
             Self::Token => &TOKEN,
+            Self::Source => &SOURCE,
         }
     }
 

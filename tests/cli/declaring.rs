@@ -146,6 +146,83 @@ fn what_is_exported_makes_the_same_elsewhere() {
     assert_eq!(other.ok(&["apply", "--file", file.to_str().unwrap()]), "");
 }
 
+/// A file that declares two sources and a provider with a policy.
+fn with_sources(rig: &Rig, table: &str, delimiter: &str) {
+    rig.file("stripe.secret", "whsec_one-one-one-one-one\n");
+    rig.file(
+        "declared.toml",
+        &format!(
+            r#"
+[[provider]]
+name = "stripe"
+scheme = "stripe"
+public_url = "https://erp.example/hooks/stripe"
+pii = {{ rules = [{{ path = "$.customer.email", action = "mask" }}] }}
+secret_file = "stripe.secret"
+
+[[source]]
+name = "erp"
+kind = "sqlite"
+settings = {{ path = "/srv/erp/erp.db", table = "{table}", columns = {{ event_type = "kind" }} }}
+silent_after_ms = 86_400_000
+from = "start"
+
+[[source]]
+name = "shop"
+kind = "drop"
+settings = {{ path = "/srv/there-is-none", delimiter = "{delimiter}", defaults = {{ event_type = "invoice.created" }} }}
+silent_after_ms = 0
+"#
+        ),
+    );
+}
+
+#[test]
+fn sources_are_declared_changed_pruned_and_exported_like_the_rest() {
+    let rig = Rig::new();
+    with_sources(&rig, "outbox", ";");
+    let would = apply(&rig, &["--dry-run"]);
+    assert!(would.ends_with("would make source erp\nwould make source shop\n"), "{would}");
+    assert!(rig.items(&["source", "list"]).is_empty(), "a dry run makes nothing");
+    apply(&rig, &[]);
+    assert_eq!(apply(&rig, &["--prune"]), "");
+    let erp = rig.json(&["source", "show", "erp"]);
+    assert_eq!(erp["settings"]["columns"]["event_type"], "kind");
+    assert_eq!(erp["silent_after_ms"], 86_400_000);
+
+    // Elsewhere the same, without secrets, and it does nothing the second time.
+    let exported = rig.ok(&["export"]);
+    assert!(exported.contains("public_url = \"https://erp.example/hooks/stripe\""), "{exported}");
+    assert!(
+        exported.contains("\"$.customer.email\"") && !exported.contains("whsec_one"),
+        "{exported}"
+    );
+    let other = Rig::new();
+    other.file("stripe.secret", "whsec_one-one-one-one-one\n");
+    let supplied =
+        exported.replace("# secret_file = \"secrets/stripe\"", "secret_file = \"stripe.secret\"");
+    let file = other.file("exported.toml", &supplied);
+    other.ok(&["apply", "--file", file.to_str().unwrap()]);
+    assert_eq!(other.ok(&["export"]), exported);
+    assert_eq!(other.ok(&["apply", "--file", file.to_str().unwrap(), "--prune"]), "");
+
+    with_sources(&rig, "events", ",");
+    let changed = apply(&rig, &[]);
+    assert!(changed.contains("changed source erp: settings {"), "{changed}");
+    assert_eq!(rig.json(&["source", "show", "erp"])["settings"]["table"], "events");
+    assert_eq!(apply(&rig, &[]), "");
+    rig.ok(&["source", "add", "by-hand", "--sqlite", "/srv/other.db", "--json"]);
+    assert_eq!(apply(&rig, &["--prune"]), "deleted source by-hand\n");
+
+    let kind = "[[source]]\nname = \"erp\"\nkind = \"drop\"\nsettings = { path = \"/srv/x\" }\n";
+    rig.file("declared.toml", kind);
+    let ran = rig.run(&["apply", "--file", "declared.toml"]);
+    assert!(ran.code == 5 && ran.err.contains("the kind of a source is not changed"), "{ran:?}");
+    rig.file("declared.toml", &kind.replace("/srv/x", "srv"));
+    let ran = rig.run(&["apply", "--file", "declared.toml"]);
+    assert!(ran.code == 65 && ran.err.contains("source erp: settings: "), "{ran:?}");
+}
+
 #[test]
 fn a_mistake_in_what_is_declared_is_named_with_its_place() {
     let rig = Rig::stopped();
