@@ -22,4 +22,5 @@ mod planned;
 mod process;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod sealing;
 mod sourcing;

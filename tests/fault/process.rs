@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ impl Process {
             .args(["-c", &format!("{limit}exec \"$0\" --config \"$1\" --data \"$2\" serve")])
             .arg(env!("CARGO_BIN_EXE_oncebox"))
             .args([&config, &data])
-            .stdout(Stdio::null())
+            .stdout(log.try_clone().unwrap())
             .stderr(log)
             .spawn()
             .unwrap();

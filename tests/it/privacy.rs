@@ -1,5 +1,7 @@
 //! Personal data: what a policy seals is nowhere on the disk, and the receiver gets all of it.
 
+use std::sync::{Arc, Mutex};
+
 use data_encoding::{BASE64, HEXLOWER};
 use ring::hmac;
 use serde_json::{Value, json};
@@ -440,6 +442,88 @@ fn a_row_of_plain_sql_that_a_policy_is_about_is_quarantined_and_says_that_its_te
     assert!(found.contains("$.customer") && found.contains("as it was inserted"), "{found}");
     assert!(!found.contains(NAME), "{found}");
     drop(conn);
+}
+
+#[test]
+fn of_a_row_of_plain_sql_every_action_but_allow_is_a_refusal() {
+    let rig = Rig::new();
+    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    let mut rows = 0;
+    let mut insert = |rule: Value| {
+        state(&rig, &json!({ "rules": [rule] }));
+        let insert = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
+        conn.execute(insert, [body("c-1")]).unwrap();
+        rows += 1;
+        let routed = "SELECT count(*) FROM outbox WHERE routed_at IS NOT NULL";
+        until("it is looked at", || rig.one(routed) == rows.to_string());
+        // As it was inserted: by then it has been in the file.
+        assert_eq!(
+            rig.one("SELECT CAST(payload AS TEXT) FROM outbox ORDER BY seq DESC LIMIT 1"),
+            body("c-1")
+        );
+        rig.one("SELECT status, error_code FROM outbox ORDER BY seq DESC LIMIT 1")
+    };
+    for action in ["drop", "mask", "hash", "seal", "reject"] {
+        let path = json!({ "path": "$.customer.name", "action": action });
+        assert_eq!(insert(path), "quarantined personal_data", "{action}");
+        let found = json!({ "detect": ["email"], "action": action });
+        assert_eq!(insert(found), "quarantined personal_data", "{action}");
+        let elsewhere = json!({ "path": "$.nobody", "action": action });
+        assert!(insert(elsewhere).starts_with("skipped"), "{action}");
+    }
+    assert!(insert(json!({ "path": "$.customer", "action": "allow" })).starts_with("skipped"));
+    assert_eq!(rig.one("SELECT count(*) FROM subjects"), "0");
+    drop(conn);
+}
+
+#[test]
+fn an_erasure_while_an_attempt_is_under_way_ends_with_that_attempt() {
+    let rig = Rig::new();
+    let (receiver, gate) = (Receiver::new(), Arc::new(Mutex::new(())));
+    let (held, passed) = (gate.lock().unwrap(), Arc::clone(&gate));
+    receiver.decide(move |message| {
+        drop(passed.lock().unwrap());
+        Reply::Answer(500, Vec::new(), message.body.clone())
+    });
+    rig.subscribe("erp", &receiver);
+    provider(&rig, &named_policy());
+    rig.subscribe_with("hooks", &receiver, &json!({ "source": "provider:github" }));
+    state(&rig, &named_policy());
+    publish(&rig, "o-1", &of_customer("c-1")).is(201);
+    until("it is under way", || receiver.count() == 1);
+    // A webhook of the same person waits for its first attempt.
+    rig.post("/v1/subscriptions/hooks/pause", &Value::Null).is(200);
+    hook(&rig, &of_customer("c-1"), "d-1", &[]).is(200);
+    assert_eq!(rig.one("SELECT count(*) FROM subjects"), "1", "one person, one key");
+    erase(&rig, "c-1").is(200);
+    // What had left cannot be called back; what is said of it is kept without the person.
+    drop(held);
+    let settled = "SELECT count(*) FROM attempts";
+    until("it is settled", || rig.one(settled) == "1");
+    rig.settle();
+    nowhere(&rig, &[NAME]);
+    receiver.always(Reply::status(200));
+    rig.post("/v1/subscriptions/hooks/resume", &Value::Null).is(200);
+    rig.advance(std::time::Duration::from_mins(10));
+    until("both are sent", || receiver.count() == 3);
+    rig.settle();
+    let bodies: Vec<String> =
+        receiver.seen().into_iter().map(|sent| String::from_utf8(sent.body).unwrap()).collect();
+    let without = r#"{"no":1,"customer":null}"#;
+    assert_eq!(bodies, [of_customer("c-1").as_str(), without, without]);
+
+    // What comes of the same person afterwards, by either way, is sealed under one new key and arrives.
+    publish(&rig, "o-2", &of_customer("c-1")).is(201);
+    hook(&rig, &of_customer("c-1"), "d-2", &[]).is(200);
+    until("both are sent", || receiver.count() == 5);
+    rig.settle();
+    assert!(receiver.seen()[3..].iter().all(|sent| sent.body == of_customer("c-1").as_bytes()));
+    assert_eq!(rig.one("SELECT count(*), count(sealed) FROM subjects"), "2 1");
+    // A repetition of what was erased is still known, and brings nothing back.
+    hook(&rig, &of_customer("c-1"), "d-1", &[]).is(200);
+    assert_eq!(receiver.count(), 5);
+    nowhere(&rig, &[NAME]);
 }
 
 #[test]

@@ -1,0 +1,247 @@
+//! Sealed events under kill -9: whichever way they come in, what is sealed stands in no file and in no log, and the
+//! receiver gets all of it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+
+use data_encoding::HEXLOWER;
+use ring::hmac;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::process::{Process, SOON, call, ms, number};
+use crate::rig::http;
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{file, until};
+
+const GITHUB: &str = "a-shared-secret-of-32-characters";
+/// Stand in what is sealed, and nowhere else.
+const NAME: &str = "Jane Marker-Roe";
+const MAIL: &str = "jane.marker@example.org";
+/// Events of each way in.
+const EACH: usize = 25;
+
+fn body(n: usize) -> String {
+    format!(r#"{{"n":{n},"customer":{{"id":"c-{}","name":"{NAME}"}},"note":"to {MAIL}"}}"#, n % 5)
+}
+
+/// Whether a text stands in any file below a directory.
+fn found(folder: &Path, mark: &str) -> Vec<String> {
+    let (mut open, mut found) = (vec![folder.to_owned()], Vec::new());
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+                continue;
+            }
+            // A file may be gone by now: the service works on.
+            let bytes = std::fs::read(&path).unwrap_or_default();
+            // The marks are ASCII, which stays where it stands.
+            if String::from_utf8_lossy(&bytes).contains(mark) {
+                found.push(path.display().to_string());
+            }
+        }
+    }
+    found
+}
+
+#[track_caller]
+fn nowhere(home: &Path) {
+    for mark in [NAME, MAIL, "Marker-Roe", "jane.marker"] {
+        assert_eq!(found(home, mark), [""; 0], "{mark}");
+    }
+}
+
+/// Where the service is, while it is killed again and again.
+fn address(home: &Path) -> Option<std::net::SocketAddr> {
+    std::fs::read_to_string(home.join("data/oncebox.address")).ok()?.trim().parse().ok()
+}
+
+/// Sends until it is acknowledged.
+#[track_caller]
+fn insist(
+    home: &Path,
+    mut send: impl FnMut(std::net::SocketAddr) -> std::io::Result<http::Answer>,
+) {
+    until("it is acknowledged", || {
+        let answer = address(home).and_then(|address| send(address).ok());
+        answer.is_some_and(|answer| matches!(answer.status, 200 | 201))
+    });
+}
+
+fn publish(home: &Path, token: &str) {
+    for n in 0..EACH {
+        let payload: Value = serde_json::from_str(&body(n)).unwrap();
+        let event =
+            json!({ "event_type": "a", "idempotency_key": n.to_string(), "payload": payload });
+        insist(home, |address| call(address, token, "POST", "/v1/events", &event));
+    }
+}
+
+fn hook(home: &Path) {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, GITHUB.as_bytes());
+    for n in 0..EACH {
+        let body = body(n);
+        let signature = HEXLOWER.encode(hmac::sign(&key, body.as_bytes()).as_ref());
+        let (signature, delivery) = (format!("sha256={signature}"), format!("d-{n}"));
+        let fields = [
+            ("X-Hub-Signature-256", signature.as_str()),
+            ("X-GitHub-Delivery", delivery.as_str()),
+            ("Content-Type", "application/json"),
+        ];
+        insist(home, |to| http::send(to, "POST", "/in/github", &fields, body.as_bytes()));
+    }
+}
+
+fn insert(erp: &Connection) {
+    for n in 0..EACH {
+        let sql = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
+        erp.execute(sql, [body(n)]).unwrap();
+        thread::sleep(ms(5));
+    }
+}
+
+fn drop_files(folder: &Path) {
+    for n in 0..EACH {
+        let begun = folder.join(format!("{n}.ndjson.tmp"));
+        std::fs::write(&begun, format!("{{\"payload\":{}}}\n", body(n))).unwrap();
+        std::fs::rename(begun, folder.join(format!("{n}.ndjson"))).unwrap();
+        thread::sleep(ms(5));
+    }
+}
+
+/// With its log, which says more than it does unless told, in a file beside the data.
+fn start(home: &Path) -> Process {
+    let config = home.join("oncebox.toml");
+    std::fs::write(config, format!("{SOON}[log]\nlevel = \"debug\"\n")).unwrap();
+    let log = home.join("log.txt");
+    std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
+    Process::start_logging_to(home, None, log, None)
+}
+
+/// An ERP's own file: what it holds, it holds.
+fn new_erp(path: &Path) -> Connection {
+    let erp = Connection::open(path).unwrap();
+    erp.busy_timeout(ms(10_000)).unwrap();
+    let table =
+        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL,
+                                      payload TEXT NOT NULL)";
+    erp.execute_batch(table).unwrap();
+    erp
+}
+
+/// States the policy for every way in, and sends everything to the receiver.
+fn arrange(process: &Process, receiver: &Receiver, erp: &Path, folder: &Path) {
+    let policy = json!({
+        "rules": [
+            { "path": "$.customer.name", "action": "seal" },
+            { "detect": ["email"], "action": "seal" },
+        ],
+        "subject": "$.customer.id",
+    });
+    process.call("PATCH", "/v1/tenants/default", &json!({ "pii": policy })).is(200);
+    let scheme = json!({ "kind": "github" });
+    let github = json!({ "name": "github", "scheme": scheme, "pii": policy, "secret": GITHUB });
+    process.call("POST", "/v1/providers", &github).is(201);
+    let all = json!({ "name": "erp", "url": receiver.url(), "source": "all" });
+    process.call("POST", "/v1/subscriptions", &all).is(201);
+    for (name, kind, settings) in [
+        ("erp", "sqlite", json!({ "path": erp })),
+        ("files", "drop", json!({ "path": folder, "defaults": { "event_type": "a" } })),
+    ] {
+        let source = json!({ "name": name, "kind": kind, "settings": settings });
+        process.call("POST", "/v1/sources", &source).is(201);
+    }
+}
+
+/// Sends by all four ways while the service is killed again and again.
+fn send_over_kills(
+    home: &Path,
+    mut process: Process,
+    receiver: &Receiver,
+    (erp, folder): (Connection, &Path),
+) -> Process {
+    let token = &process.token();
+    thread::scope(|scope| {
+        let ways = [
+            scope.spawn(move || publish(home, token)),
+            scope.spawn(move || hook(home)),
+            scope.spawn(move || insert(&erp)),
+            scope.spawn(move || drop_files(folder)),
+        ];
+        for n in 0..number("ONCEBOX_KILLS", 3) {
+            let enough = receiver.count() + 8;
+            let all_sent = || ways.iter().all(thread::ScopedJoinHandle::is_finished);
+            until("more is sent", || receiver.count() >= enough || all_sent());
+            thread::sleep(ms(n * 37 % 90));
+            process.kill();
+            // As the kill has left it.
+            nowhere(home);
+            process = start(home);
+        }
+        process
+    })
+}
+
+/// A backup beside the data, and what is printed about it.
+fn back_up(home: &Path) {
+    let backups = home.join("backups");
+    std::fs::create_dir(&backups).unwrap();
+    let made = Command::new(env!("CARGO_BIN_EXE_oncebox"))
+        .args(["--config".as_ref(), home.join("oncebox.toml").as_os_str()])
+        .args(["--data".as_ref(), home.join("data").as_os_str()])
+        .arg("backup")
+        .arg(&backups)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    std::fs::write(home.join("backup.out"), [made.stdout, made.stderr].concat()).unwrap();
+}
+
+#[test]
+fn what_is_sealed_is_in_no_file_and_no_log_over_kills_and_arrives_whole_by_every_way_in() {
+    let (home, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (home, folder) = (home.path(), elsewhere.path().join("drop"));
+    std::fs::create_dir(&folder).unwrap();
+    let erp_path = elsewhere.path().join("erp.db");
+    let erp = new_erp(&erp_path);
+    let receiver = Receiver::new();
+    let mut count = 0_usize;
+    receiver.decide(move |message| {
+        count += 1;
+        // What comes back must not stay either, whether it went well or not.
+        let status = if count.is_multiple_of(3) { 500 } else { 200 };
+        Reply::Answer(status, Vec::new(), message.body.clone())
+    });
+    let process = start(home);
+    arrange(&process, &receiver, &erp_path, &folder);
+    let process = send_over_kills(home, process, &receiver, (erp, &folder));
+    let names = || -> BTreeSet<String> {
+        receiver.seen().iter().map(|one| one.field("webhook-id").unwrap().to_owned()).collect()
+    };
+    until("every event of every way is sent", || names().len() == 4 * EACH);
+    until("nothing waits", || process.pending() == Some(0));
+    nowhere(home);
+    back_up(home);
+    process.stop();
+    nowhere(home);
+    // The search itself works: what is sealed is in the database and in the backup.
+    let sealed = found(home, "obx-sealed.v.");
+    assert!(
+        sealed.len() >= 2 && sealed.iter().any(|path| path.contains("/backups/")),
+        "{sealed:?}"
+    );
+
+    let bodies: BTreeSet<String> = (0..EACH).map(body).collect();
+    for sent in receiver.seen() {
+        let sent = String::from_utf8(sent.body).unwrap();
+        assert!(bodies.contains(&sent), "{sent}");
+    }
+    let database = home.join("data/oncebox.db");
+    file::check(&database);
+    let kept = "SELECT count(*) FROM attempts WHERE excerpt LIKE '%[sealed]%'";
+    assert_ne!(file::lines(&file::open(&database), kept), ["0"], "answers are kept, without it");
+}
