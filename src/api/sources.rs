@@ -27,7 +27,7 @@ use crate::http::message::Method::{Delete, Get, Patch, Post};
 use crate::http::message::Response;
 use crate::id;
 use crate::store::error::Result as StoreResult;
-use crate::store::tx::WriteTx;
+use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{escalations, sources};
 
 const NAME: Param = Param::path("name", "The source's name.", schema::name, "erp");
@@ -192,9 +192,10 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Creation { name, kind, settings, from, silent_after_ms } = call.json()?;
     let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
     let settings = read_settings(api, call, &kind, settings)?;
-    if let Settings::Drop(folder) = &settings {
-        check_alone(api, &folder.path, None)?;
-    }
+    let alone = match &settings {
+        Settings::Drop(folder) => Some(check_alone(api, &folder.path, None)?),
+        Settings::Sqlite(_) => None,
+    };
     let cursor = match from {
         None => 0,
         Some(from) => begin(api, (&call.tenant, &settings), &from)?,
@@ -209,6 +210,9 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         silent_after: silence(silent_after_ms.unwrap_or(0))?,
     };
     change(api, call, move |tx| {
+        if !still_alone(tx, alone.as_ref())? {
+            return Ok(Err(taken_meanwhile()));
+        }
         if sources::insert(tx, &new, now)?.is_none() {
             let detail = format!("There is a source named {:?} already.", new.name.as_str());
             return Ok(Err(Problem::conflict(detail)));
@@ -227,11 +231,12 @@ fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Alteration { settings, silent_after_ms } = call.json()?;
     let kind = found.new.settings.kind();
     let settings = settings.map(|given| read_settings(api, call, kind, given)).transpose()?;
-    if let Some(Settings::Drop(folder)) = &settings {
-        check_alone(api, &folder.path, Some(found.seq))?;
-    }
+    let alone = match &settings {
+        Some(Settings::Drop(folder)) => Some(check_alone(api, &folder.path, Some(found.seq))?),
+        _ => None,
+    };
     let silent_after = silent_after_ms.map(silence).transpose()?;
-    alter(api, call, move |source| {
+    alter(api, call, alone, move |source| {
         if let Some(settings) = &settings {
             source.new.settings = settings.clone();
         }
@@ -254,11 +259,11 @@ fn delete(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 }
 
 fn pause(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    alter(api, call, |source| source.state = State::Paused)
+    alter(api, call, None, |source| source.state = State::Paused)
 }
 
 fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    alter(api, call, |source| source.state = State::Active)
+    alter(api, call, None, |source| source.state = State::Active)
 }
 
 fn reset(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
@@ -275,7 +280,7 @@ fn reset(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         (None, Some(from)) => begin(api, (&source.new.tenant, &source.new.settings), &from)?,
         _ => return Err(Problem::unprocessable("Give either a cursor or from.")),
     };
-    alter(api, call, move |source| {
+    alter(api, call, None, move |source| {
         source.new.cursor = cursor;
         source.identity = None;
     })
@@ -295,12 +300,16 @@ fn test(api: &Api, call: &Call) -> Result<Response, Problem> {
 fn alter(
     api: &Api,
     call: &Call,
+    alone: Option<Folders>,
     mut with: impl FnMut(&mut Source) + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     let (now, standings) = (api.clock.wall(), api.flow.sources.clone());
     change(api, call, move |tx| {
         let Some(before) = sources::by_name(tx, &tenant, &name)? else { return Ok(Err(missing())) };
+        if !still_alone(tx, alone.as_ref())? {
+            return Ok(Err(taken_meanwhile()));
+        }
         let mut row = before.clone();
         with(&mut row);
         sources::update(tx, &row, now)?;
@@ -337,17 +346,36 @@ fn read_settings(api: &Api, call: &Call, kind: &str, given: Value) -> Result<Set
     Ok(settings)
 }
 
-/// Two sources over one folder would take turns with its files.
-fn check_alone(api: &Api, folder: &Path, own: Option<i64>) -> Result<(), Problem> {
+/// The folders of all sources, by their numbers.
+type Folders = Vec<(i64, PathBuf)>;
+
+fn folders(tx: &ReadTx<'_>) -> StoreResult<Folders> {
+    let all = sources::of_kind(tx, "drop")?.into_iter();
+    Ok(all.map(|source| (source.seq, source.new.settings.path().to_owned())).collect())
+}
+
+/// Two sources over one folder would take turns with its files. Returns the folders it was compared with: where
+/// links lead takes looking at the disk, for which no transaction waits.
+fn check_alone(api: &Api, folder: &Path, own: Option<i64>) -> Result<Folders, Problem> {
     // One that is not there yet is what it is called.
     let real = |path: &Path| -> PathBuf { path.canonicalize().unwrap_or_else(|_| path.to_owned()) };
     let place = real(folder);
-    let mut others = api.store.read(|tx| sources::of_kind(tx, "drop"))?.into_iter();
-    if others.any(|other| Some(other.seq) != own && real(other.new.settings.path()) == place) {
+    let all = api.store.read(folders)?;
+    if all.iter().any(|(seq, other)| Some(*seq) != own && real(other) == place) {
         let detail = format!("There is a source over {} already.", folder.display());
         return Err(Problem::conflict(detail));
     }
-    Ok(())
+    Ok(all)
+}
+
+/// Whether no folder has come since they were compared.
+fn still_alone(tx: &WriteTx<'_>, compared: Option<&Folders>) -> StoreResult<bool> {
+    let Some(compared) = compared else { return Ok(true) };
+    Ok(folders(tx)?.iter().all(|folder| compared.contains(folder)))
+}
+
+fn taken_meanwhile() -> Problem {
+    Problem::conflict("Another source got its folder at the same time. Send this again.")
 }
 
 /// Behind which row reading begins.

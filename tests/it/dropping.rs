@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oncebox::faults::{Faults, Stall};
 use serde_json::{Value, json};
@@ -456,5 +457,50 @@ fn rows_of_another_element_are_other_rows() {
         folder.put(name, text);
         folder.until_done(name);
         assert_eq!(stored(&rig), "3");
+    }
+}
+
+/// Every second one makes a source over a folder, the others turn theirs to it.
+fn ask_for(rig: &Rig, path: &Path, round: usize, n: usize) -> u16 {
+    let settings = json!({ "path": path });
+    if n.is_multiple_of(2) {
+        let name = format!("made-{round}-{n}");
+        let body = json!({ "name": name, "kind": "drop", "settings": settings });
+        return rig.post("/v1/sources", &body).status;
+    }
+    let name = format!("/v1/sources/turned-{round}-{n}");
+    rig.patch(&name, &json!({ "settings": settings })).status
+}
+
+#[test]
+fn of_many_that_ask_for_one_folder_at_once_one_gets_it() {
+    let rig = Rig::new();
+    for round in 0..12 {
+        let path = rig.home().join(format!("drop-{round}"));
+        fs::create_dir(&path).unwrap();
+        for n in [1, 3] {
+            let other = rig.home().join(format!("other-{round}-{n}"));
+            fs::create_dir(&other).unwrap();
+            let (name, settings) = (format!("turned-{round}-{n}"), json!({ "path": other }));
+            let body = json!({ "name": name, "kind": "drop", "settings": settings });
+            rig.post("/v1/sources", &body).is(201);
+        }
+        let taken = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for n in 0..4 {
+                let (rig, path, taken) = (&rig, &path, &taken);
+                scope.spawn(move || {
+                    let got = ask_for(rig, path, round, n) < 300;
+                    taken.fetch_add(usize::from(got), Ordering::SeqCst)
+                });
+            }
+        });
+        let taken = taken.into_inner();
+        assert!(taken <= 1, "{taken} of them have it");
+        let over = format!(
+            "SELECT count(*) FROM sources WHERE json_extract(settings, '$.path') = '{}'",
+            path.display()
+        );
+        assert_eq!(rig.one(&over), taken.to_string());
     }
 }
