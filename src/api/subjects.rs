@@ -14,6 +14,7 @@ use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
 use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
+use crate::api::tokens::tenant_of;
 use crate::clock::Timestamp;
 use crate::domain::token::Right;
 use crate::http::message::Method::{Get, Post};
@@ -30,6 +31,13 @@ const ERASED_AT_ONCE: u32 = 1000;
 
 const ERASED: Param =
     Param::query("erased", "`true`: only keys that were destroyed.", schema::some_text, "true");
+
+const TENANT: Param = Param::query(
+    "tenant",
+    "Another tenant; for admin tokens of the tenant `default`.",
+    schema::name,
+    "acme",
+);
 
 /// Those whose personal data is sealed.
 pub(super) const RESOURCE: Resource = Resource {
@@ -48,7 +56,7 @@ pub(super) const RESOURCE: Resource = Resource {
                 "Destroyed ones too. A subject has several when it was erased and came again.",
                 &[Returns::page("A page of keys, the oldest first.", "SubjectKey")],
             )
-            .params(&[ERASED, LIMIT, AFTER]),
+            .params(&[TENANT, ERASED, LIMIT, AFTER]),
         ),
         route(
             Post,
@@ -58,9 +66,10 @@ pub(super) const RESOURCE: Resource = Resource {
             doc(
                 "findSubject",
                 "Find a subject by its name",
-                "The name is in the body, so that no log has it.",
+                "The name is in the body, so that no log has it. Its keys come in pages.",
                 &[Returns::json(200, "The subject and its keys, the newest first.", "Subject")],
             )
+            .params(&[TENANT, LIMIT, AFTER])
             .body("SubjectName", example)
             .problems(&[Kind::NotFound]),
         ),
@@ -77,6 +86,7 @@ pub(super) const RESOURCE: Resource = Resource {
                  Erasing it again changes nothing.",
                 &[Returns::json(200, "It is erased.", "Erasure")],
             )
+            .params(&[TENANT])
             .body("SubjectName", example)
             .problems(&[Kind::NotFound]),
         ),
@@ -95,51 +105,62 @@ struct Named {
     subject: String,
 }
 
-/// The subject that a body names, as the file knows it.
-fn named(api: &Api, call: &Call) -> Result<[u8; 32], Problem> {
+/// The subject that a body names, as the file knows it, and whose it is.
+fn named(api: &Api, call: &Call) -> Result<(String, [u8; 32]), Problem> {
     let Named { subject } = call.json()?;
     if subject.is_empty() {
         return Err(Problem::unprocessable("subject must not be empty."));
     }
-    Ok(api.flow.publish.privacy.names().subject(&call.tenant, &subject))
-}
-
-fn keys(api: &Api, call: &Call, subject: &[u8; 32]) -> Result<Vec<SubjectKey>, Problem> {
-    let found = api.store.read(|tx| subjects::of(tx, &call.tenant, subject))?;
-    if found.is_empty() { Err(Problem::not_found("subject")) } else { Ok(found) }
+    let tenant = tenant_of(api, call, call.query.get("tenant"))?;
+    let subject = api.flow.publish.privacy.names().subject(&tenant, &subject);
+    Ok((tenant, subject))
 }
 
 /// `GET /v1/subjects`
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
+    let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let erased = call.query.get("erased") == Some("true");
     let after = page.after.unwrap_or(0);
-    let found = api.store.read(|tx| subjects::page(tx, &call.tenant, erased, after, page.limit))?;
+    let found = api.store.read(|tx| subjects::page(tx, &tenant, erased, after, page.limit))?;
     Ok(page_of(&found, page, |key| key.seq, shown))
 }
 
 /// `POST /v1/subjects/find`
 fn find(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let subject = named(api, call)?;
-    let keys: Vec<Value> = keys(api, call, &subject)?.iter().map(shown).collect();
-    Ok(ok(&json!({ "subject": HEXLOWER.encode(&subject), "keys": keys })))
+    let (tenant, subject) = named(api, call)?;
+    let page = call.query.page()?;
+    let before = page.after.unwrap_or(i64::MAX);
+    let read = |tx: &ReadTx<'_>| subjects::of(tx, (&tenant, &subject), false, before, page.limit);
+    let keys = api.store.read(read)?;
+    if keys.is_empty() && page.after.is_none() {
+        return Err(Problem::not_found("subject"));
+    }
+    let full = u32::try_from(keys.len()).is_ok_and(|have| have >= page.limit);
+    let next = keys.last().filter(|_| full).map(|last| last.seq.to_string());
+    let keys: Vec<Value> = keys.iter().map(shown).collect();
+    Ok(ok(&json!({ "subject": HEXLOWER.encode(&subject), "keys": keys, "next": next })))
 }
 
 /// `POST /v1/subjects/erase`
 fn erase(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let subject = named(api, call)?;
+    let (tenant, subject) = named(api, call)?;
     let now = api.clock.wall();
-    let _known = keys(api, call, &subject)?;
+    let of = |live_only, before, most| {
+        api.store.read(|tx| subjects::of(tx, (&tenant, &subject), live_only, before, most))
+    };
+    if of(false, i64::MAX, 1)?.is_empty() {
+        return Err(Problem::not_found("subject"));
+    }
     // From the newest down. A key that is made from here on is of data that comes in after this, and stays.
     let (mut before, mut erased) = (i64::MAX, 0);
     loop {
-        let read =
-            |tx: &ReadTx<'_>| subjects::live(tx, &call.tenant, &subject, before, ERASED_AT_ONCE);
-        let live = api.store.read(read)?;
+        let live = of(true, before, ERASED_AT_ONCE)?;
         // One that is not full was the last.
         let is_full = u32::try_from(live.len()) == Ok(ERASED_AT_ONCE);
         let rest = live.last().filter(|_| is_full).map(|key| key.seq);
-        let done = destroy(api, call, (subject, erased), note(api, &live, now)?, now)?;
+        let noted = note(api, &live, now)?;
+        let done = destroy(api, call, (&tenant, subject, erased), noted, now)?;
         let mut total = erased;
         let answered = done.map(|(body, count)| {
             total = count;
@@ -155,10 +176,11 @@ fn erase(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn destroy(
     api: &Api,
     call: &Call,
-    (subject, earlier): ([u8; 32], u64),
+    (tenant, subject, earlier): (&str, [u8; 32], u64),
     noted: Vec<KeyId>,
     now: Timestamp,
 ) -> Result<Audited<(Value, u64)>, Problem> {
+    let tenant = tenant.to_owned();
     change(api, call, move |tx| {
         let mut erased = 0_u64;
         for key_id in &noted {
@@ -170,7 +192,9 @@ fn destroy(
         let all = earlier.saturating_add(erased);
         let body = json!({ "subject": name, "keys_erased": all, "erased_at": now });
         let none = json!({});
-        let change = Change::changed("subject", &name, &none, &none).and("keys_erased", erased);
+        let change = Change::changed("subject", &name, &none, &none)
+            .and("tenant", tenant.as_str())
+            .and("keys_erased", erased);
         Ok(Ok(((body, all), change)))
     })
 }
@@ -214,6 +238,8 @@ fn key_schema() -> Value {
 fn subject_schema() -> Value {
     schema::object(json!({
         "subject": hash_schema(), "keys": schema::list(schema::of("SubjectKey")),
+        "next": schema::about(
+            schema::nullable(schema::text()), "What to send as `after` for older keys; null on the last page."),
     }))
 }
 

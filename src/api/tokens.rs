@@ -176,7 +176,7 @@ pub(super) fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 ///
 /// # Errors
 /// 404 for any other.
-fn tenant_of(api: &Api, call: &Call, named: Option<&str>) -> Result<String, Problem> {
+pub(super) fn tenant_of(api: &Api, call: &Call, named: Option<&str>) -> Result<String, Problem> {
     let named = named.unwrap_or(&call.tenant);
     let there = named == call.tenant
         || (call.tenant == DEFAULT_TENANT

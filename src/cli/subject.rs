@@ -3,8 +3,8 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::cli::listing::{List, Paging};
-use crate::cli::remote::Reach;
+use crate::cli::listing::{List, Paging, filter};
+use crate::cli::remote::{Reach, Remote, with_query};
 use crate::cli::show::{self, Column, minute, text};
 use crate::cli::{Failure, Shared, out};
 
@@ -13,6 +13,9 @@ use crate::cli::{Failure, Shared, out};
 pub(super) struct Subjects {
     #[command(flatten)]
     reach: Reach,
+    /// Of another tenant; for an admin token of the tenant default [default: that of your token]
+    #[arg(long, global = true, value_name = "NAME")]
+    tenant: Option<String>,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -27,18 +30,19 @@ enum Verb {
         #[command(flatten)]
         paging: Paging,
     },
-    /// The keys of one subject
+    /// The keys of one subject, newest first
     Show {
         /// Its name: what stands at the policy's subject path, else the event's webhook-id
         subject: String,
     },
-    /// Destroy a subject's keys: what is sealed of it can never be opened again. Works on the tenant of the
-    /// token; a restore destroys them again
+    /// Destroy a subject's keys: what is sealed of it can never be opened again; a restore destroys them again
     Erase {
         /// Its name: what stands at the policy's subject path, else the event's webhook-id
         subject: String,
     },
 }
+
+const FIND: &str = "/v1/subjects/find";
 
 const COLUMNS: [Column; 4] = [
     Column { title: "SUBJECT", of: |k| short(&text(k, "subject")), rank: 0 },
@@ -54,24 +58,17 @@ fn short(hash: &str) -> String {
 impl Subjects {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
         let remote = self.reach.open(shared)?;
+        let mut query: Vec<_> = filter("tenant", self.tenant.as_ref()).into_iter().collect();
         match &self.verb {
             Verb::List { erased, paging } => {
-                let query = erased.then(|| ("erased", "true".to_owned())).into_iter().collect();
+                query.extend(erased.then(|| ("erased", "true".to_owned())));
                 let what = "keys of subjects";
                 List { path: "/v1/subjects", query, columns: &COLUMNS, what }.print(&remote, paging)
             }
-            Verb::Show { subject } => {
-                let found =
-                    remote.post("/v1/subjects/find", Some(&json!({ "subject": subject })))?;
-                if remote.json() {
-                    return out::json(&found);
-                }
-                let keys = found.get("keys").and_then(Value::as_array).cloned();
-                show::table(&COLUMNS, &keys.unwrap_or_default())
-            }
+            Verb::Show { subject } => show_one(&remote, query, subject),
             Verb::Erase { subject } => {
-                let erased =
-                    remote.post("/v1/subjects/erase", Some(&json!({ "subject": subject })))?;
+                let path = with_query("/v1/subjects/erase", &query);
+                let erased = remote.post(&path, Some(&json!({ "subject": subject })))?;
                 if remote.json() {
                     return out::json(&erased);
                 }
@@ -84,4 +81,30 @@ impl Subjects {
             }
         }
     }
+}
+
+/// All keys of a subject, page by page.
+fn show_one(
+    remote: &Remote,
+    mut query: Vec<(&'static str, String)>,
+    subject: &str,
+) -> Result<(), Failure> {
+    let (mut whole, mut keys) = (Value::Null, Vec::new());
+    query.push(("limit", "500".to_owned()));
+    let (mut path, body) = (with_query(FIND, &query), json!({ "subject": subject }));
+    loop {
+        let mut page = remote.post(&path, Some(&body))?;
+        if let Some(Value::Array(more)) = page.get_mut("keys").map(Value::take) {
+            keys.extend(more);
+        }
+        let next = page.get("next").and_then(Value::as_str).map(str::to_owned);
+        whole = if whole.is_null() { page } else { whole };
+        let Some(next) = next else { break };
+        let from: Vec<_> = query.iter().cloned().chain([("after", next)]).collect();
+        path = with_query(FIND, &from);
+    }
+    if remote.json() {
+        return out::json(&json!({ "subject": whole.get("subject"), "keys": keys }));
+    }
+    show::table(&COLUMNS, &keys)
 }

@@ -51,16 +51,8 @@ pub(super) const OF: &str = "
       FROM subjects
      WHERE tenant = ?1
        AND subject = ?2
-     ORDER BY seq DESC
-     LIMIT 1000";
-
-const LIVE: &str = "
-    SELECT seq, tenant, subject, key_id, sealed, created_at, erased_at
-      FROM subjects
-     WHERE tenant = ?1
-       AND subject = ?2
        AND seq < ?3
-       AND sealed IS NOT NULL
+       AND (?5 = 0 OR sealed IS NOT NULL)
      ORDER BY seq DESC
      LIMIT ?4";
 
@@ -123,26 +115,19 @@ pub(crate) fn keep(tx: &WriteTx<'_>, new: &NewSubjectKey, now: Timestamp) -> Res
     Ok(())
 }
 
-/// The newest thousand keys of a subject, the newest first; destroyed ones too.
+/// Keys of a subject with a number below `before`, the newest first: destroyed ones too, or only those that are
+/// not.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn of(tx: &ReadTx<'_>, tenant: &str, subject: &[u8; 32]) -> Result<Vec<SubjectKey>> {
-    rows(&mut *tx.prepare(OF)?, (tenant, subject), key)
-}
-
-/// Keys of a subject that are not destroyed, with a number below `before`, the newest first.
-///
-/// # Errors
-/// When the file cannot be read.
-pub fn live(
+pub fn of(
     tx: &ReadTx<'_>,
-    tenant: &str,
-    subject: &[u8; 32],
+    (tenant, subject): (&str, &[u8; 32]),
+    live_only: bool,
     before: i64,
     most: u32,
 ) -> Result<Vec<SubjectKey>> {
-    rows(&mut *tx.prepare(LIVE)?, (tenant, subject, before, most), key)
+    rows(&mut *tx.prepare(OF)?, (tenant, subject, before, most, live_only), key)
 }
 
 /// A key by its name, destroyed or not.

@@ -201,7 +201,9 @@ fn case(of: &Side, route: &Route) -> Option<Case> {
         return Some(Case::OfTheBox);
     }
     if route.path.starts_with("/v1/subjects/") {
-        return Some(Case::Names(vec![route.path.to_owned()], json!({ "subject": MARK })));
+        // The first tenant may be named, by its own people and by the box's alone.
+        let named = format!("{}?tenant={}", route.path, FIRST);
+        return Some(Case::Names(vec![route.path.to_owned(), named], json!({ "subject": MARK })));
     }
     naming(of, route).or_else(|| looking(of, route)).or_else(|| doing(route))
 }

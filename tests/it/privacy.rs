@@ -660,9 +660,54 @@ fn a_subject_with_thousands_of_keys_is_erased_whole() {
                   FROM subjects, n";
     assert_eq!(conn.execute(more, []).unwrap(), 2500);
     drop(conn);
+    // All of them are found, page by page, the newest first.
+    let (mut seen, mut after) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/v1/subjects/find?limit=500{after}");
+        let page = rig.post(&path, &json!({ "subject": "c-1" })).is(200).json();
+        seen.extend(page["keys"].as_array().unwrap().iter().map(|key| key["key"].to_string()));
+        let Some(next) = page["next"].as_str() else { break };
+        after = format!("&after={next}");
+    }
+    let newest = rig.one("SELECT lower(hex(key_id)) FROM subjects ORDER BY seq DESC LIMIT 1");
+    assert_eq!((seen.len(), &seen[0]), (2501, &format!("{newest:?}")));
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 2501);
     assert_eq!(erase(&rig, "c-1").is(200).json()["keys_erased"], 2501);
     assert_eq!(rig.one("SELECT count(*) FROM subjects WHERE sealed IS NOT NULL"), "0");
     assert_eq!(erase(&rig, "c-1").is(200).json()["keys_erased"], 0);
+}
+
+#[test]
+fn the_boxs_administrator_erases_in_another_tenant_by_its_name() {
+    let rig = Rig::new();
+    let token = rig.tenant("acme");
+    for tenant in ["default", "acme"] {
+        rig.patch(&format!("/v1/tenants/{tenant}"), &json!({ "pii": named_policy() })).is(200);
+    }
+    let payload: Value = serde_json::from_str(&of_customer("c-1")).unwrap();
+    let event = json!({ "event_type": "a", "idempotency_key": "o-1", "payload": payload });
+    rig.post("/v1/events", &event).is(201);
+    rig.call_as(&token, "POST", "/v1/events", event.to_string().as_bytes()).is(201);
+    let subject = json!({ "subject": "c-1" });
+    assert_eq!(rig.get("/v1/subjects?tenant=acme")["items"].as_array().unwrap().len(), 1);
+    rig.post("/v1/subjects/find?tenant=acme", &subject).is(200);
+    let erased = rig.post("/v1/subjects/erase?tenant=acme", &subject).is(200).json();
+    assert_eq!(erased["keys_erased"], 1);
+    let left = "SELECT group_concat(tenant) FROM subjects WHERE sealed IS NOT NULL";
+    assert_eq!(rig.one(left), "default");
+    rig.post("/v1/subjects/erase?tenant=nobody", &subject).is(404);
+    let named = rig.call_as(
+        &token,
+        "POST",
+        "/v1/subjects/erase?tenant=default",
+        subject.to_string().as_bytes(),
+    );
+    named.is(404);
+    assert_eq!(rig.one(left), "default");
+    let audit = rig.get("/v1/audit-events?action=subject.erase").to_string();
+    assert!(audit.contains("\"acme\""), "{audit}");
 }
 
 #[test]
