@@ -24,6 +24,7 @@ mod exit;
 mod export;
 mod help;
 mod input;
+mod key_pair;
 mod keys;
 mod listen;
 mod listing;

@@ -240,6 +240,7 @@ impl Create {
         }
         match (scheme.kind(), self.name.as_str()) {
             ("generic" | "sendgrid" | "paypal" | "sns", _) => Ok(()),
+            _ if secret.as_ref().is_some_and(|secret| secret.text.starts_with("whpk_")) => Ok(()),
             (kind, name) if kind == name => {
                 out::line(format_args!("Try it: oncebox trigger {kind}"))
             }

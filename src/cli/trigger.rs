@@ -4,7 +4,7 @@
 //! database and the master key, so it is opened here, in memory, and kept nowhere. Not here: the
 //! samples (`domain::sample`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -14,13 +14,14 @@ use zeroize::Zeroizing;
 use crate::api::DEFAULT_TENANT;
 use crate::appliance::data_directory::DATABASE;
 use crate::appliance::master_key;
+use crate::cli::key_pair::{self, KeyPair};
 use crate::cli::remote::{Answer, Reach, Remote, plain};
 use crate::cli::show::text;
 use crate::cli::{Failure, Shared, exit, out, secrets};
 use crate::clock::Clock;
 use crate::domain::scheme::Scheme;
 use crate::domain::scheme::form::KINDS;
-use crate::domain::scheme::sample::{self, Subject};
+use crate::domain::scheme::sample::{self, SampleError, Subject};
 use crate::id::SystemDraw;
 use crate::settings::Settings;
 use crate::store::{self, credentials, providers};
@@ -44,9 +45,12 @@ pub(super) struct Trigger {
     /// The event's id; the same id twice is the same webhook twice [default: a new one]
     #[arg(long)]
     id: Option<String>,
-    /// File with the provider's secret
+    /// File with the provider's secret, or with the private key that --new-key made
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
+    /// Make a key pair for a scheme that is checked with a public key, into FILE and FILE.pub; posts nothing
+    #[arg(long, value_name = "FILE", conflicts_with = "secret_file")]
+    new_key: Option<PathBuf>,
     #[command(flatten)]
     reach: Reach,
 }
@@ -60,8 +64,11 @@ struct Signer {
 
 impl Trigger {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.reach.open_public(shared)?.at_intake();
         let provider = self.provider.as_deref().unwrap_or(&self.scheme);
+        if let Some(path) = &self.new_key {
+            return self.make_key(path, provider);
+        }
+        let remote = self.reach.open_public(shared)?.at_intake();
         let Signer { scheme, secret, public_url } = match &self.secret_file {
             Some(path) => Signer {
                 scheme: Scheme::of(&self.scheme).ok_or_else(|| self.needs_settings())?,
@@ -78,7 +85,16 @@ impl Trigger {
         let event_type =
             self.event_type.as_deref().unwrap_or_else(|| sample::type_default(&scheme));
         let subject = Subject { id: &id, event_type, at, url: &url };
-        let sample = sample::sample(&scheme, &secret, subject).map_err(Failure::input)?;
+        let sample = match KeyPair::read(&scheme, &secret).ok().flatten() {
+            Some(pair) => sample::sample_by_key(&scheme, subject, |message| pair.sign(message)),
+            None => sample::sample(&scheme, &secret, subject),
+        };
+        let sample = sample.map_err(|error| match &error {
+            SampleError::NoSuch { .. } if scheme.public_text(&[]).is_some() => {
+                Failure::input(error).and(key_pair::make(&scheme))
+            }
+            _ => Failure::input(error),
+        })?;
         let answer = remote
             .exchange("POST", &path, sample.headers, &sample.body)
             .map_err(|error| remote.unreachable(&error))?;
@@ -89,6 +105,20 @@ impl Trigger {
             return out::json(&answer.body);
         }
         self.tell(&remote, &path, &answer.body, &id, event_type)
+    }
+
+    /// A pair for samples, and how its public half is entered.
+    fn make_key(&self, path: &Path, provider: &str) -> Result<(), Failure> {
+        let scheme = Scheme::of(&self.scheme).ok_or_else(|| self.needs_settings())?;
+        let public = KeyPair::create(&scheme, path)?;
+        let (kind, path, public) = (scheme.kind(), path.display(), public.display());
+        let of =
+            self.provider.as_ref().map(|name| format!(" --provider {name}")).unwrap_or_default();
+        out::line(format_args!("made: {path} (the private key) and {public}"))?;
+        out::line(format_args!(
+            "Next, for a provider that is only tried:\n  oncebox provider create {provider} --scheme {kind} \
+             --pii allow --secret-file {public}\n  oncebox trigger {kind}{of} --secret-file {path}"
+        ))
     }
 
     fn needs_settings(&self) -> Failure {
@@ -182,6 +212,11 @@ fn sealed(settings: &Settings, provider: &str, kind: &str) -> Result<Signer, Fai
         return Err(Failure::input(why));
     }
     let secrets = credentials::of_provider(&tx, found.seq).map_err(broken)?;
+    if !found.new.scheme.has_secret() {
+        // What is wrong is said where the sample would be made.
+        let (scheme, secret) = (found.new.scheme, Zeroizing::default());
+        return Ok(Signer { scheme, secret, public_url: None });
+    }
     let newest = secrets.first().ok_or_else(|| {
         Failure::failed(format!("the provider {provider} has no secret in force"))
     })?;

@@ -85,3 +85,58 @@ fn a_secret_file_needs_neither_key_nor_database() {
     let without = elsewhere.run(&args);
     assert!(without.code == 65 && without.err.contains("--secret-file"), "{without:?}");
 }
+
+#[test]
+fn what_a_public_key_checks_is_signed_by_a_pair_that_is_made_here() {
+    let rig = Rig::new();
+    for (scheme, provider) in [("sendgrid", "sendgrid"), ("standard", "by-key")] {
+        let file = rig.dir.path().join(format!("{scheme}.key"));
+        let path = file.to_str().unwrap();
+        let made = rig.ok(&["trigger", scheme, "--provider", provider, "--new-key", path]);
+        // What it prints works as printed.
+        let next: Vec<&str> =
+            made.lines().filter_map(|line| line.strip_prefix("  oncebox ")).collect();
+        assert_eq!(next.len(), 2, "{made}");
+        let run = |line: &str| rig.ok(&line.split_whitespace().collect::<Vec<_>>());
+        run(next[0]);
+        assert!(run(next[1]).contains("stored as"));
+        let found = rig.items(&["webhook", "list", "--provider", provider]);
+        assert_eq!(found.len(), 1);
+        // Nothing is overwritten, the private key is its owner's, and another's signs nothing here.
+        let again = rig.run(&["trigger", scheme, "--new-key", path]);
+        assert!(again.code == 5 && again.err.contains("nothing was overwritten"), "{again:?}");
+        let rights =
+            std::os::unix::fs::PermissionsExt::mode(&file.metadata().unwrap().permissions());
+        assert_eq!(rights & 0o777, 0o600);
+        let other = rig.dir.path().join(format!("{scheme}.other"));
+        let other = other.to_str().unwrap();
+        rig.ok(&["trigger", scheme, "--new-key", other]);
+        let wrong = ["trigger", scheme, "--provider", provider, "--secret-file", other];
+        assert_eq!(rig.run(&wrong).code, 77);
+        // Without the private key it is said what to do.
+        let none = rig.run(&["trigger", scheme, "--provider", provider]);
+        assert!(none.code == 65 && none.err.contains("--new-key"), "{none:?}");
+    }
+    let shared = rig.dir.path().join("x");
+    let shared = rig.run(&["trigger", "github", "--new-key", shared.to_str().unwrap()]);
+    assert!(shared.code == 2 && shared.err.contains("a secret signs"), "{shared:?}");
+}
+
+#[test]
+fn why_nobody_can_sign_for_paypal_and_sns_is_said_with_what_sends_a_real_one() {
+    let rig = Rig::new();
+    for (scheme, settings, real) in [
+        ("paypal", r#"{"webhook_id":"4JH86294D6297924G"}"#, "sandbox"),
+        (
+            "sns",
+            r#"{"topics":["arn:aws:sns:eu-central-1:123456789012:orders"]}"#,
+            "aws sns publish",
+        ),
+    ] {
+        let args = ["provider", "create", scheme, "--scheme", scheme, "--pii", "allow"];
+        rig.ok(&[&args[..], &["--scheme-settings", settings]].concat());
+        let none = rig.run(&["trigger", scheme]);
+        assert!(none.code == 65 && none.err.contains("its own certificate"), "{none:?}");
+        assert!(none.err.contains(real), "{none:?}");
+    }
+}

@@ -21,6 +21,15 @@ impl Scheme {
         }
     }
 
+    /// A public key as it is entered as the secret: the 32 bytes of one of ed25519, the point of one of P-256.
+    pub fn public_text(&self, key: &[u8]) -> Option<String> {
+        match self {
+            Self::Standard => Some(standard::public_text(key)),
+            Self::Sendgrid => Some(sendgrid::public_text(key)),
+            _ => None,
+        }
+    }
+
     /// Refuses a costly request by the time it claims, before anything is fetched or computed for it.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::naming::{Naming, Place};
 use super::plain::Plain;
-use super::{Incoming, Scheme, adyen, mailgun, shared, standard, twilio};
+use super::{Incoming, Scheme, adyen, mailgun, sendgrid, shared, standard, twilio};
 use crate::clock::Timestamp;
 use crate::domain::signature::{Hash, SecretError, SigningSecret, mac};
 use crate::headers::Headers;
@@ -35,6 +35,9 @@ pub enum SampleError {
         /// Why not.
         why: &'static str,
     },
+    /// The key of a pair did not sign.
+    #[error("the private key did not sign: this machine gives no randomness")]
+    Unsigned,
     /// The secret is none of the scheme's.
     #[error("the secret cannot be used: {0}")]
     Secret(#[from] SecretError),
@@ -105,6 +108,7 @@ pub fn new_id(scheme: &Scheme, at: Timestamp, draw: &dyn Draw) -> String {
 /// # Errors
 /// For schemes whose signatures nobody else can make, and for a secret that is none of the scheme's.
 pub fn sample(scheme: &Scheme, secret: &str, subject: Subject<'_>) -> Result<Sample, SampleError> {
+    only_its_own(scheme)?;
     scheme.check_secret(secret)?;
     let Subject { id, at, .. } = subject;
     match scheme {
@@ -155,15 +159,68 @@ pub fn sample(scheme: &Scheme, secret: &str, subject: Subject<'_>) -> Result<Sam
             draft.body = json!({ "value": [draft.body] });
             Ok(draft.done())
         }
-        Scheme::Sendgrid | Scheme::Paypal(_) | Scheme::Sns(_) => Err(SampleError::NoSuch {
-            kind: scheme.kind(),
-            why: "only the provider has the private key",
-        }),
-        Scheme::Generic(_) => Err(SampleError::NoSuch {
+        Scheme::Sendgrid => Err(by_public_key(scheme.kind())),
+        Scheme::Paypal(_) | Scheme::Sns(_) | Scheme::Generic(_) => Err(SampleError::NoSuch {
             kind: scheme.kind(),
             why: "only its settings know its requests",
         }),
     }
+}
+
+/// What a provider would send that is checked with a public key: `sign` has the private one.
+///
+/// # Errors
+/// For schemes that are checked otherwise, and when `sign` gives nothing.
+pub fn sample_by_key(
+    scheme: &Scheme,
+    subject: Subject<'_>,
+    sign: impl FnOnce(&[u8]) -> Option<Vec<u8>>,
+) -> Result<Sample, SampleError> {
+    only_its_own(scheme)?;
+    let (id, seconds) = (subject.id, subject.at.secs().to_string());
+    let signed = |message: &[u8]| match sign(message) {
+        Some(signature) => Ok(BASE64.encode(&signature)),
+        None => Err(SampleError::Unsigned),
+    };
+    match scheme {
+        Scheme::Standard => {
+            let sample = Draft::new(&standard::OWN, scheme.kind(), subject).done();
+            let parts = [id.as_bytes(), b".", seconds.as_bytes(), b".", &sample.body];
+            let signature = signed(&parts.concat())?;
+            Ok(sample
+                .with("webhook-timestamp", seconds)
+                .with("webhook-signature", format!("v1a,{signature}")))
+        }
+        Scheme::Sendgrid => {
+            let mut draft = Draft::new(&sendgrid::NAMING, scheme.kind(), subject);
+            draft.body = json!([draft.body]);
+            let sample = draft.done();
+            let signature = signed(&[seconds.as_bytes(), &sample.body].concat())?;
+            Ok(sample.with(sendgrid::TIMESTAMP, seconds).with(sendgrid::SIGNATURE, signature))
+        }
+        _ => Err(SampleError::NoSuch { kind: scheme.kind(), why: "no public key checks it" }),
+    }
+}
+
+/// Refuses those that sign with a certificate: what a sample would be checked with is theirs alone.
+fn only_its_own(scheme: &Scheme) -> Result<(), SampleError> {
+    let why = match scheme {
+        Scheme::Paypal(_) => {
+            "PayPal signs with the key of its own certificate, which nobody else has; a payment in its sandbox \
+             sends a real one"
+        }
+        Scheme::Sns(_) => {
+            "Amazon signs with the key of its own certificate, which nobody else has; `aws sns publish` to the \
+             topic sends a real one"
+        }
+        _ => return Ok(()),
+    };
+    Err(SampleError::NoSuch { kind: scheme.kind(), why })
+}
+
+fn by_public_key(kind: &'static str) -> SampleError {
+    let why = "it is checked with a public key, and only the sender has the private one";
+    SampleError::NoSuch { kind, why }
 }
 
 fn standard_webhooks(
@@ -174,8 +231,7 @@ fn standard_webhooks(
 ) -> Result<Sample, SampleError> {
     let Subject { id, event_type: _, at, url: _ } = subject;
     if !secret.starts_with(shared::SIGNING_PREFIX) {
-        let why = "it is checked with a public key, and only the sender has the private one";
-        return Err(SampleError::NoSuch { kind, why });
+        return Err(by_public_key(kind));
     }
     let sample = Draft::new(naming, kind, subject).done();
     let signature = SigningSecret::parse(secret)?.sign(id, at, &sample.body);
@@ -360,7 +416,7 @@ mod tests {
             "stripe" => "whsec_0123456789abcdef",
             _ => "0123456789abcdef0123456789abcdef",
         };
-        // Only SendGrid has its private key.
+        // SendGrid's are signed by a key pair.
         let ours = KINDS.iter().filter(|kind| **kind != "sendgrid");
         let mut all: Vec<_> =
             ours.filter_map(|kind| Some((Scheme::of(kind)?, secret(kind)))).collect();

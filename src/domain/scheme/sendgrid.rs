@@ -9,8 +9,8 @@ use super::{Incoming, Refused, Verified, malformed, needed, time_digits};
 use crate::clock::Timestamp;
 use crate::domain::signature::SecretError;
 
-const SIGNATURE: &str = "x-twilio-email-event-webhook-signature";
-const TIMESTAMP: &str = "x-twilio-email-event-webhook-timestamp";
+pub(super) const SIGNATURE: &str = "x-twilio-email-event-webhook-signature";
+pub(super) const TIMESTAMP: &str = "x-twilio-email-event-webhook-timestamp";
 
 /// What stands before the point in the DER of a P-256 public key. Source: RFC 5480.
 const SPKI_HEAD: [u8; 26] = [
@@ -36,6 +36,10 @@ fn point(secret: &[u8]) -> Option<Vec<u8>> {
     let der = BASE64.decode(secret).ok()?;
     let point = der.strip_prefix(&SPKI_HEAD)?;
     (point.len() == POINT_BYTES).then(|| point.to_vec())
+}
+
+pub(super) fn public_text(point: &[u8]) -> String {
+    BASE64.encode(&[&SPKI_HEAD, point].concat())
 }
 
 /// The time that a request says it was signed at.

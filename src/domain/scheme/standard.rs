@@ -79,6 +79,10 @@ pub(super) fn is_public(secret: &[u8]) -> bool {
     secret.starts_with(PUBLIC_PREFIX.as_bytes())
 }
 
+pub(super) fn public_text(key: &[u8]) -> String {
+    format!("{PUBLIC_PREFIX}{}", BASE64.encode(key))
+}
+
 /// The time that a request says it was signed at.
 pub(super) fn claimed_time(incoming: &Incoming<'_>) -> Option<Timestamp> {
     let seconds = incoming.headers.get(names(incoming.headers).timestamp)?;
