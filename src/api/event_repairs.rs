@@ -17,12 +17,15 @@ use crate::api::route::Answer;
 use crate::api::route::{Resource, Returns, doc, route, shape};
 use crate::api::schema;
 use crate::clock::Timestamp;
-use crate::domain::sql_row::{Column, Payload, SqlRow};
+use crate::domain::pii::Sealed;
+use crate::domain::sql_row::{Column, Defect, Payload, SqlRow};
 use crate::domain::token::Right;
+use crate::flow::privacy::NotAdmitted;
 use crate::http::message::Method::Post;
 use crate::store::error::{Error, Result as StoreResult};
+use crate::store::outbox_relay::Seen;
 use crate::store::tx::ReadTx;
-use crate::store::{outbox, outbox_relay, quarantine};
+use crate::store::{outbox, outbox_relay, quarantine, tenants};
 
 const ONE: &[Returns] = &[Returns::json(200, "The event as it is now.", "Event")];
 /// Characters of a reason at most.
@@ -172,10 +175,50 @@ impl Changes {
     }
 }
 
+/// Carries out what a policy on personal data says of what a repair brings, as on whatever is published: before
+/// anything is stored. Returns what of the new payload is sealed.
+fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sealed, Problem> {
+    let found = api.store.read(|tx| {
+        let seq = match quarantined(tx, &call.tenant, call.param(0))? {
+            Ok(seq) => seq,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let row = outbox_relay::read(tx, seq, most)?.ok_or(Error::Changed("the event"))?;
+        let pii = tenants::pii(tx, &row.text(Column::Tenant).unwrap_or_default())?;
+        Ok(Ok((row, pii)))
+    });
+    let (mut row, pii) = found??;
+    changes.apply(&mut row);
+    let Some(policy) = pii.rules() else { return Ok(Sealed::default()) };
+    if changes.payload.is_some() {
+        row.sealed_fields = 0;
+        let mut event = row.check(most).map_err(|defect| still(&defect))?;
+        api.flow.publish.privacy.admit(std::slice::from_mut(&mut event)).map_err(
+            |not| match not {
+                NotAdmitted::Refused { why, .. } => Problem::unprocessable(format!("{why}.")),
+                NotAdmitted::Failed(error) => error.into(),
+            },
+        )?;
+        changes.payload = Some(event.payload);
+        return Ok(event.sealed);
+    }
+    // A row that was inserted by plain SQL is looked through as a whole, where it is checked.
+    let words = changes.texts.iter();
+    let words = words.map(|(column, text)| (column.facts().0, text.as_deref()));
+    let refused = policy.check_identifiers(&words.collect::<Vec<_>>());
+    refused.map_err(|why| Problem::unprocessable(format!("{why}.")))?;
+    Ok(Sealed::default())
+}
+
+fn still(defect: &Defect) -> Problem {
+    Problem::unprocessable(format!("{}: {}.", defect.code, defect.reason))
+}
+
 /// `POST /v1/events/{id}/fix`
 pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let changes = Changes::read(call.json()?)?;
+    let mut changes = Changes::read(call.json()?)?;
     let most = u64::from(api.settings.get().limits.payload_bytes);
+    let sealed = admit(api, call, &mut changes, most)?;
     let (tenant, id, clock) = (call.tenant.clone(), call.param(0).to_owned(), api.clock.clone());
     change(api, call, move |tx| {
         let seq = match quarantined(tx, &tenant, &id)? {
@@ -185,21 +228,26 @@ pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let before = shown(tx, seq)?;
         let mut row = outbox_relay::read(tx, seq, most)?.ok_or(Error::Changed("the event"))?;
         changes.apply(&mut row);
-        let still = |what: String| Ok(Err(Problem::unprocessable(format!("{what}."))));
-        let event = match outbox_relay::check(tx, &row, most)? {
+        let (is_replaced, own) = (changes.payload.is_some(), row.own);
+        // What is sealed takes more room than what was allowed in.
+        let (most, seen) =
+            if own || is_replaced { (u64::MAX, Seen::Yes) } else { (most, Seen::No) };
+        let mut event = match outbox_relay::check(tx, &row, most, seen)? {
             Ok(event) => event,
-            Err(defect) => return still(format!("{}: {}", defect.code, defect.reason)),
+            Err(defect) => return Ok(Err(still(&defect))),
         };
+        if is_replaced {
+            event.sealed = sealed.clone();
+        }
         let now = clock.now();
         let ready = match quarantine::ready(tx, seq, &event, now)? {
             Ok(ready) => ready,
-            Err(why) => return still(why),
+            Err(why) => return Ok(Err(Problem::unprocessable(format!("{why}.")))),
         };
-        let payload = changes.payload.as_deref();
-        quarantine::release(tx, &mut row, &event, payload, &ready, now)?;
+        quarantine::release(tx, &mut row, &event, is_replaced, &ready, now)?;
         let after = shown(tx, seq)?;
         let mut change = Change::changed("event", &id, &before, &after);
-        if let Some(payload) = payload {
+        if let Some(payload) = changes.payload.as_deref() {
             let sha256 = digest::digest(&digest::SHA256, payload);
             change = change.and("payload_sha256", HEXLOWER.encode(sha256.as_ref()));
         }

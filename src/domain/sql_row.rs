@@ -133,6 +133,10 @@ pub struct SqlRow {
     pub parent_seq: Option<i64>,
     /// Counted attempts until it is given up.
     pub max_attempts: Option<i64>,
+    /// Whether Oncebox stored it itself: what policies say was done before that.
+    pub own: bool,
+    /// How many places of its payload are sealed.
+    pub sealed_fields: u32,
 }
 
 /// Why a row cannot be used.
@@ -200,7 +204,7 @@ impl SqlRow {
             trace_id: self.text(Column::TraceId).map(|text| trace_id(&text)).transpose()?,
             max_attempts: self.max_attempts.and_then(|most| u32::try_from(most).ok()),
             custom_data: self.text(Column::CustomData),
-            sealed: Sealed::default(),
+            sealed: Sealed { fields: self.sealed_fields, key: None },
         };
         event.check().map_err(|error| Defect::new("bad_field", error.to_string()))?;
         let payload = self.usable_payload(&event.content_type, payload_bytes_most)?;

@@ -34,7 +34,8 @@ pub(super) const ROW: &str = "
     SELECT id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
            content_type, headers, ordering_key, funnel_point, funnel_value, process_id, trace_id,
            custom_data, occurred_at, received_at, not_before, parent_seq, max_attempts,
-           octet_length(payload), iif(octet_length(payload) <= ?2, payload, NULL), payload_seq
+           octet_length(payload), iif(octet_length(payload) <= ?2, payload, NULL), payload_seq, own,
+           sealed_fields
       FROM outbox
      WHERE seq = ?1";
 
@@ -52,9 +53,10 @@ pub(super) const ROUTED: &str = "
 
 pub(super) const REPLACE_PAYLOAD: &str = "
     UPDATE outbox
-       SET payload = ?2, payload_seq = ?3
+       SET payload = ?2, payload_seq = ?3, sealed_fields = ?4
      WHERE seq = ?1";
 
+// Of what is found here nothing has passed a policy, even where a program appended it as the service would.
 pub(super) const QUARANTINE: &str = "
     UPDATE outbox
        SET id = ?2, tenant = ?3, source_system = ?4, idempotency_key = ?5, event_type = ?6,
@@ -62,7 +64,7 @@ pub(super) const QUARANTINE: &str = "
            ordering_key = ?12, funnel_point = ?13, funnel_value = ?14, process_id = ?15, trace_id = ?16,
            custom_data = ?17, occurred_at = ?18, received_at = ?19, not_before = ?20,
            parent_seq = (SELECT parent.seq FROM outbox AS parent WHERE parent.seq = ?21),
-           status = 'quarantined', routed_at = ?22, error_code = ?23, last_error = ?24
+           status = 'quarantined', routed_at = ?22, error_code = ?23, last_error = ?24, own = 0
      WHERE seq = ?1
        AND routed_at IS NULL";
 
@@ -70,7 +72,7 @@ pub(super) const QUARANTINE: &str = "
 pub(super) const SET_ASIDE: &str = "
     UPDATE outbox
        SET status = 'quarantined', routed_at = ?2, error_code = 'unusable', last_error = ?3,
-           parent_seq = NULL
+           parent_seq = NULL, own = 0
      WHERE seq = ?1
        AND routed_at IS NULL";
 
@@ -153,7 +155,7 @@ fn relay_one(
     terms: Terms,
     fresh: &dyn Fn() -> String,
 ) -> Result<Status> {
-    match check(tx, row, terms.payload_bytes_most)? {
+    match check(tx, row, terms.payload_bytes_most, Seen::No)? {
         Ok(event) => {
             let plan = outbox::plan(tx, &event, terms.now)?;
             route(tx, row, &event, &plan, terms.now)
@@ -165,6 +167,16 @@ fn relay_one(
     }
 }
 
+/// Whether the policy on personal data has been carried out on a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// Before it was stored, as on whatever is published. Looked at again, what was masked or sealed would be
+    /// found anew.
+    Yes,
+    /// It stands as somebody else has written it.
+    No,
+}
+
 /// Whether a row that plain SQL left can be used: the one place that decides it, at its first sight and
 /// again when a person has changed it. What it returns is what is routed; its payload is the row's.
 ///
@@ -174,6 +186,7 @@ pub fn check(
     tx: &ReadTx<'_>,
     row: &SqlRow,
     payload_bytes_most: u64,
+    seen: Seen,
 ) -> Result<std::result::Result<NewEvent, Defect>> {
     let event = match row.check(payload_bytes_most) {
         Ok(event) => event,
@@ -183,7 +196,8 @@ pub fn check(
         let reason = format!("there is no tenant {:?}", event.tenant);
         return Ok(Err(Defect::new("unknown_tenant", reason)));
     }
-    if let Some(policy) = tenants::pii(tx, &event.tenant)?.rules()
+    if seen == Seen::No
+        && let Some(policy) = tenants::pii(tx, &event.tenant)?.rules()
         && let Some(reason) = policy.objects_to(&event)
     {
         return Ok(Err(Defect::new("personal_data", reason)));
@@ -235,6 +249,8 @@ pub fn read(tx: &ReadTx<'_>, seq: i64, payload_bytes_most: u64) -> Result<Option
             not_before: row.get(18)?,
             parent_seq: row.get(19)?,
             max_attempts: row.get(20)?,
+            own: row.get(24)?,
+            sealed_fields: row.get(25)?,
         })
     })
 }
@@ -259,19 +275,21 @@ pub(super) fn route(
         tx.prepare(ROUTED)?.execute((seq, &event.trace_id, now, plan.open(), plan.epoch()))?;
     one_row(routed, "the event")?;
     if row.payload_seq.is_none() && event.payload.len() > payloads::INLINE_BYTES_MOST {
-        replace_payload(tx, seq, &event.payload)?;
+        let _apart = replace_payload(tx, seq, event)?;
     }
     outbox::carry_out(tx, seq, event, plan, now)
 }
 
-/// Puts another payload in the place of a row's own.
-pub(super) fn replace_payload(tx: &WriteTx<'_>, seq: i64, payload: &[u8]) -> Result<()> {
-    let placed = payloads::place(tx, payload)?;
+/// Puts an event's payload in the place of a row's own; tells where it stands, when not in the row itself.
+pub(super) fn replace_payload(tx: &WriteTx<'_>, seq: i64, event: &NewEvent) -> Result<Option<i64>> {
+    let placed = payloads::place(tx, &event.payload)?;
     let (inline, apart): (Option<&[u8]>, Option<i64>) = match &placed {
         Placed::Inline(body) => (Some(body), None),
         Placed::Apart(apart) => (None, Some(*apart)),
     };
-    one_row(tx.prepare(REPLACE_PAYLOAD)?.execute((seq, inline, apart))?, "the event")
+    let replaced =
+        tx.prepare(REPLACE_PAYLOAD)?.execute((seq, inline, apart, event.sealed.fields))?;
+    one_row(replaced, "the event").map(|()| apart)
 }
 
 fn quarantine(

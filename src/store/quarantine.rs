@@ -8,7 +8,7 @@ use crate::domain::sql_row::{Column, SqlRow};
 use crate::store::error::Result;
 use crate::store::outbox::{self, Plan};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
-use crate::store::{outbox_relay, payloads};
+use crate::store::{outbox_relay, payloads, subjects};
 
 pub(super) const PAGE: &str = "
     SELECT seq
@@ -174,7 +174,7 @@ pub fn ready(
 #[derive(Debug)]
 pub struct Ready(Plan);
 
-/// Routes a quarantined event that was repaired; `payload` is another one than its own, if it has one.
+/// Routes a quarantined event that was repaired; `is_replaced` says whether its payload is another one now.
 ///
 /// # Errors
 /// `Changed` when it is not quarantined any more.
@@ -182,7 +182,7 @@ pub fn release(
     tx: &WriteTx<'_>,
     row: &mut SqlRow,
     event: &NewEvent,
-    payload: Option<&[u8]>,
+    is_replaced: bool,
     ready: &Ready,
     now: Timestamp,
 ) -> Result<Status> {
@@ -204,10 +204,13 @@ pub fn release(
         event.not_before,
     ])?;
     one_row(reopened, "the event")?;
-    if let Some(payload) = payload {
-        outbox_relay::replace_payload(tx, row.seq, payload)?;
-        if let Some(old) = row.payload_seq.take() {
+    if is_replaced {
+        let apart = outbox_relay::replace_payload(tx, row.seq, event)?;
+        if let Some(old) = std::mem::replace(&mut row.payload_seq, apart) {
             payloads::remove(tx, old)?;
+        }
+        if let Some(key) = &event.sealed.key {
+            subjects::keep(tx, key, event.received_at)?;
         }
     }
     outbox_relay::route(tx, row, event, &ready.0, now)

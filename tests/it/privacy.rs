@@ -755,3 +755,86 @@ fn what_was_sealed_and_then_quarantined_keeps_the_key_it_is_opened_with() {
     assert_eq!(rig.one("SELECT count(*) FROM subjects"), "1");
     own.execute_batch("DROP TRIGGER stands_in_the_way").unwrap();
 }
+
+/// Repairs a quarantined event.
+fn repair(rig: &Rig, id: &str, with: &Value) -> Answer {
+    rig.post(&format!("/v1/events/{id}/fix"), with)
+}
+
+#[test]
+fn a_sealed_event_whose_target_comes_later_is_repaired_and_arrives_whole() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    let rules = json!([
+        { "path": "$.customer", "action": "seal" }, { "path": "$.iban", "action": "mask" },
+        { "path": "$.no", "action": "hash" },
+    ]);
+    state(&rig, &json!({ "rules": rules, "subject": "$.customer.id" }));
+    let payload = json!({
+        "customer": { "id": "c-1", "name": NAME }, "iban": "DE89370400440532013000", "no": "4711",
+    });
+    let event = json!({
+        "event_type": "a", "idempotency_key": "o-1", "target": "late", "payload": payload,
+    });
+    let made = rig.publish(&event);
+    assert_eq!(made["status"], "quarantined");
+    let id = made["id"].as_str().unwrap();
+    repair(&rig, id, &json!({})).is(422);
+    rig.subscribe("late", &receiver);
+    repair(&rig, id, &json!({})).is(200);
+    until("it is sent", || receiver.count() == 1);
+    rig.settle();
+    let sent: Value = serde_json::from_slice(&receiver.seen()[0].body).unwrap();
+    assert_eq!((&sent["customer"], &sent["iban"]), (&payload["customer"], &json!("***3000")));
+    assert!(sent["no"].as_str().unwrap().starts_with("hmac:"), "{sent}");
+    nowhere(&rig, &[NAME]);
+}
+
+#[test]
+fn what_a_repair_brings_passes_the_policy_like_whatever_is_published() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    let policy = json!({
+        "rules": [{ "path": "$.customer", "action": "seal" }, { "path": "$.ssn", "action": "reject" },
+                  { "detect": ["email"], "action": "seal" }],
+        "subject": "$.customer.id",
+    });
+    state(&rig, &policy);
+    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    let insert = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
+    conn.execute(insert, [r#"{"customer":"somebody"}"#]).unwrap();
+    drop(conn);
+    let quarantined = "SELECT count(*) FROM outbox WHERE status = 'quarantined'";
+    until("it is quarantined", || rig.one(quarantined) == "1");
+    let id = rig.one("SELECT id FROM outbox");
+    repair(&rig, &id, &json!({})).is(422);
+    let refused = repair(&rig, &id, &json!({ "payload": { "ssn": 1 } })).is(422);
+    assert!(refused.detail().contains("rule 2"), "{}", refused.detail());
+    let refused = repair(&rig, &id, &json!({ "aggregate_id": MAIL, "payload": {} })).is(422);
+    assert!(refused.detail().contains("aggregate_id looks like"), "{}", refused.detail());
+    // Large enough to be kept apart.
+    let payload = json!({ "customer": { "id": "c-1", "name": NAME }, "more": "x".repeat(20_000) });
+    let fixed = repair(&rig, &id, &json!({ "payload": payload })).is(200).json();
+    assert_eq!((&fixed["status"], &fixed["sealed_fields"]), (&json!("pending"), &json!(1)));
+    until("it is sent", || receiver.count() == 1);
+    rig.settle();
+    let sent: Value = serde_json::from_slice(&receiver.seen()[0].body).unwrap();
+    assert_eq!(sent, payload);
+    assert_eq!(rig.one("SELECT count(*) FROM payloads"), "1");
+    nowhere(&rig, &[NAME, MAIL]);
+}
+
+#[test]
+fn a_word_that_a_repair_brings_is_looked_through_where_the_content_was_sealed_before() {
+    let rig = Rig::new();
+    state(&rig, &sealing());
+    let event = json!({ "event_type": "a", "target": "late", "payload": { "to": MAIL } });
+    let made = rig.publish(&event);
+    let id = made["id"].as_str().unwrap();
+    let refused = repair(&rig, id, &json!({ "target": null, "process_id": MAIL })).is(422);
+    assert!(refused.detail().contains("process_id looks like"), "{}", refused.detail());
+    repair(&rig, id, &json!({ "target": null })).is(200);
+    nowhere(&rig, &[MAIL]);
+}
