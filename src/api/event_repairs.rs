@@ -188,7 +188,16 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
         Ok(Ok((row, pii)))
     });
     let (mut row, pii) = found??;
+    let identity =
+        |row: &SqlRow| (row.text(Column::SourceSystem), row.text(Column::IdempotencyKey));
+    let before = identity(&row);
     changes.apply(&mut row);
+    if row.sealed_fields > 0 && changes.payload.is_none() && identity(&row) != before {
+        let detail = "What is sealed in its payload opens under the event's own source_system and \
+                      idempotency_key alone: give the payload too, or discard the event and publish it \
+                      again under the other key.";
+        return Err(Problem::unprocessable(detail));
+    }
     let Some(policy) = pii.rules() else { return Ok(Sealed::default()) };
     if changes.payload.is_some() {
         row.sealed_fields = 0;

@@ -20,7 +20,7 @@ use crate::flow::counts::Counts;
 use crate::flow::destinations::{Destination, Destinations};
 use crate::flow::dispatch::assignments::{Assignment, Assignments};
 use crate::flow::dispatch::mailbox::Mailbox;
-use crate::flow::privacy::Privacy;
+use crate::flow::privacy::{NOT_OPENED, Opened, Privacy};
 use crate::http::client::{Answer, Call, CallError, Client};
 use crate::id::Draw;
 use crate::store::tx::Settled;
@@ -113,7 +113,7 @@ impl Deliver {
                     self.let_go(assignment, Some(self.clock.now()));
                 }
                 Ok(destination) => match self.privacy.open_parcel(&mut parcel) {
-                    Ok(echo) => self.settle(self.attempt(&parcel, &destination, &echo)),
+                    Ok(opened) => self.settle(self.attempt(&parcel, &destination, &opened)),
                     Err(error) => {
                         tracing::error!(%error, delivery = %assignment.delivery, "a sealed field cannot be opened");
                         self.let_go(assignment, Some(self.clock.now().plus(UNCALLABLE_AGAIN)));
@@ -141,12 +141,12 @@ impl Deliver {
         self.mailbox.leave(|letters| letters.settled.push(settled));
     }
 
-    fn attempt(&self, parcel: &Parcel, destination: &Destination, echo: &Echo) -> Settlement {
+    fn attempt(&self, parcel: &Parcel, destination: &Destination, opened: &Opened) -> Settlement {
         let started_at = self.clock.wall();
         let started = self.clock.monotonic();
         // A panic on the way is an outcome, not the end of the thread.
-        let exchanged =
-            catch_unwind(AssertUnwindSafe(|| self.exchange(parcel, destination, echo, started_at)));
+        let exchange = || self.exchange(parcel, destination, opened, started_at);
+        let exchanged = catch_unwind(AssertUnwindSafe(exchange));
         let (request, outcome) = exchanged.unwrap_or_else(|_panic| {
             tracing::error!(delivery = %parcel.delivery, "sending panicked; it counts as a failed attempt");
             let reason = "oncebox failed while sending; see its log".to_owned();
@@ -171,7 +171,7 @@ impl Deliver {
             counted: verdict.counted,
             http_status: outcome.status(),
             latency_ms: u32::try_from(latency.as_millis()).unwrap_or(u32::MAX),
-            failed_reason: outcome.failed_reason().map(|reason| cleaned(echo, reason)),
+            failed_reason: outcome.failed_reason().map(|reason| cleaned(&opened.echo, reason)),
             excerpt: excerpt_of(outcome),
             key_id,
             span,
@@ -192,9 +192,12 @@ impl Deliver {
         &self,
         parcel: &Parcel,
         destination: &Destination,
-        echo: &Echo,
+        opened: &Opened,
         at: Timestamp,
     ) -> (Option<Request>, Outcome) {
+        if !opened.is_whole {
+            return (None, Outcome::Unbuildable { reason: NOT_OPENED.to_owned() });
+        }
         let request = match self.build(parcel, destination, at) {
             Ok(request) => request,
             Err(reason) => return (None, Outcome::Unbuildable { reason }),
@@ -206,7 +209,7 @@ impl Deliver {
             body: &parcel.payload,
             timeout: destination.timeout,
         };
-        let outcome = self.send(&call, echo, at);
+        let outcome = self.send(&call, &opened.echo, at);
         (Some(request), outcome)
     }
 

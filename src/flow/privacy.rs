@@ -48,6 +48,19 @@ impl From<Error> for NotAdmitted {
     }
 }
 
+/// A parcel whose body was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// What may not come back in the answer.
+    pub echo: Echo,
+    /// Whether all that was sealed in it is open, or erased. What is not must not be sent: nobody can use it.
+    pub is_whole: bool,
+}
+
+/// Why something that is not [whole](Opened::is_whole) is given up.
+pub const NOT_OPENED: &str = "what is sealed in its body does not open: its key is not in this file, or it was \
+                              sealed for another event; publish the event again";
+
 /// What is stated for one tenant.
 #[derive(Debug)]
 struct Stated {
@@ -314,11 +327,11 @@ impl Privacy {
         SubjectKey::new(*key_id, &opened).ok_or_else(|| unreadable("no key of 32 bytes".to_owned()))
     }
 
-    /// The body of a parcel as it is sent, in its place; what may not come back in the answer.
+    /// The body of a parcel as it is sent, in its place.
     ///
     /// # Errors
     /// When a policy or a key cannot be read.
-    pub fn open_parcel(&self, parcel: &mut Parcel) -> Result<Echo> {
+    pub fn open_parcel(&self, parcel: &mut Parcel) -> Result<Opened> {
         let stated = self.stated(&parcel.tenant)?;
         let pii = match parcel.source.strip_prefix("in:") {
             None => Some(&stated.own),
@@ -327,19 +340,26 @@ impl Privacy {
             }
         };
         let mut echo = Echo::of(pii.and_then(Pii::rules).cloned());
-        if parcel.sealed_fields > 0 {
-            parcel.payload =
-                self.open(&parcel.tenant, &parcel.webhook_id, &parcel.payload, &mut echo)?;
+        if parcel.sealed_fields == 0 {
+            return Ok(Opened { echo, is_whole: true });
         }
-        Ok(echo)
+        let Parcel { tenant, webhook_id, payload, sealed_fields, .. } = parcel;
+        let (opened, fields) = self.open(tenant, webhook_id, payload, &mut echo)?;
+        let is_whole = fields >= *sealed_fields;
+        parcel.payload = opened;
+        Ok(Opened { echo, is_whole })
     }
 
-    /// A stored body as it is sent: what is sealed in it is opened. `event` is its `webhook-id`; `echo` learns
-    /// what was opened. What only looks sealed stays as it is; of what was erased, a whole value is `null`.
-    ///
-    /// # Errors
-    /// When a key cannot be read.
-    pub fn open(&self, tenant: &str, event: &str, body: &[u8], echo: &mut Echo) -> Result<Vec<u8>> {
+    /// A stored body as it is sent, and how many places of it were opened or are erased. `event` is its
+    /// `webhook-id`; `echo` learns what was opened. What only looks sealed stays as it is; of what was erased,
+    /// a whole value is `null`.
+    fn open(
+        &self,
+        tenant: &str,
+        event: &str,
+        body: &[u8],
+        echo: &mut Echo,
+    ) -> Result<(Vec<u8>, u32)> {
         let place = Place { tenant, event };
         let mut parts = Vec::new();
         for sealed::Token { span, form, blob } in tokens(body) {
@@ -356,7 +376,8 @@ impl Privacy {
                 }
             }
         }
-        Ok(splice(body, parts))
+        let fields = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+        Ok((splice(body, parts), fields))
     }
 
     fn kept(&self, key_id: &KeyId) -> Result<Option<Kept>> {

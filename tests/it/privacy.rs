@@ -838,3 +838,61 @@ fn a_word_that_a_repair_brings_is_looked_through_where_the_content_was_sealed_be
     repair(&rig, id, &json!({ "target": null })).is(200);
     nowhere(&rig, &[MAIL]);
 }
+
+#[test]
+fn a_repair_that_changes_the_key_of_what_is_sealed_needs_the_payload() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    state(&rig, &sealing());
+    let event = json!({
+        "event_type": "a", "idempotency_key": "o-1", "target": "late", "payload": { "to": MAIL },
+    });
+    let made = rig.publish(&event);
+    let id = made["id"].as_str().unwrap();
+    for identity in [json!({ "idempotency_key": "o-2" }), json!({ "source_system": "crm" })] {
+        let mut with = json!({ "target": null });
+        with.as_object_mut().unwrap().extend(identity.as_object().unwrap().clone());
+        let refused = repair(&rig, id, &with).is(422);
+        assert!(refused.detail().contains("give the payload too"), "{}", refused.detail());
+        with["payload"] = json!({ "to": MAIL, "fixed": true });
+        if with["idempotency_key"] == "o-2" {
+            repair(&rig, id, &with).is(200);
+            break;
+        }
+    }
+    until("it is sent", || receiver.count() == 1);
+    rig.settle();
+    assert_eq!(receiver.seen()[0].field("x-idempotency-key"), Some("o-2"));
+    let sent: Value = serde_json::from_slice(&receiver.seen()[0].body).unwrap();
+    assert_eq!(sent, json!({ "to": MAIL, "fixed": true }));
+    nowhere(&rig, &[MAIL]);
+}
+
+#[test]
+fn what_does_not_open_is_given_up_and_never_sent_as_it_is_stored() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    rig.post("/v1/subscriptions", &json!({ "name": "asks", "target": "pull" })).is(201);
+    rig.post("/v1/subscriptions/erp/pause", &Value::Null).is(200);
+    state(&rig, &named_policy());
+    publish(&rig, "o-1", &of_customer("c-1")).is(201);
+    publish(&rig, "o-2", &of_customer("c-2")).is(201);
+    // As after a key row that somebody has deleted.
+    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    assert_eq!(conn.execute("DELETE FROM subjects WHERE seq = 1", []).unwrap(), 1);
+    drop(conn);
+    rig.post("/v1/subscriptions/erp/resume", &Value::Null).is(200);
+    until("the other one is sent", || receiver.count() == 1);
+    rig.settle();
+    let bodies: Vec<Vec<u8>> = receiver.seen().into_iter().map(|sent| sent.body).collect();
+    assert_eq!(bodies, [of_customer("c-2").into_bytes()]);
+    let given = rig.get("/v1/consumers/asks/next?max=10&wait=5");
+    assert_eq!(given["items"].as_array().unwrap().len(), 1, "{given}");
+    let dead = "SELECT count(*) FROM deliveries WHERE state = 'dead_letter'";
+    until("both are given up", || rig.one(dead) == "2");
+    let attempts = "SELECT DISTINCT class || ' ' || counted FROM attempts WHERE failed_reason LIKE '%does not open%'";
+    assert_eq!(rig.one(&format!("SELECT count(*) FROM ({attempts})")), "2");
+}

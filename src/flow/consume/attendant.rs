@@ -12,6 +12,7 @@ use crate::flow::consume::expiry::Expiry;
 use crate::flow::consume::parked::{Parked, Waiter};
 use crate::flow::consume::{ANSWER_BYTES_MOST, Answer, Asked, Consume, Item, Word};
 use crate::flow::destinations::{Destination, lease_time};
+use crate::flow::privacy::NOT_OPENED;
 use crate::id::{self, SubscriptionSeq};
 use crate::store::consuming::{self, Ask, Taken};
 use crate::store::error::Result;
@@ -242,7 +243,9 @@ impl Attendant {
         let (mut items, mut unopened) = (Vec::with_capacity(taken.len()), Vec::new());
         for taken in taken {
             match self.item(&destination, (lease, until), *taken) {
-                Ok(item) => items.extend(item),
+                Ok(Given::Item(item)) => items.push(*item),
+                Ok(Given::Left) => {}
+                Ok(Given::Never) => unopened.push(give_up(taken, lease)),
                 Err(error) => {
                     let delivery = taken.delivery;
                     tracing::error!(%error, %delivery, "an event cannot be opened; it is handed back");
@@ -261,14 +264,17 @@ impl Attendant {
         destination: &Destination,
         (lease, until): (&str, Timestamp),
         Taken { delivery, attempt }: Taken,
-    ) -> Result<Option<Item>> {
+    ) -> Result<Given> {
         let parcel = self.consume.store.read(|tx| deliveries::parcel(tx, delivery))?;
-        let Some(mut parcel) = parcel else { return Ok(None) };
+        let Some(mut parcel) = parcel else { return Ok(Given::Left) };
         // What is said of it afterwards is cleaned when it is said.
-        let _echo = self.consume.privacy.open_parcel(&mut parcel)?;
+        if !self.consume.privacy.open_parcel(&mut parcel)?.is_whole {
+            return Ok(Given::Never);
+        }
         let at = self.consume.clock.wall();
         let headers = destination.headers(&parcel, at, &consuming::span(lease, delivery));
-        Ok(Some(Item { headers, parcel, lease: lease.to_owned(), until, attempt }))
+        let item = Item { headers, parcel, lease: lease.to_owned(), until, attempt };
+        Ok(Given::Item(Box::new(item)))
     }
 
     fn put_back(&self, subscription: &Subscription, words: Vec<Word>) {
@@ -300,6 +306,21 @@ impl Attendant {
             self.answer(asked, Answer::Nothing(held));
         }
     }
+}
+
+/// What becomes of something that was leased.
+enum Given {
+    /// It is given.
+    Item(Box<Item>),
+    /// It was cancelled meanwhile.
+    Left,
+    /// What is sealed in it will never open.
+    Never,
+}
+
+fn give_up(taken: &Taken, lease: &str) -> Word {
+    let said = Said::Refused { reason: NOT_OPENED.to_owned() };
+    Word { delivery: taken.delivery, lease: lease.to_owned(), said }
 }
 
 /// Ours to mend (settings, key, file): no consumer has failed, so nothing counts.

@@ -16,14 +16,13 @@ use std::time::Duration;
 use crate::clock::{Clock, Timestamp};
 use crate::domain::delivery::Parcel;
 use crate::domain::lease::Said;
-use crate::domain::pii::Echo;
 use crate::domain::retry::Schedule;
 use crate::domain::subscription::{HoldReason, Subscription};
 use crate::flow::consume::desk::Desk;
 use crate::flow::consume::parked::Waiter;
 use crate::flow::counts::Counts;
 use crate::flow::destinations::{Destinations, effective};
-use crate::flow::privacy::Privacy;
+use crate::flow::privacy::{Opened, Privacy};
 use crate::http::message::Response;
 use crate::http::service::Reply;
 use crate::id::{DeliverySeq, Draw, SubscriptionSeq};
@@ -171,9 +170,12 @@ impl Consume {
         let (Said::Failed { reason, .. } | Said::Refused { reason }) = &mut word.said else {
             return Ok(word);
         };
-        match self.echo(subscription, word.delivery) {
+        match self.opened(subscription, word.delivery) {
             Ok(None) => {}
-            Ok(Some(echo)) => *reason = echo.clean_reason(std::mem::take(reason)),
+            Ok(Some(Opened { echo, is_whole: true })) => {
+                *reason = echo.clean_reason(std::mem::take(reason));
+            }
+            Ok(Some(_)) => UNOPENED.clone_into(reason),
             Err(error) if error.concerns_all() => return Err(error),
             Err(error) => {
                 let delivery = word.delivery;
@@ -184,8 +186,8 @@ impl Consume {
         Ok(word)
     }
 
-    /// What is not to be kept of what is said of a delivery; `None` where nothing is heard of it.
-    fn echo(&self, subscription: &Subscription, delivery: DeliverySeq) -> Result<Option<Echo>> {
+    /// What was given with a delivery; `None` where nothing is heard of it.
+    fn opened(&self, subscription: &Subscription, delivery: DeliverySeq) -> Result<Option<Opened>> {
         // What is not open any more is not heard either.
         let parcel = self.store.read(|tx| deliveries::parcel(tx, delivery))?;
         let own = parcel.filter(|parcel| parcel.subscription == subscription.seq);
