@@ -221,6 +221,9 @@ pub struct Appended {
     pub already_there: bool,
     /// Whether it was there before with another type, payload, aggregate or target.
     pub differs: bool,
+    /// Whether what was there before is quarantined: it is sent to nobody until a person repairs it, or discards it
+    /// so that it can be appended again. Never so in an ERP's own file, where nobody has looked at it.
+    pub is_quarantined: bool,
 }
 
 /// Why nothing was appended.
@@ -285,9 +288,9 @@ pub fn append(tx: &Transaction<'_>, event: Event) -> Result<Appended, Error> {
             outbox_of_erp::append(tx, &new, traceparent.as_deref())
         }
     });
-    let Row { id, already_there, differs } = appended.map_err(told)?;
+    let Row { id, already_there, differs, is_quarantined } = appended.map_err(told)?;
     let webhook_id = id::webhook_id(&new.tenant, &new.source_system, &new.idempotency_key);
-    Ok(Appended { id, webhook_id, already_there, differs })
+    Ok(Appended { id, webhook_id, already_there, differs, is_quarantined })
 }
 
 fn told(error: store::error::Error) -> Error {

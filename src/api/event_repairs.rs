@@ -62,7 +62,8 @@ pub(super) const RESOURCE: Resource = Resource {
             doc(
                 "discardEvent",
                 "Discard a quarantined event",
-                "It ends as `cancelled` and is sent to nobody. Its row stays.",
+                "It ends as `cancelled` and is sent to nobody. Its row stays, under the key `discarded ID: KEY`; \
+                 its own key is free for another event.",
                 ONE,
             )
             .params(&[ID])

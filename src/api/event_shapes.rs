@@ -91,7 +91,11 @@ fn published() -> Value {
         json!({
             "id": schema::uuid(),
             "webhook_id": schema::about(schema::text(), "The `webhook-id` its deliveries carry."),
-            "status": status(), "already_processed": schema::yes_or_no(), "differs": differs,
+            "status": schema::about(status(), "A `quarantined` event is sent to nobody until it is \
+                repaired, or published again with what it lacks."),
+            "already_processed": schema::about(schema::yes_or_no(),
+                "It was published before; never true of one that is quarantined."),
+            "differs": differs,
         }),
     );
     let events =

@@ -79,7 +79,8 @@ pub(super) const RESOURCE: Resource = Resource {
                 "Publish one event or many",
                 "One event, or an array of up to 1,000: all are stored, or none. Answered after COMMIT. An \
                  event that was published before (the same `source_system` and `idempotency_key`) is not \
-                 stored again; the first content stays.",
+                 stored again; the first content stays. One that is quarantined is not processed: what is \
+                 published again takes its place, if it can be used or says something else.",
                 &[
                     Returns::json(201, "At least one is new.", "Publications").with_headers(REPLAYED),
                     Returns::json(200, "All were there before.", "Publications").with_headers(REPLAYED),
@@ -279,14 +280,14 @@ struct Line<'a> {
 
 /// 201 when anything is new, 200 when all of it was there.
 fn encode(published: &[Published]) -> (u16, Vec<u8>) {
-    let status = if published.iter().all(|event| event.already_processed) { 200 } else { 201 };
+    let status = if published.iter().all(|event| event.repeated) { 200 } else { 201 };
     let events = published
         .iter()
-        .map(|Published { id, webhook_id, status, already_processed, differs }| Line {
+        .map(|Published { id, webhook_id, status, repeated, differs }| Line {
             id,
             webhook_id,
             status: status.as_str(),
-            already_processed: *already_processed,
+            already_processed: *repeated && *status != Status::Quarantined,
             differs: *differs,
         })
         .collect();

@@ -116,7 +116,7 @@ impl Counts {
         match outcome {
             publish::Outcome::Stored(events) => {
                 for event in events {
-                    self.admitted(event.already_processed, event.differs);
+                    self.admitted(event.repeated, event.differs);
                 }
             }
             publish::Outcome::Refused { .. } => self.publishes_unwanted.add(),
@@ -132,8 +132,8 @@ impl Counts {
     }
 
     /// What came of one event.
-    pub fn admitted(&self, already_processed: bool, differs: bool) {
-        let counter = match (already_processed, differs) {
+    pub fn admitted(&self, repeated: bool, differs: bool) {
+        let counter = match (repeated, differs) {
             (false, _) => &self.events_stored,
             (true, false) => &self.events_repeated,
             (true, true) => &self.events_differing,

@@ -24,8 +24,8 @@ pub struct Published {
     pub webhook_id: String,
     /// Where it stands.
     pub status: Status,
-    /// Whether it was there before.
-    pub already_processed: bool,
+    /// Whether it was there before. It is not processed for that where it is quarantined.
+    pub repeated: bool,
     /// Whether it was there before with other content, which stays.
     pub differs: bool,
 }
@@ -144,11 +144,11 @@ fn store_all(tx: &WriteTx<'_>, events: &[NewEvent], clock: &Clock) -> Result<Vec
                     id: event.id.clone(),
                     webhook_id,
                     status,
-                    already_processed: false,
+                    repeated: false,
                     differs: false,
                 },
                 Inserted::Again { id, status, differs } => {
-                    Published { id, webhook_id, status, already_processed: true, differs }
+                    Published { id, webhook_id, status, repeated: true, differs }
                 }
             })
         })

@@ -22,7 +22,7 @@ const APPEND: &str = "
  RETURNING id";
 
 const THERE: &str = "
-    SELECT id, event_type, aggregate_id, target, payload, payload_seq
+    SELECT id, event_type, aggregate_id, target, payload, payload_seq, status = 'quarantined'
       FROM outbox
      WHERE tenant = ?1
        AND source_system = ?2
@@ -33,6 +33,7 @@ pub(crate) struct Row {
     pub(crate) id: String,
     pub(crate) already_there: bool,
     pub(crate) differs: bool,
+    pub(crate) is_quarantined: bool,
 }
 
 /// Appends an event once, in whatever transaction the connection is in.
@@ -72,7 +73,7 @@ pub(crate) fn append(conn: &Connection, new: &NewEvent) -> Result<Row> {
     ];
     let inserted = first(&mut *tx.prepare(APPEND)?, params, |row| Ok(row.get(0)?))?;
     if let Some(id) = inserted {
-        return Ok(Row { id, already_there: false, differs: false });
+        return Ok(Row { id, already_there: false, differs: false, is_quarantined: false });
     }
     there(&tx, new)?.ok_or(crate::store::error::Error::Changed("the event"))
 }
@@ -88,7 +89,8 @@ fn there(tx: &WriteTx<'_>, new: &NewEvent) -> Result<Option<Row>> {
             || event_type != new.event_type
             || aggregate_id != new.aggregate_id
             || target != new.target;
-        Ok(Row { id: row.get(0)?, already_there: true, differs })
+        let is_quarantined = row.get(6)?;
+        Ok(Row { id: row.get(0)?, already_there: true, differs, is_quarantined })
     })
 }
 

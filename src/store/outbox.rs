@@ -13,7 +13,7 @@ use crate::store::column::word;
 use crate::store::deliveries::{self, Origin, Route, Wanting};
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
-use crate::store::{payloads, subjects};
+use crate::store::{payloads, quarantine, subjects};
 
 const INSERT: &str = "
     INSERT INTO outbox
@@ -129,7 +129,7 @@ pub enum Inserted {
         /// What its status is, from its deliveries.
         status: Status,
     },
-    /// Before; the first content stays.
+    /// Before; the first content stays. Where that is quarantined, this one is no better.
     Again {
         /// The UUID it has.
         id: String,
@@ -145,14 +145,16 @@ pub enum Inserted {
 /// # Errors
 /// When the file cannot be written.
 pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Inserted> {
-    // A large payload is only stored apart once it is known to be the first.
-    if new.payload.len() > payloads::INLINE_BYTES_MOST && is_stored(tx, identity(new))? {
-        return repeated(tx, new);
-    }
     let plan = plan(tx, new, now)?;
-    let inserted = write(tx, new, now, (plan.open(), plan.epoch()))?;
-    if inserted == 0 {
-        return repeated(tx, new);
+    let standing = (plan.open(), plan.epoch());
+    // A large payload is only stored apart once it is known to be the first.
+    let is_there = new.payload.len() > payloads::INLINE_BYTES_MOST && is_stored(tx, identity(new))?;
+    if is_there || write(tx, new, now, standing)? == 0 {
+        let is_usable = plan.open() > 0 || new.target.is_none();
+        if let Some(again) = repeated(tx, new, is_usable, now)? {
+            return Ok(again);
+        }
+        one_row(write(tx, new, now, standing)?, "the event")?;
     }
     let seq = tx.conn().last_insert_rowid();
     if let Some(key) = &new.sealed.key {
@@ -270,8 +272,10 @@ pub fn insert_quarantined(
     why: &str,
     now: Timestamp,
 ) -> Result<Inserted> {
-    if is_stored(tx, identity(new))? {
-        return repeated(tx, new);
+    if is_stored(tx, identity(new))?
+        && let Some(again) = repeated(tx, new, false, now)?
+    {
+        return Ok(again);
     }
     let inserted = write(tx, new, now, (0, tx.fence()?.epoch))?;
     one_row(inserted, "the event")?;
@@ -303,15 +307,25 @@ fn identity(new: &NewEvent) -> (&str, &str, &str) {
     (&new.tenant, &new.source_system, &new.idempotency_key)
 }
 
-fn repeated(tx: &WriteTx<'_>, new: &NewEvent) -> Result<Inserted> {
+/// Counts an event that was there before. One that is quarantined is not done, and gives way to what can be used
+/// or says something else: `None`, the key is free.
+fn repeated(
+    tx: &WriteTx<'_>,
+    new: &NewEvent,
+    is_usable: bool,
+    now: Timestamp,
+) -> Result<Option<Inserted>> {
     let kept = first(&mut *tx.prepare(BY_IDENTITY)?, identity(new), |row| with_payload(tx, row))?;
     let kept = kept.ok_or(crate::store::error::Error::Changed("the event"))?;
     let differs = differs(&kept.new, new)
         || kept.new.event_type != new.event_type
         || kept.new.aggregate_id != new.aggregate_id
         || kept.new.target != new.target;
+    if kept.status == Status::Quarantined && (is_usable || differs) {
+        return quarantine::make_way(tx, &kept, new, now).map(|()| None);
+    }
     tx.prepare(REPEATED)?.execute((kept.seq, differs))?;
-    Ok(Inserted::Again { id: kept.new.id, status: kept.status, differs })
+    Ok(Some(Inserted::Again { id: kept.new.id, status: kept.status, differs }))
 }
 
 /// Whether the bodies differ. The same text under the same key is sealed to the same bytes; where the key was

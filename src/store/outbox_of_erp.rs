@@ -57,6 +57,11 @@ const THERE: &str = "
      WHERE source_system = ?1
        AND idempotency_key = ?2";
 
+/// What cannot be used is quarantined in our file, and stays here as it is.
+fn row(id: i64, already_there: bool, differs: bool) -> Row {
+    Row { id: id.to_string(), already_there, differs, is_quarantined: false }
+}
+
 /// Whether the file's `outbox` is that of `oncebox.db`.
 pub(crate) fn is_ours(conn: &Connection) -> Result<bool> {
     Ok(conn.prepare_cached(IS_OURS)?.query_row([], |row| row.get(0))?)
@@ -92,7 +97,7 @@ pub(crate) fn append(conn: &Connection, new: &NewEvent, traceparent: Option<&str
         |row| Ok(row.get::<_, i64>(0)?),
     )?;
     if let Some(id) = inserted {
-        return Ok(Row { id: id.to_string(), already_there: false, differs: false });
+        return Ok(row(id, false, false));
     }
     let asked = (
         &new.source_system,
@@ -103,8 +108,7 @@ pub(crate) fn append(conn: &Connection, new: &NewEvent, traceparent: Option<&str
         ToSqlOutput::Borrowed(payload),
     );
     let there = first(&mut *tx.prepare(THERE)?, asked, |row| {
-        let (id, differs): (i64, bool) = (row.get(0)?, row.get(1)?);
-        Ok(Row { id: id.to_string(), already_there: true, differs })
+        Ok(self::row(row.get(0)?, true, row.get(1)?))
     })?;
     there.ok_or(Error::Changed("the event"))
 }

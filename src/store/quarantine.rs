@@ -3,12 +3,14 @@
 //! An event of a tenant there is none of belongs to nobody; those who run the box see it with their own.
 
 use crate::clock::Timestamp;
+use crate::domain::audit::changes::Changes;
+use crate::domain::audit::{Actor, NewAuditEvent};
 use crate::domain::event::{Event, NewEvent, Status};
 use crate::domain::sql_row::{Column, SqlRow};
 use crate::store::error::Result;
 use crate::store::outbox::{self, Plan};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
-use crate::store::{outbox_relay, payloads, subjects};
+use crate::store::{audit_events, outbox_relay, payloads, subjects};
 
 pub(super) const PAGE: &str = "
     SELECT seq
@@ -72,9 +74,11 @@ pub(super) const REOPEN: &str = "
      WHERE seq = ?1
        AND status = 'quarantined'";
 
+// Its key is free from then on. As much of it as there is room for stays in what takes its place.
 pub(super) const DISCARD: &str = "
     UPDATE outbox
-       SET status = 'cancelled', completed_at = ?2, last_error = ?3
+       SET status = 'cancelled', completed_at = ?2, last_error = ?3,
+           idempotency_key = substr('discarded ' || id || ': ' || idempotency_key, 1, 255)
      WHERE seq = ?1
        AND status = 'quarantined'";
 
@@ -216,7 +220,23 @@ pub fn release(
     outbox_relay::route(tx, row, event, &ready.0, now)
 }
 
-/// Ends a quarantined event: it is never routed. What was wrong with it stays in its code.
+/// Ends a quarantined event that is published again: what cannot be used must not keep out what can. Nobody
+/// asked for that, so it is audited as Oncebox's own doing.
+pub(super) fn make_way(
+    tx: &WriteTx<'_>,
+    kept: &Event,
+    new: &NewEvent,
+    now: Timestamp,
+) -> Result<()> {
+    let reason = format!("it was published again, as the event {}", new.id);
+    discard(tx, kept.seq, &reason, now)?;
+    let event =
+        NewAuditEvent::local(new.received_at, &new.tenant, Actor::system(), "event.discard");
+    let changes = Changes::none().and("status", "cancelled").and("last_error", reason);
+    audit_events::append(tx, &event.of("event", &kept.new.id, changes))
+}
+
+/// Ends a quarantined event: it is never routed, and its key is free. What was wrong with it stays in its code.
 ///
 /// # Errors
 /// `Changed` when it is not quarantined.

@@ -257,3 +257,19 @@ fn two_consumers_at_once_do_it_once() {
     let counted = "SELECT count(*) || '/' || count(DISTINCT event) FROM shipments";
     assert_eq!(one::<String>(&conn, counted), "50/50");
 }
+
+#[test]
+fn an_event_appended_again_says_when_the_first_is_quarantined() {
+    let rig = Rig::new();
+    let mut conn = open(&rig.data().join("oncebox.db"));
+    let mut append = || {
+        let tx = begin(&mut conn);
+        let appended = outbox::append(&tx, invoice(1).target("nobody")).unwrap();
+        tx.commit().unwrap();
+        appended
+    };
+    assert!(!append().is_quarantined);
+    until("it is looked at", || rig.one("SELECT status FROM outbox") == "quarantined");
+    let again = append();
+    assert!(again.already_there && again.is_quarantined);
+}

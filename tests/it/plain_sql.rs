@@ -408,3 +408,47 @@ fn an_event_of_a_tenant_that_comes_later_is_its_own_from_then_on() {
     let fixed = rig.call_as(&theirs, "POST", &format!("/v1/events/{id}/fix"), b"{}").is(200).json();
     assert_eq!(fixed["status"], "skipped");
 }
+
+#[test]
+fn a_key_is_free_once_its_quarantined_event_is_discarded() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("logistics", &receiver);
+    let columns = "event_type, payload, idempotency_key";
+    let id = quarantined(&rig, columns, "'invoice.created', 'no json', 'inv-1'");
+    let conn = foreign(&rig);
+    assert_eq!(conn.execute(INVOICE, []).unwrap(), 0, "the key is taken");
+    rig.post(&format!("/v1/events/{id}/discard"), &json!({ "reason": "mistyped" })).is(200);
+    assert_eq!(conn.execute(INVOICE, []).unwrap(), 1);
+    until("it is delivered", || receiver.count() == 1);
+    rig.settle();
+    let shown = rig.get(&format!("/v1/events/{id}"));
+    assert_eq!(shown["idempotency_key"], format!("discarded {id}: inv-1"));
+    assert_eq!(
+        (&shown["status"], &shown["payload_text"]),
+        (&json!("cancelled"), &json!("no json"))
+    );
+    drop(conn);
+}
+
+#[test]
+fn what_is_published_under_the_key_of_a_row_that_cannot_be_used_takes_its_place() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("logistics", &receiver);
+    let key = format!("inv-{}", "4".repeat(251));
+    let values = format!("'invoice.created', 'no json', '{key}'");
+    let id = quarantined(&rig, "event_type, payload, idempotency_key", &values);
+    let event = json!({
+        "event_type": "invoice.created", "source_system": "sql", "idempotency_key": key, "payload": 1,
+    });
+    let line = rig.publish(&event);
+    assert_eq!((&line["status"], &line["already_processed"]), (&json!("pending"), &json!(false)));
+    until("it is delivered", || receiver.count() == 1);
+    rig.settle();
+    let shown = rig.get(&format!("/v1/events/{id}"));
+    assert_eq!(
+        (&shown["status"], &shown["error_code"]),
+        (&json!("cancelled"), &json!("bad_payload"))
+    );
+}

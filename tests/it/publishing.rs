@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::rig::receiver::Receiver;
-use crate::rig::{Rig, secs};
+use crate::rig::{Rig, secs, until};
 
 const KEY: &str = "0b8cf1f2-6f2e-4d5c-9c3f-5b1f0f3c7a11";
 
@@ -123,9 +123,7 @@ fn expired_idempotency_keys_are_swept_away() {
     let rig = Rig::new();
     with_key(&rig, KEY, r#"{"event_type":"order.paid","payload":1}"#).is(201);
     rig.advance(secs(24 * 3600));
-    crate::rig::until("the key is swept", || {
-        rig.one("SELECT count(*) FROM idempotency_keys") == "0"
-    });
+    until("the key is swept", || rig.one("SELECT count(*) FROM idempotency_keys") == "0");
 }
 
 #[test]
@@ -273,4 +271,35 @@ fn a_guard_is_taken_once_per_consumer_group() {
     claim("ledger").is(201);
     claim("").is(422);
     assert!(claim("sto\u{7}ck").is(422).detail().contains("control character"));
+}
+
+#[test]
+fn a_quarantined_event_that_is_published_again_is_not_said_to_be_processed() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    let event = |target: &str, size: usize| json!({ "event_type": "a", "idempotency_key": "o-1", "target": target, "payload": "x".repeat(size) });
+    let first = rig.post("/v1/events", &event("late", 1)).is(201).json()["events"][0].clone();
+    let again = rig.post("/v1/events", &event("late", 1)).is(200).json()["events"][0].clone();
+    assert_eq!((&again["id"], &again["status"]), (&first["id"], &json!("quarantined")));
+    assert_eq!(again["already_processed"], false);
+    assert_eq!(rig.one("SELECT duplicate_count FROM outbox"), "1");
+    // It says something else, and is still for nobody.
+    let other = rig.post("/v1/events", &event("later", 20_000)).is(201).json()["events"][0].clone();
+    assert_ne!(other["id"], first["id"]);
+    rig.subscribe("later", &receiver);
+    // Nothing has changed but that there is a subscription now.
+    let sent = rig.post("/v1/events", &event("later", 20_000)).is(201).json()["events"][0].clone();
+    assert_eq!((&sent["status"], &sent["already_processed"]), (&json!("pending"), &json!(false)));
+    assert_eq!(sent["webhook_id"], first["webhook_id"]);
+    until("it is sent", || receiver.count() == 1);
+    rig.settle();
+    let last = rig.post("/v1/events", &event("later", 20_000)).is(200).json();
+    assert_eq!(last["events"][0]["already_processed"], true);
+    let id = first["id"].as_str().unwrap();
+    let shown = rig.get(&format!("/v1/events/{id}"));
+    assert_eq!(shown["idempotency_key"], format!("discarded {id}: o-1"));
+    assert_eq!((&shown["status"], &shown["payload"]), (&json!("cancelled"), &json!("x")));
+    assert!(shown["last_error"].as_str().unwrap().contains(other["id"].as_str().unwrap()));
+    let audit = rig.get("/v1/audit-events?action=event.discard");
+    assert_eq!(audit["items"].as_array().unwrap().len(), 2, "{audit}");
 }

@@ -121,6 +121,9 @@ impl Emit {
             let flag = |name: &str| event.get(name).and_then(Value::as_bool) == Some(true);
             let id = text(event, "id");
             match (flag("already_processed"), flag("differs")) {
+                (false, _) if text(event, "status") == "quarantined" => out::line(format_args!(
+                    "quarantined as {id}: it is sent to nobody until it is repaired or emitted again"
+                ))?,
                 (false, _) => out::line(format_args!("stored as {id}"))?,
                 (true, false) => {
                     out::line(format_args!("known before as {id}; nothing is done twice"))?;

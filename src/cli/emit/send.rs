@@ -34,6 +34,7 @@ pub(super) struct Sent {
     pub(super) events: usize,
     known: usize,
     differing: usize,
+    quarantined: usize,
 }
 
 impl Sent {
@@ -46,16 +47,21 @@ impl Sent {
             // A kept answer tells what was new when it was first given.
             self.known += usize::from(answer.replayed || flag("already_processed"));
             self.differing += usize::from(flag("differs"));
+            let status = event.get("status").and_then(Value::as_str);
+            self.quarantined += usize::from(status == Some("quarantined"));
         }
     }
 }
 
 impl fmt::Display for Sent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { events, known, differing } = self;
+        let Self { events, known, differing, quarantined } = self;
         write!(f, "{events} events: {} stored, {known} known before", events - known)?;
         if *differing > 0 {
             write!(f, " ({differing} with other content; what was stored first stays)")?;
+        }
+        if *quarantined > 0 {
+            write!(f, "; {quarantined} quarantined: oncebox event list --status quarantined")?;
         }
         Ok(())
     }
