@@ -200,6 +200,14 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
         return Err(Problem::unprocessable(detail));
     }
     let Some(policy) = pii.rules() else { return Ok(Sealed::default()) };
+    let beside = row.other_words();
+    let beside = beside.iter().map(|(field, word)| (*field, word.as_deref()));
+    // A row that was inserted by plain SQL is looked through as a whole, where it is checked.
+    let words = changes.texts.iter();
+    let words = words.map(|(column, text)| (column.facts().0, text.as_deref()));
+    let words: Vec<_> = words.chain(beside.filter(|_| changes.payload.is_some())).collect();
+    let refused = policy.check_identifiers(&words);
+    refused.map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     if changes.payload.is_some() {
         row.sealed_fields = 0;
         let mut event = row.check(most).map_err(|defect| still(&defect))?;
@@ -212,11 +220,6 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
         changes.payload = Some(event.payload);
         return Ok(event.sealed);
     }
-    // A row that was inserted by plain SQL is looked through as a whole, where it is checked.
-    let words = changes.texts.iter();
-    let words = words.map(|(column, text)| (column.facts().0, text.as_deref()));
-    let refused = policy.check_identifiers(&words.collect::<Vec<_>>());
-    refused.map_err(|why| Problem::unprocessable(format!("{why}.")))?;
     Ok(Sealed::default())
 }
 
@@ -256,7 +259,8 @@ pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         };
         quarantine::release(tx, &mut row, &event, is_replaced, &ready, now)?;
         let after = shown(tx, seq)?;
-        let mut change = Change::changed("event", &id, &before, &after);
+        let mut change =
+            Change::changed("event", &id, &audited(tx, &before)?, &audited(tx, &after)?);
         if let Some(payload) = changes.payload.as_deref() {
             let sha256 = digest::digest(&digest::SHA256, payload);
             change = change.and("payload_sha256", HEXLOWER.encode(sha256.as_ref()));
@@ -290,9 +294,23 @@ pub(super) fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem>
         let before = shown(tx, seq)?;
         quarantine::discard(tx, seq, &reason, clock.now())?;
         let after = shown(tx, seq)?;
-        let change = Change::changed("event", &id, &before, &after);
+        let change = Change::changed("event", &id, &audited(tx, &before)?, &audited(tx, &after)?);
         Ok(Ok((after, change)))
     })
+}
+
+/// An event as the audit keeps it: for years, and what plain SQL inserted has passed no policy.
+fn audited(tx: &ReadTx<'_>, event: &Value) -> StoreResult<Value> {
+    let mut event = event.clone();
+    let pii = tenants::pii(tx, event.get("tenant").and_then(Value::as_str).unwrap_or_default())?;
+    if let (Some(policy), Value::Object(fields)) = (pii.rules(), &mut event) {
+        for field in fields.values_mut() {
+            if let Some(masked) = field.as_str().and_then(|text| policy.masked(text)) {
+                *field = masked.into();
+            }
+        }
+    }
+    Ok(event)
 }
 
 /// The number of a quarantined event that this tenant may do something about.

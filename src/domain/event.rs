@@ -174,13 +174,15 @@ pub struct FieldError {
 
 impl NewEvent {
     /// The words beside the body, which are stored as they are given.
-    pub fn words(&self) -> [(&'static str, Option<&str>); 8] {
+    pub fn words(&self) -> [(&'static str, Option<&str>); 10] {
         [
             ("idempotency_key", Some(self.idempotency_key.as_str())),
             ("source_system", Some(self.source_system.as_str())),
             ("event_type", Some(self.event_type.as_str())),
             ("aggregate_type", self.aggregate_type.as_deref()),
             ("aggregate_id", self.aggregate_id.as_deref()),
+            ("target", self.target.as_deref()),
+            ("content_type", Some(self.content_type.as_str())),
             ("ordering_key", self.ordering_key.as_deref()),
             ("process_id", self.process_id.as_deref()),
             ("custom_data", self.custom_data.as_deref()),

@@ -175,6 +175,12 @@ impl SqlRow {
         self.bytes(column).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 
+    /// The words of the row that are none of the event's.
+    pub fn other_words(&self) -> [(&'static str, Option<String>); 3] {
+        [Column::Headers, Column::FunnelPoint, Column::FunnelValue]
+            .map(|column| (column.facts().0, self.text(column)))
+    }
+
     fn required(&self, column: Column) -> String {
         self.text(column).unwrap_or_default()
     }
@@ -218,7 +224,7 @@ impl SqlRow {
             let (name, most) = column.facts();
             let text = std::str::from_utf8(bytes).map_err(|error| {
                 let reason = format!(
-                    "{name} is no UTF-8 from byte {} on (hex {})",
+                    "{name} is no UTF-8 from byte {} on (hex {:?})",
                     error.valid_up_to(),
                     hex(bytes)
                 );

@@ -165,10 +165,13 @@ impl Privacy {
     pub fn withhold(&self, event: NewEvent, why: String) -> Result<(NewEvent, String)> {
         let stated = self.stated(&event.tenant)?;
         let Some(policy) = stated.own.rules() else { return Ok((event, why)) };
-        let why = policy.masked(&why).unwrap_or(why);
+        let why = policy.told(&why);
         let key = self.names.value(&event.tenant, &event.idempotency_key);
-        let event_type = policy.masked(&event.event_type).unwrap_or(event.event_type);
+        let masked = |text: String| policy.masked(&text).unwrap_or(text);
+        let event_type = masked(event.event_type);
+        let source_system = masked(event.source_system);
         let bare = NewEvent {
+            source_system,
             idempotency_key: key,
             event_type,
             aggregate_type: None,
@@ -201,14 +204,13 @@ impl Privacy {
         Ok(if is_stated { [keyed, plain] } else { [plain, keyed] })
     }
 
-    /// A text about what came in, as it may be kept where a policy is stated.
+    /// A reason that tells of what came in, as it may be kept where a policy is stated.
     ///
     /// # Errors
     /// When the policy cannot be read.
-    pub fn masked(&self, tenant: &str, text: &str) -> Result<String> {
+    pub fn told(&self, tenant: &str, reason: &str) -> Result<String> {
         let stated = self.stated(tenant)?;
-        let masked = stated.own.rules().and_then(|policy| policy.masked(text));
-        Ok(masked.unwrap_or_else(|| text.to_owned()))
+        Ok(stated.own.rules().map_or_else(|| reason.to_owned(), |policy| policy.told(reason)))
     }
 
     /// Changes a verified webhook event as its provider's policy says. `fresh` is the whole request's.

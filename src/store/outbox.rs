@@ -13,7 +13,7 @@ use crate::store::column::word;
 use crate::store::deliveries::{self, Origin, Route, Wanting};
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
-use crate::store::{payloads, quarantine, subjects};
+use crate::store::{payloads, quarantine, subjects, tenants};
 
 const INSERT: &str = "
     INSERT INTO outbox
@@ -340,7 +340,9 @@ fn differs(kept: &NewEvent, new: &NewEvent) -> bool {
 fn unwanted(tx: &WriteTx<'_>, seq: i64, new: &NewEvent, now: Timestamp) -> Result<Status> {
     let (status, error) = match &new.target {
         Some(target) => {
-            (Status::Quarantined, Some(format!("there is no subscription named {target:?} for it")))
+            let reason = format!("there is no subscription named {target:?} for it");
+            let told = tenants::pii(tx, &new.tenant)?.rules().map(|policy| policy.told(&reason));
+            (Status::Quarantined, Some(told.unwrap_or(reason)))
         }
         None => (Status::Skipped, None),
     };

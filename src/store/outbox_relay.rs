@@ -5,6 +5,8 @@
 //!
 //! Not here: what a person does about a quarantined event ([`crate::store::quarantine`]).
 
+use std::borrow::Cow;
+
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
@@ -198,7 +200,7 @@ pub fn check(
     }
     if seen == Seen::No
         && let Some(policy) = tenants::pii(tx, &event.tenant)?.rules()
-        && let Some(reason) = policy.objects_to(&event)
+        && let Some(reason) = policy.objects_to(&event, &row.other_words())
     {
         return Ok(Err(Defect::new("personal_data", reason)));
     }
@@ -302,6 +304,10 @@ fn quarantine(
     let row = row.presentable(fresh, terms.wall);
     // A reference to nothing must not stay: the next upgrade would find the file damaged.
     let parent = row.parent_seq.filter(|_| defect.code != "unknown_parent");
+    let pii = tenants::pii(tx, &row.text(Column::Tenant).unwrap_or_default())?;
+    let reason = pii
+        .rules()
+        .map_or(Cow::Borrowed(&defect.reason), |policy| Cow::Owned(policy.told(&defect.reason)));
     let text = |column| row.text(column);
     let stored = tx.prepare(QUARANTINE)?.execute(rusqlite::params![
         row.seq,
@@ -327,7 +333,7 @@ fn quarantine(
         parent,
         terms.now,
         defect.code,
-        defect.reason,
+        reason,
     ])?;
     one_row(stored, "the event")
 }

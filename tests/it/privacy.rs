@@ -15,6 +15,8 @@ const GITHUB: &str = "a-shared-secret-of-32-characters";
 /// Stands in what is sealed, and nowhere else.
 const NAME: &str = "Jane Marker-Roe";
 const MAIL: &str = "jane.marker@example.org";
+/// Whom no detector finds.
+const WHO: &str = "Marker Roe";
 
 /// Whether the bytes stand in any file below the data directory, as it is on the disk now.
 fn on_disk(rig: &Rig, needle: &str) -> Vec<String> {
@@ -895,4 +897,78 @@ fn what_does_not_open_is_given_up_and_never_sent_as_it_is_stored() {
     until("both are given up", || rig.one(dead) == "2");
     let attempts = "SELECT DISTINCT class || ' ' || counted FROM attempts WHERE failed_reason LIKE '%does not open%'";
     assert_eq!(rig.one(&format!("SELECT count(*) FROM ({attempts})")), "2");
+}
+
+#[test]
+fn a_target_or_content_type_that_names_somebody_is_refused() {
+    let rig = Rig::new();
+    state(&rig, &sealing());
+    for field in ["target", "content_type"] {
+        let mut event = json!({ "event_type": "a", "payload": {} });
+        event[field] = format!("text/{MAIL}").into();
+        if field == "target" {
+            event[field] = MAIL.into();
+        }
+        let refused = rig.post("/v1/events", &event).is(422);
+        assert!(refused.detail().contains(&format!("{field} looks like")), "{}", refused.detail());
+    }
+    assert_eq!(rig.one("SELECT count(*) FROM outbox"), "0");
+    nowhere(&rig, &[MAIL]);
+}
+
+#[test]
+fn no_reason_of_a_quarantine_quotes_what_came_in_where_a_policy_is_stated() {
+    let rig = Rig::new();
+    let policy = json!({ "rules": [{ "path": "$.customer", "action": "seal" }] });
+    state(&rig, &policy);
+    rig.publish(&json!({ "event_type": "a", "payload": 1, "target": WHO }));
+    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    let insert = |columns: &str, value: &str| {
+        let sql = format!(
+            "INSERT INTO outbox (event_type, payload, {columns}) VALUES ('a', '{{}}', {value})"
+        );
+        conn.execute(&sql, []).unwrap();
+    };
+    insert("id", &format!("'{WHO}'"));
+    insert("trace_id", &format!("'{WHO}'"));
+    insert("target", &format!("'{WHO}'"));
+    insert("headers", &format!("'\"{WHO}\"'"));
+    insert("headers", &format!("'{{\"{WHO}\":\"1\"}}'"));
+    insert("process_id", &format!("CAST('{WHO}' || X'ff' AS TEXT)"));
+    drop(conn);
+    let quarantined = "SELECT count(*) FROM outbox WHERE status = 'quarantined'";
+    until("all are quarantined", || rig.one(quarantined) == "7");
+    let reasons = crate::rig::file::lines(&rig.file(), "SELECT last_error FROM outbox");
+    let hex = HEXLOWER.encode(WHO.as_bytes());
+    for reason in reasons {
+        assert!(reason.contains("\"…\"") && !reason.contains(WHO), "{reason}");
+        assert!(!reason.contains(&hex), "{reason}");
+    }
+}
+
+#[test]
+fn the_audit_keeps_nothing_that_a_detector_finds_in_what_plain_sql_inserted() {
+    let rig = Rig::new();
+    state(&rig, &sealing());
+    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
+    let insert = "INSERT INTO outbox (event_type, payload, idempotency_key, headers)
+                  VALUES ('a', '{}', ?1, ?2)";
+    conn.execute(insert, ["k-1", &format!(r#"{{"x-who":"{MAIL}"}}"#)]).unwrap();
+    conn.execute(insert, [MAIL, "{}"]).unwrap();
+    drop(conn);
+    let quarantined = "SELECT count(*) FROM outbox WHERE error_code = 'personal_data'";
+    until("both are quarantined", || rig.one(quarantined) == "2");
+    let id = |seq: u32| rig.one(&format!("SELECT id FROM outbox WHERE seq = {seq}"));
+    let refused = repair(&rig, &id(1), &json!({ "payload": {} })).is(422);
+    assert!(refused.detail().contains("headers looks like"), "{}", refused.detail());
+    repair(&rig, &id(1), &json!({ "headers": {} })).is(200);
+    let path = format!("/v1/events/{}/discard", id(2));
+    rig.post(&path, &json!({ "reason": "mistyped" })).is(200);
+    let kept = "SELECT count(*) FROM audit_events WHERE changes LIKE '%jane.marker%'";
+    assert_eq!(rig.one(kept), "0");
+    assert!(
+        rig.one("SELECT changes FROM audit_events WHERE action = 'event.discard'").contains("***@")
+    );
 }

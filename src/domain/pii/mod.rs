@@ -247,6 +247,12 @@ impl Policy {
         Some(masked)
     }
 
+    /// A reason as it may be kept: without what it quotes, which can be anything that came in.
+    pub fn told(&self, reason: &str) -> String {
+        let bare = unquoted(reason);
+        self.masked(&bare).unwrap_or(bare)
+    }
+
     /// Looks through the words beside the body, which are stored as they are given.
     ///
     /// # Errors
@@ -266,10 +272,16 @@ impl Policy {
 
     /// Why an event that stands in the file already cannot be taken; `None`: nothing in it is personal by this
     /// policy. What would be changed is too late to change.
-    pub fn objects_to(&self, event: &NewEvent) -> Option<String> {
+    pub fn objects_to(
+        &self,
+        event: &NewEvent,
+        other_words: &[(&'static str, Option<String>)],
+    ) -> Option<String> {
         const TOO_LATE: &str = "its text stands in the database as it was inserted, and discarding it does not \
                                 take it back: publish such events over HTTP or let a source read them";
-        let refused = self.check_identifiers(&event.words()).err();
+        let other = other_words.iter().map(|(field, word)| (*field, word.as_deref()));
+        let words: Vec<_> = event.words().into_iter().chain(other).collect();
+        let refused = self.check_identifiers(&words).err();
         let applied = self.apply(&event.content_type, &event.payload, &|_| String::new(), true);
         let reason = match (refused, applied) {
             (Some(refused), _) | (None, Err(refused)) => refused.to_string(),
@@ -298,6 +310,25 @@ impl Policy {
             None => Ok(()),
         }
     }
+}
+
+/// A text with nothing in its quotation marks. What is not closed goes to the end.
+fn unquoted(text: &str) -> String {
+    let mut bare = String::with_capacity(text.len());
+    let (mut is_inside, mut is_escaped) = (false, false);
+    for letter in text.chars() {
+        match (is_inside, letter) {
+            (false, '"') => {
+                is_inside = true;
+                bare.push_str("\"…\"");
+            }
+            (false, letter) => bare.push(letter),
+            (true, '"') if !is_escaped => is_inside = false,
+            (true, _) => {}
+        }
+        is_escaped = is_inside && letter == '\\' && !is_escaped;
+    }
+    bare
 }
 
 /// Why an event is not stored. Names the rule and the place, never what stands there.
@@ -411,6 +442,8 @@ mod tests {
             Some("no ***@example.org and ***1111!")
         );
         assert_eq!(policy.masked("nothing"), None);
+        let reason = r#"id was "a \"b\" c" and x is "y", not b@x.org or "z"#;
+        assert_eq!(policy.told(reason), r#"id was "…" and x is "…", not ***@x.org or "…""#);
         let words =
             [("aggregate_id", Some("17")), ("idempotency_key", Some("order of a@example.org"))];
         let refused = policy.check_identifiers(&words).unwrap_err().to_string();

@@ -345,7 +345,7 @@ fn reject(
         return Err(changed(whole));
     }
     // What stands in the folder is its owner's; what is kept here follows the tenant's policy.
-    let kept = shared.privacy.masked(&source.new.tenant, why)?;
+    let kept = shared.privacy.told(&source.new.tenant, why)?;
     let short: String = kept.lines().next().unwrap_or_default().chars().take(500).collect();
     let detail = format!("the file {name:?} was refused and lies in {REJECTED}: {short}");
     let new = escalation(shared, source, Class::DropRejected, &detail);
