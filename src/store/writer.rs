@@ -484,7 +484,8 @@ impl WriterLoop {
                 gone.sum::<Result<u64>>()
             })?;
         }
-        self.log_owed = erased > 0;
+        // Destroyed by a run that was killed before it could empty the log, none of them is there any more.
+        self.log_owed = !erasures.is_empty();
         self.empty_owed_log();
         Ok(erased)
     }

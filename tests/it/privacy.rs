@@ -972,3 +972,20 @@ fn the_audit_keeps_nothing_that_a_detector_finds_in_what_plain_sql_inserted() {
         rig.one("SELECT changes FROM audit_events WHERE action = 'event.discard'").contains("***@")
     );
 }
+
+#[test]
+fn a_destroyed_key_that_a_stopped_run_left_in_the_log_is_gone_from_it_after_the_next_start() {
+    let mut rig = Rig::new();
+    state(&rig, &named_policy());
+    publish(&rig, "o-1", &of_customer("c-1")).is(201);
+    let key = kept_keys(&rig).remove(0);
+    // A program that reads keeps the log from being emptied, until after the next start.
+    let reader = rig.file();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM outbox").unwrap();
+    erase(&rig, "c-1").is(200);
+    rig.restart();
+    assert!(bytes_on_disk(&rig, &key), "the reader keeps it there");
+    reader.execute_batch("COMMIT").unwrap();
+    until("the log is emptied", || !bytes_on_disk(&rig, &key));
+    drop(reader);
+}
