@@ -79,7 +79,28 @@ fn a_shopify_webhook_is_taken_once() {
         ("X-Shopify-Event-Id", "98880550"),
         ("X-Shopify-Topic", "orders/create"),
     ];
-    stored_once_as(&rig, "/in/shopify", &fields, body, "98880550 orders/create 1");
+    stored_once_as(&rig, "/in/shopify", &fields, body, "98880550:orders/create orders/create 1");
+}
+
+#[test]
+fn two_topics_of_what_a_merchant_did_once_are_two_events_and_each_is_taken_once() {
+    let rig = Rig::new();
+    rig.provider("shopify", &json!({ "kind": "shopify" }), PLAIN);
+    let body = br#"{"id":820982911946154508}"#;
+    let signature = BASE64.encode(&mac(PLAIN.as_bytes(), &[body]));
+    for (topic, status) in
+        [("create", "ok"), ("paid", "ok"), ("create", "again"), ("paid", "again")]
+    {
+        let topic = format!("orders/{topic}");
+        let fields = [
+            ("X-Shopify-Hmac-Sha256", signature.as_str()),
+            ("X-Shopify-Event-Id", "98880550"),
+            ("X-Shopify-Topic", topic.as_str()),
+        ];
+        let answer = rig.send("POST", "/in/shopify", &fields, body).is(200).json();
+        assert_eq!(answer.get("already_processed").is_some(), status == "again", "{topic}");
+    }
+    assert_eq!(rig.one("SELECT count(*) FROM webhook_events"), "2");
 }
 
 #[test]

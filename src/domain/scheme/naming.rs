@@ -11,6 +11,8 @@ use crate::domain::pointer::text_at;
 pub(super) enum Place {
     /// A header field.
     Header(&'static str),
+    /// The first of two header fields, and after a colon the second, where that is there.
+    Headers(&'static str, &'static str),
     /// In the JSON body, step by step.
     Body(&'static [&'static str]),
 }
@@ -18,8 +20,16 @@ pub(super) enum Place {
 impl Place {
     /// The text there, if it is more than white space. Of equal names in a body the last one counts.
     pub(super) fn text(&self, incoming: &Incoming<'_>) -> Option<String> {
+        let header = |name: &str| {
+            let text = incoming.headers.get(name).map(|text| text.trim().to_owned());
+            text.filter(|text| !text.is_empty())
+        };
         let text = match self {
-            Self::Header(name) => incoming.headers.get(name).map(|text| text.trim().to_owned()),
+            Self::Header(name) => header(name),
+            Self::Headers(first, second) => header(first).map(|first| match header(second) {
+                Some(second) => format!("{first}:{second}"),
+                None => first,
+            }),
             Self::Body(path) => text_at(incoming.body, path),
         };
         text.filter(|text| !text.trim().is_empty())

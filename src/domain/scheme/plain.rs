@@ -87,14 +87,18 @@ pub(super) static ALL: [Plain; 12] = [
         sample_type: "push",
         ..BASE
     },
-    // The event's id is the same for all subscriptions of a shop, the webhook's is that of one copy.
+    // The event's id is the same for all subscriptions of a shop, and for all topics of what a merchant did once:
+    // an order that is paid at once is `orders/create` and `orders/paid`. The webhook's is that of one copy.
     // `X-Shopify-Triggered-At` is not signed, and retries come up to four hours after it.
     Plain {
         kind: "shopify",
         header: "x-shopify-hmac-sha256",
         writing: Writing::Base64,
         naming: Naming {
-            ids: &[Place::Header("x-shopify-event-id"), Place::Header("x-shopify-webhook-id")],
+            ids: &[
+                Place::Headers("x-shopify-event-id", "x-shopify-topic"),
+                Place::Header("x-shopify-webhook-id"),
+            ],
             types: &[Place::Header("x-shopify-topic")],
             detail: None,
             kept: &[

@@ -330,7 +330,9 @@ impl Draft {
 
     fn put(&mut self, place: &Place, text: &str) {
         match place {
-            Place::Header(name) => self.headers.push(((*name).to_owned(), text.to_owned())),
+            Place::Header(name) | Place::Headers(name, _) => {
+                self.headers.push(((*name).to_owned(), text.to_owned()));
+            }
             Place::Body(path) => put(&mut self.body, path, text),
         }
     }

@@ -487,7 +487,7 @@ case("shopify: the computed vector", "shopify", ["shop_secret"], {
     "X-Shopify-Event-Id": "98880550-7158-44d4-b7cd-2c97c8a091b5",
     "X-Shopify-Webhook-Id": "b54557e4-bdd9-4b37-8a5f-bf7d70bcd043",
     "X-Shopify-Topic": "orders/create"},
-    BODY, 0, id="98880550-7158-44d4-b7cd-2c97c8a091b5", type="orders/create")
+    BODY, 0, id="98880550-7158-44d4-b7cd-2c97c8a091b5:orders/create", type="orders/create")
 case("shopify: without an event id the webhook's", "shopify", ["shop_secret"], {
     "X-Shopify-Hmac-Sha256": "LluuQsAHxc8b/0XJ5EVSDXoE03KnVKpRJUmDqJ1ei+o=",
     "X-Shopify-Webhook-Id": "b54557e4-bdd9-4b37-8a5f-bf7d70bcd043"},
