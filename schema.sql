@@ -552,6 +552,8 @@ CREATE TABLE source_files (
   CONSTRAINT source_file_hash_is_sha_256 CHECK (length(sha256) = 32)
 ) STRICT, WITHOUT ROWID;
 
+CREATE INDEX source_files_age ON source_files (read_at);
+
 -- Failures that a person must see. One that is open counts up instead of standing there twice.
 CREATE TABLE escalations (
   seq             INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -1,5 +1,5 @@
-//! Runs the commands of the README, of the examples and of the pages on consumers and guards as a reader would paste
-//! them: the service in one shell, the rest in another, in a directory of their own.
+//! Runs the commands of the README, of the examples and of the pages on consumers, guards and sources as a reader would
+//! paste them: the service in one shell, the rest in another, in a directory of their own.
 //!
 //! Few things differ from the page: ports are free ones, the demo and the conformance program are given less to do, a
 //! reader's own program is one of the test's, and what cargo runs has been built before.
@@ -29,6 +29,7 @@ const README: &str = include_str!("../README.md");
 const EXAMPLES: &str = include_str!("../examples/README.md");
 const CONSUMERS: &str = include_str!("../docs/consumers.md");
 const GUARDS: &str = include_str!("../docs/guards.md");
+const SOURCES: &str = include_str!("../docs/sources.md");
 
 /// A `sh` block of a page and the shell its marker names: `serve`, `client`, `stopped` for what runs until it is stopped,
 /// or none.
@@ -317,4 +318,46 @@ fn every_other_command_of_the_readme_is_known_here() {
             }
         }
     }
+}
+
+#[test]
+fn an_erps_file_and_a_drop_folder_are_read_as_printed() {
+    for tool in ["sqlite3", "python3"] {
+        if Command::new(tool).arg("--version").output().is_err() {
+            return rig::skipped(&format!("needs {tool}"));
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (home, port) = (directory.path(), free_port());
+    let service = start("oncebox serve", home, port);
+    let placed = SOURCES.replace("/srv/", &format!("{}/srv/", home.display()));
+    std::fs::create_dir_all(home.join("srv/erp")).unwrap();
+    let [table, rights, decision, folder] = &blocks(&placed)[..] else { panic!("four blocks") };
+    run(table.text, home, port);
+    let in_python = placed.split("```python\n").nth(1).unwrap().split("```").next().unwrap();
+    std::fs::write(home.join("erp.py"), in_python).unwrap();
+    run("python3 erp.py", home, port);
+    // What only root may do, and systemd, is left out.
+    let test = rights.text.lines().find(|line| line.starts_with("oncebox source test")).unwrap();
+    let suits = run(test, home, port);
+    assert!(suits.contains("outbox suits"), "{suits}");
+    let files = run(folder.text, home, port);
+    assert!(files.ends_with("invoices.csv\n"), "{files}");
+    let stored =
+        || run("oncebox event list --json", home, port).matches("\"idempotency_key\"").count();
+    let until = Instant::now() + Duration::from_secs(20);
+    while stored() < 4 {
+        assert!(Instant::now() < until, "{}", run("oncebox source list", home, port));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Nothing is stored twice, whatever a person decides.
+    run(decision.text, home, port);
+    run("oncebox source reset erp --from-start", home, port);
+    assert_eq!(stored(), 4);
+
+    let declared = placed.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    std::fs::write(home.join("sources.toml"), declared).unwrap();
+    let steps = run("oncebox apply --file sources.toml --dry-run", home, port);
+    assert_eq!(steps, "", "what was added by hand is what is declared");
+    drop(service);
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::api::route::{Shape, shape};
 use crate::api::schema;
 use crate::domain::source::field::Field;
+use crate::domain::source::folder::DONE_DAYS_MOST;
 use crate::domain::source::{SILENCE_MOST, State};
 
 /// All of them.
@@ -157,6 +158,9 @@ fn folder() -> Value {
                 "How it shows that a file is whole: it was renamed from `….tmp` (if absent), `….done` is \
                  beside it, or it has stood still for `stable_ms`."),
             "stable_ms": schema::integer(1, 86_400_000),
+            "done_days": schema::about(
+                schema::integer(0, DONE_DAYS_MOST.into()),
+                "For how many days files stay in `done`; 30, if absent; 0: until somebody takes them away."),
             "fields": schema::about(
                 texts_by_field(),
                 "Columns, members or paths of elements that are named otherwise than the field they fill."),

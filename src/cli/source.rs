@@ -94,6 +94,9 @@ struct Add {
     /// For CSV: what stands between two values [default: ,]
     #[arg(long, value_name = "CHAR", requires = "drop")]
     delimiter: Option<char>,
+    /// For how many days files stay in done; 0: until somebody takes them away [default: 30]
+    #[arg(long, value_name = "DAYS", requires = "drop")]
+    done_days: Option<u32>,
     /// What stands in a field that a row has not: `event_type=invoice.created`
     #[arg(long = "default", value_name = "FIELD=VALUE", value_parser = pair)]
     defaults: Vec<(String, String)>,
@@ -242,6 +245,9 @@ impl Add {
             if let Some(value) = value {
                 settings.insert(name.to_owned(), value.as_str().into());
             }
+        }
+        if let Some(days) = self.done_days {
+            settings.insert("done_days".to_owned(), days.into());
         }
         for (name, pairs) in
             [("columns", &self.columns), ("fields", &self.fields), ("defaults", &self.defaults)]

@@ -67,7 +67,7 @@ pub(super) fn dispatcher(parts: &Parts, mailbox: Mailbox, hand_out: HandOut) -> 
 pub(super) fn shared(
     parts: &Parts,
     counts: &Arc<Counts>,
-    standings: &Standings,
+    (standings, clock_watch): (&Standings, &Arc<ClockWatch>),
     privacy: &Arc<Privacy>,
 ) -> Shared {
     Shared {
@@ -78,6 +78,7 @@ pub(super) fn shared(
         settings: parts.settings.clone(),
         counts: Arc::clone(counts),
         standings: standings.clone(),
+        clock_watch: Arc::clone(clock_watch),
         privacy: Arc::clone(privacy),
         faults: parts.faults.clone(),
     }

@@ -26,6 +26,7 @@ pub mod deliver;
 pub mod destinations;
 pub mod disk_watch;
 pub mod dispatch;
+pub mod forgetting;
 pub mod gates;
 pub mod privacy;
 pub mod publish;
@@ -236,7 +237,7 @@ impl Flow {
         let bells = (mailbox.clone(), consume.clone(), bell.clone());
         let told = told(&parts, bells, caches, &fatal);
         let standings = Standings::default();
-        let shared = shared(&parts, &counts, &standings, &privacy);
+        let shared = shared(&parts, &counts, (&standings, &clock_watch), &privacy);
         let (receive, publish) =
             entrances(&parts, (gates, &privacy), &clock_watch, Arc::clone(&counts));
         let dispatcher = dispatcher(&parts, mailbox.clone(), hand_out)?;

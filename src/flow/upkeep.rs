@@ -11,6 +11,7 @@ use crate::domain::delivery::Settlement;
 use crate::flow::clock_watch::ClockWatch;
 use crate::flow::deliver::Deliver;
 use crate::flow::disk_watch::DiskWatch;
+use crate::flow::forgetting::Forgetting;
 use crate::flow::refusals::Refusals;
 use crate::stop::Stop;
 use crate::store::error::Result;
@@ -47,8 +48,11 @@ impl Upkeep {
     pub fn run(&self, stop: &Stop) {
         // Due times may have been written by another boot, with another clock.
         let mut owed = self.tick(true);
+        let (store, clock) = (self.store.clone(), self.clock.clone());
+        let mut forgetting = Forgetting::new(store, clock, Arc::clone(&self.clock_watch));
         while !stop.wait(EVERY) {
             owed = self.tick(owed);
+            log("forget what is old", forgetting.turn());
         }
         self.settle_again();
         self.refusals.flush(true);

@@ -157,6 +157,15 @@ impl Directory {
         }
     }
 
+    /// Since when a plain file has lain there as it is: neither written nor renamed since; `None` where the
+    /// name is of something else.
+    pub fn lies_since(&self, name: &str) -> Option<Timestamp> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = fs::File::from(openat(&self.0, name, flags, Mode::empty()).ok()?);
+        let found = found.metadata().ok().filter(fs::Metadata::is_file)?;
+        Some(Timestamp::from_secs(found.ctime().max(found.mtime())))
+    }
+
     /// Writes a file that is not there yet.
     ///
     /// # Errors

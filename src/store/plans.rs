@@ -4,7 +4,8 @@ use rusqlite::Connection;
 
 use crate::store::{
     attempts, deliveries, delivery_lists, doubts, idempotency_keys, lanes, leases, outbox,
-    outbox_relay, payloads, quarantine, schema, stats, tokens, webhook_events,
+    outbox_relay, payloads, processed_events, quarantine, schema, source_files, stats, tokens,
+    webhook_events,
 };
 
 /// The steps SQLite takes, one a line.
@@ -107,6 +108,14 @@ fn keys_and_tokens_are_looked_up_by_their_indexes() {
     uses(idempotency_keys::FINISH, &["PRIMARY KEY (tenant=? AND key=?)"]);
     uses(idempotency_keys::ANY_EXPIRED, &["INDEX idempotency_keys_expiry (expires_at<?)"]);
     uses(idempotency_keys::EXPIRE, &["INDEX idempotency_keys_expiry (expires_at<?)"]);
+    uses(source_files::OLD, &["INDEX source_files_age (read_at<?)"]);
+    uses(source_files::FORGET, &["PRIMARY KEY (source_seq=? AND name=?)"]);
+    uses(processed_events::PAGE, &["PRIMARY KEY ((tenant,consumer_group,event_id)>(?,?,?))"]);
+    uses(processed_events::FORGET, &["PRIMARY KEY (tenant=? AND consumer_group=? AND event_id=?)"]);
+    let needed = plan(processed_events::NEEDED);
+    for index in ["deliveries_due", "deliveries_behind", "deliveries_attention (state=?)"] {
+        assert!(needed.contains(index), "{needed}");
+    }
     uses(tokens::BY_HASH, &["INDEX sqlite_autoindex_tokens_2 (hash=?)"]);
 }
 

@@ -1,8 +1,14 @@
 //! Table `processed_events`: the guards of consumers.
 
+use std::collections::BTreeSet;
+
+use rusqlite::ToSql;
+use rusqlite::types::{FromSql, FromSqlResult, ToSqlOutput, ValueRef};
+
 use crate::clock::Timestamp;
+use crate::id;
 use crate::store::error::Result;
-use crate::store::tx::WriteTx;
+use crate::store::tx::{ReadTx, WriteTx, rows};
 
 const CLAIM: &str = "
     INSERT INTO processed_events (tenant, consumer_group, event_id, processed_at)
@@ -15,6 +21,45 @@ const CLAIMED_AT: &str = "
      WHERE tenant = ?1
        AND consumer_group = ?2
        AND event_id = ?3";
+
+pub(super) const PAGE: &str = "
+    SELECT tenant, consumer_group, event_id, processed_at
+      FROM processed_events
+     WHERE (tenant, consumer_group, event_id) > (?1, ?2, ?3)
+     ORDER BY tenant, consumer_group, event_id
+     LIMIT ?4";
+
+// Each branch is searched in the partial index that answers it; the last one has the very words of its index.
+pub(super) const NEEDED: &str = "
+    WITH unsettled (outbox_seq, webhook_seq) AS (
+         SELECT outbox_seq, webhook_seq
+           FROM deliveries
+          WHERE state = 'pending'
+            AND head = 1
+          UNION ALL
+         SELECT outbox_seq, webhook_seq
+           FROM deliveries
+          WHERE state = 'pending'
+            AND head = 0
+          UNION ALL
+         SELECT outbox_seq, webhook_seq
+           FROM deliveries
+          WHERE state = 'dead_letter' OR state = 'parked' OR state = 'in_doubt' OR state = 'waiting'
+             OR state = 'leased')
+    SELECT coalesce(o.tenant, w.tenant), coalesce(o.source_system, 'in:' || w.provider),
+           coalesce(o.idempotency_key, w.provider_event_id), coalesce(o.id, w.id)
+      FROM unsettled AS u
+      LEFT JOIN outbox AS o ON o.seq = u.outbox_seq
+      LEFT JOIN webhook_events AS w ON w.seq = u.webhook_seq
+     WHERE coalesce(o.received_at, w.received_at) <= ?1
+     LIMIT ?2";
+
+pub(super) const FORGET: &str = "
+    DELETE FROM processed_events
+     WHERE tenant = ?1
+       AND consumer_group = ?2
+       AND event_id = ?3
+       AND processed_at <= ?4";
 
 /// Whether a group has claimed an event now or before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,4 +87,66 @@ pub fn claim(
     let at =
         tx.prepare(CLAIMED_AT)?.query_row((tenant, consumer_group, event_id), |row| row.get(0))?;
     Ok(Claimed { is_first: false, at })
+}
+
+/// A text of a row that plain SQL may have written, whatever its bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Text(pub Vec<u8>);
+
+impl ToSql for Text {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(ValueRef::Text(&self.0)))
+    }
+}
+
+impl FromSql for Text {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        value.as_bytes().map(|bytes| Self(bytes.to_vec()))
+    }
+}
+
+/// A guard, by its key: whose it is, the consumer group, the event.
+pub type Key = (Text, Text, Text);
+
+/// Guards behind a key in the order of their keys, with when each event was claimed.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn page(tx: &ReadTx<'_>, after: &Key, limit: u32) -> Result<Vec<(Key, Timestamp)>> {
+    let (tenant, group, event) = after;
+    rows(&mut *tx.prepare(PAGE)?, (tenant, group, event, limit), |row| {
+        Ok(((row.get(0)?, row.get(1)?, row.get(2)?), row.get(3)?))
+    })
+}
+
+/// What guards may be called that are still needed: each tenant with the webhook-ids and the ids of its events
+/// that came by then and are neither settled nor given up for good, a dead letter being none that is. `None`
+/// where there are more than `most`.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn needed(tx: &ReadTx<'_>, by: Timestamp, most: u32) -> Result<Option<BTreeSet<(Text, Text)>>> {
+    let limit = most.saturating_add(1);
+    let found = rows(&mut *tx.prepare(NEEDED)?, (by, limit), |row| {
+        let [tenant, source, key, id]: [String; 4] =
+            [row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?];
+        let webhook_id = id::webhook_id(&tenant, &source, &key);
+        let tenant = || Text(tenant.clone().into_bytes());
+        Ok([(tenant(), Text(webhook_id.into_bytes())), (tenant(), Text(id.into_bytes()))])
+    })?;
+    let is_all = u32::try_from(found.len()).is_ok_and(|found| found <= most);
+    Ok(is_all.then(|| found.into_iter().flatten().collect()))
+}
+
+/// Forgets guards, if they are as old as that; tells how many.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn forget(tx: &WriteTx<'_>, guards: &[Key], by: Timestamp) -> Result<usize> {
+    let mut statement = tx.prepare(FORGET)?;
+    let mut forgotten = 0_usize;
+    for (tenant, group, event) in guards {
+        forgotten = forgotten.saturating_add(statement.execute((tenant, group, event, by))?);
+    }
+    Ok(forgotten)
 }

@@ -3,7 +3,7 @@
 use crate::clock::Timestamp;
 use crate::store::column::count;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, first};
+use crate::store::tx::{ReadTx, WriteTx, first, rows};
 
 const PUT: &str = "
     INSERT INTO source_files (source_seq, name, sha256, size, state, reason, event_count, read_at)
@@ -19,6 +19,19 @@ const TAKEN: &str = "
      WHERE source_seq = ?1
        AND name = ?2
        AND state = 'done'";
+
+pub(super) const OLD: &str = "
+    SELECT source_seq, name
+      FROM source_files
+     WHERE read_at <= ?1
+     ORDER BY read_at
+     LIMIT ?2";
+
+pub(super) const FORGET: &str = "
+    DELETE FROM source_files
+     WHERE source_seq = ?1
+       AND name = ?2
+       AND read_at <= ?3";
 
 /// A file that was taken or refused.
 #[derive(Clone, Debug)]
@@ -75,4 +88,24 @@ pub fn taken(tx: &ReadTx<'_>, source_seq: i64, name: &str) -> Result<Option<Take
     first(&mut *tx.prepare(TAKEN)?, (source_seq, name), |row| {
         Ok(Taken { sha256: row.get(0)?, size: count(row, 1)? })
     })
+}
+
+/// Files that were read by then, at most `limit`: of which source, and their names.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn old(tx: &ReadTx<'_>, by: Timestamp, limit: u32) -> Result<Vec<(i64, String)>> {
+    rows(&mut *tx.prepare(OLD)?, (by, limit), |row| Ok((row.get(0)?, row.get(1)?)))
+}
+
+/// Forgets files, if they were read by then.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn forget(tx: &WriteTx<'_>, files: &[(i64, String)], by: Timestamp) -> Result<()> {
+    let mut statement = tx.prepare(FORGET)?;
+    for (source_seq, name) in files {
+        statement.execute((source_seq, name, by))?;
+    }
+    Ok(())
 }

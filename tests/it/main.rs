@@ -21,6 +21,7 @@ mod dropping;
 mod embedding;
 mod entering;
 mod foreign_programs;
+mod forgetting;
 mod guarding;
 mod isolation;
 mod keys;

@@ -17,6 +17,8 @@ pub const FILE_ROWS_MOST: usize = 10_000;
 const NAME_BYTES_MOST: usize = 200;
 /// The longest time a file may have to stand still.
 const STABLE_MOST: Duration = Duration::from_hours(24);
+/// The longest time files stay in `done`, but for ever: a hundred years.
+pub const DONE_DAYS_MOST: u32 = 36_500;
 /// What a file is called whose reason stands beside it.
 pub const REASON_ENDING: &str = ".reason";
 /// What says that the file before it is whole.
@@ -39,6 +41,9 @@ pub struct FolderSettings {
     /// For `stable`: for how long a file has to stand still.
     #[serde(default = "stable_ms")]
     pub stable_ms: u64,
+    /// For how many days files stay in `done`; 0: until somebody takes them away.
+    #[serde(default = "done_days")]
+    pub done_days: u32,
     /// Columns, members or elements that are named otherwise than the field they fill.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<Field, String>,
@@ -87,6 +92,10 @@ const fn stable_ms() -> u64 {
     5_000
 }
 
+const fn done_days() -> u32 {
+    30
+}
+
 const fn comma() -> char {
     ','
 }
@@ -119,6 +128,12 @@ impl FolderSettings {
         Duration::from_millis(self.stable_ms)
     }
 
+    /// For how long files stay in `done`; `None`: nothing is taken away from there.
+    pub fn done_kept(&self) -> Option<Duration> {
+        let hours = u64::from(self.done_days).saturating_mul(24);
+        (hours > 0).then(|| Duration::from_hours(hours))
+    }
+
     pub(super) fn check(&self) -> Result<(), SettingsError> {
         let wrong = |why: &str| Err(SettingsError(why.to_owned()));
         if self.format == Format::Xml && self.row.is_none() {
@@ -137,6 +152,9 @@ impl FolderSettings {
         }
         if self.stable_ms == 0 || self.stable() > STABLE_MOST {
             return wrong("stable_ms must be 1 to 86400000");
+        }
+        if self.done_days > DONE_DAYS_MOST {
+            return wrong("done_days must be 0 (for ever) to 36500");
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use ring::digest::{SHA256, digest};
 
@@ -23,7 +24,7 @@ use crate::flow::publish::admit;
 use crate::flow::sources::Shared;
 use crate::flow::sources::keyless::recognise;
 use crate::flow::sources::moving::{
-    DONE, Outcome, REJECTED, Whole, changed, finish, forget_companion, make, put_aside,
+    DONE, Outcome, REJECTED, Whole, changed, clear, finish, forget_companion, make, put_aside,
 };
 use crate::flow::sources::relay::{Snag, SnagKind, Turn, escalation, subject};
 use crate::id;
@@ -36,6 +37,8 @@ use crate::store::sources::{self, Progress};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 
+/// How often old files in `done` are looked for.
+const CLEARED_EVERY: Duration = Duration::from_hours(1);
 /// Mistakes of one file that its reason lists.
 const MISTAKES_MOST: usize = 20;
 /// What a folder's relay keeps between two turns: nothing that matters.
@@ -45,6 +48,8 @@ pub(super) struct FolderReader {
     listed: VecDeque<String>,
     /// For files that have to stand still: what each was, and since when.
     still: BTreeMap<String, (u64, Option<Timestamp>, Timestamp)>,
+    /// When it was last looked for old files in `done`.
+    cleared_at: Option<Timestamp>,
     /// What stands in the way of a file; the others go on.
     snag: Option<Snag>,
 }
@@ -95,6 +100,11 @@ impl FolderReader {
         })?;
         for place in [DONE, REJECTED] {
             make(settings, opened, place)?;
+        }
+        let now = shared.clock.now();
+        if self.cleared_at.is_none_or(|at| now.since(at) >= CLEARED_EVERY) {
+            let more = clear(shared, settings, opened)?;
+            self.cleared_at = (!more).then_some(now);
         }
         self.still.retain(|name, _| names.binary_search(name).is_ok());
         let is_told = |name: &String| {

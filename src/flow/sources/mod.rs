@@ -22,6 +22,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::clock::{Clock, Timestamp};
 use crate::domain::tenant::DEFAULT;
 use crate::faults::Faults;
+use crate::flow::clock_watch::ClockWatch;
 use crate::flow::counts::Counts;
 use crate::flow::disk_watch::DiskWatch;
 use crate::flow::privacy::Privacy;
@@ -131,6 +132,7 @@ pub(super) struct Shared {
     pub(super) settings: Live,
     pub(super) counts: Arc<Counts>,
     pub(super) standings: Standings,
+    pub(super) clock_watch: Arc<ClockWatch>,
     pub(super) privacy: Arc<Privacy>,
     pub(super) faults: Faults,
 }

@@ -20,6 +20,8 @@ pub(super) const REJECTED: &str = "rejected";
 const CHANGED: &str = "somebody wrote into it while it was moved, and another file of its name has come since. \
                        What it was before was read; compare it with the events, and put what is missing into \
                        a file of another name";
+/// Old files that are taken away at once.
+const CLEARED_MOST: usize = 1_000;
 /// Files of one name in `rejected`.
 const SAME_NAME_MOST: u32 = 10_000;
 
@@ -191,4 +193,35 @@ pub(super) fn make(
             settings.path.join(place).display()
         ))
     })
+}
+
+/// Takes away what has lain in `done` for long enough; tells whether there may be more of it. What was refused is
+/// never taken away: it stands nowhere else.
+pub(super) fn clear(
+    shared: &Shared,
+    settings: &FolderSettings,
+    folder: &Directory,
+) -> Outcome<bool> {
+    let wall = shared.clock.wall();
+    let Some(kept) = settings.done_kept() else { return Ok(false) };
+    // By a clock that may be wrong, nothing is old.
+    if shared.clock_watch.is_suspect(shared.clock.now()) {
+        return Ok(false);
+    }
+    let done = make(settings, folder, DONE)?;
+    let place = settings.path.join(DONE);
+    let failed = |error: io::Error, place: &Path| {
+        Snag::lasting(format!("{} cannot be cleared: {error}", place.display()))
+    };
+    let names = done.names().map_err(|error| failed(error, &place))?;
+    let is_old = |name: &&String| done.lies_since(name).is_some_and(|at| wall.since(at) >= kept);
+    let mut cleared = 0_usize;
+    for name in names.iter().filter(is_old).take(CLEARED_MOST) {
+        done.remove(name).map_err(|error| failed(error, &place.join(name)))?;
+        cleared = cleared.saturating_add(1);
+    }
+    if cleared > 0 {
+        tracing::info!(cleared, days = settings.done_days, place = %place.display(), "old files are deleted");
+    }
+    Ok(cleared == CLEARED_MOST)
 }

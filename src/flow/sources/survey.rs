@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::domain::health::{Check, Level};
-use crate::domain::source::folder::is_candidate;
+use crate::domain::source::folder::{REASON_ENDING, is_candidate};
 use crate::domain::source::table::TableSettings;
 use crate::domain::source::{Settings as SourceSettings, Source};
 use crate::flow::sources::folder::odd;
@@ -63,6 +63,15 @@ fn of_folder(path: &Path) -> Vec<Check> {
     let odd = candidates().find_map(|name| Some((name, odd(folder.kind(name))?)));
     if let Some((name, why)) = odd {
         checks.push(check("odd", Level::Warn, format!("{name} {why}")));
+    }
+    // What was refused stands nowhere else: it waits for a person, however long.
+    let refused = Directory::open(&path.join("rejected")).and_then(|rejected| rejected.names());
+    let refused = refused.unwrap_or_default();
+    let refused = refused.iter().filter(|name| name.ends_with(REASON_ENDING)).count();
+    if refused > 0 {
+        let detail =
+            format!("{refused} files lie in rejected with their reasons: mend or delete them");
+        checks.push(check("rejected", Level::Warn, detail));
     }
     let before = checks.len();
     for place in [path.to_owned(), path.join("done"), path.join("rejected")] {
