@@ -8,7 +8,7 @@
 //! found by `store::deliveries`.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use crate::clock::Timestamp;
@@ -147,8 +147,9 @@ pub struct Machine {
     windows: BTreeMap<SubscriptionSeq, Window>,
     /// Every delivery that is fetched and not settled.
     in_hand: HashMap<DeliverySeq, Hold>,
-    /// The lanes they are in. A lane in hand is refused: whoever is its head now waits for who was.
-    lanes: HashSet<i64>,
+    /// The lanes they are in. A lane in hand is refused: whoever is its head now waits for who was. Each says
+    /// whether that has happened.
+    lanes: HashMap<i64, bool>,
     /// Subscriptions with something ready, each once, in the order of their turns.
     rotation: VecDeque<SubscriptionSeq>,
     /// When to look again, by time.
@@ -164,7 +165,7 @@ impl Machine {
         Self {
             windows: BTreeMap::new(),
             in_hand: HashMap::new(),
-            lanes: HashSet::new(),
+            lanes: HashMap::new(),
             rotation: VecDeque::new(),
             waking: BTreeSet::new(),
             deliverers,
@@ -267,11 +268,10 @@ impl Machine {
 
     fn let_go(&mut self, delivery: DeliverySeq) {
         let Some(Hold { owner, lane }) = self.in_hand.remove(&delivery) else { return };
-        let was_in_lane = lane.is_some_and(|lane| self.lanes.remove(&lane));
+        let was_refused = lane.and_then(|lane| self.lanes.remove(&lane)).unwrap_or(false);
         if let Some(window) = self.windows.get_mut(&owner) {
             window.in_hand = window.in_hand.saturating_sub(1);
-            // The lane's head may have been refused meanwhile.
-            window.look |= was_in_lane;
+            window.look |= was_refused;
         }
         self.enqueue(owner);
     }
@@ -314,13 +314,13 @@ impl Machine {
         window.look |= more;
         if window.callable && !stopping {
             for (delivery, lane) in rows {
-                if let Entry::Vacant(place) = self.in_hand.entry(delivery)
-                    && lane.is_none_or(|lane| self.lanes.insert(lane))
-                {
-                    place.insert(Hold { owner: subscription, lane });
-                    window.ready.push_back(delivery);
-                    window.in_hand += 1;
+                let Entry::Vacant(place) = self.in_hand.entry(delivery) else { continue };
+                if lane.is_some_and(|lane| is_refused(&mut self.lanes, lane)) {
+                    continue;
                 }
+                place.insert(Hold { owner: subscription, lane });
+                window.ready.push_back(delivery);
+                window.in_hand += 1;
             }
         }
         self.wake_at(subscription, next_due);
@@ -390,6 +390,13 @@ impl Machine {
             }
         }
     }
+}
+
+/// Takes a lane in hand, unless it is; then it remembers that somebody was refused.
+fn is_refused(lanes: &mut HashMap<i64, bool>, lane: i64) -> bool {
+    let is_in_hand = lanes.contains_key(&lane);
+    lanes.insert(lane, is_in_hand);
+    is_in_hand
 }
 
 #[cfg(test)]
@@ -565,5 +572,19 @@ mod tests {
         let settled = In::Settled { delivery: DeliverySeq(1), subscription: SUB, next_due: None };
         assert_eq!(fetches(&machine.step(at(0), settled)), [SUB]);
         assert!(started(&machine.step(at(0), fetched(2)), 2));
+    }
+
+    #[test]
+    fn a_lane_that_is_let_go_of_before_its_time_is_looked_at_then_and_not_at_once() {
+        let (mut machine, lane) = (machine(4, 4), Some(7));
+        let rows = vec![(DeliverySeq(1), lane)];
+        machine.step(at(0), In::Fetched { subscription: SUB, rows, more: false, next_due: None });
+        machine.step(at(0), In::Finished { subscription: SUB, latency: Duration::ZERO });
+        // Its secret does not open: nothing came of it, and it is still due by its row.
+        let later = Some(at(30));
+        let let_go = In::Settled { delivery: DeliverySeq(1), subscription: SUB, next_due: later };
+        assert!(fetches(&machine.step(at(0), let_go)).is_empty());
+        assert!(fetches(&machine.step(at(29), In::Tick)).is_empty());
+        assert_eq!(fetches(&machine.step(at(30), In::Tick)), [SUB]);
     }
 }
