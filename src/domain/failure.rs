@@ -136,6 +136,17 @@ impl Outcome {
         }
     }
 
+    /// The same with other words for what went wrong.
+    #[must_use]
+    pub fn told(self, with: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Unreachable { reason } => Self::Unreachable { reason: with(reason) },
+            Self::Blocked { reason } => Self::Blocked { reason: with(reason) },
+            Self::Unbuildable { reason } => Self::Unbuildable { reason: with(reason) },
+            answered @ Self::Answered { .. } => answered,
+        }
+    }
+
     /// Why it failed, in words a person can use; `None` for 2xx.
     pub fn failed_reason(&self) -> Option<String> {
         match self {

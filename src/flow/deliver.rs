@@ -152,6 +152,8 @@ impl Deliver {
             let reason = "oncebox failed while sending; see its log".to_owned();
             (None, Outcome::Unreachable { reason })
         });
+        // Before it is judged: what is given up tells the reason as well.
+        let outcome = outcome.told(|reason| cleaned(&opened.echo, reason));
         let latency = self.clock.monotonic().saturating_sub(started);
         // The schema bounds the event's own number, so it cannot be refused here.
         let schedule = destination.schedule.clone();
@@ -171,7 +173,7 @@ impl Deliver {
             counted: verdict.counted,
             http_status: outcome.status(),
             latency_ms: u32::try_from(latency.as_millis()).unwrap_or(u32::MAX),
-            failed_reason: outcome.failed_reason().map(|reason| cleaned(&opened.echo, reason)),
+            failed_reason: outcome.failed_reason(),
             excerpt: excerpt_of(outcome),
             key_id,
             span,

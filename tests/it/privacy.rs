@@ -989,3 +989,43 @@ fn a_destroyed_key_that_a_stopped_run_left_in_the_log_is_gone_from_it_after_the_
     until("the log is emptied", || !bytes_on_disk(&rig, &key));
     drop(reader);
 }
+
+#[test]
+fn a_providers_policy_covers_body_header_error_text_and_answer() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    receiver.decide(|message| {
+        let said = String::from_utf8_lossy(&message.body).into_owned();
+        Reply::Answer(400, Vec::new(), format!("{said}, and bob.marker@x.org").into_bytes())
+    });
+    let _secret = rig.subscribe_with("erp", &receiver, &json!({ "source": "provider:github" }));
+    let asks = json!({ "name": "asks", "target": "pull", "source": "provider:github" });
+    rig.post("/v1/subscriptions", &asks).is(201);
+    provider(&rig, &sealing());
+    let agent = [("User-Agent", "hook of jane.marker@example.org")];
+    let made = hook(&rig, &body("c-1"), "d-1", &agent).is(200).json();
+    until("it is sent", || receiver.count() == 1);
+    let item = rig.get("/v1/consumers/asks/next?wait=5")["items"][0].clone();
+    let word = json!({
+        "delivery": item["delivery"], "lease": item["lease"], "dead": true,
+        "reason": format!("no {NAME}, {MAIL} or bob.marker@x.org"),
+    });
+    rig.post("/v1/consumers/asks/nack", &json!({ "items": [word] })).is(200);
+    rig.settle();
+    let dead = "SELECT count(*) FROM deliveries WHERE state = 'dead_letter'";
+    until("both are given up", || rig.one(dead) == "2");
+    nowhere(&rig, &[NAME, MAIL, "bob.marker"]);
+    // All four are kept, without what they must not say.
+    let shown = rig.get(&format!("/v1/webhook-events/{}", made["id"].as_str().unwrap()));
+    assert_eq!(shown["payload"]["customer"]["name"], "[sealed]");
+    assert_eq!(shown["headers"]["user-agent"], "hook of ***@example.org");
+    let kept =
+        "SELECT group_concat(coalesce(excerpt, '') || coalesce(failed_reason, '')) FROM attempts";
+    let kept = rig.one(kept);
+    assert!(kept.contains("no [sealed], [sealed] or ***@x.org"), "{kept}");
+    assert!(
+        kept.contains("\"name\" :[sealed]") || kept.contains("\"name\" :\"[sealed]\""),
+        "{kept}"
+    );
+    assert!(kept.contains(", and ***@x.org"), "{kept}");
+}
