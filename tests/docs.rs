@@ -30,6 +30,8 @@ const EXAMPLES: &str = include_str!("../examples/README.md");
 const CONSUMERS: &str = include_str!("../docs/consumers.md");
 const GUARDS: &str = include_str!("../docs/guards.md");
 const SOURCES: &str = include_str!("../docs/sources.md");
+const PRIVACY: &str = include_str!("../docs/privacy.md");
+const PROVIDERS: &str = include_str!("../docs/providers.md");
 
 /// A `sh` block of a page and the shell its marker names: `serve`, `client`, `stopped` for what runs until it is stopped,
 /// or none.
@@ -298,6 +300,57 @@ fn the_command_of_the_page_on_guards_works_and_reports_as_printed() {
     };
     let shown = GUARDS.split("```\n").find(|part| part.starts_with("200 events")).unwrap();
     assert_eq!(numberless(&said), numberless(shown), "{said}");
+}
+
+#[test]
+fn the_commands_of_the_page_on_privacy_work_as_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (home, port) = (directory.path(), free_port());
+    let policy = PRIVACY.split("```json\n").nth(1).and_then(|rest| rest.split("```").next());
+    std::fs::write(home.join("policy.json"), policy.unwrap()).unwrap();
+    let order = r#"{"customer":{"id":"customer-4711","name":"Jane Roe"},"shop":"x@example.org"}"#;
+    std::fs::write(home.join("order.json"), order).unwrap();
+    std::fs::write(home.join("shop.secret"), "0123456789abcdef0123456789abcdef").unwrap();
+    let all = blocks(PRIVACY);
+    let shells: Vec<&str> = all.iter().map(|block| block.shell).collect();
+    assert_eq!(shells, ["client", "client"]);
+
+    let _service = start("oncebox serve", home, port);
+    let said = run(all[0].text, home, port);
+    assert!(said.contains("x@example.org") && !said.contains("\"Jane Roe\""), "{said}");
+    run("oncebox tenant create acme && oncebox tenant pii acme policy.json", home, port);
+    let made = run("oncebox token create shop --role publish --tenant acme --json", home, port);
+    let token = parsed(&made)["token"].as_str().unwrap().to_owned();
+    let emit = "oncebox emit order.paid --key o-1 --payload @order.json";
+    run(&format!("{emit}; ONCEBOX_TOKEN={token} {emit}"), home, port);
+    let said = run(all[1].text, home, port);
+    assert_eq!(said.matches("erased: 1 keys destroyed").count(), 2, "{said}");
+}
+
+#[test]
+fn the_commands_of_the_page_on_providers_work_for_a_secret_and_for_a_key_pair() {
+    let directory = tempfile::tempdir().unwrap();
+    let (home, port) = (directory.path(), free_port());
+    for name in ["first", "second"] {
+        let secret = format!("{name}-0123456789abcdef0123456789");
+        std::fs::write(home.join(name), secret).unwrap();
+    }
+    let _service = start("oncebox serve", home, port);
+    let of = |text: &str, scheme: &str, file: &str| {
+        assert!(PROVIDERS.contains(text), "the page does not print {text}");
+        let placed = text.replace("SCHEME", scheme).replace("NAME", scheme).replace("FILE", file);
+        run(&placed, home, port)
+    };
+    let all = blocks(PROVIDERS);
+    let [Block { shell: "client", text: create }] = all.as_slice() else { panic!("one is run") };
+    assert!(of(create, "github", "first").contains("/in/github"));
+    assert!(of("oncebox trigger SCHEME --provider NAME", "github", "").contains("stored as"));
+    of("oncebox provider change NAME --secret-file FILE", "github", "second");
+    assert!(of("oncebox trigger SCHEME --provider NAME", "github", "").contains("stored as"));
+    assert!(of("oncebox provider show NAME", "github", "").contains("/in/github"));
+    let made = of("oncebox trigger SCHEME --new-key FILE", "sendgrid", "pair");
+    let next: Vec<&str> = made.lines().filter(|line| line.starts_with("  oncebox ")).collect();
+    assert!(run(&next.join("\n"), home, port).contains("stored as"), "{made}");
 }
 
 #[test]
