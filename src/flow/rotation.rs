@@ -15,10 +15,11 @@ use crate::id::Draw;
 use crate::keyring::Keyring;
 use crate::keyring::file::{self, KeyFileError};
 use crate::secret::MasterKey;
-use crate::store::credentials::{self, context};
+use crate::store::credentials::{self, Credential, context};
 use crate::store::error::{Error, Result};
+use crate::store::meta;
+use crate::store::subjects::{self, SubjectKey};
 use crate::store::tx::WriteTx;
-use crate::store::{meta, subjects};
 
 /// Secrets that are sealed anew in one transaction.
 const ROWS_MOST: u32 = 100;
@@ -147,27 +148,23 @@ pub fn reseal(
 
 fn some(tx: &WriteTx<'_>, keyring: &Keyring, draw: &dyn Draw) -> Result<usize> {
     let current = keyring.current();
-    let others = credentials::sealed_otherwise(tx, &current.key_id(), ROWS_MOST)?;
-    for credential in &others {
-        let place = context(&credential.id);
-        let plain =
-            keyring.open(&place, &credential.sealed).map_err(|error| Error::Unreadable {
-                column: "credentials.sealed",
-                value: format!("{}: {error}", credential.id),
-            })?;
-        let sealed = current.seal(&place, plain.expose(), draw);
-        credentials::reseal(tx, &credential.id, &sealed, &current.key_id())?;
+    let master = current.key_id();
+    let anew = |column, name: &str, place: &str, sealed: &[u8]| {
+        let value = |error| format!("{name}: {error}");
+        let plain = keyring.open(place, sealed);
+        let plain = plain.map_err(|error| Error::Unreadable { column, value: value(error) })?;
+        Ok::<_, Error>(current.seal(place, plain.expose(), draw))
+    };
+    let others = credentials::sealed_otherwise(tx, &master, ROWS_MOST)?;
+    for Credential { id, sealed, .. } in &others {
+        let sealed = anew("credentials.sealed", id, &context(id), sealed)?;
+        credentials::reseal(tx, id, &sealed, &master)?;
     }
-    let keys = subjects::sealed_otherwise(tx, &current.key_id(), ROWS_MOST)?;
-    for key in &keys {
-        let place = subjects::context(&key.key_id);
-        let kept = key.sealed.as_deref().unwrap_or_default();
-        let plain = keyring.open(&place, kept).map_err(|error| Error::Unreadable {
-            column: "subjects.sealed",
-            value: format!("{}: {error}", HEXLOWER.encode(&key.key_id)),
-        })?;
-        let sealed = current.seal(&place, plain.expose(), draw);
-        subjects::reseal(tx, &key.key_id, &sealed, &current.key_id())?;
+    let keys = subjects::sealed_otherwise(tx, &master, ROWS_MOST)?;
+    for SubjectKey { key_id, sealed, .. } in &keys {
+        let (name, kept) = (HEXLOWER.encode(key_id), sealed.as_deref().unwrap_or_default());
+        let sealed = anew("subjects.sealed", &name, &subjects::context(key_id), kept)?;
+        subjects::reseal(tx, key_id, &sealed, &master)?;
     }
     Ok(others.len() + keys.len())
 }
