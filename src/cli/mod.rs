@@ -130,9 +130,9 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Settings: what holds and why, and what is wrong
     Config(config::Config),
-    /// Make providers, subscriptions and tokens as the file declares them
+    /// Make providers, subscriptions, tokens and sources as the file declares them
     Apply(apply::Apply),
-    /// Print providers, subscriptions and tokens as apply takes them, without secrets
+    /// Print providers, subscriptions, tokens and sources as apply takes them, without secrets
     Export(export::Export),
     /// Who changed what, and whether anybody has touched the record of it
     Audit(Box<audit::Audit>),
