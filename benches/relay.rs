@@ -34,7 +34,7 @@ use rig::sink::Sink;
 const PROGRAM: &str = include_str!("rig/foreign.py");
 
 /// Starts the foreign program.
-fn foreign(data: &Path, plan: [f64; 4]) -> Child {
+fn foreign(data: &Path, plan: [f64; 5]) -> Child {
     let plan = plan.map(|number| number.to_string());
     let mut python = Command::new("python3");
     python.args(["-c", PROGRAM]).arg(data.join("oncebox.db")).args(plan);
@@ -50,11 +50,11 @@ fn told(child: Child) -> Value {
 fn steady(report: &mut Report, options: Options) {
     let (server, sink) = (Server::start("relay"), Sink::start(SECRET));
     server.subscribe("bench", &sink.url("/"), "outbox", "sql.event");
-    told(foreign(&server.data, [25.0, 50.0, 0.0, 0.0]));
+    told(foreign(&server.data, [25.0, 50.0, 0.0, 0.0, 0.0]));
     sink.wait_for(25);
     sink.reset();
     let count = options.pick(150.0, 1000.0);
-    let told = told(foreign(&server.data, [count, 50.0, 0.0, 0.0]));
+    let told = told(foreign(&server.data, [count, 50.0, 0.0, 0.0, 0.0]));
     let came = sink.wait_for(count as u64);
     let routed = |n: usize| told["routed_ms"][n].as_f64().unwrap();
     report.at_most("committed to routed, at 50/s: p50", routed(0), "ms", 5.0);
@@ -63,18 +63,18 @@ fn steady(report: &mut Report, options: Options) {
     report.line("inserted to received, at 50/s: p99", came.p99_us / 1e3, "ms");
 }
 
-/// Both write all the time; each transaction of the foreign program is held so long.
-fn beside(report: &mut Report, hold_ms: f64, options: Options) {
+/// Both write all the time; each transaction of the foreign program is held so long, with such a pause after it.
+fn beside(report: &mut Report, hold_ms: f64, pause_ms: f64, options: Options) {
     let (server, sink) = (Server::start("relay"), Sink::start(SECRET));
     server.subscribe("bench", &sink.url("/"), "outbox", "bench.event");
     let kind = Kind::Publish { token: server.token.clone(), event_type: "bench.event".to_owned() };
     let span = Duration::from_secs(options.pick(5, 15));
     let load = Load { address: server.address.clone(), kind, connections: 64, span, rate: None };
-    let other = foreign(&server.data, [0.0, 0.0, hold_ms, span.as_secs_f64()]);
+    let other = foreign(&server.data, [0.0, 0.0, hold_ms, pause_ms, span.as_secs_f64()]);
     let loaded = load.run_with_refusals();
     let told = told(other);
     let wait = |n: usize| told["wait_ms"][n].as_f64().unwrap();
-    let of = format!("beside transactions of {hold_ms} ms");
+    let of = format!("beside transactions of {hold_ms} ms, {pause_ms} ms apart");
     report.line(format!("{of}: theirs"), told["count"].as_f64().unwrap(), "");
     report.line(format!("{of}: they wait p50"), wait(0), "ms");
     report.at_most(format!("{of}: they wait p99"), wait(1), "ms", 100.0);
@@ -89,7 +89,7 @@ fn main() {
     let Some(options) = rig::begin() else { return };
     let mut report = Report::new("relay", options);
     steady(&mut report, options);
-    for hold_ms in [0.0, 5.0, 500.0] {
-        beside(&mut report, hold_ms, options);
+    for (hold_ms, pause_ms) in [(0.0, 0.0), (5.0, 0.0), (500.0, 5.0), (500.0, 0.0)] {
+        beside(&mut report, hold_ms, pause_ms, options);
     }
 }

@@ -1,9 +1,10 @@
 # Another program that writes the database, as an ERP does: with Python's sqlite3 and its defaults.
-# foreign.py PATH COUNT RATE HOLD_MS SPAN: inserts COUNT events at RATE a second, or, if COUNT is 0, one a
-# transaction that is held HOLD_MS, one after the other for SPAN seconds. Prints JSON.
+# foreign.py PATH COUNT RATE HOLD_MS PAUSE_MS SPAN: inserts COUNT events at RATE a second, or, if COUNT is 0, one a
+# transaction that is held HOLD_MS, with PAUSE_MS between two, for SPAN seconds. Prints JSON.
 import json, sqlite3, sys, time
 
-path, count, rate, hold, span = sys.argv[1], int(float(sys.argv[2])), float(sys.argv[3]), float(sys.argv[4]), float(sys.argv[5])
+path, (count, rate, hold, pause, span) = sys.argv[1], map(float, sys.argv[2:7])
+count = int(count)
 db = sqlite3.connect(path, timeout=60, isolation_level=None)
 db.execute("PRAGMA wal_autocheckpoint = 0")
 waits, committed, begun = [], {}, time.time()
@@ -30,6 +31,8 @@ else:
     while time.time() < begun + span:
         insert("hold-%f-%d" % (begun, n), hold)
         n += 1
+        if pause:
+            time.sleep(pause / 1000)
 
 
 def routed():

@@ -33,8 +33,11 @@ const LOOKED_FOR: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long it is waited for once that was in vain.
 const PATIENCE_LOCKED_OUT: Duration = Duration::from_millis(100);
-/// How long between two tries while nothing happens to the log.
+/// How long between two tries at first, while nothing happens to the log.
 const PAUSE: Duration = Duration::from_millis(1);
+/// How many such tries there are. A transaction that takes longer is worth a processor: who misses its end waits
+/// for a second one.
+const PAUSES_MOST: u32 = 20;
 /// The same where the log is not watched.
 const PAUSE_UNTOLD: Duration = Duration::from_micros(20);
 /// What the writer remembers of the others.
@@ -135,6 +138,8 @@ impl Manners {
         if !self.share.is_due() || !self.has_others(conn, began) {
             return;
         }
+        // What they committed before does not count as use of this gap.
+        let _committed_before = self.is_changed(conn);
         let (mut now, mut used_at) = (began, None);
         while now.saturating_sub(began) < GAP {
             std::thread::sleep(LOOK);
@@ -193,15 +198,16 @@ impl Manners {
 /// How the next try of one wait is waited for.
 ///
 /// Between two transactions of a program that makes no pause the lock is free for some 20 µs: who sleeps misses
-/// that. So the pauses end when the log is written to, which is when the other is about to commit.
+/// that. So the pauses end when the log is written to, which is when the other is about to commit, or when it
+/// takes long.
 #[derive(Debug, Default)]
 enum Tries {
     /// There was none yet.
     #[default]
     First,
-    /// Until the log is written to.
-    Told,
-    /// It has been written to, and there is a processor to spare.
+    /// Until the log is written to, so often.
+    Told(u32),
+    /// Not at all: there is a processor to spare.
     Eager,
     /// Nobody tells, or there is only one processor, which the other needs.
     Untold,
@@ -213,10 +219,12 @@ impl Tries {
         match self {
             Self::First => {
                 let can_spare = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
-                *self = if can_spare && watch.add(log) { Self::Told } else { Self::Untold };
+                *self = if can_spare && watch.add(log) { Self::Told(0) } else { Self::Untold };
             }
-            Self::Told if watch.wait(PAUSE) => *self = Self::Eager,
-            Self::Told => {}
+            Self::Told(pauses) if *pauses >= PAUSES_MOST || watch.wait(PAUSE) => {
+                *self = Self::Eager;
+            }
+            Self::Told(pauses) => *pauses = pauses.saturating_add(1),
             Self::Eager => std::hint::spin_loop(),
             Self::Untold => std::thread::sleep(PAUSE_UNTOLD),
         }

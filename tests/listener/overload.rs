@@ -88,7 +88,9 @@ fn connections_beyond_the_cap_of_the_server_are_closed_at_once() {
     }
     assert!(rig.client().rest().is_empty());
     // Which of the two goes on first is the handlers' affair.
-    clients.iter().for_each(|_| rig.gate.send(()).unwrap());
+    for _ in &clients {
+        rig.gate.send(()).unwrap();
+    }
     for client in &mut clients {
         assert!(matches!(client.head().get(..12), Some("HTTP/1.1 200")));
     }

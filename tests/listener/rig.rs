@@ -151,7 +151,9 @@ impl Drop for Rig {
     fn drop(&mut self) {
         if thread::panicking() {
             // What a test that failed has left at the gate must not keep it from telling so.
-            (0..100).for_each(|_| self.gate.send(()).unwrap_or_default());
+            for _ in 0..100 {
+                self.gate.send(()).unwrap_or_default();
+            }
         }
         self.server.stop(Duration::ZERO);
         let stats = self.server.stats();
