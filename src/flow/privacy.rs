@@ -177,7 +177,8 @@ impl Privacy {
             aggregate_type: None,
             aggregate_id: None,
             target: None,
-            payload: b"null".to_vec(),
+            // No JSON: whoever repairs it has to bring its content.
+            payload: Vec::new(),
             content_type: "application/json".to_owned(),
             ordering_key: None,
             process_id: None,

@@ -559,6 +559,13 @@ fn what_a_source_reads_is_sealed_and_what_is_refused_is_kept_without_its_content
     let found = rig.one("SELECT last_error FROM outbox WHERE status = 'quarantined'");
     assert!(found.contains("rule 2") && found.contains("$.ssn"), "{found}");
     nowhere(&rig, &[NAME, MAIL]);
+    // It cannot be let go as it is: its content has to be given.
+    let id = rig.one("SELECT id FROM outbox WHERE status = 'quarantined'");
+    let refused = rig.post(&format!("/v1/events/{id}/fix"), &json!({})).is(422).json();
+    assert!(refused["detail"].as_str().unwrap().contains("bad_payload"), "{refused}");
+    rig.post(&format!("/v1/events/{id}/fix"), &json!({ "payload": { "total": 1 } })).is(200);
+    until("it is sent", || receiver.count() == 2);
+    assert_eq!(receiver.seen()[1].body, br#"{"total":1}"#);
 }
 
 #[test]
