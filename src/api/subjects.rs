@@ -56,7 +56,8 @@ pub(super) const RESOURCE: Resource = Resource {
                 "Destroyed ones too. A subject has several when it was erased and came again.",
                 &[Returns::page("A page of keys, the oldest first.", "SubjectKey")],
             )
-            .params(&[TENANT, ERASED, LIMIT, AFTER]),
+            .params(&[TENANT, ERASED, LIMIT, AFTER])
+            .problems(&[Kind::NotFound]),
         ),
         route(
             Post,
@@ -99,6 +100,9 @@ pub(super) const RESOURCE: Resource = Resource {
     ],
 };
 
+/// Characters of a subject's name that is asked for.
+const SUBJECT_CHARS_MOST: u32 = 65_536;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Named {
@@ -108,8 +112,10 @@ struct Named {
 /// The subject that a body names, as the file knows it, and whose it is.
 fn named(api: &Api, call: &Call) -> Result<(String, [u8; 32]), Problem> {
     let Named { subject } = call.json()?;
-    if subject.is_empty() {
-        return Err(Problem::unprocessable("subject must not be empty."));
+    let chars = u32::try_from(subject.chars().count()).unwrap_or(u32::MAX);
+    if !(1..=SUBJECT_CHARS_MOST).contains(&chars) {
+        let detail = format!("subject must have 1 to {SUBJECT_CHARS_MOST} characters.");
+        return Err(Problem::unprocessable(detail));
     }
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let subject = api.flow.publish.privacy.names().subject(&tenant, &subject);
@@ -245,7 +251,7 @@ fn subject_schema() -> Value {
 
 fn name_schema() -> Value {
     let name = schema::about(
-        schema::text_of(1, 65_536),
+        schema::text_of(1, SUBJECT_CHARS_MOST),
         "What stands at the policy's subject path; of an event without one, its `webhook-id`.",
     );
     schema::request(&["subject"], json!({ "subject": name }))
