@@ -82,6 +82,7 @@ fn beside(report: &mut Report, hold_ms: f64, pause_ms: f64, options: Options) {
     report.line(format!("{of}: ours accepted"), loaded.per_second, "/s");
     report.line(format!("{of}: ours refused"), loaded.refused as f64, "");
     report.line(format!("{of}: ours answered p50"), loaded.p50_us / 1e3, "ms");
+    report.line(format!("{of}: ours answered p95"), loaded.p95_us / 1e3, "ms");
     report.at_most(format!("{of}: ours answered p99"), loaded.p99_us / 1e3, "ms", hold_ms + 100.0);
 }
 

@@ -42,6 +42,7 @@ pub(crate) struct Loaded {
     pub(crate) first_us: u64,
     pub(crate) per_second: f64,
     pub(crate) p50_us: f64,
+    pub(crate) p95_us: f64,
     pub(crate) p99_us: f64,
     /// Processor time of the generator for one request, in microseconds.
     pub(crate) own_us: f64,
@@ -69,6 +70,7 @@ impl Load {
             first_us: told["first_us"].as_u64().unwrap(),
             per_second: number("per_second"),
             p50_us: number("p50_us"),
+            p95_us: number("p95_us"),
             p99_us: number("p99_us"),
             own_us: number("own_us"),
         }
@@ -298,6 +300,7 @@ pub(crate) fn play(plan: &str) {
         "accepted": generator.accepted, "refused": generator.refused, "first_us": first_us,
         "per_second": generator.accepted as f64 / seconds,
         "p50_us": quantile(&generator.latencies, 0.5),
+        "p95_us": quantile(&generator.latencies, 0.95),
         "p99_us": quantile(&generator.latencies, 0.99),
         "own_us": cpu * 1e6 / generator.sent.max(1) as f64,
     });

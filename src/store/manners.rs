@@ -118,7 +118,8 @@ impl Manners {
                 Err(error) => match Error::from(error) {
                     Error::Busy if done.now().saturating_sub(asked) < self.patience() => {
                         self.others_at = Some(done.now());
-                        tries.pause(self.watch.get_or_insert_with(Watch::new), &self.log);
+                        let watch = self.watch.get_or_insert_with(Watch::new);
+                        tries.pause(watch, &self.log, !self.locked_out);
                     }
                     error => return Err(error),
                 },
@@ -199,7 +200,7 @@ impl Manners {
 ///
 /// Between two transactions of a program that makes no pause the lock is free for some 20 µs: who sleeps misses
 /// that. So the pauses end when the log is written to, which is when the other is about to commit, or when it
-/// takes long.
+/// takes long; but not once the writer is locked out, which may last for hours.
 #[derive(Debug, Default)]
 enum Tries {
     /// There was none yet.
@@ -215,16 +216,19 @@ enum Tries {
 
 impl Tries {
     #[expect(clippy::disallowed_methods, reason = "the pause between two tries")]
-    fn pause(&mut self, watch: &Watch, log: &Path) {
+    fn pause(&mut self, watch: &Watch, log: &Path, may_hurry: bool) {
         match self {
             Self::First => {
                 let can_spare = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
                 *self = if can_spare && watch.add(log) { Self::Told(0) } else { Self::Untold };
             }
-            Self::Told(pauses) if *pauses >= PAUSES_MOST || watch.wait(PAUSE) => {
-                *self = Self::Eager;
+            Self::Told(pauses) => {
+                *pauses = pauses.saturating_add(1);
+                let is_near = watch.wait(PAUSE) || *pauses >= PAUSES_MOST;
+                if may_hurry && is_near {
+                    *self = Self::Eager;
+                }
             }
-            Self::Told(pauses) => *pauses = pauses.saturating_add(1),
             Self::Eager => std::hint::spin_loop(),
             Self::Untold => std::thread::sleep(PAUSE_UNTOLD),
         }
