@@ -25,7 +25,7 @@ use crate::http::message::Method::Post;
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::outbox_relay::Seen;
 use crate::store::tx::ReadTx;
-use crate::store::{outbox, outbox_relay, quarantine, tenants};
+use crate::store::{outbox_lists, outbox_relay, quarantine, tenants};
 
 const ONE: &[Returns] = &[Returns::json(200, "The event as it is now.", "Event")];
 /// Characters of a reason at most.
@@ -325,7 +325,7 @@ fn quarantined(tx: &ReadTx<'_>, tenant: &str, id: &str) -> StoreResult<Result<i6
 }
 
 fn shown(tx: &ReadTx<'_>, seq: i64) -> StoreResult<Value> {
-    Ok(summary(&outbox::by_seq(tx, seq)?.ok_or(Error::Changed("the event"))?))
+    Ok(summary(&outbox_lists::by_seq(tx, seq)?.ok_or(Error::Changed("the event"))?))
 }
 
 fn fix_schema() -> Value {

@@ -27,7 +27,7 @@ use crate::http::message::Method::{Get, Post};
 use crate::http::message::Response;
 use crate::http::service::Reply;
 use crate::id;
-use crate::store::{outbox, quarantine};
+use crate::store::{outbox_lists, quarantine};
 
 /// Events of one request at most.
 pub(super) const EVENTS_MOST: usize = 1000;
@@ -319,10 +319,11 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let query = &call.query;
     let page = query.page()?;
     if let Some(webhook_id) = query.get("webhook_id") {
-        let found = api.store.read(|tx| outbox::by_webhook_id(tx, &call.tenant, webhook_id))?;
+        let found =
+            api.store.read(|tx| outbox_lists::by_webhook_id(tx, &call.tenant, webhook_id))?;
         return Ok(page_of(found.as_slice(), page, |event| event.seq, summary));
     }
-    let filter = outbox::Filter {
+    let filter = outbox_lists::Filter {
         status: query.word("status", Status::parse)?,
         event_type: query.text("event_type"),
         idempotency_key: query.text("idempotency_key"),
@@ -336,7 +337,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
             let (tenant, filter, limit) = (&call.tenant, &filter, page.limit);
             quarantine::page(tx, quarantine::Wanted { tenant, filter, before, limit })
         }
-        _ => outbox::page(tx, &call.tenant, &filter, before, page.limit),
+        _ => outbox_lists::page(tx, &call.tenant, &filter, before, page.limit),
     })?;
     Ok(page_of(&found, page, |event| event.seq, summary))
 }
@@ -344,7 +345,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `GET /v1/events/{id}`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let found = api.store.read(|tx| {
-        Ok(match outbox::by_id(tx, &call.tenant, call.param(0))? {
+        Ok(match outbox_lists::by_id(tx, &call.tenant, call.param(0))? {
             None => quarantine::nobodys(tx, &call.tenant, call.param(0))?,
             event => event,
         })

@@ -28,8 +28,10 @@ pub mod leases;
 mod manners;
 pub mod meta;
 pub mod outbox;
+pub mod outbox_lists;
 pub(crate) mod outbox_of_erp;
 pub mod outbox_relay;
+mod outbox_routing;
 mod payloads;
 #[cfg(test)]
 mod plans;

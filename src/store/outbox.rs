@@ -1,19 +1,13 @@
-//! Table `outbox`: the events.
-
-use rusqlite::Row;
+//! Table `outbox`, what is written of an event: once, with its deliveries, or counted as there before.
 
 use crate::clock::Timestamp;
-use crate::domain::event::{Event, NewEvent, Status, Tally, derive};
-use crate::domain::lane::Key;
-use crate::domain::pii::Sealed;
+use crate::domain::event::{NewEvent, Status, Tally, derive};
 use crate::domain::pii::sealed::same_but_for_keys;
-use crate::domain::subscription::Routed;
 use crate::keyring::subject::SubjectKey;
-use crate::store::column::word;
-use crate::store::deliveries::{self, Origin, Route, Wanting};
-use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
-use crate::store::{payloads, quarantine, subjects, tenants};
+use crate::store::error::{Error, Result};
+use crate::store::outbox_routing::{carry_out, end, plan};
+use crate::store::tx::{ReadTx, WriteTx, one_row};
+use crate::store::{outbox_lists, payloads, quarantine, subjects};
 
 const INSERT: &str = "
     INSERT INTO outbox
@@ -33,14 +27,6 @@ pub(super) const EXISTS: &str = "
               AND source_system = ?2
               AND idempotency_key = ?3)";
 
-// Only for what nobody wants: every event begins as pending.
-pub(super) const UNWANTED: &str = "
-    UPDATE outbox
-       SET status = ?2, completed_at = ?3, error_code = ?4, last_error = ?5
-     WHERE seq = ?1
-       AND status = 'pending'
-       AND open_deliveries = 0";
-
 pub(super) const REPEATED: &str = "
     UPDATE outbox
        SET duplicate_count = duplicate_count + 1, differing_count = differing_count + ?2
@@ -51,75 +37,6 @@ pub(super) const SETTLED: &str = "
        SET status = ?2, open_deliveries = ?3, completed_at = ?4, last_error = coalesce(?5, last_error)
      WHERE seq = ?1
        AND routed_at IS NOT NULL";
-
-pub(super) const BY_IDENTITY: &str = "
-    SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
-           target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
-           max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, error_code, completed_at, sealed_fields, payload, payload_seq
-      FROM outbox
-     WHERE tenant = ?1
-       AND source_system = ?2
-       AND idempotency_key = ?3";
-
-const BY_ID: &str = "
-    SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
-           target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
-           max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, error_code, completed_at, sealed_fields, payload, payload_seq
-      FROM outbox
-     WHERE id = ?2
-       AND tenant = ?1";
-
-pub(super) const BY_SEQ: &str = "
-    SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
-           target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
-           max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, error_code, completed_at, sealed_fields
-      FROM outbox
-     WHERE seq = ?1";
-
-const PAGE: &str = "
-    SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
-           target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
-           max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, error_code, completed_at, sealed_fields
-      FROM outbox
-     WHERE tenant = ?1
-       AND seq < ?2
-       AND (?4 IS NULL OR status = ?4)
-       AND (?5 IS NULL OR event_type = ?5)
-       AND (?6 IS NULL OR idempotency_key = ?6)
-       AND (?7 IS NULL OR received_at >= ?7)
-       AND (?8 IS NULL OR received_at < ?8)
-     ORDER BY seq DESC
-     LIMIT ?3";
-
-// The partial index on aggregate_id serves it only when the column is compared outright.
-pub(super) const PAGE_OF_AGGREGATE: &str = "
-    SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
-           target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
-           max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, error_code, completed_at, sealed_fields
-      FROM outbox
-     WHERE aggregate_id = ?9
-       AND tenant = ?1
-       AND seq < ?2
-       AND (?4 IS NULL OR status = ?4)
-       AND (?5 IS NULL OR event_type = ?5)
-       AND (?6 IS NULL OR idempotency_key = ?6)
-       AND (?7 IS NULL OR received_at >= ?7)
-       AND (?8 IS NULL OR received_at < ?8)
-     ORDER BY seq DESC
-     LIMIT ?3";
-
-// Computed for every row of the identity index: about a microsecond each.
-const BY_WEBHOOK_ID: &str = "
-    SELECT tenant, source_system, idempotency_key
-      FROM outbox
-     WHERE tenant = ?1
-       AND webhook_id(tenant, source_system, idempotency_key) = ?2
-     LIMIT 1";
 
 /// Whether an event was stored now or before.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -198,70 +115,6 @@ fn write(
     ])?)
 }
 
-/// Where an event goes, before its row is written.
-#[derive(Clone, Debug)]
-pub(super) struct Plan {
-    wanting: Vec<Wanting>,
-    route: Route,
-}
-
-impl Plan {
-    /// How many deliveries it will have.
-    pub(super) fn open(&self) -> u32 {
-        u32::try_from(self.wanting.len()).unwrap_or(u32::MAX)
-    }
-
-    /// The same for an event that came some time ago: it goes to the place that it would have had.
-    pub(super) fn of_old(mut self) -> Self {
-        self.route.by_arrival = false;
-        self
-    }
-
-    /// How often the file was restored.
-    pub(super) fn epoch(&self) -> u32 {
-        self.route.epoch
-    }
-}
-
-/// Finds out who wants an event, and when its deliveries are due.
-pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Plan> {
-    let routed = Routed {
-        tenant: &new.tenant,
-        provider: None,
-        event_type: &new.event_type,
-        target: new.target.as_deref(),
-        key: Key {
-            ordering_key: new.ordering_key.as_deref(),
-            aggregate: (new.aggregate_type.as_deref(), new.aggregate_id.as_deref()),
-        },
-    };
-    let wanting = deliveries::wanting(tx, routed)?;
-    let fence = tx.fence()?;
-    let route = Route {
-        due_at: new.not_before.map_or(now, |not_before| not_before.max(now)),
-        order_at: new.occurred_at.unwrap_or(new.received_at),
-        by_arrival: new.occurred_at.is_none(),
-        doubted: fence.doubts(new.occurred_at, new.received_at),
-        epoch: fence.epoch,
-    };
-    Ok(Plan { wanting, route })
-}
-
-/// Makes the deliveries of an event whose row is written, or ends it where nobody wants it.
-pub(super) fn carry_out(
-    tx: &WriteTx<'_>,
-    seq: i64,
-    new: &NewEvent,
-    plan: &Plan,
-    now: Timestamp,
-) -> Result<Status> {
-    if plan.wanting.is_empty() {
-        return unwanted(tx, seq, new, now);
-    }
-    deliveries::route(tx, Origin::Outbox(seq), &new.tenant, &plan.wanting, plan.route)?;
-    Ok(Status::Pending)
-}
-
 /// Stores an event that cannot be used, with the reason, so that a person sees it. No delivery is made of it.
 ///
 /// # Errors
@@ -284,14 +137,7 @@ pub fn insert_quarantined(
     if let Some(key) = &new.sealed.key {
         subjects::keep(tx, key, new.received_at)?;
     }
-    let stored = tx.prepare(UNWANTED)?.execute((
-        seq,
-        status.as_str(),
-        None::<Timestamp>,
-        "unusable",
-        why,
-    ))?;
-    one_row(stored, "the event")?;
+    end(tx, seq, (status, None), Some(("unusable", why)))?;
     Ok(Inserted::First { status })
 }
 
@@ -315,8 +161,7 @@ fn repeated(
     is_usable: bool,
     now: Timestamp,
 ) -> Result<Option<Inserted>> {
-    let kept = first(&mut *tx.prepare(BY_IDENTITY)?, identity(new), |row| with_payload(tx, row))?;
-    let kept = kept.ok_or(crate::store::error::Error::Changed("the event"))?;
+    let kept = outbox_lists::by_identity(tx, identity(new))?.ok_or(Error::Changed("the event"))?;
     let differs = differs(&kept.new, new)
         || kept.new.event_type != new.event_type
         || kept.new.aggregate_id != new.aggregate_id
@@ -336,24 +181,6 @@ fn differs(kept: &NewEvent, new: &NewEvent) -> bool {
         && !(sealed && same_but_for_keys(&kept.payload, &new.payload, SubjectKey::id_in))
 }
 
-/// Ends a stored event that no subscription wants.
-fn unwanted(tx: &WriteTx<'_>, seq: i64, new: &NewEvent, now: Timestamp) -> Result<Status> {
-    let (status, error) = match &new.target {
-        Some(target) => {
-            let reason = format!("there is no subscription named {target:?} for it");
-            let told = tenants::pii(tx, &new.tenant)?.rules().map(|policy| policy.told(&reason));
-            (Status::Quarantined, Some(told.unwrap_or(reason)))
-        }
-        None => (Status::Skipped, None),
-    };
-    let completed_at = status.is_final().then_some(now);
-    let code = error.as_ref().map(|_| "unknown_target");
-    let stored =
-        tx.prepare(UNWANTED)?.execute((seq, status.as_str(), completed_at, code, error))?;
-    one_row(stored, "the event")?;
-    Ok(status)
-}
-
 /// Derives an event's status again after one of its deliveries moved.
 pub(crate) fn refresh(
     tx: &WriteTx<'_>,
@@ -367,131 +194,4 @@ pub(crate) fn refresh(
     let stored =
         tx.prepare(SETTLED)?.execute((seq, status.as_str(), tally.open, completed_at, error))?;
     one_row(stored, "the event")
-}
-
-/// An event with its payload.
-///
-/// # Errors
-/// When the file cannot be read.
-pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Event>> {
-    first(&mut *tx.prepare(BY_ID)?, (tenant, id), |row| with_payload(tx, row))
-}
-
-/// An event without its payload, by its number.
-///
-/// # Errors
-/// When the file cannot be read.
-pub fn by_seq(tx: &ReadTx<'_>, seq: i64) -> Result<Option<Event>> {
-    first(&mut *tx.prepare(BY_SEQ)?, [seq], event)
-}
-
-/// An event with its payload, by the `webhook-id` its deliveries carry. Looks at every event there is.
-///
-/// # Errors
-/// When the file cannot be read.
-pub fn by_webhook_id(tx: &ReadTx<'_>, tenant: &str, webhook_id: &str) -> Result<Option<Event>> {
-    let identity = first(&mut *tx.prepare(BY_WEBHOOK_ID)?, (tenant, webhook_id), |row| {
-        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
-    })?;
-    match identity {
-        Some(identity) => {
-            first(&mut *tx.prepare(BY_IDENTITY)?, identity, |row| with_payload(tx, row))
-        }
-        None => Ok(None),
-    }
-}
-
-/// Which events a list shows. Absent means any.
-#[derive(Clone, Debug, Default)]
-pub struct Filter {
-    /// Where they stand.
-    pub status: Option<Status>,
-    /// Their exact type.
-    pub event_type: Option<String>,
-    /// Their own key.
-    pub idempotency_key: Option<String>,
-    /// What they happened to.
-    pub aggregate_id: Option<String>,
-    /// Received at or after.
-    pub since: Option<Timestamp>,
-    /// Received before.
-    pub until: Option<Timestamp>,
-}
-
-/// Events without their payloads, newest first, below `before`.
-///
-/// # Errors
-/// When the file cannot be read.
-pub fn page(
-    tx: &ReadTx<'_>,
-    tenant: &str,
-    filter: &Filter,
-    before: i64,
-    limit: u32,
-) -> Result<Vec<Event>> {
-    let Filter { status, event_type, idempotency_key, aggregate_id, since, until } = filter;
-    let status = status.map(Status::as_str);
-    match aggregate_id {
-        None => rows(
-            &mut *tx.prepare(PAGE)?,
-            (tenant, before, limit, status, event_type, idempotency_key, since, until),
-            event,
-        ),
-        Some(aggregate_id) => rows(
-            &mut *tx.prepare(PAGE_OF_AGGREGATE)?,
-            (
-                tenant,
-                before,
-                limit,
-                status,
-                event_type,
-                idempotency_key,
-                since,
-                until,
-                aggregate_id,
-            ),
-            event,
-        ),
-    }
-}
-
-fn with_payload(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Event> {
-    let mut event = event(row)?;
-    event.new.payload = payloads::fetch(tx, row.get_ref(26)?, row.get(27)?)?;
-    Ok(event)
-}
-
-fn event(row: &Row<'_>) -> Result<Event> {
-    let status: String = row.get(18)?;
-    Ok(Event {
-        seq: row.get(0)?,
-        new: NewEvent {
-            id: row.get(1)?,
-            tenant: row.get(2)?,
-            source_system: row.get(3)?,
-            idempotency_key: row.get(4)?,
-            event_type: row.get(5)?,
-            aggregate_type: row.get(6)?,
-            aggregate_id: row.get(7)?,
-            target: row.get(8)?,
-            payload: Vec::new(),
-            content_type: row.get(9)?,
-            occurred_at: row.get(10)?,
-            received_at: row.get(11)?,
-            not_before: row.get(12)?,
-            ordering_key: row.get(13)?,
-            process_id: row.get(14)?,
-            trace_id: row.get(15)?,
-            max_attempts: row.get(16)?,
-            custom_data: row.get(17)?,
-            sealed: Sealed { fields: row.get(25)?, key: None },
-        },
-        status: word("outbox.status", &status, Status::parse)?,
-        open_deliveries: row.get(19)?,
-        duplicate_count: row.get(20)?,
-        differing_count: row.get(21)?,
-        last_error: row.get(22)?,
-        error_code: row.get(23)?,
-        completed_at: row.get(24)?,
-    })
 }

@@ -15,7 +15,7 @@ use crate::domain::event::{NewEvent, Status};
 use crate::domain::sql_row::{Column, Defect, Payload, SqlRow};
 use crate::domain::tenant;
 use crate::store::error::{Error, Result};
-use crate::store::outbox::{self, Plan};
+use crate::store::outbox_routing::{self, Plan};
 use crate::store::payloads::{self, Placed};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 use crate::store::{manners, tenants};
@@ -159,7 +159,7 @@ fn relay_one(
 ) -> Result<Status> {
     match check(tx, row, terms.payload_bytes_most, Seen::No)? {
         Ok(event) => {
-            let plan = outbox::plan(tx, &event, terms.now)?;
+            let plan = outbox_routing::plan(tx, &event, terms.now)?;
             route(tx, row, &event, &plan, terms.now)
         }
         Err(defect) => {
@@ -279,7 +279,7 @@ pub(super) fn route(
     if row.payload_seq.is_none() && event.payload.len() > payloads::INLINE_BYTES_MOST {
         let _apart = replace_payload(tx, seq, event)?;
     }
-    outbox::carry_out(tx, seq, event, plan, now)
+    outbox_routing::carry_out(tx, seq, event, plan, now)
 }
 
 /// Puts an event's payload in the place of a row's own; tells where it stands, when not in the row itself.

@@ -4,8 +4,8 @@ use rusqlite::Connection;
 
 use crate::store::{
     attempts, deliveries, delivery_lists, doubts, idempotency_keys, lanes, leases, outbox,
-    outbox_relay, payloads, processed_events, quarantine, schema, source_files, stats, tokens,
-    webhook_events,
+    outbox_lists, outbox_relay, outbox_routing, payloads, processed_events, quarantine, schema,
+    source_files, stats, tokens, webhook_events,
 };
 
 /// The steps SQLite takes, one a line.
@@ -57,7 +57,7 @@ fn a_settlement_touches_rows_by_their_numbers() {
         deliveries::RETRY,
         deliveries::FINISH,
         outbox::SETTLED,
-        outbox::UNWANTED,
+        outbox_routing::END,
         outbox::REPEATED,
         webhook_events::SETTLED,
     ] {
@@ -76,7 +76,7 @@ fn the_deliveries_of_an_event_are_counted_by_their_index() {
 
 #[test]
 fn an_identity_is_looked_up_by_its_index() {
-    for sql in [outbox::EXISTS, outbox::BY_IDENTITY] {
+    for sql in [outbox::EXISTS, outbox_lists::BY_IDENTITY] {
         let index = "INDEX outbox_identity (tenant=? AND source_system=? AND idempotency_key=?)";
         uses(sql, &[index]);
     }
@@ -96,7 +96,7 @@ fn rows_that_plain_sql_inserted_are_found_by_the_index_of_the_unrouted() {
         outbox_relay::SET_ASIDE,
         quarantine::REOPEN,
         quarantine::DISCARD,
-        outbox::BY_SEQ,
+        outbox_lists::BY_SEQ,
     ] {
         uses(sql, &["INTEGER PRIMARY KEY"]);
     }
@@ -121,7 +121,7 @@ fn keys_and_tokens_are_looked_up_by_their_indexes() {
 
 #[test]
 fn lists_that_people_wait_for_are_searched_by_their_indexes() {
-    uses(outbox::PAGE_OF_AGGREGATE, &["INDEX outbox_aggregate (aggregate_id=? AND seq<?)"]);
+    uses(outbox_lists::PAGE_OF_AGGREGATE, &["INDEX outbox_aggregate (aggregate_id=? AND seq<?)"]);
     uses(delivery_lists::PAGE_OF_DEAD, &["INDEX deliveries_attention (state=? AND seq<?)"]);
     uses(delivery_lists::PAGE_IN_DOUBT, &["INDEX deliveries_attention (state=? AND seq<?)"]);
     uses(attempts::OF, &["PRIMARY KEY (delivery_seq=? AND n>?)"]);

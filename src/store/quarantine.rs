@@ -8,9 +8,9 @@ use crate::domain::audit::{Actor, NewAuditEvent};
 use crate::domain::event::{Event, NewEvent, Status};
 use crate::domain::sql_row::{Column, SqlRow};
 use crate::store::error::Result;
-use crate::store::outbox::{self, Plan};
+use crate::store::outbox_routing::{self, Plan};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
-use crate::store::{audit_events, outbox_relay, payloads, subjects};
+use crate::store::{audit_events, outbox_lists, outbox_relay, payloads, subjects};
 
 pub(super) const PAGE: &str = "
     SELECT seq
@@ -88,7 +88,7 @@ pub struct Wanted<'a> {
     /// Whose.
     pub tenant: &'a str,
     /// Which of them.
-    pub filter: &'a outbox::Filter,
+    pub filter: &'a outbox_lists::Filter,
     /// Numbers below this.
     pub before: i64,
     /// So many at most.
@@ -101,11 +101,11 @@ pub struct Wanted<'a> {
 /// When the file cannot be read.
 pub fn page(tx: &ReadTx<'_>, wanted: Wanted<'_>) -> Result<Vec<Event>> {
     let Wanted { tenant, filter, before, limit } = wanted;
-    let outbox::Filter { status: _, event_type, idempotency_key, aggregate_id, since, until } =
+    let outbox_lists::Filter { status: _, event_type, idempotency_key, aggregate_id, since, until } =
         filter;
     let params = (tenant, before, limit, event_type, idempotency_key, aggregate_id, since, until);
     let found: Vec<i64> = rows(&mut *tx.prepare(PAGE)?, params, |row| Ok(row.get(0)?))?;
-    let events = found.into_iter().map(|seq| outbox::by_seq(tx, seq));
+    let events = found.into_iter().map(|seq| outbox_lists::by_seq(tx, seq));
     events.filter_map(Result::transpose).collect()
 }
 
@@ -142,9 +142,9 @@ pub fn find(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<(i64, Stri
 pub fn nobodys(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Event>> {
     let Some((seq, status)) = find(tx, tenant, id)? else { return Ok(None) };
     let event =
-        if status == Status::Quarantined.as_str() { outbox::by_seq(tx, seq)? } else { None };
+        if status == Status::Quarantined.as_str() { outbox_lists::by_seq(tx, seq)? } else { None };
     match event {
-        Some(event) => outbox::by_id(tx, &event.new.tenant, id),
+        Some(event) => outbox_lists::by_id(tx, &event.new.tenant, id),
         None => Ok(None),
     }
 }
@@ -165,7 +165,7 @@ pub fn ready(
         let key = &event.idempotency_key;
         return Ok(Err(format!("there is another event of its source with the key {key:?}")));
     }
-    let plan = outbox::plan(tx, event, now)?.of_old();
+    let plan = outbox_routing::plan(tx, event, now)?.of_old();
     Ok(match &event.target {
         Some(target) if plan.open() == 0 => {
             Err(format!("there is still no subscription named {target:?} for it"))

@@ -1,0 +1,111 @@
+//! Table `outbox`, where an event goes: who wants it is found out before its row is written, its deliveries are
+//! made after. An event that goes nowhere ends here.
+
+use crate::clock::Timestamp;
+use crate::domain::event::{NewEvent, Status};
+use crate::domain::lane::Key;
+use crate::domain::subscription::Routed;
+use crate::store::deliveries::{self, Origin, Route, Wanting};
+use crate::store::error::Result;
+use crate::store::tenants;
+use crate::store::tx::{WriteTx, one_row};
+
+// Every event begins as pending.
+pub(super) const END: &str = "
+    UPDATE outbox
+       SET status = ?2, completed_at = ?3, error_code = ?4, last_error = ?5
+     WHERE seq = ?1
+       AND status = 'pending'
+       AND open_deliveries = 0";
+
+/// Where an event goes, before its row is written.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    wanting: Vec<Wanting>,
+    route: Route,
+}
+
+impl Plan {
+    /// How many deliveries it will have.
+    pub(super) fn open(&self) -> u32 {
+        u32::try_from(self.wanting.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The same for an event that came some time ago: it goes to the place that it would have had.
+    pub(super) fn of_old(mut self) -> Self {
+        self.route.by_arrival = false;
+        self
+    }
+
+    /// How often the file was restored.
+    pub(super) fn epoch(&self) -> u32 {
+        self.route.epoch
+    }
+}
+
+/// Finds out who wants an event, and when its deliveries are due.
+pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Plan> {
+    let routed = Routed {
+        tenant: &new.tenant,
+        provider: None,
+        event_type: &new.event_type,
+        target: new.target.as_deref(),
+        key: Key {
+            ordering_key: new.ordering_key.as_deref(),
+            aggregate: (new.aggregate_type.as_deref(), new.aggregate_id.as_deref()),
+        },
+    };
+    let wanting = deliveries::wanting(tx, routed)?;
+    let fence = tx.fence()?;
+    let route = Route {
+        due_at: new.not_before.map_or(now, |not_before| not_before.max(now)),
+        order_at: new.occurred_at.unwrap_or(new.received_at),
+        by_arrival: new.occurred_at.is_none(),
+        doubted: fence.doubts(new.occurred_at, new.received_at),
+        epoch: fence.epoch,
+    };
+    Ok(Plan { wanting, route })
+}
+
+/// Makes the deliveries of an event whose row is written, or ends it where nobody wants it.
+pub(super) fn carry_out(
+    tx: &WriteTx<'_>,
+    seq: i64,
+    new: &NewEvent,
+    plan: &Plan,
+    now: Timestamp,
+) -> Result<Status> {
+    if plan.wanting.is_empty() {
+        return unwanted(tx, seq, new, now);
+    }
+    deliveries::route(tx, Origin::Outbox(seq), &new.tenant, &plan.wanting, plan.route)?;
+    Ok(Status::Pending)
+}
+
+/// Ends a stored event that no subscription wants.
+fn unwanted(tx: &WriteTx<'_>, seq: i64, new: &NewEvent, now: Timestamp) -> Result<Status> {
+    let (status, error) = match &new.target {
+        Some(target) => {
+            let reason = format!("there is no subscription named {target:?} for it");
+            let told = tenants::pii(tx, &new.tenant)?.rules().map(|policy| policy.told(&reason));
+            (Status::Quarantined, Some(told.unwrap_or(reason)))
+        }
+        None => (Status::Skipped, None),
+    };
+    let completed_at = status.is_final().then_some(now);
+    let code = error.as_ref().map(|_| "unknown_target");
+    end(tx, seq, (status, completed_at), code.zip(error.as_deref()))?;
+    Ok(status)
+}
+
+/// Ends a stored event that has no deliveries, with a code and a reason where it cannot be used.
+pub(super) fn end(
+    tx: &WriteTx<'_>,
+    seq: i64,
+    (status, completed_at): (Status, Option<Timestamp>),
+    why: Option<(&str, &str)>,
+) -> Result<()> {
+    let (code, error) = why.unzip();
+    let stored = tx.prepare(END)?.execute((seq, status.as_str(), completed_at, code, error))?;
+    one_row(stored, "the event")
+}
