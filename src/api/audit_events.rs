@@ -65,12 +65,9 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         action: query.text("action"),
         resource: query.text("resource"),
         outcome: query.word("result", Outcome::parse)?,
-        since: query.time("since")?,
-        until: query.time("until")?,
+        done: query.span()?,
     };
-    let before = page.after.unwrap_or(i64::MAX);
-    let found =
-        api.store.read(|tx| audit_events::page(tx, &call.tenant, &filter, before, page.limit))?;
+    let found = api.store.read(|tx| audit_events::page(tx, page.newest(&call.tenant), &filter))?;
     Ok(page_of(&found, page, |event| event.seq, shown))
 }
 

@@ -12,6 +12,7 @@ use crate::domain::audit::Actor;
 use crate::domain::nesting;
 use crate::domain::object::Object;
 use crate::http::message::{Request, Response};
+use crate::store::page::{Newest, Span};
 
 /// Rows of a page unless it is told.
 const PAGE_ROWS_DEFAULT: u32 = 50;
@@ -42,6 +43,13 @@ pub(super) struct Page {
     pub(super) limit: u32,
     /// The cursor that was given.
     pub(super) after: Option<i64>,
+}
+
+impl Page {
+    /// The same for a list whose newest rows come first.
+    pub(super) fn newest(self, tenant: &str) -> Newest<'_> {
+        Newest { tenant, before: self.after.unwrap_or(i64::MAX), limit: self.limit }
+    }
 }
 
 impl Call {
@@ -130,12 +138,13 @@ impl Query {
             .transpose()
     }
 
-    /// An RFC 3339 time.
+    /// `since` and `until`.
     ///
     /// # Errors
-    /// 400 when it is not one.
-    pub(super) fn time(&self, name: &str) -> Result<Option<Timestamp>, Problem> {
-        self.word(name, Timestamp::parse)
+    /// 400 when they are no RFC 3339 times.
+    pub(super) fn span(&self) -> Result<Span, Problem> {
+        let time = |name| self.word(name, Timestamp::parse);
+        Ok(Span { since: time("since")?, until: time("until")? })
     }
 
     /// `limit` and `after`.

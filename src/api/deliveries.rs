@@ -152,9 +152,7 @@ pub(super) fn list_dead(api: &Api, call: &Call) -> Result<Response, Problem> {
 
 fn page(api: &Api, call: &Call, filter: &delivery_lists::Filter) -> Result<Response, Problem> {
     let page = call.query.page()?;
-    let before = page.after.unwrap_or(i64::MAX);
-    let found =
-        api.store.read(|tx| delivery_lists::page(tx, &call.tenant, filter, before, page.limit))?;
+    let found = api.store.read(|tx| delivery_lists::page(tx, page.newest(&call.tenant), filter))?;
     Ok(page_of(&found, page, |delivery| delivery.seq.0, shown))
 }
 

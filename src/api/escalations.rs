@@ -60,9 +60,7 @@ pub(super) const RESOURCE: Resource = Resource {
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let all = call.query.word("all", |text| text.parse::<bool>().ok())?.unwrap_or(false);
-    let before = page.after.unwrap_or(i64::MAX);
-    let tenant = &call.tenant;
-    let found = api.store.read(|tx| escalations::page(tx, tenant, all, before, page.limit))?;
+    let found = api.store.read(|tx| escalations::page(tx, page.newest(&call.tenant), all))?;
     Ok(page_of(&found, page, |found| found.seq, shown))
 }
 

@@ -328,16 +328,12 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         event_type: query.text("event_type"),
         idempotency_key: query.text("idempotency_key"),
         aggregate_id: query.text("aggregate_id"),
-        since: query.time("since")?,
-        until: query.time("until")?,
+        received: query.span()?,
     };
-    let before = page.after.unwrap_or(i64::MAX);
+    let newest = page.newest(&call.tenant);
     let found = api.store.read(|tx| match filter.status {
-        Some(Status::Quarantined) => {
-            let (tenant, filter, limit) = (&call.tenant, &filter, page.limit);
-            quarantine::page(tx, quarantine::Wanted { tenant, filter, before, limit })
-        }
-        _ => outbox_lists::page(tx, &call.tenant, &filter, before, page.limit),
+        Some(Status::Quarantined) => quarantine::page(tx, newest, &filter),
+        _ => outbox_lists::page(tx, newest, &filter),
     })?;
     Ok(page_of(&found, page, |event| event.seq, summary))
 }

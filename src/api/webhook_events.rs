@@ -94,12 +94,10 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         provider: query.text("provider"),
         event_type: query.text("event_type"),
         provider_event_id: query.text("provider_event_id"),
-        since: query.time("since")?,
-        until: query.time("until")?,
+        received: query.span()?,
     };
-    let before = page.after.unwrap_or(i64::MAX);
     let found =
-        api.store.read(|tx| webhook_events::page(tx, &call.tenant, &filter, before, page.limit))?;
+        api.store.read(|tx| webhook_events::page(tx, page.newest(&call.tenant), &filter))?;
     Ok(page_of(&found, page, |event| event.seq, summary))
 }
 

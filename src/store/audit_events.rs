@@ -8,10 +8,10 @@ use std::path::Path;
 
 use rusqlite::{OptionalExtension, Row};
 
-use crate::clock::Timestamp;
 use crate::domain::audit::chain::{Hash, Head, Report, Verifier};
 use crate::domain::audit::{AuditEvent, NewAuditEvent, Outcome};
 use crate::store::error::{Error, Result};
+use crate::store::page::{Newest, Span};
 use crate::store::tx::{ReadTx, WriteTx, rows};
 use crate::store::{meta, pool};
 
@@ -67,10 +67,8 @@ pub struct Filter {
     pub resource: Option<String>,
     /// What it came to.
     pub outcome: Option<Outcome>,
-    /// From this time on.
-    pub since: Option<Timestamp>,
-    /// Before this time.
-    pub until: Option<Timestamp>,
+    /// When it was done.
+    pub done: Span,
 }
 
 /// Appends a row and moves the head.
@@ -105,18 +103,14 @@ pub fn append(tx: &WriteTx<'_>, event: &NewAuditEvent) -> Result<()> {
     meta::set_audit_head(tx, Head { seq: row.seq, hash: row.hash })
 }
 
-/// Rows, newest first, below `before`.
+/// Rows, newest first.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn page(
-    tx: &ReadTx<'_>,
-    tenant: &str,
-    filter: &Filter,
-    before: i64,
-    limit: u32,
-) -> Result<Vec<AuditEvent>> {
-    let Filter { actor, action, resource, outcome, since, until } = filter;
+pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Vec<AuditEvent>> {
+    let Newest { tenant, before, limit } = newest;
+    let Filter { actor, action, resource, outcome, done } = filter;
+    let Span { since, until } = done;
     let params = (
         tenant,
         before,

@@ -7,6 +7,7 @@ use crate::domain::failure::Class;
 use crate::id::DeliverySeq;
 use crate::store::column::word;
 use crate::store::error::Result;
+use crate::store::page::Newest;
 use crate::store::tx::{ReadTx, first, rows};
 
 const BY_SEQ: &str = "
@@ -119,17 +120,12 @@ pub fn by_seq(tx: &ReadTx<'_>, tenant: &str, seq: DeliverySeq) -> Result<Option<
     first(&mut *tx.prepare(BY_SEQ)?, (tenant, seq), delivery)
 }
 
-/// Deliveries, newest first, below `before`.
+/// Deliveries, newest first.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn page(
-    tx: &ReadTx<'_>,
-    tenant: &str,
-    filter: &Filter,
-    before: i64,
-    limit: u32,
-) -> Result<Vec<Delivery>> {
+pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Vec<Delivery>> {
+    let Newest { tenant, before, limit } = newest;
     let Filter { state, subscription, event_id } = filter;
     if let Some(event_id) = event_id {
         let params =

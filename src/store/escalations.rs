@@ -10,6 +10,7 @@ use crate::domain::escalation::{Class, Escalation, NewEscalation};
 use crate::store::audit_events;
 use crate::store::column::{count, word};
 use crate::store::error::Result;
+use crate::store::page::Newest;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 
 const RAISE_AGAIN: &str = "
@@ -116,13 +117,8 @@ pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Escalatio
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn page(
-    tx: &ReadTx<'_>,
-    tenant: &str,
-    all: bool,
-    before: i64,
-    limit: u32,
-) -> Result<Vec<Escalation>> {
+pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, all: bool) -> Result<Vec<Escalation>> {
+    let Newest { tenant, before, limit } = newest;
     rows(&mut *tx.prepare(PAGE)?, (tenant, before, limit, all), escalation)
 }
 

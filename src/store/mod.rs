@@ -32,6 +32,7 @@ pub mod outbox_lists;
 pub(crate) mod outbox_of_erp;
 pub mod outbox_relay;
 mod outbox_routing;
+pub mod page;
 mod payloads;
 #[cfg(test)]
 mod plans;

@@ -2,11 +2,11 @@
 
 use rusqlite::Row;
 
-use crate::clock::Timestamp;
 use crate::domain::event::{Event, NewEvent, Status};
 use crate::domain::pii::Sealed;
 use crate::store::column::word;
 use crate::store::error::Result;
+use crate::store::page::{Newest, Span};
 use crate::store::payloads;
 use crate::store::tx::{ReadTx, first, rows};
 
@@ -125,24 +125,18 @@ pub struct Filter {
     pub idempotency_key: Option<String>,
     /// What they happened to.
     pub aggregate_id: Option<String>,
-    /// Received at or after.
-    pub since: Option<Timestamp>,
-    /// Received before.
-    pub until: Option<Timestamp>,
+    /// When they were received.
+    pub received: Span,
 }
 
-/// Events without their payloads, newest first, below `before`.
+/// Events without their payloads, newest first.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn page(
-    tx: &ReadTx<'_>,
-    tenant: &str,
-    filter: &Filter,
-    before: i64,
-    limit: u32,
-) -> Result<Vec<Event>> {
-    let Filter { status, event_type, idempotency_key, aggregate_id, since, until } = filter;
+pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Vec<Event>> {
+    let Newest { tenant, before, limit } = newest;
+    let Filter { status, event_type, idempotency_key, aggregate_id, received } = filter;
+    let Span { since, until } = received;
     let status = status.map(Status::as_str);
     match aggregate_id {
         None => rows(

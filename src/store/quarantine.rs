@@ -8,9 +8,11 @@ use crate::domain::audit::{Actor, NewAuditEvent};
 use crate::domain::event::{Event, NewEvent, Status};
 use crate::domain::sql_row::{Column, SqlRow};
 use crate::store::error::Result;
+use crate::store::outbox_lists::{self, Filter};
 use crate::store::outbox_routing::{self, Plan};
+use crate::store::page::{Newest, Span};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
-use crate::store::{audit_events, outbox_lists, outbox_relay, payloads, subjects};
+use crate::store::{audit_events, outbox_relay, payloads, subjects};
 
 pub(super) const PAGE: &str = "
     SELECT seq
@@ -82,27 +84,14 @@ pub(super) const DISCARD: &str = "
      WHERE seq = ?1
        AND status = 'quarantined'";
 
-/// Which quarantined events a list shows, and from where on.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
-    /// Whose.
-    pub tenant: &'a str,
-    /// Which of them.
-    pub filter: &'a outbox_lists::Filter,
-    /// Numbers below this.
-    pub before: i64,
-    /// So many at most.
-    pub limit: u32,
-}
-
 /// Quarantined events without their payloads, newest first.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn page(tx: &ReadTx<'_>, wanted: Wanted<'_>) -> Result<Vec<Event>> {
-    let Wanted { tenant, filter, before, limit } = wanted;
-    let outbox_lists::Filter { status: _, event_type, idempotency_key, aggregate_id, since, until } =
-        filter;
+pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Vec<Event>> {
+    let Newest { tenant, before, limit } = newest;
+    let Filter { status: _, event_type, idempotency_key, aggregate_id, received } = filter;
+    let Span { since, until } = received;
     let params = (tenant, before, limit, event_type, idempotency_key, aggregate_id, since, until);
     let found: Vec<i64> = rows(&mut *tx.prepare(PAGE)?, params, |row| Ok(row.get(0)?))?;
     let events = found.into_iter().map(|seq| outbox_lists::by_seq(tx, seq));

@@ -12,6 +12,7 @@ use crate::domain::webhook_event::{NewWebhookEvent, Status, WebhookEvent, derive
 use crate::store::column::{json, to_json, word};
 use crate::store::deliveries::{self, Origin, Route};
 use crate::store::error::{Error, Result};
+use crate::store::page::{Newest, Span};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 use crate::store::{payloads, subjects};
 
@@ -200,24 +201,18 @@ pub struct Filter {
     pub event_type: Option<String>,
     /// The provider's own id.
     pub provider_event_id: Option<String>,
-    /// Received at or after.
-    pub since: Option<Timestamp>,
-    /// Received before.
-    pub until: Option<Timestamp>,
+    /// When they were received.
+    pub received: Span,
 }
 
-/// Webhook events without their payloads, newest first, below `before`.
+/// Webhook events without their payloads, newest first.
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn page(
-    tx: &ReadTx<'_>,
-    tenant: &str,
-    filter: &Filter,
-    before: i64,
-    limit: u32,
-) -> Result<Vec<WebhookEvent>> {
-    let Filter { status, provider, event_type, provider_event_id, since, until } = filter;
+pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Vec<WebhookEvent>> {
+    let Newest { tenant, before, limit } = newest;
+    let Filter { status, provider, event_type, provider_event_id, received } = filter;
+    let Span { since, until } = received;
     let status = status.map(Status::as_str);
     rows(
         &mut *tx.prepare(PAGE)?,
