@@ -16,6 +16,9 @@ pub(super) const ALL: &[Shape] = &[
     shape("Publications", published),
 ];
 
+/// Which times are taken.
+const LIKELY: &str = "In the years 1973 to 2199.";
+
 /// A key of a request.
 pub(super) fn request_key() -> Value {
     json!({ "type": "string", "pattern": "^[A-Za-z0-9_-]{32,128}$" })
@@ -60,8 +63,8 @@ fn publication() -> Value {
             "aggregate_id": or_null(schema::text_of(1, 255)),
             "target": schema::about(
                 or_null(schema::text_of(1, 63)), "Only for the subscription of this name."),
-            "occurred_at": or_null(schema::time()),
-            "not_before": or_null(schema::time()),
+            "occurred_at": schema::about(or_null(schema::time()), LIKELY),
+            "not_before": schema::about(or_null(schema::time()), LIKELY),
             "ordering_key": or_null(schema::text_of(1, 255)),
             "process_id": or_null(schema::text_of(1, 255)),
             "max_attempts": or_null(schema::integer(1, 1000)),

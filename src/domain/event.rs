@@ -223,7 +223,19 @@ impl NewEvent {
             let problem = format!("is {most}; it must be 1 to 1000");
             return Err(FieldError { field: "max_attempts", problem });
         }
-        Ok(())
+        likely("occurred_at", self.occurred_at)?;
+        likely("not_before", self.not_before)
+    }
+}
+
+/// A wrong unit, or an ERP's word for never: it would stand first or last in its lane for good, or wait for ages.
+fn likely(field: &'static str, at: Option<Timestamp>) -> Result<(), FieldError> {
+    match at {
+        Some(at) if !at.is_likely() => {
+            let problem = format!("is {at}; it must lie in the years 1973 to 2199");
+            Err(FieldError { field, problem })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -145,19 +145,34 @@ impl Certificates {
         state.proven.insert(url.to_owned(), Kept { at, body: Some(Arc::clone(&found.body)) });
     }
 
-    /// Asks for a URL, whatever is kept.
+    /// Calls a URL for what the call itself does; one that failed is not called again for a while.
     ///
     /// # Errors
     /// [`Missing`].
-    pub fn call(&self, url: &str) -> Result<Arc<Vec<u8>>, Missing> {
+    pub fn confirm(&self, url: &str) -> Result<(), Missing> {
+        let now = self.clock.now();
+        let failed = self.state().tried.get(url).is_some_and(|kept| now.since(kept.at) < TRIED);
+        if failed {
+            return Err(Missing::FailedBefore(place(url).to_owned()));
+        }
+        let called = self.call(url);
+        if let Err(Missing::Failed { .. }) = &called {
+            let mut state = self.state();
+            bounded(&mut state.tried, TRIED_MOST, url, |kept| kept.at);
+            state.tried.insert(url.to_owned(), Kept { at: now, body: None });
+        }
+        called.map(drop)
+    }
+
+    /// Asks for a URL, whatever is kept.
+    fn call(&self, url: &str) -> Result<Arc<Vec<u8>>, Missing> {
         // One at a time, so that strangers who name URLs hold one handler at most.
         let _one = match self.fetching.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return Err(Missing::Busy),
         };
-        // A query may hold a token, which belongs in no log.
-        let place = url.split('?').next().unwrap_or_default();
+        let place = place(url);
         let failed =
             |why: String| Missing::Failed { url: place.to_owned(), why: why.replace(url, place) };
         let call = Call { method: "GET", url, headers: &[], body: &[], timeout: TIMEOUT };
@@ -193,6 +208,11 @@ impl Certificates {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A URL without its query, which may hold a token: that belongs in no log.
+fn place(url: &str) -> &str {
+    url.split('?').next().unwrap_or_default()
 }
 
 /// Makes room for that key: the oldest goes.

@@ -19,7 +19,7 @@ use crate::faults::{Faults, Step};
 use crate::flow::counts::Counts;
 use crate::flow::destinations::{Destination, Destinations};
 use crate::flow::dispatch::assignments::{Assignment, Assignments};
-use crate::flow::dispatch::mailbox::Mailbox;
+use crate::flow::dispatch::mailbox::{Mailbox, PutOff};
 use crate::flow::privacy::{NOT_OPENED, Opened, Privacy};
 use crate::http::client::{Answer, Call, CallError, Client};
 use crate::id::Draw;
@@ -116,21 +116,21 @@ impl Deliver {
                     Ok(opened) => self.settle(self.attempt(&parcel, &destination, &opened)),
                     Err(error) => {
                         tracing::error!(%error, delivery = %assignment.delivery, "a sealed field cannot be opened");
-                        self.let_go(assignment, Some(self.clock.now().plus(UNCALLABLE_AGAIN)));
+                        self.put_off(assignment, UNCALLABLE_AGAIN, false);
                     }
                 },
                 // Ours to mend (settings, key, file): the target has refused nothing, so nothing counts.
                 Err(reason) => {
                     let delivery = parcel.delivery;
                     tracing::error!(%delivery, %reason, "the subscription cannot be called; it is tried again");
-                    self.let_go(assignment, Some(self.clock.now().plus(UNCALLABLE_AGAIN)));
+                    self.put_off(assignment, UNCALLABLE_AGAIN, true);
                 }
             },
             // Cancelled since it was fetched, and perhaps reopened since it was read: worth a look.
             Ok(None) => self.let_go(assignment, Some(self.clock.now())),
             Err(error) => {
                 tracing::error!(%error, delivery = %assignment.delivery, "a delivery could not be read");
-                self.let_go(assignment, Some(self.clock.now().plus(UNREADABLE_AGAIN)));
+                self.put_off(assignment, UNREADABLE_AGAIN, false);
             }
         }
     }
@@ -139,6 +139,14 @@ impl Deliver {
         let Assignment { delivery, subscription } = assignment;
         let settled = Settled { delivery, subscription, next_due };
         self.mailbox.leave(|letters| letters.settled.push(settled));
+    }
+
+    /// Its row stays due: the dispatcher does not look at it for a while.
+    fn put_off(&self, assignment: Assignment, span: Duration, whole: bool) {
+        let Assignment { delivery, subscription } = assignment;
+        let until = self.clock.now().plus(span);
+        let put_off = PutOff { delivery, subscription, until, whole };
+        self.mailbox.leave(|letters| letters.put_off.push(put_off));
     }
 
     fn attempt(&self, parcel: &Parcel, destination: &Destination, opened: &Opened) -> Settlement {

@@ -134,10 +134,11 @@ impl Receive {
         if let Some(challenge) = scheme.challenge(incoming) {
             return Err(Received::Greeted(challenge));
         }
-        if let Some(url) = scheme.confirmation(incoming) {
-            self.certificates.call(&url).map_err(Received::Unfetched)?;
-        }
         let found = scheme.events(incoming).map_err(Received::Unusable)?;
+        if let Some(url) = scheme.confirmation(incoming) {
+            let ids = found.items.iter().map(|item| item.identity.event_id.as_str());
+            self.confirm((&provider.tenant, provider.name.as_str()), &url, ids)?;
+        }
         let batch_id = found.is_batch.then(|| id::uuid7(wall, &*self.draw));
         let (mut events, mut fresh) = (Vec::with_capacity(found.items.len()), Fresh::new());
         for (item, number) in found.items.into_iter().zip(1_u32..) {
@@ -170,6 +171,25 @@ impl Receive {
             Once { tenant, key, hash: id::sha256_hex(incoming.body), kept }
         });
         Ok(Arrival { events, batch_id, once })
+    }
+
+    /// Calls the URL that confirms a subscription, once: what is stored was confirmed before that, and whoever has
+    /// caught such a request could send it again and again.
+    fn confirm<'i, I: Iterator<Item = &'i str>>(
+        &self,
+        (tenant, name): (&str, &str),
+        url: &str,
+        mut ids: I,
+    ) -> core::result::Result<(), Received> {
+        let is_stored = self.store.read(|tx| {
+            ids.try_fold(true, |all, id| {
+                Ok(all && webhook_events::is_stored(tx, (tenant, name, id))?)
+            })
+        });
+        if is_stored.map_err(Received::Failed)? {
+            return Ok(());
+        }
+        self.certificates.confirm(url).map_err(Received::Unfetched)
     }
 
     /// Which of the gate's secrets a request was signed with. What costs nothing is looked at first.

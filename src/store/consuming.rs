@@ -320,6 +320,7 @@ fn why_not(held: &Held, own: bool) -> String {
             format!("the lease of {delivery} is over; it waits for the next consumer")
         }
         State::Pending => format!("{delivery} was handed back or taken back, and waits again"),
+        State::Completed if own => format!("{delivery} was completed under this lease before"),
         State::Completed => format!("{delivery} was completed under another lease"),
         State::InDoubt => {
             format!("{delivery} is in doubt since the database was restored: see oncebox doubt")

@@ -143,6 +143,14 @@ fn is_doubted(fence: Fence, new: &NewWebhookEvent) -> bool {
         && fence.doubts(doubt::happened_at(&new.headers, &new.payload), new.received_at)
 }
 
+/// Whether there is a webhook event of that tenant, provider and id.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn is_stored(tx: &ReadTx<'_>, identity: (&str, &str, &str)) -> Result<bool> {
+    Ok(first(&mut *tx.prepare(FIND_IDENTITY)?, identity, |_| Ok(()))?.is_some())
+}
+
 fn find_repeated(tx: &WriteTx<'_>, new: &NewWebhookEvent) -> Result<Option<Inserted>> {
     let identity = (&new.tenant, &new.provider, &new.provider_event_id);
     let kept = first(&mut *tx.prepare(FIND_IDENTITY)?, identity, |row| {

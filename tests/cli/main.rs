@@ -25,5 +25,6 @@ mod rig;
 mod setting_up;
 #[path = "../rig/mod.rs"]
 mod shared;
+mod subjects;
 mod triggering;
 mod verifying;

@@ -228,6 +228,13 @@ fn a_certificate_is_fetched_from_its_own_host_alone() {
 /// Sends whatever goes to a certificate's host to a server of the test's.
 struct Elsewhere(Client, String);
 
+fn elsewhere(host: &Receiver) -> Elsewhere {
+    let policy = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
+    let (connect_timeout, idle_connections) = (secs(5), 2);
+    let client = ClientSettings { policy, ca_pem: None, connect_timeout, idle_connections };
+    Elsewhere(Client::new(client).unwrap(), format!("http://{}", host.address))
+}
+
 impl Sender for Elsewhere {
     fn send(&self, call: &Call<'_>) -> Result<Answer, CallError> {
         let (_, path) = call.url.strip_prefix("https://").unwrap().split_once('/').unwrap();
@@ -237,14 +244,36 @@ impl Sender for Elsewhere {
 }
 
 #[test]
+fn a_subscription_is_confirmed_once_however_often_its_request_is_sent_again() {
+    let mut rig = Rig::new();
+    let host = Receiver::new();
+    rig.restart_on(Arc::new(elsewhere(&host)));
+    let (mut scheme, _, body) = vector("sns: a confirmation");
+    scheme["confirm"] = json!(true);
+    rig.post("/v1/providers", &json!({ "name": "sns", "scheme": scheme, "pii": "allow" })).is(201);
+    let post = || rig.send("POST", "/in/sns", &[], &body);
+
+    // It is not confirmed: nothing is stored, and it is not tried again for a minute.
+    host.always(Reply::status(403));
+    for _ in 0..20 {
+        post().is(503);
+    }
+    assert_eq!(host.count(), 1);
+    rig.advance(secs(61));
+    host.always(Reply::status(200));
+    post().is(200);
+    for _ in 0..20 {
+        assert_eq!(post().is(200).json()["already_processed"], true);
+    }
+    assert_eq!(host.count(), 2);
+    assert_eq!(rig.one("SELECT count(*) FROM webhook_events"), "1");
+}
+
+#[test]
 fn forged_requests_have_little_fetched_and_right_ones_are_taken_all_the_same() {
     let mut rig = Rig::new();
     let host = Receiver::new();
-    let policy = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
-    let (connect_timeout, idle_connections) = (secs(5), 2);
-    let client = ClientSettings { policy, ca_pem: None, connect_timeout, idle_connections };
-    let client = Client::new(client).unwrap();
-    rig.restart_on(Arc::new(Elsewhere(client, format!("http://{}", host.address))));
+    rig.restart_on(Arc::new(elsewhere(&host)));
 
     let (mut scheme, _, right) = vector("sns: good, version 2");
     let certificate = scheme.as_object_mut().unwrap().remove("certificates").unwrap();

@@ -198,6 +198,10 @@ fn an_acknowledgement_that_is_repeated_is_answered_as_before_and_stored_once() {
     ack(&rig, item);
     let again = ack(&rig, item);
     assert_eq!((&again["status"], &again["already_processed"]), (&json!(200), &json!(true)));
+    // Another word of the same lease comes too late.
+    let nacked = &say(&rig, "nack", &[shown(item)])[0];
+    assert_eq!(nacked["status"], 409);
+    assert_eq!(nacked["detail"], "dlv_1 was completed under this lease before");
     assert_eq!(rig.one("SELECT count(*) FROM attempts"), "1");
 }
 

@@ -225,6 +225,10 @@ fn fields_out_of_bounds_are_refused_and_name_themselves() {
         ("aggregate_id", json!("x".repeat(256))),
         ("max_attempts", json!(1001)),
         ("content_type", json!("a\r\nb: c")),
+        ("occurred_at", json!("0000-01-01T00:00:00Z")),
+        ("occurred_at", json!("1970-01-01T00:00:00Z")),
+        ("not_before", json!("2200-01-01T00:00:00Z")),
+        ("not_before", json!("9999-12-31T23:59:59Z")),
     ] {
         let mut event = json!({ "event_type": "a", "payload": 1 });
         event[field] = value;

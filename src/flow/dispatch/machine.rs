@@ -70,6 +70,17 @@ pub enum In {
         /// When it is tried again.
         next_due: Option<Timestamp>,
     },
+    /// Nothing came of an attempt for a reason of ours, and its row stays due.
+    PutOff {
+        /// Which delivery.
+        delivery: DeliverySeq,
+        /// Whose.
+        subscription: SubscriptionSeq,
+        /// Not to be looked at before.
+        until: Timestamp,
+        /// Whether the reason holds for all that its subscription has.
+        whole: bool,
+    },
     /// Time has passed.
     Tick,
     /// Start nothing more.
@@ -114,6 +125,8 @@ struct Window {
     look: bool,
     /// Whether a fetch was asked for and not answered.
     fetching: bool,
+    /// Whether nothing is fetched because it was put off.
+    rests: bool,
     /// Whether it stands in the rotation.
     queued: bool,
     next_due: Option<Timestamp>,
@@ -154,6 +167,9 @@ pub struct Machine {
     rotation: VecDeque<SubscriptionSeq>,
     /// When to look again, by time.
     waking: BTreeSet<(Timestamp, SubscriptionSeq)>,
+    /// Until when something is put off: a delivery, which stays in hand because its row is still due, or all that
+    /// a subscription has.
+    resting: BTreeSet<(Timestamp, SubscriptionSeq, Option<DeliverySeq>)>,
     deliverers: usize,
     busy: usize,
     stopping: bool,
@@ -168,6 +184,7 @@ impl Machine {
             lanes: HashMap::new(),
             rotation: VecDeque::new(),
             waking: BTreeSet::new(),
+            resting: BTreeSet::new(),
             deliverers,
             busy: 0,
             stopping: false,
@@ -198,6 +215,9 @@ impl Machine {
                 self.let_go(delivery);
                 self.wake_at(subscription, next_due);
             }
+            In::PutOff { delivery, subscription, until, whole } => {
+                self.put_off(delivery, subscription, until, whole);
+            }
             In::Tick => {}
             In::Stop => self.stop(),
         }
@@ -214,7 +234,9 @@ impl Machine {
 
     /// When to call [`In::Tick`] if nothing else happens before.
     pub fn sleep_until(&self) -> Option<Timestamp> {
-        self.waking.first().map(|(at, _)| *at)
+        let waking = self.waking.first().map(|(at, _)| *at);
+        let resting = self.resting.first().map(|(at, _, _)| *at);
+        waking.into_iter().chain(resting).min()
     }
 
     /// Deliveries that are fetched and not settled.
@@ -238,7 +260,47 @@ impl Machine {
         } else {
             self.drop_ready(subscription);
         }
+        // What was put off may be mended by this.
+        self.end_rest(|(_, owner, _)| *owner == subscription);
         self.enqueue(subscription);
+    }
+
+    fn put_off(
+        &mut self,
+        delivery: DeliverySeq,
+        subscription: SubscriptionSeq,
+        until: Timestamp,
+        whole: bool,
+    ) {
+        if self.stopping {
+            return self.let_go(delivery);
+        }
+        if !whole {
+            self.resting.insert((until, subscription, Some(delivery)));
+            return;
+        }
+        self.let_go(delivery);
+        self.drop_ready(subscription);
+        let Some(window) = self.windows.get_mut(&subscription) else { return };
+        window.look = true;
+        if !std::mem::replace(&mut window.rests, true) {
+            self.resting.insert((until, subscription, None));
+        }
+    }
+
+    /// Lets what was put off be looked at again.
+    fn end_rest(
+        &mut self,
+        which: impl Fn(&(Timestamp, SubscriptionSeq, Option<DeliverySeq>)) -> bool,
+    ) {
+        for (_, subscription, delivery) in self.resting.extract_if(.., which).collect::<Vec<_>>() {
+            match (delivery, self.windows.get_mut(&subscription)) {
+                (Some(delivery), _) => self.let_go(delivery),
+                (None, Some(window)) => window.rests = false,
+                (None, None) => {}
+            }
+            self.look(subscription);
+        }
     }
 
     fn drop_ready(&mut self, subscription: SubscriptionSeq) {
@@ -257,6 +319,7 @@ impl Machine {
         for subscription in all {
             self.drop_ready(subscription);
         }
+        self.end_rest(|_| true);
     }
 
     fn look(&mut self, subscription: SubscriptionSeq) {
@@ -288,6 +351,9 @@ impl Machine {
     }
 
     fn wake(&mut self, now: Timestamp) {
+        if self.resting.first().is_some_and(|(at, _, _)| *at <= now) {
+            self.end_rest(|(at, _, _)| *at <= now);
+        }
         while let Some((at, subscription)) = self.waking.first().copied() {
             if at > now {
                 break;
@@ -343,7 +409,7 @@ impl Machine {
         }
         for subscription in &self.rotation {
             let Some(window) = self.windows.get_mut(subscription) else { continue };
-            let wants = window.callable && window.look && !window.fetching;
+            let wants = window.callable && window.look && !window.fetching && !window.rests;
             if !wants || window.ready.len() > WINDOW_LOW || window.in_hand > UNSETTLED_MOST {
                 continue;
             }
@@ -572,6 +638,59 @@ mod tests {
         let settled = In::Settled { delivery: DeliverySeq(1), subscription: SUB, next_due: None };
         assert_eq!(fetches(&machine.step(at(0), settled)), [SUB]);
         assert!(started(&machine.step(at(0), fetched(2)), 2));
+    }
+
+    fn put_off(delivery: i64, until: Timestamp, whole: bool) -> In {
+        In::PutOff { delivery: DeliverySeq(delivery), subscription: SUB, until, whole }
+    }
+
+    #[test]
+    fn a_delivery_that_is_put_off_is_not_started_again_before_its_time() {
+        let mut machine = machine(4, 4);
+        // It is unordered, and there are more than fit into a window: it is looked at again and again.
+        let more = |rows: std::ops::Range<i64>| match fetched(rows) {
+            In::Fetched { subscription, rows, next_due, .. } => {
+                In::Fetched { subscription, rows, more: true, next_due }
+            }
+            other => other,
+        };
+        assert_eq!(starts(&machine.step(at(0), more(1..2))), [1]);
+        machine.step(at(0), In::Finished { subscription: SUB, latency: Duration::ZERO });
+        machine.step(at(0), put_off(1, at(30), false));
+        assert_eq!(starts(&machine.step(at(0), more(1..3))), [2], "others are not held up");
+        assert_eq!(machine.sleep_until(), Some(at(30)));
+        machine.step(at(30), In::Tick);
+        assert_eq!(starts(&machine.step(at(30), more(1..2))), [1]);
+    }
+
+    #[test]
+    fn a_subscription_that_is_put_off_is_not_read_before_its_time_however_much_is_due() {
+        let mut machine = machine(2, 4);
+        assert_eq!(starts(&machine.step(at(0), fetched(1..50))), [1]);
+        machine.step(at(0), In::Finished { subscription: SUB, latency: Duration::ZERO });
+        let out = machine.step(at(0), put_off(1, at(30), true));
+        assert_eq!(out, []);
+        assert_eq!(machine.step(at(0), In::Rang(SUB)), []);
+        machine.step(at(1), In::Finished { subscription: SUB, latency: Duration::ZERO });
+        assert_eq!(machine.step(at(1), put_off(2, at(31), true)), []);
+        assert_eq!(machine.step(at(29), In::Tick), []);
+        assert_eq!(fetches(&machine.step(at(30), In::Tick)), [SUB]);
+        assert_eq!(starts(&machine.step(at(30), fetched(1..50))), [1]);
+    }
+
+    #[test]
+    fn what_is_put_off_is_looked_at_when_its_subscription_is_changed_and_keeps_no_stop_waiting() {
+        let mut machine = machine(4, 4);
+        machine.step(at(0), fetched(1..2));
+        machine.step(at(0), In::Finished { subscription: SUB, latency: Duration::ZERO });
+        machine.step(at(0), put_off(1, at(30), false));
+        let changed =
+            In::SubscriptionChanged { subscription: SUB, cap: 9, hard: true, callable: true };
+        assert_eq!(fetches(&machine.step(at(1), changed)), [SUB]);
+        machine.step(at(1), fetched(1..2));
+        machine.step(at(1), In::Finished { subscription: SUB, latency: Duration::ZERO });
+        machine.step(at(1), put_off(1, at(31), false));
+        assert_eq!(machine.step(at(2), In::Stop), [Out::Drained]);
     }
 
     #[test]

@@ -4,9 +4,23 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::id::SubscriptionSeq;
+use crate::clock::Timestamp;
+use crate::id::{DeliverySeq, SubscriptionSeq};
 use crate::pulse::Pulse;
 use crate::store::tx::Settled;
+
+/// A delivery of which nothing came for a reason of ours, and whose row stays due.
+#[derive(Clone, Copy, Debug)]
+pub struct PutOff {
+    /// Which.
+    pub delivery: DeliverySeq,
+    /// Whose.
+    pub subscription: SubscriptionSeq,
+    /// When it is looked at again.
+    pub until: Timestamp,
+    /// Whether the reason holds for all that its subscription has.
+    pub whole: bool,
+}
 
 /// What was left since the last look.
 #[derive(Debug, Default)]
@@ -15,6 +29,8 @@ pub struct Letters {
     pub rang: BTreeSet<SubscriptionSeq>,
     /// Attempts that are committed.
     pub settled: Vec<Settled>,
+    /// Deliveries that wait for what is ours to mend.
+    pub put_off: Vec<PutOff>,
     /// Deliverers that are idle again, and how long their request took.
     pub finished: Vec<(SubscriptionSeq, Duration)>,
     /// Whether subscriptions have to be read again.
@@ -29,6 +45,7 @@ impl Letters {
     fn is_empty(&self) -> bool {
         self.rang.is_empty()
             && self.settled.is_empty()
+            && self.put_off.is_empty()
             && self.finished.is_empty()
             && !self.subscriptions_changed
             && !self.stop

@@ -16,7 +16,7 @@ use crate::domain::subscription::{Subscription, Target};
 use crate::faults::{Faults, Stall, Step};
 use crate::flow::dispatch::assignments::{Assignment, HandOut};
 use crate::flow::dispatch::machine::{In, Machine, Out};
-use crate::flow::dispatch::mailbox::{Letters, Mailbox};
+use crate::flow::dispatch::mailbox::{Letters, Mailbox, PutOff};
 use crate::id::SubscriptionSeq;
 use crate::settings::Live;
 use crate::store::error::{Error, Result};
@@ -150,6 +150,9 @@ impl Dispatcher {
             let (delivery, subscription) = (settled.delivery, settled.subscription);
             inputs.push(In::Settled { delivery, subscription, next_due: settled.next_due });
         }
+        for PutOff { delivery, subscription, until, whole } in letters.put_off.drain(..) {
+            inputs.push(In::PutOff { delivery, subscription, until, whole });
+        }
         for (subscription, latency) in letters.finished.drain(..) {
             inputs.push(In::Finished { subscription, latency });
         }
@@ -249,6 +252,7 @@ impl Dispatcher {
 fn merge(mut old: Letters, new: Letters) -> Letters {
     old.rang.extend(new.rang);
     old.settled.extend(new.settled);
+    old.put_off.extend(new.put_off);
     old.finished.extend(new.finished);
     old.subscriptions_changed |= new.subscriptions_changed;
     old.stop |= new.stop;
