@@ -72,6 +72,15 @@ pub enum Kind {
     Special,
 }
 
+/// What has a name in a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Those that are UTF-8.
+    pub usable: Vec<String>,
+    /// Those that are not, about, but for directories.
+    pub other: Vec<String>,
+}
+
 /// A directory that somebody else may write into. It is held open, and no link is followed to reach it or what
 /// is in it: who may put names into a directory must not reach with them what we may read or write.
 #[derive(Debug)]
@@ -110,17 +119,22 @@ impl Directory {
         }
     }
 
-    /// The names in it that are UTF-8, sorted.
+    /// The names in it, sorted.
     ///
     /// # Errors
     /// When it cannot be listed.
-    pub fn names(&self) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
+    pub fn names(&self) -> io::Result<Names> {
+        let mut names = Names::default();
         for entry in Dir::read_from(&self.0)? {
-            let name = entry?.file_name().to_str().ok().map(str::to_owned);
-            names.extend(name.filter(|name| name != "." && name != ".."));
+            let entry = entry?;
+            match entry.file_name().to_str() {
+                Ok("." | "..") => {}
+                Ok(name) => names.usable.push(name.to_owned()),
+                Err(_bytes) if entry.file_type() == FileType::Directory => {}
+                Err(_bytes) => names.other.push(entry.file_name().to_string_lossy().into_owned()),
+            }
         }
-        names.sort_unstable();
+        names.usable.sort_unstable();
         Ok(names)
     }
 

@@ -1,7 +1,9 @@
 //! Drop folders: files that are put into a folder, each taken as one transaction or not at all.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -195,6 +197,33 @@ fn what_is_too_large_or_no_file_is_not_taken() {
     assert!(folder.reason("big.json").starts_with("row 1: payload has 1048578 bytes"));
     assert!(folder.has("link.json") && folder.has("folder.json"));
     assert_eq!(stored(&rig), "0");
+}
+
+#[test]
+fn a_file_that_cannot_be_taken_for_its_name_is_said_and_keeps_no_other() {
+    let rig = Rig::new();
+    let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
+    let latin = OsStr::from_bytes(b"M\xfcller.csv");
+    for (name, why) in [
+        (latin, "no UTF-8"),
+        (OsStr::new("a\nb.csv"), "a control character"),
+        (OsStr::new(&format!("{}.csv", "x".repeat(200))), "more than 200 bytes"),
+    ] {
+        fs::write(folder.path.join(name), "n\n1\n").unwrap();
+        until("it is said", || {
+            rig.advance(secs(11));
+            rig.get("/v1/sources/files")["last_error"]
+                .as_str()
+                .is_some_and(|error| error.contains(why))
+        });
+        let test = rig.get("/v1/sources/files/test").to_string();
+        assert!(test.contains(why), "{test}");
+        folder.put("good.csv", "n\n1\n");
+        until("the other is taken", || !folder.has("good.csv"));
+        fs::remove_file(folder.path.join(name)).unwrap();
+        until("it is well", || rig.get("/v1/sources/files")["last_error"].is_null());
+    }
+    assert_eq!(stored(&rig), "1");
 }
 
 #[test]

@@ -160,14 +160,25 @@ impl FolderSettings {
     }
 }
 
-/// Whether a name in the folder is one of a file to be taken; those that begin with a dot, and those that
-/// are still being written, are not.
+/// Whether a name in the folder is one of a file to be taken.
 pub fn is_candidate(name: &str) -> bool {
+    !is_left(name) && unusable(name).is_none()
+}
+
+/// Whether nobody expects that a file of this name is taken: it begins with a dot, is still being written, or
+/// says something about another one.
+pub fn is_left(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
-    !name.starts_with('.')
-        && !ENDINGS_LEFT.iter().any(|ending| lower.ends_with(ending))
-        && name.len() <= NAME_BYTES_MOST
-        && !name.chars().any(char::is_control)
+    name.starts_with('.') || ENDINGS_LEFT.iter().any(|ending| lower.ends_with(ending))
+}
+
+/// Why a file of this name cannot be taken, where it cannot.
+pub fn unusable(name: &str) -> Option<&'static str> {
+    if name.len() > NAME_BYTES_MOST {
+        return Some("has a name of more than 200 bytes: give it a shorter one");
+    }
+    let has_control = name.chars().any(char::is_control);
+    has_control.then_some("has a control character in its name: give it another one")
 }
 
 #[cfg(test)]
@@ -184,6 +195,14 @@ mod tests {
         {
             assert!(!is_candidate(name), "{name:?}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_taken_for_its_name_is_told_from_what_is_left() {
+        for name in ["a\nb.csv", &"x".repeat(201)] {
+            assert!(!is_left(name) && unusable(name).is_some(), "{name:?}");
+        }
+        assert!(unusable(&"x".repeat(200)).is_none());
     }
 
     #[test]

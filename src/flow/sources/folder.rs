@@ -16,7 +16,7 @@ use crate::domain::event::NewEvent;
 use crate::domain::source::Source;
 use crate::domain::source::draft::{Facts, said};
 use crate::domain::source::folder::{
-    DONE_ENDING, FILE_BYTES_MOST, FolderSettings, Protocol, is_candidate,
+    DONE_ENDING, FILE_BYTES_MOST, FolderSettings, Protocol, is_candidate, is_left, unusable,
 };
 use crate::domain::source::reading;
 use crate::flow::privacy::NotAdmitted;
@@ -28,7 +28,7 @@ use crate::flow::sources::moving::{
 };
 use crate::flow::sources::relay::{Snag, SnagKind, Turn, escalation, subject};
 use crate::id;
-use crate::machine::files::{self, Directory, Kind};
+use crate::machine::files::{self, Directory, Kind, Names};
 use crate::store::error::Error;
 use crate::store::escalations;
 use crate::store::outbox::Inserted;
@@ -94,10 +94,15 @@ impl FolderReader {
         (settings, opened): (&FolderSettings, &Directory),
     ) -> Outcome<()> {
         let folder = &settings.path;
-        let names = opened.names().map_err(|error| Snag {
+        let found = opened.names().map_err(|error| Snag {
             why: format!("{} cannot be listed: {error}", folder.display()),
             kind: SnagKind::Passing,
         })?;
+        if let Some(why) = unnamed(&found) {
+            let why = format!("in {} {why}", folder.display());
+            self.snag = Some(Snag { why, kind: SnagKind::Passing });
+        }
+        let names = found.usable;
         for place in [DONE, REJECTED] {
             make(settings, opened, place)?;
         }
@@ -174,6 +179,15 @@ impl FolderReader {
             }
         }
     }
+}
+
+/// Which file cannot be taken for its name, and why, where one cannot: it must not lie there unseen.
+pub(super) fn unnamed(names: &Names) -> Option<String> {
+    let bytes = "has a name that is no UTF-8: give it another one";
+    let other = names.other.iter().map(|name| (name, Some(bytes)));
+    let usable = names.usable.iter().map(|name| (name, unusable(name)));
+    let mut all = other.chain(usable).filter(|(name, _)| !is_left(name));
+    all.find_map(|(name, why)| Some(format!("{name:?} {}", why?)))
 }
 
 /// Why what has a name in the folder is not taken, where somebody may expect that it is.

@@ -216,7 +216,7 @@ pub(super) fn clear(
     let names = done.names().map_err(|error| failed(error, &place))?;
     let is_old = |name: &&String| done.lies_since(name).is_some_and(|at| wall.since(at) >= kept);
     let mut cleared = 0_usize;
-    for name in names.iter().filter(is_old).take(CLEARED_MOST) {
+    for name in names.usable.iter().filter(is_old).take(CLEARED_MOST) {
         done.remove(name).map_err(|error| failed(error, &place.join(name)))?;
         cleared = cleared.saturating_add(1);
     }

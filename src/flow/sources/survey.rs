@@ -9,7 +9,7 @@ use crate::domain::health::{Check, Level};
 use crate::domain::source::folder::{REASON_ENDING, is_candidate};
 use crate::domain::source::table::TableSettings;
 use crate::domain::source::{Settings as SourceSettings, Source};
-use crate::flow::sources::folder::odd;
+use crate::flow::sources::folder::{odd, unnamed};
 use crate::flow::sources::permitted;
 use crate::machine::files::{self, Directory, Kind};
 use crate::settings::Settings;
@@ -50,13 +50,14 @@ fn check(name: &'static str, level: Level, detail: impl Into<String>) -> Check {
 
 fn of_folder(path: &Path) -> Vec<Check> {
     let opened = Directory::open(path).and_then(|folder| Ok((folder.names()?, folder)));
-    let (listed, folder) = match opened {
+    let (names, folder) = match opened {
         Ok(opened) => opened,
         Err(error) => {
             let why = format!("{} cannot be listed: {error}", path.display());
             return vec![check("folder", Level::Fail, why)];
         }
     };
+    let listed = &names.usable;
     let candidates = || listed.iter().filter(|name| is_candidate(name));
     let waiting = candidates().filter(|name| folder.kind(name) == Some(Kind::File)).count();
     let mut checks = vec![check("folder", Level::Ok, format!("{waiting} files wait in it"))];
@@ -64,9 +65,12 @@ fn of_folder(path: &Path) -> Vec<Check> {
     if let Some((name, why)) = odd {
         checks.push(check("odd", Level::Warn, format!("{name} {why}")));
     }
+    if let Some(why) = unnamed(&names) {
+        checks.push(check("name", Level::Warn, why));
+    }
     // What was refused stands nowhere else: it waits for a person, however long.
     let refused = Directory::open(&path.join("rejected")).and_then(|rejected| rejected.names());
-    let refused = refused.unwrap_or_default();
+    let refused = refused.unwrap_or_default().usable;
     let refused = refused.iter().filter(|name| name.ends_with(REASON_ENDING)).count();
     if refused > 0 {
         let detail =
