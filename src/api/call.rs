@@ -138,6 +138,24 @@ impl Query {
             .transpose()
     }
 
+    /// One of some words.
+    ///
+    /// # Errors
+    /// 400, naming them, when it is none of them.
+    pub(super) fn one_of<T: Copy, const N: usize>(
+        &self,
+        name: &str,
+        all: [T; N],
+        word: fn(T) -> &'static str,
+    ) -> Result<Option<T>, Problem> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let found = all.into_iter().find(|one| word(*one) == text);
+        found.map(Some).ok_or_else(|| {
+            let known = all.map(word).join(", ");
+            Problem::bad_request(format!("{name} cannot be {text:?}; it is one of {known}."))
+        })
+    }
+
     /// `since` and `until`.
     ///
     /// # Errors

@@ -132,7 +132,7 @@ const CANCEL_RULE: &str =
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let query = &call.query;
     let filter = delivery_lists::Filter {
-        state: query.word("state", State::parse)?,
+        state: query.one_of("state", State::ALL, State::as_str)?,
         subscription: query.text("subscription"),
         event_id: query.text("event_id"),
     };
@@ -225,6 +225,9 @@ fn shown(delivery: &Delivery) -> Value {
         event_id,
         of_webhook_event,
         event_type,
+        aggregate_type,
+        aggregate_id,
+        key,
         subscription,
         state,
         due_at,
@@ -240,7 +243,8 @@ fn shown(delivery: &Delivery) -> Value {
     let kind = if *of_webhook_event { "webhook_event" } else { "event" };
     json!({
         "id": seq.to_string(), "tenant": tenant, "of": kind, "event_id": event_id,
-        "event_type": event_type, "subscription": subscription, "state": state.as_str(),
+        "event_type": event_type, "aggregate_type": aggregate_type, "aggregate_id": aggregate_id, "key": key,
+        "subscription": subscription, "state": state.as_str(),
         "due_at": due_at, "lease_until": lease_until, "is_behind": is_behind, "attempt_count": attempt_count, "counted_failures": counted_failures,
         "last_class": last_class.map(Class::as_str), "run_no": run_no,
         "finished_at": finished_at, "reason": reason,
@@ -288,6 +292,11 @@ fn delivery_schema() -> Value {
         "id": { "type": "string", "pattern": "^dlv_[0-9]+$" }, "tenant": schema::name(),
         "of": schema::words(["event", "webhook_event"]), "event_id": schema::text(),
         "event_type": schema::text(),
+        "aggregate_type": schema::about(
+            schema::nullable(schema::text()), "What it happened to; null for a webhook event."),
+        "aggregate_id": schema::about(schema::nullable(schema::text()), "Which one."),
+        "key": schema::about(
+            schema::text(), "The event's own key, or the provider's id of the webhook event."),
         "subscription": schema::about(schema::name(), "The subscription's name."),
         "state": state_schema(),
         "due_at": schema::about(due, "When it is tried next; null when nothing is left to try."),

@@ -324,7 +324,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         return Ok(page_of(found.as_slice(), page, |event| event.seq, summary));
     }
     let filter = outbox_lists::Filter {
-        status: query.word("status", Status::parse)?,
+        status: query.one_of("status", Status::ALL, Status::as_str)?,
         event_type: query.text("event_type"),
         idempotency_key: query.text("idempotency_key"),
         aggregate_id: query.text("aggregate_id"),

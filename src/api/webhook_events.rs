@@ -90,7 +90,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let query = &call.query;
     let page = query.page()?;
     let filter = webhook_events::Filter {
-        status: query.word("status", Status::parse)?,
+        status: query.one_of("status", Status::ALL, Status::as_str)?,
         provider: query.text("provider"),
         event_type: query.text("event_type"),
         provider_event_id: query.text("provider_event_id"),

@@ -15,7 +15,7 @@ use crate::domain::scheme::Scheme;
 use crate::settings::declared::{KINDS, Kind, SecretAt, Thing};
 use crate::settings::{Loaded, Sources};
 
-/// Make providers, subscriptions, tokens and sources as the file declares them
+/// Make tenants, providers, subscriptions, tokens and sources as the file declares them
 #[derive(Debug, Args)]
 pub(super) struct Apply {
     #[command(flatten)]
@@ -24,15 +24,15 @@ pub(super) struct Apply {
         long,
         short,
         value_name = "FILE",
-        help = "File with [[provider]], [[subscription]], [[token]] and [[source]] [default: the settings \
-                file]"
+        help = "File with [[tenant]], [[provider]], [[subscription]], [[token]] and [[source]] [default: the \
+                settings file]"
     )]
     file: Option<PathBuf>,
     /// Only show what would change
     #[arg(long)]
     dry_run: bool,
     /// Also delete providers, subscriptions and sources of a kind that is declared, and withdraw secrets,
-    /// that are not declared; tokens stay
+    /// that are not declared; tenants and tokens stay
     #[arg(long)]
     prune: bool,
 }
@@ -67,8 +67,7 @@ fn declared(loaded: &Loaded) -> Result<&[Thing], Failure> {
     let things = loaded.declared.things.as_slice();
     if things.is_empty() {
         let file = loaded.file.as_deref().unwrap_or_else(|| Path::new("no file"));
-        let example =
-            "declare something with [[provider]], [[subscription]], [[token]] or [[source]]";
+        let example = "declare something with [[tenant]], [[provider]], [[subscription]], [[token]] or [[source]]";
         return Err(Failure::input(format!("{}: nothing is declared: {example}", file.display())));
     }
     Ok(things)
@@ -80,7 +79,12 @@ impl Work<'_> {
         if declared.is_empty() {
             return Ok(());
         }
-        let existing = existing(self.remote, kind)?;
+        let existing = existing(self.remote, kind).map_err(|failure| {
+            if kind == Kind::Tenant && failure.code == exit::NOT_PERMITTED {
+                return failure.and("[[tenant]] needs an admin token of the tenant default.");
+            }
+            failure
+        })?;
         for thing in &declared {
             let found = existing.iter().find(|item| text(item, "name") == thing.name);
             let before = self.steps.len();
@@ -92,7 +96,7 @@ impl Work<'_> {
                 self.unchanged = self.unchanged.saturating_add(1);
             }
         }
-        if self.prune && kind != Kind::Token {
+        if self.prune && !matches!(kind, Kind::Tenant | Kind::Token) {
             for item in &existing {
                 let name = text(item, "name");
                 if declared.iter().all(|thing| thing.name != name) {
@@ -284,6 +288,7 @@ fn existing(remote: &Remote, kind: Kind) -> Result<Vec<Value>, Failure> {
 /// Where a kind is listed.
 pub(super) const fn list(kind: Kind) -> &'static str {
     match kind {
+        Kind::Tenant => "/v1/tenants",
         Kind::Provider => "/v1/providers",
         Kind::Subscription => "/v1/subscriptions",
         Kind::Token => "/v1/tokens",

@@ -45,12 +45,13 @@ enum Verb {
     },
 }
 
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column; 8] = [
     Column { title: "ID", of: |d| text(d, "id"), rank: 0 },
     Column { title: "TO", of: |d| text(d, "subscription"), rank: 1 },
     Column { title: "TYPE", of: |d| text(d, "event_type"), rank: 1 },
     Column { title: "GIVEN UP (UTC)", of: |d| minute(d, "finished_at"), rank: 2 },
     Column { title: "TRIES", of: |d| text(d, "attempt_count"), rank: 3 },
+    Column { title: "OF", of: delivery::of, rank: 2 },
     Column { title: "REASON", of: |d| text(d, "reason"), rank: 2 },
     Column { title: "EVENT", of: |d| text(d, "event_id"), rank: 4 },
 ];

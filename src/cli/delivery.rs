@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::cli::listing::{List, Paging, filter};
 use crate::cli::remote::{Reach, Remote, plain};
-use crate::cli::show::{Column, instant, minute, text};
+use crate::cli::show::{self, Column, instant, minute, text};
 use crate::cli::{Failure, Shared, out, timeline};
 
 /// One event for one subscription: look, send again, cancel
@@ -53,7 +53,8 @@ enum Verb {
 struct ListDeliveries {
     #[arg(
         long,
-        help = "Where it stands: pending, completed, dead_letter, cancelled, skipped, parked, in_doubt"
+        visible_alias = "status",
+        help = "Where it stands: pending, leased, parked, in_doubt, completed, dead_letter, cancelled, skipped"
     )]
     state: Option<String>,
     /// Whose it is: a subscription's name or id
@@ -66,13 +67,14 @@ struct ListDeliveries {
     paging: Paging,
 }
 
-pub(super) const COLUMNS: [Column; 7] = [
+pub(super) const COLUMNS: [Column; 8] = [
     Column { title: "ID", of: |d| text(d, "id"), rank: 0 },
     Column { title: "TO", of: |d| text(d, "subscription"), rank: 1 },
     Column { title: "TYPE", of: |d| text(d, "event_type"), rank: 1 },
     Column { title: "STATE", of: |d| text(d, "state"), rank: 1 },
     Column { title: "TRIES", of: |d| text(d, "attempt_count"), rank: 2 },
     Column { title: "DUE OR DONE (UTC)", of: due_or_done, rank: 2 },
+    Column { title: "OF", of, rank: 2 },
     Column { title: "EVENT", of: |d| text(d, "event_id"), rank: 3 },
 ];
 
@@ -84,6 +86,12 @@ const ATTEMPT_COLUMNS: [Column; 6] = [
     Column { title: "MS", of: |a| text(a, "latency_ms"), rank: 3 },
     Column { title: "REASON", of: |a| text(a, "failed_reason"), rank: 2 },
 ];
+
+/// What it is about, as a person calls it: what its event happened to, else the event's key.
+pub(super) fn of(delivery: &Value) -> String {
+    let about = show::about(delivery);
+    if about.is_empty() { text(delivery, "key") } else { about }
+}
 
 fn due_or_done(delivery: &Value) -> String {
     let due = minute(delivery, "due_at");

@@ -40,7 +40,7 @@ fn form(thing: &Thing, name: &str, value: &Value) -> Result<Value, Failure> {
             through::<Scheme>(serde_json::json!({ "kind": word }))
         }
         (Kind::Provider, "scheme", other) => through::<Scheme>(other.clone()),
-        (Kind::Provider, "pii", other) => {
+        (Kind::Provider | Kind::Tenant, "pii", other) => {
             let stated = Pii::from_json(other);
             return stated
                 .map(|pii| pii.to_json())

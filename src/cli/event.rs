@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use crate::cli::listing::{List, Paging, filter};
 use crate::cli::remote::{Reach, Remote, plain};
 use crate::cli::repair::{Discard, Fix};
-use crate::cli::show::{Column, minute, text};
+use crate::cli::show::{self, Column, minute, text};
 use crate::cli::{Failure, Shared, input, out, timeline};
 
 /// What was published, where it went and what was answered
@@ -49,6 +49,7 @@ enum Verb {
 struct ListEvents {
     #[arg(
         long,
+        visible_alias = "state",
         help = "Where it stands: pending, processing, completed, failed, dead_letter, cancelled, skipped, quarantined"
     )]
     status: Option<String>,
@@ -56,7 +57,7 @@ struct ListEvents {
     #[arg(long)]
     event_type: Option<String>,
     /// The fact's own key
-    #[arg(long)]
+    #[arg(long, visible_alias = "key")]
     idempotency_key: Option<String>,
     /// Which thing it happened to, such as the number of an invoice
     #[arg(long)]
@@ -64,10 +65,10 @@ struct ListEvents {
     /// The id its deliveries carry
     #[arg(long)]
     webhook_id: Option<String>,
-    /// Received at or after this time, or so long ago (2h)
+    /// Received at or after this time (UTC), this day (2026-01-31), or so long ago (2h)
     #[arg(long, value_name = "TIME", value_parser = input::time)]
     since: Option<String>,
-    /// Received before this time, or so long ago
+    /// Received before this time, this day, or so long ago
     #[arg(long, value_name = "TIME", value_parser = input::time)]
     until: Option<String>,
     #[command(flatten)]
@@ -79,7 +80,7 @@ const COLUMNS: [Column; 7] = [
     Column { title: "TYPE", of: |e| text(e, "event_type"), rank: 1 },
     Column { title: "STATUS", of: |e| text(e, "status"), rank: 1 },
     Column { title: "RECEIVED (UTC)", of: |e| minute(e, "received_at"), rank: 2 },
-    Column { title: "OF", of: |e| text(e, "aggregate_id"), rank: 3 },
+    Column { title: "OF", of: show::about, rank: 3 },
     Column { title: "WRONG", of: |e| text(e, "error_code"), rank: 2 },
     Column { title: "KEY", of: |e| text(e, "idempotency_key"), rank: 4 },
 ];
@@ -124,7 +125,9 @@ impl ListEvents {
 }
 
 fn show(remote: &Remote, id: &str, payload: bool) -> Result<(), Failure> {
-    let event = remote.get(&format!("/v1/events/{}", plain(id)))?;
+    let event = remote
+        .get(&format!("/v1/events/{}", plain(id)))
+        .map_err(|failure| timeline::not_an_id(failure, id))?;
     if payload {
         return out::bytes(&timeline::payload_bytes(&event)?);
     }

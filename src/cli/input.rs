@@ -61,8 +61,13 @@ pub(super) fn time(text: &str) -> Result<String, String> {
     if Timestamp::parse(text).is_some() {
         return Ok(text.to_owned());
     }
-    let ago = humantime::parse_duration(text).map_err(|error| {
-        format!("give a time like 2026-01-31T12:00:00Z, or a span like 2h or 3days ago: {error}")
+    // A day begins at midnight in UTC, as every time that is shown.
+    let day = format!("{text}T00:00:00Z");
+    if Timestamp::parse(&day).is_some() {
+        return Ok(day);
+    }
+    let ago = humantime::parse_duration(text).map_err(|_why| {
+        "give a time like 2026-01-31T12:00:00Z, a day like 2026-01-31, or how long ago, like 2h or 3days"
     })?;
     Ok(Clock::machine().wall().minus(ago).to_string())
 }

@@ -74,10 +74,17 @@ struct Cli {
 #[derive(Clone, Debug, Args)]
 struct Shared {
     /// Settings file [default: ./oncebox.toml, else /etc/oncebox/oncebox.toml, else none]
-    #[arg(long, short, global = true, env = "ONCEBOX_CONFIG", value_name = "FILE")]
+    #[arg(
+        long,
+        short,
+        global = true,
+        env = "ONCEBOX_CONFIG",
+        value_name = "FILE",
+        display_order = 900
+    )]
     config: Option<PathBuf>,
     /// Directory of the database, the key and the first token
-    #[arg(long, short, global = true, value_name = "DIR")]
+    #[arg(long, short, global = true, value_name = "DIR", display_order = 901)]
     data: Option<PathBuf>,
 }
 
@@ -130,9 +137,9 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Settings: what holds and why, and what is wrong
     Config(config::Config),
-    /// Make providers, subscriptions, tokens and sources as the file declares them
+    /// Make tenants, providers, subscriptions, tokens and sources as the file declares them
     Apply(apply::Apply),
-    /// Print providers, subscriptions, tokens and sources as apply takes them, without secrets
+    /// Print tenants, providers, subscriptions, tokens and sources as apply takes them, without secrets
     Export(export::Export),
     /// Who changed what, and whether anybody has touched the record of it
     Audit(Box<audit::Audit>),

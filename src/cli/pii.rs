@@ -52,7 +52,9 @@ pub(super) fn stated(flag: &str, value: &str) -> Result<Value, Failure> {
     let text = if value.starts_with('{') || value.starts_with('@') || value == "-" {
         input::bytes(value)?
     } else {
-        input::file(value.as_ref())?
+        let help = format_args!("{flag} is allow, a file with a policy, or the policy as JSON.")
+            .to_string();
+        input::file(value.as_ref()).map_err(|failure| failure.and(help))?
     };
     let policy: Value = serde_json::from_slice(&text)
         .map_err(|error| Failure::input(format!("{flag} is not JSON: {error}")))?;

@@ -120,6 +120,10 @@ struct Bounds {
     tolerance: Option<Duration>,
 }
 
+/// Printed when the settings of the scheme `generic` are wrong or missing; `docs/providers.md` explains them.
+const GENERIC_EXAMPLE: &str = r#"For a hex HMAC-SHA256 of the body in the header X-Signature, id and type in the body:
+  --scheme-settings '{"check":{"hmac":{"signed":"{body}","header":"X-Signature"}},"event_id":{"pointer":"/id"},"event_type":{"pointer":"/type"}}'"#;
+
 const COLUMNS: [Column; 5] = [
     Column { title: "NAME", of: |p| text(p, "name"), rank: 0 },
     Column { title: "SCHEME", of: scheme_word, rank: 1 },
@@ -186,8 +190,10 @@ impl Signing {
             None => Map::new(),
         };
         settings.insert("kind".to_owned(), kind.into());
-        let scheme =
-            serde_json::from_value(Value::Object(settings.clone())).map_err(Failure::input)?;
+        let scheme = serde_json::from_value(Value::Object(settings.clone())).map_err(|error| {
+            let failure = Failure::input(error);
+            if kind == "generic" { failure.and(GENERIC_EXAMPLE) } else { failure }
+        })?;
         Ok((Value::Object(settings), scheme))
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::remote::{Remote, plain};
 use crate::cli::show::text;
-use crate::cli::{Failure, input, out};
+use crate::cli::{Failure, input, out, timeline};
 
 /// Which event, and what is changed about it.
 #[derive(Debug, Args)]
@@ -51,7 +51,9 @@ pub(super) struct Discard {
 
 impl Fix {
     pub(super) fn run(&self, remote: &Remote) -> Result<(), Failure> {
-        let event = remote.post(&path(&self.id, "fix"), Some(&self.body()?))?;
+        let event = remote
+            .post(&path(&self.id, "fix"), Some(&self.body()?))
+            .map_err(|failure| timeline::not_an_id(failure, &self.id))?;
         shown(remote, &event)
     }
 
@@ -59,7 +61,7 @@ impl Fix {
         let mut body = Map::new();
         for field in &self.set {
             let pair = field.split_once('=');
-            let value = pair.and_then(|(_, value)| serde_json::from_str(value).ok());
+            let value: Option<Value> = pair.and_then(|(_, value)| serde_json::from_str(value).ok());
             let (Some((name, _)), Some(value)) = (pair, value) else {
                 let why = format!(
                     "--set {field}: give a field and its value as JSON, such as \
@@ -67,6 +69,12 @@ impl Fix {
                 );
                 return Err(Failure::input(why));
             };
+            if matches!(name, "occurred_at" | "not_before") && value.is_number() {
+                let why = format!(
+                    "--set {field}: here a time is a text, such as {name}='\"2026-01-31T12:00:00Z\"'"
+                );
+                return Err(Failure::input(why));
+            }
             body.insert(name.to_owned(), value);
         }
         for (field, value) in [
@@ -94,7 +102,9 @@ impl Fix {
 impl Discard {
     pub(super) fn run(&self, remote: &Remote) -> Result<(), Failure> {
         let body = json!({ "reason": self.reason });
-        let event = remote.post(&path(&self.id, "discard"), Some(&body))?;
+        let event = remote
+            .post(&path(&self.id, "discard"), Some(&body))
+            .map_err(|failure| timeline::not_an_id(failure, &self.id))?;
         shown(remote, &event)
     }
 }

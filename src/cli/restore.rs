@@ -51,7 +51,8 @@ pub(super) struct Restore {
 pub(super) fn own_directory(settings: &Settings) -> Result<DataDirectory, Failure> {
     DataDirectory::lock(settings.directory()).map_err(|error| match error {
         DirectoryError::Locked { .. } => {
-            Failure::temporary(error).and("Stop the service first: systemctl stop oncebox")
+            let stop = "Stop the service first: systemctl stop oncebox.socket oncebox.service";
+            Failure::temporary(error).and(stop)
         }
         other => Failure::failed(other),
     })

@@ -51,6 +51,14 @@ pub(super) fn text(item: &Value, field: &str) -> String {
     }
 }
 
+/// What an event happened to: `invoice/4711`.
+pub(super) fn about(event: &Value) -> String {
+    let parts = [text(event, "aggregate_type"), text(event, "aggregate_id")];
+    let parts: Vec<&str> =
+        parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+    parts.join("/")
+}
+
 /// A list of words as text.
 pub(super) fn words(item: &Value, field: &str) -> String {
     let list = item.get(field).and_then(Value::as_array);

@@ -184,14 +184,26 @@ impl Sources {
             Verb::Add(add) => {
                 let made = remote.post("/v1/sources", Some(&add.body()?))?;
                 shown(&remote, &made)?;
-                if remote.json() { Ok(()) } else { tested(&remote, &add.name) }
+                if remote.json() {
+                    return Ok(());
+                }
+                tested(&remote, &add.name).map_err(|failure| {
+                    let name = &add.name;
+                    failure.and(format_args!(
+                        "It was added all the same, and is read once that is mended. Was it meant otherwise: \
+                         oncebox source remove {name}, and add it again."
+                    ))
+                })
             }
             Verb::Show { name } => shown(&remote, &remote.get(&path(name))?),
             Verb::Test { name } => tested(&remote, name),
             Verb::Ddl(ddl) => ddl.print(),
             Verb::Remove { name } => {
-                remote.delete(&path(name))?;
-                Ok(())
+                let removed = remote.delete(&path(name))?;
+                if remote.json() {
+                    return out::json(&removed);
+                }
+                out::line(format_args!("removed: {name}; what came from it stays"))
             }
             Verb::Pause { name } => act(&remote, name, "pause", None),
             Verb::Resume { name } => act(&remote, name, "resume", None),

@@ -5,8 +5,9 @@
 use clap::Args;
 use serde_json::Value;
 
-use crate::cli::remote::Reach;
-use crate::cli::show::{self, instant, text};
+use crate::cli::listing;
+use crate::cli::remote::{Reach, Remote};
+use crate::cli::show::{self, instant, minute, text};
 use crate::cli::{Failure, Shared, out};
 use crate::clock::Timestamp;
 
@@ -48,12 +49,29 @@ impl Status {
                 "\nDeliveries may have been made before a restore and wait. Next:\n  oncebox doubt list",
             )?;
         }
+        failing(&remote)?;
         let ready = ready?;
         for warning in warnings(&ready) {
             out::line(warning)?;
         }
         Ok(())
     }
+}
+
+/// Names the subscriptions whose target has not taken anything since it began to fail.
+fn failing(remote: &Remote) -> Result<(), Failure> {
+    listing::each(remote, "/v1/subscriptions", Vec::new(), |subscription| {
+        let since = minute(&subscription, "failing_since");
+        let failures = text(&subscription, "failure_count");
+        if since.is_empty() || failures == "0" {
+            return Ok(());
+        }
+        let name = text(&subscription, "name");
+        out::line(format_args!(
+            "\n{name} has failed since {since} UTC ({failures} in a row). What waits for it:\n  \
+             oncebox delivery list --subscription {name} --state pending"
+        ))
+    })
 }
 
 /// What a person should look at, but for dead letters, which were shown.

@@ -94,10 +94,10 @@ struct Change {
 /// What both creating and changing can say.
 #[derive(Debug, Args)]
 struct Terms {
-    /// A type it wants: invoice.paid, invoice.*; may be repeated [default: *]
+    /// A type it wants: invoice.paid, invoice.*; may be repeated [all, unless told]
     #[arg(long = "event-type", value_name = "PATTERN")]
     event_types: Vec<String>,
-    /// Where its events come from: outbox, all, provider:NAME [default: outbox]
+    /// Where its events come from: outbox, all, provider:NAME [outbox, unless told]
     #[arg(long)]
     source: Option<String>,
     /// A further header field, 'Name: value'; may be repeated
@@ -115,13 +115,13 @@ struct Terms {
     /// How long a consumer of a pull subscription has an event to itself, like 60s
     #[arg(long, value_name = "SPAN", value_parser = input::span)]
     lease: Option<String>,
-    /// Which events go one after another: those of one key or aggregate, or all [default: none]
+    /// Which events go one after another: those of one key or aggregate, or all [none, unless told]
     #[arg(long, value_parser = ["none", "key", "strict"])]
     ordering: Option<String>,
     /// Requests in flight at once
     #[arg(long, value_name = "N")]
     in_flight_max: Option<u32>,
-    /// The method it is called with [default: POST]
+    /// The method it is called with [POST, unless told]
     #[arg(long, ignore_case = true, value_parser = ["POST", "PUT", "PATCH"])]
     method: Option<String>,
     /// Who answers for it; free text

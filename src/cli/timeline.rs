@@ -8,21 +8,30 @@ use serde_json::Value;
 use crate::cli::listing::{each, filter};
 use crate::cli::remote::{Remote, plain};
 use crate::cli::show::{self, clean, cut, instant, quoted, text};
-use crate::cli::{Failure, out};
+use crate::cli::{Failure, exit, out};
 
 /// Of an answer's beginning, so many characters are shown.
 const EXCERPT_CHARS: usize = 300;
 /// Of a payload, so many lines are shown; `--payload` prints all of it.
 const PAYLOAD_LINES: usize = 24;
 
+/// A refusal, with how an event is found by what a person knows of it, where that was given in place of its id.
+pub(super) fn not_an_id(failure: Failure, given: &str) -> Failure {
+    let is_id = given.len() == 36 && given.bytes().filter(|byte| *byte == b'-').count() == 4;
+    if is_id || failure.code != exit::NOT_FOUND {
+        return failure;
+    }
+    let given = quoted(given);
+    failure.and(format_args!(
+        "Its id is in the first column of: oncebox event list --aggregate-id {given}, or --key {given}"
+    ))
+}
+
 /// Prints an event of the outbox: its fields and its payload.
 pub(super) fn event(event: &Value) -> Result<(), Failure> {
     headline("Event", event, "status")?;
-    let aggregate = [text(event, "aggregate_type"), text(event, "aggregate_id")];
-    let aggregate: Vec<&str> =
-        aggregate.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
     show::fields(&[
-        ("aggregate", aggregate.join("/")),
+        ("aggregate", show::about(event)),
         ("key", text(event, "idempotency_key")),
         ("source", text(event, "source_system")),
         ("for", text(event, "target")),
@@ -63,8 +72,7 @@ pub(super) fn deliveries(remote: &Remote, event: &Value) -> Result<(), Failure> 
         Ok(())
     })?;
     if found.is_empty() {
-        out::line("\nNo subscription wanted it: there is nothing to deliver.")?;
-        return out::line("  oncebox subscription list");
+        return undelivered(event).iter().try_for_each(out::line);
     }
     // The API lists the newest first; a story is told from its beginning.
     found.reverse();
@@ -75,16 +83,92 @@ pub(super) fn deliveries(remote: &Remote, event: &Value) -> Result<(), Failure> 
     again(event, &found)
 }
 
+/// Why an event has no deliveries, and what a person may do about it.
+fn undelivered(event: &Value) -> Vec<String> {
+    let (id, status) = (text(event, "id"), text(event, "status"));
+    match status.as_str() {
+        "quarantined" => vec![
+            "\nIt cannot be used and is sent to nobody. Repair it, or give it up:".to_owned(),
+            repair(event, &id),
+            format!("  oncebox event discard {id} --reason TEXT"),
+        ],
+        "cancelled" => vec!["\nIt was given up before it was sent to anybody.".to_owned()],
+        "pending" => vec!["\nIt was not looked at yet: who wants it is found out next.".to_owned()],
+        _ => {
+            let mut lines = vec![
+                "\nNo subscription wanted it: it was sent to nobody.".to_owned(),
+                "  oncebox subscription list   (TYPES and SOURCE say who wants what)".to_owned(),
+            ];
+            let again = anew(event, "NAME").filter(|_command| !is_sealed(event)).map(|command| {
+                ["Once one is there, NAME, send it as a new event:".to_owned(), command]
+            });
+            lines.extend(again.into_iter().flatten());
+            lines
+        }
+    }
+}
+
+/// The command that most likely repairs a quarantined event.
+fn repair(event: &Value, id: &str) -> String {
+    let fix = format!("  oncebox event fix {id}");
+    match text(event, "error_code").as_str() {
+        "unknown_target" => format!("{fix} --no-target   (or --target NAME)"),
+        "unknown_tenant" => {
+            let tenant = quoted(&text(event, "tenant"));
+            format!(
+                "  oncebox tenant create {tenant}   (it is that tenant's then, to be repaired with its token)"
+            )
+        }
+        "bad_headers" => format!("{fix} --set headers='{{}}'"),
+        "bad_time" => format!(
+            "{fix}   (without the time; or with --set occurred_at='\"2026-01-31T12:00:00Z\"')"
+        ),
+        "bad_payload" | "payload_too_deep" | "payload_too_large" | "personal_data" => {
+            format!("{fix} --payload @FILE")
+        }
+        _ => format!("{fix} --payload @FILE   (or --event-type, --key and others: see --help)"),
+    }
+}
+
 /// Prints a delivery with its attempts.
 pub(super) fn delivery(remote: &Remote, delivery: &Value) -> Result<(), Failure> {
     let title = format!("Delivery {} to {}", text(delivery, "id"), text(delivery, "subscription"));
     out::line(format_args!("{title:<60}  {}", text(delivery, "state")))?;
     show::fields(&[
         ("due", instant(delivery, "due_at")),
+        ("waits", waits(remote, delivery)?),
         ("finished", instant(delivery, "finished_at")),
         ("reason", text(delivery, "reason")),
     ])?;
     attempts(remote, &text(delivery, "id"))
+}
+
+/// What keeps a delivery back, besides its time.
+fn waits(remote: &Remote, delivery: &Value) -> Result<String, Failure> {
+    if text(delivery, "state") != "pending" {
+        return Ok(String::new());
+    }
+    let name = text(delivery, "subscription");
+    if delivery.get("is_behind") == Some(&Value::Bool(true)) {
+        return Ok(format!(
+            "for the one before it in its order: oncebox delivery list --subscription {name} --state pending"
+        ));
+    }
+    let subscription = match remote.get(&format!("/v1/subscriptions/{}", plain(&name))) {
+        Err(failure) if failure.code == exit::NOT_FOUND => return Ok(String::new()),
+        found => found?,
+    };
+    let holds = subscription.get("holds").and_then(Value::as_array).into_iter().flatten();
+    let held: Vec<String> = holds
+        .map(|hold| {
+            let (reason, since) = (text(hold, "reason"), instant(hold, "since"));
+            format!("{name} is held: {reason} since {since} ({})", text(hold, "detail"))
+        })
+        .collect();
+    if held.is_empty() && text(&subscription, "target") == "pull" {
+        return Ok(format!("for a consumer to ask for it: oncebox consume {name} -- COMMAND"));
+    }
+    Ok(held.join("; "))
 }
 
 /// Prints the attempts of a delivery, oldest first.
@@ -120,6 +204,7 @@ fn attempts(remote: &Remote, delivery: &str) -> Result<(), Failure> {
 /// Prints the command that sends each delivery again.
 pub(super) fn again(event: &Value, deliveries: &[Value]) -> Result<(), Failure> {
     let mut lines = Vec::new();
+    let mut sealed = false;
     for delivery in deliveries {
         let id = text(delivery, "id");
         match text(delivery, "state").as_str() {
@@ -127,15 +212,30 @@ pub(super) fn again(event: &Value, deliveries: &[Value]) -> Result<(), Failure> 
             "dead_letter" | "skipped" | "cancelled" => {
                 lines.push(format!("  oncebox delivery retry {id}"));
             }
-            "completed" => lines.extend(anew(event, &text(delivery, "subscription"))),
+            // What is sealed is not shown, so it cannot be sent anew from what is shown.
+            "completed" if is_sealed(event) => sealed = true,
+            "completed" => {
+                let note = "   (it was taken; this is a new event)";
+                let command = anew(event, &text(delivery, "subscription"));
+                lines.extend(command.map(|command| command + note));
+            }
             _ => {}
         }
     }
-    if lines.is_empty() {
-        return Ok(());
+    if !lines.is_empty() {
+        out::line("\nSend it again:")?;
+        lines.iter().try_for_each(out::line)?;
     }
-    out::line("\nSend it again:")?;
-    lines.iter().try_for_each(out::line)
+    if sealed {
+        out::line(
+            "\nIt was taken, and holds sealed fields: to send it again, its source publishes it under another key.",
+        )?;
+    }
+    Ok(())
+}
+
+fn is_sealed(event: &Value) -> bool {
+    event.get("sealed_fields").and_then(Value::as_u64).is_some_and(|count| count > 0)
 }
 
 /// What was taken is final; the same content can go to the same subscription as a new event.
@@ -158,7 +258,7 @@ fn anew(event: &Value, subscription: &str) -> Option<String> {
             command.extend([" ", flag, " ", &quoted(&value)]);
         }
     }
-    command.push_str(" --payload -   (it was taken; this is a new event)");
+    command.push_str(" --payload -");
     Some(command)
 }
 

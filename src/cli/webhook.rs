@@ -46,10 +46,10 @@ struct ListWebhooks {
     /// The provider's id for it
     #[arg(long)]
     provider_event_id: Option<String>,
-    /// Received at or after this time, or so long ago (2h)
+    /// Received at or after this time (UTC), this day (2026-01-31), or so long ago (2h)
     #[arg(long, value_name = "TIME", value_parser = input::time)]
     since: Option<String>,
-    /// Received before this time, or so long ago
+    /// Received before this time, this day, or so long ago
     #[arg(long, value_name = "TIME", value_parser = input::time)]
     until: Option<String>,
     #[command(flatten)]

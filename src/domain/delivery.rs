@@ -93,6 +93,12 @@ pub struct Delivery {
     pub of_webhook_event: bool,
     /// The event's type.
     pub event_type: String,
+    /// The kind of thing it happened to; absent for a webhook event.
+    pub aggregate_type: Option<String>,
+    /// Which one.
+    pub aggregate_id: Option<String>,
+    /// The event's own key, or the provider's id of the webhook event.
+    pub key: String,
     /// The subscription's name.
     pub subscription: String,
     /// Where it stands.

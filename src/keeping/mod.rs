@@ -42,7 +42,10 @@ pub enum Error {
         source: std::io::Error,
     },
     /// Something is there already.
-    #[error("{0} is there already and is not overwritten")]
+    #[error(
+        "{0} is there already and is not overwritten; where a directory is given, each backup in it gets a name of \
+         its own"
+    )]
     Exists(PathBuf),
     /// Another process is writing the same file.
     #[error("{0} is being written by another process")]

@@ -1,4 +1,4 @@
-//! `[[provider]]`, `[[subscription]]`, `[[token]]` and `[[source]]`: what the file declares for `oncebox apply`, in the
+//! `[[tenant]]`, `[[provider]]`, `[[subscription]]`, `[[token]]` and `[[source]]`: what the file declares for `oncebox apply`, in the
 //! fields of the API.
 //!
 //! Not here: whether a value suits, which the API decides; and any secret. A secret is named by where it
@@ -22,6 +22,8 @@ pub struct Declared {
 /// What kind of thing is declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// `[[tenant]]`
+    Tenant,
     /// `[[provider]]`
     Provider,
     /// `[[subscription]]`
@@ -99,6 +101,17 @@ const SECRET_CREDENTIAL: Field = field(
     "systemd credential of the secret, or several",
 );
 
+const TENANT: [Field; 3] = [
+    NAME,
+    field("title", false, Form::Text, "What you call it"),
+    field(
+        "pii",
+        false,
+        Form::TextOrTable,
+        "What happens to personal data in what is published or read from sources: \"allow\", or a policy",
+    ),
+];
+
 const PROVIDER: [Field; 9] = [
     NAME,
     field("scheme", true, Form::TextOrTable, "How it signs: \"stripe\", or a table like the API's"),
@@ -172,13 +185,16 @@ const SOURCE: [Field; 5] = [
     ),
 ];
 
-/// The kinds, in the order in which they are applied: who wants events is there before any is read.
-pub const KINDS: [Kind; 4] = [Kind::Provider, Kind::Subscription, Kind::Token, Kind::Source];
+/// The kinds, in the order in which they are applied: the policy on personal data stands, and who wants events is
+/// there, before any is read.
+pub const KINDS: [Kind; 5] =
+    [Kind::Tenant, Kind::Provider, Kind::Subscription, Kind::Token, Kind::Source];
 
 impl Kind {
     /// Its section, and its word.
     pub const fn word(self) -> &'static str {
         match self {
+            Self::Tenant => "tenant",
             Self::Provider => "provider",
             Self::Subscription => "subscription",
             Self::Token => "token",
@@ -189,6 +205,7 @@ impl Kind {
     /// The fields it may have.
     pub const fn fields(self) -> &'static [Field] {
         match self {
+            Self::Tenant => &TENANT,
             Self::Provider => &PROVIDER,
             Self::Subscription => &SUBSCRIPTION,
             Self::Token => &TOKEN,

@@ -14,7 +14,8 @@ const BY_SEQ: &str = "
     SELECT d.seq, d.tenant, coalesce(o.id, w.id), d.webhook_seq IS NOT NULL,
            coalesce(o.event_type, w.event_type), s.name, d.state, d.due_at, d.attempt_count,
            d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
-           d.lease_until, d.head = 0 AND d.state = 'pending'
+           d.lease_until, d.head = 0 AND d.state = 'pending',
+           o.aggregate_type, o.aggregate_id, coalesce(o.idempotency_key, w.provider_event_id)
       FROM deliveries AS d
       JOIN subscriptions AS s ON s.seq = d.subscription_seq
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
@@ -27,7 +28,8 @@ const PAGE: &str = "
     SELECT d.seq, d.tenant, coalesce(o.id, w.id), d.webhook_seq IS NOT NULL,
            coalesce(o.event_type, w.event_type), s.name, d.state, d.due_at, d.attempt_count,
            d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
-           d.lease_until, d.head = 0 AND d.state = 'pending'
+           d.lease_until, d.head = 0 AND d.state = 'pending',
+           o.aggregate_type, o.aggregate_id, coalesce(o.idempotency_key, w.provider_event_id)
       FROM deliveries AS d
      CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
@@ -43,7 +45,8 @@ pub(super) const PAGE_OF_DEAD: &str = "
     SELECT d.seq, d.tenant, coalesce(o.id, w.id), d.webhook_seq IS NOT NULL,
            coalesce(o.event_type, w.event_type), s.name, d.state, d.due_at, d.attempt_count,
            d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
-           d.lease_until, d.head = 0 AND d.state = 'pending'
+           d.lease_until, d.head = 0 AND d.state = 'pending',
+           o.aggregate_type, o.aggregate_id, coalesce(o.idempotency_key, w.provider_event_id)
       FROM deliveries AS d
      CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
@@ -59,7 +62,8 @@ pub(super) const PAGE_IN_DOUBT: &str = "
     SELECT d.seq, d.tenant, coalesce(o.id, w.id), d.webhook_seq IS NOT NULL,
            coalesce(o.event_type, w.event_type), s.name, d.state, d.due_at, d.attempt_count,
            d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
-           d.lease_until, d.head = 0 AND d.state = 'pending'
+           d.lease_until, d.head = 0 AND d.state = 'pending',
+           o.aggregate_type, o.aggregate_id, coalesce(o.idempotency_key, w.provider_event_id)
       FROM deliveries AS d
      CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
@@ -74,7 +78,8 @@ pub(super) const PAGE_IN_DOUBT: &str = "
 pub(super) const OF_EVENT: &str = "
     SELECT d.seq, d.tenant, o.id, 0, o.event_type, s.name, d.state, d.due_at, d.attempt_count,
            d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
-           d.lease_until, d.head = 0 AND d.state = 'pending'
+           d.lease_until, d.head = 0 AND d.state = 'pending',
+           o.aggregate_type, o.aggregate_id, o.idempotency_key
       FROM outbox AS o
      CROSS JOIN deliveries AS d ON d.outbox_seq = o.seq
      CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
@@ -89,7 +94,8 @@ pub(super) const OF_EVENT: &str = "
 pub(super) const OF_WEBHOOK_EVENT: &str = "
     SELECT d.seq, d.tenant, w.id, 1, w.event_type, s.name, d.state, d.due_at, d.attempt_count,
            d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
-           d.lease_until, d.head = 0 AND d.state = 'pending'
+           d.lease_until, d.head = 0 AND d.state = 'pending',
+           NULL, NULL, w.provider_event_id
       FROM webhook_events AS w
      CROSS JOIN deliveries AS d ON d.webhook_seq = w.seq
      CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
@@ -171,5 +177,8 @@ fn delivery(row: &Row<'_>) -> Result<Delivery> {
         run_no: row.get(11)?,
         finished_at: row.get(12)?,
         reason: row.get(13)?,
+        aggregate_type: row.get(16)?,
+        aggregate_id: row.get(17)?,
+        key: row.get(18)?,
     })
 }

@@ -224,6 +224,51 @@ fn sources_are_declared_changed_pruned_and_exported_like_the_rest() {
 }
 
 #[test]
+fn a_tenants_policy_on_personal_data_is_declared_before_anything_is_read_and_exported() {
+    let rig = Rig::new();
+    let declared = |action: &str| {
+        format!(
+            "[[tenant]]\nname = \"default\"\n\
+             pii = {{ rules = [{{ path = \"$.name\", action = \"{action}\" }}], subject = \"$.id\" }}\n\n\
+             [[tenant]]\nname = \"acme\"\ntitle = \"Acme Ltd\"\n"
+        )
+    };
+    rig.file("declared.toml", &declared("mask"));
+    let would = apply(&rig, &["--dry-run"]);
+    assert!(would.starts_with("would change tenant default: pii \"allow\" -> {"), "{would}");
+    assert!(would.ends_with("would make tenant acme\n"), "{would}");
+    apply(&rig, &[]);
+    assert_eq!(apply(&rig, &["--prune"]), "", "tenants are never deleted");
+    let made =
+        rig.json(&["emit", "invoice.paid", "--payload", "{\"name\":\"Annemarie Duck\",\"id\":1}"]);
+    let id = made["events"][0]["id"].as_str().unwrap();
+    let payload = rig.ok(&["event", "show", id, "--payload"]);
+    assert!(!payload.contains("Annemarie"), "{payload}");
+
+    let exported = rig.ok(&["export"]);
+    let other = Rig::new();
+    let token = exported.replace("# token_file", "token_file");
+    let file = other.file("exported.toml", &token);
+    other.ok(&["apply", "--file", file.to_str().unwrap()]);
+    assert_eq!(other.ok(&["export"]), exported);
+
+    rig.file("declared.toml", &declared("encrypt"));
+    let ran = rig.run(&["apply", "--file", "declared.toml"]);
+    assert!(ran.code == 65 && ran.err.contains("tenant default: pii: unknown variant"), "{ran:?}");
+
+    // Whose token is a tenant's sees no tenants, and is told whose it takes.
+    let args = ["token", "create", "acme-admin", "--role", "admin", "--tenant", "acme"];
+    let acme = rig.json(&args)["token"].as_str().unwrap().to_owned();
+    let acme = rig.file("acme.token", &acme);
+    let acme = acme.to_str().unwrap();
+    rig.file("declared.toml", &declared("mask"));
+    let ran = rig.run(&["apply", "--file", "declared.toml", "--token-file", acme]);
+    assert!(ran.code == 77 && ran.err.contains("of the tenant default"), "{ran:?}");
+    let theirs = rig.ok(&["export", "--token-file", acme]);
+    assert!(!theirs.contains("[[tenant]]") && theirs.contains("[[token]]"), "{theirs}");
+}
+
+#[test]
 fn a_mistake_in_what_is_declared_is_named_with_its_place() {
     let rig = Rig::stopped();
     let text = "[[provider]]\nname = \"a\"\nscheme = \"stripe\"\nsecret = \"whsec_x\"\n\

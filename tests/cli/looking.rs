@@ -109,6 +109,91 @@ fn what_waits_is_cancelled_and_what_died_is_sent_again() {
 }
 
 #[test]
+fn which_invoice_was_not_sent_stands_in_the_lists_and_in_the_status() {
+    let (rig, _target) = subscribed(500);
+    rig.ok(&["subscription", "change", "odoo", "--max-attempts", "1"]);
+    let event = emit(&rig, "4711");
+    settled(&rig, &event, "dead_letter");
+    for list in [&["dead", "list"][..], &["delivery", "list", "--status", "dead_letter"]] {
+        let list = rig.ok(list);
+        assert!(list.contains("OF") && list.contains("invoice/4711"), "{list}");
+    }
+    assert!(rig.ok(&["event", "list", "--state", "dead_letter"]).contains("invoice/4711"));
+    let status = rig.ok(&["status"]);
+    assert!(
+        status.contains("odoo has failed since ") && status.contains("(1 in a row)"),
+        "{status}"
+    );
+    // Without an aggregate the key tells it.
+    rig.ok(&["emit", "invoice.paid", "--key", "RE-17", "--payload", "1"]);
+    assert!(rig.ok(&["delivery", "list", "--limit", "1"]).contains("RE-17"));
+    assert!(
+        rig.ok(&["event", "list", "--key", "RE-17", "--since", "2026-01-31"]).contains("RE-17")
+    );
+    // Who asks by what stands on the invoice is told how its event is found.
+    let asked = rig.run(&["event", "show", "4711"]);
+    assert!(asked.code == 4 && asked.err.contains("--aggregate-id 4711"), "{asked:?}");
+    let wrong = rig.run(&["delivery", "list", "--state", "sent"]);
+    assert!(wrong.err.contains("it is one of pending, leased,"), "{wrong:?}");
+}
+
+#[test]
+fn why_a_delivery_waits_is_said_where_it_is_shown() {
+    let rig = Rig::new();
+    let args = ["subscription", "create", "erp", "--pull", "--ordering", "key"];
+    rig.ok(&args);
+    let first = emit(&rig, "1");
+    let second = emit(&rig, "1");
+    let screen = rig.ok(&["event", "show", &first]);
+    assert!(screen.contains("for a consumer to ask for it: oncebox consume erp"), "{screen}");
+    let screen = rig.ok(&["event", "show", &second]);
+    assert!(screen.contains("for the one before it in its order"), "{screen}");
+    rig.ok(&["subscription", "pause", "erp"]);
+    let screen = rig.ok(&["event", "show", &first]);
+    assert!(screen.contains("erp is held: paused since "), "{screen}");
+}
+
+#[test]
+fn a_quarantined_event_says_how_it_is_repaired() {
+    let rig = Rig::new();
+    let file = rig.dir.path().join("oncebox.db");
+    let db = rusqlite::Connection::open(file).unwrap();
+    for (columns, values) in [
+        ("event_type, payload", "'a', '{''n'':1}'"),
+        ("event_type, payload, target", "'a', '1', 'nobody'"),
+        ("event_type, payload, occurred_at", "'a', '1', 1764000000"),
+    ] {
+        db.execute(&format!("INSERT INTO outbox ({columns}) VALUES ({values})"), []).unwrap();
+    }
+    let all = |rig: &Rig| rig.items(&["event", "list", "--status", "quarantined"]);
+    rig.until("all are looked at", |rig| all(rig).len() == 3);
+    for (event, hint) in
+        all(&rig).iter().zip(["occurred_at='\"2026-", "--no-target", "--payload @FILE"])
+    {
+        let id = event["id"].as_str().unwrap();
+        let screen = rig.ok(&["event", "show", id]);
+        assert!(screen.contains(hint) && screen.contains("event discard"), "{hint}\n{screen}");
+        assert!(!screen.contains("No subscription"), "{screen}");
+    }
+    let id = all(&rig)[0]["id"].as_str().unwrap().to_owned();
+    let wrong = rig.run(&["event", "fix", &id, "--set", "occurred_at=1764000000000"]);
+    assert!(wrong.code == 65 && wrong.err.contains("a time is a text"), "{wrong:?}");
+    rig.ok(&["event", "fix", &id]);
+}
+
+#[test]
+fn what_is_sealed_is_not_sent_anew_from_what_is_shown() {
+    let (rig, _target) = subscribed(200);
+    let policy = "{\"rules\":[{\"path\":\"$.name\",\"action\":\"seal\"}]}";
+    rig.ok(&["tenant", "pii", "default", policy]);
+    let made = rig.json(&["emit", "invoice.paid", "--payload", "{\"name\":\"Annemarie\"}"]);
+    let event = made["events"][0]["id"].as_str().unwrap();
+    settled(&rig, event, "completed");
+    let screen = rig.ok(&["event", "show", event]);
+    assert!(!screen.contains("oncebox emit") && screen.contains("holds sealed fields"), "{screen}");
+}
+
+#[test]
 fn pages_are_followed_and_told_of() {
     let rig = Rig::new();
     for id in ["1", "2", "3"] {

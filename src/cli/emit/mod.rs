@@ -124,6 +124,9 @@ impl Emit {
                 (false, _) if text(event, "status") == "quarantined" => out::line(format_args!(
                     "quarantined as {id}: it is sent to nobody until it is repaired or emitted again"
                 ))?,
+                (false, _) if text(event, "status") == "skipped" => out::line(format_args!(
+                    "stored as {id}, but no subscription wants it: it is sent to nobody (oncebox subscription list)"
+                ))?,
                 (false, _) => out::line(format_args!("stored as {id}"))?,
                 (true, false) => {
                     out::line(format_args!("known before as {id}; nothing is done twice"))?;

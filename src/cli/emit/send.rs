@@ -35,6 +35,7 @@ pub(super) struct Sent {
     known: usize,
     differing: usize,
     quarantined: usize,
+    skipped: usize,
 }
 
 impl Sent {
@@ -45,23 +46,31 @@ impl Sent {
             let flag = |name: &str| event.get(name).and_then(Value::as_bool) == Some(true);
             self.events += 1;
             // A kept answer tells what was new when it was first given.
-            self.known += usize::from(answer.replayed || flag("already_processed"));
+            let known = answer.replayed || flag("already_processed");
+            self.known += usize::from(known);
             self.differing += usize::from(flag("differs"));
             let status = event.get("status").and_then(Value::as_str);
             self.quarantined += usize::from(status == Some("quarantined"));
+            self.skipped += usize::from(!known && status == Some("skipped"));
         }
     }
 }
 
 impl fmt::Display for Sent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { events, known, differing, quarantined } = self;
+        let Self { events, known, differing, quarantined, skipped } = self;
         write!(f, "{events} events: {} stored, {known} known before", events - known)?;
         if *differing > 0 {
             write!(f, " ({differing} with other content; what was stored first stays)")?;
         }
         if *quarantined > 0 {
             write!(f, "; {quarantined} quarantined: oncebox event list --status quarantined")?;
+        }
+        if *skipped > 0 {
+            write!(
+                f,
+                "; {skipped} that no subscription wants: oncebox event list --status skipped"
+            )?;
         }
         Ok(())
     }

@@ -50,9 +50,10 @@ fn check_names(settings: &FolderSettings, names: &[String]) -> Result<(), Fault>
     }
     let missing = settings.fields.values().find(|wanted| !names.contains(wanted));
     match missing {
-        Some(wanted) => {
-            first(format!("there is no column {wanted:?}, which the source's fields name"))
-        }
+        Some(wanted) => first(format!(
+            "there is no column {wanted:?}, which the source's fields name; the first line has to be the \
+                 columns' names"
+        )),
         None => Ok(()),
     }
 }

@@ -44,7 +44,8 @@ struct State<'a> {
 
 pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, Fault> {
     let Some(path) = &settings.row else {
-        let why = "the source's settings do not say which element is a row (row)";
+        let why =
+            "the source's settings do not say which element is a row: row, such as Orders/Order";
         return Err(Fault(why.to_owned()));
     };
     let mut state = State {
@@ -87,6 +88,10 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
             // An empty element comes as its start and its end.
             Event::Empty(_) | Event::Comment(_) | Event::PI(_) => {}
         }
+    }
+    if state.had_root && state.rows.is_empty() && state.open.is_empty() && state.row.is_empty() {
+        let why = format!("there is no row in it: no element stands at {path}, the source's row");
+        return Err(Fault(why));
     }
     if !state.open.is_empty() || !state.row.is_empty() || !state.had_root {
         return Err(state.fault(text.len(), "it ends before its root element does"));
