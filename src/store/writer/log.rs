@@ -1,0 +1,73 @@
+//! The write-ahead log: what is in it when a key is destroyed, and when the writer ends.
+
+use crate::clock::Timestamp;
+use crate::store::error::Result;
+use crate::store::schema;
+use crate::store::subjects::{self, KeyId};
+use crate::store::writer::WriterLoop;
+use crate::store::writer::working::BATCH_JOBS_MOST;
+
+impl WriterLoop {
+    /// Leaves the write-ahead log to another program, which copies it before it empties it.
+    ///
+    /// # Errors
+    /// When the connection cannot be told.
+    pub fn leave_checkpoints(&mut self) -> Result<()> {
+        self.checkpoints = false;
+        Ok(self.conn.pragma_update(None, "wal_autocheckpoint", 0)?)
+    }
+
+    /// Empties the write-ahead log where a destroyed key may stand in it. A reader that stands in the way is
+    /// waited for in the next turn.
+    pub(super) fn empty_owed_log(&mut self) {
+        if !self.log_owed {
+            return;
+        }
+        if !self.checkpoints {
+            tracing::warn!(
+                "a destroyed key stays in the write-ahead log until whoever copies it empties it"
+            );
+            self.log_owed = false;
+            return;
+        }
+        match schema::empty_log(&self.conn) {
+            Ok(0) => self.log_owed = false,
+            Ok(_) => tracing::debug!("the write-ahead log is read; it is emptied in a moment"),
+            Err(error) => tracing::warn!(%error, "the write-ahead log could not be emptied yet"),
+        }
+    }
+
+    /// Destroys keys that were destroyed before, in a database that was put back; tells how many there were.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn erase_again(&mut self, erasures: &[(KeyId, Timestamp)]) -> Result<u64> {
+        let mut erased = 0_u64;
+        for some in erasures.chunks(BATCH_JOBS_MOST) {
+            erased += self.direct(|tx| {
+                let gone = some.iter().map(|(id, at)| Ok(u64::from(subjects::erase(tx, id, *at)?)));
+                gone.sum::<Result<u64>>()
+            })?;
+        }
+        // Destroyed by a run that was killed before it could empty the log, none of them is there any more.
+        self.log_owed = !erasures.is_empty();
+        self.empty_owed_log();
+        Ok(erased)
+    }
+
+    /// Ends it without ever having run the loop: what was done is in the one file.
+    pub(crate) fn finish(self) {
+        self.close();
+    }
+
+    /// Empties the write-ahead log into the file, so that what is left behind is one file.
+    pub(super) fn close(self) {
+        // Whoever empties it instead has the file open, so that our closing it empties nothing.
+        if !self.checkpoints {
+            return;
+        }
+        if let Err(error) = schema::empty_log(&self.conn) {
+            tracing::warn!(%error, "the write-ahead log could not be emptied; it is read at the next start");
+        }
+    }
+}

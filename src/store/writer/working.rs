@@ -1,0 +1,260 @@
+//! The writing end: takes jobs out of the queues, commits many in one transaction, and tells what came of them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Select, TryRecvError};
+use rusqlite::Connection;
+
+use crate::faults::{Faults, Stall, Step};
+use crate::machine::disk;
+use crate::pulse::BEAT;
+use crate::store::error::{Error, Result};
+use crate::store::manners::Manners;
+use crate::store::subscriptions;
+use crate::store::tx::{Effects, Remembered, WriteTx};
+use crate::store::work_done::WorkDone;
+use crate::store::writer::job::BoxedJob;
+use crate::store::writer::{AfterCommit, Queue};
+
+/// Jobs of one transaction at most. Measured: more gains nothing and delays the first answer.
+pub(super) const BATCH_JOBS_MOST: usize = 512;
+/// Upkeep jobs of one transaction at most: they are long, and accepts wait behind them.
+const BATCH_UPKEEP_MOST: usize = 4;
+
+/// The writing end: owns the write connection.
+pub struct WriterLoop {
+    pub(super) conn: Connection,
+    pub(super) faults: Faults,
+    pub(super) remembered: Remembered,
+    pub(super) settle: Receiver<BoxedJob>,
+    pub(super) accept: Receiver<BoxedJob>,
+    pub(super) upkeep: Receiver<BoxedJob>,
+    pub(super) done: Arc<WorkDone>,
+    /// Whether the write-ahead log is emptied by us.
+    pub(super) checkpoints: bool,
+    /// Whether a destroyed key may still stand in the write-ahead log.
+    pub(super) log_owed: bool,
+    /// How it gets on with other processes that write.
+    pub(super) manners: Manners,
+}
+
+impl std::fmt::Debug for WriterLoop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WriterLoop").finish_non_exhaustive()
+    }
+}
+
+impl WriterLoop {
+    /// Runs until `stop` is disconnected, then drains what waits and returns the connection's last words.
+    pub fn run(mut self, stop: &Receiver<()>, observer: &Arc<dyn AfterCommit>) {
+        let mut batch = Vec::with_capacity(BATCH_JOBS_MOST);
+        loop {
+            self.faults.stand(Stall::Writer);
+            self.done.pulse.beat();
+            // What a locked database has kept waiting is tried again at once, with what came since.
+            let stopping = self.wait(stop, batch.is_empty());
+            self.drain(&mut batch);
+            if batch.is_empty() {
+                self.empty_owed_log();
+                if stopping {
+                    break;
+                }
+                continue;
+            }
+            self.done.begin(batch.iter().map(|job| job.handed_in().1).min().unwrap_or_default());
+            let worked_off = self.commit_all(&mut batch, observer);
+            self.done.end();
+            if let Err(fatal) = worked_off {
+                observer.fatal(&fatal);
+                // What is on the disk is unknown now: it is left for the next start to read.
+                return self.refuse(&fatal, stop);
+            }
+            if stopping {
+                batch.drain(..).for_each(|job| job.done(Err(Error::Busy)));
+            }
+            self.manners.give_way(&self.conn, &self.done);
+        }
+        self.close();
+    }
+
+    /// Refuses what is handed in until `stop` is disconnected: nobody is left waiting for an answer.
+    fn refuse(&mut self, fatal: &Error, stop: &Receiver<()>) {
+        let mut batch = Vec::new();
+        loop {
+            let stopping = self.wait(stop, true);
+            self.drain(&mut batch);
+            if batch.is_empty() && stopping {
+                return;
+            }
+            for job in batch.drain(..) {
+                job.done(Err(fatal.clone()));
+            }
+        }
+    }
+
+    /// Runs one transaction on the spot, before the loop is started.
+    ///
+    /// # Errors
+    /// What the job returns, or what the commit came to.
+    pub fn direct<T>(&mut self, run: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
+        let transaction = self.manners.begin(&self.conn, &self.done)?;
+        let tx = WriteTx::new(&transaction, &self.remembered);
+        let value = run(&tx)?;
+        drop(tx);
+        transaction.commit().map_err(Error::at_commit)?;
+        Ok(value)
+    }
+
+    /// Waits until a job or the stop signal is there, or a beat is over, if there is nothing to do; tells
+    /// whether it is to stop.
+    fn wait(&self, stop: &Receiver<()>, idle: bool) -> bool {
+        if idle {
+            self.wait_for_work(stop);
+        }
+        matches!(stop.try_recv(), Err(TryRecvError::Disconnected))
+    }
+
+    fn wait_for_work(&self, stop: &Receiver<()>) {
+        let mut select = Select::new();
+        let _ = select.recv(&self.settle);
+        let _ = select.recv(&self.accept);
+        let _ = select.recv(&self.upkeep);
+        let _ = select.recv(stop);
+        // What is ready is looked for by whoever takes it.
+        let _is_ready = select.ready_timeout(BEAT).is_ok();
+    }
+
+    fn drain(&self, batch: &mut Vec<BoxedJob>) {
+        for (queue, most) in [
+            (&self.settle, BATCH_JOBS_MOST),
+            (&self.accept, BATCH_JOBS_MOST),
+            (&self.upkeep, BATCH_UPKEEP_MOST),
+        ] {
+            let room = BATCH_JOBS_MOST.saturating_sub(batch.len()).min(most);
+            batch.extend(queue.try_iter().take(room));
+        }
+    }
+
+    /// Commits a batch in one transaction; if anything in it fails, job by job. What is left in it waits for
+    /// another process to let go of the database.
+    ///
+    /// # Errors
+    /// Only when the disk failed.
+    fn commit_all(
+        &mut self,
+        batch: &mut Vec<BoxedJob>,
+        observer: &Arc<dyn AfterCommit>,
+    ) -> Result<()> {
+        let began = self.done.now();
+        let committed = self.commit(batch);
+        if committed.is_err() {
+            self.done.failures.add();
+        }
+        match committed {
+            Ok(effects) => {
+                let accepted = batch.iter().map(|job| job.handed_in());
+                let accepted = accepted.filter(|(queue, _)| *queue == Queue::Accept);
+                self.done.committed(began, batch.len(), accepted.map(|(_, at)| at));
+                self.log_owed |= effects.subjects_erased;
+                observer.committed(effects);
+                self.empty_owed_log();
+                self.manners.got_in();
+                for job in batch.drain(..) {
+                    job.done(Ok(()));
+                }
+                return Ok(());
+            }
+            Err(fatal @ Error::Fatal(_)) => {
+                for job in batch.drain(..) {
+                    job.done(Err(fatal.clone()));
+                }
+                return Err(fatal);
+            }
+            Err(Error::Busy) => {
+                self.manners.locked_out();
+                // What is kept may leave no room to take up what waits.
+                for queue in [&self.accept, &self.upkeep] {
+                    batch.extend(queue.try_iter().take(queue.len()));
+                }
+                *batch = refuse_new(batch);
+                return Ok(());
+            }
+            Err(error) if batch.len() == 1 => {
+                if matches!(error, Error::Full) {
+                    observer.full();
+                }
+                for job in batch.drain(..) {
+                    job.done(Err(error.clone()));
+                }
+                return Ok(());
+            }
+            Err(error) => tracing::debug!(%error, jobs = batch.len(), "batch is run job by job"),
+        }
+        let (mut fatal, mut kept) = (None, Vec::new());
+        for job in batch.drain(..) {
+            if let Some(error) = &fatal {
+                job.done(Err(Error::clone(error)));
+                continue;
+            }
+            let mut single = vec![job];
+            fatal = self.commit_all(&mut single, observer).err();
+            kept.append(&mut single);
+        }
+        batch.append(&mut kept);
+        fatal.map_or(Ok(()), Err)
+    }
+
+    fn commit(&mut self, batch: &mut [BoxedJob]) -> Result<Effects> {
+        let committed = self.transact(batch);
+        committed.map_err(|error| error.told_apart(|| self.is_out_of_room()))
+    }
+
+    fn transact(&mut self, batch: &mut [BoxedJob]) -> Result<Effects> {
+        let transaction = self.manners.begin(&self.conn, &self.done)?;
+        let tx = WriteTx::new(&transaction, &self.remembered);
+        let outcome = if self.faults.hit(Step::Write) { Err(Error::Full) } else { Ok(()) };
+        let outcome = outcome
+            .and_then(|()| batch.iter_mut().try_for_each(|job| job.run(&tx)))
+            .and_then(|()| subscriptions::store_standings(&tx));
+        let effects = tx.into_effects();
+        let committed = match outcome {
+            Ok(()) if self.faults.hit(Step::Commit) => Err(Error::Full),
+            Ok(()) if self.faults.hit(Step::BreakDisk) => Err(Error::planned_write_failure()),
+            Ok(()) => transaction.commit().map_err(Error::at_commit),
+            // Dropping the transaction rolls it back, where SQLite has not done so itself.
+            Err(error) => {
+                drop(transaction);
+                Err(error)
+            }
+        };
+        self.manners.ended(self.done.now());
+        if committed.is_err() {
+            self.remembered.forget();
+        }
+        committed.map(|()| effects)
+    }
+
+    /// Whether a write that failed found no room: the disk may be broken just as well.
+    fn is_out_of_room(&self) -> bool {
+        let Some(path) = self.conn.path().map(Path::new) else { return false };
+        let beside = |ending: &str| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(ending);
+            PathBuf::from(name)
+        };
+        let directory = path.parent().unwrap_or_else(|| Path::new("."));
+        disk::is_out_of_room(directory, &[path, &beside("-wal"), &beside("-shm")])
+    }
+}
+
+/// Answers what can come again, because another process holds the database; returns the outcomes of
+/// attempts, which have to be stored.
+fn refuse_new(batch: &mut Vec<BoxedJob>) -> Vec<BoxedJob> {
+    let is_kept = |job: &BoxedJob| job.handed_in().0 == Queue::Settle;
+    let (kept, refused): (Vec<_>, Vec<_>) = batch.drain(..).partition(is_kept);
+    for job in refused {
+        job.done(Err(Error::Busy));
+    }
+    kept
+}
