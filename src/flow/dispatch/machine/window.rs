@@ -1,0 +1,87 @@
+//! What is known of one subscription: what may be sent, what is under way, and how fast its target is.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+use crate::id::DeliverySeq;
+
+/// Rows fetched beyond what may be in flight: enough that a fetch is rare, few enough to be cheap.
+const WINDOW_ROWS: u32 = 64;
+/// A window is filled again when it holds this many or fewer.
+const WINDOW_LOW: usize = 16;
+/// Deliveries of one subscription that may wait for their settlement before no more are fetched.
+const UNSETTLED_MOST: usize = 2048;
+/// A subscription may exceed its cap only while it answers faster than this.
+const FAST_ENOUGH: Duration = Duration::from_secs(1);
+/// Latencies remembered per subscription.
+const LATENCIES_KEPT: usize = 20;
+
+/// The due deliveries of one subscription, and what it may do with them.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each true or not")]
+pub(super) struct Window {
+    pub(super) cap: usize,
+    /// Whether the cap holds however fast the target answers.
+    pub(super) hard: bool,
+    pub(super) callable: bool,
+    /// Fetched, not started.
+    pub(super) ready: VecDeque<DeliverySeq>,
+    /// Started, not finished.
+    pub(super) in_flight: usize,
+    /// Fetched, not settled.
+    pub(super) in_hand: usize,
+    /// Whether there may be due rows that were not fetched.
+    pub(super) look: bool,
+    /// Whether a fetch was asked for and not answered.
+    pub(super) fetching: bool,
+    /// Whether nothing is fetched because it was put off.
+    pub(super) rests: bool,
+    /// Whether it stands in the rotation.
+    pub(super) queued: bool,
+    pub(super) next_due: Option<Timestamp>,
+    latencies: VecDeque<Duration>,
+}
+
+impl Window {
+    /// Whether it may start one more: its first always, others while `plenty` of deliverers are idle and its cap
+    /// allows it or its target is fast.
+    pub(super) fn has_room(&self, plenty: bool) -> bool {
+        self.in_flight == 0
+            || (plenty && (self.in_flight < self.cap || (!self.hard && self.is_fast())))
+    }
+
+    /// Whether it is to get a turn.
+    pub(super) fn wants_turn(&self) -> bool {
+        self.callable && (self.look || !self.ready.is_empty())
+    }
+
+    /// Whether it holds little enough to be filled again, and may be.
+    pub(super) fn wants_rows(&self) -> bool {
+        self.callable
+            && self.look
+            && !self.fetching
+            && !self.rests
+            && self.ready.len() <= WINDOW_LOW
+            && self.in_hand <= UNSETTLED_MOST
+    }
+
+    /// How many rows to ask for.
+    pub(super) fn rows_wanted(&self) -> u32 {
+        let beside = u32::try_from(self.in_hand.saturating_add(self.cap)).unwrap_or(u32::MAX);
+        WINDOW_ROWS.saturating_add(beside.min(4096))
+    }
+
+    fn is_fast(&self) -> bool {
+        let slow = self.latencies.iter().filter(|latency| **latency >= FAST_ENOUGH).count();
+        !self.latencies.is_empty() && slow.saturating_mul(20) <= self.latencies.len()
+    }
+
+    /// Remembers how long a request took.
+    pub(super) fn note(&mut self, latency: Duration) {
+        if self.latencies.len() == LATENCIES_KEPT {
+            self.latencies.pop_front();
+        }
+        self.latencies.push_back(latency);
+    }
+}
