@@ -2,7 +2,9 @@
 //!
 //! Not here: whether it is believed, which has been decided before, and storing it.
 
-use super::{Identity, Incoming, Scheme, adyen, paypal, shared};
+use super::identity::Identity;
+use super::incoming::Incoming;
+use super::{Scheme, adyen, paypal, shared};
 use crate::domain::pointer::{list_at, text_at};
 use crate::headers::Headers;
 

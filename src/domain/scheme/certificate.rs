@@ -13,7 +13,7 @@ use ring::signature::{
 use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage};
 
-use super::{Refused, body};
+use super::refused::{Refused, body};
 use crate::clock::Timestamp;
 use crate::domain::signature::Hash;
 

@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use super::{Incoming, Refused, Scheme, generic, paypal, sendgrid, standard};
+use super::incoming::Incoming;
+use super::refused::Refused;
+use super::{Scheme, generic, paypal, sendgrid, standard};
 use crate::clock::{Timestamp, millis};
 
 impl Scheme {

@@ -7,9 +7,11 @@ use std::time::Duration;
 use data_encoding::{BASE64, BASE64_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde_json::Value;
 
+use super::Scheme;
 use super::certificate::Proof;
 use super::form::KINDS;
-use super::{Incoming, Refused, Scheme};
+use super::incoming::Incoming;
+use super::refused::Refused;
 use crate::clock::Timestamp;
 use crate::domain::rewritten;
 use crate::headers::Headers;

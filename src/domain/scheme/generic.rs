@@ -5,12 +5,14 @@
 use ring::signature::{ED25519, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 
-use super::encoding::{Encoding, SecretEncoding};
-use super::template::{Piece, Template};
-use super::{
-    Incoming, Refused, SIGNATURES_MOST, Verified, any_match, long_enough, malformed, needed,
-    public_signatures, shared, time_digits,
+use super::check::{
+    SIGNATURES_MOST, Verified, any_match, long_enough, public_signatures, time_digits,
 };
+use super::encoding::{Encoding, SecretEncoding};
+use super::incoming::Incoming;
+use super::refused::{Refused, malformed, needed};
+use super::shared;
+use super::template::{Piece, Template};
 use crate::clock::Timestamp;
 use crate::domain::object;
 use crate::domain::pointer::{Pointer, PointerError};
@@ -244,7 +246,7 @@ impl TryFrom<Settings> for Generic {
         match &settings.event_type {
             Some(TypePlace::Header(name)) => header_name(name)?,
             Some(TypePlace::Constant(name)) => {
-                if super::bounded_type(name).as_ref() != Some(name) {
+                if super::identity::bounded_type(name).as_ref() != Some(name) {
                     return Err(SettingsError::Constant);
                 }
             }

@@ -5,7 +5,9 @@
 use percent_encoding::percent_decode_str;
 use serde_json::json;
 
-use super::{Incoming, Scheme, needed, sns};
+use super::incoming::Incoming;
+use super::refused::needed;
+use super::{Scheme, sns};
 use crate::domain::pointer::text_at;
 
 /// No token of a hand-shake is longer.

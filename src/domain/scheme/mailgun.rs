@@ -7,8 +7,10 @@
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 
+use super::check::{Verified, any_match, time_digits};
+use super::incoming::Incoming;
 use super::naming::{Naming, Place};
-use super::{Incoming, Refused, Verified, any_match, body, time_digits};
+use super::refused::{Refused, body};
 use crate::clock::Timestamp;
 use crate::domain::pointer::text_at;
 use crate::domain::signature::{Hash, mac};

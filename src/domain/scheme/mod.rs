@@ -8,17 +8,21 @@
 pub mod adyen;
 pub mod batch;
 pub mod certificate;
+mod check;
 mod costly;
 pub mod diagnosis;
 pub mod encoding;
 pub mod form;
 pub mod generic;
 pub mod handshake;
+mod identity;
+mod incoming;
 mod listed;
 mod mailgun;
 mod naming;
 pub mod paypal;
 mod plain;
+mod refused;
 pub mod sample;
 mod sendgrid;
 mod shared;
@@ -35,37 +39,24 @@ use crate::clock::{Timestamp, millis};
 use crate::domain::provider::TOLERANCE_DEFAULT;
 use crate::domain::signature::SecretError;
 use crate::headers::Headers;
-use crate::id;
 
 use adyen::Adyen;
 use certificate::Proof;
+use check::long_enough;
 use generic::Generic;
 use listed::Listed;
 use paypal::Paypal;
 use plain::Plain;
 use sns::Sns;
 use standard::Key;
+
+pub use identity::Identity;
+pub use incoming::Incoming;
+pub use refused::Refused;
 pub(crate) use standard::id_header;
 
-/// Ids longer than this are stored as their SHA-256, in characters.
-const EVENT_ID_CHARS_MAX: usize = 500;
-/// How long an event type may be, in bytes. Source: the `event_type` column.
-const EVENT_TYPE_BYTES_MAX: usize = 128;
-/// What an event is called whose type nobody gave.
-const TYPE_UNKNOWN: &str = "unknown";
-/// Keys below 128 bits can be searched for by who holds one signed request.
-const SECRET_BYTES_MIN: usize = 16;
 /// No provider's secret comes near this; what is longer is a file pasted by mistake.
 const SECRET_BYTES_MAX: usize = 1024;
-/// Signatures of one request that are looked at: a sender that rotates gives two or three.
-const SIGNATURES_MOST: usize = 64;
-/// The same of those by public key, each of which costs far more.
-const PUBLIC_SIGNATURES_MOST: usize = 4;
-/// Checks by public key of one request, every key with every signature: two signatures for each of as many
-/// keys as a provider may have.
-const PUBLIC_CHECKS_MOST: usize = 64;
-/// Times with more digits than this lie beyond the year 30,000 in milliseconds.
-const TIME_DIGITS_MAX: usize = 15;
 
 /// The signature scheme of a provider.
 ///
@@ -115,75 +106,6 @@ pub enum Scheme {
     /// Put together from settings: HMAC or ed25519 over a template, a shared token, or basic
     /// authentication.
     Generic(Box<Generic>),
-}
-
-/// A request as it came in, as far as its signature may cover it.
-#[derive(Clone, Copy, Debug)]
-pub struct Incoming<'a> {
-    /// The method, as sent.
-    pub method: &'a str,
-    /// The path with its query, as the request line has it.
-    pub path: &'a str,
-    /// The URL at which the provider knows us, with path and query. Behind a proxy it is configured.
-    pub url: &'a str,
-    /// All header fields.
-    pub headers: &'a Headers,
-    /// The body, not a byte changed.
-    pub body: &'a [u8],
-}
-
-/// What a webhook is called, so that its repetition is known and subscriptions can ask for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The provider's id for the event, 1 to 500 characters, none of them a control character. The
-    /// SHA-256 of the body as hex if the provider gives none, of the id if that does not fit.
-    pub event_id: String,
-    /// 1 to 128 bytes without control characters and white space; `unknown` if there is none.
-    pub event_type: String,
-}
-
-/// Why a webhook is not believed. For our log: outside, every one of them is the same 401.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// A header that the scheme needs is not there.
-    #[error("the header {header} is missing")]
-    Missing {
-        /// Its name.
-        header: String,
-    },
-    /// A header is there but cannot be read.
-    #[error("the header {header} cannot be read: {why}")]
-    Malformed {
-        /// Its name.
-        header: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// The body has not what the scheme signs with.
-    #[error("the body cannot be checked: {why}")]
-    Body {
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// Everything is right but the time. Only said of a correct signature, so a caller whose own clock
-    /// is in doubt may ask for the webhook again.
-    #[error("the signature is correct but {skew_secs} s away from our time")]
-    Stale {
-        /// How far its time is from ours, in whole seconds, either way.
-        skew_secs: u64,
-    },
-    /// The time is too far away for the signature to be worth a check by public key.
-    #[error("its time is {skew_secs} s away from ours, so its signature was not checked")]
-    Untimely {
-        /// How far its time is from ours, in whole seconds, either way.
-        skew_secs: u64,
-    },
-    /// No secret in force makes this signature.
-    #[error("no secret in force makes this signature")]
-    Mismatch,
-    /// There is no usable secret to check with.
-    #[error("no usable secret is in force for this provider")]
-    NoSecret,
 }
 
 impl Scheme {
@@ -383,7 +305,7 @@ impl Scheme {
     /// assert_eq!((&*identity.event_id, &*identity.event_type), ("evt_1", "invoice.paid"));
     /// ```
     pub fn identify(&self, incoming: &Incoming<'_>) -> Identity {
-        let (event_id, event_type) = match self {
+        let found = match self {
             Self::Standard | Self::Polar => standard::identify(incoming),
             Self::Plain(plain) => plain.naming.identify(incoming),
             Self::Listed(listed) => listed.naming.identify(incoming),
@@ -398,14 +320,7 @@ impl Scheme {
             Self::Dynamics => shared::DYNAMICS.identify(incoming),
             Self::Generic(generic) => generic.identify(incoming),
         };
-        Identity {
-            event_id: event_id
-                .and_then(|id| bounded_id(&id))
-                .unwrap_or_else(|| id::sha256_hex(incoming.body)),
-            event_type: event_type
-                .and_then(|name| bounded_type(&name))
-                .unwrap_or_else(|| TYPE_UNKNOWN.to_owned()),
-        }
+        Identity::of(found, incoming.body)
     }
 
     /// The header fields that are kept with a webhook event: what tells about it, never a signature.
@@ -430,97 +345,9 @@ impl Scheme {
     }
 }
 
-/// A correct signature: whose, and when it says it was made.
-struct Verified {
-    secret: usize,
-    signed_at: Option<Timestamp>,
-}
-
-/// The signature that is right under one of the usable secrets, if any is.
-///
-/// `expected` gives what a secret would have signed, `None` for a secret that cannot be used.
-fn any_match(
-    secrets: &[&[u8]],
-    offered: &[Vec<u8>],
-    expected: impl Fn(&[u8]) -> Option<Vec<u8>>,
-) -> Result<usize, Refused> {
-    let mut refused = Refused::NoSecret;
-    for (index, secret) in secrets.iter().enumerate() {
-        // Anybody can sign with an empty key.
-        if secret.is_empty() {
-            continue;
-        }
-        let Some(expected) = expected(secret) else { continue };
-        refused = Refused::Mismatch;
-        // Nothing equals nothing, and proves nothing.
-        if !expected.is_empty()
-            && offered
-                .iter()
-                .take(SIGNATURES_MOST)
-                .any(|signature| super::signature::same(signature, &expected))
-        {
-            return Ok(index);
-        }
-    }
-    Err(refused)
-}
-
-/// How many signatures are tried with each of so many public keys.
-fn public_signatures(keys: usize) -> usize {
-    PUBLIC_SIGNATURES_MOST.min(PUBLIC_CHECKS_MOST.checked_div(keys).unwrap_or(0))
-}
-
-fn needed<'a>(headers: &'a Headers, name: &str) -> Result<&'a str, Refused> {
-    headers.get(name).ok_or_else(|| Refused::Missing { header: name.to_owned() })
-}
-
-fn body(why: &'static str) -> Refused {
-    Refused::Body { why }
-}
-
-fn malformed(header: &str, why: &'static str) -> Refused {
-    Refused::Malformed { header: header.to_owned(), why }
-}
-
-/// A count since 1970 in plain digits; signs, spaces and fractions are not taken.
-fn time_digits(text: &str) -> Option<i64> {
-    let plain = (1..=TIME_DIGITS_MAX).contains(&text.len());
-    (plain && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok()).flatten()
-}
-
-fn long_enough(bytes: usize) -> Result<(), SecretError> {
-    if bytes < SECRET_BYTES_MIN {
-        return Err(SecretError::Short { bytes, min: SECRET_BYTES_MIN });
-    }
-    Ok(())
-}
-
-fn bounded_id(id: &str) -> Option<String> {
-    let id = id.trim();
-    if id.is_empty() {
-        return None;
-    }
-    if id.chars().any(char::is_control) || id.chars().count() > EVENT_ID_CHARS_MAX {
-        return Some(id::sha256_hex(id.as_bytes()));
-    }
-    Some(id.to_owned())
-}
-
-fn bounded_type(name: &str) -> Option<String> {
-    let mut bounded = String::new();
-    for letter in name.trim().chars() {
-        // A pattern names neither, and a line break would forge lines in logs.
-        let letter = if letter.is_control() || letter.is_whitespace() { '_' } else { letter };
-        if bounded.len() + letter.len_utf8() > EVENT_TYPE_BYTES_MAX {
-            break;
-        }
-        bounded.push(letter);
-    }
-    (!bounded.is_empty()).then_some(bounded)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::check::SECRET_BYTES_MIN;
     use super::*;
 
     #[test]
@@ -568,22 +395,5 @@ mod tests {
             check(Scheme::Standard, "0123456789abcdef"),
             Err(SecretError::NoPrefix { .. })
         ));
-    }
-
-    #[test]
-    fn ids_that_do_not_fit_are_stored_as_their_digest() {
-        assert_eq!(bounded_id(" evt_1 ").as_deref(), Some("evt_1"));
-        assert_eq!(bounded_id("  "), None);
-        assert_eq!(bounded_id(&"x".repeat(500)).map(|id| id.len()), Some(500));
-        assert_eq!(bounded_id(&"x".repeat(501)), Some(id::sha256_hex("x".repeat(501).as_bytes())));
-        assert_eq!(bounded_id("a\nb"), Some(id::sha256_hex(b"a\nb")));
-    }
-
-    #[test]
-    fn types_are_cut_and_cleaned() {
-        assert_eq!(bounded_type("Push Hook").as_deref(), Some("Push_Hook"));
-        assert_eq!(bounded_type("a\u{1b}[31m\u{85}b").as_deref(), Some("a_[31m_b"));
-        assert_eq!(bounded_type(&"ä".repeat(100)), Some("ä".repeat(64)));
-        assert_eq!(bounded_type("\t"), None);
     }
 }

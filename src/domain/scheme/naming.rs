@@ -3,7 +3,7 @@
 //! Not here: what is done where they stand nowhere (`super::Identity`), and places that people set
 //! ([`super::generic`]).
 
-use super::Incoming;
+use super::incoming::Incoming;
 use crate::domain::pointer::text_at;
 
 /// A place in a request.

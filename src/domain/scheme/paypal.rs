@@ -10,8 +10,10 @@ use data_encoding::BASE64;
 use webpki_roots::TLS_SERVER_ROOTS;
 
 use super::certificate::{self, Proof, RSA_BYTES};
+use super::check::Verified;
+use super::incoming::Incoming;
 use super::naming::{Naming, Place};
-use super::{Incoming, Refused, Verified, malformed, needed};
+use super::refused::{Refused, malformed, needed};
 use crate::clock::Timestamp;
 use crate::domain::signature::Hash;
 

@@ -5,8 +5,10 @@
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 
+use super::check::{Verified, any_match, time_digits};
+use super::incoming::Incoming;
 use super::naming::{Naming, Place};
-use super::{Incoming, Refused, Verified, any_match, malformed, needed, time_digits};
+use super::refused::{Refused, malformed, needed};
 use crate::clock::Timestamp;
 use crate::domain::signature::{Hash, mac};
 

@@ -7,9 +7,10 @@ use data_encoding::{BASE64, HEXLOWER};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 
+use super::incoming::Incoming;
 use super::naming::{Naming, Place};
 use super::plain::Plain;
-use super::{Incoming, Scheme, adyen, mailgun, sendgrid, shared, standard, twilio};
+use super::{Scheme, adyen, mailgun, sendgrid, shared, standard, twilio};
 use crate::clock::Timestamp;
 use crate::domain::signature::{Hash, SecretError, SigningSecret, mac};
 use crate::headers::Headers;

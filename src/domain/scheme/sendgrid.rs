@@ -4,8 +4,10 @@
 use data_encoding::BASE64;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 
+use super::check::{Verified, time_digits};
+use super::incoming::Incoming;
 use super::naming::{Naming, Place};
-use super::{Incoming, Refused, Verified, malformed, needed, time_digits};
+use super::refused::{Refused, malformed, needed};
 use crate::clock::Timestamp;
 use crate::domain::signature::SecretError;
 

@@ -7,8 +7,11 @@ use data_encoding::BASE64;
 use zeroize::Zeroizing;
 
 use super::batch::ITEMS_MOST;
+use super::check::Verified;
+use super::incoming::Incoming;
 use super::naming::{Naming, Place};
-use super::{Incoming, Refused, Verified, body, malformed, needed, standard};
+use super::refused::{Refused, body, malformed, needed};
+use super::standard;
 use crate::domain::pointer::{list_at, text_at};
 use crate::domain::signature::same_secret;
 

@@ -9,8 +9,10 @@
 use data_encoding::BASE64;
 
 use super::certificate::{self, Proof, RSA_BYTES};
+use super::check::Verified;
+use super::incoming::Incoming;
 use super::naming::{Naming, Place};
-use super::{Incoming, Refused, Verified, body};
+use super::refused::{Refused, body};
 use crate::domain::pointer::{clear_text_at, text_at};
 use crate::domain::signature::Hash;
 

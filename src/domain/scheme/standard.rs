@@ -7,11 +7,10 @@
 use data_encoding::{BASE64, BASE64_NOPAD};
 use ring::signature::{ED25519, UnparsedPublicKey};
 
+use super::check::{Verified, any_match, long_enough, public_signatures, time_digits};
+use super::incoming::Incoming;
 use super::naming::{Naming, Place};
-use super::{
-    Incoming, Refused, Verified, any_match, long_enough, malformed, needed, public_signatures,
-    time_digits,
-};
+use super::refused::{Refused, malformed, needed};
 use crate::clock::Timestamp;
 use crate::domain::signature::{Hash, SecretError, SigningSecret, mac};
 use crate::headers::Headers;

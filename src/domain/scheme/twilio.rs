@@ -8,8 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use data_encoding::BASE64;
 use percent_encoding::percent_decode;
 
+use super::check::{Verified, any_match};
+use super::incoming::Incoming;
 use super::naming::{Naming, Place};
-use super::{Incoming, Refused, Verified, any_match, body, malformed, needed};
+use super::refused::{Refused, body, malformed, needed};
 use crate::domain::signature::{Hash, mac, same};
 use crate::id::sha256_hex;
 
