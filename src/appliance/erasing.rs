@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::appliance::Error;
+use crate::appliance::error::Error;
 use crate::keeping::erasures;
 use crate::settings::Settings;
 use crate::store::writer::WriterLoop;

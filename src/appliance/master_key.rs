@@ -14,8 +14,8 @@ use zeroize::Zeroizing;
 
 use crate::api::DEFAULT_TENANT;
 use crate::api::auth::TokenHasher;
-use crate::appliance::Error;
 use crate::appliance::data_directory::{DATABASE, DataDirectory, DirectoryError};
+use crate::appliance::error::Error;
 use crate::clock::{Clock, Timestamp};
 use crate::domain::audit::changes::Changes;
 use crate::domain::audit::{Actor, ActorType, NewAuditEvent};

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::appliance::data_directory::{DATABASE, DataDirectory};
+use crate::appliance::error::Error;
 use crate::appliance::master_key::{self, Keys};
-use crate::appliance::{Error, up_to_date};
+use crate::appliance::starting::up_to_date;
 use crate::clock::{Clock, Timestamp};
 use crate::domain::audit::NewAuditEvent;
 use crate::domain::audit::changes::Changes;

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 
 use crate::api::doors::Serves;
-use crate::appliance::Error;
+use crate::appliance::error::Error;
 use crate::http::server;
 use crate::settings::Listen;
 use crate::systemd::activation::Passed;
