@@ -248,6 +248,10 @@ impl Privacy {
         if let Some((payload, sealed)) = changed {
             (event.payload, event.sealed) = (payload, sealed);
         }
+        // A header field like the others, of which nothing but the media type is ever looked at.
+        if let Some(masked) = policy.masked(&event.content_type) {
+            event.content_type = masked;
+        }
         Ok(())
     }
 
