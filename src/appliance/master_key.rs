@@ -25,6 +25,7 @@ use crate::id::Draw;
 use crate::keyring::Keyring;
 use crate::keyring::file::{self, KeyFileError};
 use crate::keyring::subject::Pseudonyms;
+use crate::machine::files::is_missing;
 use crate::machine::user;
 use crate::secret::{KeyTextError, MasterKey, SecretBytes};
 use crate::settings::{CREDENTIALS, Settings, environment};
@@ -98,7 +99,7 @@ pub fn look(settings: &Settings) -> Result<Option<Found>, DirectoryError> {
         return Ok(Some(Found { key, place }));
     }
     let path = settings.master_key_file();
-    if !path.exists() {
+    if is_missing(&path) {
         return Ok(None);
     }
     Ok(Some(Found { key: file::read(&path)?, place: Place::File(path) }))

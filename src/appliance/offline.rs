@@ -16,6 +16,7 @@ use crate::domain::audit::changes::Changes;
 use crate::domain::token::{self, Role, Token};
 use crate::faults::Faults;
 use crate::id::{self, Draw};
+use crate::machine::files::is_missing;
 use crate::settings::Settings;
 use crate::store::tokens::NewToken;
 use crate::store::{Store, audit_events, tenants, tokens};
@@ -45,7 +46,7 @@ pub fn create_token(
 ) -> Result<(Token, String), Error> {
     let directory = settings.directory();
     let path = directory.join(DATABASE);
-    if !path.exists() {
+    if is_missing(&path) {
         return Err(Error::NoDatabase { path });
     }
     let data = DataDirectory::lock(directory)?;

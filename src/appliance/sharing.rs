@@ -22,7 +22,7 @@ pub enum SharingError {
     /// The file could not be given to it.
     #[error(
         "database.group: {path} could not be opened to the group {group}: {source}; the service's user has \
-         to be in the group, or to be root"
+         to be in the group, or to be root; under systemd its unit has to allow it (examples/shared-group.conf)"
     )]
     Refused {
         /// The file or directory.

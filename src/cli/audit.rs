@@ -19,6 +19,7 @@ use crate::cli::show::{Column, minute, text};
 use crate::cli::{Failure, Shared, exit, out};
 use crate::domain::audit::AuditEvent;
 use crate::domain::audit::chain::{Head, Report, Verifier};
+use crate::machine::files::is_missing;
 use crate::store::audit_events::Trail;
 use crate::store::error::Error as StoreError;
 
@@ -161,7 +162,7 @@ fn database(shared: &Shared, named: Option<&Path>) -> Result<PathBuf, Failure> {
 }
 
 fn open(path: &Path) -> Result<Trail, Failure> {
-    if !path.exists() {
+    if is_missing(path) {
         return Err(Failure::new(exit::NOT_FOUND, format!("{}: no such file", path.display())));
     }
     let opened = Trail::open(path);

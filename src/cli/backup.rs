@@ -14,11 +14,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::appliance::data_directory::DATABASE;
 use crate::cli::show::{self, Column, minute, text};
-use crate::cli::{Failure, Shared, exit, out};
+use crate::cli::{Failure, Shared, exit, input, out};
 use crate::clock::Clock;
 use crate::faults::Faults;
 use crate::keeping::backup::{self, Plan};
-use crate::keeping::manifest::{Manifest, Reason};
+use crate::keeping::manifest::{ENDING, Manifest, Reason};
 use crate::keeping::shelf::{self, Kept};
 use crate::keeping::{Bytes, Error};
 use crate::store::copies::Progress;
@@ -41,7 +41,7 @@ pub(super) struct Backup {
 enum Verb {
     /// Read backups through and compare them with their manifests
     Verify {
-        /// Backups
+        /// Backups, or directories of backups
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
@@ -150,8 +150,28 @@ fn shown(manifest: &Manifest) -> Result<Value, Failure> {
 }
 
 fn verify(files: &[PathBuf]) -> Result<(), Failure> {
-    let mut first = None;
+    let mut named = Vec::new();
     for file in files {
+        if file.is_dir() {
+            // Every one, also one whose manifest is spoiled: the list leaves it out.
+            let entries =
+                std::fs::read_dir(file).map_err(|error| input::unreadable(file, &error))?;
+            let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+            let mut found: Vec<PathBuf> = paths
+                .filter(|path| path.extension().is_some_and(|ending| ending == "db"))
+                .collect();
+            found.sort();
+            named.extend(found);
+        } else if !file.to_string_lossy().ends_with(ENDING) {
+            // Of what a shell makes of a star, the manifests are read with their backups.
+            named.push(file.clone());
+        }
+    }
+    if named.is_empty() {
+        return Err(Failure::new(exit::NOT_FOUND, "there is no backup in what was named"));
+    }
+    let mut first = None;
+    for file in &named {
         match backup::verify(file) {
             Ok(manifest) => {
                 let Manifest { created_at, schema_version, master_key_id, .. } = manifest;

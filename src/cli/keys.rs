@@ -18,6 +18,7 @@ use crate::clock::Clock;
 use crate::flow::rotation::Rotated;
 use crate::id::SystemDraw;
 use crate::keyring::file;
+use crate::machine::files::is_missing;
 use crate::secret::MasterKey;
 use crate::store::{self, credentials, meta, subjects};
 
@@ -63,7 +64,7 @@ impl Keys {
         let draw = Arc::new(SystemDraw::new());
         let settings = shared.settings()?;
         let database = settings.directory().join(DATABASE);
-        if !database.exists() {
+        if is_missing(&database) {
             let why = format!("there is no database {}", database.display());
             return Err(Failure::new(exit::NOT_FOUND, why));
         }
@@ -97,7 +98,7 @@ impl Keys {
 fn list(shared: &Shared, as_json: bool) -> Result<(), Failure> {
     let settings = shared.settings()?;
     let path = settings.directory().join(DATABASE);
-    if !path.exists() {
+    if is_missing(&path) {
         return Err(Failure::new(
             exit::NOT_FOUND,
             format!("there is no database {}", path.display()),

@@ -16,6 +16,7 @@ use crate::appliance::data_directory::{ADDRESS_FILE, INTAKE_FILE, TOKEN_FILE};
 use crate::cli::{Failure, Shared, exit, show};
 use crate::domain::address::AddressPolicy;
 use crate::http::client::{Call, CallError, Client, ClientSettings};
+use crate::machine::files::is_missing;
 use crate::settings::{Settings, environment};
 
 /// Time to connect. The service is near; a longer wait only hides that it is not there.
@@ -121,16 +122,20 @@ impl Reach {
                 return Err(Failure::new(exit::NOT_PERMITTED, why));
             }
             let data = remote.settings.directory();
-            if remote.url.is_none() && !path.exists() && !data.join(ADDRESS_FILE).exists() {
+            let nothing = is_missing(&path) && is_missing(&data.join(ADDRESS_FILE));
+            if remote.url.is_none() && nothing {
                 let why = format!("no oncebox has run in {}", data.display());
                 return Err(Failure::new(exit::UNREACHABLE, why).and(
                     "Start it with: oncebox serve. Or name the service's data directory with --data.",
                 ));
             }
             let token = token_in(&path).map_err(|failure| {
-                failure.and(
-                    "Set ONCEBOX_TOKEN, give --token-file, or name the service's data directory with --data.",
-                )
+                failure.and(if is_missing(&path) {
+                    "Set ONCEBOX_TOKEN, give --token-file, or name the service's data directory with --data."
+                } else {
+                    "Run it as root or as the service's user (sudo -u oncebox …), or with a token of your own: \
+                     set ONCEBOX_TOKEN, or give --token-file."
+                })
             })?;
             (Zeroizing::new(token), path.display().to_string())
         };
@@ -145,7 +150,8 @@ impl Reach {
 
 fn token_in(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| {
-        Failure::new(exit::NOT_PERMITTED, format!("there is no token: {}: {error}", path.display()))
+        let what = if is_missing(path) { "there is no token" } else { "the token cannot be read" };
+        Failure::new(exit::NOT_PERMITTED, format!("{what}: {}: {error}", path.display()))
     })
 }
 

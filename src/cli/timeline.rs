@@ -36,10 +36,10 @@ pub(super) fn event(event: &Value) -> Result<(), Failure> {
         ("source", text(event, "source_system")),
         ("for", text(event, "target")),
         ("webhook-id", text(event, "webhook_id")),
-        ("occurred", instant(event, "occurred_at")),
-        ("received", instant(event, "received_at")),
-        ("not before", instant(event, "not_before")),
-        ("completed", instant(event, "completed_at")),
+        ("occurred", moment(event, "occurred_at")),
+        ("received", moment(event, "received_at")),
+        ("not before", moment(event, "not_before")),
+        (ended(event), moment(event, "completed_at")),
         ("published again", times(event, "duplicate_count")),
         ("with other content", times(event, "differing_count")),
         ("what is wrong", text(event, "error_code")),
@@ -55,9 +55,9 @@ pub(super) fn webhook(event: &Value) -> Result<(), Failure> {
         ("provider", text(event, "provider")),
         ("provider's id", text(event, "provider_event_id")),
         ("webhook-id", text(event, "webhook_id")),
-        ("received", instant(event, "received_at")),
+        ("received", moment(event, "received_at")),
         ("came again", times(event, "duplicate_count")),
-        ("completed", instant(event, "completed_at")),
+        (ended(event), moment(event, "completed_at")),
         ("last error", last_error(event, "error_message")),
     ])?;
     payload(event)
@@ -135,9 +135,9 @@ pub(super) fn delivery(remote: &Remote, delivery: &Value) -> Result<(), Failure>
     let title = format!("Delivery {} to {}", text(delivery, "id"), text(delivery, "subscription"));
     out::line(format_args!("{title:<60}  {}", text(delivery, "state")))?;
     show::fields(&[
-        ("due", instant(delivery, "due_at")),
+        ("due", moment(delivery, "due_at")),
         ("waits", waits(remote, delivery)?),
-        ("finished", instant(delivery, "finished_at")),
+        ("finished", moment(delivery, "finished_at")),
         ("reason", text(delivery, "reason")),
     ])?;
     attempts(remote, &text(delivery, "id"))
@@ -209,9 +209,16 @@ pub(super) fn again(event: &Value, deliveries: &[Value]) -> Result<(), Failure> 
         let id = text(delivery, "id");
         match text(delivery, "state").as_str() {
             "pending" => lines.push(format!("  oncebox delivery retry {id}   (at once)")),
-            "dead_letter" | "skipped" | "cancelled" => {
-                lines.push(format!("  oncebox delivery retry {id}"));
+            "dead_letter" => {
+                lines.push(format!("  oncebox delivery retry {id}   (as it is)"));
+                let repaired = emission(event, &text(delivery, "subscription"));
+                lines.extend(
+                    repaired.map(|emit| {
+                        format!("  {emit} --payload @FILE   (repaired, as a new event)")
+                    }),
+                );
             }
+            "skipped" | "cancelled" => lines.push(format!("  oncebox delivery retry {id}")),
             // What is sealed is not shown, so it cannot be sent anew from what is shown.
             "completed" if is_sealed(event) => sealed = true,
             "completed" => {
@@ -240,10 +247,15 @@ fn is_sealed(event: &Value) -> bool {
 
 /// What was taken is final; the same content can go to the same subscription as a new event.
 fn anew(event: &Value, subscription: &str) -> Option<String> {
+    let emit = emission(event, subscription)?;
+    Some(format!("  oncebox event show {} --payload | {emit} --payload -", text(event, "id")))
+}
+
+/// The command that makes a new event like this one, but for its payload.
+fn emission(event: &Value, subscription: &str) -> Option<String> {
     let key = event.get("idempotency_key")?.as_str()?;
     let mut command = format!(
-        "  oncebox event show {} --payload | oncebox emit {} --key {} --target {}",
-        text(event, "id"),
+        "oncebox emit {} --key {} --target {}",
         quoted(&text(event, "event_type")),
         quoted(&clean(&format!("{key}:again"))),
         quoted(subscription),
@@ -258,13 +270,23 @@ fn anew(event: &Value, subscription: &str) -> Option<String> {
             command.extend([" ", flag, " ", &quoted(&value)]);
         }
     }
-    command.push_str(" --payload -");
     Some(command)
 }
 
 fn headline(what: &str, event: &Value, state: &str) -> Result<(), Failure> {
     let title = format!("{what} {}  {}", text(event, "id"), text(event, "event_type"));
     out::line(format_args!("{title:<60}  {}", text(event, state)))
+}
+
+/// A time, with the zone it is in.
+fn moment(item: &Value, field: &str) -> String {
+    let instant = instant(item, field);
+    if instant.is_empty() { instant } else { format!("{instant} UTC") }
+}
+
+/// What its last time is called: not all that ends was completed.
+fn ended(event: &Value) -> &'static str {
+    if text(event, "status") == "completed" { "completed" } else { "ended" }
 }
 
 /// Once everything has arrived, an error on the way is only part of the attempts.

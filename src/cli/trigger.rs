@@ -23,6 +23,7 @@ use crate::domain::scheme::Scheme;
 use crate::domain::scheme::form::KINDS;
 use crate::domain::scheme::sample::{self, SampleError, Subject};
 use crate::id::SystemDraw;
+use crate::machine::files::is_missing;
 use crate::settings::Settings;
 use crate::store::{self, credentials, providers};
 
@@ -191,7 +192,7 @@ const NO_KEY: &str =
 fn sealed(settings: &Settings, provider: &str, kind: &str) -> Result<Signer, Failure> {
     let database = settings.directory().join(DATABASE);
     // Where there is no database, a key would be made for it.
-    if !database.exists() {
+    if is_missing(&database) {
         let why = format!("there is no database {}", database.display());
         return Err(Failure::input(why).and(NO_KEY));
     }

@@ -71,9 +71,12 @@ pub fn worst(checks: &[Check]) -> Level {
 pub fn database(written: Result<(), String>) -> Check {
     match written {
         Ok(()) => Check::new("database", Level::Ok, json!(true), "can be written"),
-        Err(why) => {
-            Check::new("database", Level::Fail, json!(false), format!("cannot be written: {why}"))
-        }
+        Err(why) => Check::new(
+            "database",
+            Level::Fail,
+            json!(false),
+            format!("cannot be written: {why} (oncebox doctor names programs that have it open)"),
+        ),
     }
 }
 

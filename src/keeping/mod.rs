@@ -43,8 +43,8 @@ pub enum Error {
     },
     /// Something is there already.
     #[error(
-        "{0} is there already and is not overwritten; where a directory is given, each backup in it gets a name of \
-         its own"
+        "{0} is there already and is not overwritten: name a directory, in which each backup gets a name with its \
+         time, or a file that is not there"
     )]
     Exists(PathBuf),
     /// Another process is writing the same file.

@@ -247,6 +247,17 @@ pub fn may_write(directory: &Path) -> bool {
     accessat(CWD, directory, wanted, AtFlags::EACCESS).is_ok()
 }
 
+/// Whether nothing stands there. What this user may not look at is not missing: opening it says why.
+pub fn is_missing(path: &Path) -> bool {
+    path.try_exists().is_ok_and(|there| !there)
+}
+
+/// Whether this process may not look into a directory.
+pub fn is_closed(directory: &Path) -> bool {
+    let denied = io::ErrorKind::PermissionDenied;
+    fs::read_dir(directory).is_err_and(|error| error.kind() == denied)
+}
+
 /// Whether this process may do everything.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -172,4 +173,44 @@ fn a_directory_that_is_missing_is_made() {
     assert_eq!(doctor(&rig, &["--data", text]).1["directory"].0, "fail");
     assert_eq!(doctor(&rig, &["--data", text, "--fix"]).1["directory"].0, "ok");
     assert_eq!(fs::metadata(&place).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+/// Runs the program as a user to whom the directory is closed.
+fn as_stranger(rig: &Rig, args: &[&str]) -> crate::rig::Ran {
+    // Where a stranger can get at it: the directory of the build may be closed as well.
+    let place = tempfile::tempdir().unwrap();
+    fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
+    let program = place.path().join("oncebox");
+    // Not copied by this process: a fork of another test would keep it open for writing for a moment.
+    let mut copy = Command::new("cp");
+    copy.arg(assert_cmd::cargo::cargo_bin!("oncebox")).arg(&program);
+    assert!(copy.status().unwrap().success());
+    let mut command = Command::new(program);
+    command.args(args).env_clear().env("ONCEBOX_DATABASE__DIRECTORY", rig.dir.path());
+    command.current_dir("/");
+    let ours = fs::metadata("/proc/self").unwrap();
+    if ours.uid() == 0 {
+        command.uid(54_321).gid(54_321);
+    } else {
+        set_mode(rig, ".", 0o000);
+    }
+    let ran = crate::rig::run(&mut command, "");
+    set_mode(rig, ".", 0o700);
+    ran
+}
+
+#[test]
+fn another_user_is_told_that_it_is_closed_and_not_that_nothing_is_there() {
+    let rig = used();
+    let ran = as_stranger(&rig, &["status"]);
+    assert!(ran.code == 77 && ran.err.contains("sudo -u oncebox"), "{ran:?}");
+    assert!(!ran.err.contains("no oncebox has run"), "{ran:?}");
+    let ran = as_stranger(&rig, &["doctor"]);
+    assert!(ran.code == 1 && ran.out.contains("is closed to this user"), "{ran:?}");
+    assert!(!ran.out.contains("first start makes it"), "{ran:?}");
+    for args in [&["keys", "list"][..], &["audit", "verify", "--offline"], &["trigger", "stripe"]] {
+        let ran = as_stranger(&rig, args);
+        assert!(!ran.err.contains("there is no database"), "{args:?} {ran:?}");
+        assert!(!ran.err.contains("no such file"), "{args:?} {ran:?}");
+    }
 }

@@ -27,6 +27,14 @@ fn a_backup_is_taken_beside_the_running_service_and_when_it_does_not_run() {
     assert!(listed.contains(manifest["file"].as_str().unwrap()), "{listed}");
     let whole = rig.ok(&["backup", "verify", &file, other.to_str().unwrap()]);
     assert_eq!(whole.matches(": whole; made ").count(), 2, "{whole}");
+    // A directory, or what a shell makes of a star, is as good; a spoiled manifest is not passed over.
+    let manifest = format!("{file}.manifest.json");
+    for args in [&[shelf][..], &[&file, &manifest]] {
+        let whole = rig.ok(&[&["backup", "verify"], args].concat());
+        assert_eq!(whole.matches(": whole; made ").count(), 1, "{whole}");
+    }
+    std::fs::write(&manifest, "{").unwrap();
+    assert_eq!(rig.run(&["backup", "verify", shelf]).code, 65);
 }
 
 #[test]

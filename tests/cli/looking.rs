@@ -45,7 +45,10 @@ fn did_invoice_4711_go_out_when_and_what_did_they_answer() {
         assert!(screen.contains(words), "{words} is not on\n{screen}");
     }
     assert!(!screen.contains('\u{1b}'), "an answer's escape sequence reaches the terminal");
+    assert!(screen.contains("  ended ") && !screen.contains("  completed "), "{screen}");
+    assert!(screen.contains("--payload @FILE   (repaired, as a new event)"), "{screen}");
     let command = screen.lines().find(|line| line.contains("oncebox delivery retry")).unwrap();
+    let (command, _) = command.split_once("   (").unwrap();
     target.status.store(200, Ordering::SeqCst);
     let args: Vec<&str> = command.split_whitespace().skip(1).collect();
     assert!(rig.ok(&args).contains("is pending"));

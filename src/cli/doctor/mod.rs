@@ -18,6 +18,7 @@ use crate::appliance::data_directory::{DATABASE, LOCK_FILE};
 use crate::cli::{Failure, Shared, out};
 use crate::clock::Clock;
 use crate::domain::health::{self, Check, Level};
+use crate::machine::files::is_closed;
 use crate::settings::Settings;
 
 /// Look over the installation: file, key, disk, clock, address
@@ -80,8 +81,13 @@ impl Doctor {
         let served = is_locked(&settings.directory().join(LOCK_FILE));
         let Self { deep, fix, json: as_json } = *self;
         let patient = Patient { settings, clock: Clock::machine(), deep, fix, served };
-        let mut findings = files::look(&patient);
-        findings.extend(database::look(&patient));
+        let mut findings = Vec::new();
+        if is_closed(patient.settings.directory()) {
+            findings.push(closed(&patient));
+        } else {
+            findings.extend(files::look(&patient));
+            findings.extend(database::look(&patient));
+        }
         findings.extend(host::look(&patient));
         findings.extend(service::look(&patient));
         if as_json {
@@ -95,6 +101,15 @@ impl Doctor {
             failed => Err(Failure::failed(format!("{failed} of {} checks fail", findings.len()))),
         }
     }
+}
+
+/// What is in a directory that this user may not look into, nobody can tell.
+fn closed(patient: &Patient) -> Finding {
+    let directory = patient.settings.directory().display();
+    let detail = format!(
+        "{directory} is closed to this user: run it as root or as the service's user (sudo)"
+    );
+    fail("directory", detail)
 }
 
 /// Whether a running service holds the lock.
