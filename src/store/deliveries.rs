@@ -11,7 +11,7 @@ use crate::domain::event::Tally;
 use crate::domain::lane;
 use crate::domain::subscription::Routed;
 use crate::id::{DeliverySeq, SubscriptionSeq};
-use crate::store::column::word;
+use crate::store::column::{any_count, word};
 use crate::store::error::{Error, Result};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 use crate::store::{lanes, payloads, subscriptions};
@@ -340,7 +340,7 @@ pub fn parcel(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Parcel>> 
             max_attempts: row.get(12)?,
             accepted_at: row.get(15)?,
             payload: payloads::fetch(tx, row.get_ref(13)?, row.get(14)?)?,
-            sealed_fields: row.get(16)?,
+            sealed_fields: any_count(row, 16)?,
         })
     })
 }

@@ -4,7 +4,7 @@ use rusqlite::Row;
 
 use crate::domain::event::{Event, NewEvent, Status};
 use crate::domain::pii::Sealed;
-use crate::store::column::word;
+use crate::store::column::{any_count, word};
 use crate::store::error::Result;
 use crate::store::page::{Newest, Span};
 use crate::store::payloads;
@@ -191,12 +191,12 @@ fn event(row: &Row<'_>) -> Result<Event> {
             trace_id: row.get(15)?,
             max_attempts: row.get(16)?,
             custom_data: row.get(17)?,
-            sealed: Sealed { fields: row.get(25)?, key: None },
+            sealed: Sealed { fields: any_count(row, 25)?, key: None },
         },
         status: word("outbox.status", &status, Status::parse)?,
-        open_deliveries: row.get(19)?,
-        duplicate_count: row.get(20)?,
-        differing_count: row.get(21)?,
+        open_deliveries: any_count(row, 19)?,
+        duplicate_count: any_count(row, 20)?,
+        differing_count: any_count(row, 21)?,
         last_error: row.get(22)?,
         error_code: row.get(23)?,
         completed_at: row.get(24)?,

@@ -14,6 +14,7 @@ use crate::clock::Timestamp;
 use crate::domain::event::{NewEvent, Status};
 use crate::domain::sql_row::{Column, Defect, Payload, SqlRow};
 use crate::domain::tenant;
+use crate::store::column::any_count;
 use crate::store::error::{Error, Result};
 use crate::store::outbox_routing::{self, Plan};
 use crate::store::payloads::{self, Placed};
@@ -252,7 +253,7 @@ pub fn read(tx: &ReadTx<'_>, seq: i64, payload_bytes_most: u64) -> Result<Option
             parent_seq: row.get(19)?,
             max_attempts: row.get(20)?,
             own: row.get(24)?,
-            sealed_fields: row.get(25)?,
+            sealed_fields: any_count(row, 25)?,
         })
     })
 }

@@ -290,6 +290,8 @@ fn what_cannot_be_consumed_is_said_with_the_way_out() {
     assert!(pushed.code == 5 && pushed.err.contains("--pull"), "{pushed:?}");
     rig.ok(&["subscription", "create", "shop", "--pull"]);
     rig.ok(&["emit", "a", "--payload", "{}"]);
+    let hasty = rig.run(&["consume", "shop", "--timeout", "0s", "--", "true"]);
+    assert!(hasty.code == 2 && hasty.err.contains("needs some time"), "{hasty:?}");
     let missing = rig.run(&["consume", "shop", "--", "/nowhere/at/all"]);
     assert!(missing.code == 65 && missing.err.contains("cannot be run"), "{missing:?}");
     let delivery = &rig.items(&["delivery", "list", "--state", "pending"])[0];

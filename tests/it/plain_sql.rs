@@ -261,6 +261,27 @@ fn a_row_with_a_number_of_its_own_leaves_numbers_for_all_that_come() {
 }
 
 #[test]
+fn counts_that_are_none_keep_no_list_from_being_read() {
+    let rig = Rig::new();
+    let erp = foreign(&rig);
+    for column in ["sealed_fields", "duplicate_count", "differing_count"] {
+        for count in ["-1", "4294967296", "9223372036854775807"] {
+            let insert = format!(
+                "INSERT INTO outbox (event_type, payload, own, {column}) VALUES ('a', '{{}}', 1, {count})"
+            );
+            erp.execute(&insert, []).unwrap();
+        }
+    }
+    routed(&rig);
+    let listed = rig.get("/v1/events");
+    assert_eq!(listed["items"].as_array().unwrap().len(), 9);
+    for event in listed["items"].as_array().unwrap() {
+        assert_eq!(event["status"], "skipped");
+        rig.get(&format!("/v1/events/{}", event["id"].as_str().unwrap()));
+    }
+}
+
+#[test]
 fn a_payload_is_sent_as_it_was_inserted_whatever_its_kind_and_size() {
     let rig = Rig::new();
     let receiver = Receiver::new();

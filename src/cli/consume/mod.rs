@@ -61,7 +61,7 @@ pub(super) struct Consume {
           value_parser = clap::value_parser!(u16).range(1..=100))]
     parallel: u16,
     /// Time for one command; then it is killed with all it has started
-    #[arg(long, default_value = "5min", value_name = "SPAN", value_parser = humantime::parse_duration)]
+    #[arg(long, default_value = "5min", value_name = "SPAN", value_parser = time_for_one)]
     timeout: Duration,
     /// When an event comes again whose command exited 75 [default: by the schedule]
     #[arg(long, value_name = "SPAN", value_parser = input::span)]
@@ -92,6 +92,15 @@ struct Work<'a> {
     failed: u64,
     /// What was said of why nothing comes, since something came, so that it is said once.
     remarks: BTreeSet<String>,
+}
+
+/// In no time nothing can be done: each event would be a failure, and in the end a dead letter.
+fn time_for_one(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(span) if span.is_zero() => Err("a command needs some time, such as 30s".to_owned()),
+        Ok(span) => Ok(span),
+        Err(error) => Err(format!("give a span like 30s or 5min: {error}")),
+    }
 }
 
 impl Consume {

@@ -12,7 +12,7 @@ use crate::clock::Timestamp;
 use crate::domain::event::{FieldError, NewEvent};
 use crate::domain::pii::Sealed;
 use crate::domain::source::field::{Cell, Field};
-use crate::domain::trace;
+use crate::domain::{nesting, trace};
 
 /// Whole seconds up to the year 5138; a larger number counts milliseconds.
 const SECONDS_MOST: u64 = 100_000_000_000;
@@ -184,6 +184,10 @@ impl Draft {
             return Err(too_large(payload.len().to_string()));
         }
         if content_type.contains("json") {
+            if !nesting::is_shallow(&payload) {
+                let problem = format!("is nested deeper than {}", nesting::DEPTH_MOST);
+                return Err(wrong(Field::Payload, problem));
+            }
             let read = serde_json::from_slice::<IgnoredAny>(&payload);
             read.map_err(|error| wrong(Field::Payload, format!("is not JSON: {error}")))?;
         }
@@ -289,7 +293,7 @@ mod tests {
             key: "7-abc".to_owned(),
             received_at: Timestamp::from_secs(1),
             defaults: &BTreeMap::new(),
-            payload_bytes_max: 100,
+            payload_bytes_max: 1000,
         };
         run(&facts)
     }
@@ -318,12 +322,14 @@ mod tests {
     fn what_is_wrong_with_a_row_is_said_and_the_row_is_kept() {
         let payload = (Field::Payload, text("{}"));
         let kind = (Field::EventType, text("a"));
+        let deep = format!("{}{}", "[".repeat(129), "]".repeat(129));
         for (cells, why) in [
             (vec![payload.clone()], "event_type is missing"),
             (vec![kind.clone()], "payload is missing"),
             (vec![kind.clone(), (Field::Payload, text("{"))], "payload is not JSON"),
             (vec![kind.clone(), (Field::Payload, Cell::Bytes(vec![0xff]))], "payload is not JSON"),
-            (vec![kind.clone(), (Field::Payload, Cell::TooLarge(101))], "has 101 bytes"),
+            (vec![kind.clone(), (Field::Payload, Cell::TooLarge(1001))], "has 1001 bytes"),
+            (vec![kind.clone(), (Field::Payload, text(&deep))], "nested deeper than 128"),
             (
                 vec![(Field::EventType, Cell::Bytes(vec![0xff])), payload.clone()],
                 "not text in UTF-8",
