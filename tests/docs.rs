@@ -302,6 +302,59 @@ fn the_command_of_the_page_on_guards_works_and_reports_as_printed() {
     assert_eq!(numberless(&said), numberless(shown), "{said}");
 }
 
+/// What a receiver without a library checks: a request as Oncebox signs it, with a stale signature beside the right one.
+fn signature_headers(secret: &str, body: &str, home: &Path) -> Value {
+    let signed = "import base64, hashlib, hmac, json, sys, time\n\
+        secret, body, at = sys.argv[1], sys.argv[2], str(int(time.time()))\n\
+        mac = hmac.digest(base64.b64decode(secret[6:]), ('evt_1.' + at + '.' + body).encode(), 'sha256')\n\
+        print(json.dumps({'webhook-id': 'evt_1', 'webhook-timestamp': at, \
+        'webhook-signature': 'v1,AAAA v1,' + base64.b64encode(mac).decode()}))";
+    let out = Command::new("python3").args(["-c", signed, secret, body]).current_dir(home).output();
+    parsed(&String::from_utf8(out.unwrap().stdout).unwrap())
+}
+
+#[test]
+fn the_receivers_of_the_page_on_guards_tell_a_right_signature_from_a_wrong_one() {
+    for tool in ["python3", "php"] {
+        if Command::new(tool).arg("--version").output().is_err() {
+            return rig::skipped(&format!("needs {tool}"));
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let home = directory.path();
+    let (secret, body) =
+        ("whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3", r#"{"total":"9.00","to":"Müller"}"#);
+    let headers = signature_headers(secret, body, home).to_string();
+    let stale = headers.replace("\"webhook-timestamp\":\"", "\"webhook-timestamp\":\"1");
+    let of = |language: &str| {
+        GUARDS.split(&format!("```{language}\n")).nth(1).unwrap().split("```").next().unwrap()
+    };
+    let python = format!(
+        "{}\nimport json, sys\nprint(is_ours(sys.argv[1], json.loads(sys.argv[2]), sys.argv[3].encode()))",
+        of("python")
+    );
+    let php = format!(
+        "{}\necho is_ours($argv[1], json_decode($argv[2], true), $argv[3]) ? 'True' : 'False';",
+        of("php")
+    );
+    for (program, flag, script) in [("python3", "-c", &python), ("php", "-r", &php)] {
+        for (headers, body, is_right) in [
+            (&headers, body, "True"),
+            (&headers, r#"{"total": "9.00", "to": "Müller"}"#, "False"),
+            (&stale, body, "False"),
+        ] {
+            let mut command = Command::new(program);
+            command.args([flag, script]);
+            // Where PHP's own flags end.
+            command.args((program == "php").then_some("--")).args([secret, headers, body]);
+            let Output { stdout, stderr, .. } = command.output().unwrap();
+            let said = String::from_utf8_lossy(&stdout);
+            let err = String::from_utf8_lossy(&stderr);
+            assert_eq!(said.trim(), is_right, "{program} {headers} {body}: {err}");
+        }
+    }
+}
+
 #[test]
 fn the_commands_of_the_page_on_privacy_work_as_printed() {
     let directory = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ use crate::cli::ddl::Ddl;
 use crate::cli::listing::{List, Paging};
 use crate::cli::remote::{Reach, Remote, plain};
 use crate::cli::show::{self, Column, instant, minute, text};
-use crate::cli::{Failure, Shared, out};
+use crate::cli::{Failure, Shared, exit, out};
 
 /// Where events are read from besides the API
 #[derive(Debug, Args)]
@@ -182,7 +182,16 @@ impl Sources {
                 List { path, query: Vec::new(), columns: &COLUMNS, what }.print(&remote, paging)
             }
             Verb::Add(add) => {
-                let made = remote.post("/v1/sources", Some(&add.body()?))?;
+                let made = remote.post("/v1/sources", Some(&add.body()?)).map_err(|failure| {
+                    if failure.code != exit::CONFLICT {
+                        return failure;
+                    }
+                    let name = &add.name;
+                    failure.and(format_args!(
+                        "Look at it: oncebox source show {name}. Other settings are given by oncebox apply, which keeps \
+                         how far it was read; or oncebox source remove {name}, and add it again."
+                    ))
+                })?;
                 shown(&remote, &made)?;
                 if remote.json() {
                     return Ok(());

@@ -272,6 +272,7 @@ impl Create {
             return out::json(&made);
         }
         out::line(format_args!("created: {} {}", self.name, target(&made)))?;
+        tell_of_source(remote, &made);
         if self.secret_file.is_none() {
             let secret = once(&made, "secret")?;
             out::line(format_args!("secret: {secret}   (this is the only time it is shown)"))?;
@@ -312,7 +313,21 @@ impl Change {
         if body.is_empty() {
             return Err(Failure::new(exit::USAGE, "there is nothing to change; see --help"));
         }
-        shown(remote, &remote.patch(&path(&self.name), &Value::Object(body))?)
+        let changed = remote.patch(&path(&self.name), &Value::Object(body))?;
+        tell_of_source(remote, &changed);
+        shown(remote, &changed)
+    }
+}
+
+/// Tells who misspelt a provider that nothing comes from it; it may be made later, too.
+fn tell_of_source(remote: &Remote, subscription: &Value) {
+    let source = text(subscription, "source");
+    let Some(provider) = source.strip_prefix("provider:") else { return };
+    let found = remote.get(&format!("/v1/providers/{}", plain(provider)));
+    if found.is_err_and(|failure| failure.code == exit::NOT_FOUND) {
+        out::note(format_args!(
+            "There is no provider {provider}: until there is, nothing comes from it (oncebox provider list)."
+        ));
     }
 }
 

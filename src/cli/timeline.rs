@@ -99,6 +99,13 @@ fn undelivered(event: &Value) -> Vec<String> {
                 "\nNo subscription wanted it: it was sent to nobody.".to_owned(),
                 "  oncebox subscription list   (TYPES and SOURCE say who wants what)".to_owned(),
             ];
+            let provider = text(event, "provider");
+            if !provider.is_empty() {
+                lines.push(format!(
+                    "  oncebox subscription create NAME --source provider:{provider} --url URL   (for those to come)"
+                ));
+                lines.extend(as_event(event, &provider));
+            }
             let again = anew(event, "NAME").filter(|_command| !is_sealed(event)).map(|command| {
                 ["Once one is there, NAME, send it as a new event:".to_owned(), command]
             });
@@ -239,6 +246,20 @@ pub(super) fn again(event: &Value, deliveries: &[Value]) -> Result<(), Failure> 
         )?;
     }
     Ok(())
+}
+
+/// The command that makes an event of the outbox of a webhook event that nobody wanted.
+fn as_event(event: &Value, provider: &str) -> Option<String> {
+    if is_sealed(event) || event.get("payload").is_none() {
+        return None;
+    }
+    Some(format!(
+        "  oncebox webhook show {} --payload | oncebox emit {} --key {} --target NAME --payload -   (this one, as an \
+         event; the source of NAME has to be outbox or all)",
+        text(event, "id"),
+        quoted(&text(event, "event_type")),
+        quoted(&format!("{provider}:{}", text(event, "provider_event_id"))),
+    ))
 }
 
 fn is_sealed(event: &Value) -> bool {

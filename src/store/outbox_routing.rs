@@ -86,7 +86,9 @@ pub(super) fn carry_out(
 fn unwanted(tx: &WriteTx<'_>, seq: i64, new: &NewEvent, now: Timestamp) -> Result<Status> {
     let (status, error) = match &new.target {
         Some(target) => {
-            let reason = format!("there is no subscription named {target:?} for it");
+            let reason = format!(
+                "there is no subscription named {target:?} that takes events of the outbox"
+            );
             let told = tenants::pii(tx, &new.tenant)?.rules().map(|policy| policy.told(&reason));
             (Status::Quarantined, Some(told.unwrap_or(reason)))
         }

@@ -156,9 +156,9 @@ pub fn ready(
     }
     let plan = outbox_routing::plan(tx, event, now)?.of_old();
     Ok(match &event.target {
-        Some(target) if plan.open() == 0 => {
-            Err(format!("there is still no subscription named {target:?} for it"))
-        }
+        Some(target) if plan.open() == 0 => Err(format!(
+            "there is still no subscription named {target:?} that takes events of the outbox"
+        )),
         _ => Ok(Ready(plan)),
     })
 }

@@ -75,6 +75,54 @@ fn a_secret_is_shown_once_and_is_no_argument() {
 }
 
 #[test]
+fn who_misspells_a_provider_or_adds_a_source_twice_is_told_what_to_do() {
+    let rig = Rig::new();
+    let args = ["subscription", "create", "erp", "--pull", "--source", "provider:shpo"];
+    let made = rig.run(&args);
+    assert!(made.code == 0 && made.err.contains("There is no provider shpo"), "{made:?}");
+    let args = ["--scheme", "shopify", "--pii", "allow", "--generate-secret"];
+    rig.ok(&[&["provider", "create", "shop"], &args[..]].concat());
+    let changed = rig.run(&["subscription", "change", "erp", "--source", "provider:shop"]);
+    assert!(changed.code == 0 && changed.err.is_empty(), "{changed:?}");
+    let nowhere = ["source", "add", "drop", "--drop", "/there/is/none"];
+    let added = rig.run(&nowhere);
+    assert!(added.code == 1 && added.err.contains("It was added all the same"), "{added:?}");
+    let again = rig.run(&nowhere);
+    assert!(again.code == 5 && again.err.contains("oncebox source remove drop"), "{again:?}");
+    assert!(rig.ok(&["source", "remove", "drop"]).contains("removed: drop"));
+    let generic = ["--scheme", "generic", "--pii", "allow", "--generate-secret"];
+    let generic = rig.run(&[&["provider", "create", "own"], &generic[..]].concat());
+    assert!(generic.code == 65 && generic.err.contains("--scheme-settings '{"), "{generic:?}");
+    let policy =
+        ["provider", "create", "x", "--scheme", "stripe", "--pii", "none", "--generate-secret"];
+    let policy = rig.run(&policy);
+    assert!(policy.err.contains("--pii is allow, a file with a policy"), "{policy:?}");
+}
+
+#[test]
+fn a_webhook_that_came_before_anybody_wanted_it_is_brought_on_its_way_by_what_is_shown() {
+    let rig = Rig::new();
+    let args = ["--scheme", "shopify", "--pii", "allow", "--generate-secret"];
+    rig.ok(&[&["provider", "create", "shop"], &args[..]].concat());
+    rig.ok(&["trigger", "shopify", "--provider", "shop"]);
+    let id = rig.items(&["webhook", "list"])[0]["id"].as_str().unwrap().to_owned();
+    rig.ok(&["subscription", "create", "erp", "--pull", "--source", "all"]);
+    let screen = rig.ok(&["webhook", "show", &id]);
+    assert!(screen.contains("--source provider:shop --url URL"), "{screen}");
+    let line = screen.lines().find(|line| line.contains("| oncebox emit")).unwrap();
+    let (line, _) = line.split_once("   (").unwrap();
+    let binary = assert_cmd::cargo::cargo_bin!("oncebox").display().to_string();
+    let line = line.replace("oncebox webhook", &format!("{binary} webhook"));
+    let line = line.replace("oncebox emit", &format!("{binary} emit")).replace("NAME", "erp");
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &line]).env("ONCEBOX_DATABASE__DIRECTORY", rig.dir.path());
+    let ran = crate::rig::run(shell.current_dir(rig.dir.path()), "");
+    assert!(ran.code == 0 && ran.out.contains("stored as"), "{ran:?}");
+    let delivery = &rig.items(&["delivery", "list", "--subscription", "erp"])[0];
+    assert!(delivery["key"].as_str().unwrap().starts_with("shop:"), "{delivery}");
+}
+
+#[test]
 fn a_subscription_is_changed_without_losing_what_was_not_named() {
     let rig = Rig::new();
     let args = ["subscription", "create", "odoo", "--url", "https://erp.example/{aggregate_id}"];

@@ -170,7 +170,10 @@ fn an_event_for_a_subscription_that_does_not_exist_is_quarantined_with_the_reaso
     let line = rig.publish(&json!({ "event_type": "a", "payload": 1, "target": "erq" }));
     assert_eq!(line["status"], "quarantined");
     let shown = rig.get(&format!("/v1/events/{}", line["id"].as_str().unwrap()));
-    assert_eq!(shown["last_error"], "there is no subscription named \"erq\" for it");
+    assert_eq!(
+        shown["last_error"],
+        "there is no subscription named \"erq\" that takes events of the outbox"
+    );
     rig.settle();
     assert_eq!(receiver.count(), 0);
 }
