@@ -189,6 +189,14 @@ impl NewEvent {
         ]
     }
 
+    /// Whether another event says the same, whatever it is known by.
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        self.payload == other.payload
+            && self.event_type == other.event_type
+            && self.aggregate_id == other.aggregate_id
+            && self.target == other.target
+    }
+
     /// Checks every field against its limit.
     ///
     /// # Errors

@@ -227,6 +227,23 @@ fn a_file_that_cannot_be_taken_for_its_name_is_said_and_keeps_no_other() {
 }
 
 #[test]
+fn rows_of_one_file_that_contradict_each_other_under_one_key_are_refused() {
+    let rig = Rig::new();
+    let folder = Folder::new(
+        &rig,
+        &json!({ "defaults": { "event_type": "a" }, "fields": { "idempotency_key": "No" } }),
+    );
+    folder.put("lines.csv", "No,Article\n7,nail\n8,saw\n7,hammer\n");
+    let why = folder.reason("lines.csv");
+    assert!(why.starts_with("line 4: it has the key of line 2 and says something else"), "{why}");
+    assert_eq!(stored(&rig), "0");
+    // The same twice is the same.
+    folder.put("again.csv", "No,Article\n7,nail\n7,nail\n");
+    folder.until_done("again.csv");
+    assert_eq!(stored(&rig), "1");
+}
+
+#[test]
 fn ten_thousand_rows_are_one_transaction() {
     let rig = Rig::new();
     let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));

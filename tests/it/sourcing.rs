@@ -384,6 +384,28 @@ fn a_source_that_is_silent_for_too_long_is_an_escalation_until_it_speaks() {
 }
 
 #[test]
+fn a_source_that_spoke_while_the_service_was_down_is_not_silent() {
+    let mut rig = Rig::new();
+    let erp = Erp::new(&rig);
+    let body = json!({
+        "name": "erp", "kind": "sqlite", "settings": erp.settings(), "silent_after_ms": 3_600_000,
+    });
+    rig.post("/v1/sources", &body).is(201);
+    erp.write(1);
+    until_stored(&rig, 1);
+    rig.stop();
+    rig.time.advance(secs(7200));
+    erp.write(1);
+    rig.start_again();
+    until_stored(&rig, 2);
+    // It has been read to its end, and looked at once more since.
+    let before = rig.get("/v1/sources/erp")["last_read_at"].clone();
+    rig.advance(secs(1));
+    until("it is looked at again", || rig.get("/v1/sources/erp")["last_read_at"] != before);
+    assert_eq!(rig.get("/v1/escalations?all=true")["items"], json!([]));
+}
+
+#[test]
 fn what_is_paused_or_belongs_to_a_suspended_tenant_waits_and_so_it_does_without_room() {
     let rig = Rig::with(|settings| {
         let home = settings.database.directory.parent().unwrap();

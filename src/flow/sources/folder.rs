@@ -31,7 +31,6 @@ use crate::id;
 use crate::machine::files::{self, Directory, Kind, Names};
 use crate::store::error::Error;
 use crate::store::escalations;
-use crate::store::outbox::Inserted;
 use crate::store::source_files::{self, SourceFile, Taken};
 use crate::store::sources::{self, Progress};
 use crate::store::tx::WriteTx;
@@ -308,6 +307,17 @@ fn events(
         }
     }
     if mistakes.is_empty() {
+        let place = |n: usize| rows.get(n).map(|row| row.place.to_string()).unwrap_or_default();
+        mistakes.extend(contradictions(&events).into_iter().map(|(first, second)| {
+            format!(
+                "{}: it has the key of {} and says something else; only the first of them would be kept. Give \
+                 each fact a key of its own, or none",
+                place(second),
+                place(first)
+            )
+        }));
+    }
+    if mistakes.is_empty() {
         return Ok(events);
     }
     let more = mistakes.len().saturating_sub(MISTAKES_MOST);
@@ -316,6 +326,20 @@ fn events(
         mistakes.push(format!("and {more} more"));
     }
     Err(mistakes.join("\n"))
+}
+
+/// Those that are known by the key of one before, which they contradict.
+fn contradictions(events: &[NewEvent]) -> Vec<(usize, usize)> {
+    let mut known: BTreeMap<(&str, &str), (usize, &NewEvent)> = BTreeMap::new();
+    let mut found = Vec::new();
+    for (n, event) in events.iter().enumerate() {
+        let key = (event.source_system.as_str(), event.idempotency_key.as_str());
+        let (first, before) = *known.entry(key).or_insert((n, event));
+        if !before.says_the_same(event) {
+            found.push((first, n));
+        }
+    }
+    found
 }
 
 /// Stores all events of a file, that it was taken, and nothing else.
@@ -348,10 +372,7 @@ fn store(
         let now = clock.now();
         events.iter().map(|event| admit(tx, event, now)).collect::<Result<Vec<_>, _>>()
     })?;
-    for inserted in stored {
-        let differs = matches!(inserted, Inserted::Again { differs: true, .. });
-        shared.counts.admitted(matches!(inserted, Inserted::Again { .. }), differs);
-    }
+    shared.admitted(source.new.name.as_str(), stored.iter());
     shared.counts.files_taken.add();
     Ok(())
 }

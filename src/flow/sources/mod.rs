@@ -32,6 +32,7 @@ use crate::id::Draw;
 use crate::settings::{Live, Settings};
 use crate::stop::Stop;
 use crate::store::error::Result;
+use crate::store::outbox::Inserted;
 use crate::store::writer::AfterCommit;
 use crate::store::{Store, sources};
 
@@ -135,6 +136,25 @@ pub(super) struct Shared {
     pub(super) clock_watch: Arc<ClockWatch>,
     pub(super) privacy: Arc<Privacy>,
     pub(super) faults: Faults,
+}
+
+impl Shared {
+    /// Counts what was stored, and says so where something was known that says something else: nobody else would.
+    fn admitted<'i, I: Iterator<Item = &'i Inserted>>(&self, source: &str, stored: I) {
+        let mut differing = 0_u64;
+        for inserted in stored {
+            let differs = matches!(inserted, Inserted::Again { differs: true, .. });
+            self.counts.admitted(matches!(inserted, Inserted::Again { .. }), differs);
+            differing = differing.saturating_add(u64::from(differs));
+        }
+        if differing > 0 {
+            tracing::warn!(
+                source,
+                rows = differing,
+                "rows have the key of an event that says something else, which stays: see its differing_count"
+            );
+        }
+    }
 }
 
 /// Tells that sources were changed.

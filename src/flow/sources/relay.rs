@@ -295,6 +295,14 @@ impl Relay {
         if self.silence_raised {
             return;
         }
+        // This turn may have read what ends it, as after a start: the source stands here as it was before.
+        let seq = self.seq;
+        let is_silent = self.shared.store.read(|tx| {
+            Ok(sources::one_to_read(tx, seq)?.is_some_and(|is| is.silent_since(now).is_some()))
+        });
+        if !is_silent.unwrap_or(false) {
+            return;
+        }
         let name = source.new.name.as_str();
         let detail = format!(
             "no event has come from the source {name} since {since}: look whether the ERP still writes"

@@ -232,12 +232,9 @@ fn copy(shared: &Shared, source: &Source, progress: Progress, ready: Vec<Ready>)
         let now = clock.now();
         ready.iter().map(|row| take(tx, row, now)).collect::<Result<Vec<_>>>()
     })?;
-    for (inserted, is_quarantined) in stored {
-        let differs = matches!(inserted, Inserted::Again { differs: true, .. });
-        shared.counts.admitted(matches!(inserted, Inserted::Again { .. }), differs);
-        if is_quarantined {
-            shared.counts.events_quarantined.add();
-        }
+    shared.admitted(source.new.name.as_str(), stored.iter().map(|(inserted, _)| inserted));
+    for _quarantined in stored.iter().filter(|(_, is_quarantined)| *is_quarantined) {
+        shared.counts.events_quarantined.add();
     }
     Ok(())
 }
