@@ -273,6 +273,13 @@ mod tests {
         refused(orders(), "a.xml", bomb.as_bytes(), "DOCTYPE");
         let file = "<!DOCTYPE x SYSTEM \"file:///etc/passwd\"><Orders/>";
         refused(orders(), "a.xml", file.as_bytes(), "DOCTYPE");
+        refused(
+            orders(),
+            "a.xml",
+            b"<orders><order/></orders>",
+            "no element stands at Orders/Order",
+        );
+        refused(orders(), "a.xml", b"<Orders><Order/>", "was it still being written?");
         let entity = "<Orders>\n<Order>&x;</Order></Orders>";
         refused(orders(), "a.xml", entity.as_bytes(), "line 2: the entity &x; is not known");
         let deep = format!("<Orders>{}", "<a>".repeat(10_000));

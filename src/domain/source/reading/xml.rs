@@ -94,7 +94,10 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
         return Err(Fault(why));
     }
     if !state.open.is_empty() || !state.row.is_empty() || !state.had_root {
-        return Err(state.fault(text.len(), "it ends before its root element does"));
+        return Err(state.fault(
+            text.len(),
+            "it ends before its root element does: was it still being written? (writer)",
+        ));
     }
     Ok(state.rows)
 }
