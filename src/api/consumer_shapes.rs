@@ -1,13 +1,17 @@
-//! The shapes of leases, as `/openapi.json` describes them.
+//! The shapes of leases, as `/openapi.json` describes them, and how much of them is taken.
 
 use serde_json::{Value, json};
 
-use crate::api::consumers::{REASON_CHARS_MOST, WORDS_MOST};
 use crate::api::route::{Shape, shape};
 use crate::api::schema;
 use crate::domain::delivery::State;
 use crate::domain::subscription::HoldReason;
 use crate::flow::consume::{ITEMS_MOST, WAIT_MOST};
+
+/// Leases that one request may speak of.
+pub(super) const WORDS_MOST: usize = 500;
+/// Characters of a reason that are kept.
+pub(super) const REASON_CHARS_MOST: usize = 2048;
 
 /// All of them.
 pub(super) const ALL: &[Shape] = &[

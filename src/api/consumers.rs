@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::Api;
 use crate::api::call::{Call, ok};
-use crate::api::consumer_shapes as shapes;
+use crate::api::consumer_shapes::{self as shapes, REASON_CHARS_MOST, WORDS_MOST};
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Later;
@@ -31,10 +31,6 @@ use crate::store::consuming::Heard;
 use crate::store::error::Result as StoreResult;
 use crate::store::subscriptions;
 
-/// Leases that one request may speak of.
-pub(super) const WORDS_MOST: usize = 500;
-/// Characters of a reason that are kept.
-pub(super) const REASON_CHARS_MOST: usize = 2048;
 /// The longest wait a consumer may ask for when it hands something back.
 const DELAY_MOST: Duration = Duration::from_hours(7 * 24);
 /// When to come again where too many wait.

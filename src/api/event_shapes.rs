@@ -1,11 +1,13 @@
-//! The shapes of events, as `/openapi.json` describes them.
+//! The shapes of events, as `/openapi.json` describes them, and how many are taken at once.
 
 use serde_json::{Value, json};
 
-use crate::api::events::EVENTS_MOST;
 use crate::api::route::{Shape, shape};
 use crate::api::schema;
 use crate::domain::event::Status;
+
+/// Events of one request at most.
+pub(super) const EVENTS_MOST: usize = 1000;
 
 /// All of them.
 pub(super) const ALL: &[Shape] = &[

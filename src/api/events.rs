@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::api::call::{Call, check_depth, ok, page_of};
-use crate::api::event_shapes as shapes;
+use crate::api::event_shapes::{self as shapes, EVENTS_MOST};
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Later, Now};
@@ -29,8 +29,6 @@ use crate::http::service::Reply;
 use crate::id;
 use crate::store::{outbox_lists, quarantine};
 
-/// Events of one request at most.
-pub(super) const EVENTS_MOST: usize = 1000;
 /// The source of events whose publisher does not name itself.
 const SOURCE_SYSTEM_DEFAULT: &str = "api";
 
