@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::clock::Timestamp;
-use crate::domain::pii::Sealed;
+use crate::domain::pii::sealed::Sealed;
 
 /// Where an event stands; derived from its deliveries. Stored in `outbox.status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

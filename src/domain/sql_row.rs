@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use crate::clock::Timestamp;
 use crate::domain::event::NewEvent;
-use crate::domain::pii::Sealed;
+use crate::domain::pii::sealed::Sealed;
 use crate::domain::{nesting, trace};
 
 /// Bytes of a value that a reason shows.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::clock::Timestamp;
 use crate::domain::event::{self, Tally};
-use crate::domain::pii::Sealed;
+use crate::domain::pii::sealed::Sealed;
 
 /// Where a webhook event stands; derived from its deliveries. Stored in `webhook_events.status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

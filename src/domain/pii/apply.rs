@@ -5,8 +5,10 @@ use std::ops::Range;
 use crate::domain::detect::{self, Detector};
 use crate::domain::json_path::{Reached, Step};
 use crate::domain::json_text::Cursor;
+use crate::domain::pii::body;
+use crate::domain::pii::policy::{Action, Otherwise, Policy, RULES_MOST};
+use crate::domain::pii::refused::Refused;
 use crate::domain::pii::sealed::Form;
-use crate::domain::pii::{Action, Otherwise, Policy, RULES_MOST, Refused, body};
 
 /// What takes the place of a span.
 #[derive(Clone, Debug, PartialEq, Eq)]

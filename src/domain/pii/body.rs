@@ -8,8 +8,9 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 use crate::domain::json_path::{Path, Reached, Step};
 use crate::domain::json_text::{Cursor, DEPTH_MOST, Kind, said, string};
 use crate::domain::pii::apply::{Doing, Level, Shape, Verdict, With};
+use crate::domain::pii::policy::Action;
+use crate::domain::pii::refused::Refused;
 use crate::domain::pii::sealed::Form;
-use crate::domain::pii::{Action, Refused};
 
 /// Carries a policy out on JSON.
 pub(super) fn json(doing: &mut Doing<'_>, cursor: Cursor<'_>) -> Result<(), Refused> {

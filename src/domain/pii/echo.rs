@@ -7,8 +7,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use zeroize::Zeroizing;
 
 use crate::domain::json_text::{Cursor, Kind, said};
+use crate::domain::pii::policy::{Answers, Policy};
 use crate::domain::pii::sealed::{Form, SHOWN};
-use crate::domain::pii::{Answers, Policy};
 
 /// Values shorter than this would take apart every answer; they are left.
 const CHARS_LEAST: usize = 3;

@@ -1,10 +1,11 @@
-//! How something sealed stands in a body: `obx-sealed.v.….` for a whole JSON value (within quotes, in its place)
+//! What of an event is sealed, and how something sealed stands in a body: `obx-sealed.v.….` for a whole JSON value (within quotes, in its place)
 //! and `obx-sealed.p.….` for a part of a text. Between the points stands base64url, so that no form of body
 //! needs an escape for it.
 //!
 //! What looks like it may come from anybody; whether it is ours, only the cipher knows.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use data_encoding::BASE64URL_NOPAD;
 
@@ -13,6 +14,30 @@ const PREFIX: &[u8] = b"obx-sealed.";
 pub const SHOWN: &str = "[sealed]";
 /// What is sent in the place of a part of a text whose key is destroyed.
 pub const ERASED: &str = "[erased]";
+
+/// The key of a subject that is not in the file yet, sealed for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewSubjectKey {
+    /// Whose subject it is.
+    pub tenant: String,
+    /// The subject's name, as the file keeps it: an HMAC.
+    pub subject: [u8; 32],
+    /// The key's name.
+    pub key_id: [u8; 16],
+    /// The key, sealed under the master key.
+    pub sealed: Vec<u8>,
+    /// Which.
+    pub master_key_id: String,
+}
+
+/// What of an event is sealed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sealed {
+    /// How many places of the body.
+    pub fields: u32,
+    /// The key they are sealed under, where it has to be stored with the event.
+    pub key: Option<Arc<NewSubjectKey>>,
+}
 
 /// What was sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

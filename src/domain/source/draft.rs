@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::clock::Timestamp;
 use crate::domain::event::{FieldError, NewEvent};
-use crate::domain::pii::Sealed;
+use crate::domain::pii::sealed::Sealed;
 use crate::domain::source::field::{Cell, Field};
 use crate::domain::{nesting, trace};
 
