@@ -12,8 +12,6 @@ use crate::domain::scheme::Scheme;
 pub const BODY_BYTES_DEFAULT: u32 = 1 << 20;
 /// The most that may be set: 25 MiB (GitHub's own limit for what it sends).
 pub const BODY_BYTES_MOST: u32 = 25 << 20;
-/// How far a signed timestamp may be from our clock: what every reference library uses.
-pub const TOLERANCE_DEFAULT: Duration = Duration::from_mins(5);
 /// The longest that may be set.
 pub const TOLERANCE_MOST: Duration = Duration::from_hours(7 * 24);
 

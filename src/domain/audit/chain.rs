@@ -6,152 +6,16 @@
 //! write the whole file can make it anew. Against that helps a head that was noted elsewhere
 //! ([`Verifier::expect`]).
 
-use std::fmt;
 
-use data_encoding::HEXLOWER;
-use ring::digest::{Context, SHA256};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use crate::domain::audit::row::{AuditEvent, hash_as};
 
-use crate::domain::audit::AuditEvent;
+pub use crate::domain::audit::head::{Hash, Head};
+pub use crate::domain::audit::row::hash_of;
 
-/// What every hashed text begins with; another byte form gets another number.
-const LABEL: &[u8] = b"oncebox audit 1\0";
 /// How far a row that stands in the wrong place is looked for.
 const MOVED_MOST: i64 = 1_000;
 /// Breaks that are reported at most; one that is found is enough to act upon.
 const BREAKS_MOST: usize = 100;
-
-/// A SHA-256.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Hash(pub [u8; 32]);
-
-impl Hash {
-    /// What stands before the first row.
-    pub const ZERO: Self = Self([0; 32]);
-
-    /// Reads 64 hex digits.
-    pub fn parse(text: &str) -> Option<Self> {
-        let bytes = HEXLOWER.decode(text.as_bytes()).ok()?;
-        bytes.try_into().ok().map(Self)
-    }
-}
-
-impl fmt::Display for Hash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&HEXLOWER.encode(&self.0))
-    }
-}
-
-impl fmt::Debug for Hash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl Serialize for Hash {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Hash {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not 64 hex digits"))
-    }
-}
-
-/// A place in the chain: a row's number and its hash. Written as `17:9f86…`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Head {
-    /// The row's number.
-    pub seq: i64,
-    /// Its hash.
-    pub hash: Hash,
-}
-
-impl Head {
-    /// Before the first row.
-    pub const START: Self = Self { seq: 0, hash: Hash::ZERO };
-
-    /// Reads `17:9f86…`.
-    ///
-    /// ```
-    /// use oncebox::domain::audit::chain::Head;
-    /// assert_eq!(Head::parse(&Head::START.to_string()), Some(Head::START));
-    /// assert_eq!(Head::parse("17"), None);
-    /// ```
-    pub fn parse(text: &str) -> Option<Self> {
-        let (seq, hash) = text.split_once(':')?;
-        Some(Self { seq: seq.parse().ok()?, hash: Hash::parse(hash)? })
-    }
-}
-
-impl fmt::Display for Head {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.seq, self.hash)
-    }
-}
-
-/// The hash that belongs to a row: SHA-256 over the label, `previous_hash`, and every other column but
-/// `hash` in the order of the table. An integer is `01` and 8 bytes, a text `02`, its length in 8 bytes
-/// and its UTF-8, NULL is `00`; numbers are big-endian.
-pub fn hash_of(row: &AuditEvent) -> Hash {
-    hash_as(row, row.seq)
-}
-
-fn hash_as(row: &AuditEvent, seq: i64) -> Hash {
-    let mut context = Context::new(&SHA256);
-    context.update(LABEL);
-    context.update(&row.previous_hash.0);
-    integer(&mut context, Some(seq));
-    integer(&mut context, Some(row.at));
-    for column in [
-        Some(&row.tenant),
-        Some(&row.actor_type),
-        Some(&row.actor_id),
-        Some(&row.actor_display),
-        row.address.as_ref(),
-        row.user_agent.as_ref(),
-        Some(&row.action),
-        Some(&row.resource_type),
-        row.resource_id.as_ref(),
-        Some(&row.result),
-        row.request_id.as_ref(),
-        row.correlation_id.as_ref(),
-        row.method.as_ref(),
-        row.path.as_ref(),
-    ] {
-        text(&mut context, column);
-    }
-    integer(&mut context, row.status);
-    text(&mut context, Some(&row.changes));
-    let mut hash = Hash::ZERO;
-    hash.0.copy_from_slice(context.finish().as_ref());
-    hash
-}
-
-fn integer(to: &mut Context, value: Option<i64>) {
-    match value {
-        None => to.update(&[0]),
-        Some(number) => {
-            to.update(&[1]);
-            to.update(&number.to_be_bytes());
-        }
-    }
-}
-
-fn text(to: &mut Context, value: Option<&String>) {
-    match value {
-        None => to.update(&[0]),
-        Some(text) => {
-            to.update(&[2]);
-            to.update(&u64::try_from(text.len()).unwrap_or(u64::MAX).to_be_bytes());
-            to.update(text.as_bytes());
-        }
-    }
-}
 
 /// Where the chain breaks, and how.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

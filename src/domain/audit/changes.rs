@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::domain::audit::kept::without_secrets;
+
 /// Fields that change with every change and say nothing.
 const FIELDS_LEFT_OUT: [&str; 3] = ["updated_at", "last_used_at", "created_at"];
 /// Fields whose values are never kept, whatever the thing is.
@@ -82,7 +84,7 @@ fn shown(name: &str, value: &Value) -> Value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let safe = super::without_secrets(&text);
+    let safe = without_secrets(&text);
     if safe.chars().count() > VALUE_CHARS_MOST {
         return safe.chars().take(VALUE_CHARS_MOST).chain("…".chars()).collect::<String>().into();
     }

@@ -6,18 +6,18 @@
 
 pub mod chain;
 pub mod changes;
+mod head;
+mod kept;
 pub mod refusals;
-
-use serde::{Deserialize, Serialize};
+mod row;
 
 use crate::clock::Timestamp;
-use crate::domain::audit::chain::{Hash, Head};
 use crate::domain::audit::changes::Changes;
+use crate::domain::audit::head::{Hash, Head};
+use crate::domain::audit::kept::kept;
 
-/// Characters of a text that the caller chose, such as a path: more would let anybody fill the file.
-const TEXT_CHARS_MOST: usize = 255;
-/// How secrets of ours begin. A path or header that holds one by mistake is kept without it.
-const SECRET_PREFIXES: [&str; 4] = ["obx_", "whsec_", "whsk_", "oncebox-master-key-1:"];
+pub use kept::without_secrets;
+pub use row::AuditEvent;
 
 /// What kind of thing acted. Stored in `audit_events.actor_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,73 +201,14 @@ impl NewAuditEvent {
             previous_hash: head.hash,
             hash: Hash::ZERO,
         };
-        row.hash = chain::hash_of(&row);
+        row.hash = row::hash_of(&row);
         row
     }
-}
-
-/// A row of `audit_events`, each column as it stands there: what is verified must not be read into
-/// anything narrower first. Exported as one line of JSON with the hashes in hex.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "the columns are explained in schema.sql")]
-pub struct AuditEvent {
-    pub seq: i64,
-    pub at: i64,
-    pub tenant: String,
-    pub actor_type: String,
-    pub actor_id: String,
-    pub actor_display: String,
-    pub address: Option<String>,
-    pub user_agent: Option<String>,
-    pub action: String,
-    pub resource_type: String,
-    pub resource_id: Option<String>,
-    pub result: String,
-    pub request_id: Option<String>,
-    pub correlation_id: Option<String>,
-    pub method: Option<String>,
-    pub path: Option<String>,
-    pub status: Option<i64>,
-    pub changes: String,
-    pub previous_hash: Hash,
-    pub hash: Hash,
-}
-
-/// A text that the caller chose, as it is kept: no control characters, not too long, no secret of ours.
-fn kept(text: &str) -> String {
-    let clean = text.chars().filter(|c| !c.is_control()).take(TEXT_CHARS_MOST).collect::<String>();
-    without_secrets(&clean)
-}
-
-/// The text with every token, signing secret and master key in it cut down to how it begins.
-pub fn without_secrets(text: &str) -> String {
-    let mut text = text.to_owned();
-    for prefix in SECRET_PREFIXES {
-        let mut parts = text.split(prefix);
-        let mut masked = parts.next().unwrap_or_default().to_owned();
-        for part in parts {
-            let is_secret = |c: char| c.is_ascii_alphanumeric() || "-_+/=".contains(c);
-            masked.push_str(prefix);
-            masked.push('…');
-            masked.push_str(part.trim_start_matches(is_secret));
-        }
-        text = masked;
-    }
-    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_secret_in_a_path_is_not_kept() {
-        assert_eq!(kept("/v1/tokens/obx_AbC-12_3"), "/v1/tokens/obx_…");
-        assert_eq!(kept("x whsec_MfKQ9r8/+= y obx_1, obx_2"), "x whsec_… y obx_…, obx_…");
-        assert_eq!(kept("a\nb\u{1b}[0m"), "ab[0m");
-        assert_eq!(kept(&"x".repeat(1000)).len(), TEXT_CHARS_MOST);
-    }
 
     #[test]
     fn an_outcome_is_read_back_from_its_word() {

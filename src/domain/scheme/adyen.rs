@@ -6,8 +6,7 @@
 use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
 use zeroize::Zeroizing;
 
-use super::batch::ITEMS_MOST;
-use super::check::{Verified, any_match, long_enough};
+use super::check::{ITEMS_MOST, Verified, any_match, long_enough};
 use super::incoming::Incoming;
 use super::refused::{Refused, body};
 use crate::domain::pointer::{clear_at, clear_text_at, list_at, text_at};

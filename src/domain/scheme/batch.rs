@@ -2,14 +2,12 @@
 //!
 //! Not here: whether it is believed, which has been decided before, and storing it.
 
+use super::check::ITEMS_MOST;
 use super::identity::Identity;
 use super::incoming::Incoming;
 use super::{Scheme, adyen, paypal, shared};
 use crate::domain::pointer::{list_at, text_at};
 use crate::headers::Headers;
-
-/// Events of one request at most: beyond, one transaction would keep the others waiting.
-pub const ITEMS_MOST: usize = 10_000;
 
 /// The events of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,6 +13,8 @@ const PUBLIC_SIGNATURES_MOST: usize = 4;
 /// Checks by public key of one request, every key with every signature: two signatures for each of as many
 /// keys as a provider may have.
 const PUBLIC_CHECKS_MOST: usize = 64;
+/// Events of one request at most: beyond, one transaction would keep the others waiting.
+pub(super) const ITEMS_MOST: usize = 10_000;
 /// Times with more digits than this lie beyond the year 30,000 in milliseconds.
 const TIME_DIGITS_MAX: usize = 15;
 

@@ -36,7 +36,6 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::clock::{Timestamp, millis};
-use crate::domain::provider::TOLERANCE_DEFAULT;
 use crate::domain::signature::SecretError;
 use crate::headers::Headers;
 
@@ -55,6 +54,8 @@ pub use incoming::Incoming;
 pub use refused::Refused;
 pub(crate) use standard::id_header;
 
+/// How far a signed timestamp may be from our clock: what every reference library uses.
+const TOLERANCE_DEFAULT: Duration = Duration::from_mins(5);
 /// No provider's secret comes near this; what is longer is a file pasted by mistake.
 const SECRET_BYTES_MAX: usize = 1024;
 

@@ -6,8 +6,7 @@
 use data_encoding::BASE64;
 use zeroize::Zeroizing;
 
-use super::batch::ITEMS_MOST;
-use super::check::Verified;
+use super::check::{ITEMS_MOST, Verified};
 use super::incoming::Incoming;
 use super::naming::{Naming, Place};
 use super::refused::{Refused, body, malformed, needed};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::source::SettingsError;
+use crate::domain::source::error::SettingsError;
 use crate::domain::source::field::Field;
 
 /// The largest file that is taken: one file is one transaction, which others wait behind.

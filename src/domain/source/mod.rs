@@ -4,6 +4,7 @@
 //! files and connections.
 
 pub mod draft;
+mod error;
 pub mod field;
 pub mod folder;
 pub mod reading;
@@ -20,6 +21,8 @@ use crate::domain::name::Name;
 use crate::domain::source::field::Field;
 use crate::domain::source::folder::FolderSettings;
 use crate::domain::source::table::TableSettings;
+
+pub use error::SettingsError;
 
 /// The shortest time without an event that can be an escalation.
 pub const SILENCE_LEAST: Duration = Duration::from_secs(1);
@@ -38,11 +41,6 @@ pub enum Settings {
     /// A folder that files are put into.
     Drop(FolderSettings),
 }
-
-/// Settings that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SettingsError(pub String);
 
 impl Settings {
     /// Reads the settings of a kind.

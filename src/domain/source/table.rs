@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::source::SettingsError;
+use crate::domain::source::error::SettingsError;
 use crate::domain::source::field::Field;
 
 /// The largest payload that is read; `limits.payload_bytes` can be set no higher. What is known of a row must not
