@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::demo::Error;
-use crate::demo::children::Role;
+use crate::demo::error::Error;
+use crate::demo::role::Role;
 use crate::demo::site::{Site, loopback_client, read_line};
 use crate::http::client::{Call, Client};
 

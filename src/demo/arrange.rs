@@ -4,9 +4,11 @@
 use serde_json::{Value, json};
 
 use crate::demo::api::Api;
-use crate::demo::children::Role;
-use crate::demo::site::{Site, write_secret};
-use crate::demo::{Error, Story, line, logistics};
+use crate::demo::error::Error;
+use crate::demo::line;
+use crate::demo::role::Role;
+use crate::demo::site::{LOGISTICS_PATH, Site, write_secret};
+use crate::demo::story::Story;
 
 /// The provider that Finance's Oncebox is to Logistics' Oncebox.
 const PROVIDER: &str = "finance";
@@ -22,7 +24,7 @@ pub(super) fn arrange(site: &Site) -> Result<(), Error> {
 }
 
 fn direct(site: &Site, oncebox: &Api) -> Result<(), Error> {
-    let url = format!("http://{}{}", site.logistics, logistics::PATH);
+    let url = format!("http://{}{}", site.logistics, LOGISTICS_PATH);
     let subscription = json!({ "name": "logistics", "url": url, "event_types": ["invoice.paid"] });
     let made =
         oncebox.ask("POST", "/v1/subscriptions", "making the subscription", &subscription)?;
@@ -47,7 +49,7 @@ fn chain(site: &Site, first: &Api, second: &Api) -> Result<(), Error> {
         "secret": text(&onward, "secret"),
     });
     second.ask("POST", "/v1/providers", "making the provider", &provider)?;
-    let url = format!("http://{}{}", site.logistics, logistics::PATH);
+    let url = format!("http://{}{}", site.logistics, LOGISTICS_PATH);
     let last = json!({ "name": "erp", "url": url, "source": format!("provider:{PROVIDER}") });
     let last = second.ask("POST", "/v1/subscriptions", "making the last subscription", &last)?;
     write_secret(&site.secret(), &text(&last, "secret"))

@@ -1,7 +1,6 @@
 //! The processes of a run: started, killed, started again, and never left behind.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -10,8 +9,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::demo::site::{Site, loopback_client};
-use crate::demo::{Error, logistics};
+use crate::demo::error::Error;
+use crate::demo::role::Role;
+use crate::demo::site::{LOGISTICS_READY, Site, loopback_client};
 use crate::http::client::{Call, Client};
 use crate::settings::Environment;
 use crate::stop::Stop;
@@ -22,51 +22,6 @@ const STOP_MOST: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long an answer about readiness may take.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Which process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Role {
-    /// The ERP whose invoices are paid.
-    Finance,
-    /// What is demonstrated: the one Oncebox, or the first of a chain, beside Finance.
-    Oncebox,
-    /// The second Oncebox of a chain, beside Logistics.
-    Downstream,
-    /// The receiver that ships.
-    Logistics,
-}
-
-impl Role {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Finance => "Finance",
-            Self::Oncebox => "Oncebox",
-            Self::Downstream => "Downstream",
-            Self::Logistics => "Logistics",
-        }
-    }
-
-    /// The same in the names of files.
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::Finance => "finance",
-            Self::Oncebox => "oncebox",
-            Self::Downstream => "downstream",
-            Self::Logistics => "logistics",
-        }
-    }
-
-    /// Whether it is what is demonstrated.
-    pub(super) const fn is_oncebox(self) -> bool {
-        matches!(self, Self::Oncebox | Self::Downstream)
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// The processes of one run. Dropped, by a panic too, it kills those that run; and should this process
 /// itself be killed, they notice by [`super::watch`].
@@ -149,7 +104,7 @@ impl Children {
             Role::Finance => return true,
             Role::Oncebox => format!("http://{}/readyz", self.site.oncebox),
             Role::Downstream => format!("http://{}/readyz", self.site.downstream),
-            Role::Logistics => format!("http://{}{}", self.site.logistics, logistics::READY),
+            Role::Logistics => format!("http://{}{}", self.site.logistics, LOGISTICS_READY),
         };
         let call =
             Call { method: "GET", url: &url, headers: &[], body: &[], timeout: READY_TIMEOUT };

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
-
-use crate::demo::Story;
-use crate::demo::children::Role;
-use crate::demo::lap::Course;
+use crate::demo::course::Course;
+use crate::demo::error::Error;
+use crate::demo::progress::shown;
+use crate::demo::role::Role;
 use crate::demo::site::Site;
+use crate::demo::story::Story;
 use crate::store::demo_ledger::{self, Finance, Logistics};
 
 /// Numbers of invoices that are named in a problem; of more it is only said how many they are.
@@ -52,7 +53,7 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Counts in the files of a run that is over.
-    pub(super) fn count(site: &Site, course: &Course) -> Result<Self, super::Error> {
+    pub(super) fn count(site: &Site, course: &Course) -> Result<Self, Error> {
         let finance = Finance::open(&site.finance_db())?;
         let logistics = Logistics::open(&site.logistics_db())?;
         let (shipments, absorbed) = logistics.counts()?;
@@ -89,7 +90,7 @@ impl Tally {
     }
 
     /// Adds what each Oncebox has in its file; returns when the first of them received each invoice.
-    fn carry(&mut self, site: &Site) -> Result<BTreeMap<u32, Timestamp>, super::Error> {
+    fn carry(&mut self, site: &Site) -> Result<BTreeMap<u32, Timestamp>, Error> {
         let mut received = BTreeMap::new();
         for role in site.story.boxes() {
             let path = site.database(role);
@@ -166,7 +167,7 @@ impl Tally {
             problems.push(format!("{} deliveries are not completed", self.not_completed));
         }
         if let Some(pending) = course.out_of_time {
-            let lasted = super::shown(course.lasted);
+            let lasted = shown(course.lasted);
             problems.push(format!("time was up after {lasted}, with {pending} deliveries pending"));
         }
         problems

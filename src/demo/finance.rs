@@ -10,8 +10,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::clock::Clock;
+use crate::demo::error::Error;
 use crate::demo::site::{Site, loopback_client, read_line};
-use crate::demo::{Error, Story, chaos, watch};
+use crate::demo::story::Story;
+use crate::demo::{chaos, watch};
 use crate::http::client::{Call, Client};
 use crate::logging;
 use crate::settings::Log;

@@ -4,16 +4,19 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::clock::{Clock, Timestamp};
+use crate::clock::Clock;
 use crate::demo::api::Api;
 use crate::demo::arrange::arrange;
 use crate::demo::chaos::{self, Kill};
-use crate::demo::children::{Children, Role};
+use crate::demo::children::Children;
 use crate::demo::count::Tally;
+use crate::demo::course::{Course, Lap};
+use crate::demo::error::Error;
 use crate::demo::line::Line;
 use crate::demo::progress::{Progress, State};
+use crate::demo::role::Role;
 use crate::demo::site::Site;
-use crate::demo::{Broken, Error, Story};
+use crate::demo::story::Story;
 use crate::stop::Stop;
 use crate::store::demo_ledger::{Finance, Logistics};
 
@@ -29,40 +32,6 @@ const OVERALL: Duration = Duration::from_mins(2);
 const OVERALL_PER_INVOICE: Duration = Duration::from_millis(12);
 /// Characters of a log that are shown when its process falls.
 const WORDS_MOST: usize = 1500;
-
-/// A run to be made.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Lap {
-    /// Its directory.
-    pub(super) name: &'static str,
-    /// How an invoice travels.
-    pub(super) story: Story,
-    /// Invoices to be paid.
-    pub(super) invoices: u32,
-    /// Invoices a second; 0: as fast as it goes.
-    pub(super) per_second: u32,
-    /// What misfortune follows from.
-    pub(super) seed: u32,
-    /// Whether there is any.
-    pub(super) faults: bool,
-    /// What is broken on purpose.
-    pub(super) broken: Broken,
-}
-
-/// What happened in a run, as the parent saw it.
-#[derive(Clone, Debug)]
-pub(super) struct Course {
-    /// When Finance was started.
-    pub(super) started_at: Timestamp,
-    /// From then until everything was shipped, or given up.
-    pub(super) lasted: Duration,
-    /// Who was killed when.
-    pub(super) kills: Vec<(Duration, Role)>,
-    /// How long Oncebox took from each start after a kill until it answered.
-    pub(super) recoveries: Vec<Duration>,
-    /// Deliveries Oncebox still had when time was up; `None`: it ended in time.
-    pub(super) out_of_time: Option<u32>,
-}
 
 struct Running<'a> {
     lap: Lap,

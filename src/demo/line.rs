@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::demo::Error;
 use crate::demo::chaos::{self, Cut};
+use crate::demo::error::Error;
 use crate::demo::site::{self, Site, loopback_client};
 use crate::http::client::{Call, Client};
 use crate::http::limits::Limits;

@@ -12,9 +12,11 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use serde::Deserialize;
 
 use crate::clock::Clock;
+use crate::demo::chaos::Broken;
 use crate::demo::chaos::{self, Fault};
-use crate::demo::site::{self, Site, read_line};
-use crate::demo::{Broken, Error, watch};
+use crate::demo::error::Error;
+use crate::demo::site::{self, LOGISTICS_PATH, LOGISTICS_READY, Site, read_line};
+use crate::demo::watch;
 use crate::domain::scheme::{Incoming, Scheme};
 use crate::http::limits::Limits;
 use crate::http::message::{Head, Method, Request, Response};
@@ -24,10 +26,6 @@ use crate::logging;
 use crate::settings::Log;
 use crate::store::demo_ledger::{Arrival, Bookkeeping, Logistics as Ledger};
 
-/// Where Oncebox posts.
-pub(super) const PATH: &str = "/webhooks/finance";
-/// Where the parent asks whether it is up.
-pub(super) const READY: &str = "/ready";
 /// The largest body it takes.
 const BODY_BYTES_MOST: usize = 64 * 1024;
 /// Arrivals of one transaction at most.
@@ -95,13 +93,13 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
 impl Service for Desk {
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
         match (head.method, head.path.as_str()) {
-            (Method::Post, PATH) | (Method::Get, READY) => Ok(BODY_BYTES_MOST),
+            (Method::Post, LOGISTICS_PATH) | (Method::Get, LOGISTICS_READY) => Ok(BODY_BYTES_MOST),
             _ => Err(Response::new(404)),
         }
     }
 
     fn call(&self, request: Request, reply: Reply) {
-        if request.head.path == READY {
+        if request.head.path == LOGISTICS_READY {
             return reply.send(Response::new(204));
         }
         let arrival = match self.read(&request) {

@@ -9,6 +9,8 @@ mod arrange;
 mod chaos;
 mod children;
 mod count;
+mod course;
+mod error;
 pub mod finance;
 mod lap;
 mod line;
@@ -16,30 +18,29 @@ pub mod logistics;
 mod plot;
 mod progress;
 mod report;
+mod role;
 mod site;
 mod story;
 pub mod watch;
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::clock::Clock;
 use crate::demo::count::Tally;
-use crate::demo::lap::{Course, Lap};
+use crate::demo::course::{Course, Lap};
 use crate::demo::progress::Progress;
 use crate::demo::report::Told;
-pub use crate::demo::story::Story;
-use crate::http::client::SetupError;
 use crate::id::{Draw, SystemDraw};
-use crate::store::error::Error as StoreError;
+
+pub use crate::demo::chaos::Broken;
+pub use crate::demo::error::Error;
+pub use crate::demo::story::Story;
 
 /// How long Finance takes over its invoices, at most and at least: long enough for every process to be
 /// killed several times, short enough to wait for.
@@ -68,111 +69,6 @@ pub struct Options {
     pub report: Option<PathBuf>,
     /// What is broken on purpose.
     pub broken: Broken,
-}
-
-/// What is broken in Logistics on purpose, to show that the count finds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Broken {
-    /// Nothing.
-    Nothing,
-    /// It does not look at its guard.
-    Guard,
-    /// It forgets some shipments.
-    Effect,
-}
-
-/// Why there is no good end.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A file or directory of the run.
-    #[error("{path}: {source}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// What the parts were to read is not that.
-    #[error("{path}: {source}")]
-    Site {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
-    /// A ledger.
-    #[error("a ledger of the demo: {0}")]
-    Store(#[from] StoreError),
-    /// The HTTP client.
-    #[error("{0}")]
-    Client(SetupError),
-    /// Not enough ports are free.
-    #[error("not enough free ports on 127.0.0.1: {0}")]
-    Ports(#[source] io::Error),
-    /// A listener.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The program does not know where it is.
-    #[error("the running program cannot be found, so it cannot be started again: {0}")]
-    Program(#[source] io::Error),
-    /// No thread or signal handler could be set up.
-    #[error("no thread or signal handler could be set up: {0}")]
-    Thread(#[source] io::Error),
-    /// A process could not be started or ended.
-    #[error("{role}: {source}")]
-    Start {
-        /// Which.
-        role: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A process ended by itself, or did not become ready.
-    #[error("{role} {what}; its last words, from {log}:\n{words}")]
-    Fell {
-        /// Which.
-        role: &'static str,
-        /// What it did.
-        what: String,
-        /// Where its log is.
-        log: PathBuf,
-        /// The end of its log.
-        words: String,
-    },
-    /// Oncebox refused what the demo asked of it.
-    #[error("Oncebox answered {status} to {what}: {said}")]
-    Refused {
-        /// What was asked.
-        what: &'static str,
-        /// The status; 0 for no answer.
-        status: u16,
-        /// The answer.
-        said: String,
-    },
-    /// The count does not come out.
-    #[error("{}\nThe ledgers and logs are in {dir}; the report is {report}", problems.join("\n"))]
-    Wrong {
-        /// What is wrong, most important first.
-        problems: Vec<String>,
-        /// Where the ledgers and logs are.
-        dir: PathBuf,
-        /// Where the report is.
-        report: PathBuf,
-    },
-    /// Somebody pressed Ctrl-C.
-    #[error("interrupted; the processes were ended")]
-    Interrupted,
-}
-
-impl Error {
-    fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::File { path, source }
-    }
 }
 
 /// The directory of the whole demo. Removed when dropped, unless something in it is still needed.
@@ -317,12 +213,6 @@ fn write_report(asked: Option<&Path>, name: &str, html: &str) -> Result<PathBuf,
     Ok(path)
 }
 
-/// A span for people: `7 ms`, `12.3 s`.
-fn shown(span: Duration) -> String {
-    let ms = span.as_millis();
-    if ms < 1000 { format!("{ms} ms") } else { format!("{}.{} s", ms / 1000, ms % 1000 / 100) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -333,11 +223,5 @@ mod tests {
         assert_eq!(rate(300), 100);
         assert_eq!(rate(100_000), 5000);
         assert_eq!(rate(1), 1);
-    }
-
-    #[test]
-    fn spans_are_shown_as_people_say_them() {
-        assert_eq!(shown(Duration::from_millis(7)), "7 ms");
-        assert_eq!(shown(Duration::from_millis(12_345)), "12.3 s");
     }
 }

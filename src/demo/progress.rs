@@ -9,9 +9,10 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::clock::Clock;
-use crate::demo::lap::Lap;
+use crate::demo::chaos;
+use crate::demo::course::Lap;
 use crate::demo::site::{CAP, MAX_ATTEMPTS, STEPS, TIMEOUT};
-use crate::demo::{Story, chaos, shown};
+use crate::demo::story::Story;
 
 /// How often a line is written where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(3);
@@ -134,4 +135,21 @@ pub(super) fn settings(lap: &Lap) -> Vec<(&'static str, String)> {
     settings.push(("kill -9", format!("of one of the {among} every {shortest} to {longest}")));
     settings.push(("seed", lap.seed.to_string()));
     settings
+}
+
+/// A span for people: `7 ms`, `12.3 s`.
+pub(super) fn shown(span: Duration) -> String {
+    let ms = span.as_millis();
+    if ms < 1000 { format!("{ms} ms") } else { format!("{}.{} s", ms / 1000, ms % 1000 / 100) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_shown_as_people_say_them() {
+        assert_eq!(shown(Duration::from_millis(7)), "7 ms");
+        assert_eq!(shown(Duration::from_millis(12_345)), "12.3 s");
+    }
 }

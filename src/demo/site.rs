@@ -11,13 +11,19 @@ use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 
 use crate::appliance::data_directory::{DATABASE, TOKEN_FILE};
-use crate::demo::children::Role;
-use crate::demo::{Broken, Error, Story};
+use crate::demo::chaos::Broken;
+use crate::demo::error::Error;
+use crate::demo::role::Role;
+use crate::demo::story::Story;
 use crate::domain::address::AddressPolicy;
 use crate::http::client::{Client, ClientSettings};
 use crate::http::server;
 use crate::id::{Draw, SystemDraw};
 
+/// Where Oncebox posts to Logistics.
+pub(super) const LOGISTICS_PATH: &str = "/webhooks/finance";
+/// Where the parent asks Logistics whether it is up.
+pub(super) const LOGISTICS_READY: &str = "/ready";
 /// The retry steps of the demo, so that it does not take the four hours the defaults would.
 pub(super) const STEPS: [&str; 4] = ["100ms", "500ms", "1s", "2s"];
 /// Attempts until a delivery is given up: more than any run makes.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::demo::children::Role;
+use crate::demo::role::Role;
 
 /// How an invoice travels from Finance to Logistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

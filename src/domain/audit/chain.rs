@@ -6,7 +6,6 @@
 //! write the whole file can make it anew. Against that helps a head that was noted elsewhere
 //! ([`Verifier::expect`]).
 
-
 use crate::domain::audit::row::{AuditEvent, hash_as};
 
 pub use crate::domain::audit::head::{Hash, Head};
