@@ -6,10 +6,7 @@ use std::time::Duration;
 
 use crate::domain::delivery::{Next, Settlement};
 use crate::domain::failure::Class;
-use crate::flow::publish;
-use crate::flow::receive::Received;
 use crate::store::outbox_relay::Relayed;
-use crate::store::webhook_events::Inserted;
 use crate::tally::{self, Counter, Histogram};
 
 /// Counters and histograms of the stages.
@@ -88,43 +85,6 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// What came of a webhook.
-    pub fn received(&self, received: &Received) {
-        let counter = match received {
-            Received::Stored(Inserted { already_processed: false, .. }) => &self.webhooks_stored,
-            Received::Stored(Inserted { already_processed: true, .. }) => &self.webhooks_repeated,
-            Received::Batch { id: _, stored, repeated } => {
-                self.webhooks_stored.add_many(*stored);
-                self.webhooks_repeated.add_many(*repeated);
-                return;
-            }
-            Received::Greeted(_) => return,
-            Received::Refused(_) | Received::Reused | Received::Unusable(_) => {
-                &self.webhooks_refused
-            }
-            Received::ClockSuspect | Received::Unfetched(_) | Received::Crowded => {
-                &self.webhooks_put_off
-            }
-            Received::Unwanted(_) => &self.webhooks_unwanted,
-            Received::Failed(_) => &self.webhooks_failed,
-        };
-        counter.add();
-    }
-
-    /// What came of a publish request. A request that was answered from memory brought nothing.
-    pub fn published(&self, outcome: &publish::Outcome) {
-        match outcome {
-            publish::Outcome::Stored(events) => {
-                for event in events {
-                    self.admitted(event.repeated, event.differs);
-                }
-            }
-            publish::Outcome::Refused { .. } => self.publishes_unwanted.add(),
-            publish::Outcome::Failed(_) => self.publishes_failed.add(),
-            _ => (),
-        }
-    }
-
     /// What came of rows that plain SQL inserted.
     pub fn relayed(&self, relayed: Relayed) {
         self.sql_routed.add_many(relayed.routed);

@@ -35,10 +35,10 @@ pub mod refusals;
 pub mod relay;
 pub mod rotation;
 pub mod sources;
+mod threads;
 pub mod turns;
 pub mod upkeep;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -65,6 +65,7 @@ use crate::flow::receive::Receive;
 use crate::flow::refusals::Refusals;
 use crate::flow::relay::Relay;
 use crate::flow::sources::{Bell, Standings, Started};
+use crate::flow::threads::{join, spawn};
 use crate::id::Draw;
 use crate::keeping::schedule::Schedule;
 use crate::keyring::Keyring;
@@ -400,31 +401,4 @@ fn spawn_backups(
         drop(spawn("backup", told, move || backups.run(&stop))?);
     }
     Ok(())
-}
-
-/// Starts a stage's thread. Should it panic, the process ends: without it everything would look well
-/// and its work would be left undone.
-#[expect(clippy::disallowed_methods, reason = "the stages' threads are started here")]
-fn spawn(
-    name: &str,
-    told: &Arc<dyn AfterCommit>,
-    run: impl FnOnce() + Send + 'static,
-) -> Result<JoinHandle<()>> {
-    let (told, stage) = (Arc::clone(told), name.to_owned());
-    let guarded = move || {
-        if catch_unwind(AssertUnwindSafe(run)).is_err() {
-            told.fatal(&Error::Panicked(stage));
-        }
-    };
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(guarded)
-        .map_err(|source| Error::File { path: "a thread".into(), source: Arc::new(source) })
-}
-
-fn join(thread: JoinHandle<()>) {
-    let name = thread.thread().name().unwrap_or("?").to_owned();
-    if thread.join().is_err() {
-        tracing::error!(thread = name, "a thread panicked");
-    }
 }

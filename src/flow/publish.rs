@@ -57,6 +57,22 @@ pub enum Outcome {
     Failed(Error),
 }
 
+impl Outcome {
+    /// Counts it. A request that was answered from memory brought nothing.
+    fn count(&self, counts: &Counts) {
+        match self {
+            Self::Stored(events) => {
+                for event in events {
+                    counts.admitted(event.repeated, event.differs);
+                }
+            }
+            Self::Refused { .. } => counts.publishes_unwanted.add(),
+            Self::Failed(_) => counts.publishes_failed.add(),
+            _ => (),
+        }
+    }
+}
+
 /// The answer that is stored with an `Idempotency-Key`: from the events, its status and body.
 pub type Encode = fn(&[Published]) -> (u16, Vec<u8>);
 
@@ -100,7 +116,7 @@ impl Publish {
                 NotAdmitted::Refused { event, why } => Outcome::Refused { event, why },
                 NotAdmitted::Failed(error) => Outcome::Failed(error),
             };
-            counts.published(&outcome);
+            outcome.count(&counts);
             return done(outcome);
         }
         self.store.writer().submit(
@@ -125,7 +141,7 @@ impl Publish {
             },
             move |outcome| {
                 let outcome = outcome.unwrap_or_else(Outcome::Failed);
-                counts.published(&outcome);
+                outcome.count(&counts);
                 done(outcome);
             },
         );

@@ -62,6 +62,27 @@ pub enum Received {
     Failed(Error),
 }
 
+impl Received {
+    /// Counts it.
+    fn count(&self, counts: &Counts) {
+        let counter = match self {
+            Self::Stored(Inserted { already_processed: false, .. }) => &counts.webhooks_stored,
+            Self::Stored(Inserted { already_processed: true, .. }) => &counts.webhooks_repeated,
+            Self::Batch { id: _, stored, repeated } => {
+                counts.webhooks_stored.add_many(*stored);
+                counts.webhooks_repeated.add_many(*repeated);
+                return;
+            }
+            Self::Greeted(_) => return,
+            Self::Refused(_) | Self::Reused | Self::Unusable(_) => &counts.webhooks_refused,
+            Self::ClockSuspect | Self::Unfetched(_) | Self::Crowded => &counts.webhooks_put_off,
+            Self::Unwanted(_) => &counts.webhooks_unwanted,
+            Self::Failed(_) => &counts.webhooks_failed,
+        };
+        counter.add();
+    }
+}
+
 /// The intake.
 #[derive(Clone)]
 pub struct Receive {
@@ -109,7 +130,7 @@ impl Receive {
     ) {
         let counts = Arc::clone(&self.counts);
         let done = move |received: Received| {
-            counts.received(&received);
+            received.count(&counts);
             done(received);
         };
         match self.accept(gate, incoming) {

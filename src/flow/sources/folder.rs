@@ -21,12 +21,12 @@ use crate::domain::source::folder::{
 use crate::domain::source::reading;
 use crate::flow::privacy::NotAdmitted;
 use crate::flow::publish::admit;
-use crate::flow::sources::Shared;
 use crate::flow::sources::keyless::recognise;
 use crate::flow::sources::moving::{
     DONE, Outcome, REJECTED, Whole, changed, clear, finish, forget_companion, make, put_aside,
 };
-use crate::flow::sources::relay::{Snag, SnagKind, Turn, escalation, subject};
+use crate::flow::sources::shared::Shared;
+use crate::flow::sources::snag::{Snag, SnagKind, Turn, escalation, subject};
 use crate::id;
 use crate::machine::files::{self, Directory, Kind, Names};
 use crate::store::error::Error;

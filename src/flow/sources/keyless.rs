@@ -4,7 +4,7 @@
 //! Not here: what that is ([`crate::domain::source::draft::Draft::fingerprint`], the file's hash).
 
 use crate::domain::event::NewEvent;
-use crate::flow::sources::Shared;
+use crate::flow::sources::shared::Shared;
 use crate::store::error::Result;
 use crate::store::outbox;
 

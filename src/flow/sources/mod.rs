@@ -7,34 +7,30 @@
 mod folder;
 mod keyless;
 mod moving;
+mod permission;
 mod relay;
+mod shared;
+mod snag;
 pub mod survey;
 mod table;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::clock::{Clock, Timestamp};
-use crate::domain::tenant::DEFAULT;
-use crate::faults::Faults;
-use crate::flow::clock_watch::ClockWatch;
-use crate::flow::counts::Counts;
-use crate::flow::disk_watch::DiskWatch;
-use crate::flow::privacy::Privacy;
 use crate::flow::sources::relay::Relay;
-use crate::flow::{join, spawn};
-use crate::id::Draw;
-use crate::settings::{Live, Settings};
+use crate::flow::threads::{join, spawn};
 use crate::stop::Stop;
 use crate::store::error::Result;
-use crate::store::outbox::Inserted;
+use crate::store::sources;
 use crate::store::writer::AfterCommit;
-use crate::store::{Store, sources};
+
+pub use permission::permitted;
+pub(super) use shared::Shared;
+pub use shared::{Standing, Standings};
 
 /// How often it is looked which sources there are, where nothing tells.
 const EVERY: Duration = Duration::from_secs(1);
@@ -44,118 +40,6 @@ pub const SOURCES_MOST: u32 = 256;
 const STOP_LOOK: Duration = Duration::from_millis(5);
 /// … and how many times: five seconds. One that hangs on a share is left to itself.
 const STOP_LOOKS: u32 = 1_000;
-
-/// How a source stands right now, as its relay sees it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
-    /// Rows or files that are not read yet, at most.
-    pub lag: u64,
-    /// When it was last looked at.
-    pub last_read_at: Option<Timestamp>,
-    /// What it waits for, if that is nothing of its own.
-    pub waits_for: Option<&'static str>,
-}
-
-/// How all sources stand, for who is asked.
-#[derive(Clone, Debug, Default)]
-pub struct Standings(Arc<Mutex<BTreeMap<i64, Standing>>>);
-
-impl Standings {
-    /// How one stands; nothing is known of one that is not read.
-    pub fn of(&self, seq: i64) -> Standing {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get(&seq).cloned().unwrap_or_default()
-    }
-
-    /// What all of them have not read yet.
-    pub fn lag(&self) -> u64 {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.values().map(|standing| standing.lag).fold(0, u64::saturating_add)
-    }
-
-    fn set(&self, seq: i64, change: impl FnOnce(&mut Standing)) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        change(all.entry(seq).or_default());
-    }
-
-    fn forget(&self, seq: i64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&seq);
-    }
-}
-
-/// Whether a tenant's source may lie there, and where that is once every link is followed. The service reads it
-/// with its own rights: what is not the tenant's must not be reached by its name. A link can be put there at any
-/// time: what is opened is the place that this returns, and it is asked again before each reading.
-///
-/// # Errors
-/// Why not, as a sentence without its full stop.
-pub fn permitted(
-    settings: &Settings,
-    tenant: &str,
-    path: &Path,
-) -> std::result::Result<PathBuf, String> {
-    // The place itself may not be there yet; what leads to it is looked at as it is.
-    let real = |path: &Path| {
-        let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
-        path.canonicalize().ok().or_else(|| Some(parent?.join(path.file_name()?)))
-    };
-    let place = real(path).unwrap_or_else(|| path.to_owned());
-    let own = real(settings.directory()).unwrap_or_else(|| settings.directory().to_owned());
-    if place.starts_with(&own) || own.starts_with(&place) {
-        return Err(format!(
-            "{} is in the service's own data directory, or holds it",
-            path.display()
-        ));
-    }
-    if tenant == DEFAULT {
-        return Ok(place);
-    }
-    let Some(all) = &settings.sources.tenants_directory else {
-        return Err(format!(
-            "the tenant {tenant} can have no sources: set sources.tenants_directory in the settings, and \
-             they may lie in the directory of its name there"
-        ));
-    };
-    let theirs = all.join(tenant);
-    if real(&theirs).is_some_and(|theirs| place != theirs && place.starts_with(theirs)) {
-        return Ok(place);
-    }
-    Err(format!("the sources of the tenant {tenant} have to lie in {}", theirs.display()))
-}
-
-/// What relays share.
-#[derive(Clone)]
-pub(super) struct Shared {
-    pub(super) store: Store,
-    pub(super) clock: Clock,
-    pub(super) draw: Arc<dyn Draw>,
-    pub(super) disk: Arc<DiskWatch>,
-    pub(super) settings: Live,
-    pub(super) counts: Arc<Counts>,
-    pub(super) standings: Standings,
-    pub(super) clock_watch: Arc<ClockWatch>,
-    pub(super) privacy: Arc<Privacy>,
-    pub(super) faults: Faults,
-}
-
-impl Shared {
-    /// Counts what was stored, and says so where something was known that says something else: nobody else would.
-    fn admitted<'i, I: Iterator<Item = &'i Inserted>>(&self, source: &str, stored: I) {
-        let mut differing = 0_u64;
-        for inserted in stored {
-            let differs = matches!(inserted, Inserted::Again { differs: true, .. });
-            self.counts.admitted(matches!(inserted, Inserted::Again { .. }), differs);
-            differing = differing.saturating_add(u64::from(differs));
-        }
-        if differing > 0 {
-            tracing::warn!(
-                source,
-                rows = differing,
-                "rows have the key of an event that says something else, which stays: see its differing_count"
-            );
-        }
-    }
-}
 
 /// Tells that sources were changed.
 #[derive(Clone, Debug)]

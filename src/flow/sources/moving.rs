@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::domain::source::folder::{DONE_ENDING, FolderSettings, Protocol, REASON_ENDING};
 use crate::faults::Stall;
-use crate::flow::sources::Shared;
-use crate::flow::sources::relay::{Snag, SnagKind};
+use crate::flow::sources::shared::Shared;
+use crate::flow::sources::snag::{Snag, SnagKind};
 use crate::machine::files::{Contents, Directory, Kind};
 
 /// Where files go that were taken.

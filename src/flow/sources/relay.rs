@@ -5,15 +5,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
-use crate::domain::escalation::{Class, NewEscalation};
+use crate::domain::escalation::Class;
 use crate::domain::source::{NewSource, Settings, Source};
 use crate::flow::sources::folder::FolderReader;
+use crate::flow::sources::permission::permitted;
+use crate::flow::sources::shared::Shared;
+use crate::flow::sources::snag::{Snag, SnagKind, Turn, escalation, subject};
 use crate::flow::sources::table::TableReader;
-use crate::flow::sources::{Shared, permitted};
-use crate::id;
 use crate::machine::watch::Watch;
 use crate::stop::Stop;
-use crate::store::error::{Error, Result};
+use crate::store::error::Result;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{escalations, sources};
@@ -34,48 +35,6 @@ const PASSING_RAISED: Duration = Duration::from_mins(1);
 const RAISED_AGAIN: Duration = Duration::from_hours(1);
 /// Jobs before the writer beyond which nothing more is read.
 const JOBS_WAITING_MOST: usize = 2_048;
-
-/// What came of a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// There may be more.
-    Again,
-    /// Nothing more for now.
-    Done,
-}
-
-/// What stands in the way.
-#[derive(Clone, Debug)]
-pub(super) struct Snag {
-    pub(super) why: String,
-    pub(super) kind: SnagKind,
-}
-
-/// What kind of thing that is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SnagKind {
-    /// It may pass by itself, such as a lock.
-    Passing,
-    /// Somebody has to do something.
-    Lasting,
-    /// What is read is not what was read before; somebody has to decide.
-    Replaced,
-    /// It is ours: the writer is busy, or stops. Nothing is noted.
-    Ours,
-}
-
-impl Snag {
-    pub(super) fn lasting(why: impl ToString) -> Self {
-        Self { why: why.to_string(), kind: SnagKind::Lasting }
-    }
-}
-
-impl From<Error> for Snag {
-    fn from(error: Error) -> Self {
-        let kind = if error.passes() { SnagKind::Ours } else { SnagKind::Passing };
-        Self { why: error.to_string(), kind }
-    }
-}
 
 /// Reads what a source of one kind has.
 enum Reader {
@@ -318,27 +277,6 @@ impl Relay {
             tracing::debug!(%error, "a note on a source could not be stored; it is tried again");
         }
         written.is_ok()
-    }
-}
-
-/// What escalations about a source are about.
-pub(super) fn subject(source: &Source) -> String {
-    format!("source:{}", source.new.name)
-}
-
-/// An escalation about a source.
-pub(super) fn escalation(
-    shared: &Shared,
-    source: &Source,
-    class: Class,
-    detail: &str,
-) -> NewEscalation {
-    NewEscalation {
-        id: id::uuid7(shared.clock.wall(), &*shared.draw),
-        tenant: source.new.tenant.clone(),
-        class,
-        subject: subject(source),
-        detail: detail.to_owned(),
     }
 }
 

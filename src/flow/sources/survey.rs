@@ -10,7 +10,7 @@ use crate::domain::source::folder::{REASON_ENDING, is_candidate};
 use crate::domain::source::table::TableSettings;
 use crate::domain::source::{Settings as SourceSettings, Source};
 use crate::flow::sources::folder::{odd, unnamed};
-use crate::flow::sources::permitted;
+use crate::flow::sources::permission::permitted;
 use crate::machine::files::{self, Directory, Kind};
 use crate::settings::Settings;
 use crate::store::foreign::{Foreign, ForeignError};

@@ -1,0 +1,36 @@
+//! How a stage's thread is started, and waited for.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crate::store::error::{Error, Result};
+use crate::store::writer::AfterCommit;
+
+/// Starts a stage's thread. Should it panic, the process ends: without it everything would look well
+/// and its work would be left undone.
+#[expect(clippy::disallowed_methods, reason = "the stages' threads are started here")]
+pub(super) fn spawn(
+    name: &str,
+    told: &Arc<dyn AfterCommit>,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>> {
+    let (told, stage) = (Arc::clone(told), name.to_owned());
+    let guarded = move || {
+        if catch_unwind(AssertUnwindSafe(run)).is_err() {
+            told.fatal(&Error::Panicked(stage));
+        }
+    };
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(guarded)
+        .map_err(|source| Error::File { path: "a thread".into(), source: Arc::new(source) })
+}
+
+/// Waits for a thread's end.
+pub(super) fn join(thread: JoinHandle<()>) {
+    let name = thread.thread().name().unwrap_or("?").to_owned();
+    if thread.join().is_err() {
+        tracing::error!(thread = name, "a thread panicked");
+    }
+}
