@@ -5,11 +5,11 @@
 
 use clap::{Args, Subcommand};
 
-use crate::cli::listing::{List, Paging, filter};
+use crate::cli::listing::{List, Paging, Received, filter};
 use crate::cli::remote::{Reach, Remote, plain};
 use crate::cli::repair::{Discard, Fix};
 use crate::cli::show::{self, Column, minute, text};
-use crate::cli::{Failure, Shared, input, out, timeline};
+use crate::cli::{Failure, Shared, out, timeline};
 
 /// What was published, where it went and what was answered
 #[derive(Debug, Args)]
@@ -65,12 +65,8 @@ struct ListEvents {
     /// The id its deliveries carry
     #[arg(long)]
     webhook_id: Option<String>,
-    /// Received at or after this time (UTC), this day (2026-01-31), or so long ago (2h)
-    #[arg(long, value_name = "TIME", value_parser = input::time)]
-    since: Option<String>,
-    /// Received before this time, this day, or so long ago
-    #[arg(long, value_name = "TIME", value_parser = input::time)]
-    until: Option<String>,
+    #[command(flatten)]
+    received: Received,
     #[command(flatten)]
     paging: Paging,
 }
@@ -105,8 +101,7 @@ impl ListEvents {
             idempotency_key,
             aggregate_id,
             webhook_id,
-            since,
-            until,
+            received,
             paging,
         } = self;
         let query = [
@@ -115,10 +110,8 @@ impl ListEvents {
             filter("idempotency_key", idempotency_key.as_ref()),
             filter("aggregate_id", aggregate_id.as_ref()),
             filter("webhook_id", webhook_id.as_ref()),
-            filter("since", since.as_ref()),
-            filter("until", until.as_ref()),
         ];
-        let query = query.into_iter().flatten().collect();
+        let query = query.into_iter().chain(received.filters()).flatten().collect();
         List { path: "/v1/events", query, columns: &COLUMNS, what: "such events" }
             .print(remote, paging)
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::cli::remote::{Remote, with_query};
 use crate::cli::show::{self, Column};
-use crate::cli::{Failure, out};
+use crate::cli::{Failure, input, out};
 
 /// Rows of a page while all are followed: the API's most.
 const PAGE_ROWS: u16 = 500;
@@ -27,6 +27,24 @@ pub(super) struct Paging {
     /// Follow the pages to the end; with --json one object per line
     #[arg(long)]
     all: bool,
+}
+
+/// Filters of lists of what was received.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Received {
+    /// Received at or after this time (UTC), this day (2026-01-31), or so long ago (2h)
+    #[arg(long, value_name = "TIME", value_parser = input::time)]
+    since: Option<String>,
+    /// Received before this time, this day, or so long ago
+    #[arg(long, value_name = "TIME", value_parser = input::time)]
+    until: Option<String>,
+}
+
+impl Received {
+    /// Those that were given.
+    pub(super) fn filters(&self) -> [Option<(&'static str, String)>; 2] {
+        [filter("since", self.since.as_ref()), filter("until", self.until.as_ref())]
+    }
 }
 
 /// A list of the API.

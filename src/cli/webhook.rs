@@ -4,10 +4,10 @@
 
 use clap::{Args, Subcommand};
 
-use crate::cli::listing::{List, Paging, filter};
+use crate::cli::listing::{List, Paging, Received, filter};
 use crate::cli::remote::{Reach, Remote, plain};
 use crate::cli::show::{Column, minute, text};
-use crate::cli::{Failure, Shared, input, out, timeline};
+use crate::cli::{Failure, Shared, out, timeline};
 
 /// What providers posted to us
 #[derive(Debug, Args)]
@@ -46,12 +46,8 @@ struct ListWebhooks {
     /// The provider's id for it
     #[arg(long)]
     provider_event_id: Option<String>,
-    /// Received at or after this time (UTC), this day (2026-01-31), or so long ago (2h)
-    #[arg(long, value_name = "TIME", value_parser = input::time)]
-    since: Option<String>,
-    /// Received before this time, this day, or so long ago
-    #[arg(long, value_name = "TIME", value_parser = input::time)]
-    until: Option<String>,
+    #[command(flatten)]
+    received: Received,
     #[command(flatten)]
     paging: Paging,
 }
@@ -77,16 +73,14 @@ impl Webhook {
 
 impl ListWebhooks {
     fn run(&self, remote: &Remote) -> Result<(), Failure> {
-        let Self { status, provider, event_type, provider_event_id, since, until, paging } = self;
+        let Self { status, provider, event_type, provider_event_id, received, paging } = self;
         let query = [
             filter("status", status.as_ref()),
             filter("provider", provider.as_ref()),
             filter("event_type", event_type.as_ref()),
             filter("provider_event_id", provider_event_id.as_ref()),
-            filter("since", since.as_ref()),
-            filter("until", until.as_ref()),
         ];
-        let query = query.into_iter().flatten().collect();
+        let query = query.into_iter().chain(received.filters()).flatten().collect();
         let what = "such webhook events";
         List { path: "/v1/webhook-events", query, columns: &COLUMNS, what }.print(remote, paging)
     }
