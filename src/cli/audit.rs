@@ -20,7 +20,7 @@ use crate::cli::{Failure, Shared, exit, out};
 use crate::domain::audit::AuditEvent;
 use crate::domain::audit::chain::{Head, Report, Verifier};
 use crate::machine::files::is_missing;
-use crate::store::audit_events::Trail;
+use crate::store::audit_trail::Trail;
 use crate::store::error::Error as StoreError;
 
 /// What the first line of an export says.

@@ -7,8 +7,10 @@
 pub(crate) mod appending;
 pub mod attempts;
 pub mod audit_events;
+pub mod audit_trail;
 pub mod boots;
 mod column;
+mod connection;
 pub(crate) mod consumer_guards;
 pub mod consuming;
 pub mod copies;

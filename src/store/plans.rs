@@ -4,14 +4,14 @@ use rusqlite::Connection;
 
 use crate::store::{
     attempts, deliveries, delivery_lists, doubts, idempotency_keys, lanes, leases, outbox,
-    outbox_lists, outbox_relay, outbox_routing, payloads, processed_events, quarantine, schema,
-    source_files, stats, tokens, webhook_events,
+    outbox_lists, outbox_relay, outbox_routing, payloads, processed_events, quarantine,
+    schema_shape, source_files, stats, tokens, webhook_events,
 };
 
 /// The steps SQLite takes, one a line.
 fn plan(sql: &str) -> String {
     let conn = Connection::open_in_memory().unwrap();
-    conn.execute_batch(schema::SCHEMA).unwrap();
+    conn.execute_batch(schema_shape::SCHEMA).unwrap();
     let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     // Unbound parameters are NULL, which changes no plan.
     let (mut rows, mut steps) = (statement.raw_query(), Vec::new());

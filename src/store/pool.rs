@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use rusqlite::{Connection, OpenFlags};
 
+use crate::store::connection;
 use crate::store::error::Result;
-use crate::store::schema;
 
 /// The connections that are not lent. Clones share them.
 ///
@@ -42,7 +42,7 @@ pub(crate) struct Lent {
 pub(crate) fn open_reader(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
-    schema::configure_reader(&conn)?;
+    connection::configure_reader(&conn)?;
     Ok(conn)
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn open_to_look(path: &Path) -> Result<Connection> {
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_URI;
     let conn = Connection::open_with_flags(format!("file:{name}?immutable=1"), flags)?;
-    schema::configure_reader(&conn)?;
+    connection::configure_reader(&conn)?;
     Ok(conn)
 }
 

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use serde_json::json;
 
@@ -17,13 +16,12 @@ use crate::domain::audit::changes::Changes;
 use crate::domain::audit::{Actor, NewAuditEvent};
 use crate::domain::tenant;
 use crate::faults::{Faults, Step};
-use crate::id;
+use crate::store::connection::{STATEMENTS_KEPT, wait_for_lock};
 use crate::store::error::{Error, Result};
+use crate::store::schema_shape::SCHEMA;
 use crate::store::tx::{Remembered, WriteTx};
 use crate::store::{audit_events, pool, schema_shape};
 
-/// The schema, as it stands at the root of the repository.
-pub(crate) const SCHEMA: &str = include_str!("../../schema.sql");
 /// The schema version this program writes: the number of [`STEPS`].
 pub const VERSION: i64 = 3;
 /// This program's own version.
@@ -34,13 +32,8 @@ const STEPS: [&str; 3] = [
     include_str!("migrations/2.sql"),
     include_str!("migrations/3.sql"),
 ];
-/// How often a locked database is tried again, a millisecond apart, before it is `Busy`.
-const BUSY_TRIES_MOST: i32 = 2_000;
 /// How long emptying the log waits for whoever reads it.
 const EMPTYING_MOST: Duration = Duration::from_millis(20);
-/// Statements kept prepared per connection: above the number of statements in `store`.
-const STATEMENTS_KEPT: usize = 192;
-
 const IS_OURS: &str = "
     SELECT EXISTS (
            SELECT 1
@@ -206,26 +199,6 @@ fn open_raw(path: &Path) -> Result<Connection> {
     Ok(conn)
 }
 
-/// Sets up a connection that only reads.
-pub(crate) fn configure_reader(conn: &Connection) -> Result<()> {
-    conn.busy_handler(Some(wait_for_lock))?;
-    conn.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
-    conn.execute_batch(
-        "PRAGMA query_only = ON;
-         PRAGMA temp_store = MEMORY;
-         PRAGMA cache_size = -1500;
-         PRAGMA trusted_schema = OFF;",
-    )?;
-    // Lets a list be searched by webhook-id, which is computed from the identity and not stored.
-    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
-    conn.create_scalar_function("webhook_id", 3, flags, |call| {
-        let (tenant, source, key): (String, String, String) =
-            (call.get(0)?, call.get(1)?, call.get(2)?);
-        Ok(id::webhook_id(&tenant, &source, &key))
-    })?;
-    Ok(())
-}
-
 fn assert_pragmas(path: &Path, conn: &Connection) -> Result<()> {
     for (pragma, want) in [
         ("journal_mode", "wal"),
@@ -255,12 +228,6 @@ fn sync_directory(path: &Path) -> Result<()> {
     std::fs::File::open(directory)
         .and_then(|directory| directory.sync_all())
         .map_err(|source| Error::File { path: directory.to_owned(), source: Arc::new(source) })
-}
-
-#[expect(clippy::disallowed_methods, reason = "SQLite calls this and wants to be kept waiting")]
-fn wait_for_lock(tries: i32) -> bool {
-    std::thread::sleep(Duration::from_millis(1));
-    tries < BUSY_TRIES_MOST
 }
 
 #[cfg(test)]

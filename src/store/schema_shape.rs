@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use rusqlite::Connection;
 
 use crate::store::error::Result;
-use crate::store::schema;
+
+/// The schema, as it stands at the root of the repository.
+pub(crate) const SCHEMA: &str = include_str!("../../schema.sql");
 
 const OBJECTS: &str = "
     SELECT type, name, sql
@@ -70,7 +72,7 @@ pub(crate) fn orphans(conn: &Connection, most: usize) -> Result<Vec<String>> {
 
 fn wanted() -> Result<Shape> {
     let written = Connection::open_in_memory()?;
-    written.execute_batch(schema::SCHEMA)?;
+    written.execute_batch(SCHEMA)?;
     shape(&written)
 }
 
@@ -139,7 +141,7 @@ mod tests {
     #[test]
     fn what_is_missing_or_changed_is_named_and_the_tables_of_others_are_not() {
         let conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch(schema::SCHEMA).unwrap();
+        conn.execute_batch(SCHEMA).unwrap();
         conn.execute_batch("CREATE TABLE invoices (n INTEGER)").unwrap();
         assert_eq!(differences(&conn).unwrap(), [""; 0]);
         conn.execute_batch("DROP INDEX deliveries_due; ALTER TABLE boots ADD COLUMN x TEXT")

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use oncebox::store::audit_events;
+use oncebox::store::audit_trail::Trail;
 use rusqlite::{Connection, OpenFlags, Row};
 
 /// A connection of the test's own, that cannot write.
@@ -81,7 +81,7 @@ fn deliveries(conn: &Connection, text: &mut String, of: &str, since_ms: i64) {
 
 /// Asserts what must hold of every file that no process has open.
 pub(crate) fn check(path: &Path) {
-    let chain = audit_events::Trail::open(path).unwrap().unwrap().verify(&[]).unwrap();
+    let chain = Trail::open(path).unwrap().unwrap().verify(&[]).unwrap();
     assert_eq!(chain.breaks, [], "the chain of audit events holds");
     let conn = open(path);
     assert_eq!(lines(&conn, "PRAGMA integrity_check"), ["ok"]);
