@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::process::{Process, SOON, call, ms, number};
+use crate::rig::file::holding;
 use crate::rig::http;
 use crate::rig::receiver::{Receiver, Reply};
 use crate::rig::{file, until};
@@ -27,31 +28,10 @@ fn body(n: usize) -> String {
     format!(r#"{{"n":{n},"customer":{{"id":"c-{}","name":"{NAME}"}},"note":"to {MAIL}"}}"#, n % 5)
 }
 
-/// Whether a text stands in any file below a directory.
-fn found(folder: &Path, mark: &str) -> Vec<String> {
-    let (mut open, mut found) = (vec![folder.to_owned()], Vec::new());
-    while let Some(folder) = open.pop() {
-        for entry in std::fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                open.push(path);
-                continue;
-            }
-            // A file may be gone by now: the service works on.
-            let bytes = std::fs::read(&path).unwrap_or_default();
-            // The marks are ASCII, which stays where it stands.
-            if String::from_utf8_lossy(&bytes).contains(mark) {
-                found.push(path.display().to_string());
-            }
-        }
-    }
-    found
-}
-
 #[track_caller]
 fn nowhere(home: &Path) {
     for mark in [NAME, MAIL, "Marker-Roe", "jane.marker"] {
-        assert_eq!(found(home, mark), [""; 0], "{mark}");
+        assert_eq!(holding(home, mark), [""; 0], "{mark}");
     }
 }
 
@@ -229,7 +209,7 @@ fn what_is_sealed_is_in_no_file_and_no_log_over_kills_and_arrives_whole_by_every
     process.stop();
     nowhere(home);
     // The search itself works: what is sealed is in the database and in the backup.
-    let sealed = found(home, "obx-sealed.v.");
+    let sealed = holding(home, "obx-sealed.v.");
     assert!(
         sealed.len() >= 2 && sealed.iter().any(|path| path.contains("/backups/")),
         "{sealed:?}"

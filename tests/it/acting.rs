@@ -5,13 +5,18 @@ use serde_json::json;
 use crate::rig::receiver::{Receiver, Reply};
 use crate::rig::{Rig, secs, until};
 
-#[test]
-fn a_dead_letter_that_is_retried_is_reopened_and_keeps_its_webhook_id() {
+/// A rig whose one delivery was tried, and who it went to.
+fn tried(receiver: Receiver) -> (Rig, Receiver) {
     let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(400)]);
     rig.subscribe("erp", &receiver);
     rig.publish_type("a");
     rig.settle();
+    (rig, receiver)
+}
+
+#[test]
+fn a_dead_letter_that_is_retried_is_reopened_and_keeps_its_webhook_id() {
+    let (rig, receiver) = tried(Receiver::scripted([Reply::status(400)]));
     let reopened = rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200).json();
     assert_eq!(reopened["run_no"], 2);
     rig.settle();
@@ -49,11 +54,7 @@ fn a_reopened_delivery_has_all_its_attempts_again() {
 
 #[test]
 fn a_delivery_that_waits_is_sent_at_once_when_it_is_retried() {
-    let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(500)]);
-    rig.subscribe("erp", &receiver);
-    rig.publish_type("a");
-    rig.settle();
+    let (rig, _receiver) = tried(Receiver::scripted([Reply::status(500)]));
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(200);
     rig.settle();
     assert_eq!(rig.one("SELECT state, run_no FROM deliveries"), "completed 1");
@@ -61,11 +62,7 @@ fn a_delivery_that_waits_is_sent_at_once_when_it_is_retried() {
 
 #[test]
 fn a_completed_delivery_is_not_sent_again() {
-    let rig = Rig::new();
-    let receiver = Receiver::new();
-    rig.subscribe("erp", &receiver);
-    rig.publish_type("a");
-    rig.settle();
+    let (rig, _receiver) = tried(Receiver::new());
     let refused = rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(409);
     assert!(refused.detail().starts_with("dlv_1 is completed"), "{}", refused.detail());
     rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(409);
@@ -75,11 +72,7 @@ fn a_completed_delivery_is_not_sent_again() {
 
 #[test]
 fn a_cancelled_delivery_is_not_sent_and_says_who_cancelled_it() {
-    let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(500)]);
-    rig.subscribe("erp", &receiver);
-    rig.publish_type("a");
-    rig.settle();
+    let (rig, receiver) = tried(Receiver::scripted([Reply::status(500)]));
     rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
     rig.advance(secs(3600));
     rig.settle();
@@ -161,11 +154,7 @@ fn a_pause_survives_a_restart() {
 
 #[test]
 fn a_subscription_with_open_or_dead_deliveries_is_not_deleted() {
-    let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(500), Reply::status(400)]);
-    rig.subscribe("erp", &receiver);
-    rig.publish_type("a");
-    rig.settle();
+    let (rig, receiver) = tried(Receiver::scripted([Reply::status(500), Reply::status(400)]));
     rig.delete("/v1/subscriptions/erp").is(409);
     rig.advance(secs(5));
     rig.settle();
@@ -181,11 +170,7 @@ fn a_subscription_with_open_or_dead_deliveries_is_not_deleted() {
 
 #[test]
 fn a_dead_letter_can_be_cancelled_so_that_its_subscription_can_go() {
-    let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(400)]);
-    rig.subscribe("erp", &receiver);
-    rig.publish_type("a");
-    rig.settle();
+    let (rig, _receiver) = tried(Receiver::scripted([Reply::status(400)]));
     let refused = rig.delete("/v1/subscriptions/erp").is(409);
     assert!(refused.detail().contains("retry or cancel"), "{}", refused.detail());
     rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
@@ -195,11 +180,7 @@ fn a_dead_letter_can_be_cancelled_so_that_its_subscription_can_go() {
 
 #[test]
 fn a_delivery_of_a_deleted_subscription_cannot_be_sent_again() {
-    let rig = Rig::new();
-    let receiver = Receiver::scripted([Reply::status(500)]);
-    rig.subscribe("erp", &receiver);
-    rig.publish_type("a");
-    rig.settle();
+    let (rig, _receiver) = tried(Receiver::scripted([Reply::status(500)]));
     rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
     rig.delete("/v1/subscriptions/erp").is(204);
     rig.call("POST", "/v1/deliveries/dlv_1/retry", b"").is(409);

@@ -7,6 +7,7 @@ use ring::hmac;
 use serde_json::{Value, json};
 
 use crate::restoring;
+use crate::rig::file::holding;
 use crate::rig::http::Answer;
 use crate::rig::receiver::{Receiver, Reply};
 use crate::rig::{Rig, until};
@@ -18,30 +19,21 @@ const MAIL: &str = "jane.marker@example.org";
 /// Whom no detector finds.
 const WHO: &str = "Marker Roe";
 
-/// Whether the bytes stand in any file below the data directory, as it is on the disk now.
-fn on_disk(rig: &Rig, needle: &str) -> Vec<String> {
-    let mut open = vec![rig.home()];
-    let mut found = Vec::new();
-    while let Some(folder) = open.pop() {
-        for entry in std::fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                open.push(path);
-                continue;
-            }
-            let bytes = std::fs::read(&path).unwrap_or_default();
-            if bytes.windows(needle.len()).any(|window| window == needle.as_bytes()) {
-                found.push(path.file_name().unwrap().to_string_lossy().into_owned());
-            }
-        }
-    }
-    found
+/// A file of an ERP's own, with a table of events.
+fn erp_file(path: &std::path::Path) -> rusqlite::Connection {
+    let erp = rusqlite::Connection::open(path).unwrap();
+    erp.execute_batch(
+        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL,
+                              payload TEXT NOT NULL)",
+    )
+    .unwrap();
+    erp
 }
 
 #[track_caller]
 fn nowhere(rig: &Rig, marks: &[&str]) {
     for mark in marks {
-        assert_eq!(on_disk(rig, mark), [""; 0], "{mark}");
+        assert_eq!(holding(&rig.home(), mark), [""; 0], "{mark}");
     }
 }
 
@@ -119,7 +111,7 @@ fn what_is_sealed_in_an_event_is_nowhere_on_the_disk_and_arrives_whole() {
     until("it is sent", || receiver.count() == 1);
     rig.settle();
     nowhere(&rig, &[NAME, MAIL]);
-    assert!(!on_disk(&rig, "obx-sealed.v.").is_empty(), "the search itself works");
+    assert!(!holding(&rig.home(), "obx-sealed.v.").is_empty(), "the search itself works");
 
     // Sent again by the schedule, from the file alone.
     rig.restart();
@@ -546,12 +538,7 @@ fn what_a_source_reads_is_sealed_and_what_is_refused_is_kept_without_its_content
     // The ERP's own file holds what it holds; it lies where this test does not look.
     let elsewhere = tempfile::tempdir().unwrap();
     let path = elsewhere.path().join("erp.db");
-    let erp = rusqlite::Connection::open(&path).unwrap();
-    erp.execute_batch(
-        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL,
-                              payload TEXT NOT NULL)",
-    )
-    .unwrap();
+    let erp = erp_file(&path);
     let insert = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
     erp.execute(insert, [of_customer("c-1")]).unwrap();
     erp.execute(insert, [format!(r#"{{"ssn":"{MAIL}"}}"#)]).unwrap();
@@ -578,12 +565,7 @@ fn rows_have_no_key_that_tells_of_them_and_are_known_again_when_a_policy_comes_o
     let rig = Rig::new();
     let (erp, drop) = (rig.home().join("erp.db"), rig.home().join("drop"));
     std::fs::create_dir(&drop).unwrap();
-    let conn = rusqlite::Connection::open(&erp).unwrap();
-    conn.execute_batch(
-        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL,
-                              payload TEXT NOT NULL)",
-    )
-    .unwrap();
+    let conn = erp_file(&erp);
     let write = |n: u32| {
         conn.execute("INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)", [n]).unwrap();
     };
@@ -736,7 +718,7 @@ fn what_a_consumer_says_of_what_was_sealed_is_kept_without_it() {
     rig.post("/v1/consumers/erp/nack", &json!({ "items": [word] })).is(200);
     rig.settle();
     nowhere(&rig, &[NAME, MAIL, "bob.marker"]);
-    assert!(!on_disk(&rig, "no such customer: [sealed]").is_empty());
+    assert!(!holding(&rig.home(), "no such customer: [sealed]").is_empty());
 }
 
 #[test]
@@ -753,12 +735,7 @@ fn what_was_sealed_and_then_quarantined_keeps_the_key_it_is_opened_with() {
     own.execute_batch(refused).unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
     let path = elsewhere.path().join("erp.db");
-    let erp = rusqlite::Connection::open(&path).unwrap();
-    erp.execute_batch(
-        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL,
-                              payload TEXT NOT NULL)",
-    )
-    .unwrap();
+    let erp = erp_file(&path);
     let insert = "INSERT INTO outbox (event_type, payload) VALUES ('a', ?1)";
     erp.execute(insert, [of_customer("c-1")]).unwrap();
     let source = json!({ "name": "erp", "kind": "sqlite", "settings": { "path": path } });

@@ -37,6 +37,27 @@ pub(crate) fn lines(conn: &Connection, sql: &str) -> Vec<String> {
     rows.map(Result::unwrap).collect()
 }
 
+/// The files below a folder in which a text stands, as they are on the disk now. A mark is ASCII: it stays where
+/// it stands, whatever is around it.
+pub(crate) fn holding(folder: &Path, mark: &str) -> Vec<String> {
+    let (mut open, mut found) = (vec![folder.to_owned()], Vec::new());
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+                continue;
+            }
+            // A file may be gone by now: the service works on.
+            let bytes = std::fs::read(&path).unwrap_or_default();
+            if String::from_utf8_lossy(&bytes).contains(mark) {
+                found.push(path.display().to_string());
+            }
+        }
+    }
+    found
+}
+
 /// Everything that is carried out, as text. Times are seconds after `since_ms`.
 pub(crate) fn dump(conn: &Connection, since_ms: i64) -> String {
     let mut text = String::new();
