@@ -12,7 +12,6 @@ use serde_json::Value;
 use crate::api::auth::{Denied, actor};
 use crate::api::call::{Call, answer};
 use crate::api::problem::Problem;
-use crate::api::route::Route;
 use crate::api::{Api, DEFAULT_TENANT};
 use crate::clock::Timestamp;
 use crate::domain::audit::changes::Changes;
@@ -137,10 +136,8 @@ impl Api {
         self.note(event, Outcome::Failure, problem);
     }
 
-    /// Notes that a call was not allowed. Only what changes something, and what only an administrator
-    /// may see, is noted.
-    pub(super) fn note_denial(&self, route: &Route, head: &Head, denied: &Denied) {
-        let Some(action) = route.action() else { return };
+    /// Notes that a call was not allowed.
+    pub(super) fn note_denial(&self, action: &str, head: &Head, denied: &Denied) {
         let (tenant, who) = match denied.token.as_deref() {
             Some(token) => (token.tenant.as_str(), actor(token)),
             None => (DEFAULT_TENANT, Actor::anonymous()),

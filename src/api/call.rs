@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::api::description::{Doc, Place};
 use crate::api::problem::Problem;
-use crate::api::route::{Doc, Place};
 use crate::clock::Timestamp;
 use crate::domain::audit::Actor;
 use crate::domain::nesting;

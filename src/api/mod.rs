@@ -13,6 +13,7 @@ mod consumer_shapes;
 mod consumers;
 mod credentials;
 mod deliveries;
+mod description;
 pub mod doors;
 mod doubts;
 mod escalations;
@@ -280,7 +281,10 @@ impl Api {
         let Some(right) = route.right else { return Ok(None) };
         let token = self.auth.authorize(head, right).map_err(|denied| {
             if matches!(denied.problem.status(), 401 | 403 | 429) {
-                self.note_denial(route, head, &denied);
+                // Only what changes something, and what only an administrator may see, is noted.
+                if let Some(action) = route.action() {
+                    self.note_denial(action, head, &denied);
+                }
             }
             let Denied { problem, token: _ } = denied;
             problem

@@ -4,8 +4,8 @@
 
 use serde_json::{Value, json};
 
+use crate::api::description::Param;
 use crate::api::kind::{Facts, Kind, TYPE_PREFIX};
-use crate::api::route::Param;
 
 /// A shape, by its name.
 pub(super) fn of(name: &str) -> Value {
