@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use crate::demo::Story;
 use crate::demo::count::Tally;
 use crate::demo::course::{Course, Lap};
 use crate::demo::plot::{Chart, Marker, Series, escape};
-use crate::demo::progress;
-use crate::demo::progress::shown;
+use crate::demo::progress::{self, shown};
 use crate::demo::role::Role;
+use crate::demo::story::Story;
 
 const STYLE: &str = include_str!("report.css");
 /// Bars of the chart over time at most.

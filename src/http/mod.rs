@@ -20,6 +20,7 @@ mod readiness;
 mod resolver;
 pub mod server;
 pub mod service;
+mod setup;
 pub mod stats;
 mod table;
 mod turn;
