@@ -4,7 +4,18 @@ use std::time::Duration;
 
 use crate::store::error::{Error, Result};
 use crate::store::tx::WriteTx;
-use crate::store::writer::Queue;
+
+/// Which queue a job waits in; they are drained in this order. Whoever hands one in says by it whether it can
+/// be refused while another program keeps the database locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// Outcomes of our own attempts, which nobody would bring again: they wait however long it takes.
+    Settle,
+    /// New events, what people change, and what consumers say: whoever asks is told to come again.
+    Accept,
+    /// Chores that can wait.
+    Upkeep,
+}
 
 /// A job, whatever it returns.
 pub(super) trait Job: Send {

@@ -4,8 +4,7 @@ use crate::clock::Timestamp;
 use crate::store::error::Result;
 use crate::store::schema;
 use crate::store::subjects::{self, KeyId};
-use crate::store::writer::WriterLoop;
-use crate::store::writer::working::BATCH_JOBS_MOST;
+use crate::store::writer::working::{BATCH_JOBS_MOST, WriterLoop};
 
 impl WriterLoop {
     /// Leaves the write-ahead log to another program, which copies it before it empties it.

@@ -2,7 +2,7 @@
 //!
 //! A job is a closure over `&WriteTx` that has no effect but the database, so that it can be run again
 //! when another job of its batch spoils the transaction. What a job brings about outside (an answer, a
-//! doorbell) happens in `done` and in the [`Effects`], after COMMIT.
+//! doorbell) happens in `done` and in the [`Effects`](crate::store::tx::Effects), after COMMIT.
 //!
 //! Not here: threads (`flow` starts the one that calls [`WriterLoop::run`]).
 
@@ -20,36 +20,15 @@ use crate::faults::Faults;
 use crate::pulse::Pulse;
 use crate::store::error::{Error, Result};
 use crate::store::manners::Manners;
-use crate::store::tx::{Effects, Remembered, WriteTx};
+use crate::store::tx::{Remembered, WriteTx};
 use crate::store::work_done::WorkDone;
 use crate::store::writer::job::{BoxedJob, Closure};
 
-pub use working::WriterLoop;
+pub use job::Queue;
+pub use working::{AfterCommit, WriterLoop};
 
 /// Jobs that may wait in the accept queue, about. A handler that finds it full answers 503.
 const ACCEPT_JOBS_MOST: usize = 8192;
-
-/// Which queue a job waits in; they are drained in this order. Whoever hands one in says by it whether it can
-/// be refused while another program keeps the database locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Queue {
-    /// Outcomes of our own attempts, which nobody would bring again: they wait however long it takes.
-    Settle,
-    /// New events, what people change, and what consumers say: whoever asks is told to come again.
-    Accept,
-    /// Chores that can wait.
-    Upkeep,
-}
-
-/// Told after each COMMIT. Must not block and must not write.
-pub trait AfterCommit: Send + Sync {
-    /// What was committed.
-    fn committed(&self, effects: Effects);
-    /// A write found no room; nothing of it was stored.
-    fn full(&self);
-    /// The disk failed while writing; the process must end.
-    fn fatal(&self, error: &Error);
-}
 
 /// Where jobs are handed in. Cheap to clone.
 #[derive(Clone)]

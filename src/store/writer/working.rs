@@ -14,13 +14,22 @@ use crate::store::manners::Manners;
 use crate::store::subscriptions;
 use crate::store::tx::{Effects, Remembered, WriteTx};
 use crate::store::work_done::WorkDone;
-use crate::store::writer::job::BoxedJob;
-use crate::store::writer::{AfterCommit, Queue};
+use crate::store::writer::job::{BoxedJob, Queue};
 
 /// Jobs of one transaction at most. Measured: more gains nothing and delays the first answer.
 pub(super) const BATCH_JOBS_MOST: usize = 512;
 /// Upkeep jobs of one transaction at most: they are long, and accepts wait behind them.
 const BATCH_UPKEEP_MOST: usize = 4;
+
+/// Told after each COMMIT. Must not block and must not write.
+pub trait AfterCommit: Send + Sync {
+    /// What was committed.
+    fn committed(&self, effects: Effects);
+    /// A write found no room; nothing of it was stored.
+    fn full(&self);
+    /// The disk failed while writing; the process must end.
+    fn fatal(&self, error: &Error);
+}
 
 /// The writing end: owns the write connection.
 pub struct WriterLoop {
