@@ -30,7 +30,8 @@ fn source() -> Value {
         "cursor": schema::about(
             json!({ "type": "integer" }), "The last row that was copied, by its id."),
         "lag": schema::about(
-            schema::count(), "Rows or files that are not copied yet, at most. 0 while it is not read."),
+            or_null(schema::count()), "Rows or files that are not copied yet, at most. `null` where that cannot \
+             be told: it is paused, waits, or cannot be read (`waits_for`, `last_error`)."),
         "waits_for": schema::about(
             or_null(schema::text()), "What it waits for, where that is nothing of its own."),
         "event_count": schema::count(),

@@ -424,10 +424,12 @@ fn shown(source: &Source, standing: &Standing) -> Value {
         updated_at,
     } = source;
     let NewSource { id, tenant, name, settings, cursor, silent_after } = new;
+    // A turn that was under way when it was paused tells of before.
+    let lag = standing.lag.filter(|_| *state == State::Active);
     json!({
         "id": id, "tenant": tenant, "name": name, "kind": settings.kind(),
         "settings": settings.to_json(), "state": state.as_str(), "cursor": cursor,
-        "lag": standing.lag, "waits_for": standing.waits_for, "event_count": event_count,
+        "lag": lag, "waits_for": standing.waits_for, "event_count": event_count,
         "last_event_at": last_event_at, "last_read_at": standing.last_read_at.or(*last_read_at),
         "last_error": last_error, "failing_since": failing_since,
         "silent_after_ms": silent_after.map(millis),

@@ -338,6 +338,12 @@ fn state(source: &Value) -> String {
     if text(source, "last_error").is_empty() { state } else { format!("{state}, failing") }
 }
 
+/// Where nobody can tell, that is what is shown: none would be no 0.
+fn lag(source: &Value) -> String {
+    let lag = text(source, "lag");
+    if lag.is_empty() { "unknown while it is not read".to_owned() } else { lag }
+}
+
 fn hindrance(source: &Value) -> String {
     let error = text(source, "last_error");
     match text(source, "waits_for") {
@@ -360,7 +366,7 @@ fn shown(remote: &Remote, source: &Value) -> Result<(), Failure> {
         ("in the way", hindrance(source)),
         ("since", instant(source, "failing_since")),
         ("cursor", text(source, "cursor")),
-        ("lag", text(source, "lag")),
+        ("lag", lag(source)),
         ("events", text(source, "event_count")),
         ("last event", instant(source, "last_event_at")),
         ("last read", instant(source, "last_read_at")),

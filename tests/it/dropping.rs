@@ -267,6 +267,7 @@ fn a_folder_that_is_gone_is_said_and_read_when_it_is_back() {
             .is_some_and(|why| why.contains("cannot be listed"))
     });
     assert_eq!(rig.get("/v1/sources/files/test")["ok"], false);
+    assert_eq!(rig.get("/v1/sources/files")["lag"], Value::Null);
     fs::rename(away, &folder.path).unwrap();
     folder.put("a.json", r#"{"event_type":"a","payload":1}"#);
     folder.until_done("a.json");
@@ -311,6 +312,7 @@ fn a_file_that_cannot_be_taken_holds_up_no_other_and_is_said_once() {
         folder.put(name, format!(r#"{{"event_type":"a","payload":"{name}"}}"#));
         folder.until_done(name);
     }
+    until("the one that waits is counted", || rig.get("/v1/sources/files")["lag"] == 1);
     let raised = rig.get("/v1/escalations");
     assert_eq!(
         (raised["items"].as_array().unwrap().len(), &raised["items"][0]["count"]),
@@ -319,6 +321,7 @@ fn a_file_that_cannot_be_taken_holds_up_no_other_and_is_said_once() {
     fs::remove_dir_all(folder.path.join("done/a.json")).unwrap();
     folder.until_done("a.json");
     until("it is taken back", || rig.get("/v1/sources/files")["last_error"].is_null());
+    until("nothing waits", || rig.get("/v1/sources/files")["lag"] == 0);
 }
 
 #[test]

@@ -163,7 +163,9 @@ fn sources(api: &Api, page: &mut Page) -> Result<(), Problem> {
             ("state=\"failing\"", standing.failing),
         ],
     );
-    page.one("oncebox_source_lag", api.flow.sources.lag());
+    let (lag, unknown) = api.flow.sources.lag();
+    page.one("oncebox_source_lag", lag);
+    page.one("oncebox_sources_lag_unknown", unknown);
     let counts = &api.flow.receive.counts;
     page.one("oncebox_source_rows_quarantined_total", counts.events_quarantined.get());
     page.each(

@@ -45,6 +45,8 @@ const MISTAKES_MOST: usize = 20;
 pub(super) struct FolderReader {
     /// Names that were there when it was last listed, and are not looked at yet.
     listed: VecDeque<String>,
+    /// How many of what was there have not gone since; `None` while that cannot be looked up.
+    waiting: Option<u64>,
     /// For files that have to stand still: what each was, and since when.
     still: BTreeMap<String, (u64, Option<Timestamp>, Timestamp)>,
     /// When it was last looked for old files in `done`.
@@ -61,13 +63,21 @@ impl FolderReader {
         source: &Source,
         settings: &FolderSettings,
     ) -> Outcome<Turn> {
+        let turn = self.next(shared, source, settings);
+        shared.standings.set(source.seq, |standing| standing.lag = self.waiting);
+        turn
+    }
+
+    fn next(
+        &mut self,
+        shared: &Shared,
+        source: &Source,
+        settings: &FolderSettings,
+    ) -> Outcome<Turn> {
         let path = &settings.path;
-        let folder = Directory::open(path).map_err(|error| Snag {
-            why: format!("{} cannot be listed: {error}", path.display()),
-            kind: SnagKind::Passing,
-        })?;
+        let folder = Directory::open(path).map_err(|error| self.not_listed(path, &error))?;
         let Some(name) = self.listed.pop_front() else {
-            self.list(shared, source, (settings, &folder))?;
+            self.list(shared, settings, &folder)?;
             if !self.listed.is_empty() {
                 return Ok(Turn::Again);
             }
@@ -78,30 +88,45 @@ impl FolderReader {
             Err(snag) => self.snag = Some(snag),
             Ok(()) => {}
         }
-        let left = u64::try_from(self.listed.len()).unwrap_or(u64::MAX);
-        shared.standings.set(source.seq, |standing| standing.lag = left);
+        if folder.kind(&name).is_none() {
+            self.waiting = self.waiting.map(|waiting| waiting.saturating_sub(1));
+        }
         if !self.listed.is_empty() {
             return Ok(Turn::Again);
         }
         self.snag.take().map_or(Ok(Turn::Done), Err)
     }
 
+    /// The folder cannot be looked into, nor can what waits in it be counted.
+    fn not_listed(&mut self, folder: &Path, error: &io::Error) -> Snag {
+        self.waiting = None;
+        let why = format!("{} cannot be listed: {error}", folder.display());
+        Snag { why, kind: SnagKind::Passing }
+    }
+
     fn list(
         &mut self,
         shared: &Shared,
-        source: &Source,
-        (settings, opened): (&FolderSettings, &Directory),
+        settings: &FolderSettings,
+        opened: &Directory,
     ) -> Outcome<()> {
         let folder = &settings.path;
-        let found = opened.names().map_err(|error| Snag {
-            why: format!("{} cannot be listed: {error}", folder.display()),
-            kind: SnagKind::Passing,
-        })?;
+        let found = opened.names().map_err(|error| self.not_listed(folder, &error))?;
         if let Some(why) = unnamed(&found) {
             let why = format!("in {} {why}", folder.display());
             self.snag = Some(Snag { why, kind: SnagKind::Passing });
         }
         let names = found.usable;
+        let is_told = |name: &String| {
+            settings.writer != Protocol::Done
+                || names.binary_search(&format!("{name}{DONE_ENDING}")).is_ok()
+        };
+        let candidates = names.iter().filter(|name| is_candidate(name) && is_told(name));
+        let there: Vec<_> = candidates.map(|name| (name, opened.kind(name))).collect();
+        let waits = |kind: Option<Kind>| kind.is_some_and(|kind| kind != Kind::Directory);
+        // Before anything else is tried: what stands in the way keeps them waiting.
+        let waiting = there.iter().filter(|(_, kind)| waits(*kind)).count();
+        self.waiting = Some(u64::try_from(waiting).unwrap_or(u64::MAX));
         for place in [DONE, REJECTED] {
             make(settings, opened, place)?;
         }
@@ -111,24 +136,16 @@ impl FolderReader {
             self.cleared_at = (!more).then_some(now);
         }
         self.still.retain(|name, _| names.binary_search(name).is_ok());
-        let is_told = |name: &String| {
-            settings.writer != Protocol::Done
-                || names.binary_search(&format!("{name}{DONE_ENDING}")).is_ok()
-        };
-        for name in names.iter().filter(|name| is_candidate(name) && is_told(name)) {
-            match odd(opened.kind(name)) {
+        for (name, kind) in there {
+            match odd(kind) {
                 Some(why) => {
                     let why = format!("{} {why}", folder.join(name).display());
                     self.snag = Some(Snag { why, kind: SnagKind::Passing });
                 }
-                None if opened.kind(name) == Some(Kind::File) => {
-                    self.listed.push_back(name.clone());
-                }
+                None if kind == Some(Kind::File) => self.listed.push_back(name.clone()),
                 None => {}
             }
         }
-        let left = u64::try_from(self.listed.len()).unwrap_or(u64::MAX);
-        shared.standings.set(source.seq, |standing| standing.lag = left);
         Ok(())
     }
 

@@ -132,6 +132,9 @@ impl Relay {
                 // What is known of the other files of a folder stays, and costs nothing to keep.
                 if !matches!(self.reader, Some(Reader::Folder(_))) {
                     self.reader = None;
+                    if snag.kind != SnagKind::Ours {
+                        self.shared.standings.set(self.seq, |standing| standing.lag = None);
+                    }
                 }
                 self.note(source, &snag);
                 self.watch_silence(source);
@@ -153,6 +156,8 @@ impl Relay {
             standing.waits_for = waits_for;
             if waits_for.is_none() {
                 standing.last_read_at = Some(now);
+            } else {
+                standing.lag = None;
             }
         });
         if waits_for.is_some() {
@@ -160,8 +165,13 @@ impl Relay {
         }
         let (settings, new) = (self.shared.settings.get(), &source.new);
         // Each time: who writes there can put a link in its place whenever they like.
-        let place =
-            permitted(&settings, &new.tenant, new.settings.path()).map_err(Snag::lasting)?;
+        let place = match permitted(&settings, &new.tenant, new.settings.path()) {
+            Ok(place) => place,
+            Err(why) => {
+                self.reader = None;
+                return Err(Snag::lasting(why));
+            }
+        };
         let reader = self.reader.get_or_insert_with(|| Reader::of(&new.settings));
         if place == new.settings.path() {
             return reader.turn(&self.shared, source);

@@ -17,8 +17,8 @@ use crate::store::outbox::Inserted;
 /// How a source stands right now, as its relay sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Rows or files that are not read yet, at most.
-    pub lag: u64,
+    /// Rows or files that are not read yet, at most; `None` where that cannot be told.
+    pub lag: Option<u64>,
     /// When it was last looked at.
     pub last_read_at: Option<Timestamp>,
     /// What it waits for, if that is nothing of its own.
@@ -36,10 +36,13 @@ impl Standings {
         all.get(&seq).cloned().unwrap_or_default()
     }
 
-    /// What all of them have not read yet.
-    pub fn lag(&self) -> u64 {
+    /// What all of them have not read yet, as far as it can be told, and of how many it cannot.
+    pub fn lag(&self) -> (u64, u64) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.values().map(|standing| standing.lag).fold(0, u64::saturating_add)
+        all.values().fold((0, 0), |(lag, unknown): (u64, u64), standing| match standing.lag {
+            Some(more) => (lag.saturating_add(more), unknown),
+            None => (lag, unknown.saturating_add(1)),
+        })
     }
 
     pub(super) fn set(&self, seq: i64, change: impl FnOnce(&mut Standing)) {

@@ -64,7 +64,10 @@ impl TableReader {
         }
         let Some(foreign) = &mut self.foreign else { return Ok(Turn::Done) };
         let (version, cursor) = (foreign.data_version()?, source.new.cursor);
+        let behind =
+            |rows: u64| shared.standings.set(source.seq, |standing| standing.lag = Some(rows));
         if self.read == Some((version, cursor)) {
+            behind(0);
             return Ok(Turn::Done);
         }
         let limit = if self.one_by_one { 1 } else { foreign::ROWS_MOST };
@@ -85,10 +88,14 @@ impl TableReader {
         })?;
         let (highest, more) = (look.found.highest, look.more);
         let last = look.rows.last().map_or(cursor, |(id, _)| *id);
+        let left = if more { highest.saturating_sub(last).unsigned_abs() } else { 0 };
+        let found = u64::try_from(look.rows.len()).unwrap_or(u64::MAX);
+        // Before they are stored they wait: that may fail.
+        behind(left.saturating_add(found));
         let stored = self.store(shared, source, kept, look)?;
-        shared.standings.set(source.seq, |standing| {
-            standing.lag = if more { highest.saturating_sub(last).unsigned_abs() } else { 0 };
-        });
+        if stored {
+            behind(left);
+        }
         if more || !stored {
             return Ok(Turn::Again);
         }
