@@ -19,6 +19,7 @@ use crate::flow::publish::Publish;
 use crate::flow::receive::Receive;
 use crate::flow::refusals::Refusals;
 use crate::flow::sources::{Shared, Standings};
+use crate::flow::sql_rows::SqlRows;
 use crate::flow::upkeep::Upkeep;
 use crate::store::error::Result;
 use crossbeam_channel::{Receiver, Sender};
@@ -101,6 +102,11 @@ pub(super) fn privacy(parts: &Parts) -> Arc<Privacy> {
     Arc::new(Privacy::new(parts.store.clone(), key, parts.names.clone(), draw))
 }
 
+pub(super) fn sql_rows(parts: &Parts) -> SqlRows {
+    let (clock, draw) = (parts.clock.clone(), Arc::clone(&parts.draw));
+    SqlRows { clock, draw, settings: parts.settings.clone() }
+}
+
 pub(super) fn entrances(
     parts: &Parts,
     (gates, privacy): (Arc<Gates>, &Arc<Privacy>),
@@ -108,8 +114,9 @@ pub(super) fn entrances(
     counts: Arc<Counts>,
 ) -> (Receive, Publish) {
     let (store, clock) = (parts.store.clone(), parts.clock.clone());
-    let publish =
-        Publish { store, clock, counts: Arc::clone(&counts), privacy: Arc::clone(privacy) };
+    let sql_rows = sql_rows(parts);
+    let (counted, privately) = (Arc::clone(&counts), Arc::clone(privacy));
+    let publish = Publish { store, clock, counts: counted, privacy: privately, sql_rows };
     let receive = Receive {
         store: parts.store.clone(),
         clock: parts.clock.clone(),

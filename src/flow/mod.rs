@@ -35,6 +35,7 @@ pub mod refusals;
 pub mod relay;
 pub mod rotation;
 pub mod sources;
+pub mod sql_rows;
 mod threads;
 pub mod turns;
 pub mod upkeep;
@@ -366,9 +367,7 @@ fn spawn_relay(
     let relay = Relay {
         store: parts.store.clone(),
         reader: parts.store.own_reader()?,
-        clock: parts.clock.clone(),
-        draw: Arc::clone(&parts.draw),
-        settings: parts.settings.clone(),
+        sql_rows: assembly::sql_rows(parts),
         counts: Arc::clone(counts),
     };
     let stop = stop.clone();

@@ -7,6 +7,7 @@ use crate::domain::event::{NewEvent, Status};
 use crate::domain::pii::Refused;
 use crate::flow::counts::Counts;
 use crate::flow::privacy::{NotAdmitted, Privacy};
+use crate::flow::sql_rows::SqlRows;
 use crate::id;
 use crate::store::Store;
 use crate::store::error::{Error, Result};
@@ -96,6 +97,8 @@ pub struct Publish {
     pub counts: Arc<Counts>,
     /// What is done about personal data.
     pub privacy: Arc<Privacy>,
+    /// What was inserted by plain SQL before.
+    pub sql_rows: SqlRows,
 }
 
 impl Publish {
@@ -111,6 +114,7 @@ impl Publish {
     ) {
         let clock = self.clock.clone();
         let counts = Arc::clone(&self.counts);
+        let sql_rows = self.sql_rows.clone();
         if let Err(not) = self.privacy.admit(&mut events) {
             let outcome = match not {
                 NotAdmitted::Refused { event, why } => Outcome::Refused { event, why },
@@ -121,30 +125,47 @@ impl Publish {
         }
         self.store.writer().submit(
             Queue::Accept,
-            move |tx| match &idempotency {
-                None => store_all(tx, &events, &clock).map(Outcome::Stored),
-                Some(idempotency) => {
-                    let now = clock.now();
-                    let Idempotency { key, request_hash } = idempotency;
-                    match idempotency_keys::begin(tx, &tenant, key, request_hash, now)? {
-                        Seen::First => {
-                            let stored = store_all(tx, &events, &clock)?;
-                            let (status, body) = encode(&stored);
-                            idempotency_keys::finish(tx, &tenant, key, status, &body)?;
-                            Ok(Outcome::Stored(stored))
-                        }
-                        Seen::Answered { status, body } => Ok(Outcome::Replayed { status, body }),
-                        Seen::OtherRequest => Ok(Outcome::OtherRequest),
-                        Seen::Running => Ok(Outcome::Running),
-                    }
-                }
+            move |tx| {
+                let relayed = sql_rows.relay_before(tx)?;
+                let outcome = match &idempotency {
+                    None => Outcome::Stored(store_all(tx, &events, &clock)?),
+                    Some(key) => store_once(tx, (&tenant, key), &events, (&clock, encode))?,
+                };
+                Ok((outcome, relayed))
             },
-            move |outcome| {
-                let outcome = outcome.unwrap_or_else(Outcome::Failed);
+            move |stored| {
+                let outcome = match stored {
+                    Ok((outcome, relayed)) => {
+                        counts.relayed(relayed);
+                        outcome
+                    }
+                    Err(error) => Outcome::Failed(error),
+                };
                 outcome.count(&counts);
                 done(outcome);
             },
         );
+    }
+}
+
+/// Stores the events of a request, unless the request was carried out before.
+fn store_once(
+    tx: &WriteTx<'_>,
+    (tenant, idempotency): (&str, &Idempotency),
+    events: &[NewEvent],
+    (clock, encode): (&Clock, Encode),
+) -> Result<Outcome> {
+    let Idempotency { key, request_hash } = idempotency;
+    match idempotency_keys::begin(tx, tenant, key, request_hash, clock.now())? {
+        Seen::First => {
+            let stored = store_all(tx, events, clock)?;
+            let (status, body) = encode(&stored);
+            idempotency_keys::finish(tx, tenant, key, status, &body)?;
+            Ok(Outcome::Stored(stored))
+        }
+        Seen::Answered { status, body } => Ok(Outcome::Replayed { status, body }),
+        Seen::OtherRequest => Ok(Outcome::OtherRequest),
+        Seen::Running => Ok(Outcome::Running),
     }
 }
 

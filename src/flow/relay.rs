@@ -11,14 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Clock;
 use crate::flow::counts::Counts;
-use crate::id::{self, Draw};
+use crate::flow::sql_rows::SqlRows;
 use crate::machine::watch::Watch;
-use crate::settings::Live;
 use crate::stop::Stop;
 use crate::store::error::{Error, Result};
-use crate::store::outbox_relay::{self, Relayed, Terms};
+use crate::store::outbox_relay::{self, ROWS_MOST, Relayed};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{OwnReader, Store};
@@ -30,8 +28,6 @@ const EVERY: Duration = Duration::from_millis(250);
 const FIRST: Duration = Duration::from_millis(1);
 /// The longest wait between two looks after a change of the log.
 const LAST: Duration = Duration::from_millis(32);
-/// Rows of one transaction.
-const ROWS_MOST: u32 = 100;
 /// How long to wait when a row could not be written for now.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -41,12 +37,8 @@ pub struct Relay {
     pub store: Store,
     /// Its own read connection.
     pub reader: OwnReader,
-    /// Time.
-    pub clock: Clock,
-    /// Randomness.
-    pub draw: Arc<dyn Draw>,
-    /// What holds.
-    pub settings: Live,
+    /// How the rows are judged.
+    pub sql_rows: SqlRows,
     /// What was counted.
     pub counts: Arc<Counts>,
 }
@@ -133,10 +125,7 @@ impl Relay {
         let mut all = Relayed { last: after, more, ..Relayed::default() };
         for seq in found {
             match self.relay(seq.saturating_sub(1), 1) {
-                Ok(done) => {
-                    all.routed = all.routed.saturating_add(done.routed);
-                    all.quarantined = all.quarantined.saturating_add(done.quarantined);
-                }
+                Ok(done) => all.add(done),
                 Err(error) if error.passes() => return Err(error),
                 Err(error) => {
                     self.set_aside(seq, &error)?;
@@ -148,28 +137,17 @@ impl Relay {
         Ok(all)
     }
 
-    /// How rows are judged, by when it is asked.
-    fn terms(&self) -> impl Fn() -> Terms + Send + use<> {
-        let clock = self.clock.clone();
-        let payload_bytes_most = u64::from(self.settings.get().limits.payload_bytes);
-        move || Terms { payload_bytes_most, wall: clock.wall(), now: clock.now() }
-    }
-
     fn relay(&self, after: i64, limit: u32) -> Result<Relayed> {
-        let (terms, draw) = (self.terms(), Arc::clone(&self.draw));
-        self.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-            let terms = terms();
-            let fresh = || id::uuid7(terms.wall, &*draw);
-            outbox_relay::relay(tx, after, limit, terms, &fresh)
-        })
+        let rows = self.sql_rows.clone();
+        let writer = self.store.writer();
+        writer.write(Queue::Accept, move |tx: &WriteTx<'_>| rows.relay(tx, after, limit))
     }
 
     fn set_aside(&self, seq: i64, error: &Error) -> Result<()> {
-        let (why, terms, draw) = (error.to_string(), self.terms(), Arc::clone(&self.draw));
-        let set_aside = self.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-            let terms = terms();
-            outbox_relay::set_aside(tx, seq, &why, terms, &id::uuid7(terms.wall, &*draw))
-        });
+        let (rows, why) = (self.sql_rows.clone(), error.to_string());
+        let writer = self.store.writer();
+        let set_aside =
+            writer.write(Queue::Accept, move |tx: &WriteTx<'_>| rows.set_aside(tx, seq, &why));
         match set_aside {
             Err(error) if error.passes() => Err(error),
             Err(error) => {

@@ -19,8 +19,12 @@ use crate::store::error::{Error, Result};
 use crate::store::outbox_routing::{self, Plan};
 use crate::store::payloads::{self, Placed};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
-use crate::store::{manners, tenants};
+use crate::store::{manners, subscriptions, tenants};
 
+/// Rows of one look.
+pub const ROWS_MOST: u32 = 100;
+/// Looks before something is published: it would wait too long for more.
+const LOOKS_BEFORE_MOST: u32 = 10;
 /// Bytes of payloads that one transaction looks at, about: others wait for it.
 const BYTES_MOST: u64 = 4 << 20;
 
@@ -92,6 +96,14 @@ pub struct Relayed {
     pub more: bool,
 }
 
+impl Relayed {
+    /// Counts what came of others too.
+    pub fn add(&mut self, other: Self) {
+        self.routed = self.routed.saturating_add(other.routed);
+        self.quarantined = self.quarantined.saturating_add(other.quarantined);
+    }
+}
+
 /// How rows are judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
@@ -150,6 +162,39 @@ pub fn relay(
     }
     done.more = u32::try_from(found.len()).is_ok_and(|have| have >= limit);
     Ok(done)
+}
+
+/// Routes what was committed before this transaction, where a subscription asks for order: what is published in
+/// it comes after that. Looks once in a transaction. Rows beyond the first thousand, and those that nothing can be
+/// done about here, are left to the relay.
+///
+/// # Errors
+/// When the file cannot be read or written.
+pub fn relay_before(tx: &WriteTx<'_>, terms: Terms, fresh: &dyn Fn() -> String) -> Result<Relayed> {
+    let is_needed = tx.is_first_look()
+        && subscriptions::is_order_asked_for(tx)?
+        && !unrouted(tx, 0, 1)?.is_empty();
+    if !is_needed {
+        return Ok(Relayed::default());
+    }
+    let relayed = tx.apart(|| {
+        let mut all = Relayed { more: true, ..Relayed::default() };
+        for _ in 0..LOOKS_BEFORE_MOST {
+            if all.more {
+                let done = relay(tx, all.last, ROWS_MOST, terms, fresh)?;
+                all.add(done);
+                (all.last, all.more) = (done.last, done.more);
+            }
+        }
+        Ok(all)
+    })?;
+    match relayed {
+        Err(error) if !error.passes() && !matches!(error, Error::Fatal(_)) => {
+            tracing::debug!(%error, "rows that cannot be routed before what is published are left to the relay");
+            Ok(Relayed::default())
+        }
+        relayed => relayed,
+    }
 }
 
 fn relay_one(

@@ -172,6 +172,14 @@ pub(crate) fn routes(tx: &WriteTx<'_>) -> Result<Arc<Vec<Subscription>>> {
     Ok(fresh)
 }
 
+/// Whether any subscription wants order.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(crate) fn is_order_asked_for(tx: &WriteTx<'_>) -> Result<bool> {
+    Ok(routes(tx)?.iter().any(|subscription| subscription.new.ordering != Ordering::None))
+}
+
 /// Changes everything but name, tenant and state.
 ///
 /// # Errors

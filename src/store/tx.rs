@@ -114,6 +114,8 @@ pub struct WriteTx<'c> {
     remembered: &'c Remembered,
     effects: RefCell<Effects>,
     standings: RefCell<BTreeMap<i64, Standing>>,
+    /// Whether it was looked for what others committed before.
+    has_looked: Cell<bool>,
 }
 
 impl<'c> Deref for WriteTx<'c> {
@@ -131,6 +133,28 @@ impl<'c> WriteTx<'c> {
             remembered,
             effects: RefCell::default(),
             standings: RefCell::default(),
+            has_looked: Cell::new(false),
+        }
+    }
+
+    /// Whether this is the first time that this transaction asks; nobody else commits while it lasts.
+    pub(crate) fn is_first_look(&self) -> bool {
+        !self.has_looked.replace(true)
+    }
+
+    /// Runs a part that leaves nothing in the file where it fails. Whom it rang for is still rung for, which costs
+    /// them a look. The inner error is the part's.
+    ///
+    /// # Errors
+    /// When the whole transaction is lost.
+    pub(crate) fn apart<T>(&self, part: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
+        self.conn().execute_batch("SAVEPOINT part")?;
+        let done = part();
+        let end = if done.is_ok() { "RELEASE part" } else { "ROLLBACK TO part; RELEASE part" };
+        match (done, self.conn().execute_batch(end)) {
+            // A full disk undoes everything at once.
+            (Err(error), Err(_gone)) => Err(error),
+            (done, ended) => Ok(ended.map(|()| done)?),
         }
     }
 

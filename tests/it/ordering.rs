@@ -402,3 +402,37 @@ fn arrival_is_the_order_of_what_does_not_say_when_it_happened_whatever_the_clock
         say(&rig, "ack", &items[0], &json!({}));
     }
 }
+
+#[test]
+fn what_is_published_comes_after_the_rows_that_were_committed_before_it() {
+    let mut rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe_with("logistics", &receiver, &json!({ "ordering": "key" }));
+    let insert = "INSERT INTO outbox (event_type, ordering_key, payload) VALUES ('a', 'a', ?1)";
+    let erp = Connection::open(rig.data().join("oncebox.db")).unwrap();
+    erp.busy_timeout(secs(5)).unwrap();
+    for n in (0..60).step_by(2) {
+        erp.execute(insert, [n]).unwrap();
+        publish_as(&rig, n + 1);
+    }
+    until("all are delivered", || receiver.count() == 60);
+    // The same of what was committed while nobody served the file.
+    rig.stop();
+    for n in 60..300 {
+        erp.execute(insert, [n]).unwrap();
+    }
+    rig.start_again();
+    publish_as(&rig, 300);
+    until("all are delivered", || receiver.count() == 301);
+    let sent: Vec<u32> = receiver
+        .seen()
+        .iter()
+        .map(|message| String::from_utf8_lossy(&message.body).parse().unwrap())
+        .collect();
+    assert_eq!(sent, (0..=300).collect::<Vec<u32>>());
+    rig.settle();
+}
+
+fn publish_as(rig: &Rig, n: u32) {
+    rig.publish(&json!({ "event_type": "a", "ordering_key": "a", "payload": n }));
+}
