@@ -244,6 +244,34 @@ fn rows_of_one_file_that_contradict_each_other_under_one_key_are_refused() {
 }
 
 #[test]
+fn a_row_without_the_key_that_the_settings_name_refuses_its_file() {
+    let rig = Rig::new();
+    let folder = Folder::new(
+        &rig,
+        &json!({ "row": "Orders/Order", "fields": { "idempotency_key": "No" },
+                 "defaults": { "event_type": "order.placed" } }),
+    );
+    for (name, text, place) in [
+        ("absent.json", r#"[{"No":"1"},{"Nr":"2"}]"#, "row 2"),
+        ("null.ndjson", "{\"No\":\"1\"}\n\n{\"No\":null}\n", "line 3"),
+        ("empty.json", r#"{"No":"","payload":1}"#, "row 1"),
+        ("absent.xml", "<Orders><Order><No>1</No></Order>\n<Order/></Orders>", "line 2"),
+        ("empty.xml", "<Orders>\n<Order><No/></Order></Orders>", "line 2"),
+        ("empty.csv", "No,x\n1,1\n,2\n", "line 3"),
+    ] {
+        folder.put(name, text);
+        let why = folder.reason(name);
+        let said =
+            format!("{place}: idempotency_key (here \"No\") is absent, null or empty, and the");
+        assert!(why.starts_with(&said) && why.contains("correct the name"), "{name}: {why}");
+    }
+    assert_eq!(stored(&rig), "0");
+    folder.put("whole.xml", "<Orders><Order><No>1</No></Order></Orders>");
+    folder.until_done("whole.xml");
+    assert_eq!(rig.one("SELECT idempotency_key FROM outbox"), "1");
+}
+
+#[test]
 fn ten_thousand_rows_are_one_transaction() {
     let rig = Rig::new();
     let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));

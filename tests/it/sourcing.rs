@@ -221,6 +221,23 @@ fn columns_and_defaults_are_named_in_the_settings() {
 }
 
 #[test]
+fn a_row_whose_named_column_of_keys_is_null_is_known_by_its_id_and_stored_once() {
+    let rig = Rig::new();
+    let erp = Erp::with(
+        &rig,
+        "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type, payload, no)",
+    );
+    erp.run("INSERT INTO outbox (event_type, payload, no) VALUES ('a', '1', NULL), ('a', '1', ''), ('a', '1', 'k')");
+    add(&rig, &json!({ "path": erp.path, "columns": { "idempotency_key": "no" } }));
+    until_stored(&rig, 3);
+    let keys = rig.one("SELECT group_concat(substr(idempotency_key, 1, 4), ' ') FROM outbox");
+    assert_eq!(keys, "1-0x 2-0x k");
+    rig.post("/v1/sources/erp/reset", &json!({ "from": "start" })).is(200);
+    until("all of it is read again", || rig.get("/v1/sources/erp")["cursor"] == 3);
+    assert_eq!(stored(&rig), "3");
+}
+
+#[test]
 fn a_table_that_does_not_suit_says_what_is_wrong_until_it_suits() {
     let rig = Rig::new();
     let erp = Erp::with(&rig, "CREATE TABLE other (a)");

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::domain::event::FieldError;
+use crate::domain::source::draft::Draft;
 use crate::domain::source::error::SettingsError;
-use crate::domain::source::field::Field;
+use crate::domain::source::field::{Cell, Field};
 
 /// The largest file that is taken: one file is one transaction, which others wait behind.
 pub const FILE_BYTES_MOST: u64 = 16 << 20;
@@ -121,6 +123,26 @@ impl FolderSettings {
     /// The name under which a field stands in a row.
     pub fn name(&self, field: Field) -> &str {
         self.fields.get(&field).map_or(field.as_str(), String::as_str)
+    }
+
+    /// Whether a row has the key that the settings say it has. Known by the file instead, the same fact would be
+    /// another one in the next file, and nobody would see it.
+    ///
+    /// # Errors
+    /// When it has none, and no default stands for it.
+    pub fn check_key(&self, row: &Draft) -> Result<(), FieldError> {
+        let field = Field::IdempotencyKey;
+        let has = match row.get(field) {
+            Some(Cell::Text(text)) => !text.is_empty(),
+            other => other.is_some(),
+        };
+        if has || !self.fields.contains_key(&field) || self.defaults.contains_key(&field) {
+            return Ok(());
+        }
+        let problem = "is absent, null or empty, and the source's settings name it as the key: correct the name in \
+                       the settings (fields), or give each row its key; without a name there, rows are known by the \
+                       file and their number";
+        Err(FieldError { field: field.as_str(), problem: problem.to_owned() })
     }
 
     /// For how long a file has to stand still.

@@ -314,7 +314,8 @@ fn events(
             defaults: &settings.defaults,
             payload_bytes_max: most,
         };
-        match row.draft.event(&facts) {
+        let key = settings.check_key(&row.draft);
+        match key.and_then(|()| row.draft.event(&facts)) {
             Ok(event) => events.push(event),
             Err(error) => mistakes.push(format!(
                 "{}: {}",
