@@ -25,6 +25,14 @@ const RAISE: &str = "
     INSERT INTO escalations (id, tenant, class, subject, detail, first_at, last_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6)";
 
+const OPEN_COUNT: &str = "
+    SELECT count
+      FROM escalations
+     WHERE tenant = ?1
+       AND class = ?2
+       AND subject = ?3
+       AND resolved_at IS NULL";
+
 const RESOLVE: &str = "
     UPDATE escalations
        SET resolved_at = ?4
@@ -79,6 +87,16 @@ pub fn raise(tx: &WriteTx<'_>, new: &NewEscalation, now: Timestamp) -> Result<bo
     let event = NewAuditEvent::local(now, tenant, Actor::system(), "escalation.raise");
     audit_events::append(tx, &event.of("escalation", id, changes.and("detail", detail.as_str())))?;
     Ok(true)
+}
+
+/// How often the open escalation of a cause was raised; 0 where none is open.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn raised(tx: &ReadTx<'_>, tenant: &str, class: Class, subject: &str) -> Result<u64> {
+    let key = (tenant, class.as_str(), subject);
+    let found: Option<u64> = first(&mut *tx.prepare(OPEN_COUNT)?, key, |row| Ok(count(row, 0)?))?;
+    Ok(found.unwrap_or(0))
 }
 
 /// Ends the open escalation of a cause that is gone, if there is one.

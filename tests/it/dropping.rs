@@ -149,7 +149,13 @@ fn the_same_file_again_is_known_and_another_one_of_its_name_is_refused() {
     folder.put("a.csv", "x\n4\n");
     folder.reason("a.csv.2");
     assert_eq!(stored(&rig), "2");
-    assert_eq!(rig.get("/v1/escalations")["items"][0]["count"], 2);
+    let raised = rig.get("/v1/escalations")["items"][0].clone();
+    let detail = raised["detail"].as_str().unwrap();
+    assert_eq!(raised["count"], 2);
+    assert!(
+        detail.starts_with("2 times a file was refused") && !detail.contains("lies in rejected:")
+    );
+    assert!(detail.contains("The last: the file \"a.csv\" was refused and put into rejected: "));
 }
 
 #[test]

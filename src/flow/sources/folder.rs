@@ -395,6 +395,17 @@ fn store(
     Ok(())
 }
 
+/// What is said of refused files, of which nobody has seen any: how many there are, and the last one.
+fn refused(count: u64, last: &str) -> String {
+    match count {
+        1 => last.to_owned(),
+        count => format!(
+            "{count} times a file was refused since somebody acknowledged it last; what still lies in {REJECTED} has \
+             its reason beside it. The last: {last}"
+        ),
+    }
+}
+
 /// Refuses a file: says why in an escalation and beside the file, and moves it out of the way.
 fn reject(
     shared: &Shared,
@@ -410,9 +421,9 @@ fn reject(
     // What stands in the folder is its owner's; what is kept here follows the tenant's policy.
     let kept = shared.privacy.told(&source.new.tenant, why)?;
     let short: String = kept.lines().next().unwrap_or_default().chars().take(500).collect();
-    let detail = format!("the file {name:?} was refused and lies in {REJECTED}: {short}");
-    let new = escalation(shared, source, Class::DropRejected, &detail);
-    tracing::warn!(source = source.new.name.as_str(), detail, "a file is refused");
+    let mut new = escalation(shared, source, Class::DropRejected, "");
+    tracing::warn!(source = source.new.name.as_str(), name, why = short, "a file is refused");
+    let last = format!("the file {name:?} was refused and put into {REJECTED}: {short}");
     let file = SourceFile {
         source_seq: source.seq,
         name: name.clone(),
@@ -424,6 +435,8 @@ fn reject(
     let now = shared.clock.wall();
     shared.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
         source_files::put(tx, &file, now)?;
+        let before = escalations::raised(tx, &new.tenant, new.class, &new.subject)?;
+        new.detail = refused(before.saturating_add(1), &last);
         escalations::raise(tx, &new, now)
     })?;
     if put_aside(shared, settings, whole, why)? {
