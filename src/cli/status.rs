@@ -49,9 +49,14 @@ impl Status {
                 "\nDeliveries may have been made before a restore and wait. Next:\n  oncebox doubt list",
             )?;
         }
+        if stats.get("quarantined").and_then(Value::as_u64).unwrap_or(0) > 0 {
+            out::line(
+                "\nEvents cannot be used as they are. Next:\n  oncebox event list --status quarantined",
+            )?;
+        }
         failing(&remote)?;
         let ready = ready?;
-        for warning in warnings(&ready) {
+        for warning in warnings(&ready, &stats) {
             out::line(warning)?;
         }
         Ok(())
@@ -74,14 +79,22 @@ fn failing(remote: &Remote) -> Result<(), Failure> {
     })
 }
 
-/// What a person should look at, but for dead letters, which were shown.
-fn warnings(ready: &Value) -> Vec<String> {
+/// What a person should look at. What was shown of the tenant is said once more only where other tenants have
+/// some, too: the service looks at all of them together.
+fn warnings(ready: &Value, stats: &Value) -> Vec<String> {
     let checks = ready.get("checks").and_then(Value::as_array).map(Vec::as_slice);
-    let notable = checks
-        .unwrap_or_default()
-        .iter()
-        .filter(|check| text(check, "state") != "ok" && text(check, "name") != "dead_letters");
-    notable.map(|check| format!("{}: {}", text(check, "name"), text(check, "detail"))).collect()
+    let notable = checks.unwrap_or_default().iter().filter(|check| text(check, "state") != "ok");
+    let said = |check: &Value| {
+        let (name, detail) = (text(check, "name"), text(check, "detail"));
+        if !matches!(name.as_str(), "dead_letters" | "quarantined") {
+            return Some(format!("{name}: {detail}"));
+        }
+        let own = stats.get(&name).and_then(Value::as_u64).unwrap_or(0);
+        let all = check.pointer("/value/count").and_then(Value::as_u64).unwrap_or(0);
+        let others = all.saturating_sub(own);
+        (others > 0).then(|| format!("{name}: {others} more of other tenants"))
+    };
+    notable.filter_map(said).collect()
 }
 
 /// Since when the most overdue delivery has been due, or when the next one is.

@@ -170,6 +170,17 @@ fn a_quarantined_event_says_how_it_is_repaired() {
     }
     let all = |rig: &Rig| rig.items(&["event", "list", "--status", "quarantined"]);
     rig.until("all are looked at", |rig| all(rig).len() == 3);
+    // Those of the tenant are told of once, whatever the service says of all tenants together.
+    let status = rig.ok(&["status"]);
+    let told = status.matches("oncebox event list --status quarantined").count();
+    assert!(told == 1 && !status.contains("quarantined: "), "{status}");
+    db.execute("INSERT INTO tenants (name, created_at) SELECT 'acme', created_at FROM tenants", [])
+        .unwrap();
+    db.execute("INSERT INTO outbox (tenant, event_type, payload, target) VALUES ('acme', 'a', '1', 'nobody')", [])
+        .unwrap();
+    rig.until("others have one, too", |rig| {
+        rig.ok(&["status"]).contains("quarantined: 1 more of other tenants")
+    });
     for (event, hint) in
         all(&rig).iter().zip(["occurred_at='\"2026-", "--no-target", "--payload @FILE"])
     {
