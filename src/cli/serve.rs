@@ -1,6 +1,7 @@
 //! `oncebox serve`: the service, in the foreground, until SIGTERM or SIGINT.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use crate::cli::{Failure, Shared, exit, out, reload};
 use crate::clock::{Clock, machine_monotonic};
 use crate::demo::watch;
 use crate::logging;
+use crate::machine::disk::is_out_of_room;
 use crate::settings::{Settings, environment};
 use crate::systemd::activation::Offer;
 use crate::systemd::notify::Notifier;
@@ -49,7 +51,10 @@ impl Serve {
         let notifier = Notifier::to(environment("NOTIFY_SOCKET").as_deref());
         notifier.status("Starting.");
         let started = Appliance::start_on(passed, settings.clone(), Injected::default());
-        let appliance = started.map_err(|error| refusal(error, &notifier))?;
+        let appliance = started.map_err(|error| {
+            let failure = refusal(error, &notifier);
+            without_room(settings.directory(), failure)
+        })?;
         greet(&appliance, &settings);
         let stop = appliance.stop_signal().clone();
         let clock = Clock::machine();
@@ -78,6 +83,19 @@ fn refusal(error: Error, notifier: &Notifier) -> Failure {
         Error::Unguarded { .. } => Failure::new(exit::BAD_CONFIGURATION, error.to_string()),
         other => Failure::failed(other),
     }
+}
+
+/// Whatever did not work where there is no room left, that is what has to be mended first.
+fn without_room(directory: &Path, failure: Failure) -> Failure {
+    // It may be what could not be made.
+    let there = directory.ancestors().find(|place| place.exists()).unwrap_or(directory);
+    if !is_out_of_room(there, &[]) {
+        return failure;
+    }
+    let shown = there.display();
+    failure.and(format_args!(
+        "The disk on which {shown} lies is full (df -h {shown}): free some room there, then start it again."
+    ))
 }
 
 /// The sockets that the service manager hands over.

@@ -151,6 +151,23 @@ fn a_full_disk_is_answered_507_and_goes_on_by_itself_when_there_is_room() {
 }
 
 #[test]
+fn a_start_without_any_room_says_which_disk_is_full() {
+    let Some(tmpfs) = Tmpfs::mount(2) else { return };
+    let data = tmpfs.0.path().join("data");
+    // More than there is.
+    std::fs::write(tmpfs.0.path().join("ballast"), vec![0; 4 << 20]).unwrap_err();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data);
+    let ended = command.output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    let disk = format!("The disk on which {} lies is full", data.display());
+    assert!(
+        ended.status.code() == Some(1) && said.contains(&disk) && said.contains("df -h"),
+        "{said}"
+    );
+}
+
+#[test]
 fn below_the_reserve_new_work_waits_outside_and_what_is_there_goes_on() {
     let Some(tmpfs) = Tmpfs::mount(80) else { return };
     let home = tmpfs.0.path();
