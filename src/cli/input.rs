@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::cli::{Failure, exit};
 use crate::clock::{Clock, Timestamp};
+use crate::machine::files::is_closed;
 
 /// The most that is read of a file or of stdin: above the largest payload there can be.
 const BYTES_MOST: u64 = 64 << 20;
@@ -38,6 +39,15 @@ pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
     let code = if denied { exit::NOT_PERMITTED } else { exit::BAD_INPUT };
     Failure::new(code, format!("{}: {error}", path.display()))
+}
+
+/// What is in a data directory that this user may not look into, nobody can tell them.
+pub(super) fn check_open(directory: &Path) -> Result<(), Failure> {
+    if !is_closed(directory) {
+        return Ok(());
+    }
+    let why = "is closed to this user: run it as root or as the service's user (sudo)";
+    Err(Failure::new(exit::NOT_PERMITTED, format!("{} {why}", directory.display())))
 }
 
 fn limited(from: impl Read, name: &str) -> Result<Vec<u8>, Failure> {

@@ -13,7 +13,7 @@ use crate::appliance::data_directory::{DATABASE, DirectoryError};
 use crate::appliance::{Error, master_key};
 use crate::cli::remote::Reach;
 use crate::cli::show::{self, Column, text};
-use crate::cli::{Failure, Shared, exit, out};
+use crate::cli::{Failure, Shared, exit, input, out};
 use crate::clock::Clock;
 use crate::flow::rotation::Rotated;
 use crate::id::SystemDraw;
@@ -104,7 +104,11 @@ fn list(shared: &Shared, as_json: bool) -> Result<(), Failure> {
             format!("there is no database {}", path.display()),
         ));
     }
-    let reader = store::read_only(&path)?;
+    input::check_open(settings.directory())?;
+    let reader = store::read_only(&path).map_err(|error| {
+        let why = "Reading it takes the rights of root or of the service's user (sudo).";
+        Failure::failed(format!("{}: {error}", path.display())).and(why)
+    })?;
     let tx = reader.tx();
     let named = meta::master_key_id(&tx)?.unwrap_or_default();
     let mut counts = credentials::count_by_key(&tx)?;

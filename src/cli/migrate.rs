@@ -7,12 +7,11 @@ use crate::appliance::data_directory::DATABASE;
 use crate::appliance::master_key;
 use crate::cli::backup::{bar, failure};
 use crate::cli::restore::own_directory;
-use crate::cli::{Failure, Shared, exit, out};
+use crate::cli::{Failure, Shared, exit, input, out};
 use crate::clock::Clock;
 use crate::faults::Faults;
 use crate::keeping::restore;
 use crate::keeping::upgrade::{self, Rehearsal, Upgraded};
-use crate::machine::files::is_closed;
 use crate::settings::Settings;
 use crate::store::copies::Progress;
 use crate::store::schema::VERSION;
@@ -116,11 +115,7 @@ impl Migrate {
 
 fn standing(settings: &Settings) -> Result<i64, Failure> {
     let database = settings.directory().join(DATABASE);
-    if is_closed(settings.directory()) {
-        let why = "is closed to this user: run it as root or as the service's user";
-        let directory = settings.directory().display();
-        return Err(Failure::new(exit::NOT_PERMITTED, format!("{directory} {why}")));
-    }
+    input::check_open(settings.directory())?;
     upgrade::standing(&database).map_err(failure)?.ok_or_else(|| {
         Failure::new(exit::NOT_FOUND, format!("there is no database at {}", database.display()))
     })

@@ -62,7 +62,7 @@ use crate::settings::{Environment, Settings, SettingsError, Sources};
 
 /// Webhooks in, business events out, each exactly once.
 #[derive(Debug, Parser)]
-#[command(name = "oncebox", version, about, long_about = None, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(name = "oncebox", version, about, long_about = None, arg_required_else_help = true)]
 struct Cli {
     #[command(flatten)]
     shared: Shared,

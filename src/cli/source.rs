@@ -167,7 +167,7 @@ const COLUMNS: [Column; 8] = [
     Column { title: "LAG", of: |s| text(s, "lag"), rank: 1 },
     Column { title: "EVENTS", of: |s| text(s, "event_count"), rank: 2 },
     Column { title: "LAST EVENT (UTC)", of: |s| minute(s, "last_event_at"), rank: 2 },
-    Column { title: "IN THE WAY", of: |s| show::cut(&hindrance(s), 80), rank: 1 },
+    Column { title: "IN THE WAY", of: hindrance, rank: 1 },
 ];
 
 impl Sources {

@@ -72,7 +72,9 @@ impl Subjects {
                 if remote.json() {
                     return out::json(&erased);
                 }
-                out::line(format_args!("erased: {} keys destroyed", text(&erased, "keys_erased")))?;
+                let (count, keys) = (text(&erased, "keys_erased"), "keys destroyed");
+                let keys = if count == "1" { "key destroyed" } else { keys };
+                out::line(format_args!("erased: {count} {keys}"))?;
                 out::note(
                     "Backups from before hold the keys until they are deleted; putting one back destroys \
                      them again. Keep oncebox.db.erasures with your backups.",

@@ -208,6 +208,11 @@ fn another_user_is_told_that_it_is_closed_and_not_that_nothing_is_there() {
     let ran = as_stranger(&rig, &["doctor"]);
     assert!(ran.code == 1 && ran.out.contains("is closed to this user"), "{ran:?}");
     assert!(!ran.out.contains("first start makes it"), "{ran:?}");
+    let ran = as_stranger(&rig, &["keys", "list"]);
+    assert!(
+        ran.code == 77 && ran.err.contains("is closed to this user: run it as root"),
+        "{ran:?}"
+    );
     for args in [&["keys", "list"][..], &["audit", "verify", "--offline"], &["trigger", "stripe"]] {
         let ran = as_stranger(&rig, args);
         assert!(!ran.err.contains("there is no database"), "{args:?} {ran:?}");

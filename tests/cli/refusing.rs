@@ -81,3 +81,13 @@ fn wrong_settings_are_78() {
     let meant = "wrong.toml:1:1: unknown section listne; did you mean listen?";
     assert!(ran.code == 78 && ran.err.contains(meant), "{ran:?}");
 }
+
+#[test]
+fn help_can_be_asked_for_in_both_ways() {
+    let rig = Rig::stopped();
+    let page = rig.ok(&["help"]);
+    assert!(page.contains("Run it:") && page.contains("Exit codes:"), "{page}");
+    assert_eq!(rig.ok(&["help", "emit"]), rig.ok(&["emit", "--help"]));
+    let unknown = rig.run(&["help", "publish"]);
+    assert!(unknown.code == 2 && unknown.err.contains("--help"), "{unknown:?}");
+}

@@ -5,6 +5,21 @@ use crate::rig::Rig;
 const STRIPE: &str = "whsec_5ba31f0cc7e84b1f9d9f00c4d4aa11ee";
 
 #[test]
+fn what_stands_in_the_way_of_a_source_is_listed_to_its_end() {
+    let rig = Rig::new();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let path = elsewhere.path().join(format!("{}.db", "a-long-name-".repeat(12)));
+    rig.run(&["source", "add", "erp", "--sqlite", path.to_str().unwrap()]);
+    rig.run(&["source", "pause", "erp"]);
+    let db = rusqlite::Connection::open(rig.dir.path().join("oncebox.db")).unwrap();
+    let why = format!("{} cannot be read: no such file", path.display());
+    db.execute("UPDATE sources SET last_error = ?1, failing_since = created_at", [&why]).unwrap();
+    let list = rig.ok(&["source", "list"]);
+    assert!(list.contains(&why), "{list}");
+    assert!(rig.ok(&["source", "show", "erp"]).contains("unknown while it is not read"));
+}
+
+#[test]
 fn a_provider_is_made_looked_at_changed_and_deleted() {
     let rig = Rig::new();
     let secret = rig.file("secret", &format!("{STRIPE}\n"));
