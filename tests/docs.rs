@@ -377,7 +377,7 @@ fn the_commands_of_the_page_on_privacy_work_as_printed() {
     let emit = "oncebox emit order.paid --key o-1 --payload @order.json";
     run(&format!("{emit}; ONCEBOX_TOKEN={token} {emit}"), home, port);
     let said = run(all[1].text, home, port);
-    assert_eq!(said.matches("erased: 1 keys destroyed").count(), 2, "{said}");
+    assert_eq!(said.matches("erased: 1 key destroyed").count(), 2, "{said}");
 }
 
 #[test]
