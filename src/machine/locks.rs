@@ -1,59 +1,118 @@
-//! Whether another process holds a lock on a file.
+//! Locks on single bytes of a file, as other processes hold them: whether one is held, and a wait for it in the
+//! kernel's own queue.
+//!
+//! The locks taken here belong to the open file, not to the process (`F_OFD_SETLK`, fcntl(2)): to a library in
+//! this process that locks the same bytes for itself, as SQLite does, they are somebody else's. So they can shut
+//! it out for a while, and can never give up what it holds.
 
-use std::os::unix::fs::MetadataExt;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
 use std::path::Path;
 
-/// Where the system lists the locks on files. A process in a container sees those of its container only.
-const LOCKS: &str = "/proc/locks";
-
-/// Whether another process is seen to hold a lock on a file. Reads one small file and opens nothing else: to
-/// open and close the file itself would give up the locks of our own on it.
+/// A file whose bytes are looked at and locked.
 ///
-/// ```
-/// let file = tempfile::NamedTempFile::new().unwrap();
-/// assert!(!oncebox::machine::locks::held_by_another(file.path()));
-/// ```
-pub fn held_by_another(file: &Path) -> bool {
-    let (Ok(file), Ok(locks)) = (file.metadata(), std::fs::read_to_string(LOCKS)) else {
-        return false;
-    };
-    is_held(&locks, file.ino(), std::process::id())
+/// It is never closed: a process that closes a file, however often it has it open, gives up every lock that it
+/// holds on it (fcntl(2)), SQLite's with them. Who opens one keeps it for as long as the process lasts.
+#[derive(Clone, Copy, Debug)]
+pub struct LockFile {
+    file: BorrowedFd<'static>,
 }
 
-/// `1: POSIX  ADVISORY  READ 4711 fe:00:131090 128 128`: the fifth field is the process, the sixth the file. The
-/// device is left out: some file systems show another one here than `stat` does.
-fn is_held(locks: &str, inode: u64, own: u32) -> bool {
-    locks.lines().any(|line| {
-        let mut fields = line.split_ascii_whitespace().skip(4);
-        let holder = fields.next().and_then(|id| id.parse::<u32>().ok());
-        let locked = fields.next().and_then(|file| file.rsplit(':').next()?.parse::<u64>().ok());
-        holder.is_some_and(|id| id != own) && locked == Some(inode)
-    })
+impl LockFile {
+    /// Opens a file that is there.
+    ///
+    /// ```
+    /// let file = tempfile::NamedTempFile::new()?;
+    /// let locks = oncebox::machine::locks::LockFile::open(file.path())?;
+    /// assert!(!locks.is_held_by_another(0));
+    /// # Ok::<_, std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What the system says.
+    #[expect(unsafe_code, reason = "a descriptor that is never closed is lent for ever")]
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?.into_raw_fd();
+        // SAFETY: it is open, and nobody owns it any more, so that nobody closes it.
+        Ok(Self { file: unsafe { BorrowedFd::borrow_raw(file) } })
+    }
+
+    /// Whether another process holds a lock on a byte, or an open file in this one does.
+    pub fn is_held_by_another(self, byte: u32) -> bool {
+        let mut lock = flock(libc::F_WRLCK, byte);
+        // What stands in the way of that lock is written over it; `F_UNLCK`: nothing.
+        self.call(libc::F_GETLK, &mut lock).is_ok() && i32::from(lock.l_type) != libc::F_UNLCK
+    }
+
+    /// Takes a byte's lock, waiting in the kernel's queue however long it takes.
+    ///
+    /// # Errors
+    /// What the system says: the file system may know no such locks.
+    pub fn take(self, byte: u32) -> io::Result<()> {
+        loop {
+            match self.call(libc::F_OFD_SETLKW, &mut flock(libc::F_WRLCK, byte)) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Gives a byte's lock up, if it is held.
+    ///
+    /// # Errors
+    /// What the system says: the file system may know no such locks.
+    pub fn give_up(self, byte: u32) -> io::Result<()> {
+        self.call(libc::F_OFD_SETLK, &mut flock(libc::F_UNLCK, byte))
+    }
+
+    #[expect(unsafe_code, reason = "no safe binding locks single bytes")]
+    fn call(self, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
+        // SAFETY: the descriptor is open for ever, and the commands read and write one `flock`, no more.
+        let answer =
+            unsafe { libc::fcntl(self.file.as_raw_fd(), command, std::ptr::from_mut(lock)) };
+        if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+fn flock(kind: libc::c_int, byte: u32) -> libc::flock {
+    // The kinds and SEEK_SET are 0 to 2. The process must be 0 for locks of an open file.
+    let short = |number| libc::c_short::try_from(number).unwrap_or_default();
+    let (l_type, l_whence) = (short(kind), short(libc::SEEK_SET));
+    libc::flock { l_type, l_whence, l_start: byte.into(), l_len: 1, l_pid: 0 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LOCKS: &str = "\
-1: POSIX  ADVISORY  READ 4711 fe:00:131090 128 128
-2: FLOCK  ADVISORY  WRITE 12 fe:00:8 0 EOF
-3: OFDLCK ADVISORY  READ -1 fe:00:9 0 EOF
-3: -> POSIX  ADVISORY  WRITE 13 fe:00:7 0 EOF
-";
-
     #[test]
-    fn a_lock_counts_when_it_is_on_the_file_and_not_our_own() {
-        assert!(is_held(LOCKS, 131_090, 1));
-        assert!(!is_held(LOCKS, 131_090, 4711));
-        assert!(!is_held(LOCKS, 31_090, 1));
-        assert!(is_held(LOCKS, 8, 1));
+    fn a_byte_is_held_while_somebody_else_has_its_lock() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let [ours, theirs] = [0, 1].map(|_| LockFile::open(file.path()).unwrap());
+        theirs.take(7).unwrap();
+        assert!(ours.is_held_by_another(7));
+        assert!(!ours.is_held_by_another(8));
+        theirs.give_up(7).unwrap();
+        assert!(!ours.is_held_by_another(7));
     }
 
     #[test]
-    fn a_line_that_is_not_understood_holds_nothing() {
-        assert!(!is_held("", 9, 1));
-        assert!(!is_held("3: OFDLCK ADVISORY  READ -1 fe:00:9 0 EOF\nnonsense\n", 9, 1));
-        assert!(!is_held(LOCKS, 7, 13));
+    fn a_lock_of_this_process_is_not_anothers_and_is_not_given_up_with_ours() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let locks = LockFile::open(file.path()).unwrap();
+        // As SQLite does it: a lock that belongs to the process.
+        locks.call(libc::F_SETLK, &mut flock(libc::F_WRLCK, 7)).unwrap();
+        assert!(!locks.is_held_by_another(7));
+        let others = LockFile::open(file.path()).unwrap();
+        others.give_up(7).unwrap();
+        let taken = others.call(libc::F_OFD_SETLK, &mut flock(libc::F_WRLCK, 7));
+        assert!(taken.is_err(), "it is still held by the process");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(LockFile::open(&directory.path().join("none")).is_err());
     }
 }

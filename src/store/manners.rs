@@ -5,18 +5,19 @@
 //! whoever takes it anew at once keeps everybody out for seconds. Why the numbers are what they are, and what
 //! was measured: `docs/decisions/0009-plain-sql.md`.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use crate::machine::locks;
-use crate::machine::watch::Watch;
 use crate::store::error::{Error, Result};
 use crate::store::work_done::WorkDone;
+use crate::store::write_lock::{Tries, WriteLock};
 
-/// The writer gives way when it has had the lock for so much longer than it was free.
+/// The writer gives way when it has had the lock for so much longer than it was free, where others only have the
+/// file open.
 const DEBT: Duration = Duration::from_millis(50);
+/// The same where they write.
+const DEBT_TO_WRITERS: Duration = Duration::from_millis(30);
 /// How long the gap is: longer than the pauses of SQLite's own busy handler in the first 100 ms of waiting (1, 2,
 /// 5, 10, 15, 20, 25 ms), so that one of its tries comes while it lasts.
 const GAP: Duration = Duration::from_millis(30);
@@ -33,29 +34,27 @@ const LOOKED_FOR: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long it is waited for once that was in vain.
 const PATIENCE_LOCKED_OUT: Duration = Duration::from_millis(100);
-/// How long between two tries at first, while nothing happens to the log.
-const PAUSE: Duration = Duration::from_millis(1);
-/// How many such tries there are. A transaction that takes longer is worth a processor: who misses its end waits
-/// for a second one.
-const PAUSES_MOST: u32 = 20;
-/// The same where the log is not watched.
-const PAUSE_UNTOLD: Duration = Duration::from_micros(20);
+
 /// What the writer remembers of the others.
 #[derive(Debug)]
 pub(crate) struct Manners {
-    /// The write-ahead log, and the index beside it on which everybody who has the file open keeps a lock.
-    log: PathBuf,
-    index: PathBuf,
+    lock: WriteLock,
     share: Share,
     /// The file's version when it was last asked; only others' commits change it.
     version: Option<i64>,
-    /// When another process was last seen, and when it was last looked for.
-    others_at: Option<Duration>,
+    /// When another process was last seen to have the file open, or to write it, and when it was last looked for.
+    open_at: Option<Duration>,
+    wrote_at: Option<Duration>,
     looked_at: Option<Duration>,
     /// Whether the lock could not be had.
     locked_out: bool,
-    /// Made when the lock is waited for the first time.
-    watch: Option<Watch>,
+}
+
+/// What other processes do with the file.
+#[derive(Clone, Copy, Debug)]
+enum Others {
+    Write,
+    HaveItOpen,
 }
 
 /// How much longer the writer had the lock than it was free.
@@ -77,24 +76,26 @@ impl Share {
         self.freed_at = now;
     }
 
-    fn is_due(&self) -> bool {
-        self.debt >= DEBT
+    fn is_due(&self, others: Others) -> bool {
+        self.debt
+            >= match others {
+                Others::Write => DEBT_TO_WRITERS,
+                Others::HaveItOpen => DEBT,
+            }
     }
 }
 
 impl Manners {
     /// Those of the writer of a file, which knows of nobody yet.
     pub(crate) fn new(file: Option<&str>) -> Self {
-        let beside = |ending: &str| PathBuf::from(format!("{}{ending}", file.unwrap_or_default()));
         Self {
-            log: beside("-wal"),
-            index: beside("-shm"),
+            lock: WriteLock::new(file),
             share: Share::default(),
             version: None,
-            others_at: None,
+            open_at: None,
+            wrote_at: None,
             looked_at: None,
             locked_out: false,
-            watch: None,
         }
     }
 
@@ -109,6 +110,7 @@ impl Manners {
     ) -> Result<Transaction<'conn>> {
         let asked = done.now();
         let mut tries = Tries::default();
+        let patience = self.patience();
         loop {
             match Transaction::new_unchecked(conn, TransactionBehavior::Immediate) {
                 Ok(transaction) => {
@@ -116,10 +118,10 @@ impl Manners {
                     return Ok(transaction);
                 }
                 Err(error) => match Error::from(error) {
-                    Error::Busy if done.now().saturating_sub(asked) < self.patience() => {
-                        self.others_at = Some(done.now());
-                        let watch = self.watch.get_or_insert_with(Watch::new);
-                        tries.pause(watch, &self.log, !self.locked_out);
+                    Error::Busy if done.now().saturating_sub(asked) < patience => {
+                        self.wrote_at = Some(done.now());
+                        let left = patience.saturating_sub(done.now().saturating_sub(asked));
+                        self.lock.wait(&mut tries, left, !self.locked_out);
                     }
                     error => return Err(error),
                 },
@@ -136,7 +138,9 @@ impl Manners {
     #[expect(clippy::disallowed_methods, reason = "the pause is what others get in by")]
     pub(crate) fn give_way(&mut self, conn: &Connection, done: &WorkDone) {
         let began = done.now();
-        if !self.share.is_due() || !self.has_others(conn, began) {
+        // They are only looked for where they may be due a gap.
+        let others = self.share.is_due(Others::Write).then(|| self.others(conn, began)).flatten();
+        if !others.is_some_and(|others| self.share.is_due(others)) {
             return;
         }
         // What they committed before does not count as use of this gap.
@@ -146,7 +150,7 @@ impl Manners {
             std::thread::sleep(LOOK);
             now = done.now();
             if self.is_changed(conn) {
-                (used_at, self.others_at) = (Some(now), Some(now));
+                (used_at, self.wrote_at) = (Some(now), Some(now));
             }
             if used_at.is_some_and(|at| now.saturating_sub(at) >= GAP_UNUSED) {
                 break;
@@ -155,15 +159,23 @@ impl Manners {
         self.share = Share { freed_at: now, ..Share::default() };
     }
 
-    /// Whether another process has the file open, or has written it lately.
-    fn has_others(&mut self, conn: &Connection, now: Duration) -> bool {
+    /// What others have done lately.
+    fn others(&mut self, conn: &Connection, now: Duration) -> Option<Others> {
+        let is_lately = |at: Duration| now.saturating_sub(at) < LATELY;
         if self.looked_at.is_none_or(|at| now.saturating_sub(at) >= LOOKED_FOR) {
             self.looked_at = Some(now);
-            if self.is_changed(conn) || locks::held_by_another(&self.index) {
-                self.others_at = Some(now);
+            if self.is_changed(conn) {
+                self.wrote_at = Some(now);
+            }
+            if self.lock.is_shared() {
+                self.open_at = Some(now);
             }
         }
-        self.others_at.is_some_and(|at| now.saturating_sub(at) < LATELY)
+        match (self.wrote_at, self.open_at) {
+            (Some(at), _) if is_lately(at) => Some(Others::Write),
+            (_, Some(at)) if is_lately(at) => Some(Others::HaveItOpen),
+            _ => None,
+        }
     }
 
     /// Whether somebody else has committed since this was last asked.
@@ -196,45 +208,6 @@ impl Manners {
     }
 }
 
-/// How the next try of one wait is waited for.
-///
-/// Between two transactions of a program that makes no pause the lock is free for some 20 µs: who sleeps misses
-/// that. So the pauses end when the log is written to, which is when the other is about to commit, or when it
-/// takes long; but not once the writer is locked out, which may last for hours.
-#[derive(Debug, Default)]
-enum Tries {
-    /// There was none yet.
-    #[default]
-    First,
-    /// Until the log is written to, so often.
-    Told(u32),
-    /// Not at all: there is a processor to spare.
-    Eager,
-    /// Nobody tells, or there is only one processor, which the other needs.
-    Untold,
-}
-
-impl Tries {
-    #[expect(clippy::disallowed_methods, reason = "the pause between two tries")]
-    fn pause(&mut self, watch: &Watch, log: &Path, may_hurry: bool) {
-        match self {
-            Self::First => {
-                let can_spare = std::thread::available_parallelism().is_ok_and(|n| n.get() > 1);
-                *self = if can_spare && watch.add(log) { Self::Told(0) } else { Self::Untold };
-            }
-            Self::Told(pauses) => {
-                *pauses = pauses.saturating_add(1);
-                let is_near = watch.wait(PAUSE) || *pauses >= PAUSES_MOST;
-                if may_hurry && is_near {
-                    *self = Self::Eager;
-                }
-            }
-            Self::Eager => std::hint::spin_loop(),
-            Self::Untold => std::thread::sleep(PAUSE_UNTOLD),
-        }
-    }
-}
-
 /// A number that changes with every commit of another connection.
 pub(crate) fn data_version(conn: &Connection) -> Result<i64> {
     Ok(conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?)
@@ -247,23 +220,34 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     /// Whether somebody who has the lock for `held` ms and leaves it for `free` ms ever gives way.
-    fn gives_way(held: u32, free: u32) -> bool {
+    fn gives_way(others: Others, held: u32, free: u32) -> bool {
         let (mut share, mut now) = (Share::default(), Duration::ZERO);
         (0..1000).any(|_| {
             now += free * MS;
             share.took(now);
             now += held * MS;
             share.freed(now);
-            share.is_due()
+            share.is_due(others)
         })
     }
 
     #[test]
     fn a_writer_that_has_the_lock_more_than_half_of_the_time_gives_way() {
-        assert!(gives_way(4, 0));
-        assert!(gives_way(4, 3));
-        assert!(!gives_way(4, 4));
-        assert!(!gives_way(4, 16));
+        for others in [Others::Write, Others::HaveItOpen] {
+            assert!(gives_way(others, 4, 0));
+            assert!(gives_way(others, 4, 3));
+            assert!(!gives_way(others, 4, 4));
+            assert!(!gives_way(others, 4, 16));
+        }
+    }
+
+    #[test]
+    fn writers_are_given_way_to_sooner() {
+        let mut share = Share::default();
+        share.took(10_000 * MS);
+        share.freed(10_030 * MS);
+        assert!(share.is_due(Others::Write));
+        assert!(!share.is_due(Others::HaveItOpen));
     }
 
     #[test]
@@ -271,8 +255,8 @@ mod tests {
         let mut share = Share::default();
         share.took(10_000 * MS);
         share.freed(10_060 * MS);
-        assert!(share.is_due());
-        share.took(10_070 * MS);
-        assert!(!share.is_due());
+        assert!(share.is_due(Others::HaveItOpen));
+        share.took(10_090 * MS);
+        assert!(!share.is_due(Others::Write));
     }
 }

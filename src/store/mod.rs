@@ -56,6 +56,7 @@ pub mod tokens;
 pub mod tx;
 pub mod webhook_events;
 pub mod work_done;
+mod write_lock;
 pub mod writer;
 
 use std::path::{Path, PathBuf};
