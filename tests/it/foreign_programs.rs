@@ -297,6 +297,32 @@ fn whoever_can_come_again_is_told_so_however_much_waits_for_the_lock() {
     assert_eq!(told.iter().flatten().count(), 600);
 }
 
+#[test]
+fn what_comes_while_the_lock_is_waited_for_is_not_left_for_the_next_transaction() {
+    let rig = Rig::new();
+    let lock = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let writer = rig.appliance().store().writer().clone();
+    let (tell, told) = std::sync::mpsc::channel();
+    let submit = || {
+        let (ran, done) = (tell.clone(), tell.clone());
+        writer.submit(
+            Queue::Accept,
+            move |_| {
+                ran.send("ran").unwrap();
+                Ok(())
+            },
+            move |outcome| done.send(outcome.map_or("failed", |()| "done")).unwrap(),
+        );
+    };
+    submit();
+    until("the writer has it in hand", || writer.waiting_in(Queue::Accept) == 0);
+    (0..5).for_each(|_| submit());
+    lock.execute_batch("ROLLBACK").unwrap();
+    let told: Vec<_> = told.iter().take(12).collect();
+    assert_eq!(told, [["ran"; 6], ["done"; 6]].concat());
+}
+
 /// Python that writes as fast as it can, and gives up where it is kept out for five seconds.
 const WITHOUT_A_PAUSE: &str = r#"
 import sqlite3, sys

@@ -21,6 +21,15 @@ pub(super) const BATCH_JOBS_MOST: usize = 512;
 /// Upkeep jobs of one transaction at most: they are long, and accepts wait behind them.
 const BATCH_UPKEEP_MOST: usize = 4;
 
+/// What becomes of jobs that came while the lock was waited for.
+#[derive(Clone, Copy, Debug)]
+enum Late {
+    /// They are in the transaction: in the next one they might wait for another program once more.
+    Taken,
+    /// They wait: what is in hand is tried by itself.
+    Left,
+}
+
 /// Told after each COMMIT. Must not block and must not write.
 pub trait AfterCommit: Send + Sync {
     /// What was committed.
@@ -72,7 +81,7 @@ impl WriterLoop {
                 continue;
             }
             self.done.begin(batch.iter().map(|job| job.handed_in().1).min().unwrap_or_default());
-            let worked_off = self.commit_all(&mut batch, observer);
+            let worked_off = self.commit_all(&mut batch, Late::Taken, observer);
             self.done.end();
             if let Err(fatal) = worked_off {
                 observer.fatal(&fatal);
@@ -153,10 +162,11 @@ impl WriterLoop {
     fn commit_all(
         &mut self,
         batch: &mut Vec<BoxedJob>,
+        late: Late,
         observer: &Arc<dyn AfterCommit>,
     ) -> Result<()> {
         let began = self.done.now();
-        let committed = self.commit(batch);
+        let committed = self.commit(batch, late);
         if committed.is_err() {
             self.done.failures.add();
         }
@@ -207,20 +217,23 @@ impl WriterLoop {
                 continue;
             }
             let mut single = vec![job];
-            fatal = self.commit_all(&mut single, observer).err();
+            fatal = self.commit_all(&mut single, Late::Left, observer).err();
             kept.append(&mut single);
         }
         batch.append(&mut kept);
         fatal.map_or(Ok(()), Err)
     }
 
-    fn commit(&mut self, batch: &mut [BoxedJob]) -> Result<Effects> {
-        let committed = self.transact(batch);
+    fn commit(&mut self, batch: &mut Vec<BoxedJob>, late: Late) -> Result<Effects> {
+        let committed = self.transact(batch, late);
         committed.map_err(|error| error.told_apart(|| self.is_out_of_room()))
     }
 
-    fn transact(&mut self, batch: &mut [BoxedJob]) -> Result<Effects> {
+    fn transact(&mut self, batch: &mut Vec<BoxedJob>, late: Late) -> Result<Effects> {
         let transaction = self.manners.begin(&self.conn, &self.done)?;
+        if matches!(late, Late::Taken) {
+            self.drain(batch);
+        }
         let tx = WriteTx::new(&transaction, &self.remembered);
         let outcome = if self.faults.hit(Step::Write) { Err(Error::Full) } else { Ok(()) };
         let outcome = outcome
