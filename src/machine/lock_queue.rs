@@ -4,7 +4,8 @@
 //! let go comes too late on another processor, and on the same one as soon as the other runs on. So one thread
 //! waits on each processor, in the kernel's queue for the lock, and means to run so shortly that the kernel runs it
 //! at once: on whichever processor the lock is let go, the thread there is awake before the other has gone on.
-//! It takes the lock, keeps it until the other has come for it and gone to sleep, and lets it go for us.
+//! It takes the lock, keeps it until the other has come for it and gone to sleep, and lets it go for us. Whoever
+//! never sleeps between two tries can still come first.
 //! What was measured: `docs/decisions/0009-plain-sql.md`.
 
 use std::io;
@@ -18,9 +19,11 @@ use crate::machine::processor;
 /// millisecond at least (SQLite's busy handler, `sqliteDefaultBusyCallback`).
 const KEPT: Duration = Duration::from_micros(300);
 /// More processors than this are not waited on: each costs a thread, and its wake-up with every turn.
-const PROCESSORS_MOST: usize = 64;
+const PROCESSORS_MOST: usize = 32;
 /// Bytes of a waiting thread's stack; it calls nothing deep.
 const STACK: usize = 64 * 1024;
+/// How long until a lock is let go once more where the system had no memory for that.
+const AGAIN: Duration = Duration::from_millis(1);
 
 /// Where turns at one byte's lock are waited for. The threads end with it, those that wait in the kernel as soon
 /// as they get the lock.
@@ -31,16 +34,30 @@ pub struct LockQueue {
 
 #[derive(Debug)]
 struct Place {
+    /// One open file for all threads, so that the lock is one and theirs together: the kernel wakes all of them, and
+    /// whoever comes first gets it for all.
     lock: LockFile,
-    byte: u32,
+    byte: u16,
     turn: Mutex<Turn>,
-    changed: Condvar,
+    /// Tells the threads that a turn is wanted.
+    wanted: Condvar,
+    /// Tells who wants it that it has come.
+    come: Condvar,
 }
 
-/// How it stands with the next turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
-    /// Nobody waits for one.
+/// The next turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turn {
+    /// Which it is: a thread may be late, and bring the lock for one that is over.
+    number: u64,
+    stands: Stands,
+}
+
+/// How it stands with a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stands {
+    /// Nobody waits for it.
+    #[default]
     Unwanted,
     /// Somebody waits.
     Wanted,
@@ -51,20 +68,20 @@ enum Turn {
 }
 
 impl LockQueue {
-    /// Starts waiting on every processor that this process may use.
+    /// Starts waiting on every processor.
     ///
     /// # Errors
-    /// What the system says: it is older than Linux 6.12 or not allowed what this needs, the file system knows no
-    /// such locks, there are too many processors, or no threads.
-    pub fn start(lock: LockFile, byte: u32) -> io::Result<Self> {
+    /// `Unsupported` where a lock may be let go on a processor that this process may not use, where there are more
+    /// than 32, and before Linux 6.12; else what the system says.
+    pub fn start(lock: LockFile, byte: u16) -> io::Result<Self> {
         let processors = processor::usable();
-        if processors.is_empty() || processors.len() > PROCESSORS_MOST {
+        if !processor::are_all_usable() || processors.len() > PROCESSORS_MOST {
             return Err(io::ErrorKind::Unsupported.into());
         }
         lock.give_up(byte)?;
-        let place = Place { lock, byte, turn: Mutex::new(Turn::Unwanted), changed: Condvar::new() };
+        let (turn, wanted, come) = Default::default();
         // From here on it is dropped, which ends the threads, where one of them cannot do as it should.
-        let queue = Self { place: Arc::new(place) };
+        let queue = Self { place: Arc::new(Place { lock, byte, turn, wanted, come }) };
         for processor in processors {
             queue.station(processor)?;
         }
@@ -99,23 +116,25 @@ impl LockQueue {
     pub fn wait(&self, at_most: Duration) -> io::Result<bool> {
         let place = &*self.place;
         let mut turn = place.turn();
-        if *turn == Turn::Over {
+        if turn.stands == Stands::Over {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        *turn = Turn::Wanted;
-        place.changed.notify_all();
-        let came = place.changed.wait_timeout_while(turn, at_most, |turn| *turn == Turn::Wanted);
+        *turn = Turn { number: turn.number.wrapping_add(1), stands: Stands::Wanted };
+        place.wanted.notify_all();
+        let is_wanted = |turn: &mut Turn| turn.stands == Stands::Wanted;
+        let came = place.come.wait_timeout_while(turn, at_most, is_wanted);
         let (mut turn, _) = came.unwrap_or_else(PoisonError::into_inner);
-        match *turn {
-            Turn::Come => {
-                let kept = place.changed.wait_timeout_while(turn, KEPT, |_| true);
+        match turn.stands {
+            Stands::Come => {
+                let kept = place.come.wait_timeout_while(turn, KEPT, |_| true);
                 (turn, _) = kept.unwrap_or_else(PoisonError::into_inner);
-                *turn = Turn::Unwanted;
-                place.lock.give_up(place.byte).map(|()| true)
+                turn.stands = Stands::Unwanted;
+                place.let_go();
+                Ok(true)
             }
-            Turn::Over => Err(io::ErrorKind::Unsupported.into()),
-            Turn::Wanted | Turn::Unwanted => {
-                *turn = Turn::Unwanted;
+            Stands::Over => Err(io::ErrorKind::Unsupported.into()),
+            Stands::Wanted | Stands::Unwanted => {
+                turn.stands = Stands::Unwanted;
                 Ok(false)
             }
         }
@@ -124,8 +143,8 @@ impl LockQueue {
 
 impl Drop for LockQueue {
     fn drop(&mut self) {
-        *self.place.turn() = Turn::Over;
-        self.place.changed.notify_all();
+        self.place.turn().stands = Stands::Over;
+        self.place.wanted.notify_all();
     }
 }
 
@@ -134,30 +153,55 @@ impl Place {
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Lets the lock go. The system may lack the memory for that; until it has some nobody could write the file.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "there is nothing else to do, and nobody to wait for"
+    )]
+    fn let_go(&self) {
+        while let Err(error) = self.lock.give_up(self.byte) {
+            tracing::error!(%error, "the database's lock cannot be let go; trying again");
+            std::thread::sleep(AGAIN);
+        }
+    }
+
     /// What the thread of a processor does.
     fn wait_here(&self) {
         let mut turn = self.turn();
         loop {
-            match *turn {
-                Turn::Over => return,
-                Turn::Unwanted | Turn::Come => {
-                    turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+            match turn.stands {
+                Stands::Over => return,
+                Stands::Unwanted | Stands::Come => {
+                    turn = self.wanted.wait(turn).unwrap_or_else(PoisonError::into_inner);
                 }
-                Turn::Wanted => {
+                Stands::Wanted => {
+                    let asked = turn.number;
                     drop(turn);
                     let taken = self.lock.take(self.byte);
                     turn = self.turn();
-                    match *turn {
-                        Turn::Wanted if taken.is_ok() => *turn = Turn::Come,
-                        // The lock is one for all processors: it is another's turn by now, and his lock.
-                        Turn::Come => {}
-                        Turn::Wanted => *turn = Turn::Over,
-                        // Nobody waits any more.
-                        Turn::Unwanted | Turn::Over => drop(self.lock.give_up(self.byte)),
-                    }
-                    self.changed.notify_all();
+                    self.brought(&mut turn, asked, &taken);
                 }
             }
+        }
+    }
+
+    /// A thread is back from the kernel.
+    fn brought(&self, turn: &mut Turn, asked: u64, taken: &io::Result<()>) {
+        match (turn.stands, taken) {
+            // Of another turn by now: what was taken for the last one may have been let go since.
+            (Stands::Wanted, Ok(())) if turn.number != asked => {}
+            (Stands::Wanted, Ok(())) => {
+                turn.stands = Stands::Come;
+                self.come.notify_one();
+            }
+            // Another thread was first, and the lock is the same.
+            (Stands::Come, _) => {}
+            (_, Err(_refused)) => {
+                turn.stands = Stands::Over;
+                self.come.notify_one();
+                self.wanted.notify_all();
+            }
+            (Stands::Unwanted | Stands::Over, Ok(())) => self.let_go(),
         }
     }
 }
@@ -168,7 +212,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
     const SHORT: Duration = Duration::from_millis(5);
-    const BYTE: u32 = 120;
+    const BYTE: u16 = 120;
 
     #[expect(clippy::disallowed_methods, reason = "the other program has the lock for a while")]
     fn pause() {

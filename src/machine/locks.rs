@@ -38,8 +38,8 @@ impl LockFile {
         Ok(Self { file: unsafe { BorrowedFd::borrow_raw(file) } })
     }
 
-    /// Whether another process holds a lock on a byte, or an open file in this one does.
-    pub fn is_held_by_another(self, byte: u32) -> bool {
+    /// Whether another process holds a lock on a byte, or an open file in this one does, this one among them.
+    pub fn is_held_by_another(self, byte: u16) -> bool {
         let mut lock = flock(libc::F_WRLCK, byte);
         // What stands in the way of that lock is written over it; `F_UNLCK`: nothing.
         self.call(libc::F_GETLK, &mut lock).is_ok() && i32::from(lock.l_type) != libc::F_UNLCK
@@ -49,7 +49,7 @@ impl LockFile {
     ///
     /// # Errors
     /// What the system says: the file system may know no such locks.
-    pub fn take(self, byte: u32) -> io::Result<()> {
+    pub fn take(self, byte: u16) -> io::Result<()> {
         loop {
             match self.call(libc::F_OFD_SETLKW, &mut flock(libc::F_WRLCK, byte)) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -58,11 +58,11 @@ impl LockFile {
         }
     }
 
-    /// Gives a byte's lock up, if it is held.
+    /// Gives a byte's lock up, if it is held. Should it fail, the lock is held on.
     ///
     /// # Errors
     /// What the system says: the file system may know no such locks.
-    pub fn give_up(self, byte: u32) -> io::Result<()> {
+    pub fn give_up(self, byte: u16) -> io::Result<()> {
         self.call(libc::F_OFD_SETLK, &mut flock(libc::F_UNLCK, byte))
     }
 
@@ -75,7 +75,7 @@ impl LockFile {
     }
 }
 
-fn flock(kind: libc::c_int, byte: u32) -> libc::flock {
+fn flock(kind: libc::c_int, byte: u16) -> libc::flock {
     // The kinds and SEEK_SET are 0 to 2. The process must be 0 for locks of an open file.
     let short = |number| libc::c_short::try_from(number).unwrap_or_default();
     let (l_type, l_whence) = (short(kind), short(libc::SEEK_SET));

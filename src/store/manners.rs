@@ -119,8 +119,10 @@ impl Manners {
                 }
                 Err(error) => match Error::from(error) {
                     Error::Busy if done.now().saturating_sub(asked) < patience => {
-                        self.wrote_at = Some(done.now());
-                        let left = patience.saturating_sub(done.now().saturating_sub(asked));
+                        tries.note(self.is_changed(conn));
+                        let now = done.now();
+                        self.wrote_at = Some(now);
+                        let left = patience.saturating_sub(now.saturating_sub(asked));
                         self.lock.wait(&mut tries, left, !self.locked_out);
                     }
                     error => return Err(error),

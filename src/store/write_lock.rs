@@ -12,13 +12,15 @@ use crate::machine::locks::LockFile;
 use crate::machine::watch::Watch;
 
 /// The byte that a writer locks.
-const WRITE: u32 = 120;
-/// The byte that everybody locks who has the file open ("dead man switch", `os_unix.c`).
-const OPEN: u32 = 128;
+const WRITE: u16 = 120;
+/// The byte that everybody locks who has the file open and has read it ("dead man switch", `os_unix.c`).
+const OPEN: u16 = 128;
 
 /// Turns that may come in vain within one wait: then it is another lock that is in the way, of somebody who wants
 /// the file for himself.
 const TURNS_MOST: u32 = 3;
+/// How long a turn is waited for until it is looked whether it was missed.
+const LOOK: Duration = Duration::from_millis(50);
 /// How long between two tries at first, while nothing happens to the log.
 const PAUSE: Duration = Duration::from_millis(1);
 /// How many such tries there are. A transaction that takes longer is worth a processor: who misses its end waits
@@ -54,7 +56,21 @@ enum Queue {
 #[derive(Debug, Default)]
 pub(crate) struct Tries {
     turns: u32,
+    has_waited: bool,
+    has_missed_turn: bool,
     pauses: Pauses,
+}
+
+impl Tries {
+    /// Notes whether others have committed since this was last noted: if they have while a turn was waited for, the
+    /// queue was too late.
+    pub(crate) fn note(&mut self, is_changed: bool) {
+        self.has_missed_turn |= is_changed && self.has_waited;
+    }
+
+    fn may_queue(&self) -> bool {
+        self.turns < TURNS_MOST && !self.has_missed_turn
+    }
 }
 
 impl WriteLock {
@@ -75,12 +91,13 @@ impl WriteLock {
         self.locks().is_some_and(|locks| locks.is_held_by_another(OPEN))
     }
 
-    /// Waits, at most so long, for a moment at which the lock may be had.
+    /// Waits for a moment at which the lock may be had, at most so long and for 50 ms.
     pub(crate) fn wait(&mut self, tries: &mut Tries, at_most: Duration, may_hurry: bool) {
-        if tries.turns < TURNS_MOST
+        tries.has_waited = true;
+        if tries.may_queue()
             && let Some(queue) = self.queue()
         {
-            match queue.wait(at_most) {
+            match queue.wait(at_most.min(LOOK)) {
                 Ok(came) => tries.turns = tries.turns.saturating_add(u32::from(came)),
                 Err(error) => self.do_without(&error),
             }
@@ -105,7 +122,11 @@ impl WriteLock {
     }
 
     fn do_without(&mut self, error: &std::io::Error) {
-        tracing::debug!(%error, "no queue for the database's lock here; it is tried again and again");
+        tracing::info!(
+            %error,
+            "another program writes the database, and its lock cannot be queued for here; it is tried for again \
+             and again, which takes a processor while that program is busy"
+        );
         self.queue = Queue::None;
     }
 
@@ -152,7 +173,7 @@ impl Pauses {
                 }
             }
             Self::Eager => std::hint::spin_loop(),
-            Self::Untold => std::thread::sleep(PAUSE_UNTOLD),
+            Self::Untold => std::thread::sleep(if may_hurry { PAUSE_UNTOLD } else { PAUSE }),
         }
     }
 }
@@ -210,6 +231,27 @@ mod tests {
         let mut lock = WriteLock::new(directory.path().join("file.db").to_str());
         let failed = begin_beside(other, &ours, &mut lock);
         assert!(failed == 1 || !matches!(lock.queue, Queue::Open(_)), "{failed} tries");
+    }
+
+    #[test]
+    fn who_has_missed_a_turn_tries_for_the_lock_himself() {
+        let (directory, [ours, other]) = database();
+        let mut lock = WriteLock::new(directory.path().join("file.db").to_str());
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let mut tries = Tries::default();
+        // What others did before does not count.
+        tries.note(true);
+        lock.wait(&mut tries, Duration::ZERO, true);
+        assert!(tries.may_queue());
+        tries.note(false);
+        assert!(tries.may_queue());
+        tries.note(true);
+        assert!(!tries.may_queue());
+        lock.wait(&mut tries, LONG, true);
+        assert!(
+            ours.execute_batch("BEGIN IMMEDIATE").is_err(),
+            "it came back though nobody let go"
+        );
     }
 
     #[test]

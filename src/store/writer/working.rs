@@ -21,7 +21,7 @@ pub(super) const BATCH_JOBS_MOST: usize = 512;
 /// Upkeep jobs of one transaction at most: they are long, and accepts wait behind them.
 const BATCH_UPKEEP_MOST: usize = 4;
 
-/// What becomes of jobs that came while the lock was waited for.
+/// What becomes of jobs that came until the lock was had.
 #[derive(Clone, Copy, Debug)]
 enum Late {
     /// They are in the transaction: in the next one they might wait for another program once more.
@@ -143,11 +143,14 @@ impl WriterLoop {
         let _is_ready = select.ready_timeout(BEAT).is_ok();
     }
 
+    /// Fills a batch up from the queues.
     fn drain(&self, batch: &mut Vec<BoxedJob>) {
+        let is_upkeep = |job: &&BoxedJob| job.handed_in().0 == Queue::Upkeep;
+        let upkeep_most = BATCH_UPKEEP_MOST.saturating_sub(batch.iter().filter(is_upkeep).count());
         for (queue, most) in [
             (&self.settle, BATCH_JOBS_MOST),
             (&self.accept, BATCH_JOBS_MOST),
-            (&self.upkeep, BATCH_UPKEEP_MOST),
+            (&self.upkeep, upkeep_most),
         ] {
             let room = BATCH_JOBS_MOST.saturating_sub(batch.len()).min(most);
             batch.extend(queue.try_iter().take(room));
