@@ -1,7 +1,9 @@
 //! JSON and lines of JSON. Payloads are kept to the byte.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::fmt;
 
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -36,7 +38,10 @@ fn row(settings: &FolderSettings, text: &str, place: Place) -> Result<FileRow, F
         return Err(Fault::at(place, "it is no object"));
     }
     let members: Map<String, Value> = serde_json::from_str(text).map_err(wrong)?;
-    let written: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(wrong)?;
+    let written: Written<'_> = serde_json::from_str(text).map_err(wrong)?;
+    if let Some(name) = written.twice().find(|name| fills_a_field(settings, name)) {
+        return Err(Fault::at(place, format!("{name:?} stands in it twice: which one is meant?")));
+    }
     let payload = settings.name(Field::Payload);
     let is_event = members.contains_key(payload);
     let mut draft = Draft::default();
@@ -61,8 +66,50 @@ fn row(settings: &FolderSettings, text: &str, place: Place) -> Result<FileRow, F
 
 /// A member that fills no field: a misspelt one must not pass for none.
 fn unknown<'a>(settings: &FolderSettings, members: &'a Map<String, Value>) -> Option<&'a str> {
-    let known = |name: &str| Field::ALL.iter().any(|field| settings.name(*field) == name);
-    members.keys().map(String::as_str).find(|name| !known(name))
+    members.keys().map(String::as_str).find(|name| !fills_a_field(settings, name))
+}
+
+fn fills_a_field(settings: &FolderSettings, name: &str) -> bool {
+    Field::ALL.iter().any(|field| settings.name(*field) == name)
+}
+
+/// The members of an object as they are written, in their order.
+struct Written<'t>(Vec<(String, &'t RawValue)>);
+
+impl<'t> Written<'t> {
+    fn get(&self, name: &str) -> Option<&'t RawValue> {
+        self.0.iter().find(|(written, _)| written == name).map(|(_, value)| *value)
+    }
+
+    /// Names that stand there again.
+    fn twice(&self) -> impl Iterator<Item = &str> {
+        let mut seen = BTreeSet::new();
+        self.0.iter().map(|(name, _)| name.as_str()).filter(move |name| !seen.insert(*name))
+    }
+}
+
+impl<'de: 't, 't> Deserialize<'de> for Written<'t> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Members)
+    }
+}
+
+struct Members;
+
+impl<'de> Visitor<'de> for Members {
+    type Value = Written<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = Vec::new();
+        while let Some(member) = map.next_entry()? {
+            members.push(member);
+        }
+        Ok(Written(members))
+    }
 }
 
 /// A number is taken as it is written: as floats, two long ones may be the same.

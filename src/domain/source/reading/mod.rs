@@ -159,6 +159,9 @@ mod tests {
         let one = rows(&mapped, "a.json", br#"{"kind":"a","no":7,"more":[]}"#).unwrap();
         assert_eq!(field(&one[0], Field::Payload), r#"{"kind":"a","no":7,"more":[]}"#);
         assert_eq!(field(&one[0], Field::AggregateId), "7");
+        // What fills no field is the receiver's to read.
+        let one = rows(&mapped, "a.json", br#"{"kind":"a","more":1,"more":2}"#).unwrap();
+        assert_eq!(field(&one[0], Field::Payload), r#"{"kind":"a","more":1,"more":2}"#);
         let lines =
             b"{\"event_type\":\"a\",\"payload\":1}\r\n\n{\"event_type\":\"b\",\"payload\":2}";
         let lines = rows(&none, "a.ndjson", lines).unwrap();
@@ -187,6 +190,10 @@ mod tests {
         refused(json!({}), "a.json", b"{\n\"a\":,}", "line 2");
         refused(json!({}), "a.json", b"[1]", "row 1: it is no object");
         refused(json!({}), "a.json", b"[]", "no row");
+        let twice = br#"{"event_type":"a","payload":1,"payload":2}"#;
+        refused(json!({}), "a.json", twice, "row 1: \"payload\" stands in it twice");
+        let mapped = json!({ "fields": { "event_type": "kind" } });
+        refused(mapped, "a.json", br#"{"kind":"a","kind":"b"}"#, "\"kind\" stands in it twice");
         let typo = br#"{"event_typ":"a","payload":1}"#;
         refused(json!({}), "a.json", typo, "row 1: there is no field \"event_typ\"");
         refused(json!({}), "a.ndjson", b"{\"event_type\":\"a\",\"payload\":1}\n{", "line 2");
