@@ -173,14 +173,14 @@ pub fn load(
 ) -> Result<Arc<Keyring>, Error> {
     let current = key.key_id();
     let ring = Arc::new(Keyring::new(key));
-    let Some(named) = writer.direct(|tx| meta::master_key_id(tx))? else {
+    let Some(named) = writer.read(meta::master_key_id)? else {
         writer.direct(|tx| meta::set_master_key_id(tx, &current))?;
         return Ok(ring);
     };
-    let mut wanted = writer.direct(|tx| credentials::count_by_key(tx))?;
-    wanted.extend(writer.direct(|tx| subjects::count_by_key(tx))?);
+    let mut wanted = writer.read(credentials::count_by_key)?;
+    wanted.extend(writer.read(subjects::count_by_key)?);
     wanted.push((named.clone(), 0));
-    let kept = writer.direct(|tx| meta::token_pepper(tx))?;
+    let kept = writer.read(meta::token_pepper)?;
     wanted.extend(kept.as_deref().and_then(MasterKey::id_in).map(|id| (id, 0)));
     for (id, _secrets) in wanted {
         if ring.of(&id).is_none() {
@@ -225,18 +225,18 @@ fn pepper(
     named: &str,
     draw: &Arc<dyn Draw>,
 ) -> Result<SecretBytes, Error> {
-    Ok(writer.direct(|tx| kept_pepper(tx, ring, named, &**draw))?)
+    if let Some(sealed) = writer.read(meta::token_pepper)? {
+        return Ok(ring.open(PEPPER_CONTEXT, &sealed).map_err(rotation::unreadable_pepper)?);
+    }
+    Ok(writer.direct(|tx| fresh_pepper(tx, ring, named, &**draw))?)
 }
 
-fn kept_pepper(
+fn fresh_pepper(
     tx: &WriteTx<'_>,
     ring: &Keyring,
     named: &str,
     draw: &dyn Draw,
 ) -> crate::store::error::Result<SecretBytes> {
-    if let Some(sealed) = meta::token_pepper(tx)? {
-        return ring.open(PEPPER_CONTEXT, &sealed).map_err(rotation::unreadable_pepper);
-    }
     let mut fresh = Zeroizing::new([0_u8; 32]);
     match ring.of(named).filter(|_| tokens::any(tx).unwrap_or(true)) {
         Some(key) => fresh.copy_from_slice(&key.derive(PEPPER_PURPOSE)),

@@ -56,6 +56,7 @@ impl Appliance {
         let found = master_key::find(&settings, &*draw)?;
         let database = up_to_date(&data, &clock, &faults)?;
         let (store, mut writer_loop) = Store::open(&database, faults.clone())?;
+        writer_loop.wait_for_others();
         sharing::share(&database, settings.database.group.as_deref())?;
         if !settings.database.checkpoints {
             writer_loop.leave_checkpoints()?;
@@ -123,7 +124,7 @@ impl Appliance {
 
 /// Notes the start; tells whether the process before ended cleanly, and the number of this start.
 fn note_start(writer: &mut WriterLoop, store: &Store, clock: &Clock) -> Result<(bool, i64), Error> {
-    let clean_before = writer.direct(|tx| boots::last_was_clean(tx))?.unwrap_or(true);
+    let clean_before = writer.read(boots::last_was_clean)?.unwrap_or(true);
     let version = env!("CARGO_PKG_VERSION");
     let boot = writer.direct(|tx| boots::start(tx, clock.wall(), version))?;
     log_audit_head(store);
@@ -173,7 +174,7 @@ fn first_token(
     clock: &Clock,
     draw: &dyn Draw,
 ) -> Result<bool, Error> {
-    if writer.direct(|tx| tokens::any(tx))? {
+    if writer.read(tokens::any)? {
         return Ok(false);
     }
     let secret = token::generate(draw);
@@ -205,7 +206,7 @@ fn check_guarded(writer: &mut WriterLoop, sockets: &Sockets, clock: &Clock) -> R
         serves.has_api() && !address.ip().to_canonical().is_loopback()
     };
     let Some((_, address)) = sockets.addresses().find(public) else { return Ok(()) };
-    if writer.direct(|tx| tokens::any_admin(tx, clock.wall()))? {
+    if writer.read(|tx| tokens::any_admin(tx, clock.wall()))? {
         return Ok(());
     }
     Err(Error::Unguarded { address })

@@ -55,6 +55,7 @@ impl Serve {
             let failure = refusal(error, &notifier);
             without_room(settings.directory(), failure)
         })?;
+        signals.starting.store(false, Ordering::Relaxed);
         greet(&appliance, &settings);
         let stop = appliance.stop_signal().clone();
         let clock = Clock::machine();
@@ -118,6 +119,8 @@ fn watchdog() -> Option<Duration> {
 struct Signals {
     /// SIGTERM and SIGINT; a second one ends the process at once.
     stop: Arc<AtomicBool>,
+    /// Whether the first one ends it at once, too: nothing is under way yet, and a start may wait for long.
+    starting: Arc<AtomicBool>,
     /// SIGHUP.
     reload: Arc<AtomicBool>,
 }
@@ -127,13 +130,15 @@ impl Signals {
     /// error we can answer and not the end of the process.
     fn taken() -> std::io::Result<Self> {
         let (stop, reload) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+        let starting = Arc::new(AtomicBool::new(true));
         for signal in [SIGTERM, SIGINT] {
+            signal_hook::flag::register_conditional_shutdown(signal, 0, Arc::clone(&starting))?;
             signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))?;
             signal_hook::flag::register(signal, Arc::clone(&stop))?;
         }
         signal_hook::flag::register(SIGHUP, Arc::clone(&reload))?;
         signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-        Ok(Self { stop, reload })
+        Ok(Self { stop, starting, reload })
     }
 }
 

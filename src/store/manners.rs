@@ -32,6 +32,8 @@ const LOOKED_FOR: Duration = Duration::from_millis(100);
 
 /// How long the lock is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it is waited for while nobody is served yet: nobody would be told to come again.
+const PATIENCE_AT_START: Duration = Duration::MAX;
 /// How long it is waited for once that was in vain.
 const PATIENCE_LOCKED_OUT: Duration = Duration::from_millis(100);
 
@@ -46,6 +48,8 @@ pub(crate) struct Manners {
     open_at: Option<Duration>,
     wrote_at: Option<Duration>,
     looked_at: Option<Duration>,
+    /// Whether nobody is served yet.
+    at_start: bool,
     /// Whether the lock could not be had.
     locked_out: bool,
 }
@@ -95,8 +99,19 @@ impl Manners {
             open_at: None,
             wrote_at: None,
             looked_at: None,
+            at_start: false,
             locked_out: false,
         }
+    }
+
+    /// The same, before anybody is served: it waits however long others keep the lock, and says so.
+    pub(crate) fn patient(file: Option<&str>) -> Self {
+        Self { at_start: true, ..Self::new(file) }
+    }
+
+    /// Whether nobody is served yet.
+    pub(crate) fn set_at_start(&mut self, at_start: bool) {
+        self.at_start = at_start;
     }
 
     /// Begins a transaction, waiting for other processes as long as they may be waited for.
@@ -115,6 +130,9 @@ impl Manners {
             match Transaction::new_unchecked(conn, TransactionBehavior::Immediate) {
                 Ok(transaction) => {
                     self.share.took(done.now());
+                    if self.at_start {
+                        self.got_in();
+                    }
                     return Ok(transaction);
                 }
                 Err(error) => match Error::from(error) {
@@ -122,7 +140,11 @@ impl Manners {
                         tries.note(self.is_changed(conn));
                         let now = done.now();
                         self.wrote_at = Some(now);
-                        let left = patience.saturating_sub(now.saturating_sub(asked));
+                        let waited = now.saturating_sub(asked);
+                        if self.at_start && waited >= PATIENCE {
+                            self.locked_out();
+                        }
+                        let left = patience.saturating_sub(waited);
                         self.lock.wait(&mut tries, left, !self.locked_out);
                     }
                     error => return Err(error),
@@ -189,11 +211,16 @@ impl Manners {
 
     /// Another process has held the lock for too long.
     pub(crate) fn locked_out(&mut self) {
-        if !std::mem::replace(&mut self.locked_out, true) {
-            tracing::warn!(
+        let was_locked_out = std::mem::replace(&mut self.locked_out, true);
+        match self.at_start {
+            _ if was_locked_out => {}
+            true => tracing::warn!(
+                "another program keeps the database locked; the start goes on when it lets go"
+            ),
+            false => tracing::warn!(
                 "another program has kept the database locked for more than two seconds; what comes in is \
                  answered 503 until it lets go"
-            );
+            ),
         }
     }
 
@@ -206,7 +233,11 @@ impl Manners {
 
     /// How long to wait for the lock: who comes while it is known to be kept is told soon.
     fn patience(&self) -> Duration {
-        if self.locked_out { PATIENCE_LOCKED_OUT } else { PATIENCE }
+        match (self.at_start, self.locked_out) {
+            (true, _) => PATIENCE_AT_START,
+            (false, true) => PATIENCE_LOCKED_OUT,
+            (false, false) => PATIENCE,
+        }
     }
 }
 

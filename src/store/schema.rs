@@ -18,8 +18,10 @@ use crate::domain::tenant;
 use crate::faults::{Faults, Step};
 use crate::store::connection::{STATEMENTS_KEPT, wait_for_lock};
 use crate::store::error::{Error, Result};
+use crate::store::manners::Manners;
 use crate::store::schema_shape::SCHEMA;
 use crate::store::tx::{Remembered, WriteTx};
+use crate::store::work_done::WorkDone;
 use crate::store::{audit_events, pool, schema_shape};
 
 /// The schema version this program writes: the number of [`STEPS`].
@@ -54,11 +56,13 @@ const SIGN: &str = "
 /// Opens the write connection, makes the schema where there is none, and asserts the pragmas.
 pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
     let mut conn = open_raw(path)?;
-    // page_size and auto_vacuum only take before the first table is made.
+    let standing = version(path, &conn)?;
+    if standing.is_none() {
+        // They only take before the first table is made, and would need the write lock later, too.
+        conn.execute_batch("PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL;")?;
+    }
     conn.execute_batch(
-        "PRAGMA page_size = 4096;
-         PRAGMA auto_vacuum = INCREMENTAL;
-         PRAGMA journal_mode = WAL;
+        "PRAGMA journal_mode = WAL;
          PRAGMA synchronous = FULL;
          PRAGMA foreign_keys = ON;
          PRAGMA secure_delete = ON;
@@ -67,7 +71,7 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
          PRAGMA wal_autocheckpoint = 4000;
          PRAGMA trusted_schema = OFF;",
     )?;
-    match version(path, &conn)? {
+    match standing {
         Some(VERSION) => {}
         Some(have) => return Err(Error::TooOld { path: path.to_owned(), have, want: VERSION }),
         None => make(&mut conn)?,
@@ -138,7 +142,7 @@ fn make(conn: &mut Connection) -> Result<()> {
 /// # Errors
 /// When the file is newer than this version, or a step fails; then it is what it was.
 pub(crate) fn migrate(path: &Path, by: &(Timestamp, Actor), faults: &Faults) -> Result<i64> {
-    let mut conn = open_raw(path)?;
+    let conn = open_raw(path)?;
     // A step may make a table anew under its old name, which foreign keys would take for the loss of all its
     // rows; that no row points nowhere is looked at before the commit. And an ERP's view over such a table
     // would be looked up while the table is away: the older manner of renaming leaves it alone.
@@ -150,7 +154,8 @@ pub(crate) fn migrate(path: &Path, by: &(Timestamp, Actor), faults: &Faults) -> 
          PRAGMA trusted_schema = OFF;",
     )?;
     let have = version(path, &conn)?.unwrap_or(0);
-    let transaction = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    conn.busy_handler(None)?;
+    let transaction = Manners::patient(conn.path()).begin(&conn, &WorkDone::default())?;
     for (step, sql) in (1_i64..).zip(STEPS).filter(|(step, _)| *step > have) {
         if faults.hit(Step::Migrate) {
             return Err(Error::Full);

@@ -1,6 +1,9 @@
-//! kill -9 while rows that plain SQL inserted are not routed yet.
+//! kill -9 while rows that plain SQL inserted are not routed yet, and starts beside programs that lock the file.
 
 use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rusqlite::Connection;
 
@@ -18,7 +21,7 @@ fn rows_inserted_by_plain_sql_survive_any_kill_and_become_one_event_each() {
     let mut count = 0;
     for kill in 0..6 {
         let erp = Connection::open(&path).unwrap();
-        erp.busy_timeout(std::time::Duration::from_secs(10)).unwrap();
+        erp.busy_timeout(Duration::from_secs(10)).unwrap();
         erp.execute_batch(&format!(
             "INSERT INTO outbox (event_type, idempotency_key, payload)
              WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 400)
@@ -41,5 +44,69 @@ fn rows_inserted_by_plain_sql_survive_any_kill_and_become_one_event_each() {
     until("nothing is left", || process.pending() == Some(0));
     assert_eq!(ids(&receiver).len(), count);
     process.stop();
+    file::check(&path);
+}
+
+#[test]
+fn a_service_starts_beside_an_erp_that_goes_from_one_long_transaction_to_the_next() {
+    let home = tempfile::tempdir().unwrap();
+    let process = Process::start(home.path());
+    let path = home.path().join("data/oncebox.db");
+    let is_over = AtomicBool::new(false);
+    let process = std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let erp = Connection::open(&path).unwrap();
+            erp.busy_timeout(Duration::from_secs(30)).unwrap();
+            // Not for ever: a start that fails would never tell that it is over.
+            for () in std::iter::repeat_n((), 200).take_while(|()| !is_over.load(Ordering::Relaxed))
+            {
+                erp.execute_batch("BEGIN IMMEDIATE").unwrap();
+                erp.execute_batch("INSERT INTO outbox (event_type, payload) VALUES ('a', '{}')")
+                    .unwrap();
+                std::thread::sleep(Duration::from_millis(300));
+                erp.execute_batch("COMMIT").unwrap();
+            }
+        });
+        let started = (0..3).fold(process, |process, _| {
+            process.kill();
+            Process::start(home.path())
+        });
+        is_over.store(true, Ordering::Relaxed);
+        started
+    });
+    process.stop();
+    file::check(&path);
+}
+
+#[test]
+fn a_start_waits_for_a_program_that_keeps_the_lock_and_ends_at_once_when_it_is_asked_to() {
+    let home = tempfile::tempdir().unwrap();
+    Process::start(home.path()).kill();
+    let path = home.path().join("data/oncebox.db");
+    let erp = Connection::open(&path).unwrap();
+    erp.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let log = home.path().join("log");
+    let mut waiting = Command::new(env!("CARGO_BIN_EXE_oncebox"))
+        .args(["serve", "--config"])
+        .arg(home.path().join("oncebox.toml"))
+        .arg("--data")
+        .arg(home.path().join("data"))
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    until("it says what it waits for", || {
+        assert_eq!(waiting.try_wait().unwrap(), None, "it did not wait");
+        std::fs::read_to_string(&log).unwrap().contains("keeps the database locked")
+    });
+    let id = waiting.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    until("it ends", || waiting.try_wait().unwrap().is_some());
+    std::thread::scope(|threads| {
+        let start = threads.spawn(|| Process::start(home.path()));
+        std::thread::sleep(Duration::from_secs(3));
+        erp.execute_batch("COMMIT").unwrap();
+        start.join().unwrap().stop();
+    });
     file::check(&path);
 }

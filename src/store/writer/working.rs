@@ -12,7 +12,7 @@ use crate::pulse::BEAT;
 use crate::store::error::{Error, Result};
 use crate::store::manners::Manners;
 use crate::store::subscriptions;
-use crate::store::tx::{Effects, Remembered, WriteTx};
+use crate::store::tx::{Effects, ReadTx, Remembered, WriteTx};
 use crate::store::work_done::WorkDone;
 use crate::store::writer::job::{BoxedJob, Queue};
 
@@ -67,6 +67,7 @@ impl WriterLoop {
     /// Runs until `stop` is disconnected, then drains what waits and returns the connection's last words.
     pub fn run(mut self, stop: &Receiver<()>, observer: &Arc<dyn AfterCommit>) {
         let mut batch = Vec::with_capacity(BATCH_JOBS_MOST);
+        self.manners.set_at_start(false);
         loop {
             self.faults.stand(Stall::Writer);
             self.done.pulse.beat();
@@ -109,6 +110,19 @@ impl WriterLoop {
                 job.done(Err(fatal.clone()));
             }
         }
+    }
+
+    /// Until the loop is started it waits however long other programs keep the file locked, and says so.
+    pub fn wait_for_others(&mut self) {
+        self.manners.set_at_start(true);
+    }
+
+    /// Reads on the spot, before the loop is started; others who write are not waited for.
+    ///
+    /// # Errors
+    /// What `read` returns.
+    pub fn read<T>(&self, read: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
+        read(&ReadTx::new(&self.conn))
     }
 
     /// Runs one transaction on the spot, before the loop is started.
