@@ -32,8 +32,6 @@ const LOOKED_FOR: Duration = Duration::from_millis(100);
 
 /// How long the lock is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long it is waited for while nobody is served yet: nobody would be told to come again.
-const PATIENCE_AT_START: Duration = Duration::MAX;
 /// How long it is waited for once that was in vain.
 const PATIENCE_LOCKED_OUT: Duration = Duration::from_millis(100);
 
@@ -114,7 +112,8 @@ impl Manners {
         self.at_start = at_start;
     }
 
-    /// Begins a transaction, waiting for other processes as long as they may be waited for.
+    /// Begins a transaction, waiting for other processes as long as they may be waited for: before anybody is
+    /// served, who could be told to come again, that is for ever.
     ///
     /// # Errors
     /// `Busy` when they have the lock for longer.
@@ -123,11 +122,11 @@ impl Manners {
         conn: &'conn Connection,
         done: &WorkDone,
     ) -> Result<Transaction<'conn>> {
-        let asked = done.now();
+        let mut asked = done.now();
         let mut tries = Tries::default();
         let patience = self.patience();
         loop {
-            match Transaction::new_unchecked(conn, TransactionBehavior::Immediate) {
+            let error = match Transaction::new_unchecked(conn, TransactionBehavior::Immediate) {
                 Ok(transaction) => {
                     self.share.took(done.now());
                     if self.at_start {
@@ -135,20 +134,21 @@ impl Manners {
                     }
                     return Ok(transaction);
                 }
-                Err(error) => match Error::from(error) {
-                    Error::Busy if done.now().saturating_sub(asked) < patience => {
-                        tries.note(self.is_changed(conn));
-                        let now = done.now();
-                        self.wrote_at = Some(now);
-                        let waited = now.saturating_sub(asked);
-                        if self.at_start && waited >= PATIENCE {
-                            self.locked_out();
-                        }
-                        let left = patience.saturating_sub(waited);
-                        self.lock.wait(&mut tries, left, !self.locked_out);
-                    }
-                    error => return Err(error),
-                },
+                Err(error) => Error::from(error),
+            };
+            let now = done.now();
+            let left = patience.saturating_sub(now.saturating_sub(asked));
+            match error {
+                Error::Busy if left > Duration::ZERO => {
+                    tries.note(self.is_changed(conn));
+                    self.wrote_at = Some(now);
+                    self.lock.wait(&mut tries, left, !self.locked_out);
+                }
+                Error::Busy if self.at_start => {
+                    self.locked_out();
+                    (asked, tries) = (now, Tries::default());
+                }
+                error => return Err(error),
             }
         }
     }
@@ -233,11 +233,7 @@ impl Manners {
 
     /// How long to wait for the lock: who comes while it is known to be kept is told soon.
     fn patience(&self) -> Duration {
-        match (self.at_start, self.locked_out) {
-            (true, _) => PATIENCE_AT_START,
-            (false, true) => PATIENCE_LOCKED_OUT,
-            (false, false) => PATIENCE,
-        }
+        if self.locked_out { PATIENCE_LOCKED_OUT } else { PATIENCE }
     }
 }
 

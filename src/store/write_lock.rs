@@ -172,7 +172,8 @@ impl Pauses {
                     *self = Self::Eager;
                 }
             }
-            Self::Eager => std::hint::spin_loop(),
+            Self::Eager if may_hurry => std::hint::spin_loop(),
+            Self::Eager => std::thread::sleep(PAUSE),
             Self::Untold => std::thread::sleep(if may_hurry { PAUSE_UNTOLD } else { PAUSE }),
         }
     }
