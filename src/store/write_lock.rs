@@ -230,8 +230,8 @@ mod tests {
     fn the_lock_is_had_at_the_end_of_the_others_transaction() {
         let (directory, [ours, other]) = database();
         let mut lock = WriteLock::new(directory.path().join("file.db").to_str());
-        let failed = begin_beside(other, &ours, &mut lock);
-        assert!(failed == 1 || !matches!(lock.queue, Queue::Open(_)), "{failed} tries");
+        assert!(begin_beside(other, &ours, &mut lock) > 0);
+        assert!(!matches!(lock.queue, Queue::Unneeded));
     }
 
     #[test]
@@ -260,8 +260,8 @@ mod tests {
         let (directory, [ours, other]) = database();
         let mut lock = WriteLock::new(directory.path().join("file.db").to_str());
         lock.queue = Queue::None;
-        let failed = begin_beside(other, &ours, &mut lock);
-        assert!(failed > 1, "{failed} tries");
+        assert!(begin_beside(other, &ours, &mut lock) > 0);
+        assert!(matches!(lock.queue, Queue::None));
     }
 
     #[test]
