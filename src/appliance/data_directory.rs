@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::clock::Clock;
 use crate::keyring::file::{self, KeyFileError};
+use crate::machine::user;
 
 pub use crate::settings::KEY_FILE;
 
@@ -68,13 +69,15 @@ pub struct DataDirectory {
 }
 
 impl DataDirectory {
-    /// Makes the directory where there is none, and keeps every other process out.
+    /// Makes the directory where there is none, and keeps every other process out. Root works with the
+    /// rights of the directory's owner from then on.
     ///
     /// # Errors
     /// `Locked` when another process serves it.
     pub fn lock(path: &Path) -> Result<Self, DirectoryError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.map_err(file_error(path))?;
+        user::become_owner_of(path).map_err(file_error(path))?;
         Ok(Self { path: path.to_owned(), _lock: lock(&path.join(LOCK_FILE))? })
     }
 
@@ -90,7 +93,12 @@ impl DataDirectory {
     /// When it cannot be made.
     pub fn private_database(&self) -> Result<PathBuf, DirectoryError> {
         let path = self.database();
-        let open = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+        let open = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path);
         open.map(drop).map_err(file_error(&path))?;
         Ok(path)
     }
@@ -156,6 +164,7 @@ fn lock(path: &Path) -> Result<File, DirectoryError> {
         .create(true)
         .truncate(false)
         .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
         .open(path);
     let mut file = open.map_err(file_error(path))?;
     if file.try_lock().is_err() {

@@ -275,7 +275,7 @@ pub fn rotate_offline(
 /// Whoever runs this program at the machine, as audit events name him: for commands that work on the
 /// file. `store::audit_events::append` with [`NewAuditEvent::local`] records what he did.
 pub fn person() -> Actor {
-    Actor { kind: ActorType::Cli, id: user::id().to_string(), display: user::name() }
+    Actor { kind: ActorType::Cli, id: user::starter().to_string(), display: user::name() }
 }
 
 fn event(at: Timestamp, actor: Actor, done: &Rotated) -> NewAuditEvent {

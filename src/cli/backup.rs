@@ -18,9 +18,11 @@ use crate::cli::{Failure, Shared, exit, input, out};
 use crate::clock::Clock;
 use crate::faults::Faults;
 use crate::keeping::backup::{self, Plan};
+use crate::keeping::disk;
 use crate::keeping::manifest::{ENDING, Manifest, Reason};
 use crate::keeping::shelf::{self, Kept};
 use crate::keeping::{Bytes, Error};
+use crate::machine::user;
 use crate::store::copies::Progress;
 use crate::store::error::Error as StoreError;
 
@@ -106,6 +108,13 @@ impl Backup {
         let now = Clock::machine().wall();
         let to = backup::destination(dest, now);
         let database = settings.directory().join(DATABASE);
+        // Into a directory of the service's user, root writes with that user's rights, and what is made is that
+        // user's; into one of root's own, as root.
+        let directory = disk::directory_of(&to);
+        user::become_owner_of(directory).map_err(|source| {
+            let path = directory.to_owned();
+            failure(Error::File { path, source })
+        })?;
         let plan = Plan { database, to, reason: Reason::Asked, now, faults: Faults::none() };
         let stopped = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {

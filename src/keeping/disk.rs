@@ -10,6 +10,7 @@ use ring::digest::{Context, SHA256};
 
 use crate::keeping::{Bytes, Error, Result, file_error};
 use crate::machine::disk::Gauge;
+use crate::machine::user;
 
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -37,21 +38,12 @@ impl Partial {
             return Err(Error::Exists(path.to_owned()));
         }
         let partial = with_ending(path, PARTIAL);
-        let open = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&partial);
+        clear(&partial)?;
+        let open =
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&partial);
         let file = open.map_err(file_error(&partial))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(Error::Busy(partial)),
-            Err(TryLockError::Error(source)) => return Err(file_error(&partial)(source)),
-        }
-        // A writer that was killed may have left something, and SQLite would mend a file by its journal.
-        file.set_len(0).map_err(file_error(&partial))?;
+        lock(&file, &partial)?;
+        // SQLite would mend a file by the journal of one that was killed.
         for journal in ["-journal", "-wal", "-shm"] {
             remove(&with_ending(&partial, journal))?;
         }
@@ -103,6 +95,28 @@ impl Drop for Partial {
         {
             tracing::warn!(%error, path = %self.path.display(), "a file that is not whole could not be removed");
         }
+    }
+}
+
+/// Clears away what a writer that was killed left, unless one that lives writes it. What is there is never
+/// written into: it may be a link.
+fn clear(partial: &Path) -> Result<()> {
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(partial);
+    if let Ok(leftover) = opened {
+        lock(&leftover, partial)?;
+    }
+    remove(partial)
+}
+
+/// Tells a living writer from a dead one's leftovers.
+fn lock(file: &File, path: &Path) -> Result<()> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(Error::Busy(path.to_owned())),
+        Err(TryLockError::Error(source)) => Err(file_error(path)(source)),
     }
 }
 
@@ -163,7 +177,8 @@ pub fn room_for(directory: &Path, bytes: u64) -> Result<()> {
 /// # Errors
 /// When it cannot be read, or what `copy` says.
 pub fn sha256(path: &Path, mut copy: impl FnMut(&[u8]) -> std::io::Result<()>) -> Result<String> {
-    let mut file = File::open(path).map_err(file_error(path))?;
+    let open = user::in_directory(directory_of(path), || File::open(path));
+    let mut file = open.map_err(file_error(path))?;
     let mut context = Context::new(&SHA256);
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {

@@ -15,6 +15,7 @@ use data_encoding::HEXLOWER;
 use crate::clock::Timestamp;
 use crate::keeping::disk::{directory_of, sync_directory_of, with_ending};
 use crate::keeping::{Error, Result, file_error};
+use crate::machine::user;
 use crate::store::subjects::KeyId;
 
 /// What the list is called in a directory of backups.
@@ -38,7 +39,7 @@ pub fn within(directory: &Path) -> PathBuf {
 /// # Errors
 /// When it is there and cannot be read.
 pub fn read(list: &Path) -> Result<Vec<Erasure>> {
-    let text = match fs::read(list) {
+    let text = match user::in_directory(directory_of(list), || fs::read(list)) {
         // A directory of backups that is none has no list in it, either.
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(Vec::new());
@@ -75,6 +76,7 @@ pub fn note(list: &Path, erasures: &[Erasure]) -> Result<()> {
         .append(true)
         .create(true)
         .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
         .open(list)
         .map_err(file_error(list))?;
     file.write_all(lines.as_bytes()).map_err(file_error(list))?;

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
-use crate::keeping::disk::with_ending;
+use crate::keeping::disk::{directory_of, with_ending};
 use crate::keeping::{Error, Result};
+use crate::machine::user;
 use crate::store::copies::Facts;
 
 /// What a manifest's name has after the backup's.
@@ -134,13 +135,15 @@ impl Manifest {
     pub fn read_of(backup: &Path) -> Result<Self> {
         let path = Self::path_of(backup);
         let wrong = |why: String| Error::Manifest { path: path.clone(), why };
-        let size = fs::metadata(&path).map_err(|error| {
+        let looked = user::in_directory(directory_of(&path), || fs::metadata(&path));
+        let size = looked.map_err(|error| {
             wrong(format!("{error}; a backup without its manifest cannot be checked"))
         })?;
         if size.len() > BYTES_MOST {
             return Err(wrong("too large for a manifest".to_owned()));
         }
-        let text = fs::read_to_string(&path).map_err(|error| wrong(error.to_string()))?;
+        let text = user::in_directory(directory_of(&path), || fs::read_to_string(&path));
+        let text = text.map_err(|error| wrong(error.to_string()))?;
         let manifest: Self = serde_json::from_str(&text)
             .map_err(|error| wrong(format!("not a manifest of a backup: {error}")))?;
         if manifest.format != FORMAT {

@@ -7,7 +7,6 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
 use crate::clock::Timestamp;
@@ -19,6 +18,7 @@ use crate::keeping::disk::{self, PARTIAL, Partial, with_ending};
 use crate::keeping::erasures::{self, Erasure};
 use crate::keeping::manifest::Manifest;
 use crate::keeping::{Error, Result, file_error};
+use crate::machine::user;
 use crate::store::copies::{self, Facts};
 use crate::store::error::Error as StoreError;
 use crate::store::meta::Restored;
@@ -78,10 +78,11 @@ pub fn run(plan: &Plan) -> Result<Done> {
         return Err(Error::DatabaseThere(database.clone()));
     }
     let log = with_ending(from, "-wal");
-    if fs::metadata(&log).is_ok_and(|log| log.len() > 0) {
+    let of = |file: &Path| user::in_directory(disk::directory_of(from), || fs::metadata(file));
+    if of(&log).is_ok_and(|log| log.len() > 0) {
         return Err(Error::NotAlone { path: from.clone(), log });
     }
-    let bytes = fs::metadata(from).map_err(file_error(from))?.len();
+    let bytes = of(from).map_err(file_error(from))?.len();
     disk::room_for(disk::directory_of(database), bytes)?;
     let ready = with_ending(database, &format!("{FINISHED}{}", stamp(*now)));
     let (raised, made_at) = prepare(plan, &ready)?;
@@ -115,7 +116,6 @@ fn prepare(plan: &Plan, ready: &Path) -> Result<(Raised, Option<Timestamp>)> {
         let why = "what the restore noted is not in the file yet: the disk may be full".to_owned();
         return Err(Error::Damaged { path: copy.path().to_owned(), why });
     }
-    give_to_owner(copy.path(), disk::directory_of(ready))?;
     if faults.hit(Step::Restore) {
         copy.abandon();
         return Err(StoreError::Stopped.into());
@@ -188,16 +188,6 @@ fn check_key(plan: &Plan, facts: &Facts) -> Result<String> {
             have: have.unwrap_or_else(|| "none".to_owned()),
         }),
     }
-}
-
-/// Somebody with more rights than the service may restore; the file stays the service's.
-fn give_to_owner(path: &Path, directory: &Path) -> Result<()> {
-    let owner = fs::metadata(directory).map_err(file_error(directory))?;
-    let file = fs::metadata(path).map_err(file_error(path))?;
-    if file.uid() != owner.uid() {
-        chown(path, Some(owner.uid()), Some(owner.gid())).map_err(file_error(path))?;
-    }
-    Ok(())
 }
 
 fn aside_of(database: &Path, stamp: &str) -> PathBuf {

@@ -61,7 +61,8 @@ pub enum KeyFileError {
 /// # Errors
 /// When it is not so, or holds no key.
 pub fn read(path: &Path) -> Result<MasterKey, KeyFileError> {
-    let meta = fs::metadata(path).map_err(file_error(path))?;
+    let meta = user::in_directory(directory_of(path), || fs::metadata(path));
+    let meta = meta.map_err(file_error(path))?;
     let mode = meta.permissions().mode() & 0o777;
     if mode & 0o177 != 0 {
         return Err(KeyFileError::Mode { path: path.to_owned(), mode });
@@ -80,7 +81,8 @@ pub fn read(path: &Path) -> Result<MasterKey, KeyFileError> {
 /// # Errors
 /// When it cannot be read, or holds no key.
 pub fn read_given(path: &Path) -> Result<MasterKey, KeyFileError> {
-    let text = Zeroizing::new(fs::read_to_string(path).map_err(file_error(path))?);
+    let text = user::in_directory(directory_of(path), || fs::read_to_string(path));
+    let text = Zeroizing::new(text.map_err(file_error(path))?);
     MasterKey::from_text(&text)
         .map_err(|source| KeyFileError::Key { path: path.to_owned(), source })
 }
@@ -106,9 +108,9 @@ pub fn retired(path: &Path, key_id: &str) -> PathBuf {
 
 /// The ids of the keys that are kept beside a key file; see [`retired`].
 pub fn retired_ids(path: &Path) -> Vec<String> {
-    let (Some(name), Ok(there)) = (path.file_name(), fs::read_dir(directory_of(path))) else {
-        return Vec::new();
-    };
+    let directory = directory_of(path);
+    let there = user::in_directory(directory, || fs::read_dir(directory));
+    let (Some(name), Ok(there)) = (path.file_name(), there) else { return Vec::new() };
     let begins = format!("{}.", name.to_string_lossy());
     let names = there.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let ids = names.filter_map(|name| name.strip_prefix(&begins).map(str::to_owned));
@@ -125,17 +127,26 @@ fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> KeyFileError {
 /// # Errors
 /// Which file or directory it was, and what the system said.
 pub fn write_private(path: &Path, content: &[u8]) -> Result<(), (PathBuf, std::io::Error)> {
-    let at = |path: &Path| {
-        let path = path.to_owned();
-        move |source| (path, source)
-    };
     let directory = directory_of(path);
+    let mut at = path.to_owned();
+    let written = user::in_directory(directory, || write_in(directory, path, content, &mut at));
+    written.map_err(|source| (at, source))
+}
+
+/// As [`write_private`]; `at` becomes the file or directory that is worked on.
+fn write_in(
+    directory: &Path,
+    path: &Path,
+    content: &[u8],
+    at: &mut PathBuf,
+) -> std::io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}.fresh", std::process::id()));
     let fresh = PathBuf::from(name);
+    at.clone_from(&fresh);
     // Nobody else can have made it, and no link is followed.
-    let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh);
-    let mut file = open.map_err(at(&fresh))?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+    path.clone_into(at);
     let written = file
         .write_all(content)
         .and_then(|()| keep_owner(&fresh, path))
@@ -144,8 +155,9 @@ pub fn write_private(path: &Path, content: &[u8]) -> Result<(), (PathBuf, std::i
     if written.is_err() {
         drop(fs::remove_file(&fresh));
     }
-    written.map_err(at(path))?;
-    File::open(directory).and_then(|d| d.sync_all()).map_err(at(directory))
+    written?;
+    directory.clone_into(at);
+    File::open(directory).and_then(|d| d.sync_all())
 }
 
 fn directory_of(path: &Path) -> &Path {

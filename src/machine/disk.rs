@@ -82,7 +82,7 @@ fn is_no_room(error: &io::Error) -> bool {
 /// Writes a little and takes it away again.
 fn trial(directory: &Path) -> io::Result<()> {
     let path = directory.join(format!("oncebox.trial.{}", std::process::id()));
-    let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+    let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
     // Not synced: a file system says that it is full when it is written to, and a sync of one that is
     // broken may take its time.
     let written = open.and_then(|mut file| file.write_all(&vec![0; TRIAL_BYTES]));

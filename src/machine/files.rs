@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{
-    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, accessat,
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, accessat, fchmod,
     mkdirat, openat, openat2, renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
@@ -239,6 +239,16 @@ pub fn read_regular(from: &Directory, name: &str, most: u64) -> io::Result<Optio
     let read = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     let is_whole = size == read && Stamp::of(&file.metadata()?) == stamp;
     Ok(is_whole.then_some(Contents { bytes, size, stamp, _open: file }))
+}
+
+/// Sets the mode of a file or directory, and follows no link.
+///
+/// # Errors
+/// When it is a link, or belongs to somebody else.
+pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(CWD, path, flags, Mode::empty())?;
+    Ok(fchmod(file, Mode::from_raw_mode(mode))?)
 }
 
 /// Whether this process may make files in a directory.

@@ -1,14 +1,73 @@
-//! As whom this process runs.
+//! As whom this process runs, and with whose rights it works.
+//!
+//! Root follows no link: where root works in a directory of somebody else, it works with that user's rights, so
+//! that a link there reaches nothing the user could not reach without us.
 
-/// The user's number.
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::process::{Gid, Uid, getegid, geteuid, getuid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+/// The number of the user with whose rights this thread works.
 pub fn id() -> u32 {
-    rustix::process::geteuid().as_raw()
+    geteuid().as_raw()
 }
 
-/// The user's name, as `/etc/passwd` has it; the number where it has none.
+/// The number of the user who started this process.
+pub fn starter() -> u32 {
+    getuid().as_raw()
+}
+
+/// As root: works with the rights of the owner of `directory` from now on, in this thread and in those that
+/// it starts. Anybody else, and a directory of root's: changes nothing.
+///
+/// # Errors
+/// When the directory cannot be looked at, or the system refuses.
+pub fn become_owner_of(directory: &Path) -> io::Result<()> {
+    let owner = fs::metadata(directory)?;
+    if !geteuid().is_root() || owner.uid() == 0 {
+        return Ok(());
+    }
+    let group = Gid::from_raw(owner.gid());
+    set_thread_groups(&[group])?;
+    set_thread_res_gid(Gid::ROOT, group, Gid::ROOT)?;
+    Ok(set_thread_res_uid(Uid::ROOT, Uid::from_raw(owner.uid()), Uid::ROOT)?)
+}
+
+/// Does `work` on a file of `directory`: with root's rights where root started this process and the directory
+/// is root's own, else with the rights there are.
+///
+/// # Errors
+/// What `work` returns, or when the system refuses to change the rights.
+pub fn in_directory<T>(directory: &Path, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let before = (geteuid(), getegid());
+    if before.0.is_root() || !getuid().is_root() {
+        return work();
+    }
+    set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
+    set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
+    // Whether it is root's can only be seen as root: /root lets nobody else look.
+    let is_roots = fs::metadata(directory).is_ok_and(|owner| owner.uid() == 0);
+    let restore = || {
+        set_thread_res_gid(Gid::ROOT, before.1, Gid::ROOT)?;
+        set_thread_res_uid(Uid::ROOT, before.0, Uid::ROOT)
+    };
+    if !is_roots {
+        restore()?;
+        return work();
+    }
+    let done = work();
+    restore()?;
+    done
+}
+
+/// The name of the user who started this process, as `/etc/passwd` has it; the number where it has none.
 pub fn name() -> String {
-    let number = id().to_string();
-    let known = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let number = starter().to_string();
+    let known = fs::read_to_string("/etc/passwd").unwrap_or_default();
     name_in(&known, &number).unwrap_or(number)
 }
 

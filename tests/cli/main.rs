@@ -12,6 +12,7 @@
 )]
 
 mod admitting;
+mod as_root;
 mod auditing;
 mod configuring;
 mod consuming;

@@ -10,6 +10,7 @@ use crate::domain::disk::{Budget, Room};
 use crate::domain::health;
 use crate::keyring::file;
 use crate::machine::disk::Gauge;
+use crate::machine::files;
 use crate::machine::host::{self, Access};
 
 pub(super) fn look(patient: &Patient) -> Vec<Finding> {
@@ -62,7 +63,7 @@ fn mode(patient: &Patient, name: &'static str, path: &Path, allowed: u32) -> Fin
     if (mode & 0o777) | allowed == allowed {
         return ok(name, shown);
     }
-    if patient.fix && fs::set_permissions(path, Permissions::from_mode(allowed)).is_ok() {
+    if patient.fix && files::set_mode(path, allowed).is_ok() {
         let mended = Some(format!("mode {mode:03o} to {allowed:03o}"));
         return Finding { mended, ..ok(name, format!("{} is closed to others", path.display())) };
     }

@@ -1,0 +1,192 @@
+//! Commands that root runs on a directory of the service's user, who may be an attacker by then: nothing outside
+//! the directory changes, and what is made in it belongs to that user.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use crate::rig::Rig;
+use crate::shared::skipped;
+
+/// A user that owns nothing else here.
+const SERVICE: u32 = 64_990;
+const TOKEN: [&str; 6] = ["token", "create", "lost", "--role", "admin", "--offline"];
+
+/// A service's directory and a file of root's beside it; `None` where this is not root.
+struct Site {
+    rig: Rig,
+    victim: PathBuf,
+    _outside: tempfile::TempDir,
+}
+
+impl Site {
+    fn new() -> Option<Self> {
+        if fs::metadata("/proc/self").unwrap().uid() != 0 {
+            skipped("only root can play root");
+            return None;
+        }
+        let outside = tempfile::tempdir().unwrap();
+        let victim = outside.path().join("victim");
+        fs::write(&victim, "root's own\n").unwrap();
+        fs::set_permissions(&victim, fs::Permissions::from_mode(0o600)).unwrap();
+        Some(Self { rig: Rig::stopped(), victim, _outside: outside })
+    }
+
+    fn dir(&self) -> &Path {
+        self.rig.dir.path()
+    }
+
+    /// Gives the directory and what is in it to the service's user.
+    fn give(&self) {
+        chown(self.dir(), Some(SERVICE), Some(SERVICE)).unwrap();
+        for entry in fs::read_dir(self.dir()).unwrap() {
+            std::os::unix::fs::lchown(entry.unwrap().path(), Some(SERVICE), Some(SERVICE)).unwrap();
+        }
+    }
+
+    #[track_caller]
+    fn check(&self) {
+        assert_eq!(fs::read_to_string(&self.victim).unwrap(), "root's own\n");
+        assert_eq!(fs::metadata(&self.victim).unwrap().uid(), 0);
+        for entry in fs::read_dir(self.dir()).unwrap() {
+            let entry = entry.unwrap();
+            let owner = fs::symlink_metadata(entry.path()).unwrap().uid();
+            assert_eq!(owner, SERVICE, "{}", entry.path().display());
+        }
+    }
+}
+
+/// A stopped service that has a database and, in `backups` beside it, a backup.
+fn used() -> Option<(Site, PathBuf)> {
+    let mut used = Site::new()?;
+    used.rig.start();
+    let backups = tempfile::tempdir().unwrap().keep();
+    used.rig.ok(&["backup", backups.to_str().unwrap()]);
+    used.rig.kill();
+    let found = fs::read_dir(&backups).unwrap().map(|entry| entry.unwrap().path());
+    let backup =
+        found.into_iter().find(|path| path.extension().is_some_and(|e| e == "db")).unwrap();
+    Some((used, backup))
+}
+
+#[test]
+fn a_lock_that_is_a_link_empties_nothing() {
+    let Some((used, _)) = used() else { return };
+    let lock = used.dir().join("oncebox.lock");
+    fs::remove_file(&lock).unwrap();
+    symlink(&used.victim, &lock).unwrap();
+    used.give();
+    let ran = used.rig.run(&TOKEN);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.err.contains("oncebox.lock"), "{ran:?}");
+    used.check();
+}
+
+#[test]
+fn a_restore_overwrites_nothing_through_a_link_at_its_partial_file() {
+    let Some((used, backup)) = used() else { return };
+    fs::remove_file(used.dir().join("oncebox.db")).unwrap();
+    // Its name has the time in it, to the second.
+    let now = std::time::SystemTime::now();
+    for ahead in 0..20 {
+        let at = oncebox::clock::Timestamp::from(now + std::time::Duration::from_secs(ahead));
+        let stamp = oncebox::keeping::backup::stamp(at);
+        let name = format!("oncebox.db.restored-{stamp}.partial");
+        symlink(&used.victim, used.dir().join(name)).unwrap();
+    }
+    used.give();
+    let ran = used.rig.run(&["restore", backup.to_str().unwrap()]);
+    assert_eq!(ran.code, 0, "a leftover is cleared away, whatever it is: {ran:?}");
+    used.check();
+}
+
+#[test]
+fn a_restore_into_an_empty_directory_leaves_everything_to_the_service() {
+    let Some((used, backup)) = used() else { return };
+    let key = used.dir().join("master.key");
+    let kept = fs::read(&key).unwrap();
+    for entry in fs::read_dir(used.dir()).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    fs::write(&key, kept).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    used.give();
+    // The backup lies where only root may look.
+    fs::set_permissions(backup.parent().unwrap(), fs::Permissions::from_mode(0o700)).unwrap();
+    let ran = used.rig.run(&["restore", backup.to_str().unwrap()]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    used.check();
+    let ran = used.rig.run(&TOKEN);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let audit = used.rig.run(&["audit", "verify"]);
+    assert_eq!(audit.code, 0, "{audit:?}");
+    used.check();
+}
+
+#[test]
+fn a_key_of_roots_is_read_and_rotated_in_roots_directory() {
+    let Some((used, _)) = used() else { return };
+    let etc = tempfile::tempdir().unwrap();
+    fs::set_permissions(etc.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let key = etc.path().join("master.key");
+    fs::rename(used.dir().join("master.key"), &key).unwrap();
+    used.give();
+    let mut command = used.rig.command(&["keys", "rotate"]);
+    command.env("ONCEBOX_KEYS__MASTER_KEY_FILE", &key);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(fs::metadata(&key).unwrap().uid(), 0);
+    assert_eq!(
+        fs::read_dir(etc.path()).unwrap().count(),
+        2,
+        "the old key stays beside the new one"
+    );
+    used.check();
+}
+
+#[test]
+fn a_user_who_swaps_links_while_root_works_reaches_nothing() {
+    let Some((used, backup)) = used() else { return };
+    used.give();
+    let (over, victim, dir) = (AtomicBool::new(false), &used.victim, used.dir());
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let now = std::time::SystemTime::now();
+                let stamp = oncebox::keeping::backup::stamp(oncebox::clock::Timestamp::from(now));
+                let partial = format!("oncebox.db.restored-{stamp}.partial");
+                let fixed = ["oncebox.lock", "oncebox.db-wal", "oncebox.db.erasures"];
+                for name in fixed.into_iter().chain([partial.as_str()]) {
+                    let (there, aside) = (dir.join(name), dir.join("aside"));
+                    drop(symlink(victim, &aside));
+                    drop(fs::rename(&aside, &there));
+                }
+                thread::sleep(std::time::Duration::from_micros(200));
+                for name in fixed.into_iter().chain([partial.as_str()]) {
+                    drop(fs::remove_file(dir.join(name)));
+                }
+            }
+        });
+        for _ in 0..10 {
+            used.rig.run(&TOKEN);
+            used.rig.run(&["restore", "--force", backup.to_str().unwrap()]);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(fs::read_to_string(victim).unwrap(), "root's own\n");
+}
+
+#[test]
+fn a_backup_that_root_makes_in_a_directory_of_the_service_belongs_to_the_service() {
+    let Some((used, _)) = used() else { return };
+    used.give();
+    let backups = tempfile::tempdir().unwrap();
+    chown(backups.path(), Some(SERVICE), Some(SERVICE)).unwrap();
+    used.rig.ok(&["backup", backups.path().to_str().unwrap()]);
+    for entry in fs::read_dir(backups.path()).unwrap() {
+        assert_eq!(entry.unwrap().metadata().unwrap().uid(), SERVICE);
+    }
+    used.check();
+}
