@@ -91,6 +91,8 @@ pub(super) fn publication_example() -> Value {
 fn published() -> Value {
     let differs =
         json!({ "const": true, "description": "It was published before with other content." });
+    let in_doubt = json!({ "const": true, "description": "It is stored, and held until a person \
+        releases it: the database was restored, and this event may have been sent before." });
     let line = schema::object_with(
         &["id", "webhook_id", "status", "already_processed"],
         json!({
@@ -101,6 +103,7 @@ fn published() -> Value {
             "already_processed": schema::about(schema::yes_or_no(),
                 "It was published before; never true of one that is quarantined."),
             "differs": differs,
+            "in_doubt": in_doubt,
         }),
     );
     let events =

@@ -274,6 +274,8 @@ struct Line<'a> {
     already_processed: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     differs: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    in_doubt: bool,
 }
 
 /// 201 when anything is new, 200 when all of it was there.
@@ -281,12 +283,13 @@ fn encode(published: &[Published]) -> (u16, Vec<u8>) {
     let status = if published.iter().all(|event| event.repeated) { 200 } else { 201 };
     let events = published
         .iter()
-        .map(|Published { id, webhook_id, status, repeated, differs }| Line {
+        .map(|Published { id, webhook_id, status, repeated, differs, in_doubt }| Line {
             id,
             webhook_id,
             status: status.as_str(),
             already_processed: *repeated && *status != Status::Quarantined,
             differs: *differs,
+            in_doubt: *in_doubt,
         })
         .collect();
     (status, serde_json::to_vec(&Answer { events }).unwrap_or_default())

@@ -166,7 +166,9 @@ fn stats_schema() -> Value {
         "dead_letters": schema::about(schema::count(), "Deliveries that were given up."),
         "in_doubt": schema::about(schema::count(), "Deliveries that may have been made before a restore."),
         "quarantined": schema::about(schema::count(), "Events that cannot be used and wait for a person."),
-        "oldest_due_at": schema::nullable(schema::time()),
+        "oldest_due_at": schema::about(schema::nullable(schema::time()),
+            "When the most overdue delivery was due; what a paused subscription holds and what \
+             consumers ask for is not counted."),
     }));
     for (name, about) in [
         ("consumers_waiting", "Consumers' requests that wait for an event."),

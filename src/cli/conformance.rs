@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
+use crate::cli::progress::Progress;
 use crate::cli::{Failure, out};
 use crate::clock::Clock;
 use crate::conformance::{self, Counted, Error, Guard, Options, Report};
@@ -64,11 +65,16 @@ impl Conformance {
             guard: if *newer { Guard::Newer } else { Guard::Once },
             timeout: Duration::from_secs(u64::from(*timeout)),
         };
-        let report =
-            conformance::run(&options, &Clock::machine(), &draw).map_err(|error| match error {
-                Error::Command { .. } => Failure::input(error),
-                Error::Count { .. } => Failure::failed(error),
-            })?;
+        let mut progress = Progress::new();
+        let ran = conformance::run(&options, &Clock::machine(), &draw, &mut |so_far| {
+            let conformance::Progress { acknowledged, runs } = so_far;
+            progress.tell(|| format!("{acknowledged} of {} events done, {runs} runs", self.events));
+        });
+        progress.end();
+        let report = ran.map_err(|error| match error {
+            Error::Command { .. } => Failure::input(error),
+            Error::Count { .. } => Failure::failed(error),
+        })?;
         if *json {
             print_json(&options, &report)?;
         } else {

@@ -5,9 +5,12 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::remote::{Reach, Remote};
-use crate::cli::show::text;
-use crate::cli::{Failure, Shared, apply, exit, listing, out};
+use crate::cli::{Failure, Shared, apply, exit, listing, out, show};
 use crate::settings::declared::{KINDS, Kind};
+
+const HEAD: &str = "# What exists, as `oncebox apply` takes it. Say where each secret stands before
+# it is applied to an empty Oncebox.
+";
 
 /// Print tenants, providers, subscriptions, tokens and sources as apply takes them, without secrets
 #[derive(Debug, Args)]
@@ -19,59 +22,58 @@ pub(super) struct Export {
 impl Export {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
         let remote = self.reach.open(shared)?;
-        out::line(
-            "# What exists, as `oncebox apply` takes it. Say where each secret stands before",
-        )?;
-        out::line("# it is applied to an empty Oncebox.")?;
+        // Printed at the end: a file that an error cuts off would look like all there is.
+        let mut text = String::from(HEAD);
         for kind in KINDS {
-            match of_kind(&remote, kind) {
+            match of_kind(&remote, kind, &mut text) {
                 // A tenant's own token sees what is the tenant's, and no tenants.
                 Err(failure) if kind == Kind::Tenant && failure.code == exit::NOT_PERMITTED => {
-                    out::line("# Tenants are printed with an admin token of the tenant default.")?;
+                    text.push_str(
+                        "# Tenants are printed with an admin token of the tenant default.\n",
+                    );
                 }
-                printed => printed?,
+                added => added?,
             }
         }
-        Ok(())
+        out::line(text.trim_end())
     }
 }
 
-fn of_kind(remote: &Remote, kind: Kind) -> Result<(), Failure> {
+fn of_kind(remote: &Remote, kind: Kind, text: &mut String) -> Result<(), Failure> {
     listing::each(remote, apply::list(kind), Vec::new(), |item| {
-        if !text(&item, "revoked_at").is_empty() {
+        if !show::text(&item, "revoked_at").is_empty() {
             return Ok(());
         }
-        out::line(format_args!("\n[[{}]]", kind.word()))?;
+        let mut lines = vec![format!("\n[[{}]]", kind.word())];
         for field in kind.fields() {
             match field.name {
                 "secret_file" => {
-                    let name = text(&item, "name");
-                    out::line(format_args!("# secret_file = \"secrets/{name}\""))?;
+                    let name = show::text(&item, "name");
+                    lines.push(format!("# secret_file = \"secrets/{name}\""));
                 }
                 "secret_env" | "secret_credential" => {}
-                "token_file" => out::line("# token_file = \"token\"")?,
-                name => line(name, item.get(name).unwrap_or(&Value::Null))?,
+                "token_file" => lines.push("# token_file = \"token\"".to_owned()),
+                name => lines.extend(line(name, item.get(name).unwrap_or(&Value::Null))),
             }
         }
+        text.push_str(&lines.join("\n"));
+        text.push('\n');
         Ok(())
     })
 }
 
 /// A field, where it says something.
-fn line(name: &str, value: &Value) -> Result<(), Failure> {
+fn line(name: &str, value: &Value) -> Option<String> {
     let says_nothing = match value {
         Value::Null => true,
         Value::String(text) => text.is_empty(),
         Value::Object(fields) => fields.is_empty(),
         _ => false,
     };
-    if says_nothing {
-        return Ok(());
-    }
     // A scheme without settings is shorter as its word.
     let word = value.as_object().filter(|fields| name == "scheme" && fields.len() == 1);
     let value = word.and_then(|fields| fields.get("kind")).unwrap_or(value);
-    out::line(format_args!("{name} = {}", toml(value)))
+    (!says_nothing).then(|| format!("{name} = {}", toml(value)))
 }
 
 /// A value in TOML. Texts are written as JSON writes them, which TOML reads alike.

@@ -33,6 +33,7 @@ mod migrate;
 mod openapi;
 mod out;
 mod pii;
+mod progress;
 mod provider;
 mod reload;
 mod remote;

@@ -52,7 +52,7 @@ impl Serve {
         notifier.status("Starting.");
         let started = Appliance::start_on(passed, settings.clone(), Injected::default());
         let appliance = started.map_err(|error| {
-            let failure = refusal(error, &notifier);
+            let failure = refusal(error, &settings, &notifier);
             without_room(settings.directory(), failure)
         })?;
         signals.starting.store(false, Ordering::Relaxed);
@@ -77,11 +77,18 @@ impl Serve {
 }
 
 /// Why it did not start: for whoever started it, and for whoever asks the service manager.
-fn refusal(error: Error, notifier: &Notifier) -> Failure {
+fn refusal(error: Error, settings: &Settings, notifier: &Notifier) -> Failure {
     notifier.status(&format!("Not started: {error}"));
     match error {
         Error::Directory(DirectoryError::Locked { .. }) => Failure::temporary(error),
         Error::Unguarded { .. } => Failure::new(exit::BAD_CONFIGURATION, error.to_string()),
+        Error::Store(store) if store.is_damage() => {
+            let file = settings.directory().join(DATABASE);
+            Failure::failed(format!("{} is damaged: {store}", file.display())).and(
+                "Look at it: oncebox doctor. Put a backup back: oncebox restore --force BACKUP; the damaged file \
+                 is kept beside it. Nothing was changed in it.",
+            )
+        }
         other => Failure::failed(other),
     }
 }

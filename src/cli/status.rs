@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::cli::listing;
-use crate::cli::remote::{Reach, Remote};
+use crate::cli::remote::{Reach, Remote, with_query};
 use crate::cli::show::{self, instant, minute, text};
 use crate::cli::{Failure, Shared, out};
 use crate::clock::Timestamp;
@@ -72,9 +72,20 @@ fn failing(remote: &Remote) -> Result<(), Failure> {
             return Ok(());
         }
         let name = text(&subscription, "name");
+        let waits = with_query(
+            "/v1/deliveries",
+            &[("subscription", name.clone()), ("state", "pending".into()), ("limit", "1".into())],
+        );
+        let items = remote.get(&waits)?;
+        let some = items.get("items").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
+        let (what, state) = if some {
+            ("What waits for it", "pending")
+        } else {
+            ("Nothing waits for it; what was given up", "dead_letter")
+        };
         out::line(format_args!(
-            "\n{name} has failed since {since} UTC ({failures} in a row). What waits for it:\n  \
-             oncebox delivery list --subscription {name} --state pending"
+            "\n{name} has failed since {since} UTC ({failures} in a row). {what}:\n  \
+             oncebox delivery list --subscription {name} --state {state}"
         ))
     })
 }

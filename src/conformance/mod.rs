@@ -101,11 +101,25 @@ pub enum Error {
     },
 }
 
-/// Tries a consumer.
+/// How far a trial has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Events that are acknowledged, of all.
+    pub acknowledged: usize,
+    /// Runs so far.
+    pub runs: u32,
+}
+
+/// Tries a consumer; `tell` hears how far it has come, a few times a second.
 ///
 /// # Errors
 /// When its command, or the one that counts, cannot be run.
-pub fn run(options: &Options, clock: &Clock, draw: &dyn Draw) -> Result<Report, Error> {
+pub fn run(
+    options: &Options,
+    clock: &Clock,
+    draw: &dyn Draw,
+    tell: &mut dyn FnMut(Progress),
+) -> Result<Report, Error> {
     let mut random = [0; 5];
     draw.fill(&mut random);
     let name = data_encoding::BASE32_NOPAD.encode(&random).to_ascii_lowercase();
@@ -122,7 +136,7 @@ pub fn run(options: &Options, clock: &Clock, draw: &dyn Draw) -> Result<Report, 
         usual: None,
         report: Report::default(),
     };
-    trial.carry_out()?;
+    trial.carry_out(tell)?;
     let Trial { plan, standings, mut report, .. } = trial;
     let mut acknowledged = Vec::new();
     for (event, standing) in plan.events.iter().zip(standings) {
@@ -189,7 +203,7 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    fn carry_out(&mut self) -> Result<(), Error> {
+    fn carry_out(&mut self, tell: &mut dyn FnMut(Progress)) -> Result<(), Error> {
         loop {
             while self.running.len() < PARALLEL
                 && let Some(event) = self.waiting.pop_front()
@@ -200,6 +214,8 @@ impl Trial<'_> {
                 return Ok(());
             }
             self.rest();
+            let acknowledged = self.standings.iter().filter(|event| event.acknowledged).count();
+            tell(Progress { acknowledged, runs: self.report.runs });
             for going in std::mem::take(&mut self.running) {
                 self.look(going)?;
             }

@@ -29,6 +29,8 @@ pub struct Published {
     pub repeated: bool,
     /// Whether it was there before with other content, which stays.
     pub differs: bool,
+    /// Whether it is new and held, because it may have been sent before a restore.
+    pub in_doubt: bool,
 }
 
 /// What came of a publish request.
@@ -177,15 +179,16 @@ fn store_all(tx: &WriteTx<'_>, events: &[NewEvent], clock: &Clock) -> Result<Vec
             let webhook_id =
                 id::webhook_id(&event.tenant, &event.source_system, &event.idempotency_key);
             Ok(match admit(tx, event, now)? {
-                Inserted::First { status } => Published {
+                Inserted::First { status, in_doubt } => Published {
                     id: event.id.clone(),
                     webhook_id,
                     status,
                     repeated: false,
                     differs: false,
+                    in_doubt,
                 },
                 Inserted::Again { id, status, differs } => {
-                    Published { id, webhook_id, status, repeated: true, differs }
+                    Published { id, webhook_id, status, repeated: true, differs, in_doubt: false }
                 }
             })
         })

@@ -198,10 +198,19 @@ fn call_error(error: ureq::Error) -> CallError {
             Ok(refused) => CallError::Blocked(refused.to_string()),
             Err(other) => CallError::Failed(other.to_string()),
         },
-        ureq::Error::Timeout(phase) => CallError::Failed(format!("no answer in time ({phase})")),
+        ureq::Error::Timeout(phase) => CallError::Failed(timed_out(phase).to_owned()),
         ureq::Error::BadUri(why) => CallError::Unbuildable(why),
         ureq::Error::Http(why) => CallError::Unbuildable(why.to_string()),
         ureq::Error::HostNotFound => CallError::Failed("the host name has no address".to_owned()),
         other => CallError::Failed(other.to_string()),
+    }
+}
+
+/// What was waited for when the time was over.
+fn timed_out(phase: ureq::Timeout) -> &'static str {
+    match phase {
+        ureq::Timeout::Resolve => "the host name was not resolved in time",
+        ureq::Timeout::Connect => "no connection in time",
+        _ => "no answer in time",
     }
 }

@@ -169,6 +169,16 @@ impl Error {
         }
     }
 
+    /// Whether the file is no whole database.
+    pub fn is_damage(&self) -> bool {
+        let code = match self {
+            Self::Sqlite(source) => source.sqlite_error_code(),
+            Self::Damaged { .. } => return true,
+            _ => None,
+        };
+        matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+    }
+
     /// Whether the same job will fail again however often it is run: the rows do not allow it.
     pub fn is_lasting(&self) -> bool {
         matches!(self, Self::Changed(_) | Self::Constraint(_) | Self::Unreadable { .. })

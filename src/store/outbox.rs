@@ -45,6 +45,8 @@ pub enum Inserted {
     First {
         /// What its status is, from its deliveries.
         status: Status,
+        /// Whether its deliveries are held, because they may have been made before a restore.
+        in_doubt: bool,
     },
     /// Before; the first content stays. Where that is quarantined, this one is no better.
     Again {
@@ -77,7 +79,8 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Insert
     if let Some(key) = &new.sealed.key {
         subjects::keep(tx, key, new.received_at)?;
     }
-    Ok(Inserted::First { status: carry_out(tx, seq, new, &plan, now)? })
+    let in_doubt = plan.in_doubt();
+    Ok(Inserted::First { status: carry_out(tx, seq, new, &plan, now)?, in_doubt })
 }
 
 /// Writes a row, unless there is one; tells how many it wrote.
@@ -138,7 +141,7 @@ pub fn insert_quarantined(
         subjects::keep(tx, key, new.received_at)?;
     }
     end(tx, seq, (status, None), Some(("unusable", why)))?;
-    Ok(Inserted::First { status })
+    Ok(Inserted::First { status, in_doubt: false })
 }
 
 /// Whether there is an event of that tenant, source system and key.

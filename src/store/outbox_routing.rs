@@ -31,6 +31,11 @@ impl Plan {
         u32::try_from(self.wanting.len()).unwrap_or(u32::MAX)
     }
 
+    /// Whether it has deliveries, and they are held because of a restore.
+    pub(super) fn in_doubt(&self) -> bool {
+        self.route.doubted && !self.wanting.is_empty()
+    }
+
     /// The same for an event that came some time ago: it goes to the place that it would have had.
     pub(super) fn of_old(mut self) -> Self {
         self.route.by_arrival = false;

@@ -21,11 +21,11 @@ use crate::store::{audit_events, doubts, schema, settlement, writer};
 
 /// Deliveries moved in one transaction.
 const ROWS_MOST: u32 = 2000;
-/// How far the numbers jump, so that none that was given after the backup is given again to something
-/// else: years of what one box carries.
-const NUMBERS_SKIPPED: i64 = 1_000_000_000;
-
-const NUMBERED: [&str; 3] = ["webhook_events", "outbox", "deliveries"];
+/// How far each table's numbers jump, so that none that was given after the backup is given again to something
+/// else. Events: years of what one box carries, because a program may keep `seq` as its cursor. Deliveries: people
+/// read and type their numbers, and only notes of theirs name one of after the backup.
+const NUMBERS_SKIPPED: [(&str, i64); 3] =
+    [("webhook_events", 1_000_000_000), ("outbox", 1_000_000_000), ("deliveries", 1_000_000)];
 
 const SKIP_NUMBERS: &str = "
     UPDATE sqlite_sequence
@@ -70,9 +70,9 @@ pub fn raise(
         if meta::master_key_id(tx)?.is_none() {
             meta::set_master_key_id(tx, key_id)?;
         }
-        for table in NUMBERED {
-            if tx.prepare(SKIP_NUMBERS)?.execute((table, NUMBERS_SKIPPED))? == 0 {
-                tx.prepare(BEGIN_NUMBERS)?.execute((table, NUMBERS_SKIPPED))?;
+        for (table, skipped) in NUMBERS_SKIPPED {
+            if tx.prepare(SKIP_NUMBERS)?.execute((table, skipped))? == 0 {
+                tx.prepare(BEGIN_NUMBERS)?.execute((table, skipped))?;
             }
         }
         Ok(epoch)

@@ -25,10 +25,19 @@ pub(super) const COUNTS: &str = "
               FROM deliveries
              WHERE state = 'in_doubt'
                AND tenant = ?1),
-           (SELECT min(d.due_at)
+           (SELECT min((SELECT min(d.due_at)
+                          FROM deliveries AS d
+                         WHERE d.subscription_seq = s.seq
+                           AND d.state = 'pending'
+                           AND d.head = 1))
               FROM subscriptions AS s
-              JOIN deliveries AS d ON d.subscription_seq = s.seq
-             WHERE s.tenant = ?1 AND d.state = 'pending' AND d.head = 1),
+             WHERE s.tenant = ?1
+               AND s.deleted_at IS NULL
+               AND s.target_kind = 'http'
+               AND NOT EXISTS (
+                   SELECT 1
+                     FROM holds AS h
+                    WHERE h.subscription_seq = s.seq)),
            (SELECT count(*)
               FROM deliveries
              WHERE state = 'leased'
@@ -142,7 +151,7 @@ pub struct Counts {
     pub in_doubt: u64,
     /// Events that cannot be used.
     pub quarantined: u64,
-    /// When the most overdue delivery was due.
+    /// When the most overdue delivery was due that nothing holds.
     pub oldest_due_at: Option<Timestamp>,
     /// Deliveries that consumers have.
     pub leased: u64,

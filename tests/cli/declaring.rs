@@ -288,3 +288,11 @@ fn a_mistake_in_what_is_declared_is_named_with_its_place() {
     }
     assert!(!ran.err.contains("whsec_x"));
 }
+
+#[test]
+fn an_export_that_fails_prints_nothing_that_looks_like_all_there_is() {
+    let rig = Rig::stopped();
+    rig.file("admin.token", "obx_none\n");
+    let ran = rig.run(&["export", "--url", "http://127.0.0.1:1"]);
+    assert_eq!((ran.code, ran.out.as_str()), (3, ""), "{ran:?}");
+}

@@ -121,3 +121,46 @@ fn a_service_that_restarts_meanwhile_is_waited_for() {
     let told = format!("10 events: 10 stored, 0 known before{}\n", unwanted(10));
     assert_eq!((ran.code, &*ran.out), (0, &*told), "{ran:?}");
 }
+
+#[test]
+fn an_input_without_an_event_is_said_to_hold_none() {
+    let rig = Rig::new();
+    for args in [&["emit"][..], &["emit", "--json"]] {
+        let ran = rig.run_with(args, "\n \n");
+        assert_eq!((ran.code, ran.out.as_str()), (0, ""), "{ran:?}");
+        assert!(ran.err.contains("The input holds no event"), "{ran:?}");
+    }
+}
+
+#[test]
+fn how_long_it_was_tried_is_not_rounded_to_nothing() {
+    let rig = Rig::stopped();
+    let server = ["--url", "http://127.0.0.1:1", "--retry-for", "900ms"];
+    rig.file("admin.token", "obx_none\n");
+    let ran = rig.run(&[&["emit", "a.b", "--payload", "1"][..], &server].concat());
+    assert_eq!(ran.code, 3, "{ran:?}");
+    assert!(ran.err.contains("Tried for ") && !ran.err.contains("Tried for 0s"), "{ran:?}");
+}
+
+#[test]
+fn an_event_that_a_restore_holds_back_is_said_to_be_held() {
+    let mut rig = Rig::new();
+    let target = crate::rig::Target::answering(200);
+    rig.ok(&["subscription", "create", "erp", "--event-type", "*", "--url", &target.url]);
+    let backup = rig.dir.path().join("b.db");
+    rig.ok(&["emit", "invoice.paid", "--key", "1", "--payload", "1"]);
+    rig.ok(&["backup", backup.to_str().unwrap()]);
+    rig.kill();
+    rig.ok(&["restore", "--force", backup.to_str().unwrap()]);
+    rig.start();
+    let said = rig.ok(&["emit", "invoice.paid", "--key", "2", "--payload", "1"]);
+    assert!(said.contains("and held: the database was restored"), "{said}");
+    let answer = rig.json(&["emit", "invoice.paid", "--key", "3", "--payload", "1"]);
+    assert_eq!(answer["events"][0]["in_doubt"], true, "{answer}");
+    let many = rig.run_with(&["emit"], &lines(10..12));
+    assert!(many.out.contains("2 held since the restore"), "{many:?}");
+    // Their numbers are still ones that a person can type.
+    let deliveries = rig.items(&["delivery", "list"]);
+    let numbers = deliveries.iter().map(|delivery| delivery["id"].as_str().unwrap().len());
+    assert!(numbers.max().unwrap() <= "dlv_1000099".len(), "{deliveries:?}");
+}

@@ -243,3 +243,16 @@ fn the_status_is_one_screen() {
     assert!(screen.contains("runs and is ready") && screen.contains("dead letters"), "{screen}");
     assert_eq!(rig.json(&["status"])["dead_letters"], 0);
 }
+
+#[test]
+fn a_paused_subscription_is_not_overdue_and_one_with_dead_letters_alone_points_at_them() {
+    let (rig, target) = subscribed(503);
+    rig.ok(&["subscription", "create", "paused", "--event-type", "*", "--url", &target.url]);
+    rig.ok(&["subscription", "pause", "paused"]);
+    rig.ok(&["emit", "invoice.paid", "--key", "4711", "--payload", "1", "--max-attempts", "1"]);
+    rig.until("it is given up", |rig| rig.ok(&["status"]).contains("given up"));
+    assert_eq!(rig.json(&["status"])["oldest_due_at"], serde_json::Value::Null);
+    let status = rig.ok(&["status"]);
+    assert!(status.contains("--state dead_letter"), "{status}");
+    assert!(!status.contains("--state pending"), "{status}");
+}

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use clap::Args;
 use data_encoding::BASE64;
-use indicatif::ProgressBar;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::cli::progress::Progress;
 use crate::cli::remote::{Reach, Remote};
 use crate::cli::show::text;
 use crate::cli::{Failure, Shared, input, out};
@@ -127,6 +127,10 @@ impl Emit {
                 (false, _) if text(event, "status") == "skipped" => out::line(format_args!(
                     "stored as {id}, but no subscription wants it: it is sent to nobody (oncebox subscription list)"
                 ))?,
+                (false, _) if flag("in_doubt") => out::line(format_args!(
+                    "stored as {id}, and held: the database was restored, and this event may have been sent \
+                     before. Release it: oncebox doubt list"
+                ))?,
                 (false, _) => out::line(format_args!("stored as {id}"))?,
                 (true, false) => {
                     out::line(format_args!("known before as {id}; nothing is done twice"))?;
@@ -157,8 +161,7 @@ impl Emit {
         let mut batches = Batches::new(input, usize::from(self.batch));
         let mut sender = Sender::new(remote, self.retry_for);
         let mut sum = Sent::default();
-        // Draws nothing unless stderr is a terminal.
-        let progress = ProgressBar::new_spinner();
+        let mut progress = Progress::new();
         let outcome = loop {
             let batch = match batches.next() {
                 Ok(Some(batch)) => batch,
@@ -168,8 +171,7 @@ impl Emit {
             match sender.send(&batch) {
                 Ok(answer) => {
                     sum.count(&answer);
-                    progress.set_message(format!("{} events sent", sum.events));
-                    progress.tick();
+                    progress.tell(|| format!("{} events sent", sum.events));
                     if remote.json() {
                         out::json(&answer.body)?;
                     }
@@ -177,8 +179,12 @@ impl Emit {
                 Err(failure) => break Err(failure),
             }
         };
-        progress.finish_and_clear();
+        progress.end();
         let summary = sum.to_string();
+        if outcome.is_ok() && sum.events == 0 {
+            out::note("The input holds no event: nothing was sent.");
+            return Ok(());
+        }
         match outcome {
             Ok(()) if remote.json() => {
                 out::note(summary);

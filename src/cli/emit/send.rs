@@ -36,6 +36,7 @@ pub(super) struct Sent {
     differing: usize,
     quarantined: usize,
     skipped: usize,
+    in_doubt: usize,
 }
 
 impl Sent {
@@ -52,13 +53,14 @@ impl Sent {
             let status = event.get("status").and_then(Value::as_str);
             self.quarantined += usize::from(status == Some("quarantined"));
             self.skipped += usize::from(!known && status == Some("skipped"));
+            self.in_doubt += usize::from(!known && flag("in_doubt"));
         }
     }
 }
 
 impl fmt::Display for Sent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { events, known, differing, quarantined, skipped } = self;
+        let Self { events, known, differing, quarantined, skipped, in_doubt } = self;
         write!(f, "{events} events: {} stored, {known} known before", events - known)?;
         if *differing > 0 {
             write!(f, " ({differing} with other content; what was stored first stays)")?;
@@ -71,6 +73,9 @@ impl fmt::Display for Sent {
                 f,
                 "; {skipped} that no subscription wants: oncebox event list --status skipped"
             )?;
+        }
+        if *in_doubt > 0 {
+            write!(f, "; {in_doubt} held since the restore: oncebox doubt list")?;
         }
         Ok(())
     }
@@ -100,7 +105,9 @@ impl<'a> Sender<'a> {
             let next = asked.unwrap_or(wait).clamp(WAIT_FIRST, WAIT_MOST);
             let passed = self.clock.monotonic().saturating_sub(started);
             if passed + next > self.retry_for {
-                let tried = humantime::format_duration(Duration::from_secs(passed.as_secs()));
+                // To the tenth of a second: a short --retry-for must not read as 0s.
+                let tenths = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX) / 100;
+                let tried = humantime::format_duration(Duration::from_millis(tenths * 100));
                 let place = batch.place();
                 return Err(
                     failure.and(format_args!("Tried for {tried}; {place} may be sent again."))
