@@ -34,9 +34,10 @@ use crate::keeping::schedule::Schedule;
 use crate::keeping::upgrade::{self, Upgraded};
 use crate::settings::{Live, Settings};
 use crate::stop::Stop;
+use crate::store::schema::{self, Steps};
 use crate::store::tokens::NewToken;
 use crate::store::writer::WriterLoop;
-use crate::store::{Store, audit_events, boots, schema, tokens};
+use crate::store::{Store, audit_events, boots, tokens};
 use crate::systemd::activation::Passed;
 
 impl Appliance {
@@ -146,9 +147,9 @@ pub(super) fn up_to_date(
     faults: &Faults,
 ) -> Result<PathBuf, Error> {
     let database = data.private_database()?;
-    if let Some(Upgraded { from, backup }) =
-        upgrade::run(&database, &(clock.wall(), Actor::system()), faults, &mut |_| true)?
-    {
+    let by = (clock.wall(), Actor::system());
+    let done = upgrade::run(&database, Steps::RELEASED, &by, faults, &mut |_| true)?;
+    if let Some(Upgraded { from, backup }) = done {
         let backup = backup.display();
         tracing::info!(from, to = schema::VERSION, %backup, "the database was upgraded");
     }

@@ -168,7 +168,7 @@ fn open(path: &Path) -> Result<Trail, Failure> {
     let opened = Trail::open(path);
     let trail = opened.map_err(|e| Failure::input(format!("{}: {e}", path.display())))?;
     trail.ok_or_else(|| {
-        let why = "is of a version that had no audit events";
+        let why = "holds no audit events: is it a database of oncebox?";
         Failure::input(format!("{} {why}", path.display()))
     })
 }

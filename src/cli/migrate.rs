@@ -14,7 +14,7 @@ use crate::keeping::restore;
 use crate::keeping::upgrade::{self, Rehearsal, Upgraded};
 use crate::settings::Settings;
 use crate::store::copies::Progress;
-use crate::store::schema::VERSION;
+use crate::store::schema::{Steps, VERSION};
 
 /// Which schema the database has; bring it up to date
 #[derive(Debug, Args)]
@@ -40,35 +40,52 @@ enum Verb {
 
 impl Migrate {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let settings = shared.settings()?;
+        let (said, wrong) = self.carry_out(&shared.settings()?, Steps::RELEASED)?;
+        out::line(said)?;
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::failed("the schema is not what it should be").and(wrong.join("\n")))
+    }
+
+    /// Returns what to print, and how a rehearsed upgrade misses the schema it should lead to.
+    fn carry_out(
+        &self,
+        settings: &Settings,
+        steps: Steps,
+    ) -> Result<(String, Vec<String>), Failure> {
         match &self.verb {
-            Verb::Status => self.status(&settings),
-            Verb::Up { dry_run: true } => self.rehearse(&settings),
-            Verb::Up { dry_run: false } => self.up(&settings),
+            Verb::Status => Ok((self.status(settings)?, Vec::new())),
+            Verb::Up { dry_run: true } => self.rehearse(settings, steps),
+            Verb::Up { dry_run: false } => Ok((self.up(settings, steps)?, Vec::new())),
         }
     }
 
-    fn status(&self, settings: &Settings) -> Result<(), Failure> {
+    fn status(&self, settings: &Settings) -> Result<String, Failure> {
         let have = standing(settings)?;
         let pending = VERSION.saturating_sub(have);
         if self.json {
-            return out::json(
-                &json!({ "schema": have, "this_program": VERSION, "pending": pending }),
-            );
+            let all = json!({ "schema": have, "this_program": VERSION, "pending": pending });
+            return Ok(all.to_string());
         }
         let what = match pending {
             0 => "up to date".to_owned(),
             1 => "1 step behind: oncebox migrate up".to_owned(),
             _ => format!("{pending} steps behind: oncebox migrate up"),
         };
-        out::line(format_args!("schema {have}, this oncebox has {VERSION}: {what}"))
+        Ok(format!("schema {have}, this oncebox has {VERSION}: {what}"))
     }
 
-    fn rehearse(&self, settings: &Settings) -> Result<(), Failure> {
+    fn rehearse(
+        &self,
+        settings: &Settings,
+        steps: Steps,
+    ) -> Result<(String, Vec<String>), Failure> {
         standing(settings)?;
         let bar = bar()?;
         let database = settings.directory().join(DATABASE);
-        let rehearsed = upgrade::rehearse(&database, &Clock::machine(), &mut |progress| {
+        let clock = Clock::machine();
+        let rehearsed = upgrade::rehearse(&database, steps, &clock, &mut |progress| {
             let Progress { done, all } = progress;
             bar.set_length(all);
             bar.set_position(done);
@@ -77,39 +94,34 @@ impl Migrate {
         bar.finish_and_clear();
         let Rehearsal { from, took, differences } = rehearsed.map_err(failure)?;
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        if self.json {
-            out::json(&json!({
-                "from": from, "to": VERSION, "took_ms": took_ms, "differences": differences,
-            }))?;
+        let said = if self.json {
+            json!({ "from": from, "to": VERSION, "took_ms": took_ms, "differences": differences })
+                .to_string()
         } else {
-            out::line(format_args!(
+            format!(
                 "on a copy: schema {from} to {VERSION} in {took_ms} ms; the copy is whole and removed"
-            ))?;
-        }
-        if differences.is_empty() {
-            return Ok(());
-        }
-        Err(Failure::failed("the schema is not what it should be").and(differences.join("\n")))
+            )
+        };
+        Ok((said, differences))
     }
 
-    fn up(&self, settings: &Settings) -> Result<(), Failure> {
+    fn up(&self, settings: &Settings, steps: Steps) -> Result<String, Failure> {
         let directory = own_directory(settings)?;
         let database = directory.database();
         restore::finish(&database, &Faults::none()).map_err(failure)?;
         standing(settings)?;
         let by = (Clock::machine().wall(), master_key::person());
-        let done = upgrade::run(&database, &by, &Faults::none(), &mut |_| true).map_err(failure)?;
+        let done = upgrade::run(&database, steps, &by, &Faults::none(), &mut |_| true);
+        let done = done.map_err(failure)?;
         let backup = done.as_ref().map(|done| done.backup.display().to_string());
         let from = done.as_ref().map_or(VERSION, |Upgraded { from, .. }| *from);
         if self.json {
-            return out::json(&json!({ "from": from, "to": VERSION, "backup": backup }));
+            return Ok(json!({ "from": from, "to": VERSION, "backup": backup }).to_string());
         }
-        match backup {
-            None => out::line(format_args!("schema {VERSION}: up to date, nothing was done")),
-            Some(backup) => {
-                out::line(format_args!("schema {from} to {VERSION}; as it was, it is in {backup}"))
-            }
-        }
+        Ok(backup.map_or_else(
+            || format!("schema {VERSION}: up to date, nothing was done"),
+            |backup| format!("schema {from} to {VERSION}; as it was, it is in {backup}"),
+        ))
     }
 }
 
@@ -119,4 +131,77 @@ fn standing(settings: &Settings) -> Result<i64, Failure> {
     upgrade::standing(&database).map_err(failure)?.ok_or_else(|| {
         Failure::new(exit::NOT_FOUND, format!("there is no database at {}", database.display()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::schema::open_writer;
+
+    /// An invented step to the schema of today.
+    const STEPS: Steps = Steps { oldest: 0, sql: &["ALTER TABLE boots DROP COLUMN host"] };
+
+    fn settings(directory: &tempfile::TempDir) -> Settings {
+        let mut settings = Settings::default();
+        settings.database.directory = directory.path().to_owned();
+        settings
+    }
+
+    /// A file of the version before [`STEPS`].
+    fn make_older(settings: &Settings) {
+        let conn = open_writer(&settings.directory().join(DATABASE)).unwrap();
+        conn.execute_batch("ALTER TABLE boots ADD COLUMN host TEXT").unwrap();
+        conn.pragma_update(None, "user_version", STEPS.oldest).unwrap();
+    }
+
+    fn said(settings: &Settings, verb: Verb, json: bool) -> String {
+        let (said, wrong) = Migrate { verb, json }.carry_out(settings, STEPS).unwrap();
+        assert_eq!(wrong, [""; 0]);
+        said
+    }
+
+    #[test]
+    fn an_older_file_is_rehearsed_and_then_brought_up_to_date_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings(&dir);
+        make_older(&settings);
+        let behind = "schema 0, this oncebox has 1: 1 step behind: oncebox migrate up";
+        assert_eq!(said(&settings, Verb::Status, false), behind);
+        let dry = said(&settings, Verb::Up { dry_run: true }, false);
+        assert!(dry.starts_with("on a copy: schema 0 to 1 in "), "{dry}");
+        assert_eq!(said(&settings, Verb::Status, false), behind, "the file itself is as it was");
+        let done = said(&settings, Verb::Up { dry_run: false }, false);
+        assert!(done.starts_with("schema 0 to 1; as it was, it is in "), "{done}");
+        assert!(done.contains("before-upgrade-"), "{done}");
+        let current = "schema 1, this oncebox has 1: up to date";
+        assert_eq!(said(&settings, Verb::Status, false), current);
+        let again = said(&settings, Verb::Up { dry_run: false }, false);
+        assert_eq!(again, "schema 1: up to date, nothing was done");
+    }
+
+    #[test]
+    fn programs_are_told_in_json() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings(&dir);
+        make_older(&settings);
+        let read = |verb| -> serde_json::Value {
+            serde_json::from_str(&said(&settings, verb, true)).unwrap()
+        };
+        assert_eq!(read(Verb::Status), json!({ "schema": 0, "this_program": 1, "pending": 1 }));
+        let dry = read(Verb::Up { dry_run: true });
+        assert_eq!((&dry["from"], &dry["to"]), (&json!(0), &json!(1)));
+        let done = read(Verb::Up { dry_run: false });
+        assert!(done["backup"].as_str().unwrap().contains("before-upgrade-"), "{done}");
+    }
+
+    #[test]
+    fn a_step_that_misses_the_schema_is_told_after_the_rehearsal() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings(&dir);
+        make_older(&settings);
+        let steps = Steps { oldest: 0, sql: &["DROP INDEX deliveries_due"] };
+        let up = Migrate { verb: Verb::Up { dry_run: true }, json: false };
+        let (_said, wrong) = up.carry_out(&settings, steps).unwrap();
+        assert!(wrong.iter().any(|line| line == "index deliveries_due is missing"), "{wrong:?}");
+    }
 }

@@ -14,7 +14,7 @@ use crate::keeping::disk::{self, Partial};
 use crate::keeping::manifest::Reason;
 use crate::keeping::{Result, shelf};
 use crate::store::copies::{self, Facts, Progress};
-use crate::store::schema;
+use crate::store::schema::{self, Steps};
 
 /// This program's own version.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
@@ -54,18 +54,21 @@ pub fn standing(database: &Path) -> Result<Option<i64>> {
 /// What is in the way; the file is then what it was.
 pub fn run(
     database: &Path,
+    steps: Steps,
     by: &(Timestamp, Actor),
     faults: &Faults,
     go_on: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<Option<Upgraded>> {
-    let Some(from) = standing(database)?.filter(|have| *have < schema::VERSION) else {
+    let Some(from) = standing(database)?.filter(|have| *have < steps.version()) else {
         return Ok(None);
     };
+    // A file that no step leads from needs no backup.
+    drop(steps.after(database, from)?);
     let backup = match made_before(database)? {
         Some(there) => there,
         None => back_up(database, by.0, faults, go_on)?,
     };
-    schema::migrate(database, by, faults)?;
+    schema::migrate(database, steps, by, faults)?;
     Ok(Some(Upgraded { from, backup }))
 }
 
@@ -107,6 +110,7 @@ fn made_before(database: &Path) -> Result<Option<PathBuf>> {
 /// When there is no room for a copy, or a step fails on it.
 pub fn rehearse(
     database: &Path,
+    steps: Steps,
     clock: &Clock,
     go_on: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<Rehearsal> {
@@ -114,7 +118,8 @@ pub fn rehearse(
     let copy = Partial::begin(&disk::with_ending(database, ".rehearsal"))?;
     copies::copy(database, copy.path(), go_on)?;
     let started = clock.monotonic();
-    let from = schema::migrate(copy.path(), &(clock.wall(), Actor::system()), &Faults::none())?;
+    let by = (clock.wall(), Actor::system());
+    let from = schema::migrate(copy.path(), steps, &by, &Faults::none())?;
     let took = clock.monotonic().saturating_sub(started);
     copies::check(copy.path())?;
     let differences = copies::schema_differences(copy.path())?;

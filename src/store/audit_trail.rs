@@ -35,7 +35,7 @@ pub struct Trail(rusqlite::Connection);
 
 impl Trail {
     /// Opens a database for looking at its audit events. Nothing is made, changed or upgraded. `None`
-    /// when the file is older than audit events.
+    /// when the file has no such table.
     ///
     /// # Errors
     /// When it is no database, or cannot be opened.

@@ -71,6 +71,17 @@ pub enum Error {
         /// The one that is needed.
         want: i64,
     },
+    /// No step leads from the file's schema version to this program's.
+    #[error(
+        "{path} has schema {have}, which no released oncebox made: oncebox {} cannot upgrade it",
+        env!("CARGO_PKG_VERSION")
+    )]
+    NoStep {
+        /// The file.
+        path: PathBuf,
+        /// The file's schema version.
+        have: i64,
+    },
     /// A pragma that durability rests on did not take.
     #[error("{path}: PRAGMA {pragma} is {have}, but must be {want}")]
     Pragma {

@@ -15,6 +15,7 @@ use crate::faults::Faults;
 use crate::id::DeliverySeq;
 use crate::store::error::Result;
 use crate::store::meta::{self, Restored};
+use crate::store::schema::Steps;
 use crate::store::subjects::KeyId;
 use crate::store::tx::WriteTx;
 use crate::store::{audit_events, doubts, schema, settlement, writer};
@@ -61,7 +62,8 @@ pub fn raise(
     (who, erasures): (&Actor, &[(KeyId, Timestamp)]),
 ) -> Result<Raised> {
     if schema::standing(path)?.is_some_and(|have| have < schema::VERSION) {
-        let _from = schema::migrate(path, &(restored.at, who.clone()), &Faults::none())?;
+        let _from =
+            schema::migrate(path, Steps::RELEASED, &(restored.at, who.clone()), &Faults::none())?;
     }
     let (_writer, mut file) = writer::pair(schema::open_writer(path)?, Faults::none());
     let epoch = file.direct(|tx| {

@@ -24,16 +24,10 @@ use crate::store::tx::{Remembered, WriteTx};
 use crate::store::work_done::WorkDone;
 use crate::store::{audit_events, pool, schema_shape};
 
-/// The schema version this program writes: the number of [`STEPS`].
-pub const VERSION: i64 = 3;
+/// The schema version this program writes.
+pub const VERSION: i64 = Steps::RELEASED.version();
 /// This program's own version.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
-/// One step per released schema version, in order. A released step is never edited.
-const STEPS: [&str; 3] = [
-    include_str!("migrations/1.sql"),
-    include_str!("migrations/2.sql"),
-    include_str!("migrations/3.sql"),
-];
 /// How long emptying the log waits for whoever reads it.
 const EMPTYING_MOST: Duration = Duration::from_millis(20);
 const IS_OURS: &str = "
@@ -52,6 +46,47 @@ const SIGN: &str = "
     INSERT INTO meta (key, value)
     VALUES ('program_version', ?1)
         ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+
+/// How the schema of a released version becomes that of the next. A value, so that tests can try the upgrade
+/// with a step of their own.
+#[derive(Clone, Copy, Debug)]
+pub struct Steps {
+    /// The oldest schema version that can be upgraded.
+    pub oldest: i64,
+    /// The SQL of each step, in order: the first leads from `oldest` to the version after it.
+    pub sql: &'static [&'static str],
+}
+
+impl Steps {
+    /// The steps of this program: none, because no schema version was released. A released step is never edited.
+    pub const RELEASED: Self = Self { oldest: 1, sql: &[] };
+
+    /// The schema version that the last step leads to.
+    #[expect(
+        clippy::as_conversions,
+        reason = "`try_from` is not const, and a list this long does not exist"
+    )]
+    #[expect(clippy::cast_possible_wrap, reason = "the same")]
+    pub const fn version(self) -> i64 {
+        self.oldest + self.sql.len() as i64
+    }
+
+    /// The steps that a file of version `have` needs, each with the version it leads to.
+    ///
+    /// # Errors
+    /// `NoStep` when no step leads from that version.
+    pub fn after(
+        self,
+        path: &Path,
+        have: i64,
+    ) -> Result<impl Iterator<Item = (i64, &'static str)>> {
+        if have < self.oldest {
+            return Err(Error::NoStep { path: path.to_owned(), have });
+        }
+        let steps = (self.oldest + 1..).zip(self.sql.iter().copied());
+        Ok(steps.filter(move |(to, _)| *to > have))
+    }
+}
 
 /// Opens the write connection, makes the schema where there is none, and asserts the pragmas.
 pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
@@ -141,7 +176,12 @@ fn make(conn: &mut Connection) -> Result<()> {
 ///
 /// # Errors
 /// When the file is newer than this version, or a step fails; then it is what it was.
-pub(crate) fn migrate(path: &Path, by: &(Timestamp, Actor), faults: &Faults) -> Result<i64> {
+pub(crate) fn migrate(
+    path: &Path,
+    steps: Steps,
+    by: &(Timestamp, Actor),
+    faults: &Faults,
+) -> Result<i64> {
     let conn = open_raw(path)?;
     // A step may make a table anew under its old name, which foreign keys would take for the loss of all its
     // rows; that no row points nowhere is looked at before the commit. And an ERP's view over such a table
@@ -156,7 +196,7 @@ pub(crate) fn migrate(path: &Path, by: &(Timestamp, Actor), faults: &Faults) -> 
     let have = version(path, &conn)?.unwrap_or(0);
     conn.busy_handler(None)?;
     let transaction = Manners::patient(conn.path()).begin(&conn, &WorkDone::default())?;
-    for (step, sql) in (1_i64..).zip(STEPS).filter(|(step, _)| *step > have) {
+    for (step, sql) in steps.after(path, have)? {
         if faults.hit(Step::Migrate) {
             return Err(Error::Full);
         }
@@ -244,30 +284,65 @@ mod tests {
     }
     use crate::store::schema_shape::shape;
 
-    /// A file as version 1 made it.
+    /// An invented step to the schema of today: it adds a table and makes another one anew.
+    const STEPS: Steps = Steps {
+        oldest: 0,
+        sql: &["CREATE TABLE boots_1 (
+                  seq        INTEGER PRIMARY KEY AUTOINCREMENT,
+                  started_at INTEGER NOT NULL,
+                  version    TEXT NOT NULL,
+                  stopped_at INTEGER
+                ) STRICT;
+                INSERT INTO boots_1 SELECT seq, started_at, version, stopped_at FROM boots;
+                DROP TABLE boots;
+                ALTER TABLE boots_1 RENAME TO boots;"],
+    };
+
+    /// A file of the version before [`STEPS`].
     #[expect(clippy::disallowed_methods, reason = "the test plays the older version")]
-    fn file_of_version_1(path: &Path) {
+    fn older_file(path: &Path) {
+        drop(open_writer(path).unwrap());
         let conn = Connection::open(path).unwrap();
-        conn.execute_batch("PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL;").unwrap();
-        conn.execute_batch(STEPS[0]).unwrap();
-        conn.pragma_update(None, "user_version", 1).unwrap();
+        conn.execute_batch("ALTER TABLE boots ADD COLUMN host TEXT").unwrap();
+        conn.execute_batch("INSERT INTO boots (started_at, version) VALUES (7, '0.0.9')").unwrap();
+        conn.pragma_update(None, "user_version", STEPS.oldest).unwrap();
     }
 
     #[test]
-    fn the_number_of_steps_is_the_version() {
-        assert_eq!(i64::try_from(STEPS.len()), Ok(VERSION));
-    }
-
-    #[test]
-    fn the_steps_lead_to_schema_sql() {
+    fn an_older_file_is_brought_to_schema_sql_with_its_rows() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("oncebox.db");
-        file_of_version_1(&path);
-        assert_eq!(migrate(&path, &by(), &Faults::none()).unwrap(), 1);
+        older_file(&path);
+        assert_eq!(migrate(&path, STEPS, &by(), &Faults::none()).unwrap(), STEPS.oldest);
         let stepped = open_writer(&path).unwrap();
         let written = Connection::open_in_memory().unwrap();
         written.execute_batch(SCHEMA).unwrap();
         assert_eq!(shape(&stepped).unwrap(), shape(&written).unwrap());
+        let kept = "SELECT version FROM boots WHERE started_at = 7";
+        let kept: String = stepped.query_row(kept, [], |row| row.get(0)).unwrap();
+        assert_eq!(kept, "0.0.9");
+    }
+
+    #[test]
+    fn only_the_steps_after_a_files_version_are_carried_out() {
+        let steps = Steps { oldest: 3, sql: &["four", "five"] };
+        let path = Path::new("oncebox.db");
+        let after = |have| steps.after(path, have).map(|steps| steps.collect::<Vec<_>>());
+        assert_eq!(steps.version(), 5);
+        assert_eq!(after(3).unwrap(), [(4, "four"), (5, "five")]);
+        assert_eq!(after(4).unwrap(), [(5, "five")]);
+        assert_eq!(after(5).unwrap(), []);
+        assert!(matches!(after(2), Err(Error::NoStep { have: 2, .. })));
+    }
+
+    #[test]
+    fn a_file_from_before_the_first_release_is_refused_and_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("oncebox.db");
+        older_file(&path);
+        let refused = migrate(&path, Steps::RELEASED, &by(), &Faults::none()).unwrap_err();
+        assert!(refused.to_string().contains("no released oncebox made"), "{refused}");
+        assert_eq!(standing(&path).unwrap(), Some(STEPS.oldest));
     }
 
     #[test]
@@ -275,23 +350,23 @@ mod tests {
     fn an_erp_in_the_same_file_may_have_views_over_ours_and_orphans_of_its_own() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("oncebox.db");
-        file_of_version_1(&path);
+        older_file(&path);
         let erp = Connection::open(&path).unwrap();
         erp.execute_batch(
             "PRAGMA foreign_keys = OFF;
-             CREATE VIEW who_is_told AS SELECT name, url FROM subscriptions;
+             CREATE VIEW starts AS SELECT started_at, version FROM boots;
              CREATE TABLE customers (id INTEGER PRIMARY KEY);
              CREATE TABLE invoices (customer INTEGER REFERENCES customers (id));
              INSERT INTO invoices VALUES (9);",
         )
         .unwrap();
         drop(erp);
-        assert_eq!(migrate(&path, &by(), &Faults::none()).unwrap(), 1);
+        assert_eq!(migrate(&path, STEPS, &by(), &Faults::none()).unwrap(), STEPS.oldest);
         let conn = open_writer(&path).unwrap();
         assert_eq!(schema_shape::differences(&conn).unwrap(), [""; 0]);
-        let told: i64 =
-            conn.query_row("SELECT count(*) FROM who_is_told", [], |r| r.get(0)).unwrap();
-        assert_eq!(told, 0);
+        let starts: i64 =
+            conn.query_row("SELECT count(*) FROM starts", [], |row| row.get(0)).unwrap();
+        assert_eq!(starts, 1);
         conn.pragma_update(None, "foreign_keys", false).unwrap();
         conn.execute_batch(
             "INSERT INTO holds (subscription_seq, reason, since) VALUES (9, 'paused', 0)",
@@ -304,8 +379,8 @@ mod tests {
     fn an_older_file_is_not_opened_before_it_is_brought_up_to_date() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("oncebox.db");
-        file_of_version_1(&path);
-        assert!(matches!(open_writer(&path), Err(Error::TooOld { have: 1, .. })));
+        older_file(&path);
+        assert!(matches!(open_writer(&path), Err(Error::TooOld { have: 0, .. })));
     }
 
     #[test]
@@ -328,9 +403,8 @@ mod tests {
         let conn = Connection::open(&path).unwrap();
         conn.pragma_update(None, "user_version", 99).unwrap();
         conn.execute(SIGN, ["7.1.0"]).unwrap();
-        for refusal in
-            [open_writer(&path).unwrap_err(), migrate(&path, &by(), &Faults::none()).unwrap_err()]
-        {
+        let migrated = migrate(&path, STEPS, &by(), &Faults::none());
+        for refusal in [open_writer(&path).unwrap_err(), migrated.unwrap_err()] {
             let refusal = refusal.to_string();
             let by_name = format!(
                 "made by oncebox 7.1.0 (schema 99); this is oncebox {PROGRAM} (schema {VERSION})"

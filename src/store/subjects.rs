@@ -11,9 +11,6 @@ use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 use crate::store::{read_only, schema};
 
-/// The version of the schema that brought the table.
-const SINCE: i64 = 3;
-
 /// The name of a key.
 pub type KeyId = [u8; ID_BYTES];
 
@@ -174,13 +171,13 @@ pub fn erased(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<(i64, KeyId
     })
 }
 
-/// Keys that were destroyed in a file that nobody serves; nothing where it is older than subjects.
+/// Keys that were destroyed in a file that nobody serves.
 ///
 /// # Errors
 /// When it cannot be read.
 pub fn erased_in(path: &Path) -> Result<Vec<(KeyId, Timestamp)>> {
     let (mut all, mut after) = (Vec::new(), 0);
-    if schema::standing(path)?.is_none_or(|have| have < SINCE) {
+    if schema::standing(path)?.is_none() {
         return Ok(all);
     }
     let reader = read_only(path)?;

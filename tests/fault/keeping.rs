@@ -16,6 +16,7 @@ use oncebox::keeping::manifest::Reason;
 use oncebox::keeping::restore;
 use oncebox::keeping::{shelf, upgrade};
 use oncebox::store::copies;
+use oncebox::store::schema::Steps;
 use serde_json::{Value, json};
 
 use crate::process::{Process, call, ms, number};
@@ -38,37 +39,40 @@ fn run(home: &Path, args: &[&str]) -> String {
     out.into_owned()
 }
 
-/// Every database of an older schema that is kept: its directory.
-fn older() -> Vec<PathBuf> {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-    let mut found: Vec<PathBuf> = fs::read_dir(data)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("schema-"))
-        .collect();
-    found.sort();
-    found
-}
+/// Invented steps from an invented older version to the schema of today.
+const STEPS: Steps = Steps {
+    oldest: -1,
+    sql: &["ALTER TABLE boots DROP COLUMN host", "ALTER TABLE boots DROP COLUMN kernel"],
+};
+/// Set for a process that plays an upgrading program: the database.
+const UPGRADE_OF: &str = "ONCEBOX_UPGRADE_OF";
 
-/// A home with a copy of an older database in it, whose subscriptions lead to `receiver`.
-fn home_of(older: &Path, receiver: &Receiver) -> tempfile::TempDir {
+/// A home with a database of the version before [`STEPS`], in which a delivery to `receiver` waits.
+fn older_home(receiver: &Receiver) -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
-    let data = home.path().join("data");
-    fs::create_dir(&data).unwrap();
-    for name in ["oncebox.db", "master.key"] {
-        fs::copy(older.join(name), data.join(name)).unwrap();
-    }
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-    fs::set_permissions(data.join("master.key"), mode).unwrap();
-    let conn = rusqlite::Connection::open(data.join("oncebox.db")).unwrap();
-    conn.execute("UPDATE subscriptions SET url = ?1, state = 'ACTIVE'", [receiver.url()]).unwrap();
-    conn.execute("DELETE FROM holds", []).unwrap();
-    drop(conn);
     fs::write(home.path().join("oncebox.toml"), crate::process::SOON).unwrap();
+    let process = Process::start(home.path());
+    process.subscribe(&receiver.url());
+    process.call("POST", "/v1/subscriptions/erp/pause", &Value::Null).is(200);
+    process.call("POST", "/v1/events", &json!({ "event_type": "a", "payload": "x" })).is(201);
+    let database = home.path().join("data/oncebox.db");
+    let routed = "SELECT count(*) FROM deliveries WHERE state = 'pending'";
+    until("it waits", || file::lines(&file::open(&database), routed) == ["1"]);
+    process.stop();
+    let conn = rusqlite::Connection::open(&database).unwrap();
+    conn.execute_batch("DELETE FROM holds; UPDATE subscriptions SET state = 'ACTIVE'").unwrap();
+    conn.execute_batch("ALTER TABLE boots ADD COLUMN host TEXT").unwrap();
+    conn.execute_batch("ALTER TABLE boots ADD COLUMN kernel TEXT").unwrap();
+    conn.pragma_update(None, "user_version", STEPS.oldest).unwrap();
+    drop(conn);
     home
 }
 
-/// How many rows each table has, the tables of the older schema only.
+fn by() -> (Timestamp, Actor) {
+    (Timestamp::from_secs(1_769_860_800), Actor::system())
+}
+
+/// How many rows each of these tables has.
 fn rows(database: &Path, tables: &[String]) -> BTreeMap<String, String> {
     let conn = file::open(database);
     let count = |table: &String| {
@@ -86,79 +90,82 @@ fn tables(database: &Path) -> Vec<String> {
 }
 
 #[test]
-fn every_older_database_is_upgraded_with_all_its_rows_and_goes_on_delivering() {
-    assert!(!older().is_empty());
-    for older in older() {
-        println!("{}", older.display());
-        let receiver = Receiver::new();
-        let home = home_of(&older, &receiver);
-        let database = home.path().join("data/oncebox.db");
-        let names = tables(&database);
-        let before = rows(&database, &names);
-        let waits = "SELECT count(*) FROM deliveries WHERE state = 'pending'";
-        assert_ne!(file::lines(&file::open(&database), waits), ["0"], "something waits in it");
+fn an_older_database_is_upgraded_with_all_its_rows_and_goes_on_delivering() {
+    let receiver = Receiver::new();
+    let home = older_home(&receiver);
+    let database = home.path().join("data/oncebox.db");
+    let names = tables(&database);
+    let before = rows(&database, &names);
 
-        let dry = run(home.path(), &["migrate", "up", "--dry-run"]);
-        assert!(dry.contains("the copy is whole and removed"), "{dry}");
-        assert!(run(home.path(), &["migrate", "status"]).contains("behind: oncebox migrate up"));
-        assert_eq!(rows(&database, &names), before);
+    let refused = oncebox(home.path(), &["migrate", "up"]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("no released oncebox made"), "{said}");
+    let rehearsed = upgrade::rehearse(&database, STEPS, &Clock::machine(), &mut |_| true).unwrap();
+    assert_eq!((rehearsed.from, rehearsed.differences.len()), (STEPS.oldest, 0));
+    assert_eq!(rows(&database, &names), before);
+    assert_eq!(shelf::list(&home.path().join("data")).unwrap().len(), 0);
 
-        let process = Process::start(home.path());
-        until("what waited is delivered", || file::lines(&file::open(&database), waits) == ["0"]);
-        process.stop();
-        assert!(receiver.count() >= 1);
-        file::check(&database);
-        let mut after = rows(&database, &names);
-        // The delivery that was made has one more attempt.
-        after.insert("attempts".to_owned(), before["attempts"].clone());
-        assert_eq!(after, before);
-        assert_eq!(copies::schema_differences(&database).unwrap(), [""; 0]);
-        assert!(run(home.path(), &["migrate", "status"]).contains("up to date"));
+    let done = upgrade::run(&database, STEPS, &by(), &Faults::none(), &mut |_| true).unwrap();
+    assert_eq!(done.unwrap().from, STEPS.oldest);
+    assert_eq!(copies::schema_differences(&database).unwrap(), [""; 0]);
+    assert_eq!(rows(&database, &names), before);
+    assert!(run(home.path(), &["migrate", "status"]).contains("up to date"));
+    let kept = shelf::list(&home.path().join("data")).unwrap();
+    assert_eq!(kept.len(), 1);
+    assert_eq!(kept[0].manifest.reason, Reason::BeforeUpgrade);
+    assert_eq!(rows(&kept[0].path, &names), before);
+    backup::verify(&kept[0].path).unwrap();
 
-        let kept = shelf::list(&home.path().join("data")).unwrap();
-        assert_eq!(kept.len(), 1);
-        assert_eq!(kept[0].manifest.reason, Reason::BeforeUpgrade);
-        assert_eq!(rows(&kept[0].path, &names), before);
-        backup::verify(&kept[0].path).unwrap();
-    }
+    let process = Process::start(home.path());
+    let waits = "SELECT count(*) FROM deliveries WHERE state = 'pending'";
+    until("what waited is delivered", || file::lines(&file::open(&database), waits) == ["0"]);
+    process.stop();
+    assert_eq!(receiver.count(), 1);
+    file::check(&database);
 }
 
 #[test]
-fn an_upgrade_that_dies_at_any_step_is_carried_out_by_the_next_start() {
-    for older in older() {
-        for step in [Step::Backup, Step::Migrate] {
-            for nth in 1.. {
-                let receiver = Receiver::new();
-                let home = home_of(&older, &receiver);
-                let database = home.path().join("data/oncebox.db");
-                let by = (Timestamp::from_secs(1_769_860_800), Actor::system());
-                let faults = Faults::at(step, nth);
-                let from = upgrade::standing(&database).unwrap();
-                let died = upgrade::run(&database, &by, &faults, &mut |_| true).is_err();
-                assert_eq!(died, faults.happened());
-                if died {
-                    assert_eq!(upgrade::standing(&database).unwrap(), from, "{step:?} {nth}");
-                    upgrade::run(&database, &by, &Faults::none(), &mut |_| true).unwrap();
-                }
-                assert_eq!(copies::schema_differences(&database).unwrap(), [""; 0]);
-                // Noted once, in the transaction of the upgrade itself.
-                let noted = "SELECT actor_type FROM audit_events WHERE action = 'database.upgrade'";
-                assert_eq!(file::lines(&file::open(&database), noted), ["system"]);
-                let shelf = shelf::list(&home.path().join("data")).unwrap();
-                assert_eq!(shelf.len(), 1, "one backup, however often it is tried");
-                if !died {
-                    break;
-                }
+fn an_upgrade_that_dies_at_any_step_is_carried_out_by_the_next_try() {
+    let receiver = Receiver::new();
+    let older = older_home(&receiver);
+    for step in [Step::Backup, Step::Migrate] {
+        for nth in 1.. {
+            let home = tempfile::tempdir().unwrap();
+            let database = home.path().join("oncebox.db");
+            fs::copy(older.path().join("data/oncebox.db"), &database).unwrap();
+            let faults = Faults::at(step, nth);
+            let died = upgrade::run(&database, STEPS, &by(), &faults, &mut |_| true).is_err();
+            assert_eq!(died, faults.happened());
+            if died {
+                let standing = upgrade::standing(&database).unwrap();
+                assert_eq!(standing, Some(STEPS.oldest), "{step:?} {nth}");
+                upgrade::run(&database, STEPS, &by(), &Faults::none(), &mut |_| true).unwrap();
+            }
+            assert_eq!(copies::schema_differences(&database).unwrap(), [""; 0]);
+            // Noted once, in the transaction of the upgrade itself.
+            let noted = "SELECT actor_type FROM audit_events WHERE action = 'database.upgrade'";
+            assert_eq!(file::lines(&file::open(&database), noted), ["system"]);
+            let shelf = shelf::list(home.path()).unwrap();
+            assert_eq!(shelf.len(), 1, "one backup, however often it is tried");
+            if !died {
+                assert!(nth > 2, "{step:?} fails at several places");
+                break;
             }
         }
     }
 }
 
+/// The program that the test below kills: it upgrades a database, and does nothing when none is named.
 #[test]
-fn a_start_that_is_killed_while_it_upgrades_is_made_good_by_the_next() {
-    let older = &older()[0];
+fn upgrade_in_a_process_of_its_own() {
+    let Ok(database) = std::env::var(UPGRADE_OF) else { return };
+    upgrade::run(Path::new(&database), STEPS, &by(), &Faults::none(), &mut |_| true).unwrap();
+}
+
+#[test]
+fn an_upgrade_that_is_killed_is_made_good_by_the_next() {
     let receiver = Receiver::new();
-    let home = home_of(older, &receiver);
+    let home = older_home(&receiver);
     let database = home.path().join("data/oncebox.db");
     // Large enough that a kill falls into the backup as well as after it.
     let conn = rusqlite::Connection::open(&database).unwrap();
@@ -171,20 +178,21 @@ fn a_start_that_is_killed_while_it_upgrades_is_made_good_by_the_next() {
     let names = tables(&database);
     let before = rows(&database, &names);
     for n in 0..number("ONCEBOX_KILLS", 5) {
-        let mut child = start(&mut oncebox(home.path(), &["serve"]));
-        thread::sleep(ms(20 + n * 37 % 200));
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["keeping::upgrade_in_a_process_of_its_own", "--exact"]);
+        let mut child = start(command.env(UPGRADE_OF, &database));
+        thread::sleep(ms(5 + n * 37 % 200));
         kill(&mut child);
         for kept in shelf::list(&home.path().join("data")).unwrap() {
             backup::verify(&kept.path).unwrap();
         }
     }
+    upgrade::run(&database, STEPS, &by(), &Faults::none(), &mut |_| true).unwrap();
+    assert_eq!(rows(&database, &names), before);
+    assert_eq!(copies::schema_differences(&database).unwrap(), [""; 0]);
     let process = Process::start(home.path());
     until("what waited is delivered", || receiver.count() >= 1);
     process.stop();
-    let after = rows(&database, &names);
-    assert_eq!(after["processed_events"], before["processed_events"]);
-    assert_eq!(after["outbox"], before["outbox"]);
-    assert_eq!(copies::schema_differences(&database).unwrap(), [""; 0]);
 }
 
 /// Starts a program that is not waited for.

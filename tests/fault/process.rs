@@ -82,7 +82,7 @@ impl Process {
             address = text.strip_suffix('\n').and_then(|text| text.parse().ok());
             address.is_some()
         });
-        // An older database that a test took over has its own, which nobody knows.
+        // A database that a test took over has its own, which nobody knows.
         let token = std::fs::read_to_string(data.join("admin.token")).unwrap_or_default();
         let token = token.trim().to_owned();
         Self { child, address: address.unwrap(), token, log: kept }
