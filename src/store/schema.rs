@@ -327,7 +327,7 @@ mod tests {
     fn only_the_steps_after_a_files_version_are_carried_out() {
         let steps = Steps { oldest: 3, sql: &["four", "five"] };
         let path = Path::new("oncebox.db");
-        let after = |have| steps.after(path, have).map(|steps| steps.collect::<Vec<_>>());
+        let after = |have| steps.after(path, have).map(Iterator::collect::<Vec<_>>);
         assert_eq!(steps.version(), 5);
         assert_eq!(after(3).unwrap(), [(4, "four"), (5, "five")]);
         assert_eq!(after(4).unwrap(), [(5, "five")]);
