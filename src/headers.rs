@@ -24,6 +24,14 @@ impl Headers {
             .filter_map(|(_, value)| std::str::from_utf8(value).ok())
     }
 
+    /// Bytes of memory held.
+    pub fn held(&self) -> usize {
+        let strings =
+            self.0.iter().map(|(name, value)| name.capacity().saturating_add(value.capacity()));
+        let table = self.0.capacity().saturating_mul(size_of::<(String, Vec<u8>)>());
+        strings.fold(table, usize::saturating_add)
+    }
+
     /// All fields: lower-case name, raw value.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_slice()))

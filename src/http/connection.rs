@@ -4,7 +4,7 @@
 //! happens in a state (`turn`), and which connections there are (`table`).
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::http::head::Manner;
 use crate::http::limits::FRESH_SPAN;
 use crate::http::message::{Asked, Response};
 use crate::http::readiness::Interest;
+use crate::http::shares::{Holding, Share};
 use crate::http::turn::Turn;
 
 /// A client at the other end of a socket.
@@ -54,8 +55,12 @@ pub(crate) struct State {
     pub(crate) fresh_until: Duration,
     /// What the socket is watched for.
     pub(crate) armed: Interest,
-    /// Bytes counted as buffered for this connection.
-    pub(crate) charged: usize,
+    /// Since when the request has been sent, or its answer been taken.
+    pub(crate) since: Duration,
+    /// What this connection is counted with.
+    pub(crate) held: Holding,
+    /// Who sends the request, once its head is there.
+    pub(crate) client: Option<IpAddr>,
     /// The current request and when its head was there; none while it cannot be read.
     pub(crate) asked: Option<(Asked, Duration)>,
     /// How the current request is to be answered.
@@ -90,7 +95,9 @@ impl Connection {
             deadline: now.saturating_add(patience),
             fresh_until: now.saturating_add(FRESH_SPAN),
             armed: Interest::Read,
-            charged: 0,
+            since: now,
+            held: Holding::default(),
+            client: None,
             asked: None,
             manner: Manner::CLOSE,
             outgoing: Outgoing::default(),
@@ -120,12 +127,32 @@ impl Connection {
         self.turn(core, core.now(), |turn| turn.answer(response));
     }
 
-    /// Since when it waits for a request, as a deadline that comes sooner the longer that is; `None` while
-    /// it has one, or has just come.
-    pub(crate) fn idle(&self, now: Duration) -> Option<Duration> {
+    /// Whether it may be closed to make room for another connection; which of two goes first is the order
+    /// of what this gives. Idle ones come first, each with its deadline, which comes sooner the longer it
+    /// has been idle. Then those follow whose client is slow, each with the time since when.
+    pub(crate) fn spare(&self, now: Duration) -> Option<(bool, Duration)> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let waits = state.phase == Phase::Reading && state.begun == Begun::Nothing;
-        (waits && now >= state.fresh_until).then_some(state.deadline)
+        match (state.phase, state.begun) {
+            (Phase::InHand | Phase::Closed, _) => None,
+            (Phase::Reading, Begun::Nothing) => {
+                (now >= state.fresh_until).then_some((false, state.deadline))
+            }
+            _ => (now >= state.since.saturating_add(FRESH_SPAN)).then_some((true, state.since)),
+        }
+    }
+
+    /// Since when its client has been sending the request or taking the answer, if ending that would give
+    /// memory back to a share.
+    pub(crate) fn holds(&self, share: Share) -> Option<Duration> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.held.can_end() && state.held.is_in(share)).then_some(state.since)
+    }
+
+    /// Its memory is needed.
+    pub(crate) fn make_room(self: &Arc<Self>, core: &Core, now: Duration) -> Standing {
+        self.turn(core, now, |turn| {
+            turn.make_room();
+        })
     }
 
     /// Whether the other end has closed, or will at least send nothing more. What it may have sent is left

@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::Clock;
@@ -20,6 +20,7 @@ use crate::http::proxies::Proxies;
 use crate::http::readiness::Readiness;
 use crate::http::service::Service;
 use crate::http::setup::Setup;
+use crate::http::shares::{Holding, Shares};
 use crate::http::stats::{Counters, Stats};
 use crate::id::{self, Draw};
 use crate::pulse::Pulse;
@@ -44,7 +45,7 @@ pub(crate) struct Core {
     pub(crate) pulse: Pulse,
     pub(crate) faults: Faults,
     grace_ms: AtomicU64,
-    buffered: AtomicUsize,
+    pub(crate) shares: Shares,
 }
 
 impl Core {
@@ -56,6 +57,7 @@ impl Core {
             faults,
             pulse: Pulse::default(),
             jobs: Jobs::new(limits.pending),
+            shares: Shares::new(&limits),
             limits,
             service,
             readiness: Readiness::new()?,
@@ -65,7 +67,6 @@ impl Core {
             machine: Clock::machine(),
             stop: Stop::new(),
             grace_ms: AtomicU64::new(0),
-            buffered: AtomicUsize::new(0),
         })
     }
 
@@ -94,20 +95,14 @@ impl Core {
         Duration::from_millis(self.grace_ms.load(Ordering::Acquire))
     }
 
-    /// Counts `after` bytes held instead of `before`; false if they are more and all together too many.
-    /// They are counted all the same, until the caller has dropped them and says so.
-    pub(crate) fn charge(&self, before: usize, after: usize) -> bool {
-        if after <= before {
-            self.buffered.fetch_sub(before.saturating_sub(after), Ordering::Relaxed);
-            return true;
-        }
-        let extra = after.saturating_sub(before);
-        let had = self.buffered.fetch_add(extra, Ordering::Relaxed);
-        had.saturating_add(extra) <= self.limits.buffered_bytes
+    /// Counts what a connection holds now; false if the service must not get it for want of room. All
+    /// the memory of the listener is counted here.
+    pub(crate) fn charge(&self, held: &mut Holding, new: Holding) -> bool {
+        *held == new || self.shares.replace(std::mem::replace(held, new), new)
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        self.counters.read(self.buffered.load(Ordering::Relaxed))
+        self.counters.read(self.shares.bytes())
     }
 
     /// Fills in what the socket alone does not tell of a request.

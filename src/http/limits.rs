@@ -10,6 +10,9 @@ const BODY_PACE: u64 = 32 * 1024;
 /// However long the body, it must be there after this time.
 const BODY_SPAN_MAX: Duration = Duration::from_mins(5);
 
+/// A body up to this size is small: large ones leave it a quarter of the memory.
+pub(crate) const SMALL_BODY: usize = 64 * 1024;
+
 /// A connection this young is not closed by a stop before its first request: that is on its way.
 pub(crate) const FRESH_SPAN: Duration = Duration::from_secs(1);
 
@@ -23,17 +26,23 @@ pub(crate) const LINGER_BYTES: usize = 32 * 1024 * 1024;
 /// The limits of one server. All of them hold for all its listening sockets together.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Open connections; for one more, those that have been idle longest are closed, or, where none is
-    /// idle, it is closed at once.
+    /// Open connections. For one more, those that have been idle longest are closed. Where none is idle,
+    /// those go whose client has been sending a request or taking an answer for longest, and for over a
+    /// second. Where there are none of these either, the new one is closed at once.
     pub connections: usize,
-    /// Open connections from one IPv4 address or one IPv6 /64, loopback too. A trusted proxy, whose
-    /// connections are those of many clients, may have any number.
+    /// Open connections from one IPv4 address or one IPv6 /64, loopback too. A trusted proxy may have any
+    /// number. Each client behind it may have this many requests; for one more, the requests that have
+    /// been sent for longest are answered 503.
     pub connections_per_address: usize,
     /// Bytes of request line and header fields; more is answered 431.
     pub head_bytes: usize,
     /// Header fields, at most 128; more is answered 431.
     pub head_fields: usize,
-    /// Bytes of requests and answers held over all connections; input beyond is answered 503.
+    /// Bytes of requests and answers held over all connections. One client gets an eighth, or one request
+    /// however large; a client is an IPv4 address or an IPv6 /64, behind a trusted proxy the forwarded
+    /// one. Bodies over 64 KiB (by declared length; a chunked one by its limit) get three quarters. Beyond
+    /// any of these, the requests that have been sent for longest are answered 503 until there is room
+    /// again, and answers that have been taken for longest are cut off.
     pub buffered_bytes: usize,
     /// From the first byte of a head to its last; then 408.
     pub head_timeout: Duration,

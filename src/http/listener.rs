@@ -119,6 +119,7 @@ impl Listener {
             if standing == Standing::Closed {
                 self.forget(slot);
             }
+            self.make_room();
         }
     }
 
@@ -169,21 +170,45 @@ impl Listener {
         }
     }
 
-    /// Closes the connections that have waited longest for a request, so that there is room for one that
-    /// may bring one; tells whether there was any. Some at once, since looking for them is the work.
+    /// Closes connections that are idle, or else those of slow clients, so that there is room for one that
+    /// may bring a request; tells whether there was any. Some at once, since looking for them is the work.
     fn evict(&mut self) -> bool {
-        let mut idle: Vec<(Duration, usize)> = (0..self.table.slots())
-            .filter_map(|slot| Some((self.table.get(slot)?.idle(self.now)?, slot)))
-            .collect();
-        idle.sort_unstable();
+        let spare = self.sorted(|connection| connection.spare(self.now));
         let most = self.core.limits.connections.div_ceil(EVICTED_PART);
-        for (_, slot) in idle.iter().take(most) {
-            if let Some(connection) = self.table.get(*slot) {
-                connection.close(&self.core, self.now);
-                self.forget(*slot);
+        let slow = spare.first().is_some_and(|(_, (slow, _))| *slow);
+        for (slot, _) in spare.iter().take_while(|(_, (other, _))| *other == slow).take(most) {
+            let Some(connection) = self.table.get(*slot) else { continue };
+            connection.close(&self.core, self.now);
+            self.forget(*slot);
+            if slow {
+                self.core.counters.timeouts.add();
             }
         }
-        !idle.is_empty()
+        !spare.is_empty()
+    }
+
+    /// Ends the requests that have been sent for longest, in each share that is exceeded.
+    fn make_room(&mut self) {
+        for share in self.core.shares.take_exceeded() {
+            for (slot, _) in self.sorted(|connection| connection.holds(share)) {
+                if !self.core.shares.wants_room(share) {
+                    break;
+                }
+                let Some(connection) = self.table.get(slot) else { continue };
+                if connection.make_room(&self.core, self.now) == Standing::Closed {
+                    self.forget(slot);
+                }
+            }
+        }
+    }
+
+    /// The slots of the connections of which something is known, in the order of that.
+    fn sorted<T: Ord>(&self, know: impl Fn(&Connection) -> Option<T>) -> Vec<(usize, T)> {
+        let slots = 0..self.table.slots();
+        let mut sorted: Vec<(usize, T)> =
+            slots.filter_map(|slot| Some((slot, know(self.table.get(slot)?.as_ref())?))).collect();
+        sorted.sort_unstable_by(|(_, one), (_, other)| one.cmp(other));
+        sorted
     }
 
     /// The system gives no more sockets, for now. What is open may close, so this ends by itself.
@@ -227,6 +252,7 @@ impl Listener {
                 Standing::Quiet => (),
             }
         }
+        self.make_room();
         let pace = if self.core.stop.asked() { SWEEP_STOPPING } else { SWEEP };
         self.sweep_at = self.now.saturating_add(pace);
         self.core.counters.busy.set(busy);

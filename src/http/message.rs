@@ -77,6 +77,18 @@ pub struct Head {
     pub request_id: String,
 }
 
+impl Head {
+    /// Bytes of memory held.
+    pub(crate) fn held(&self) -> usize {
+        let query = self.query.as_ref().map_or(0, String::capacity);
+        let strings = [self.path.capacity(), query, self.request_id.capacity()];
+        strings
+            .into_iter()
+            .fold(size_of::<Self>(), usize::saturating_add)
+            .saturating_add(self.headers.held())
+    }
+}
+
 /// A complete request.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -87,6 +99,11 @@ pub struct Request {
 }
 
 impl Request {
+    /// Bytes of memory held.
+    pub(crate) fn held(&self) -> usize {
+        self.head.held().saturating_add(self.body.capacity())
+    }
+
     /// Who sent it, as trusted proxies tell: for records, throttling and the log.
     pub const fn client_address(&self) -> IpAddr {
         self.head.client

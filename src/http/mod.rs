@@ -21,6 +21,7 @@ mod resolver;
 pub mod server;
 pub mod service;
 mod setup;
+mod shares;
 pub mod stats;
 mod table;
 mod turn;

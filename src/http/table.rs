@@ -67,7 +67,7 @@ impl Table {
 }
 
 /// What counts as one address: whoever has one IPv6 address has the other 2^64 of its network too.
-fn origin(address: IpAddr) -> IpAddr {
+pub(crate) fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {
             let network = v6.to_bits() & !u128::from(u64::MAX);

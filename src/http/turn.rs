@@ -18,6 +18,7 @@ use crate::http::head::Manner;
 use crate::http::limits::{LINGER_BYTES, LINGER_SPAN};
 use crate::http::message::{Asked, Head, Request, Response};
 use crate::http::readiness::Interest;
+use crate::http::shares::Holding;
 
 /// One thread's time with one connection.
 pub(crate) struct Turn<'a> {
@@ -82,12 +83,25 @@ impl Turn<'_> {
         self.core.stop.asked() && self.now >= self.state.fresh_until
     }
 
+    /// Ends what the client has been slow to send or to take.
+    pub(crate) fn make_room(&mut self) {
+        match self.state.phase {
+            Phase::Reading => self.refuse_for_room(Manner::CLOSE),
+            Phase::Sending => {
+                self.core.counters.timeouts.add();
+                self.reset();
+            }
+            // Answered since it was chosen.
+            Phase::InHand | Phase::Draining { .. } | Phase::Closed => (),
+        }
+    }
+
     /// Gives up the connection; the listener thread, which hears of the hang-up, removes it.
     pub(crate) fn close(&mut self) {
         self.state.phase = Phase::Closed;
         self.state.framer = Framer::default();
         self.state.outgoing = Outgoing::default();
-        self.charge(0);
+        self.charge(Holding::default());
         // Both fail only where the other end has already done the same.
         drop(self.connection.socket.shutdown(Shutdown::Both));
         if self.state.armed != Interest::Read {
@@ -117,10 +131,11 @@ impl Turn<'_> {
         while self.state.phase == Phase::Reading {
             let (core, door) = (self.core, self.connection.door);
             let from = (self.connection.peer, &core.limits);
-            let (now, State { framer, asked, .. }) = (self.now, &mut *self.state);
+            let (now, State { framer, asked, client, .. }) = (self.now, &mut *self.state);
             let mut gate = |head: &mut Head| {
                 head.door = door;
                 core.introduce(head);
+                *client = Some(head.client);
                 *asked = Some((Asked::of(head), now));
                 core.body_limit(head)
             };
@@ -135,11 +150,13 @@ impl Turn<'_> {
     }
 
     fn wait_for_more(&mut self) {
-        if !self.charge(self.state.framer.held()) {
-            return self.refuse_for_room(Manner::CLOSE);
-        }
         let begun = self.state.framer.begun();
+        let body = if let Begun::Body(bytes) = begun { bytes } else { 0 };
+        self.charge(Holding { bytes: self.state.framer.held(), body, ..Holding::default() });
         if begun != self.state.begun {
+            if self.state.begun == Begun::Nothing {
+                self.state.since = self.now;
+            }
             self.state.begun = begun;
             let limits = &self.core.limits;
             let span = match begun {
@@ -161,8 +178,9 @@ impl Turn<'_> {
     }
 
     fn hand_over(&mut self, request: Request, manner: Manner) {
-        let held = request.body.capacity().saturating_add(self.state.framer.held());
-        if !self.charge(held) {
+        let bytes = request.held().saturating_add(self.state.framer.held());
+        let body = request.body.len();
+        if !self.charge(Holding { bytes, body, in_hand: true, ..Holding::default() }) {
             return self.refuse_for_room(manner.closing());
         }
         self.state.manner = manner;
@@ -213,6 +231,7 @@ impl Turn<'_> {
         let date = (&self.core.date, self.core.clock.wall());
         self.state.outgoing = Outgoing::new(response, self.state.manner, persist, date);
         self.state.phase = Phase::Sending;
+        self.state.since = self.now;
         self.state.deadline = self.now.saturating_add(self.core.limits.answer_timeout);
         self.flush();
     }
@@ -226,11 +245,11 @@ impl Turn<'_> {
         }
     }
 
-    /// The client is slow to take its answer. The answer counts as buffered even beyond the limit: it
-    /// is there already, and what it displaces is new input.
+    /// The client is slow to take its answer.
     fn wait_for_room(&mut self) {
-        let held = self.state.outgoing.held().saturating_add(self.state.framer.held());
-        self.charge(held);
+        let body = self.state.outgoing.held();
+        let bytes = body.saturating_add(self.state.framer.held());
+        self.charge(Holding { bytes, body, ..Holding::default() });
         self.arm(Interest::Write);
     }
 
@@ -238,6 +257,7 @@ impl Turn<'_> {
     fn settle(&mut self) {
         self.state.outgoing = Outgoing::default();
         self.state.begun = Begun::Nothing;
+        self.state.client = None;
         if self.state.manner.persist {
             self.state.phase = Phase::Reading;
             self.state.deadline = self.now.saturating_add(self.core.limits.idle_timeout);
@@ -251,7 +271,7 @@ impl Turn<'_> {
                 return self.close();
             }
         }
-        self.charge(self.state.framer.held());
+        self.charge(Holding { bytes: self.state.framer.held(), ..Holding::default() });
         self.arm(Interest::Read);
     }
 
@@ -286,9 +306,12 @@ impl Turn<'_> {
         }
     }
 
-    /// Says how many bytes are held now; false if that is an increase for which there is no room.
-    fn charge(&mut self, bytes: usize) -> bool {
-        self.core.charge(std::mem::replace(&mut self.state.charged, bytes), bytes)
+    /// Says what is held now, the client apart; false if the service must not get it for want of room.
+    fn charge(&mut self, new: Holding) -> bool {
+        let peer = self.connection.peer.ip();
+        let direct = || (!self.core.proxies.trusts(peer)).then_some(peer);
+        let client = self.state.client.or_else(direct);
+        self.core.charge(&mut self.state.held, Holding { client, ..new })
     }
 }
 

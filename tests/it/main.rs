@@ -41,6 +41,7 @@ mod rig;
 mod roles;
 mod running;
 mod secrecy;
+mod slow_bodies;
 mod sourcing;
 mod supervising;
 mod tenants;

@@ -16,4 +16,5 @@ mod naming;
 mod overload;
 mod refusing;
 mod rig;
+mod shares;
 mod slowness;

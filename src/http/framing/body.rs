@@ -4,10 +4,6 @@ use crate::http::chunks::Chunks;
 use crate::http::head::{Extent, Manner, Parsed, Refusal};
 use crate::http::message::Request;
 
-/// The first piece of a body is reserved up to this; the rest only when its bytes have come, so that
-/// a declared length costs the client something before it costs us memory.
-const BODY_PIECE: usize = 64 * 1024;
-
 /// What has come of a body, and how much may.
 #[derive(Debug)]
 pub(super) struct Body {
@@ -16,6 +12,8 @@ pub(super) struct Body {
     /// The decoder, where the length is not known beforehand.
     chunks: Option<Chunks>,
     bytes: Vec<u8>,
+    /// Bytes of memory that the head holds.
+    head_held: usize,
 }
 
 impl Body {
@@ -27,7 +25,8 @@ impl Body {
                 (usize::try_from(length).ok().filter(|length| *length <= limit)?, None)
             }
         };
-        Some(Self { parsed, limit, chunks, bytes: Vec::new() })
+        let head_held = parsed.head.held();
+        Some(Self { parsed, limit, chunks, bytes: Vec::new(), head_held })
     }
 
     /// The declared length; where there is none, the limit.
@@ -37,7 +36,7 @@ impl Body {
 
     /// Bytes of memory held.
     pub(super) fn held(&self) -> usize {
-        self.bytes.capacity()
+        self.head_held.saturating_add(self.bytes.capacity())
     }
 
     /// How its request wants to be answered.
@@ -58,11 +57,12 @@ impl Body {
         Ok((now.len(), now.len() == missing))
     }
 
-    /// Doubles as `Vec` does, but not beyond the declared length.
+    /// Reserves at most twice what has come, so that a declared length costs no memory. Doubles as `Vec`
+    /// does, but not beyond the declared length.
     fn make_room(&mut self, more: usize) {
         let needed = self.bytes.len().saturating_add(more);
         if needed > self.bytes.capacity() {
-            let grown = self.bytes.capacity().saturating_mul(2).max(BODY_PIECE);
+            let grown = self.bytes.capacity().saturating_mul(2);
             let wanted = grown.min(self.limit).max(needed);
             self.bytes.reserve_exact(wanted.saturating_sub(self.bytes.len()));
         }
