@@ -4,7 +4,7 @@
 //! turn comes (`turn`).
 
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use crate::faults::Stall;
 use crate::http::connection::{Connection, Standing};
 use crate::http::core::Core;
 use crate::http::readiness::Interest;
+use crate::http::shares::Share;
 use crate::http::table::Table;
 use crate::pulse::BEAT;
 
@@ -27,8 +28,13 @@ const SWEEP_STOPPING: Duration = Duration::from_millis(10);
 /// to be there again when some are closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often it is logged that no connection could be accepted.
+/// How often it is logged that no connection could be accepted, and that a client has its whole share.
 const WARN_EVERY: Duration = Duration::from_mins(1);
+
+/// Logged with the address of a client that has its whole share.
+const SHARE_REACHED: &str = "this address has as many connections, or holds as much memory, as one client \
+    may; more is refused. If it is a proxy of yours, add it to listen.trusted_proxies. Otherwise more \
+    connections can be allowed with limits.connections_per_address";
 
 /// Connections accepted in a row, before those that are open get their turn.
 const ACCEPTS: usize = 64;
@@ -51,6 +57,7 @@ pub(crate) struct Listener {
     sweep_at: Duration,
     accept_at: Option<Duration>,
     warn_at: Duration,
+    warn_of_share_at: Duration,
     stop_by: Option<Duration>,
 }
 
@@ -71,6 +78,7 @@ impl Listener {
             sweep_at: Duration::ZERO,
             accept_at: None,
             warn_at: Duration::ZERO,
+            warn_of_share_at: Duration::ZERO,
             stop_by: None,
         })
     }
@@ -151,6 +159,7 @@ impl Listener {
             core.counters.refused.add();
             if crowded {
                 core.counters.refused_for_address.add();
+                self.warn_of_share(address);
             }
             return;
         }
@@ -190,6 +199,9 @@ impl Listener {
     /// Ends the requests that have been sent for longest, in each share that is exceeded.
     fn make_room(&mut self) {
         for share in self.core.shares.take_exceeded() {
+            if let Share::Client(address) = share {
+                self.warn_of_share(address);
+            }
             for (slot, _) in self.sorted(|connection| connection.holds(share)) {
                 if !self.core.shares.wants_room(share) {
                     break;
@@ -199,6 +211,15 @@ impl Listener {
                     self.forget(slot);
                 }
             }
+        }
+    }
+
+    /// Somebody's whole share may be that of all clients of a proxy which is not known to be one.
+    fn warn_of_share(&mut self, address: IpAddr) {
+        if self.now >= self.warn_of_share_at {
+            self.warn_of_share_at = self.now.saturating_add(WARN_EVERY);
+            let address = address.to_canonical();
+            tracing::warn!(%address, "{SHARE_REACHED}");
         }
     }
 

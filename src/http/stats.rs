@@ -25,7 +25,7 @@ pub struct Stats {
     pub requests: u64,
     /// Requests refused by the listener itself: malformed, too large, not implemented.
     pub malformed: u64,
-    /// Requests answered 503 because the queue or the buffers were full.
+    /// Requests answered 503 because the queue, the buffers or a share of them were full.
     pub overloaded: u64,
     /// Connections ended because the other end was too slow; idle ones are not counted.
     pub timeouts: u64,

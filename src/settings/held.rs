@@ -100,7 +100,7 @@ pub struct Limits {
     pub payload_bytes: u32,
     /// Open connections.
     pub connections: u32,
-    /// Open connections from one IPv4 address or one IPv6 /64.
+    /// Open connections from one IPv4 address or one IPv6 /64, or requests of a client of a trusted proxy.
     pub connections_per_address: u32,
 }
 

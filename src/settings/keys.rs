@@ -263,7 +263,7 @@ pub const KEYS: [Key; 28] = [
         limits.connections_per_address,
         MANY,
         Restart,
-        "Open connections from one IPv4 address or one IPv6 /64. A trusted proxy may have any number."
+        "Open connections from one IPv4 address or one IPv6 /64. A trusted proxy may have any number; each client behind it, as many requests at once."
     ),
     key!(
         sources.tenants_directory,

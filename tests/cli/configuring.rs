@@ -1,5 +1,6 @@
 //! Settings: shown, checked, and read again while the service runs.
 
+use std::net::TcpStream;
 use std::path::Path;
 
 use serde_json::Value;
@@ -93,4 +94,26 @@ fn sighup_takes_what_can_be_taken_and_says_what_cannot() {
     std::fs::remove_file(rig.dir.path().join("oncebox.toml")).unwrap();
     assert_eq!(rig.run(&["emit", "a", "--payload", "\"0123456789\""]).code, 65);
     rig.ok(&["emit", "a", "--payload", "1"]);
+}
+
+#[test]
+fn a_proxy_that_is_not_trusted_is_named_once_when_it_has_all_connections_of_a_client() {
+    let mut rig = Rig::stopped();
+    rig.file("oncebox.toml", "[limits]\nconnections_per_address = 2\n");
+    rig.start();
+    let address = std::fs::read_to_string(rig.dir.path().join("oncebox.address")).unwrap();
+    let address = address.trim().trim_start_matches("http://").to_owned();
+    let connect = || TcpStream::connect(&address).unwrap();
+    let kept = [connect(), connect()];
+    for _ in 0..3 {
+        // The service closes it at once.
+        assert!(matches!(std::io::Read::read(&mut connect(), &mut [0]), Ok(0)));
+    }
+    rig.until("it is said", |rig| rig.log().contains("trusted_proxies"));
+    let log = rig.log();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains("trusted_proxies")).collect();
+    assert_eq!(warnings.len(), 1, "{log}");
+    assert!(warnings[0].contains("127.0.0.1"), "{warnings:?}");
+    assert!(warnings[0].contains("connections_per_address"), "{warnings:?}");
+    drop(kept);
 }
