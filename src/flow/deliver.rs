@@ -19,7 +19,7 @@ use crate::faults::{Faults, Step};
 use crate::flow::counts::Counts;
 use crate::flow::destinations::{Destination, Destinations};
 use crate::flow::dispatch::assignments::{Assignment, Assignments};
-use crate::flow::dispatch::mailbox::{Mailbox, PutOff};
+use crate::flow::dispatch::mailbox::{Finished, Mailbox, PutOff};
 use crate::flow::privacy::{NOT_OPENED, Opened, Privacy};
 use crate::http::client::{Answer, Call, CallError, Client};
 use crate::id::Draw;
@@ -93,14 +93,15 @@ impl Deliver {
     pub fn run(&self, assignments: &Assignments) {
         while let Some(assignment) = assignments.take() {
             let started = self.clock.monotonic();
-            self.tick(assignment);
+            let limit = self.tick(assignment);
             let latency = self.clock.monotonic().saturating_sub(started);
-            self.mailbox.leave(|letters| letters.finished.push((assignment.subscription, latency)));
+            let finished = Finished { subscription: assignment.subscription, latency, limit };
+            self.mailbox.leave(|letters| letters.finished.push(finished));
         }
     }
 
-    /// One attempt, from the row to the settlement that is handed in.
-    fn tick(&self, assignment: Assignment) {
+    /// One attempt, from the row to the settlement that is handed in; its time limit, if there was one.
+    fn tick(&self, assignment: Assignment) -> Option<Duration> {
         let read = if self.faults.hit(Step::ReadParcel) {
             Err(crate::store::error::Error::Busy)
         } else {
@@ -113,7 +114,10 @@ impl Deliver {
                     self.let_go(assignment, Some(self.clock.now()));
                 }
                 Ok(destination) => match self.privacy.open_parcel(&mut parcel) {
-                    Ok(opened) => self.settle(self.attempt(&parcel, &destination, &opened)),
+                    Ok(opened) => {
+                        self.settle(self.attempt(&parcel, &destination, &opened));
+                        return Some(destination.timeout);
+                    }
                     Err(error) => {
                         tracing::error!(%error, delivery = %assignment.delivery, "a sealed field cannot be opened");
                         self.put_off(assignment, UNCALLABLE_AGAIN, false);
@@ -133,6 +137,7 @@ impl Deliver {
                 self.put_off(assignment, UNREADABLE_AGAIN, false);
             }
         }
+        None
     }
 
     fn let_go(&self, assignment: Assignment, next_due: Option<Timestamp>) {

@@ -22,6 +22,17 @@ pub struct PutOff {
     pub whole: bool,
 }
 
+/// A deliverer is idle again.
+#[derive(Clone, Copy, Debug)]
+pub struct Finished {
+    /// Whose request it was.
+    pub subscription: SubscriptionSeq,
+    /// How long it took.
+    pub latency: Duration,
+    /// How long it might have taken; `None` where nothing was sent.
+    pub limit: Option<Duration>,
+}
+
 /// What was left since the last look.
 #[derive(Debug, Default)]
 pub struct Letters {
@@ -31,8 +42,8 @@ pub struct Letters {
     pub settled: Vec<Settled>,
     /// Deliveries that wait for what is ours to mend.
     pub put_off: Vec<PutOff>,
-    /// Deliverers that are idle again, and how long their request took.
-    pub finished: Vec<(SubscriptionSeq, Duration)>,
+    /// Deliverers that are idle again.
+    pub finished: Vec<Finished>,
     /// Whether subscriptions have to be read again.
     pub subscriptions_changed: bool,
     /// Whether to stop.

@@ -15,8 +15,8 @@ use crate::domain::lane::Ordering;
 use crate::domain::subscription::{Subscription, Target};
 use crate::faults::{Faults, Stall, Step};
 use crate::flow::dispatch::assignments::{Assignment, HandOut};
-use crate::flow::dispatch::machine::{In, Machine, Out};
-use crate::flow::dispatch::mailbox::{Letters, Mailbox, PutOff};
+use crate::flow::dispatch::machine::{In, Machine, Out, Pace};
+use crate::flow::dispatch::mailbox::{Finished, Letters, Mailbox, PutOff};
 use crate::id::SubscriptionSeq;
 use crate::settings::Live;
 use crate::store::error::{Error, Result};
@@ -153,8 +153,8 @@ impl Dispatcher {
         for PutOff { delivery, subscription, until, whole } in letters.put_off.drain(..) {
             inputs.push(In::PutOff { delivery, subscription, until, whole });
         }
-        for (subscription, latency) in letters.finished.drain(..) {
-            inputs.push(In::Finished { subscription, latency });
+        for Finished { subscription, latency, limit } in letters.finished.drain(..) {
+            inputs.push(In::Finished { subscription, latency, limit });
         }
         let mut drained = self.feed(inputs);
         if letters.subscriptions_changed {
@@ -223,29 +223,44 @@ impl Dispatcher {
     fn changes(&mut self) -> Result<Vec<In>> {
         let usual = self.settings.get().delivery.cap;
         let mut fresh = BTreeMap::new();
+        let mut inputs = Vec::new();
         // What consumers ask for is not sent: the machine does not know that there is such a subscription.
         let live = subscriptions::live(&self.reader.tx())?;
         let called = |subscription: &Subscription| subscription.new.target != Target::Pull;
         for subscription in live.into_iter().filter(called) {
-            let asked = subscription.new.policy.in_flight_max;
-            let callable = subscription.holds.is_empty();
-            let ordered = subscription.new.ordering != Ordering::None;
-            let cap = asked.unwrap_or(usual);
-            let known = Known { cap, hard: asked.is_some(), callable, ordered };
-            fresh.insert(subscription.seq, known);
-        }
-        let mut inputs = Vec::new();
-        for (subscription, known) in &fresh {
-            if self.known.get(subscription) != Some(known) {
-                let (subscription, Known { cap, hard, callable, .. }) = (*subscription, *known);
-                inputs.push(In::SubscriptionChanged { subscription, cap, hard, callable });
+            let pace = pace(&subscription);
+            let Subscription { seq, new, holds, .. } = subscription;
+            let asked = new.policy.in_flight_max;
+            let (cap, hard, callable) = (asked.unwrap_or(usual), asked.is_some(), holds.is_empty());
+            let ordered = new.ordering != Ordering::None;
+            let known = Known { cap, hard, callable, ordered };
+            if self.known.get(&seq) != Some(&known) {
+                let (subscription, tenant) = (seq, new.tenant);
+                inputs.push(In::SubscriptionChanged {
+                    subscription,
+                    cap,
+                    hard,
+                    callable,
+                    tenant,
+                    pace,
+                });
             }
+            fresh.insert(seq, known);
         }
         for gone in self.known.keys().filter(|known| !fresh.contains_key(known)) {
             inputs.push(In::SubscriptionGone(*gone));
         }
         self.known = fresh;
         Ok(inputs)
+    }
+}
+
+/// What a row says of its endpoint before we have called it. Whether it refuses or hangs cannot be told from it.
+fn pace(subscription: &Subscription) -> Pace {
+    match (subscription.failing_since, subscription.last_success_at) {
+        (Some(_), _) => Pace::Hangs,
+        (None, Some(_)) => Pace::Prompt,
+        (None, None) => Pace::Unknown,
     }
 }
 

@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::flow::dispatch::machine::hand::Hand;
-use crate::flow::dispatch::machine::window::Window;
+pub use crate::flow::dispatch::machine::window::Pace;
+use crate::flow::dispatch::machine::window::{Load, Window};
 use crate::id::{DeliverySeq, SubscriptionSeq};
 
 /// What the machine is told.
@@ -33,6 +34,10 @@ pub enum In {
         hard: bool,
         /// Whether it may be called now.
         callable: bool,
+        /// Whose it is; kept from the first time.
+        tenant: String,
+        /// What its row says of its endpoint; asked the first time only.
+        pace: Pace,
     },
     /// A subscription was deleted.
     SubscriptionGone(SubscriptionSeq),
@@ -55,6 +60,8 @@ pub enum In {
         subscription: SubscriptionSeq,
         /// How long it took.
         latency: Duration,
+        /// How long it might have taken; `None` where nothing was sent.
+        limit: Option<Duration>,
     },
     /// An attempt is committed.
     Settled {
@@ -116,7 +123,9 @@ pub struct Machine {
     /// a subscription has.
     resting: BTreeSet<(Timestamp, SubscriptionSeq, Option<DeliverySeq>)>,
     deliverers: usize,
-    busy: usize,
+    /// What is in flight, in all and by tenant.
+    load: Load,
+    tenants: BTreeMap<String, Load>,
     stopping: bool,
 }
 
@@ -130,7 +139,8 @@ impl Machine {
             waking: BTreeSet::new(),
             resting: BTreeSet::new(),
             deliverers,
-            busy: 0,
+            load: Load::default(),
+            tenants: BTreeMap::new(),
             stopping: false,
         }
     }
@@ -139,7 +149,10 @@ impl Machine {
     pub fn step(&mut self, now: Timestamp, input: In) -> Vec<Out> {
         let mut out = Vec::new();
         match input {
-            In::SubscriptionChanged { subscription, cap, hard, callable } => {
+            In::SubscriptionChanged { subscription, cap, hard, callable, tenant, pace } => {
+                self.tenants.entry(tenant.clone()).or_default();
+                let new = || Window::new(tenant, pace);
+                self.windows.entry(subscription).or_insert_with(new);
                 self.changed(subscription, (cap, hard), callable);
             }
             In::SubscriptionGone(subscription) => self.changed(subscription, (0, true), false),
@@ -147,12 +160,11 @@ impl Machine {
             In::Fetched { subscription, rows, more, next_due } => {
                 self.fetched(subscription, rows, more, next_due);
             }
-            In::Finished { subscription, latency } => {
-                self.busy = self.busy.saturating_sub(1);
-                if let Some(window) = self.windows.get_mut(&subscription) {
+            In::Finished { subscription, latency, limit } => {
+                self.reckon(subscription, |window| {
                     window.in_flight = window.in_flight.saturating_sub(1);
-                    window.note(latency);
-                }
+                    window.note(latency, limit);
+                });
                 self.enqueue(subscription);
             }
             In::Settled { delivery, subscription, next_due } => {
@@ -170,7 +182,7 @@ impl Machine {
         self.start(&mut out);
         // Starting empties windows, so a second look saves waiting for the next input.
         self.fill(&mut out);
-        if self.stopping && self.busy == 0 && self.hand.len() == 0 {
+        if self.stopping && self.load.busy == 0 && self.hand.len() == 0 {
             out.push(Out::Drained);
         }
         out
@@ -190,11 +202,11 @@ impl Machine {
 
     /// Whether a request is under way.
     pub fn is_busy(&self) -> bool {
-        self.busy > 0
+        self.load.busy > 0
     }
 
     fn changed(&mut self, subscription: SubscriptionSeq, cap: (u32, bool), callable: bool) {
-        let window = self.windows.entry(subscription).or_default();
+        let Some(window) = self.windows.get_mut(&subscription) else { return };
         let (cap, hard) = cap;
         window.hard = hard;
         window.cap = usize::try_from(cap).unwrap_or(usize::MAX);
@@ -357,29 +369,60 @@ impl Machine {
         }
     }
 
+    /// Changes what a subscription has in flight, and with it the load.
+    fn reckon(&mut self, subscription: SubscriptionSeq, change: impl FnOnce(&mut Window)) {
+        let Some(window) = self.windows.get_mut(&subscription) else { return };
+        let old = window.load();
+        change(window);
+        self.load.replace(old, window.load());
+        if let Some(tenant) = self.tenants.get_mut(&window.tenant) {
+            tenant.replace(old, window.load());
+        }
+    }
+
+    /// Whether more than one tenant has something to start.
+    fn is_shared(&self) -> bool {
+        let windows =
+            self.rotation.iter().filter_map(|subscription| self.windows.get(subscription));
+        let mut waiting = windows.filter(|window| window.callable && !window.ready.is_empty());
+        let first = waiting.next();
+        first.is_some_and(|first| waiting.any(|window| window.tenant != first.tenant))
+    }
+
+    /// What a subscription may start now, by its own limits, its endpoint's and its tenant's.
+    fn startable(&self, subscription: SubscriptionSeq, is_shared: bool) -> Option<DeliverySeq> {
+        let window = self.windows.get(&subscription)?;
+        // Half of the deliverers are kept for first requests, so that a flood leaves some to the others.
+        let plenty = (self.deliverers - self.load.busy) * 2 > self.deliverers;
+        // A tenant's share is half of everything, while there is somebody to share with.
+        let tenant = self.tenants.get(&window.tenant).filter(|_| is_shared);
+        let is_free = window.callable
+            && window.has_room(plenty)
+            && self.load.has_room(window.pace, self.deliverers)
+            && tenant.is_none_or(|load| load.has_room(window.pace, self.deliverers.div_ceil(2)));
+        window.ready.front().copied().filter(|_| is_free)
+    }
+
     /// Starts what may be started, one delivery a turn, so that no subscription waits behind another.
     fn start(&mut self, out: &mut Vec<Out>) {
         if self.stopping {
             return;
         }
+        let is_shared = self.tenants.len() > 1 && self.is_shared();
         let mut passed_by = 0;
-        while self.busy < self.deliverers && passed_by < self.rotation.len() {
+        while self.load.busy < self.deliverers && passed_by < self.rotation.len() {
             let Some(subscription) = self.rotation.pop_front() else { break };
-            let idle = self.deliverers - self.busy;
-            let Some(window) = self.windows.get_mut(&subscription) else { continue };
-            // Half of the deliverers are kept for first requests, so that thirty endpoints that hang
-            // leave some to the one that does not.
-            let plenty = idle * 2 > self.deliverers;
-            match window.ready.front().copied() {
-                Some(delivery) if window.callable && window.has_room(plenty) => {
+            if let Some(delivery) = self.startable(subscription, is_shared) {
+                self.reckon(subscription, |window| {
                     window.ready.pop_front();
                     window.in_flight += 1;
-                    self.busy += 1;
-                    passed_by = 0;
-                    out.push(Out::Start { delivery, subscription });
-                }
-                _ => passed_by += 1,
+                });
+                passed_by = 0;
+                out.push(Out::Start { delivery, subscription });
+            } else {
+                passed_by += 1;
             }
+            let Some(window) = self.windows.get_mut(&subscription) else { continue };
             if window.wants_turn() {
                 self.rotation.push_back(subscription);
             } else {
