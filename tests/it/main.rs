@@ -20,6 +20,7 @@ mod describing;
 mod dropping;
 mod embedding;
 mod entering;
+mod fairness;
 mod foreign_programs;
 mod forgetting;
 mod guarding;

@@ -380,11 +380,11 @@ impl Machine {
         }
     }
 
-    /// Whether more than one tenant has something to start.
+    /// Whether more than one tenant has something due.
     fn is_shared(&self) -> bool {
         let windows =
             self.rotation.iter().filter_map(|subscription| self.windows.get(subscription));
-        let mut waiting = windows.filter(|window| window.callable && !window.ready.is_empty());
+        let mut waiting = windows.filter(|window| window.has_due());
         let first = waiting.next();
         first.is_some_and(|first| waiting.any(|window| window.tenant != first.tenant))
     }

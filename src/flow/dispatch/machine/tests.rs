@@ -235,42 +235,36 @@ fn a_lane_that_is_let_go_of_before_its_time_is_looked_at_then_and_not_at_once() 
 /// Subscriptions of one kind: their tenant, their pace, how many, and how many deliveries each has due.
 type Group = (&'static str, Pace, usize, i64);
 
-/// A machine of 64 deliverers that has just read what is due, and how many it has started of each group. Whoever
-/// stands first is served first.
+/// A machine of 64 deliverers that has read what is due, and how many it has started of each group.
 fn served(groups: &[Group]) -> (Machine, Vec<usize>) {
     let mut machine = Machine::new(64);
-    let (mut inputs, mut counts) = (Vec::new(), Vec::new());
-    let mut seq = 0;
-    for (n, (tenant, pace, subscriptions, rows)) in groups.iter().enumerate() {
+    let mut group_of = Vec::new();
+    for (n, (tenant, pace, subscriptions, _)) in groups.iter().enumerate() {
         for _ in 0..*subscriptions {
-            seq += 1;
-            let (subscription, tenant) = (SubscriptionSeq(seq), (*tenant).to_owned());
-            let (cap, hard, callable, pace) = (8, true, false, *pace);
+            group_of.push(n);
+            let (subscription, tenant) = (sub(group_of.len()), (*tenant).to_owned());
+            let (cap, hard, callable, pace) = (8, true, true, *pace);
             let new = In::SubscriptionChanged { subscription, cap, hard, callable, tenant, pace };
-            machine.step(at(0), new);
-            let rows = (0..*rows).map(|row| (DeliverySeq(seq * 1000 + row), None)).collect();
-            inputs.push((n, In::Fetched { subscription, rows, more: false, next_due: None }));
-        }
-        counts.push(0);
-    }
-    // All is read before anything is started, as if it had come due at once.
-    for (_, input) in &inputs {
-        if let In::Fetched { subscription, .. } = input {
-            machine.windows.get_mut(subscription).unwrap().callable = true;
+            assert_eq!(fetches(&machine.step(at(0), new)), [subscription]);
         }
     }
-    machine.deliverers = 0;
-    let group_of: Vec<usize> = inputs.iter().map(|(n, _)| *n).collect();
-    for (_, input) in inputs {
-        machine.step(at(0), input);
-    }
-    machine.deliverers = 64;
-    for out in machine.step(at(0), In::Tick) {
-        if let Out::Start { subscription, .. } = out {
-            counts[group_of[usize::try_from(subscription.0).unwrap() - 1]] += 1;
+    let mut counts = vec![0; groups.len()];
+    for (n, group) in group_of.iter().enumerate() {
+        let subscription = sub(n + 1);
+        let rows = (0..groups[*group].3).map(|row| DeliverySeq(subscription.0 * 1000 + row));
+        let rows = rows.map(|delivery| (delivery, None)).collect();
+        let fetched = In::Fetched { subscription, rows, more: false, next_due: None };
+        for out in machine.step(at(0), fetched) {
+            if let Out::Start { subscription, .. } = out {
+                counts[group_of[usize::try_from(subscription.0).unwrap() - 1]] += 1;
+            }
         }
     }
     (machine, counts)
+}
+
+fn sub(n: usize) -> SubscriptionSeq {
+    SubscriptionSeq(i64::try_from(n).unwrap())
 }
 
 #[test]

@@ -110,9 +110,14 @@ impl Window {
         Load { busy, unproven, hanging }
     }
 
+    /// Whether it has something due, or may have.
+    pub(super) fn has_due(&self) -> bool {
+        self.callable && (self.fetching || !self.ready.is_empty())
+    }
+
     /// Whether it is to get a turn.
     pub(super) fn wants_turn(&self) -> bool {
-        self.callable && (self.look || !self.ready.is_empty())
+        self.has_due() || (self.callable && self.look)
     }
 
     /// Whether it holds little enough to be filled again, and may be.

@@ -1,0 +1,142 @@
+//! Nobody waits for somebody else's endpoint. What hangs here hangs to the end of the test, so that whoever had to
+//! wait for it would wait in vain.
+
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, secs, until};
+
+/// As many as deliverers, and half as many again.
+const DEAD: usize = 96;
+
+fn rig(timeout: u64) -> Rig {
+    Rig::with(|settings| {
+        settings.delivery.deliverers = 64;
+        settings.delivery.timeout = secs(timeout);
+    })
+}
+
+/// The tokens of so many tenants; the first is `default`.
+fn tenants(rig: &Rig, count: usize) -> Vec<String> {
+    let more = (1..count).map(|n| rig.tenant(&format!("tenant-{n}")));
+    std::iter::once(rig.token.clone()).chain(more).collect()
+}
+
+fn subscribe(rig: &Rig, token: &str, name: &str, to: &Receiver) {
+    let body = json!({ "name": name, "url": to.url(), "event_types": [name.split('-').next()] });
+    rig.call_as(token, "POST", "/v1/subscriptions", body.to_string().as_bytes()).is(201);
+}
+
+fn publish(rig: &Rig, token: &str, event_type: &str) {
+    let body = json!({ "event_type": event_type, "payload": {} });
+    rig.call_as(token, "POST", "/v1/events", body.to_string().as_bytes()).is(201);
+}
+
+/// Shares the endpoints that are dead out among the tenants.
+fn subscribe_dead(rig: &Rig, tokens: &[String], to: &Receiver) {
+    for (n, token) in (0..DEAD).zip(tokens.iter().cycle()) {
+        subscribe(rig, token, &format!("dead-{n}"), to);
+    }
+}
+
+/// Publishes an event for those who live until that many more have come.
+#[track_caller]
+fn goes_on(rig: &Rig, token: &str, alive: &Receiver, count: usize) {
+    for _ in 0..count {
+        let before = alive.count();
+        publish(rig, token, "alive");
+        until("a healthy endpoint gets its event", || alive.count() > before);
+    }
+}
+
+#[test]
+fn endpoints_that_were_never_called_leave_deliverers_to_one_that_has_answered() {
+    for count in [1, 20] {
+        let (rig, alive, dead) = (rig(120), Receiver::new(), Receiver::new());
+        dead.always(Reply::Hang);
+        let tokens = tenants(&rig, count);
+        subscribe(&rig, &rig.token, "alive", &alive);
+        goes_on(&rig, &rig.token, &alive, 1);
+        subscribe_dead(&rig, &tokens, &dead);
+        tokens.iter().for_each(|token| publish(&rig, token, "dead"));
+        until("they hang", || dead.count() == 48);
+        goes_on(&rig, &rig.token, &alive, 20);
+        assert_eq!(dead.count(), 48, "three quarters of the deliverers");
+        dead.release();
+    }
+}
+
+#[test]
+fn endpoints_that_failed_before_a_restart_leave_deliverers_to_a_new_one() {
+    for count in [1, 20] {
+        let (mut rig, alive, dead) = (rig(120), Receiver::new(), Receiver::new());
+        dead.always(Reply::status(500));
+        let tokens = tenants(&rig, count);
+        subscribe_dead(&rig, &tokens, &dead);
+        tokens.iter().for_each(|token| publish(&rig, token, "dead"));
+        rig.settle();
+        assert_eq!(dead.count(), DEAD);
+        dead.always(Reply::Hang);
+        rig.restart();
+        rig.advance(secs(5));
+        until("they hang", || dead.count() == DEAD + 32);
+        subscribe(&rig, &rig.token, "alive", &alive);
+        goes_on(&rig, &rig.token, &alive, 20);
+        assert_eq!(dead.count(), DEAD + 32, "half of the deliverers");
+        dead.release();
+    }
+}
+
+#[test]
+fn endpoints_that_never_answer_get_their_retries_while_others_go_on() {
+    for count in [1, 20] {
+        let (rig, alive, dead) = (rig(1), Receiver::new(), Receiver::new());
+        dead.always(Reply::Hang);
+        let tokens = tenants(&rig, count);
+        subscribe(&rig, &rig.token, "alive", &alive);
+        subscribe_dead(&rig, &tokens, &dead);
+        tokens.iter().for_each(|token| publish(&rig, token, "dead"));
+        let (mut last, mut wanted) = (Instant::now(), 0);
+        let conn = rig.file();
+        let tried = "SELECT count(*) FROM deliveries AS d JOIN subscriptions AS s
+                         ON s.seq = d.subscription_seq WHERE s.name <> 'alive' AND attempt_count > 1";
+        // The clock goes as fast as the wall's, by which the time limits are.
+        until("each was tried twice, with events coming through all the while", || {
+            rig.advance(last.elapsed());
+            last = Instant::now();
+            if alive.count() == wanted {
+                publish(&rig, &rig.token, "alive");
+                wanted += 1;
+            }
+            conn.query_row(tried, [], |row| row.get::<_, isize>(0)) == Ok(DEAD.cast_signed())
+        });
+        until("the last one comes", || alive.count() == wanted);
+        assert!(wanted > 20, "{wanted} of those who live");
+        dead.release();
+    }
+}
+
+#[test]
+fn a_tenant_with_a_flood_has_half_of_the_deliverers_while_another_has_something_due() {
+    let (rig, flooded, other) = (rig(120), Receiver::new(), Receiver::new());
+    let tokens = tenants(&rig, 2);
+    for (token, to, count) in [(&tokens[0], &flooded, 96), (&tokens[1], &other, 8)] {
+        to.always(Reply::status(500));
+        (0..count).for_each(|n| subscribe(&rig, token, &format!("flood-{n}"), to));
+        publish(&rig, token, "flood");
+    }
+    rig.settle();
+    assert_eq!((flooded.count(), other.count()), (96, 8));
+    // They are prompt, and all are due at once.
+    flooded.always(Reply::Hang);
+    other.always(Reply::Hang);
+    rig.advance(secs(5));
+    until("each has its share", || (flooded.count(), other.count()) == (96 + 32, 8 + 8));
+    (0..8).for_each(|_| publish(&rig, &tokens[1], "flood"));
+    other.release();
+    until("all of the other's events come", || other.count() == 8 * 10);
+    until("the flood has the rest", || flooded.count() == 96 + 64);
+    flooded.release();
+}
