@@ -97,27 +97,47 @@ fn saturated(report: &mut Report, server: &Server, sink: &Sink, options: Options
     report.line("load generator's own CPU per request", median(&owns), "us");
 }
 
-/// A healthy endpoint beside thirty that never answer.
-fn beside_hanging(report: &mut Report, options: Options) {
+/// A healthy endpoint beside so many that never answer, which belong to so many tenants. Where there are more than
+/// deliverers it has answered before: nothing tells it from them otherwise.
+fn beside_hanging(report: &mut Report, options: Options, count: usize, tenants: usize) {
     let server = Server::start("hanging");
     let sink = Sink::start(SECRET);
     server.subscribe("healthy", &sink.url("/healthy"), "outbox", "bench.event");
-    for n in 0..30 {
-        server.subscribe(&format!("hang-{n}"), &sink.url("/hang"), "outbox", "hang.event");
+    if count > 64 {
+        load(&server, "bench.event", 1, Duration::from_millis(100)).run();
     }
-    load(&server, "hang.event", 8, Duration::from_millis(100)).run();
+    let tokens: Vec<String> = (0..tenants).map(|n| server.tenant(&format!("tenant-{n}"))).collect();
+    for n in 0..count {
+        let token = tokens.get(n % tenants.max(1)).unwrap_or(&server.token);
+        server.subscribe_as(token, &format!("hang-{n}"), &sink.url("/hang"), "hang.event");
+    }
+    for token in tokens.iter().chain([&server.token]) {
+        let kind = Kind::Publish { token: token.clone(), event_type: "hang.event".to_owned() };
+        let load = load(&server, "hang.event", 8, Duration::from_millis(100));
+        Load { kind, ..load }.run();
+    }
     // Long enough for them to take all they are given.
     rest(Duration::from_secs(2));
     sink.reset();
-    let mut load = load(&server, "bench.event", 32, Duration::from_secs(options.pick(3, 10)));
+    // With more of them than deliverers the time limit of the first ones, 30 s, ends meanwhile.
+    let span = options.pick(3, if count > 64 { 45 } else { 10 });
+    let mut load = load(&server, "bench.event", 32, Duration::from_secs(span));
     load.rate = Some(50);
     let loaded = load.run();
     rest(Duration::from_secs(1));
     let came = sink.came();
     let all = came.unique == loaded.accepted;
     let p99 = if all { came.p99_us / 1e3 } else { f64::INFINITY };
-    report.at_most("healthy p99 beside 30 that hang, at 50/s", p99, "ms", 1000.0);
+    let whose = if tenants > 0 { format!(" of {tenants} tenants") } else { String::new() };
+    let what = format!("healthy p99 beside {count} that hang{whose}, at 50/s");
+    report.at_most(what, p99, "ms", 1000.0);
     report.line("of its events delivered meanwhile", came.unique as f64, "");
+}
+
+fn all_hanging(report: &mut Report, options: Options) {
+    for (count, tenants) in [(30, 0), (100, 0), (100, 20)] {
+        beside_hanging(report, options, count, tenants);
+    }
 }
 
 fn million_open(report: &mut Report) {
@@ -150,6 +170,9 @@ fn binary(report: &mut Report) {
 fn main() {
     let Some(options) = rig::begin() else { return };
     let mut report = Report::new("deliver", options);
+    if std::env::args().any(|arg| arg == "--hanging") {
+        return all_hanging(&mut report, options);
+    }
     binary(&mut report);
     let server = Server::start("deliver");
     let sink = Sink::start(SECRET);
@@ -160,7 +183,7 @@ fn main() {
     saturated(&mut report, &server, &sink, options);
     report.at_most("RSS at saturation", facts::peak_mib(server.process()), "MiB", 64.0);
     server.stop();
-    beside_hanging(&mut report, options);
+    all_hanging(&mut report, options);
     if options.full {
         million_open(&mut report);
     }

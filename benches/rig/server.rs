@@ -88,8 +88,13 @@ impl Server {
 
     /// Asks the API; what is not a success ends the bench.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
+        self.ask_as(&self.token, method, path, body)
+    }
+
+    /// The same with another token.
+    fn ask_as(&self, token: &str, method: &str, path: &str, body: &Value) -> Value {
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        let (status, told) = wire::ask(&self.address, method, path, &self.token, &body).unwrap();
+        let (status, told) = wire::ask(&self.address, method, path, token, &body).unwrap();
         assert!((200..300).contains(&status), "{method} {path}: {status} {told}");
         told
     }
@@ -108,6 +113,20 @@ impl Server {
         });
         let told = self.ask("POST", "/v1/subscriptions", &subscription);
         told["secret"].as_str().unwrap().to_owned()
+    }
+
+    /// Makes a subscription to the outbox of a token's tenant.
+    pub(crate) fn subscribe_as(&self, token: &str, name: &str, url: &str, event_type: &str) {
+        let subscription = json!({ "name": name, "url": url, "event_types": [event_type] });
+        self.ask_as(token, "POST", "/v1/subscriptions", &subscription);
+    }
+
+    /// Makes a tenant and returns a token of its administrator.
+    pub(crate) fn tenant(&self, name: &str) -> String {
+        self.ask("POST", "/v1/tenants", &json!({ "name": name }));
+        let token = json!({ "name": "admin", "role": "admin", "tenant": name });
+        let told = self.ask("POST", "/v1/tokens", &token);
+        told["token"].as_str().unwrap().to_owned()
     }
 
     pub(crate) fn pause(&self, name: &str) {

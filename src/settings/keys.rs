@@ -244,7 +244,7 @@ pub const KEYS: [Key; 28] = [
         delivery.deliverers,
         Number(1, 256),
         Restart,
-        "Requests in flight at once, in all: so many threads."
+        "Requests in flight at once, in all: so many threads. Endpoints that hang share half of them, and so does a tenant while another has something due."
     ),
     key!(
         limits.request_bytes,
