@@ -428,7 +428,7 @@ CREATE TABLE idempotency_keys (
   created_at   INTEGER NOT NULL,
   expires_at   INTEGER NOT NULL,
   PRIMARY KEY (tenant, key),
-  CONSTRAINT idempotency_key_is_32_to_128 CHECK (length(key) BETWEEN 32 AND 128),
+  CONSTRAINT idempotency_key_is_1_to_128 CHECK (length(key) BETWEEN 1 AND 128),
   CONSTRAINT idempotency_answer_is_whole CHECK ((status IS NULL) = (body IS NULL))
 ) STRICT, WITHOUT ROWID;
 

@@ -23,7 +23,8 @@ const LIKELY: &str = "In the years 1973 to 2199.";
 
 /// A key of a request.
 pub(super) fn request_key() -> Value {
-    json!({ "type": "string", "pattern": "^[A-Za-z0-9_-]{32,128}$" })
+    let key = r"[!#-+\--:<-\[\]-~]{1,128}";
+    json!({ "type": "string", "pattern": format!("^({key}|\"{key}\")$") })
 }
 
 /// A status of an event.

@@ -243,14 +243,15 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
 }
 
 fn idempotency(call: &Call) -> Result<Option<Idempotency>, Problem> {
-    let Some(key) = call.request.head.headers.get("idempotency-key") else { return Ok(None) };
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-    if !(32..=128).contains(&key.len()) || !key.bytes().all(allowed) {
-        return Err(Problem::bad_request(
-            "Idempotency-Key has 32 to 128 characters of A-Z, a-z, 0-9, - and _; a UUID will do. \
+    let mut all = call.request.head.headers.iter().filter(|(name, _)| *name == "idempotency-key");
+    let Some((_, value)) = all.next() else { return Ok(None) };
+    let key = request_key(value).filter(|_| all.next().is_none()).ok_or_else(|| {
+        Problem::bad_request(
+            "Idempotency-Key stands once and has 1 to 128 visible ASCII characters without \
+             quotes, backslash, comma and semicolon; a UUID will do. It may stand in double quotes. \
              An event's own key goes into the body as idempotency_key.",
-        ));
-    }
+        )
+    })?;
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(call.request.head.method.as_str().as_bytes());
     context.update(b"\n");
@@ -259,6 +260,16 @@ fn idempotency(call: &Call) -> Result<Option<Idempotency>, Problem> {
     context.update(&call.request.body);
     let request_hash = context.finish().as_ref().to_vec();
     Ok(Some(Idempotency { key: key.to_owned(), request_hash }))
+}
+
+/// The key in the value of an `Idempotency-Key`, with double quotes as the IETF's draft has it, or without.
+fn request_key(value: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(value).ok()?;
+    let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let key = quoted.unwrap_or(text);
+    // These have a meaning in a structured field, so two readers could see two keys.
+    let allowed = |b: u8| b.is_ascii_graphic() && !b"\"\\,;".contains(&b);
+    ((1..=128).contains(&key.len()) && key.bytes().all(allowed)).then_some(key)
 }
 
 #[derive(Serialize)]

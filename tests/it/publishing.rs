@@ -89,13 +89,48 @@ fn an_idempotency_key_with_another_body_is_refused() {
 }
 
 #[test]
-fn an_idempotency_key_that_could_be_guessed_or_is_no_key_is_refused() {
+fn an_idempotency_key_in_quotes_is_the_same_as_without() {
     let rig = Rig::new();
     let body = r#"{"event_type":"order.paid","payload":1}"#;
-    for key in ["short", &"k".repeat(31), &"k".repeat(129), &format!("{} {}", "k".repeat(20), "k")]
-    {
-        with_key(&rig, key, body).is(400);
+    for key in ["7", KEY, "urn:order/7+8=15?", &"k".repeat(128)] {
+        let first = with_key(&rig, &format!("\"{key}\""), body).is(201);
+        let second = with_key(&rig, key, body).is(201);
+        assert_eq!(second.field("idempotency-replayed"), Some("true"), "{key}");
+        assert_eq!(first.body(), second.body());
     }
+    assert_eq!(stored(&rig), "4");
+}
+
+#[test]
+fn an_idempotency_key_that_is_no_key_is_refused() {
+    let rig = Rig::new();
+    let long = "k".repeat(129);
+    let quoted_long = format!("\"{long}\"");
+    for key in [
+        "",
+        "\"\"",
+        "\"",
+        "\"a",
+        "a\"",
+        "a b",
+        "a,b",
+        "a;b",
+        "\"a\\\"b\"",
+        "\"a\";q=1",
+        "\u{e4}",
+        &long,
+        &quoted_long,
+    ] {
+        let refused = with_key(&rig, key, r#"{"event_type":"order.paid","payload":1}"#).is(400);
+        assert!(refused.detail().contains("1 to 128"), "{key}");
+    }
+    let bearer = format!("Bearer {}", rig.token);
+    let twice = [
+        ("Authorization", bearer.as_str()),
+        ("Idempotency-Key", KEY),
+        ("Idempotency-Key", "another"),
+    ];
+    rig.send("POST", "/v1/events", &twice, br#"{"event_type":"order.paid","payload":1}"#).is(400);
     assert_eq!(stored(&rig), "0");
 }
 
