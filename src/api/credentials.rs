@@ -1,41 +1,69 @@
-//! Secrets on their way into the file: sealed before they leave the handler.
+//! Secrets on their way into the file: sealed in the transaction that stores them.
+//!
+//! Not before it: a rotation seals anew what is in the file, and would miss what is sealed and not yet stored.
+
+use std::sync::Arc;
 
 use crate::api::Api;
 use crate::clock::Timestamp;
-use crate::id;
+use crate::id::{self, Draw};
+use crate::keyring::Keyring;
+use crate::secret::SecretBytes;
 use crate::store::credentials::{NewCredential, Owner, context};
 
-/// A secret that is sealed, and waits for its owner's row.
-#[derive(Clone, Debug)]
-pub(super) struct Sealed {
+/// A secret that waits for its owner's row, and what seals it then.
+#[derive(Clone)]
+pub(super) struct ToSeal {
     id: String,
-    ciphertext: Vec<u8>,
-    master_key_id: String,
+    secret: SecretBytes,
+    key: Arc<Keyring>,
+    draw: Arc<dyn Draw>,
 }
 
-/// Seals a secret for the file.
-pub(super) fn seal(api: &Api, now: Timestamp, secret: &str) -> Sealed {
-    let id = id::uuid7(now, &*api.draw);
-    let key = api.key.current();
-    let ciphertext = key.seal(&context(&id), secret.as_bytes(), &*api.draw);
-    Sealed { id, ciphertext, master_key_id: key.key_id() }
+/// Gets a secret ready for the file.
+pub(super) fn to_seal(api: &Api, now: Timestamp, secret: &str) -> ToSeal {
+    let (key, draw) = (Arc::clone(&api.key), Arc::clone(&api.draw));
+    let id = id::uuid7(now, &*draw);
+    ToSeal { id, secret: SecretBytes::new(secret.as_bytes().to_vec()), key, draw }
 }
 
 /// The names of secrets, for an audit event: which were added, not what they are.
-pub(super) fn ids(of: &[Sealed]) -> Vec<String> {
-    of.iter().map(|sealed| sealed.id.clone()).collect()
+pub(super) fn ids(of: &[ToSeal]) -> Vec<String> {
+    of.iter().map(|secret| secret.id.clone()).collect()
 }
 
-impl Sealed {
-    /// The row, once its owner has one.
+impl ToSeal {
+    /// The row, once its owner has one. Only the writer may ask.
     pub(super) fn of(&self, tenant: &str, owner: Owner, now: Timestamp) -> NewCredential {
+        let key = self.key.current();
         NewCredential {
             id: self.id.clone(),
             tenant: tenant.to_owned(),
             owner,
-            sealed: self.ciphertext.clone(),
-            master_key_id: self.master_key_id.clone(),
+            sealed: key.seal(&context(&self.id), self.secret.expose(), &*self.draw),
+            master_key_id: key.key_id(),
             created_at: now,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{SubscriptionSeq, SystemDraw};
+    use crate::secret::MasterKey;
+
+    #[test]
+    fn a_secret_that_waits_while_the_key_is_rotated_is_sealed_under_the_new_one() {
+        let draw = Arc::new(SystemDraw::new());
+        let key = Arc::new(Keyring::new(MasterKey::generate(&*draw)));
+        let secret = SecretBytes::new(b"s3cret".to_vec());
+        let waiting =
+            ToSeal { id: "1".to_owned(), secret, key: Arc::clone(&key), draw: draw.clone() };
+        key.turn_to(MasterKey::generate(&*draw));
+        let row =
+            waiting.of("default", Owner::Subscription(SubscriptionSeq(1)), Timestamp::from_secs(1));
+        assert_eq!(row.master_key_id, key.current().key_id());
+        assert_eq!(key.current().open(&context("1"), &row.sealed).unwrap().expose(), b"s3cret");
     }
 }

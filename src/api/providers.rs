@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
-use crate::api::credentials::{Sealed, ids, seal};
+use crate::api::credentials::{ToSeal, ids, to_seal};
 use crate::api::pii_shapes;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
@@ -188,7 +188,8 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         tolerance: tolerance(tolerance_secs)?.unwrap_or(usual),
     };
     // Versions are numbered as they are stored, and the newest is tried first.
-    let sealed: Vec<Sealed> = secrets.iter().rev().map(|secret| seal(api, now, secret)).collect();
+    let sealed: Vec<ToSeal> =
+        secrets.iter().rev().map(|secret| to_seal(api, now, secret)).collect();
     change(api, call, move |tx| {
         let Some(seq) = providers::insert(tx, &new, now)? else {
             let detail = format!("There is a provider named {:?} already.", new.name.as_str());
@@ -231,7 +232,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let tolerance = tolerance(tolerance_secs)?;
     check_secrets(scheme.as_ref().unwrap_or(&found.new.scheme), secret.as_slice())?;
     let now = api.clock.wall();
-    let sealed = secret.as_deref().map(|secret| seal(api, now, secret));
+    let sealed = secret.as_deref().map(|secret| to_seal(api, now, secret));
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     change(api, call, move |tx| {
         let missing = || Ok(Err(Problem::not_found("provider")));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok};
-use crate::api::credentials::seal;
+use crate::api::credentials::to_seal;
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
@@ -162,7 +162,7 @@ fn store(
     let full = known.len() >= providers::SECRETS_MOST && matches!(owner, Owner::Provider(_));
     let known = known.into_iter().find(|known| is(api, known, &secret)).map(|known| known.id);
     let now = api.clock.wall();
-    let sealed = seal(api, now, &secret);
+    let sealed = to_seal(api, now, &secret);
     let tenant = call.tenant.clone();
     change(api, call, move |tx| {
         if known.is_some() || dry_run {

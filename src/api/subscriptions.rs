@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
-use crate::api::credentials::{ids, seal};
+use crate::api::credentials::{ids, to_seal};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
 use crate::api::route::{Answer, Param, Resource, Returns, doc, route};
@@ -219,7 +219,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     };
     terms::check(api, &new)?;
     let text = secret.to_text();
-    let sealed = seal(api, now, &text);
+    let sealed = to_seal(api, now, &text);
     let made = change(api, call, move |tx| {
         let stored = subscriptions::insert(tx, &new, now)?;
         let subscription = match stored {

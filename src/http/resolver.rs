@@ -1,10 +1,14 @@
 //! Name resolution for what we send: once per attempt, and every address is judged before it is used.
 //!
 //! This is the SSRF check. It is also three times as fast as the client library's own resolver, which
-//! starts a thread per request to bound the lookup; ours relies on the system resolver's own limits.
+//! starts a thread per request to bound the lookup; ours keeps its threads.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use crossbeam_channel::{Receiver, Sender, bounded};
 use http::Uri;
 use ureq::Error;
 use ureq::config::Config;
@@ -15,11 +19,69 @@ use crate::domain::address::AddressPolicy;
 
 /// The most addresses of one name that are tried.
 const ADDRESSES_MOST: usize = 16;
+/// Names that are looked up at once, those included that nobody waits for any more.
+const LOOKUPS_MOST: usize = 256;
+
+/// A name and a port.
+type Place = (String, u16);
+type Found = io::Result<Vec<SocketAddr>>;
+
+/// Threads that look names up. The system's resolver has time limits of its own, which may be longer than an
+/// attempt's: a thread that takes too long is left to it.
+#[derive(Debug)]
+struct Lookups {
+    look_up: fn(Place) -> Found,
+    idle: Mutex<Vec<(Sender<Place>, Receiver<Found>)>>,
+    /// Held by each thread, to count them.
+    threads: Arc<()>,
+}
+
+impl Lookups {
+    fn new(look_up: fn(Place) -> Found) -> Self {
+        Self { look_up, idle: Mutex::default(), threads: Arc::default() }
+    }
+
+    /// The addresses of a name; `None` when the time is over.
+    fn ask(&self, place: Place, most: Duration) -> Option<Found> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let (ask, answer) = match idle.map_or_else(|| self.start(), Ok) {
+            Ok(thread) => thread,
+            Err(error) => return Some(Err(error)),
+        };
+        ask.send(place).ok()?;
+        let found = answer.recv_timeout(most).ok()?;
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push((ask, answer));
+        Some(found)
+    }
+
+    /// A thread that ends when it is let go of and has come to the end of its last lookup.
+    #[expect(clippy::disallowed_methods, reason = "nobody can wait for a lookup that does not end")]
+    fn start(&self) -> io::Result<(Sender<Place>, Receiver<Found>)> {
+        let (mine, look_up) = (Arc::clone(&self.threads), self.look_up);
+        if Arc::strong_count(&mine) > LOOKUPS_MOST.saturating_add(1) {
+            let why = format!("{LOOKUPS_MOST} names are being looked up, and no answer comes");
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
+        }
+        let (ask, asked) = bounded(1);
+        let (tell, told) = bounded(1);
+        let run = move || {
+            let _counted = mine;
+            while let Ok(place) = asked.recv() {
+                if tell.send(look_up(place)).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("resolve".to_owned()).spawn(run)?;
+        Ok((ask, told))
+    }
+}
 
 /// Resolves a name and refuses every address the policy does not allow.
 #[derive(Debug)]
 pub(crate) struct GuardedResolver {
     policy: AddressPolicy,
+    lookups: Lookups,
 }
 
 /// A target whose address we may not call.
@@ -29,7 +91,8 @@ pub(crate) struct Refused(pub(crate) String);
 
 impl GuardedResolver {
     pub(crate) fn new(policy: AddressPolicy) -> Self {
-        Self { policy }
+        let system = |place: Place| Ok(place.to_socket_addrs()?.take(ADDRESSES_MOST).collect());
+        Self { policy, lookups: Lookups::new(system) }
     }
 }
 
@@ -38,7 +101,7 @@ impl Resolver for GuardedResolver {
         &self,
         uri: &Uri,
         _config: &Config,
-        _timeout: NextTimeout,
+        timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, Error> {
         let host = uri.host().ok_or(Error::HostNotFound)?;
         let default_port = if uri.scheme_str() == Some("https") { 443 } else { 80 };
@@ -46,7 +109,10 @@ impl Resolver for GuardedResolver {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let found: Vec<SocketAddr> = match bare.parse::<IpAddr>() {
             Ok(ip) => vec![SocketAddr::new(ip, port)],
-            Err(_not_literal) => (bare, port).to_socket_addrs()?.take(ADDRESSES_MOST).collect(),
+            Err(_not_literal) => {
+                let found = self.lookups.ask((bare.to_owned(), port), *timeout.after);
+                found.ok_or(Error::Timeout(timeout.reason))??
+            }
         };
         let mut allowed = self.empty();
         for address in found {
@@ -57,5 +123,38 @@ impl Resolver for GuardedResolver {
             allowed.push(address);
         }
         if allowed.is_empty() { Err(Error::HostNotFound) } else { Ok(allowed) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_whose_answer_does_not_come_is_waited_for_no_longer_than_asked() {
+        let never = |_: Place| loop {
+            std::thread::park();
+        };
+        let lookups = Lookups::new(never);
+        for _ in 0..LOOKUPS_MOST {
+            assert!(lookups.ask(("slow.test".to_owned(), 80), Duration::from_millis(1)).is_none());
+        }
+        let refused = lookups.ask(("slow.test".to_owned(), 80), Duration::MAX).unwrap();
+        assert!(refused.unwrap_err().to_string().contains("256 names are being looked up"));
+    }
+
+    #[test]
+    fn a_thread_is_used_again_and_one_that_is_late_ends() {
+        let lookups = Lookups::new(|place| Ok(vec![SocketAddr::from(([127, 0, 0, 1], place.1))]));
+        for port in 1..100 {
+            let found = lookups.ask(("here.test".to_owned(), port), Duration::MAX).unwrap();
+            assert_eq!(found.unwrap(), [SocketAddr::from(([127, 0, 0, 1], port))]);
+        }
+        assert_eq!(Arc::strong_count(&lookups.threads), 2, "one thread and the counter");
+        let threads = Arc::clone(&lookups.threads);
+        drop(lookups);
+        while Arc::strong_count(&threads) > 1 {
+            std::thread::yield_now();
+        }
     }
 }

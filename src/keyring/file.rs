@@ -12,6 +12,9 @@ use zeroize::Zeroizing;
 use crate::machine::user;
 use crate::secret::{KeyTextError, MasterKey};
 
+/// Names that are tried for a file that is being written.
+const FRESH_MOST: u32 = 100;
+
 /// Why a key file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
@@ -140,12 +143,20 @@ fn write_in(
     content: &[u8],
     at: &mut PathBuf,
 ) -> std::io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.fresh", std::process::id()));
-    let fresh = PathBuf::from(name);
-    at.clone_from(&fresh);
-    // Nobody else can have made it, and no link is followed.
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+    // Nobody else can have made it, and no link is followed. What a killed process has left keeps its name: in a
+    // container the next one has the same number.
+    let mut tries = 0..FRESH_MOST;
+    let (mut file, fresh) = loop {
+        let mut name = path.as_os_str().to_owned();
+        let n = tries.next().ok_or(std::io::ErrorKind::AlreadyExists)?;
+        name.push(format!(".{}-{n}.fresh", std::process::id()));
+        let fresh = PathBuf::from(name);
+        at.clone_from(&fresh);
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            opened => break (opened?, fresh),
+        }
+    };
     path.clone_into(at);
     let written = file
         .write_all(content)
@@ -200,6 +211,24 @@ mod tests {
                 Err(error) => assert!(!good && error.to_string().contains("chmod 600"), "{error}"),
             }
         }
+    }
+
+    #[test]
+    fn a_private_file_is_written_over_nothing_but_its_own_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, theirs) = (dir.path().join("token"), dir.path().join("theirs"));
+        fs::write(&theirs, "theirs").unwrap();
+        // A file that a killed process has left, a link, and what has a likely name.
+        let name = |n: u32| dir.path().join(format!("token.{}-{n}.fresh", std::process::id()));
+        fs::write(name(0), "left").unwrap();
+        std::os::unix::fs::symlink(&theirs, name(1)).unwrap();
+        fs::write(dir.path().join("token.new"), "new").unwrap();
+        std::os::unix::fs::symlink(&theirs, &path).unwrap();
+        write_private(&path, b"mine").unwrap();
+        let read = |path: &Path| fs::read_to_string(path).unwrap();
+        assert_eq!((read(&path), read(&theirs)), ("mine".to_owned(), "theirs".to_owned()));
+        assert_eq!(read(&name(0)) + &read(&dir.path().join("token.new")), "leftnew");
+        assert!(!path.symlink_metadata().unwrap().is_symlink() && !name(2).exists());
     }
 
     #[test]

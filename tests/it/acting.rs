@@ -212,3 +212,30 @@ fn a_policy_that_cannot_be_carried_out_is_refused() {
         rig.post("/v1/subscriptions", &body).is(422);
     }
 }
+
+#[test]
+fn a_refusal_in_the_middle_of_a_change_leaves_nothing_of_it() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    receiver.always(Reply::status(500));
+    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
+    rig.publish_type("a");
+    rig.publish_type("b");
+    rig.settle();
+    // What comes after the delivery's own row was changed: the next one of its lane is to be the head.
+    let conn = rig.file();
+    conn.execute_batch(
+        "CREATE TRIGGER stands_still BEFORE UPDATE OF head ON deliveries WHEN NEW.head > OLD.head
+         BEGIN SELECT RAISE(IGNORE); END",
+    )
+    .unwrap();
+    let before = rig.dump();
+    rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(409);
+    conn.execute_batch("DROP TRIGGER stands_still").unwrap();
+    assert_eq!(rig.dump(), before);
+    assert_eq!(rig.one("SELECT state, head FROM deliveries WHERE seq = 1"), "pending 1");
+    let audit = rig.get("/v1/audit-events?action=delivery.cancel");
+    assert_eq!(audit["items"][0]["outcome"], "failure", "{audit}");
+    rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
+    assert_eq!(rig.one("SELECT state, head FROM deliveries WHERE seq = 2"), "pending 1");
+}

@@ -476,6 +476,14 @@ fn what_is_no_file_of_its_own_is_left_and_said() {
     // A second name of a file that whoever put it there may not be able to read.
     fs::hard_link(&theirs, &put).unwrap();
     said("a.csv has other names as well (hard links)");
+    // Our own file is no exception, and is neither moved nor changed.
+    let (ours, own) = (rig.data().join("oncebox.db"), folder.path.join("own.csv"));
+    fs::hard_link(&ours, &own).unwrap();
+    fs::remove_file(&put).unwrap();
+    said("own.csv has other names as well (hard links)");
+    fs::remove_file(&own).unwrap();
+    fs::hard_link(&theirs, &put).unwrap();
+    assert!(ours.exists() && !folder.has("done/own.csv") && !folder.has("rejected/own.csv"));
     folder.put("b.csv", "x\n2\n");
     folder.until_done("b.csv");
     let test = rig.get("/v1/sources/files/test");

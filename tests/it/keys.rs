@@ -95,6 +95,27 @@ fn a_rotation_seals_everything_anew_and_every_secret_and_token_works_on() {
 }
 
 #[test]
+fn what_was_stored_after_a_rotation_under_the_key_before_opens_and_the_next_start_seals_it_anew() {
+    let mut sealed = Sealed::new();
+    let old =
+        file::lines(&sealed.rig.file(), "SELECT id, hex(sealed), master_key_id FROM credentials");
+    sealed.rig.post("/v1/keys/rotate", &Value::Null).is(200);
+    let new = sealed.named();
+    for row in old {
+        let [id, bytes, key] = row.split(' ').collect::<Vec<_>>().try_into().unwrap();
+        let put = format!(
+            "UPDATE credentials SET sealed = X'{bytes}', master_key_id = '{key}' WHERE id = '{id}'"
+        );
+        sealed.rig.file().execute_batch(&put).unwrap();
+        assert_ne!(key, new);
+    }
+    sealed.check();
+    sealed.rig.restart();
+    sealed.check();
+    sealed.all_under(&new);
+}
+
+#[test]
 fn a_rotation_that_fails_anywhere_leaves_everything_readable_and_is_finished_by_the_next() {
     for step in [Step::KeyFile, Step::Write, Step::Commit] {
         for nth in 1..40 {
