@@ -224,9 +224,9 @@ fn another_user_is_told_that_it_is_closed_and_not_that_nothing_is_there() {
 fn a_start_on_a_damaged_file_says_what_to_do() {
     let mut rig = used();
     rig.kill();
-    std::fs::write(rig.dir.path().join("oncebox.db"), "no database at all ".repeat(500)).unwrap();
+    fs::write(rig.dir.path().join("oncebox.db"), "no database at all ".repeat(500)).unwrap();
     // Its log has every page of a database this small.
-    std::fs::remove_file(rig.dir.path().join("oncebox.db-wal")).unwrap();
+    fs::remove_file(rig.dir.path().join("oncebox.db-wal")).unwrap();
     let ran = rig.run(&["serve"]);
     assert_eq!(ran.code, 1, "{ran:?}");
     for said in ["oncebox.db is damaged", "oncebox doctor", "oncebox restore --force"] {
