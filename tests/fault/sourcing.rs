@@ -59,8 +59,14 @@ fn kills_while_an_erp_writes_lose_no_row_and_double_none() {
     std::fs::create_dir(&folder).unwrap();
     let mut process = Process::start(home.path());
     add(&process, "erp", "sqlite", &json!({ "path": erp }));
+    // For ever: what the kernel says of a file is not by the clock that the tests may be run with.
     let defaults = json!({ "event_type": "row" });
-    add(&process, "files", "drop", &json!({ "path": folder, "defaults": defaults }));
+    add(
+        &process,
+        "files",
+        "drop",
+        &json!({ "path": folder, "defaults": defaults, "done_days": 0 }),
+    );
     process = thread::scope(|scope| {
         let writers = [scope.spawn(|| write_facts(&erp)), scope.spawn(|| drop_files(&folder))];
         for n in 0..number("ONCEBOX_KILLS", 5) {

@@ -1,6 +1,7 @@
 //! What is forgotten once it was remembered for long enough, and what never is.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use serde_json::{Value, json};
 
@@ -89,9 +90,9 @@ fn files_leave_done_after_their_days_and_are_known_for_a_year() {
     put("a.csv", b"x\n1\n", "done");
     put("bad.csv", b"x\n\xf6\n", "rejected");
     fs::create_dir(path.join("done/a person's own")).unwrap();
-    // The rig's clock is not the file system's: it is brought to some days after that.
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let ahead = now.as_secs().saturating_sub(rig.now().ms().unsigned_abs() / 1000);
+    // The rig's clock is not the file system's: it is brought to some days after the file's own time.
+    let written = fs::metadata(path.join("done/a.csv")).unwrap().mtime().unsigned_abs();
+    let ahead = written.saturating_sub(rig.now().ms().unsigned_abs() / 1000);
     rig.advance(secs(ahead + 29 * DAY));
     put("b.csv", b"x\n2\n", "done");
     assert!(has("done/a.csv"));
