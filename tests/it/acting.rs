@@ -223,7 +223,7 @@ fn a_refusal_in_the_middle_of_a_change_leaves_nothing_of_it() {
     rig.publish_type("b");
     rig.settle();
     // What comes after the delivery's own row was changed: the next one of its lane is to be the head.
-    let conn = rig.file();
+    let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
     conn.execute_batch(
         "CREATE TRIGGER stands_still BEFORE UPDATE OF head ON deliveries WHEN NEW.head > OLD.head
          BEGIN SELECT RAISE(IGNORE); END",

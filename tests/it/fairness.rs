@@ -120,23 +120,26 @@ fn endpoints_that_never_answer_get_their_retries_while_others_go_on() {
 
 #[test]
 fn a_tenant_with_a_flood_has_half_of_the_deliverers_while_another_has_something_due() {
-    let (rig, flooded, other) = (rig(120), Receiver::new(), Receiver::new());
+    let (rig, flooded, held, alive) = (rig(120), Receiver::new(), Receiver::new(), Receiver::new());
     let tokens = tenants(&rig, 2);
-    for (token, to, count) in [(&tokens[0], &flooded, 96), (&tokens[1], &other, 8)] {
-        to.always(Reply::status(500));
-        (0..count).for_each(|n| subscribe(&rig, token, &format!("flood-{n}"), to));
-        publish(&rig, token, "flood");
-    }
+    (0..DEAD).for_each(|n| subscribe(&rig, &tokens[0], &format!("flood-{n}"), &flooded));
+    publish(&rig, &tokens[0], "flood");
     rig.settle();
-    assert_eq!((flooded.count(), other.count()), (96, 8));
-    // They are prompt, and all are due at once.
+    assert_eq!(flooded.count(), DEAD);
+    // The other tenant has one request under way, and more that wait for its end.
+    subscribe(&rig, &tokens[1], "held", &held);
+    let one = json!({ "policy": { "in_flight_max": 1 } }).to_string();
+    rig.call_as(&tokens[1], "PATCH", "/v1/subscriptions/held", one.as_bytes()).is(200);
+    held.always(Reply::Hang);
+    (0..3).for_each(|_| publish(&rig, &tokens[1], "held"));
+    until("it hangs", || held.count() == 1);
     flooded.always(Reply::Hang);
-    other.always(Reply::Hang);
-    rig.advance(secs(5));
-    until("each has its share", || (flooded.count(), other.count()) == (96 + 32, 8 + 8));
-    (0..8).for_each(|_| publish(&rig, &tokens[1], "flood"));
-    other.release();
-    until("all of the other's events come", || other.count() == 8 * 10);
-    until("the flood has the rest", || flooded.count() == 96 + 64);
+    publish(&rig, &tokens[0], "flood");
+    until("the flood has its share", || flooded.count() == DEAD + 32);
+    subscribe(&rig, &tokens[1], "alive", &alive);
+    goes_on(&rig, &tokens[1], &alive, 10);
+    assert_eq!(flooded.count(), DEAD + 32);
+    held.release();
+    until("the flood has the rest", || flooded.count() == DEAD + 64);
     flooded.release();
 }

@@ -101,12 +101,13 @@ fn what_was_stored_after_a_rotation_under_the_key_before_opens_and_the_next_star
         file::lines(&sealed.rig.file(), "SELECT id, hex(sealed), master_key_id FROM credentials");
     sealed.rig.post("/v1/keys/rotate", &Value::Null).is(200);
     let new = sealed.named();
+    let conn = rusqlite::Connection::open(sealed.rig.data().join("oncebox.db")).unwrap();
     for row in old {
         let [id, bytes, key] = row.split(' ').collect::<Vec<_>>().try_into().unwrap();
         let put = format!(
             "UPDATE credentials SET sealed = X'{bytes}', master_key_id = '{key}' WHERE id = '{id}'"
         );
-        sealed.rig.file().execute_batch(&put).unwrap();
+        conn.execute_batch(&put).unwrap();
         assert_ne!(key, new);
     }
     sealed.check();
