@@ -62,9 +62,11 @@ pub(super) fn checks(api: &Api) -> Vec<Check> {
     let read = api.store.read(stats::standing);
     let unreadable = read.as_ref().err().map(|error| format!("it cannot be read: {error}"));
     let written = api.last_write.again(api);
+    let log = api.store.writer().room();
     let mut checks = vec![
         health::database(unreadable.map_or(written, Err)),
         health::disk(room, space, reserve),
+        health::log(log.bytes(), log.reader().is_some()),
         health::clock(api.clock.wall(), api.flow.receive.clock_watch.is_suspect(now)),
         health::writer(api.store.writer().lag()),
     ];

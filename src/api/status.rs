@@ -131,6 +131,7 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         fields.insert("writer_waiting".to_owned(), writer.waiting().into());
         fields.insert("writer_commits".to_owned(), writer.done().commits.get().into());
         fields.insert("writer_jobs".to_owned(), writer.done().jobs.get().into());
+        fields.insert("log_reader".to_owned(), writer.room().reader().into());
     }
     Ok(ok(&body))
 }
@@ -178,5 +179,7 @@ fn stats_schema() -> Value {
     ] {
         stats = schema::with_optional(stats, name, schema::about(schema::count(), about));
     }
-    stats
+    let about = "The program that keeps the write-ahead log from being emptied by reading in a transaction.";
+    let reader = schema::about(schema::nullable(schema::text()), about);
+    schema::with_optional(stats, "log_reader", reader)
 }

@@ -54,6 +54,12 @@ impl Status {
                 "\nEvents cannot be used as they are. Next:\n  oncebox event list --status quarantined",
             )?;
         }
+        if let Some(reader) = stats.get("log_reader").and_then(Value::as_str) {
+            out::line(format_args!(
+                "\n{reader} reads the database in a transaction that does not end, so that the write-ahead log \
+                 grows.\nEnd that transaction."
+            ))?;
+        }
         failing(&remote)?;
         let ready = ready?;
         for warning in warnings(&ready, &stats) {

@@ -5,6 +5,12 @@ use crate::machine::disk::Space;
 
 /// The least reserve that is asked for on a large disk.
 const RESERVE_LEAST: u64 = 64_000_000;
+/// The largest reserve that is kept unless the settings ask for more.
+const MAX_RESERVE: u64 = 1 << 30;
+/// The write-ahead log is copied into the database at this size, or earlier on a small disk.
+const MAX_LOG: u64 = 16 << 20;
+/// The same size on the smallest disk: a smaller log would cost a sync for nearly every commit.
+const MIN_LOG: u64 = 256 << 10;
 
 /// How much is kept free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,16 +31,36 @@ pub enum Room {
 }
 
 impl Budget {
-    /// Bytes to keep free on a file system of that size: `min(max(64 MB, 5 %), 25 %)` unless it was set.
+    /// Bytes to keep free on a file system of that size: `min(max(64 MB, 5 %), 25 %, 1 GiB)` unless it was
+    /// set.
     ///
     /// ```
     /// use oncebox::domain::disk::Budget;
+    /// assert_eq!(Budget::default().reserve_of(250_000_000_000), 1 << 30);
     /// assert_eq!(Budget::default().reserve_of(10_000_000_000), 500_000_000);
     /// assert_eq!(Budget::default().reserve_of(1_000_000_000), 64_000_000);
     /// assert_eq!(Budget::default().reserve_of(100_000_000), 25_000_000);
     /// ```
     pub fn reserve_of(self, total: u64) -> u64 {
-        self.reserve.unwrap_or_else(|| RESERVE_LEAST.max(total / 20).min(total / 4))
+        self.reserve
+            .unwrap_or_else(|| RESERVE_LEAST.max(total / 20).min(total / 4).min(MAX_RESERVE))
+    }
+
+    /// Bytes that outcomes may not take either: an eighth of the reserve. The write-ahead log is copied into
+    /// the database with what is left.
+    pub fn floor_of(self, total: u64) -> u64 {
+        self.reserve_of(total) / 8
+    }
+
+    /// Bytes that the write-ahead log may hold before it is copied into the database.
+    ///
+    /// ```
+    /// use oncebox::domain::disk::Budget;
+    /// assert_eq!(Budget::log_of(250_000_000_000), 16 << 20);
+    /// assert_eq!(Budget::log_of(64 << 20), 1 << 20);
+    /// ```
+    pub fn log_of(total: u64) -> u64 {
+        (total / 64).clamp(MIN_LOG, MAX_LOG)
     }
 
     /// What a reading means, after what the one before meant. What was low has to rise an eighth above the

@@ -111,6 +111,22 @@ pub fn clock(wall: Timestamp, stepped_lately: bool) -> Check {
     Check::new("clock", level, value, detail)
 }
 
+/// The write-ahead log: its bytes that are not in the database yet, and whether another program keeps them
+/// from being copied. That program is not named: this is shown to everybody.
+pub fn log(uncopied: u64, is_held: bool) -> Check {
+    let shown = format!("{} wait to be copied into the database", bytes(uncopied));
+    let (level, detail) = if is_held {
+        let detail = format!(
+            "{shown}, because another program reads it in a transaction that does not end: end that \
+             transaction (oncebox status names the program)"
+        );
+        (Level::Warn, detail)
+    } else {
+        (Level::Ok, shown)
+    };
+    Check::new("log", level, json!({ "uncopied_bytes": uncopied, "held": is_held }), detail)
+}
+
 /// How long the oldest job has waited for the writer.
 pub fn writer(lag: Duration) -> Check {
     let (level, remark) = if lag > WRITER_LAG_FAIL {
@@ -236,6 +252,8 @@ mod tests {
             (disk(Room::Scarce, space, 5), Level::Warn),
             (disk(Room::Low, space, 50), Level::Fail),
             (disk(Room::Enough, None, 0), Level::Warn),
+            (log(0, false), Level::Ok),
+            (log(1, true), Level::Warn),
             (clock(now, false), Level::Ok),
             (clock(now, true), Level::Warn),
             (clock(Timestamp::from_secs(0), false), Level::Fail),

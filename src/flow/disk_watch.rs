@@ -6,11 +6,12 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::domain::disk::{Budget, Room};
 use crate::machine::disk::{Gauge, Space};
 use crate::settings::Live;
+use crate::store::writer::LogRoom;
 use crate::tally::Counter;
 
 /// The room on the disk, as it was last seen.
@@ -19,6 +20,7 @@ pub struct DiskWatch {
     gauge: Gauge,
     path: PathBuf,
     settings: Live,
+    log: Arc<LogRoom>,
     seen: Mutex<Seen>,
     is_low: AtomicBool,
     /// Requests refused for the reserve.
@@ -48,11 +50,12 @@ pub struct Standing {
 
 impl DiskWatch {
     /// A watch over the file system of `path`, which has looked once.
-    pub fn new(gauge: Gauge, path: PathBuf, settings: Live) -> Self {
+    pub fn new(gauge: Gauge, path: PathBuf, settings: Live, log: Arc<LogRoom>) -> Self {
         let watch = Self {
             gauge,
             path,
             settings,
+            log,
             seen: Mutex::new(Seen { room: Room::Enough, space: None }),
             is_low: AtomicBool::new(false),
             refused: Counter::default(),
@@ -92,9 +95,15 @@ impl DiskWatch {
                 return;
             }
         };
+        // What is in the log takes its room in the file when it is copied.
+        let space = Space { free: space.free.saturating_sub(self.log.owed()), ..space };
         let before = *seen;
         *seen = Seen { room: self.budget().judge(before.room, space), space: Some(space) };
         let now_low = seen.room == Room::Low;
+        self.log.set(self.budget().floor_of(space.total), Budget::log_of(space.total));
+        if now_low {
+            self.log.ask_to_empty();
+        }
         self.is_low.store(now_low, Ordering::Release);
         drop(seen);
         let (free_bytes, reserve_bytes) = (space.free, self.budget().reserve_of(space.total));
@@ -118,6 +127,7 @@ impl DiskWatch {
     /// A write found no room: counted, and looked at at once.
     pub fn found_full(&self) {
         self.full.add();
+        self.log.ask_to_empty();
         self.look();
     }
 }
@@ -126,7 +136,6 @@ impl DiskWatch {
 mod tests {
     use std::io;
     use std::path::Path;
-    use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
 
     use super::*;
@@ -143,7 +152,7 @@ mod tests {
         let mut settings = Settings::default();
         settings.disk.reserve = Some(800);
         let settings = Live::new(settings);
-        let watch = DiskWatch::new(gauge, PathBuf::from("/"), settings);
+        let watch = DiskWatch::new(gauge, PathBuf::from("/"), settings, Arc::default());
         assert!(!watch.is_low());
         free.store(799, Ordering::SeqCst);
         watch.found_full();

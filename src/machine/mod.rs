@@ -9,6 +9,7 @@ pub mod files;
 pub mod host;
 pub mod lock_queue;
 pub mod locks;
+pub mod log_index;
 pub mod process;
 pub mod processor;
 pub mod user;

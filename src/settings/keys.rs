@@ -278,7 +278,7 @@ pub const KEYS: [Key; 28] = [
         Maybe(Size(0, PEBIBYTE)),
         Reload,
         "Below so much free space new work is refused with 507; outcomes are still recorded. 0: never.",
-        Some(("the smaller of max(64 MB, 5 %) and 25 % of the file system", "\"256MiB\""))
+        Some(("the smallest of max(64 MB, 5 %), 25 % of the file system and 1 GiB", "\"256MiB\""))
     ),
     key!(
         backup.directory,

@@ -28,6 +28,8 @@ use crate::store::{audit_events, pool, schema_shape};
 pub const VERSION: i64 = Steps::RELEASED.version();
 /// This program's own version.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
+/// Bytes that the log's file may keep when the log is begun anew.
+const LOG_KEPT: i64 = 16 << 20;
 /// How long emptying the log waits for whoever reads it.
 const EMPTYING_MOST: Duration = Duration::from_millis(20);
 const IS_OURS: &str = "
@@ -103,7 +105,7 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
          PRAGMA secure_delete = ON;
          PRAGMA temp_store = MEMORY;
          PRAGMA cache_size = -16000;
-         PRAGMA wal_autocheckpoint = 4000;
+         PRAGMA wal_autocheckpoint = 0;
          PRAGMA trusted_schema = OFF;",
     )?;
     match standing {
@@ -113,20 +115,22 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
     }
     assert_pragmas(path, &conn)?;
     sync_directory(path)?;
+    // What is longer is cut when the log is begun anew.
+    conn.pragma_update(None, "journal_size_limit", LOG_KEPT)?;
     // The writer waits for the lock in its own way.
     conn.busy_handler(None)?;
     Ok(conn)
 }
 
-/// Empties the write-ahead log into the file; 1 when somebody who reads it stands in the way.
+/// Runs something on the write connection that waits a little for whoever stands in its way.
 ///
 /// # Errors
-/// When it cannot be read or the file cannot be written.
-pub(crate) fn empty_log(conn: &Connection) -> Result<i64> {
+/// What `run` returns.
+pub(crate) fn waiting_shortly<T>(conn: &Connection, run: impl FnOnce() -> Result<T>) -> Result<T> {
     conn.busy_timeout(EMPTYING_MOST)?;
-    let busy = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+    let outcome = run();
     conn.busy_handler(None)?;
-    Ok(busy?)
+    outcome
 }
 
 /// The schema version of a file; `None` when it has none of our tables yet.

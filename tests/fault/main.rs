@@ -17,6 +17,7 @@ mod keeping;
 mod keys;
 mod kill;
 mod leases;
+mod log_room;
 mod plain_sql;
 mod planned;
 mod process;

@@ -121,7 +121,7 @@ pub static METRICS: &[Metric] = &[
     metric("oncebox_database_size_bytes", Gauge, "", "The size of the database file.", ""),
     metric("oncebox_wal_size_bytes", Gauge, "", "The size of the write-ahead log.",
         "above 200 MB: a reader stands still, or nobody checkpoints"),
-    metric("oncebox_disk_free_bytes", Gauge, "", "Room where the database lies.", ""),
+    metric("oncebox_disk_free_bytes", Gauge, "", "Room where the database lies, less what the write-ahead log needs to be emptied.", ""),
     metric("oncebox_disk_reserve_bytes", Gauge, "", "Room that is kept for results.",
         "oncebox_disk_free_bytes is below twice this"),
     metric("oncebox_disk_low", Gauge, "", "1 while new work is refused for want of room.", "above 0"),

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 
 use crate::appliance::master_key;
 use crate::cli::doctor::{Finding, Patient, fail, ok, warn};
+use crate::domain::disk::Budget;
 use crate::domain::health::{self, bytes};
 use crate::keeping::manifest;
-use crate::machine::{files, host};
+use crate::machine::disk::Gauge;
+use crate::machine::{files, host, log_index};
 use crate::store::inspect::{self, Findings};
 
-/// A log beyond this is not emptied as it should be.
-const LOG_BYTES_MOST: u64 = 200_000_000;
+/// A log this many times as long as it should be is not emptied as it should be.
+const LOG_TIMES: u64 = 4;
 
 pub(super) fn look(patient: &Patient) -> Vec<Finding> {
     let path = patient.database();
@@ -100,12 +102,28 @@ fn log(patient: &Patient, path: &Path) -> Finding {
             Err(error) => warn("log", format!("could not be emptied: {error}")),
         };
     }
-    if size > LOG_BYTES_MOST {
-        let detail =
-            format!("{}: a reader stands still; stop the service, then --fix", bytes(size));
-        return warn("log", detail);
+    let total = Gauge::machine().look(patient.settings.directory()).map_or(u64::MAX, |at| at.total);
+    if size < Budget::log_of(total).saturating_mul(LOG_TIMES) {
+        return ok("log", bytes(size));
     }
-    ok("log", bytes(size))
+    let readers = readers(path);
+    let detail = if readers.is_empty() {
+        format!("{}, and no other program reads it: start the service, or --fix", bytes(size))
+    } else {
+        format!("{}, because {} reads it: end that transaction", bytes(size), readers.join(", "))
+    };
+    warn("log", detail)
+}
+
+/// The other programs that read the database in a transaction now.
+fn readers(path: &Path) -> Vec<String> {
+    let mut index = path.as_os_str().to_owned();
+    index.push("-shm");
+    let own = std::env::current_exe().unwrap_or_default();
+    let others = log_index::readers(Path::new(&index)).into_iter().filter(|id| {
+        std::fs::read_link(format!("/proc/{id}/exe")).map_or(true, |program| program != own)
+    });
+    others.map(log_index::shown).collect()
 }
 
 /// A program with an SQLite before 3.51.3 that writes the file can meet SQLite's WAL-reset fault, and

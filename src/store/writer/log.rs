@@ -1,8 +1,9 @@
 //! The write-ahead log: what is in it when a key is destroyed, and when the writer ends.
 
+use rusqlite::config::DbConfig;
+
 use crate::clock::Timestamp;
 use crate::store::error::Result;
-use crate::store::schema;
 use crate::store::subjects::{self, KeyId};
 use crate::store::writer::working::{BATCH_JOBS_MOST, WriterLoop};
 
@@ -13,7 +14,8 @@ impl WriterLoop {
     /// When the connection cannot be told.
     pub fn leave_checkpoints(&mut self) -> Result<()> {
         self.checkpoints = false;
-        Ok(self.conn.pragma_update(None, "wal_autocheckpoint", 0)?)
+        // What is longer belongs to that program.
+        Ok(self.conn.pragma_update(None, "journal_size_limit", -1)?)
     }
 
     /// Empties the write-ahead log where a destroyed key may stand in it. A reader that stands in the way is
@@ -29,9 +31,11 @@ impl WriterLoop {
             self.log_owed = false;
             return;
         }
-        match schema::empty_log(&self.conn) {
-            Ok(0) => self.log_owed = false,
-            Ok(_) => tracing::debug!("the write-ahead log is read; it is emptied in a moment"),
+        match self.empty_if_it_fits() {
+            Ok(true) => self.log_owed = false,
+            Ok(false) => tracing::debug!(
+                "the write-ahead log is read, or does not fit; it is emptied in a moment"
+            ),
             Err(error) => tracing::warn!(%error, "the write-ahead log could not be emptied yet"),
         }
     }
@@ -59,14 +63,32 @@ impl WriterLoop {
         self.close();
     }
 
-    /// Empties the write-ahead log into the file, so that what is left behind is one file.
+    /// Empties the write-ahead log into the file, so that what is left behind is one file. A log that does not
+    /// fit stays: the next start reads it.
     pub(super) fn close(self) {
         // Whoever empties it instead has the file open, so that our closing it empties nothing.
         if !self.checkpoints {
             return;
         }
-        if let Err(error) = schema::empty_log(&self.conn) {
-            tracing::warn!(%error, "the write-ahead log could not be emptied; it is read at the next start");
+        match self.empty_if_it_fits() {
+            Ok(true) => {
+                let _is_removed_with_its_index = self.set_left_at_close(false).is_ok();
+            }
+            Ok(false) => {
+                tracing::warn!(
+                    "the write-ahead log is read by another program, or the disk has no room for what is in it; \
+                     the next start reads it"
+                );
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the write-ahead log could not be emptied; the next start reads it");
+            }
         }
+    }
+
+    /// Whether SQLite leaves the log alone when the connection is closed. It would copy it without looking
+    /// whether there is room.
+    pub(super) fn set_left_at_close(&self, left: bool) -> Result<bool> {
+        Ok(self.conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, left)?)
     }
 }

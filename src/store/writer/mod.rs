@@ -8,6 +8,7 @@
 
 mod job;
 mod log;
+mod room;
 mod working;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use crossbeam_channel::{SendError, Sender, bounded, unbounded};
 use rusqlite::Connection;
 
 use crate::faults::Faults;
+use crate::machine::disk::Gauge;
 use crate::pulse::Pulse;
 use crate::store::error::{Error, Result};
 use crate::store::manners::Manners;
@@ -25,6 +27,7 @@ use crate::store::work_done::WorkDone;
 use crate::store::writer::job::{BoxedJob, Closure};
 
 pub use job::Queue;
+pub use room::LogRoom;
 pub use working::{AfterCommit, WriterLoop};
 
 /// Jobs that may wait in the accept queue, about. A handler that finds it full answers 503.
@@ -37,6 +40,7 @@ pub struct Writer {
     accept: Sender<BoxedJob>,
     upkeep: Sender<BoxedJob>,
     done: Arc<WorkDone>,
+    room: Arc<LogRoom>,
 }
 
 impl std::fmt::Debug for Writer {
@@ -101,6 +105,11 @@ impl Writer {
         }
     }
 
+    /// The room that the write-ahead log has and needs.
+    pub fn room(&self) -> &Arc<LogRoom> {
+        &self.room
+    }
+
     /// The writing thread's sign of life.
     pub fn pulse(&self) -> &Pulse {
         &self.done.pulse
@@ -117,7 +126,7 @@ impl Writer {
     }
 }
 
-pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
+pub(crate) fn pair(conn: Connection, faults: Faults) -> Result<(Writer, WriterLoop)> {
     // Not bounded ones: those keep what is in them when the writer goes, and whoever waits for it waits
     // for ever. Settlements are bounded by what is in hand, chores by the number of chores.
     let (settle, settle_jobs) = unbounded();
@@ -126,6 +135,10 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
     let manners = Manners::new(conn.path());
     let writer_loop = WriterLoop {
         conn,
+        room: Arc::default(),
+        gauge: Gauge::machine(),
+        index: None,
+        tried_at: 0,
         faults,
         remembered: Remembered::default(),
         settle: settle_jobs,
@@ -136,6 +149,7 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
         log_owed: false,
         manners,
     };
-    let done = Arc::clone(&writer_loop.done);
-    (Writer { settle, accept, upkeep, done }, writer_loop)
+    writer_loop.set_left_at_close(true)?;
+    let (done, room) = (Arc::clone(&writer_loop.done), Arc::clone(&writer_loop.room));
+    Ok((Writer { settle, accept, upkeep, done, room }, writer_loop))
 }

@@ -1,13 +1,14 @@
 //! The writing end: takes jobs out of the queues, commits many in one transaction, and tells what came of them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Select, TryRecvError};
 use rusqlite::Connection;
 
 use crate::faults::{Faults, Stall, Step};
-use crate::machine::disk;
+use crate::machine::disk::{self, Gauge};
+use crate::machine::log_index::LogIndex;
 use crate::pulse::BEAT;
 use crate::store::error::{Error, Result};
 use crate::store::manners::Manners;
@@ -15,6 +16,7 @@ use crate::store::subscriptions;
 use crate::store::tx::{Effects, ReadTx, Remembered, WriteTx};
 use crate::store::work_done::WorkDone;
 use crate::store::writer::job::{BoxedJob, Queue};
+use crate::store::writer::room::LogRoom;
 
 /// Jobs of one transaction at most. Measured: more gains nothing and delays the first answer.
 pub(super) const BATCH_JOBS_MOST: usize = 512;
@@ -49,6 +51,14 @@ pub struct WriterLoop {
     pub(super) accept: Receiver<BoxedJob>,
     pub(super) upkeep: Receiver<BoxedJob>,
     pub(super) done: Arc<WorkDone>,
+    /// The room that the log has and needs, as others see it.
+    pub(super) room: Arc<LogRoom>,
+    /// How the room on the disk is looked at.
+    pub(super) gauge: Gauge,
+    /// The index beside the log; `None` where it could not be opened.
+    pub(super) index: Option<LogIndex>,
+    /// Frames in the log when it was last copied.
+    pub(super) tried_at: u64,
     /// Whether the write-ahead log is emptied by us.
     pub(super) checkpoints: bool,
     /// Whether a destroyed key may still stand in the write-ahead log.
@@ -68,6 +78,9 @@ impl WriterLoop {
     pub fn run(mut self, stop: &Receiver<()>, observer: &Arc<dyn AfterCommit>) {
         let mut batch = Vec::with_capacity(BATCH_JOBS_MOST);
         self.manners.set_at_start(false);
+        // Not before: its file is never closed, and a start may be tried many times.
+        self.index = LogIndex::open(&self.beside("-shm")).ok();
+        self.tend_log(false);
         loop {
             self.faults.stand(Stall::Writer);
             self.done.pulse.beat();
@@ -76,6 +89,7 @@ impl WriterLoop {
             self.drain(&mut batch);
             if batch.is_empty() {
                 self.empty_owed_log();
+                self.tend_log(true);
                 if stopping {
                     break;
                 }
@@ -89,6 +103,7 @@ impl WriterLoop {
                 // What is on the disk is unknown now: it is left for the next start to read.
                 return self.refuse(&fatal, stop);
             }
+            self.tend_log(false);
             if stopping {
                 batch.drain(..).for_each(|job| job.done(Err(Error::Busy)));
             }
@@ -247,15 +262,19 @@ impl WriterLoop {
     }
 
     fn transact(&mut self, batch: &mut Vec<BoxedJob>, late: Late) -> Result<Effects> {
+        let near = self.near();
         let transaction = self.manners.begin(&self.conn, &self.done)?;
         if matches!(late, Late::Taken) {
             self.drain(batch);
         }
         let tx = WriteTx::new(&transaction, &self.remembered);
-        let outcome = if self.faults.hit(Step::Write) { Err(Error::Full) } else { Ok(()) };
+        let admitted = near.is_none_or(|near| near.admits(batch.len()));
+        let is_refused = !admitted || self.faults.hit(Step::Write);
+        let outcome = if is_refused { Err(Error::Full) } else { Ok(()) };
         let outcome = outcome
             .and_then(|()| batch.iter_mut().try_for_each(|job| job.run(&tx)))
-            .and_then(|()| subscriptions::store_standings(&tx));
+            .and_then(|()| subscriptions::store_standings(&tx))
+            .and_then(|()| self.leaves_room(near));
         let effects = tx.into_effects();
         let committed = match outcome {
             Ok(()) if self.faults.hit(Step::Commit) => Err(Error::Full),
@@ -277,13 +296,8 @@ impl WriterLoop {
     /// Whether a write that failed found no room: the disk may be broken just as well.
     fn is_out_of_room(&self) -> bool {
         let Some(path) = self.conn.path().map(Path::new) else { return false };
-        let beside = |ending: &str| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(ending);
-            PathBuf::from(name)
-        };
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
-        disk::is_out_of_room(directory, &[path, &beside("-wal"), &beside("-shm")])
+        disk::is_out_of_room(directory, &[path, &self.beside("-wal"), &self.beside("-shm")])
     }
 }
 
