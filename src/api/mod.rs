@@ -46,6 +46,7 @@ mod subscription_terms;
 mod subscriptions;
 mod tenants;
 mod tokens;
+pub mod waiting;
 mod webhook_events;
 
 use std::sync::Arc;

@@ -71,3 +71,14 @@ pub enum Error {
         source: std::io::Error,
     },
 }
+
+impl Error {
+    /// Whether a full disk can be the cause: the error came from a file, and not from the settings.
+    pub(super) fn may_be_want_of_room(&self) -> bool {
+        match self {
+            Self::Directory(error) => !matches!(error, DirectoryError::Locked { .. }),
+            Self::Store(_) | Self::Sharing(_) | Self::Keeping(_) | Self::Rotation(_) => true,
+            _ => false,
+        }
+    }
+}

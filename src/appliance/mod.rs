@@ -13,6 +13,7 @@ pub mod sharing;
 mod sockets;
 mod starting;
 pub mod supervision;
+mod waiting;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -18,6 +18,9 @@ use crate::systemd::notify::Notifier;
 /// How long to wait before a write that was refused is tried again.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
 
+/// How much longer the manager waits for the start after such a refusal: a restart would not help.
+const PATIENCE: Duration = Duration::from_mins(1);
+
 /// Tells the service manager. To be looked at often: it never blocks.
 #[derive(Debug)]
 pub struct Supervision {
@@ -62,7 +65,7 @@ impl Supervision {
                         tracing::error!(%error, "not ready: the database cannot be written");
                         let status =
                             format!("Not ready: the database cannot be written ({error}).");
-                        self.notifier.status(&status);
+                        self.notifier.extend_start(PATIENCE, &status);
                         *written = None;
                         self.next = now.saturating_add(WRITE_AGAIN);
                     }

@@ -1,7 +1,6 @@
 //! `oncebox serve`: the service, in the foreground, until SIGTERM or SIGINT.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,12 +10,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 use crate::appliance::data_directory::{DATABASE, DirectoryError, TOKEN_FILE};
 use crate::appliance::supervision::Supervision;
-use crate::appliance::{Appliance, Error, Injected, master_key};
+use crate::appliance::{Appliance, Error, master_key};
 use crate::cli::{Failure, Shared, exit, out, reload};
 use crate::clock::{Clock, machine_monotonic};
 use crate::demo::watch;
 use crate::logging;
-use crate::machine::disk::is_out_of_room;
 use crate::settings::{Settings, environment};
 use crate::systemd::activation::Offer;
 use crate::systemd::notify::Notifier;
@@ -50,11 +48,8 @@ impl Serve {
         let passed = offer().take().map_err(Failure::failed)?;
         let notifier = Notifier::to(environment("NOTIFY_SOCKET").as_deref());
         notifier.status("Starting.");
-        let started = Appliance::start_on(passed, settings.clone(), Injected::default());
-        let appliance = started.map_err(|error| {
-            let failure = refusal(error, &settings, &notifier);
-            without_room(settings.directory(), failure)
-        })?;
+        let started = Appliance::start_when_there_is_room(passed, &settings, &notifier);
+        let appliance = started.map_err(|error| refusal(error, &settings, &notifier))?;
         signals.starting.store(false, Ordering::Relaxed);
         greet(&appliance, &settings);
         let stop = appliance.stop_signal().clone();
@@ -91,19 +86,6 @@ fn refusal(error: Error, settings: &Settings, notifier: &Notifier) -> Failure {
         }
         other => Failure::failed(other),
     }
-}
-
-/// Whatever did not work where there is no room left, that is what has to be mended first.
-fn without_room(directory: &Path, failure: Failure) -> Failure {
-    // It may be what could not be made.
-    let there = directory.ancestors().find(|place| place.exists()).unwrap_or(directory);
-    if !is_out_of_room(there, &[]) {
-        return failure;
-    }
-    let shown = there.display();
-    failure.and(format_args!(
-        "The disk on which {shown} lies is full (df -h {shown}): free some room there, then start it again."
-    ))
 }
 
 /// The sockets that the service manager hands over.

@@ -25,3 +25,4 @@ mod process;
 mod rig;
 mod sealing;
 mod sourcing;
+mod start_room;
