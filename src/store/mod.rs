@@ -93,7 +93,7 @@ impl Store {
         let conn = schema::open_writer(path)?;
         let readers = Pool::open(path, READERS)?;
         let lookups = Arc::new(Mutex::new(pool::open_reader(path)?));
-        let (writer, writer_loop) = writer::pair(conn, faults)?;
+        let (writer, writer_loop) = writer::pair(conn, faults);
         Ok((Self { path: Arc::new(path.to_owned()), readers, lookups, writer }, writer_loop))
     }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use serde_json::json;
 
@@ -93,6 +94,8 @@ impl Steps {
 /// Opens the write connection, makes the schema where there is none, and asserts the pragmas.
 pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
     let mut conn = open_raw(path)?;
+    // SQLite would copy the log without looking whether there is room.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let standing = version(path, &conn)?;
     if standing.is_none() {
         // They only take before the first table is made, and would need the write lock later, too.

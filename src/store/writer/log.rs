@@ -72,7 +72,9 @@ impl WriterLoop {
         }
         match self.empty_if_it_fits() {
             Ok(true) => {
-                let _is_removed_with_its_index = self.set_left_at_close(false).is_ok();
+                // With nothing in the log SQLite removes it, and the index with it.
+                let as_usual = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+                let _is_removed = self.conn.set_db_config(as_usual, false).is_ok();
             }
             Ok(false) => {
                 tracing::warn!(
@@ -84,11 +86,5 @@ impl WriterLoop {
                 tracing::warn!(%error, "the write-ahead log could not be emptied; the next start reads it");
             }
         }
-    }
-
-    /// Whether SQLite leaves the log alone when the connection is closed. It would copy it without looking
-    /// whether there is room.
-    pub(super) fn set_left_at_close(&self, left: bool) -> Result<bool> {
-        Ok(self.conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, left)?)
     }
 }

@@ -126,7 +126,7 @@ impl Writer {
     }
 }
 
-pub(crate) fn pair(conn: Connection, faults: Faults) -> Result<(Writer, WriterLoop)> {
+pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
     // Not bounded ones: those keep what is in them when the writer goes, and whoever waits for it waits
     // for ever. Settlements are bounded by what is in hand, chores by the number of chores.
     let (settle, settle_jobs) = unbounded();
@@ -149,7 +149,6 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> Result<(Writer, WriterLo
         log_owed: false,
         manners,
     };
-    writer_loop.set_left_at_close(true)?;
     let (done, room) = (Arc::clone(&writer_loop.done), Arc::clone(&writer_loop.room));
-    Ok((Writer { settle, accept, upkeep, done, room }, writer_loop))
+    (Writer { settle, accept, upkeep, done, room }, writer_loop)
 }

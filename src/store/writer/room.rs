@@ -16,6 +16,9 @@ const FRAME: u64 = PAGE + 24;
 /// A log this many times as long as it should be is held by somebody who reads it.
 const HELD_TIMES: u64 = 4;
 
+/// Bytes that one transaction writes at most, about: into the log, and later into the file.
+const MAX_WRITTEN: u64 = 64 << 20;
+
 /// What the writer is told about the disk, and what it tells about its log. Shared with whoever watches the
 /// disk.
 #[derive(Debug)]
@@ -106,9 +109,9 @@ impl Near {
 impl WriterLoop {
     /// Looks at the room; `None` while a transaction cannot fill the disk.
     pub(super) fn near(&self) -> Option<Near> {
-        let floor = self.room.floor.load(Ordering::Relaxed);
-        let free = if floor > 0 { self.free()? } else { return None };
-        if free >= floor.saturating_mul(16).saturating_add(self.log_bytes().saturating_mul(2)) {
+        let (floor, free) = (self.room.floor.load(Ordering::Relaxed), self.free()?);
+        let enough = MAX_WRITTEN.max(floor.saturating_mul(16));
+        if free >= enough.saturating_add(self.log_bytes().saturating_mul(2)) {
             return None;
         }
         Some(Near { free, floor, owed: self.owed().ok()? })
