@@ -65,7 +65,7 @@ pub fn raise(
         let _from =
             schema::migrate(path, Steps::RELEASED, &(restored.at, who.clone()), &Faults::none())?;
     }
-    let (_writer, mut file) = writer::pair(schema::open_writer(path)?, Faults::none())?;
+    let (_writer, mut file) = writer::pair(schema::open_writer(path)?, Faults::none());
     let epoch = file.direct(|tx| {
         let epoch = meta::fence(tx)?.epoch.saturating_add(1);
         meta::set_restored(tx, restored, Fence { epoch, window })?;
