@@ -1,16 +1,11 @@
-//! Locks on single bytes of a file, as other processes hold them: whether one is held, and a wait for it in the
-//! kernel's own queue.
-//!
-//! The locks taken here belong to the open file, not to the process (`F_OFD_SETLK`, fcntl(2)): to a library in
-//! this process that locks the same bytes for itself, as SQLite does, they are somebody else's. So they can shut
-//! it out for a while, and can never give up what it holds.
+//! Locks on single bytes of a file: whether another process holds one. No lock is taken here.
 
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
 use std::path::Path;
 
-/// A file whose bytes are looked at and locked.
+/// A file whose bytes' locks are looked at.
 ///
 /// It is never closed: a process that closes a file, however often it has it open, gives up every lock that it
 /// holds on it (fcntl(2)), SQLite's with them. Who opens one keeps it for as long as the process lasts.
@@ -45,27 +40,6 @@ impl LockFile {
         self.call(libc::F_GETLK, &mut lock).is_ok() && i32::from(lock.l_type) != libc::F_UNLCK
     }
 
-    /// Takes a byte's lock, waiting in the kernel's queue however long it takes.
-    ///
-    /// # Errors
-    /// What the system says: the file system may know no such locks.
-    pub fn take(self, byte: u16) -> io::Result<()> {
-        loop {
-            match self.call(libc::F_OFD_SETLKW, &mut flock(libc::F_WRLCK, byte)) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                ended => return ended,
-            }
-        }
-    }
-
-    /// Gives a byte's lock up, if it is held. Should it fail, the lock is held on.
-    ///
-    /// # Errors
-    /// What the system says: the file system may know no such locks.
-    pub fn give_up(self, byte: u16) -> io::Result<()> {
-        self.call(libc::F_OFD_SETLK, &mut flock(libc::F_UNLCK, byte))
-    }
-
     #[expect(unsafe_code, reason = "no safe binding locks single bytes")]
     fn call(self, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
         // SAFETY: the descriptor is open for ever, and the commands read and write one `flock`, no more.
@@ -76,7 +50,7 @@ impl LockFile {
 }
 
 fn flock(kind: libc::c_int, byte: u16) -> libc::flock {
-    // The kinds and SEEK_SET are 0 to 2. The process must be 0 for locks of an open file.
+    // The kinds and SEEK_SET are 0 to 2.
     let short = |number| libc::c_short::try_from(number).unwrap_or_default();
     let (l_type, l_whence) = (short(kind), short(libc::SEEK_SET));
     libc::flock { l_type, l_whence, l_start: byte.into(), l_len: 1, l_pid: 0 }
@@ -87,27 +61,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_byte_is_held_while_somebody_else_has_its_lock() {
+    fn a_byte_is_held_while_another_open_file_has_its_lock() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let [ours, theirs] = [0, 1].map(|_| LockFile::open(file.path()).unwrap());
-        theirs.take(7).unwrap();
+        theirs.call(libc::F_OFD_SETLK, &mut flock(libc::F_WRLCK, 7)).unwrap();
         assert!(ours.is_held_by_another(7));
         assert!(!ours.is_held_by_another(8));
-        theirs.give_up(7).unwrap();
+        theirs.call(libc::F_OFD_SETLK, &mut flock(libc::F_UNLCK, 7)).unwrap();
         assert!(!ours.is_held_by_another(7));
     }
 
     #[test]
-    fn a_lock_of_this_process_is_not_anothers_and_is_not_given_up_with_ours() {
+    fn a_lock_of_this_process_is_not_anothers() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let locks = LockFile::open(file.path()).unwrap();
         // As SQLite does it: a lock that belongs to the process.
         locks.call(libc::F_SETLK, &mut flock(libc::F_WRLCK, 7)).unwrap();
         assert!(!locks.is_held_by_another(7));
-        let others = LockFile::open(file.path()).unwrap();
-        others.give_up(7).unwrap();
-        let taken = others.call(libc::F_OFD_SETLK, &mut flock(libc::F_WRLCK, 7));
-        assert!(taken.is_err(), "it is still held by the process");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What the machine says about itself: room on a disk, the limits and the size of this process, as whom it runs,
-//! that a file has changed or is locked; turns at such a lock; and programs that are run on it.
+//! that a file has changed or is locked; and programs that are run on it.
 //!
 //! What a reading or an end of a program means is decided elsewhere.
 
@@ -7,10 +7,8 @@ pub mod command;
 pub mod disk;
 pub mod files;
 pub mod host;
-pub mod lock_queue;
 pub mod locks;
 pub mod log_index;
 pub mod process;
-pub mod processor;
 pub mod user;
 pub mod watch;

@@ -19,7 +19,7 @@ use crate::store::error::{Error, Result};
 use crate::store::outbox_routing::{self, Plan};
 use crate::store::payloads::{self, Placed};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
-use crate::store::{manners, subscriptions, tenants};
+use crate::store::{contention, subscriptions, tenants};
 
 /// Rows of one look.
 pub const ROWS_MOST: u32 = 100;
@@ -128,7 +128,7 @@ pub fn unrouted(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<i64>> {
 /// # Errors
 /// When the file cannot be read.
 pub fn data_version(tx: &ReadTx<'_>) -> Result<i64> {
-    manners::data_version(tx.conn())
+    contention::data_version(tx.conn())
 }
 
 /// Routes rows after `after`, at most `limit` and only so many bytes of them. `fresh` makes UUIDs.

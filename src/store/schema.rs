@@ -18,8 +18,8 @@ use crate::domain::audit::{Actor, NewAuditEvent};
 use crate::domain::tenant;
 use crate::faults::{Faults, Step};
 use crate::store::connection::{STATEMENTS_KEPT, wait_for_lock};
+use crate::store::contention::WriteContention;
 use crate::store::error::{Error, Result};
-use crate::store::manners::Manners;
 use crate::store::schema_shape::SCHEMA;
 use crate::store::tx::{Remembered, WriteTx};
 use crate::store::work_done::WorkDone;
@@ -202,7 +202,9 @@ pub(crate) fn migrate(
     )?;
     let have = version(path, &conn)?.unwrap_or(0);
     conn.busy_handler(None)?;
-    let transaction = Manners::patient(conn.path()).begin(&conn, &WorkDone::default())?;
+    let mut contention = WriteContention::new(conn.path());
+    contention.set_at_start(true);
+    let transaction = contention.begin(&conn, &WorkDone::default())?;
     for (step, sql) in steps.after(path, have)? {
         if faults.hit(Step::Migrate) {
             return Err(Error::Full);

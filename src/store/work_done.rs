@@ -20,6 +20,8 @@ pub struct WorkDone {
     pub(crate) pulse: Pulse,
     /// Transactions committed.
     pub commits: Counter,
+    /// How often the writer noticed that another program had committed.
+    pub foreign_commits: Counter,
     /// Jobs committed.
     pub jobs: Counter,
     /// Transactions that were rolled back.
@@ -39,6 +41,7 @@ impl Default for WorkDone {
             oldest_us: AtomicU64::new(0),
             pulse: Pulse::default(),
             commits: Counter::default(),
+            foreign_commits: Counter::default(),
             jobs: Counter::default(),
             failures: Counter::default(),
             batch_jobs: Histogram::new(tally::AMOUNTS),

@@ -65,6 +65,8 @@ fn a_service_starts_beside_an_erp_that_goes_from_one_long_transaction_to_the_nex
                     .unwrap();
                 std::thread::sleep(Duration::from_millis(300));
                 erp.execute_batch("COMMIT").unwrap();
+                // The pause that docs/plain-sql.md asks for.
+                std::thread::sleep(Duration::from_millis(5));
             }
         });
         let started = (0..3).fold(process, |process, _| {

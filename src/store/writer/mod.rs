@@ -20,8 +20,8 @@ use rusqlite::Connection;
 use crate::faults::Faults;
 use crate::machine::disk::Gauge;
 use crate::pulse::Pulse;
+use crate::store::contention::WriteContention;
 use crate::store::error::{Error, Result};
-use crate::store::manners::Manners;
 use crate::store::tx::{Remembered, WriteTx};
 use crate::store::work_done::WorkDone;
 use crate::store::writer::job::{BoxedJob, Closure};
@@ -132,7 +132,7 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
     let (settle, settle_jobs) = unbounded();
     let (accept, accept_jobs) = unbounded();
     let (upkeep, upkeep_jobs) = unbounded();
-    let manners = Manners::new(conn.path());
+    let contention = WriteContention::new(conn.path());
     let writer_loop = WriterLoop {
         conn,
         room: Arc::default(),
@@ -147,7 +147,7 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
         done: Arc::default(),
         checkpoints: true,
         log_owed: false,
-        manners,
+        contention,
     };
     let (done, room) = (Arc::clone(&writer_loop.done), Arc::clone(&writer_loop.room));
     (Writer { settle, accept, upkeep, done, room }, writer_loop)

@@ -10,8 +10,8 @@ use crate::faults::{Faults, Stall, Step};
 use crate::machine::disk::{self, Gauge};
 use crate::machine::log_index::LogIndex;
 use crate::pulse::BEAT;
+use crate::store::contention::WriteContention;
 use crate::store::error::{Error, Result};
-use crate::store::manners::Manners;
 use crate::store::subscriptions;
 use crate::store::tx::{Effects, ReadTx, Remembered, WriteTx};
 use crate::store::work_done::WorkDone;
@@ -64,7 +64,7 @@ pub struct WriterLoop {
     /// Whether a destroyed key may still stand in the write-ahead log.
     pub(super) log_owed: bool,
     /// How it gets on with other processes that write.
-    pub(super) manners: Manners,
+    pub(super) contention: WriteContention,
 }
 
 impl std::fmt::Debug for WriterLoop {
@@ -77,7 +77,7 @@ impl WriterLoop {
     /// Runs until `stop` is disconnected, then drains what waits and returns the connection's last words.
     pub fn run(mut self, stop: &Receiver<()>, observer: &Arc<dyn AfterCommit>) {
         let mut batch = Vec::with_capacity(BATCH_JOBS_MOST);
-        self.manners.set_at_start(false);
+        self.contention.set_at_start(false);
         // Not before: its file is never closed, and a start may be tried many times.
         self.index = LogIndex::open(&self.beside("-shm")).ok();
         self.tend_log(false);
@@ -107,7 +107,7 @@ impl WriterLoop {
             if stopping {
                 batch.drain(..).for_each(|job| job.done(Err(Error::Busy)));
             }
-            self.manners.give_way(&self.conn, &self.done);
+            self.contention.yield_lock(&self.conn, &self.done);
         }
         self.close();
     }
@@ -129,7 +129,7 @@ impl WriterLoop {
 
     /// Until the loop is started it waits however long other programs keep the file locked, and says so.
     pub fn wait_for_others(&mut self) {
-        self.manners.set_at_start(true);
+        self.contention.set_at_start(true);
     }
 
     /// Reads on the spot, before the loop is started; others who write are not waited for.
@@ -145,7 +145,7 @@ impl WriterLoop {
     /// # Errors
     /// What the job returns, or what the commit came to.
     pub fn direct<T>(&mut self, run: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
-        let transaction = self.manners.begin(&self.conn, &self.done)?;
+        let transaction = self.contention.begin(&self.conn, &self.done)?;
         let tx = WriteTx::new(&transaction, &self.remembered);
         let value = run(&tx)?;
         drop(tx);
@@ -210,7 +210,7 @@ impl WriterLoop {
                 self.log_owed |= effects.subjects_erased;
                 observer.committed(effects);
                 self.empty_owed_log();
-                self.manners.got_in();
+                self.contention.got_in();
                 for job in batch.drain(..) {
                     job.done(Ok(()));
                 }
@@ -223,7 +223,7 @@ impl WriterLoop {
                 return Err(fatal);
             }
             Err(Error::Busy) => {
-                self.manners.locked_out();
+                self.contention.locked_out();
                 // What is kept may leave no room to take up what waits.
                 for queue in [&self.accept, &self.upkeep] {
                     batch.extend(queue.try_iter().take(queue.len()));
@@ -263,7 +263,7 @@ impl WriterLoop {
 
     fn transact(&mut self, batch: &mut Vec<BoxedJob>, late: Late) -> Result<Effects> {
         let near = self.near();
-        let transaction = self.manners.begin(&self.conn, &self.done)?;
+        let transaction = self.contention.begin(&self.conn, &self.done)?;
         if matches!(late, Late::Taken) {
             self.drain(batch);
         }
@@ -286,7 +286,7 @@ impl WriterLoop {
                 Err(error)
             }
         };
-        self.manners.ended(self.done.now());
+        self.contention.ended(self.done.now());
         if committed.is_err() {
             self.remembered.forget();
         }
