@@ -122,10 +122,10 @@ impl Shares {
         self.lock().all.held.bytes
     }
 
-    /// Whether a sum is over the limit of its share, less one part in `spare`. A client may always have
+    /// Whether a sum is over the limit of its share, less one part in `kept_free`. A client may always have
     /// one request, however large.
-    fn is_over(&self, share: Share, sum: Sum, spare: usize) -> bool {
-        let less = |most: usize| most.saturating_sub(most.checked_div(spare).unwrap_or(0));
+    fn is_over(&self, share: Share, sum: Sum, kept_free: usize) -> bool {
+        let less = |most: usize| most.saturating_sub(most.checked_div(kept_free).unwrap_or(0));
         let all = self.all_bytes;
         match share {
             Share::Client(_) => {
