@@ -209,6 +209,8 @@ CREATE TABLE webhook_events (
 ) STRICT;
 
 CREATE UNIQUE INDEX webhook_events_identity ON webhook_events (tenant, provider, provider_event_id);
+-- The order of the list: newest first. Each list has such an index, which every row costs a microsecond or less.
+CREATE INDEX webhook_events_listed ON webhook_events (tenant, received_at);
 
 -- The outbox: business facts to carry out. Every column but event_type and payload has a default, so
 -- that an ERP inserts here itself, in the transaction of its own tables (docs/plain-sql.md). Such a row is
@@ -288,8 +290,10 @@ CREATE TABLE outbox (
 
 CREATE UNIQUE INDEX outbox_identity ON outbox (tenant, source_system, idempotency_key);
 CREATE INDEX outbox_unrouted ON outbox (seq) WHERE routed_at IS NULL;
-CREATE INDEX outbox_quarantined ON outbox (seq) WHERE status = 'quarantined';
-CREATE INDEX outbox_aggregate ON outbox (aggregate_id, seq) WHERE aggregate_id IS NOT NULL;
+-- The orders of the lists: newest first.
+CREATE INDEX outbox_listed ON outbox (tenant, received_at);
+CREATE INDEX outbox_quarantined ON outbox (received_at) WHERE status = 'quarantined';
+CREATE INDEX outbox_aggregate ON outbox (tenant, aggregate_id, received_at) WHERE aggregate_id IS NOT NULL;
 
 -- Oncebox's own statements say own = 1, give no seq (here that is no number above 0), and pass with two
 -- comparisons. AUTOINCREMENT goes on from the highest number there ever was, so a row by hand may be 2^32 ahead
@@ -340,6 +344,9 @@ CREATE TABLE deliveries (
   finished_at      INTEGER,
   -- Why it is in a final state that is not completed.
   reason           TEXT,
+  -- When the row was made.
+  created_at       INTEGER NOT NULL
+                     DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000.0 AS INTEGER)),
   CONSTRAINT delivery_is_of_one_event CHECK ((outbox_seq IS NULL) <> (webhook_seq IS NULL)),
   CONSTRAINT delivery_state_is_known CHECK (state = 'pending' OR state = 'completed'
     OR state = 'dead_letter' OR state = 'leased' OR state = 'waiting' OR state = 'parked'
@@ -365,10 +372,12 @@ CREATE UNIQUE INDEX deliveries_lane_head ON deliveries (lane)
   WHERE lane IS NOT NULL AND head = 1 AND finished_at IS NULL;
 CREATE INDEX deliveries_lane ON deliveries (lane, order_at, seq)
   WHERE lane IS NOT NULL AND finished_at IS NULL;
+-- The order of the list: newest first.
+CREATE INDEX deliveries_listed ON deliveries (tenant, created_at);
 -- What waits behind a head, for counting.
 CREATE INDEX deliveries_behind ON deliveries (subscription_seq) WHERE state = 'pending' AND head = 0;
 -- The few that a person may have to look at; costs nothing on the way of a good delivery.
-CREATE INDEX deliveries_attention ON deliveries (state, seq)
+CREATE INDEX deliveries_attention ON deliveries (state, tenant, created_at)
   WHERE state = 'dead_letter' OR state = 'parked' OR state = 'in_doubt' OR state = 'waiting'
      OR state = 'leased';
 CREATE INDEX deliveries_attention_of ON deliveries (subscription_seq, state)
@@ -487,6 +496,9 @@ CREATE TABLE audit_events (
   CONSTRAINT audit_hashes_are_sha_256 CHECK (length(previous_hash) = 32 AND length(hash) = 32)
 ) STRICT;
 
+-- The order of the list: newest first.
+CREATE INDEX audit_events_listed ON audit_events (tenant, at);
+
 CREATE TRIGGER audit_events_are_never_changed
 BEFORE UPDATE ON audit_events
 BEGIN
@@ -574,6 +586,8 @@ CREATE TABLE escalations (
 ) STRICT;
 
 CREATE UNIQUE INDEX escalations_open ON escalations (tenant, class, subject) WHERE resolved_at IS NULL;
+CREATE INDEX escalations_listed ON escalations (tenant, seq);
+CREATE INDEX escalations_open_listed ON escalations (tenant, seq) WHERE resolved_at IS NULL;
 
 -- Those whose personal data is sealed, each under a key of its own. Erasing a subject destroys its keys, and with
 -- them what is sealed in this file. A backup from before has them still (docs/privacy.md).
@@ -595,3 +609,5 @@ CREATE TABLE subjects (
 ) STRICT;
 
 CREATE INDEX subjects_identity ON subjects (tenant, subject);
+CREATE INDEX subjects_listed ON subjects (tenant, seq);
+CREATE INDEX subjects_erased ON subjects (tenant, seq) WHERE erased_at IS NOT NULL;

@@ -45,7 +45,12 @@ struct File {
     writer: WriterLoop,
     directory: PathBuf,
     draw: SystemDraw,
+    /// What its events happened to.
+    aggregate_id: Option<String>,
 }
+
+/// The indexes that an event and its delivery are written into for the sake of lists alone.
+const LIST_INDEXES: [&str; 3] = ["outbox_listed", "outbox_aggregate", "deliveries_listed"];
 
 /// What one round took, in microseconds a row.
 struct Round {
@@ -69,7 +74,7 @@ impl File {
         history::write(&conn, events, now().ms(), None);
         drop(conn);
         let (store, writer) = Store::open(&path, Faults::none()).unwrap();
-        Self { store, writer, directory, draw: SystemDraw::new() }
+        Self { store, writer, directory, draw: SystemDraw::new(), aggregate_id: None }
     }
 
     fn insert(&mut self) -> f64 {
@@ -91,7 +96,7 @@ impl File {
             source_system: "api".to_owned(),
             event_type: "bench.event".to_owned(),
             aggregate_type: None,
-            aggregate_id: None,
+            aggregate_id: self.aggregate_id.clone(),
             target: None,
             payload: vec![b'x'; rig::load::EVENT_BYTES],
             content_type: "application/json".to_owned(),
@@ -203,9 +208,31 @@ fn compare(report: &mut Report, events: i64, options: Options) {
     }
 }
 
+/// What an event costs more for the lists: with their indexes and without, in turns.
+fn list_indexes(report: &mut Report, options: Options) {
+    let mut files = [File::with_past(0), File::with_past(0)];
+    let bare = rig::floor::open(&files[1].directory.join("oncebox.db"));
+    for index in LIST_INDEXES {
+        bare.execute_batch(&format!("DROP INDEX {index}")).unwrap();
+    }
+    drop(bare);
+    let mut costs = [Vec::new(), Vec::new()];
+    for n in 0..options.pick(100, 1000) {
+        for (file, costs) in files.iter_mut().zip(&mut costs) {
+            file.aggregate_id = Some(format!("invoice-{n}"));
+            costs.push(file.insert());
+        }
+    }
+    let [with, without] = costs.map(|costs| median(&costs));
+    let what = format!("insert a row, {ROWS} in a commit, without the lists' indexes");
+    report.line(what, without, "us");
+    report.at_most("the lists' indexes, an event", with - without, "us", 3.0);
+}
+
 fn main() {
     let Some(options) = rig::begin() else { return };
     let mut report = Report::new("claim", options);
+    list_indexes(&mut report, options);
     compare(&mut report, options.pick(20_000, 1_000_000), options);
     if options.full {
         compare(&mut report, 5_000_000, options);

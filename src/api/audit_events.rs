@@ -3,12 +3,12 @@
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::api::Api;
-use crate::api::call::{Call, page_of};
+use crate::api::call::{Call, page_found};
 use crate::api::problem::Problem;
-use crate::api::route::Answer::Now;
+use crate::api::route::Answer::Listed;
 use crate::api::route::{Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT, SINCE, UNTIL};
+use crate::api::{Api, lists};
 use crate::clock::Timestamp;
 use crate::domain::audit::{AuditEvent, Outcome};
 use crate::domain::token::Right;
@@ -25,7 +25,7 @@ pub(super) const RESOURCE: Resource = Resource {
         Get,
         "/v1/audit-events",
         Some(Right::Admin),
-        Now(list),
+        Listed(list),
         doc(
             "listAuditEvents",
             "List the audit events",
@@ -67,8 +67,9 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         outcome: query.word("result", Outcome::parse)?,
         done: query.span()?,
     };
-    let found = api.store.read(|tx| audit_events::page(tx, page.newest(&call.tenant), &filter))?;
-    Ok(page_of(&found, page, |event| event.seq, shown))
+    let newest = page.newest(&call.tenant);
+    let found = lists::read(api, call, |tx| audit_events::page(tx, newest, &filter))?;
+    Ok(page_found(&found, shown))
 }
 
 fn shown(event: &AuditEvent) -> Value {

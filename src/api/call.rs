@@ -12,7 +12,7 @@ use crate::domain::audit::Actor;
 use crate::domain::nesting;
 use crate::domain::object::Object;
 use crate::http::message::{Request, Response};
-use crate::store::page::{Newest, Span};
+use crate::store::page::{Found, Newest, Span};
 
 /// Rows of a page unless it is told.
 const PAGE_ROWS_DEFAULT: u32 = 50;
@@ -34,6 +34,8 @@ pub(super) struct Call {
     pub(super) who: Actor,
     /// What it does, for records.
     pub(super) action: &'static str,
+    /// What is said of its route.
+    pub(super) doc: &'static Doc,
 }
 
 /// Where a page starts and how long it is.
@@ -202,6 +204,13 @@ pub(super) fn page_of<T>(
     let next = rows.last().filter(|_| full).map(|last| seq(last).to_string());
     let items: Vec<Value> = rows.iter().map(show).collect();
     ok(&json!({ "items": items, "next": next }))
+}
+
+/// The same, of rows that say themselves where the next page begins: before it is full, where it looked at as many
+/// rows as a page may.
+pub(super) fn page_found<T>(found: &Found<T>, show: impl Fn(&T) -> Value) -> Response {
+    let items: Vec<Value> = found.rows.iter().map(show).collect();
+    ok(&json!({ "items": items, "next": found.next.map(|next| next.to_string()) }))
 }
 
 /// 200 with JSON.

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
 use crate::api::audited::{Audited, Change, change};
-use crate::api::call::{Call, ok, page_of};
+use crate::api::call::{Call, ok, page_found, page_of};
 use crate::api::problem::Problem;
-use crate::api::route::Answer::Now;
+use crate::api::route::Answer::{Listed, Now};
 use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
-use crate::api::schema::{self, AFTER, LIMIT};
+use crate::api::schema::{self, AFTER, LIMIT, SINCE, UNTIL};
+use crate::api::{Api, lists};
 use crate::domain::delivery::{Attempt, Delivery, State};
 use crate::domain::failure::Class;
 use crate::domain::token::Right;
@@ -32,7 +32,8 @@ const EVENT_ID: Param = Param::query(
     "Only those of this event or webhook event.",
     schema::some_text,
     "019c1447-5800-7000-8000-000000000001",
-);
+)
+.quick();
 
 /// The units of work.
 pub(super) const RESOURCE: Resource = Resource {
@@ -43,14 +44,14 @@ pub(super) const RESOURCE: Resource = Resource {
             Get,
             "/v1/deliveries",
             Some(Right::Read),
-            Now(list),
+            Listed(list),
             doc(
                 "listDeliveries",
                 "List the deliveries",
                 "The newest first.",
                 &[Returns::page("A page of deliveries.", "Delivery")],
             )
-            .params(&[STATE, SUBSCRIPTION, EVENT_ID, LIMIT, AFTER]),
+            .params(&[STATE, SUBSCRIPTION, EVENT_ID, SINCE, UNTIL, LIMIT, AFTER]),
         ),
         route(
             Get,
@@ -69,7 +70,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Get,
             "/v1/deliveries/{id}/attempts",
             Some(Right::Read),
-            Now(list_attempts),
+            Listed(list_attempts),
             doc(
                 "listAttempts",
                 "List the attempts of a delivery",
@@ -109,14 +110,14 @@ pub(super) const RESOURCE: Resource = Resource {
             Get,
             "/v1/dead-letters",
             Some(Right::Read),
-            Now(list_dead),
+            Listed(list_dead),
             doc(
                 "listDeadLetters",
                 "List the dead letters",
                 "Deliveries that were given up. They stay until a person retries or cancels them.",
                 &[Returns::page("A page of deliveries.", "Delivery")],
             )
-            .params(&[SUBSCRIPTION, LIMIT, AFTER]),
+            .params(&[SUBSCRIPTION, SINCE, UNTIL, LIMIT, AFTER]),
         ),
     ],
     shapes: &[shape("Delivery", delivery_schema), shape("Attempt", attempt_schema)],
@@ -135,6 +136,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         state: query.one_of("state", State::ALL, State::as_str)?,
         subscription: query.text("subscription"),
         event_id: query.text("event_id"),
+        made: query.span()?,
     };
     page(api, call, &filter)
 }
@@ -146,14 +148,16 @@ pub(super) fn list_dead(api: &Api, call: &Call) -> Result<Response, Problem> {
         state: Some(State::DeadLetter),
         subscription: query.text("subscription"),
         event_id: None,
+        made: query.span()?,
     };
     page(api, call, &filter)
 }
 
 fn page(api: &Api, call: &Call, filter: &delivery_lists::Filter) -> Result<Response, Problem> {
     let page = call.query.page()?;
-    let found = api.store.read(|tx| delivery_lists::page(tx, page.newest(&call.tenant), filter))?;
-    Ok(page_of(&found, page, |delivery| delivery.seq.0, shown))
+    let newest = page.newest(&call.tenant);
+    let found = lists::read(api, call, |tx| delivery_lists::page(tx, newest, filter))?;
+    Ok(page_found(&found, shown))
 }
 
 /// `GET /v1/deliveries/{id}`
@@ -166,7 +170,7 @@ pub(super) fn list_attempts(api: &Api, call: &Call) -> Result<Response, Problem>
     let delivery = find(api, call)?;
     let page = call.query.page()?;
     let after = page.after.and_then(|after| u32::try_from(after).ok()).unwrap_or(0);
-    let found = api.store.read(|tx| attempts::of(tx, delivery.seq, after, page.limit))?;
+    let found = lists::read(api, call, |tx| attempts::of(tx, delivery.seq, after, page.limit))?;
     Ok(page_of(&found, page, |a| i64::from(a.n), |a| shown_attempt(delivery.seq, a)))
 }
 

@@ -122,6 +122,8 @@ pub struct Param {
     pub example: &'static str,
     /// Whether it may stand there without a value.
     pub bare: bool,
+    /// Whether a list that is asked for by it is found by an index.
+    pub quick: bool,
 }
 
 impl Param {
@@ -132,7 +134,7 @@ impl Param {
         schema: fn() -> Value,
         example: &'static str,
     ) -> Self {
-        Self { place: Place::Path, name, about, schema, example, bare: false }
+        Self { place: Place::Path, name, about, schema, example, bare: false, quick: false }
     }
 
     /// A parameter of the query.
@@ -142,12 +144,18 @@ impl Param {
         schema: fn() -> Value,
         example: &'static str,
     ) -> Self {
-        Self { place: Place::Query, name, about, schema, example, bare: false }
+        Self { place: Place::Query, name, about, schema, example, bare: false, quick: false }
     }
 
     /// The same, but it may stand there without a value.
     pub(super) const fn bare(mut self) -> Self {
         self.bare = true;
+        self
+    }
+
+    /// The same, and a list that is asked for by it is found by an index.
+    pub(super) const fn quick(mut self) -> Self {
+        self.quick = true;
         self
     }
 
@@ -158,7 +166,7 @@ impl Param {
         schema: fn() -> Value,
         example: &'static str,
     ) -> Self {
-        Self { place: Place::Header, name, about, schema, example, bare: false }
+        Self { place: Place::Header, name, about, schema, example, bare: false, quick: false }
     }
 }
 

@@ -5,14 +5,14 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::Api;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok};
 use crate::api::deliveries::{ID, act};
 use crate::api::problem::Problem;
-use crate::api::route::Answer::{self, Now};
+use crate::api::route::Answer::{self, Listed};
 use crate::api::route::{Resource, Returns, doc, route, shape};
 use crate::api::schema;
+use crate::api::{Api, lists};
 use crate::clock::Timestamp;
 use crate::domain::doubt::Fence;
 use crate::domain::token::Right;
@@ -43,7 +43,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Get,
             "/v1/doubt",
             Some(Right::Read),
-            Now(show),
+            Listed(show),
             doc(
                 "getDoubt",
                 "What is in doubt since the latest restore",
@@ -127,7 +127,7 @@ pub(super) const RESOURCE: Resource = Resource {
 
 /// `GET /v1/doubt`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    Ok(ok(&api.store.snapshot(|tx| shown(tx, &call.tenant))?))
+    Ok(ok(&lists::read(api, call, |tx| shown(tx, &call.tenant))?))
 }
 
 /// `POST /v1/doubt/end`
@@ -235,7 +235,7 @@ fn many(api: &Api, call: &Call, decision: Decision) -> Result<Audited<Value>, Pr
     let filter = Filter { subscription, event_type, since, until };
     let tenant = &call.tenant;
     let (found, all) = api.store.snapshot(|tx| {
-        let found = doubts::in_doubt(tx, tenant, &filter, DeliverySeq(0), ROWS_A_REQUEST)?;
+        let found = doubts::in_doubt(tx, tenant, &filter, ROWS_A_REQUEST)?;
         Ok((found, doubts::count(tx, tenant, &filter)?))
     })?;
     let now = api.clock.now();

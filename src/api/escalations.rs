@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, page_of};
 use crate::api::problem::Problem;
-use crate::api::route::Answer::Now;
+use crate::api::route::Answer::Listed;
 use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
+use crate::api::{Api, lists};
 use crate::domain::escalation::{Class, Escalation, NewEscalation};
 use crate::domain::token::Right;
 use crate::http::message::Method::{Get, Post};
@@ -29,7 +29,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Get,
             "/v1/escalations",
             Some(Right::Read),
-            Now(list),
+            Listed(list),
             doc(
                 "listEscalations",
                 "List the escalations",
@@ -60,7 +60,7 @@ pub(super) const RESOURCE: Resource = Resource {
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let all = call.query.word("all", |text| text.parse::<bool>().ok())?.unwrap_or(false);
-    let found = api.store.read(|tx| escalations::page(tx, page.newest(&call.tenant), all))?;
+    let found = lists::read(api, call, |tx| escalations::page(tx, page.newest(&call.tenant), all))?;
     Ok(page_of(&found, page, |found| found.seq, shown))
 }
 

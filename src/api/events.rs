@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::api::Api;
-use crate::api::call::{Call, check_depth, ok, page_of};
+use crate::api::call::{Call, check_depth, ok, page_found};
 use crate::api::event_shapes::{self as shapes, EVENTS_MOST};
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
-use crate::api::route::Answer::{Later, Now};
+use crate::api::route::Answer::{Later, Listed, Now};
 use crate::api::route::{Param, Resource, Returns, doc, route};
 use crate::api::schema::{self, AFTER, LIMIT, SINCE, UNTIL};
+use crate::api::{Api, lists};
 use crate::clock::Timestamp;
 use crate::domain::event::{Event, NewEvent, Status};
 use crate::domain::object::Object;
@@ -38,12 +38,13 @@ const STATUS: Param = Param::query("status", "Only those with this status.", sha
 const EVENT_TYPE: Param =
     Param::query("event_type", "Only those of this type.", schema::some_text, "invoice.created");
 const IDEMPOTENCY_KEY: Param =
-    Param::query("idempotency_key", "Only those with this key.", schema::some_text, "invoice-4711");
+    Param::query("idempotency_key", "Only those with this key.", schema::some_text, "invoice-4711")
+        .quick();
 const AGGREGATE_ID: Param =
-    Param::query("aggregate_id", "Only those about this thing.", schema::some_text, "4711");
+    Param::query("aggregate_id", "Only those about this thing.", schema::some_text, "4711").quick();
 const WEBHOOK_ID: Param = Param::query(
     "webhook_id",
-    "The one whose deliveries carry this `webhook-id`; other filters do not count then.",
+    "The one whose deliveries carry this `webhook-id`.",
     schema::some_text,
     "evt_AEBAGBAFAYDQQCIKBMGA2DQPCA",
 );
@@ -92,7 +93,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Get,
             "/v1/events",
             Some(Right::Read),
-            Now(list),
+            Listed(list),
             doc(
                 "listEvents",
                 "List the events",
@@ -330,24 +331,20 @@ fn response(outcome: Outcome) -> Response {
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let query = &call.query;
     let page = query.page()?;
-    if let Some(webhook_id) = query.get("webhook_id") {
-        let found =
-            api.store.read(|tx| outbox_lists::by_webhook_id(tx, &call.tenant, webhook_id))?;
-        return Ok(page_of(found.as_slice(), page, |event| event.seq, summary));
-    }
     let filter = outbox_lists::Filter {
         status: query.one_of("status", Status::ALL, Status::as_str)?,
         event_type: query.text("event_type"),
         idempotency_key: query.text("idempotency_key"),
         aggregate_id: query.text("aggregate_id"),
+        webhook_id: query.text("webhook_id"),
         received: query.span()?,
     };
     let newest = page.newest(&call.tenant);
-    let found = api.store.read(|tx| match filter.status {
+    let found = lists::read(api, call, |tx| match filter.status {
         Some(Status::Quarantined) => quarantine::page(tx, newest, &filter),
         _ => outbox_lists::page(tx, newest, &filter),
     })?;
-    Ok(page_of(&found, page, |event| event.seq, summary))
+    Ok(page_found(&found, summary))
 }
 
 /// `GET /v1/events/{id}`

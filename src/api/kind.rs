@@ -296,9 +296,9 @@ const UNAVAILABLE: Facts = Facts {
     word: "unavailable",
     status: 503,
     title: "Not available now",
-    when: "There is too much to do, the file is locked by another process, the clock was just set, or the \
-           service stops. Nothing was acknowledged.",
-    remedy: "Send it again after the seconds in `Retry-After`.",
+    when: "There is too much to do, the file is locked by another process, a list took too long, the clock was \
+           just set, or the service stops. Nothing was acknowledged.",
+    remedy: "Send it again after the seconds in `Retry-After`; a list that took too long by what `detail` names.",
 };
 
 const NOT_READY: Facts = Facts {

@@ -25,6 +25,7 @@ mod health;
 mod intake;
 mod keys;
 pub mod kind;
+mod lists;
 pub mod metrics;
 pub mod openapi;
 mod own_headers;
@@ -55,6 +56,7 @@ use std::time::Duration;
 use crate::api::auth::{Auth, Denied, TokenHasher};
 use crate::api::call::{Call, Query};
 use crate::api::health::LastWrite;
+use crate::api::lists::Lists;
 use crate::api::problem::Problem;
 use crate::api::requests::Requests;
 use crate::api::route::{Answer, Resource, Route};
@@ -124,6 +126,8 @@ pub struct Api {
     last_write: Arc<LastWrite>,
     /// What was answered.
     requests: Arc<Requests>,
+    /// Who looks through rows.
+    lists: Arc<Lists>,
     /// The listener's counters.
     pub line: Line,
     /// When this was made, by the wall.
@@ -141,7 +145,7 @@ impl std::fmt::Debug for Api {
     }
 }
 
-use Answer::{Change, Later, Now};
+use Answer::{Change, Later, Listed, Now};
 use Method::{Get, Post};
 
 /// Every noun there is; its routes and their descriptions stand in its file.
@@ -220,6 +224,7 @@ impl Api {
             settings,
             last_write: Arc::default(),
             requests: Arc::default(),
+            lists: Arc::default(),
             line: Line::default(),
             started_at,
             refusals,
@@ -274,7 +279,8 @@ impl Api {
         };
         let action = route.action().unwrap_or_default();
         let query = Query::read(head.query.as_deref(), &route.doc)?;
-        Ok((route, Call { request, params, query, tenant, who, action }))
+        let doc = &route.doc;
+        Ok((route, Call { request, params, query, tenant, who, action, doc }))
     }
 
     /// The token of a call; `None` on public paths. A denial is noted.
@@ -343,6 +349,7 @@ impl Service for Api {
                 Now(answer) => {
                     reply.send(answer(self, &call).unwrap_or_else(Into::into));
                 }
+                Listed(answer) => lists::answer(self, answer, call, reply),
                 Later(answer) => answer(self, call, reply),
                 Change(_, answer) => {
                     let response = match answer(self, &call) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::api::description::Doc;
 use crate::api::kind::{Facts, Kind};
 use crate::domain::scheme::handshake::GiveUp;
 use crate::http::message::Response;
@@ -115,6 +116,18 @@ impl Problem {
         Self::new(Kind::Unavailable, detail).header("retry-after", retry_after_secs.to_string())
     }
 
+    /// 503: a list looked at too many rows; says which filters look at few.
+    pub(super) fn list_too_long(most: Duration, doc: &Doc) -> Self {
+        let quick: Vec<&str> =
+            doc.params.iter().filter(|param| param.quick).map(|param| param.name).collect();
+        let quick = if quick.is_empty() { "a smaller limit".to_owned() } else { quick.join(", ") };
+        let detail = format!(
+            "The list took longer than {} s and was given up. What makes it quick: {quick}.",
+            most.as_secs()
+        );
+        Self::unavailable(detail, 1)
+    }
+
     /// 507: there is no room to store it, or only the room that is kept for results.
     pub(super) fn no_room() -> Self {
         Self::new(Kind::DiskFull, Error::Full.to_string())
@@ -172,9 +185,11 @@ impl Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         match &error {
-            Error::Busy | Error::Stopped | Error::Fatal(_) | Error::WriteFailed(_) => {
-                Self::unavailable(error.to_string(), 1)
-            }
+            Error::Busy
+            | Error::TooLong
+            | Error::Stopped
+            | Error::Fatal(_)
+            | Error::WriteFailed(_) => Self::unavailable(error.to_string(), 1),
             Error::Full => Self::no_room(),
             Error::Constraint(_) => Self::unprocessable(error.to_string()),
             Error::Changed(_) => Self::conflict(error.to_string()),

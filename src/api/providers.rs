@@ -10,11 +10,11 @@ use crate::api::call::{Call, ok, page_of};
 use crate::api::credentials::{ToSeal, ids, to_seal};
 use crate::api::pii_shapes;
 use crate::api::problem::Problem;
-use crate::api::route::Answer::Now;
+use crate::api::route::Answer::{Listed, Now};
 use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
 use crate::api::scheme_shapes;
-use crate::api::{Api, DEFAULT_TENANT};
+use crate::api::{Api, DEFAULT_TENANT, lists};
 use crate::domain::name::Name;
 use crate::domain::provider::{
     BODY_BYTES_DEFAULT, BODY_BYTES_MOST, NewProvider, Provider, TOLERANCE_MOST,
@@ -45,7 +45,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Get,
             "/v1/providers",
             Some(Right::Read),
-            Now(list),
+            Listed(list),
             doc(
                 "listProviders",
                 "List the providers",
@@ -209,7 +209,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let after = page.after.unwrap_or(0);
-    let found = api.store.read(|tx| providers::page(tx, &call.tenant, after, page.limit))?;
+    let found = lists::read(api, call, |tx| providers::page(tx, &call.tenant, after, page.limit))?;
     let base = public_base(api);
     Ok(page_of(&found, page, |provider| provider.seq, |one| shown(one, base.as_deref())))
 }

@@ -49,10 +49,15 @@ impl std::fmt::Debug for Route {
     }
 }
 
+/// Answers without changing anything.
+pub(super) type Looked = fn(&Api, &Call) -> Result<Response, Problem>;
+
 /// Who answers, and how.
 pub(super) enum Answer {
     /// At once. Changes nothing.
-    Now(fn(&Api, &Call) -> Result<Response, Problem>),
+    Now(Looked),
+    /// The same, where it may look at many rows: few at a time ([`crate::api::lists`]).
+    Listed(Looked),
     /// After a COMMIT that the handler does not wait for: what providers and publishers send.
     Later(fn(&Api, Call, Reply)),
     /// A change by a person or a program, under the name that its audit event gives it.

@@ -124,7 +124,9 @@ pub(super) fn page(shape: &str) -> Value {
     let next = nullable(json!({ "type": "string", "pattern": "^[0-9]+$" }));
     object(json!({
         "items": list(of(shape)),
-        "next": about(next, "What to send as `after` for the next page; null on the last page."),
+        "next": about(next,
+            "What to send as `after` for the next page; null on the last page. A page may have fewer items than `limit`, \
+             or none, and another after it."),
     }))
 }
 
@@ -177,11 +179,11 @@ pub(super) const AFTER: Param =
 
 /// From when on.
 pub(super) const SINCE: Param =
-    Param::query("since", "Not before this time.", time, "2026-01-31T12:00:00Z");
+    Param::query("since", "Not before this time.", time, "2026-01-31T12:00:00Z").quick();
 
 /// Until when.
 pub(super) const UNTIL: Param =
-    Param::query("until", "Before this time.", time, "2026-02-01T00:00:00Z");
+    Param::query("until", "Before this time.", time, "2026-02-01T00:00:00Z").quick();
 
 /// An object with one more field, which is always there.
 pub(super) fn with(mut object: Value, name: &str, field: Value) -> Value {

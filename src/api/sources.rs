@@ -6,15 +6,15 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::Api;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::problem::Problem;
-use crate::api::route::Answer::Now;
+use crate::api::route::Answer::{Listed, Now};
 use crate::api::route::{Answer, Param, Resource, Returns, doc, route};
 use crate::api::schema::{self, AFTER, LIMIT};
 use crate::api::source_shapes as shapes;
 use crate::api::status;
+use crate::api::{Api, lists};
 use crate::clock::{Timestamp, millis};
 use crate::domain::escalation::Class;
 use crate::domain::health::{Level, worst};
@@ -42,7 +42,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Get,
             "/v1/sources",
             Some(Right::Read),
-            Now(list),
+            Listed(list),
             doc(
                 "listSources",
                 "List the sources",
@@ -178,7 +178,7 @@ struct Reset {
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let after = page.after.unwrap_or(0);
-    let found = api.store.read(|tx| sources::page(tx, &call.tenant, after, page.limit))?;
+    let found = lists::read(api, call, |tx| sources::page(tx, &call.tenant, after, page.limit))?;
     let show = |source: &Source| shown(source, &api.flow.sources.of(source.seq));
     Ok(page_of(&found, page, |source| source.seq, show))
 }

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use crate::api::call::{Call, ok};
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
-use crate::api::route::Answer::Now;
+use crate::api::route::Answer::{Listed, Now};
 use crate::api::route::{Param, Resource, Returns, doc, route, shape};
-use crate::api::{Api, DEFAULT_TENANT, health, schema};
+use crate::api::{Api, DEFAULT_TENANT, health, lists, schema};
 use crate::domain::health::{self as domain_health, Check, Level};
 use crate::domain::token::Right;
 use crate::http::message::Method::Get;
@@ -50,7 +50,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Get,
             "/v1/stats",
             Some(Right::Read),
-            Now(show),
+            Listed(show),
             doc(
                 "getStats",
                 "How much there is",
@@ -103,7 +103,7 @@ pub(super) fn shown(checks: &[Check]) -> Value {
 /// `GET /v1/stats`: what the tenant has. What the writer does shows how busy the others are, so that only
 /// the box's own tenant is told.
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    let counts = api.store.snapshot(|tx| stats::counts(tx, &call.tenant))?;
+    let counts = lists::read(api, call, |tx| stats::counts(tx, &call.tenant))?;
     let stats::Counts {
         subscriptions,
         pending,

@@ -6,15 +6,15 @@ use data_encoding::HEXLOWER;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::Api;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
-use crate::api::route::Answer::Now;
+use crate::api::route::Answer::Listed;
 use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
 use crate::api::tokens::tenant_of;
+use crate::api::{Api, lists};
 use crate::clock::Timestamp;
 use crate::domain::token::Right;
 use crate::http::message::Method::{Get, Post};
@@ -49,7 +49,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Get,
             "/v1/subjects",
             Some(Right::Admin),
-            Now(list),
+            Listed(list),
             doc(
                 "listSubjectKeys",
                 "List the keys of subjects",
@@ -63,7 +63,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Post,
             "/v1/subjects/find",
             Some(Right::Admin),
-            Now(find),
+            Listed(find),
             doc(
                 "findSubject",
                 "Find a subject by its name",
@@ -128,7 +128,8 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let erased = call.query.get("erased") == Some("true");
     let after = page.after.unwrap_or(0);
-    let found = api.store.read(|tx| subjects::page(tx, &tenant, erased, after, page.limit))?;
+    let found =
+        lists::read(api, call, |tx| subjects::page(tx, &tenant, erased, after, page.limit))?;
     Ok(page_of(&found, page, |key| key.seq, shown))
 }
 
@@ -138,7 +139,7 @@ fn find(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let before = page.after.unwrap_or(i64::MAX);
     let read = |tx: &ReadTx<'_>| subjects::of(tx, (&tenant, &subject), false, before, page.limit);
-    let keys = api.store.read(read)?;
+    let keys = lists::read(api, call, read)?;
     if keys.is_empty() && page.after.is_none() {
         return Err(Problem::not_found("subject"));
     }

@@ -9,11 +9,11 @@ use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::credentials::{ids, to_seal};
 use crate::api::problem::Problem;
-use crate::api::route::Answer::Now;
+use crate::api::route::Answer::{Listed, Now};
 use crate::api::route::{Answer, Param, Resource, Returns, doc, route};
 use crate::api::schema::{AFTER, LIMIT};
 use crate::api::subscription_terms::{self as terms, shown};
-use crate::api::{Api, subscription_shapes as shapes};
+use crate::api::{Api, lists, subscription_shapes as shapes};
 use crate::domain::lane::Ordering;
 use crate::domain::name::Name;
 use crate::domain::object;
@@ -41,7 +41,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Get,
             "/v1/subscriptions",
             Some(Right::Read),
-            Now(list),
+            Listed(list),
             doc(
                 "listSubscriptions",
                 "List the subscriptions",
@@ -250,7 +250,8 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let after = page.after.unwrap_or(0);
-    let found = api.store.read(|tx| subscriptions::page(tx, &call.tenant, after, page.limit))?;
+    let found =
+        lists::read(api, call, |tx| subscriptions::page(tx, &call.tenant, after, page.limit))?;
     Ok(page_of(&found, page, |subscription| subscription.seq.0, shown))
 }
 

@@ -4,15 +4,15 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::Api;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::pii_shapes;
 use crate::api::problem::Problem;
 use crate::api::route::Answer;
-use crate::api::route::Answer::Now;
+use crate::api::route::Answer::{Listed, Now};
 use crate::api::route::{Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
+use crate::api::{Api, lists};
 use crate::domain::name::Name;
 use crate::domain::pii::Pii;
 use crate::domain::tenant::{self, Tenant};
@@ -36,7 +36,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Get,
             "/v1/tenants",
             Some(Right::Box),
-            Now(list),
+            Listed(list),
             doc(
                 "listTenants",
                 "List the tenants",
@@ -150,7 +150,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let after = page.after.unwrap_or(0);
-    let found = api.store.read(|tx| tenants::page(tx, after, page.limit))?;
+    let found = lists::read(api, call, |tx| tenants::page(tx, after, page.limit))?;
     Ok(page_of(&found, page, |tenant| tenant.seq, shown))
 }
 

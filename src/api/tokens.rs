@@ -10,10 +10,10 @@ use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, page_of};
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
-use crate::api::route::Answer::Now;
+use crate::api::route::Answer::Listed;
 use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
-use crate::api::{Api, DEFAULT_TENANT};
+use crate::api::{Api, DEFAULT_TENANT, lists};
 use crate::clock::Timestamp;
 use crate::domain::token::{self, Right, Role, Token};
 use crate::http::message::Method::{Delete, Get, Post};
@@ -40,7 +40,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Get,
             "/v1/tokens",
             Some(Right::Admin),
-            Now(list),
+            Listed(list),
             doc(
                 "listTokens",
                 "List the tokens",
@@ -144,7 +144,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let after = page.after.unwrap_or(0);
-    let found = api.store.read(|tx| tokens::page(tx, &tenant, after, page.limit))?;
+    let found = lists::read(api, call, |tx| tokens::page(tx, &tenant, after, page.limit))?;
     Ok(page_of(&found, page, |token| token.seq, shown))
 }
 

@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::api::Api;
-use crate::api::call::{Call, ok, page_of};
+use crate::api::call::{Call, ok, page_found};
 use crate::api::event_shapes::with_payload;
 use crate::api::events::shown_payload;
 use crate::api::problem::Problem;
-use crate::api::route::Answer::Now;
+use crate::api::route::Answer::{Listed, Now};
 use crate::api::route::{Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT, SINCE, UNTIL};
+use crate::api::{Api, lists};
 use crate::domain::token::Right;
 use crate::domain::webhook_event::{NewWebhookEvent, Status, WebhookEvent};
 use crate::http::message::Method::Get;
@@ -36,6 +36,13 @@ const PROVIDER_EVENT_ID: Param = Param::query(
     "Only those with this id at the provider.",
     schema::some_text,
     "evt_1NG8Du2eZvKYlo2CUI79vXWy",
+)
+.quick();
+const ANY_ID: Param = Param::query(
+    "id",
+    "Only the one with this id or this `webhook-id`, and those whose id at the provider begins so.",
+    schema::some_text,
+    "order-4711",
 );
 
 /// What came in.
@@ -47,7 +54,7 @@ pub(super) const RESOURCE: Resource = Resource {
             Get,
             "/v1/webhook-events",
             Some(Right::Read),
-            Now(list),
+            Listed(list),
             doc(
                 "listWebhookEvents",
                 "List the webhook events",
@@ -59,6 +66,7 @@ pub(super) const RESOURCE: Resource = Resource {
                 PROVIDER,
                 EVENT_TYPE,
                 PROVIDER_EVENT_ID,
+                ANY_ID,
                 SINCE,
                 UNTIL,
                 LIMIT,
@@ -94,11 +102,12 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         provider: query.text("provider"),
         event_type: query.text("event_type"),
         provider_event_id: query.text("provider_event_id"),
+        id: query.text("id"),
         received: query.span()?,
     };
-    let found =
-        api.store.read(|tx| webhook_events::page(tx, page.newest(&call.tenant), &filter))?;
-    Ok(page_of(&found, page, |event| event.seq, summary))
+    let newest = page.newest(&call.tenant);
+    let found = lists::read(api, call, |tx| webhook_events::page(tx, newest, &filter))?;
+    Ok(page_found(&found, summary))
 }
 
 /// `GET /v1/webhook-events/{id}`

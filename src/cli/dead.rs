@@ -4,7 +4,7 @@
 
 use clap::{Args, Subcommand};
 
-use crate::cli::listing::{self, List, Paging, filter};
+use crate::cli::listing::{self, List, Made, Paging, filter};
 use crate::cli::remote::{Reach, Remote};
 use crate::cli::show::{Column, minute, text};
 use crate::cli::{Failure, Shared, delivery, exit, out};
@@ -25,6 +25,8 @@ enum Verb {
         /// Whose it is: a subscription's name or id
         #[arg(long)]
         subscription: Option<String>,
+        #[command(flatten)]
+        made: Made,
         #[command(flatten)]
         paging: Paging,
     },
@@ -60,8 +62,9 @@ impl Dead {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
         let remote = self.reach.open(shared)?;
         match &self.verb {
-            Verb::List { subscription, paging } => {
-                let query = filter("subscription", subscription.as_ref()).into_iter().collect();
+            Verb::List { subscription, made, paging } => {
+                let subscription = filter("subscription", subscription.as_ref());
+                let query = made.filters().into_iter().chain([subscription]).flatten().collect();
                 let what = "dead letters";
                 List { path: "/v1/dead-letters", query, columns: &COLUMNS, what }
                     .print(&remote, paging)

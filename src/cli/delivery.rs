@@ -5,7 +5,7 @@
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use crate::cli::listing::{List, Paging, filter};
+use crate::cli::listing::{List, Made, Paging, filter};
 use crate::cli::remote::{Reach, Remote, plain};
 use crate::cli::show::{self, Column, instant, minute, text};
 use crate::cli::{Failure, Shared, out, timeline};
@@ -22,7 +22,7 @@ pub(super) struct Deliveries {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Deliveries, newest first
-    List(ListDeliveries),
+    List(Box<ListDeliveries>),
     /// One delivery with its event, its attempts, and how to send it again
     Show {
         #[arg(help = "The delivery's id, like dlv_17")]
@@ -63,6 +63,8 @@ struct ListDeliveries {
     /// What it carries: the id of an event or a webhook event
     #[arg(long)]
     event_id: Option<String>,
+    #[command(flatten)]
+    made: Made,
     #[command(flatten)]
     paging: Paging,
 }
@@ -118,13 +120,13 @@ impl Deliveries {
 
 impl ListDeliveries {
     fn run(&self, remote: &Remote) -> Result<(), Failure> {
-        let Self { state, subscription, event_id, paging } = self;
+        let Self { state, subscription, event_id, made, paging } = self;
         let query = [
             filter("state", state.as_ref()),
             filter("subscription", subscription.as_ref()),
             filter("event_id", event_id.as_ref()),
         ];
-        let query = query.into_iter().flatten().collect();
+        let query = query.into_iter().chain(made.filters()).flatten().collect();
         List { path: "/v1/deliveries", query, columns: &COLUMNS, what: "such deliveries" }
             .print(remote, paging)
     }

@@ -3,7 +3,7 @@
 //! Not here: the columns and filters, which are each list's own.
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cli::remote::{Remote, with_query};
 use crate::cli::show::{self, Column};
@@ -11,6 +11,8 @@ use crate::cli::{Failure, input, out};
 
 /// Rows of a page while all are followed: the API's most.
 const PAGE_ROWS: u16 = 500;
+/// Rows of a list unless it is told.
+const ROWS_DEFAULT: u16 = 50;
 /// A table is laid out as a whole, so it has an end; `--json` streams without one.
 const TABLE_ROWS_MOST: usize = 10_000;
 
@@ -18,7 +20,7 @@ const TABLE_ROWS_MOST: usize = 10_000;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Pages")]
 pub(super) struct Paging {
-    /// Rows of the page, 1 to 500 [default: 50]
+    /// Rows to show, 1 to 500 [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=500))]
     limit: Option<u16>,
     /// Begin after this cursor, the `next` of the page before
@@ -41,6 +43,24 @@ pub(super) struct Received {
 }
 
 impl Received {
+    /// Those that were given.
+    pub(super) fn filters(&self) -> [Option<(&'static str, String)>; 2] {
+        [filter("since", self.since.as_ref()), filter("until", self.until.as_ref())]
+    }
+}
+
+/// Filters of lists of what was made of it.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Made {
+    /// Made at or after this time (UTC), this day (2026-01-31), or so long ago (2h)
+    #[arg(long, value_name = "TIME", value_parser = input::time)]
+    since: Option<String>,
+    /// Made before this time, this day, or so long ago
+    #[arg(long, value_name = "TIME", value_parser = input::time)]
+    until: Option<String>,
+}
+
+impl Made {
     /// Those that were given.
     pub(super) fn filters(&self) -> [Option<(&'static str, String)>; 2] {
         [filter("since", self.since.as_ref()), filter("until", self.until.as_ref())]
@@ -71,21 +91,31 @@ impl List<'_> {
         if paging.all && remote.json() {
             return pages(remote, &self, paging, |item| out::json(&item).map(|()| true));
         }
-        let mut rows = Vec::new();
+        let (mut rows, mut next) = (Vec::new(), None);
         if paging.all {
             pages(remote, &self, paging, |item| {
                 rows.push(item);
                 Ok(rows.len() < TABLE_ROWS_MOST)
             })?;
         } else {
-            let page = remote.get(&self.address(paging.limit, paging.after.as_deref()))?;
-            if remote.json() {
-                return out::json(&page);
+            // A page may look at many rows and show few of them; a person wants as many as they asked for.
+            let wanted = usize::from(paging.limit.unwrap_or(ROWS_DEFAULT));
+            next.clone_from(&paging.after);
+            loop {
+                let rest = u16::try_from(wanted.saturating_sub(rows.len())).ok();
+                let page = remote.get(&self.address(rest, next.as_deref()))?;
+                rows.extend(items(&page));
+                next = page.get("next").and_then(Value::as_str).map(str::to_owned);
+                if next.is_none() || rows.len() >= wanted {
+                    break;
+                }
             }
-            rows = items(&page);
-            if let Some(next) = page.get("next").and_then(Value::as_str) {
-                out::note(format_args!("There is more: add --after {next}, or --all."));
-            }
+        }
+        if remote.json() {
+            return out::json(&json!({ "items": rows, "next": next }));
+        }
+        if let Some(next) = next {
+            out::note(format_args!("There is more: add --after {next}, or --all."));
         }
         if rows.is_empty() {
             out::note(format_args!("There are no {}.", self.what));

@@ -43,9 +43,12 @@ struct ListWebhooks {
     /// The provider's type for it
     #[arg(long)]
     event_type: Option<String>,
-    /// The provider's id for it
+    /// The provider's id for it, in full: found at once
     #[arg(long)]
     provider_event_id: Option<String>,
+    /// How the provider's id for it begins, its own id, or its webhook-id
+    #[arg(long)]
+    id: Option<String>,
     #[command(flatten)]
     received: Received,
     #[command(flatten)]
@@ -73,12 +76,13 @@ impl Webhook {
 
 impl ListWebhooks {
     fn run(&self, remote: &Remote) -> Result<(), Failure> {
-        let Self { status, provider, event_type, provider_event_id, received, paging } = self;
+        let Self { status, provider, event_type, provider_event_id, id, received, paging } = self;
         let query = [
             filter("status", status.as_ref()),
             filter("provider", provider.as_ref()),
             filter("event_type", event_type.as_ref()),
             filter("provider_event_id", provider_event_id.as_ref()),
+            filter("id", id.as_ref()),
         ];
         let query = query.into_iter().chain(received.filters()).flatten().collect();
         let what = "such webhook events";

@@ -4,14 +4,14 @@
 //! The head of the chain stands in `meta` and moves in the same transaction, so that a tail that was cut
 //! off shows. What is hashed, and what a broken chain looks like, is in `domain::audit::chain`.
 
-use rusqlite::Row;
+use rusqlite::{Row, params};
 
 use crate::domain::audit::chain::{Hash, Head};
 use crate::domain::audit::{AuditEvent, NewAuditEvent, Outcome};
 use crate::store::error::Result;
 use crate::store::meta;
-use crate::store::page::{Newest, Span};
-use crate::store::tx::{ReadTx, WriteTx, rows};
+use crate::store::page::{Found, Newest, Span, Stretch};
+use crate::store::tx::{ReadTx, WriteTx, first};
 
 const INSERT: &str = "
     INSERT INTO audit_events
@@ -20,21 +20,39 @@ const INSERT: &str = "
             changes, previous_hash, hash)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
 
-const PAGE: &str = "
+const BY_SEQ: &str = "
     SELECT seq, at, tenant, actor_type, actor_id, actor_display, address, user_agent, action,
            resource_type, resource_id, result, request_id, correlation_id, method, path, status,
            changes, previous_hash, hash
       FROM audit_events
-     WHERE tenant = ?1
-       AND seq < ?2
-       AND (?4 IS NULL OR actor_id = ?4 OR actor_display = ?4 OR actor_type = ?4)
-       AND (?5 IS NULL OR action = ?5 OR action GLOB ?5 || '.*')
-       AND (?6 IS NULL OR resource_id = ?6 OR resource_type = ?6)
-       AND (?7 IS NULL OR result = ?7)
-       AND (?8 IS NULL OR at >= ?8)
-       AND (?9 IS NULL OR at < ?9)
-     ORDER BY seq DESC
-     LIMIT ?3";
+     WHERE seq = ?1";
+
+const TIME_OF: &str = "
+    SELECT at
+      FROM audit_events
+     WHERE seq = ?1";
+
+pub(super) const PAGE: &str = "
+    SELECT seq
+      FROM audit_events
+     WHERE (at, seq) < (?1, ?2)
+       AND (at, seq) >= (?3, ?4)
+       AND tenant = ?6
+       AND (?7 IS NULL OR actor_id = ?7 OR actor_display = ?7 OR actor_type = ?7)
+       AND (?8 IS NULL OR action = ?8 OR action GLOB ?8 || '.*')
+       AND (?9 IS NULL OR resource_id = ?9 OR resource_type = ?9)
+       AND (?10 IS NULL OR result = ?10)
+     ORDER BY at DESC, seq DESC
+     LIMIT ?5";
+
+pub(super) const PLACE: &str = "
+    SELECT at, seq
+      FROM audit_events
+     WHERE (at, seq) < (?1, ?2)
+       AND (at, seq) >= (?3, ?4)
+       AND tenant = ?6
+     ORDER BY at DESC, seq DESC
+     LIMIT 1 OFFSET ?5";
 
 /// Which rows a list shows. Absent means any.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +76,7 @@ pub struct Filter {
 pub fn append(tx: &WriteTx<'_>, event: &NewAuditEvent) -> Result<()> {
     let before = meta::audit_head(tx)?.map_or_else(|| meta::audit_start(tx), Ok)?;
     let row = event.chained(before);
-    tx.prepare(INSERT)?.execute(rusqlite::params![
+    tx.prepare(INSERT)?.execute(params![
         row.seq,
         row.at,
         row.tenant,
@@ -87,22 +105,20 @@ pub fn append(tx: &WriteTx<'_>, event: &NewAuditEvent) -> Result<()> {
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Vec<AuditEvent>> {
+pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<AuditEvent>> {
     let Newest { tenant, before, limit } = newest;
     let Filter { actor, action, resource, outcome, done } = filter;
-    let Span { since, until } = done;
-    let params = (
-        tenant,
-        before,
-        limit,
-        actor,
-        action,
-        resource,
-        outcome.map(Outcome::as_str),
-        since,
-        until,
-    );
-    rows(&mut *tx.prepare(PAGE)?, params, audit_event)
+    let stretch = Stretch::new(tx, TIME_OF, before, *done)?;
+    let Some(mut stretch) = stretch else { return Ok(Found::nothing()) };
+    if actor.is_some() || action.is_some() || resource.is_some() || outcome.is_some() {
+        stretch.cut(tx, PLACE, params![tenant])?;
+    }
+    let more = params![tenant, actor, action, resource, outcome.map(Outcome::as_str)];
+    let seqs = stretch.seqs(tx, PAGE, limit, more)?;
+    let mut by_seq = tx.prepare(BY_SEQ)?;
+    let each = seqs.into_iter().map(|seq| first(&mut by_seq, [seq], audit_event));
+    let rows = each.filter_map(Result::transpose).collect::<Result<_>>()?;
+    Ok(stretch.found(rows, limit, |event: &AuditEvent| event.seq))
 }
 
 /// The latest row, for whoever wants to note the head elsewhere.

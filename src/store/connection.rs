@@ -15,6 +15,11 @@ pub(super) const STATEMENTS_KEPT: usize = 192;
 
 /// Sets up a connection that only reads.
 pub(crate) fn configure_reader(conn: &Connection) -> Result<()> {
+    Ok(set_up_reader(conn)?)
+}
+
+/// The same, as a pool wants it.
+pub(super) fn set_up_reader(conn: &Connection) -> rusqlite::Result<()> {
     conn.busy_handler(Some(wait_for_lock))?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
     conn.execute_batch(
@@ -29,8 +34,7 @@ pub(crate) fn configure_reader(conn: &Connection) -> Result<()> {
         let (tenant, source, key): (String, String, String) =
             (call.get(0)?, call.get(1)?, call.get(2)?);
         Ok(id::webhook_id(&tenant, &source, &key))
-    })?;
-    Ok(())
+    })
 }
 
 #[expect(clippy::disallowed_methods, reason = "SQLite calls this and wants to be kept waiting")]

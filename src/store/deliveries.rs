@@ -18,21 +18,22 @@ use crate::store::{lanes, payloads, subscriptions};
 
 const INSERT: &str = "
     INSERT INTO deliveries
-           (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+           (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch, created_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
 // What is ordered by its arrival goes behind whatever came before, even when the clock was set back since.
 pub(super) const INSERT_INTO_LANE: &str = "
     INSERT INTO deliveries
-           (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch, lane, head)
-    VALUES (?1, ?2, ?3, ?4, iif(?10, max(?5, coalesce(
+           (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch, created_at,
+            lane, head)
+    VALUES (?1, ?2, ?3, ?4, iif(?11, max(?5, coalesce(
                (SELECT d.order_at
                   FROM deliveries AS d
-                 WHERE d.lane = ?9
+                 WHERE d.lane = ?10
                    AND d.finished_at IS NULL
                  ORDER BY d.order_at DESC
                  LIMIT 1), ?5)), ?5),
-           ?6, ?7, ?8, ?9, 0)";
+           ?6, ?7, ?8, ?9, ?10, 0)";
 
 pub(super) const DUE: &str = "
     SELECT seq
@@ -220,6 +221,8 @@ pub struct Route {
     pub doubted: bool,
     /// How often the file was restored.
     pub epoch: u32,
+    /// When they are made.
+    pub now: Timestamp,
 }
 
 /// A subscription that wants an event, and the lane the event's delivery goes in.
@@ -251,15 +254,15 @@ pub(crate) fn route(
         Origin::Outbox(seq) => (Some(seq), None),
         Origin::WebhookEvent(seq) => (None, Some(seq)),
     };
-    let Route { due_at: first_at, order_at, by_arrival, doubted, epoch } = route;
+    let Route { due_at: first_at, order_at, by_arrival, doubted, epoch, now } = route;
     let state = if doubted { State::InDoubt } else { State::Pending };
     let (state, due_at) = (state.as_str(), (!doubted).then_some(first_at));
     let mut insert = tx.prepare(INSERT)?;
     for Wanting { subscription, lane } in wanting {
-        let row = (outbox, webhook, subscription, tenant, order_at, state, due_at, epoch);
+        let row = (outbox, webhook, subscription, tenant, order_at, state, due_at, epoch, now);
         if let Some(lane) = lane {
-            let (a, b, c, d, e, f, g, h) = row;
-            let row = (a, b, c, d, e, f, g, h, lane, by_arrival);
+            let (a, b, c, d, e, f, g, h, i) = row;
+            let row = (a, b, c, d, e, f, g, h, i, lane, by_arrival);
             tx.prepare(INSERT_INTO_LANE)?.execute(row)?;
             // Whoever becomes the head by this is the new one, whose due time is right.
             lanes::reseat(tx, *lane, *subscription, first_at)?;

@@ -1,14 +1,14 @@
 //! Table `deliveries`, as people look at it: single ones and pages, joined with what they carry.
 
-use rusqlite::Row;
+use rusqlite::{Row, params};
 
 use crate::domain::delivery::{Delivery, State};
 use crate::domain::failure::Class;
 use crate::id::DeliverySeq;
 use crate::store::column::word;
 use crate::store::error::Result;
-use crate::store::page::Newest;
-use crate::store::tx::{ReadTx, first, rows};
+use crate::store::page::{Found, Newest, Span, Stretch};
+use crate::store::tx::{ReadTx, first};
 
 const BY_SEQ: &str = "
     SELECT d.seq, d.tenant, coalesce(o.id, w.id), d.webhook_seq IS NOT NULL,
@@ -23,89 +23,119 @@ const BY_SEQ: &str = "
      WHERE d.seq = ?2
        AND d.tenant = ?1";
 
-// CROSS JOIN keeps the scan on deliveries, newest first, so that a page ends after its last row.
-const PAGE: &str = "
-    SELECT d.seq, d.tenant, coalesce(o.id, w.id), d.webhook_seq IS NOT NULL,
-           coalesce(o.event_type, w.event_type), s.name, d.state, d.due_at, d.attempt_count,
-           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
-           d.lease_until, d.head = 0 AND d.state = 'pending',
-           o.aggregate_type, o.aggregate_id, coalesce(o.idempotency_key, w.provider_event_id)
-      FROM deliveries AS d
-     CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
-      LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
-      LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
-     WHERE d.tenant = ?1
-       AND d.seq < ?2
-       AND (?4 IS NULL OR d.state = ?4)
-       AND (?5 IS NULL OR s.name = ?5 OR s.id = ?5)
-     ORDER BY d.seq DESC
-     LIMIT ?3";
+const TIME_OF: &str = "
+    SELECT created_at
+      FROM deliveries
+     WHERE seq = ?1";
 
-pub(super) const PAGE_OF_DEAD: &str = "
-    SELECT d.seq, d.tenant, coalesce(o.id, w.id), d.webhook_seq IS NOT NULL,
-           coalesce(o.event_type, w.event_type), s.name, d.state, d.due_at, d.attempt_count,
-           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
-           d.lease_until, d.head = 0 AND d.state = 'pending',
-           o.aggregate_type, o.aggregate_id, coalesce(o.idempotency_key, w.provider_event_id)
+pub(super) const PAGE: &str = "
+    SELECT d.seq
       FROM deliveries AS d
-     CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
-      LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
-      LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
-     WHERE d.state = 'dead_letter'
-       AND d.tenant = ?1
-       AND d.seq < ?2
-       AND (?4 IS NULL OR s.name = ?4 OR s.id = ?4)
-     ORDER BY d.seq DESC
-     LIMIT ?3";
+     WHERE (d.created_at, d.seq) < (?1, ?2)
+       AND (d.created_at, d.seq) >= (?3, ?4)
+       AND d.tenant = ?6
+       AND (?7 IS NULL OR EXISTS (
+           SELECT 1
+             FROM subscriptions AS s
+            WHERE s.seq = d.subscription_seq
+              AND (s.name = ?7 OR s.id = ?7)))
+       AND (?8 IS NULL OR d.state = ?8)
+     ORDER BY d.created_at DESC, d.seq DESC
+     LIMIT ?5";
+
+pub(super) const PLACE: &str = "
+    SELECT d.created_at, d.seq
+      FROM deliveries AS d
+     WHERE (d.created_at, d.seq) < (?1, ?2)
+       AND (d.created_at, d.seq) >= (?3, ?4)
+       AND d.tenant = ?6
+     ORDER BY d.created_at DESC, d.seq DESC
+     LIMIT 1 OFFSET ?5";
+
+// Two states that a person waits for have an index; it only serves a state that is named outright.
+pub(super) const PAGE_OF_DEAD: &str = "
+    SELECT d.seq
+      FROM deliveries AS d
+     WHERE (d.created_at, d.seq) < (?1, ?2)
+       AND (d.created_at, d.seq) >= (?3, ?4)
+       AND d.tenant = ?6
+       AND d.state = 'dead_letter'
+       AND (?7 IS NULL OR EXISTS (
+           SELECT 1
+             FROM subscriptions AS s
+            WHERE s.seq = d.subscription_seq
+              AND (s.name = ?7 OR s.id = ?7)))
+     ORDER BY d.created_at DESC, d.seq DESC
+     LIMIT ?5";
+
+pub(super) const PLACE_OF_DEAD: &str = "
+    SELECT d.created_at, d.seq
+      FROM deliveries AS d
+     WHERE (d.created_at, d.seq) < (?1, ?2)
+       AND (d.created_at, d.seq) >= (?3, ?4)
+       AND d.tenant = ?6
+       AND d.state = 'dead_letter'
+     ORDER BY d.created_at DESC, d.seq DESC
+     LIMIT 1 OFFSET ?5";
 
 pub(super) const PAGE_IN_DOUBT: &str = "
-    SELECT d.seq, d.tenant, coalesce(o.id, w.id), d.webhook_seq IS NOT NULL,
-           coalesce(o.event_type, w.event_type), s.name, d.state, d.due_at, d.attempt_count,
-           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
-           d.lease_until, d.head = 0 AND d.state = 'pending',
-           o.aggregate_type, o.aggregate_id, coalesce(o.idempotency_key, w.provider_event_id)
+    SELECT d.seq
       FROM deliveries AS d
-     CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
-      LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
-      LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
-     WHERE d.state = 'in_doubt'
-       AND d.tenant = ?1
-       AND d.seq < ?2
-       AND (?4 IS NULL OR s.name = ?4 OR s.id = ?4)
-     ORDER BY d.seq DESC
-     LIMIT ?3";
+     WHERE (d.created_at, d.seq) < (?1, ?2)
+       AND (d.created_at, d.seq) >= (?3, ?4)
+       AND d.tenant = ?6
+       AND d.state = 'in_doubt'
+       AND (?7 IS NULL OR EXISTS (
+           SELECT 1
+             FROM subscriptions AS s
+            WHERE s.seq = d.subscription_seq
+              AND (s.name = ?7 OR s.id = ?7)))
+     ORDER BY d.created_at DESC, d.seq DESC
+     LIMIT ?5";
+
+pub(super) const PLACE_IN_DOUBT: &str = "
+    SELECT d.created_at, d.seq
+      FROM deliveries AS d
+     WHERE (d.created_at, d.seq) < (?1, ?2)
+       AND (d.created_at, d.seq) >= (?3, ?4)
+       AND d.tenant = ?6
+       AND d.state = 'in_doubt'
+     ORDER BY d.created_at DESC, d.seq DESC
+     LIMIT 1 OFFSET ?5";
 
 pub(super) const OF_EVENT: &str = "
-    SELECT d.seq, d.tenant, o.id, 0, o.event_type, s.name, d.state, d.due_at, d.attempt_count,
-           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
-           d.lease_until, d.head = 0 AND d.state = 'pending',
-           o.aggregate_type, o.aggregate_id, o.idempotency_key
+    SELECT d.seq
       FROM outbox AS o
      CROSS JOIN deliveries AS d ON d.outbox_seq = o.seq
-     CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
-     WHERE o.id = ?2
-       AND o.tenant = ?1
-       AND d.seq < ?3
-       AND (?5 IS NULL OR d.state = ?5)
-       AND (?6 IS NULL OR s.name = ?6 OR s.id = ?6)
-     ORDER BY d.seq DESC
-     LIMIT ?4";
+     WHERE o.id = ?8
+       AND o.tenant = ?6
+       AND (d.created_at, d.seq) < (?1, ?2)
+       AND (d.created_at, d.seq) >= (?3, ?4)
+       AND (?7 IS NULL OR EXISTS (
+           SELECT 1
+             FROM subscriptions AS s
+            WHERE s.seq = d.subscription_seq
+              AND (s.name = ?7 OR s.id = ?7)))
+       AND (?9 IS NULL OR d.state = ?9)
+     ORDER BY d.created_at DESC, d.seq DESC
+     LIMIT ?5";
 
 pub(super) const OF_WEBHOOK_EVENT: &str = "
-    SELECT d.seq, d.tenant, w.id, 1, w.event_type, s.name, d.state, d.due_at, d.attempt_count,
-           d.counted_failures, d.last_class, d.run_no, d.finished_at, d.reason,
-           d.lease_until, d.head = 0 AND d.state = 'pending',
-           NULL, NULL, w.provider_event_id
+    SELECT d.seq
       FROM webhook_events AS w
      CROSS JOIN deliveries AS d ON d.webhook_seq = w.seq
-     CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
-     WHERE w.id = ?2
-       AND w.tenant = ?1
-       AND d.seq < ?3
-       AND (?5 IS NULL OR d.state = ?5)
-       AND (?6 IS NULL OR s.name = ?6 OR s.id = ?6)
-     ORDER BY d.seq DESC
-     LIMIT ?4";
+     WHERE w.id = ?8
+       AND w.tenant = ?6
+       AND (d.created_at, d.seq) < (?1, ?2)
+       AND (d.created_at, d.seq) >= (?3, ?4)
+       AND (?7 IS NULL OR EXISTS (
+           SELECT 1
+             FROM subscriptions AS s
+            WHERE s.seq = d.subscription_seq
+              AND (s.name = ?7 OR s.id = ?7)))
+       AND (?9 IS NULL OR d.state = ?9)
+     ORDER BY d.created_at DESC, d.seq DESC
+     LIMIT ?5";
 
 /// Which deliveries a list shows. Absent means any.
 #[derive(Clone, Debug, Default)]
@@ -116,6 +146,8 @@ pub struct Filter {
     pub subscription: Option<String>,
     /// The UUID of the event or webhook event they carry.
     pub event_id: Option<String>,
+    /// When they were made.
+    pub made: Span,
 }
 
 /// A delivery.
@@ -130,29 +162,36 @@ pub fn by_seq(tx: &ReadTx<'_>, tenant: &str, seq: DeliverySeq) -> Result<Option<
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Vec<Delivery>> {
+pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Delivery>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter { state, subscription, event_id } = filter;
-    if let Some(event_id) = event_id {
-        let params =
-            (tenant, event_id, before, limit, state.map(State::as_str), subscription.as_deref());
-        let found = rows(&mut *tx.prepare(OF_EVENT)?, params, delivery)?;
-        if !found.is_empty() {
-            return Ok(found);
+    let Filter { state, subscription, event_id, made } = filter;
+    let stretch = Stretch::new(tx, TIME_OF, before, *made)?;
+    let Some(mut stretch) = stretch else { return Ok(Found::nothing()) };
+    let word = state.map(State::as_str);
+    let seqs = if let Some(event_id) = event_id {
+        let more = params![tenant, subscription, event_id, word];
+        let mut found = stretch.seqs(tx, OF_EVENT, limit, more)?;
+        if found.is_empty() {
+            found = stretch.seqs(tx, OF_WEBHOOK_EVENT, limit, more)?;
         }
-        return rows(&mut *tx.prepare(OF_WEBHOOK_EVENT)?, params, delivery);
-    }
-    // Two states that a person waits for have an index; it only serves a state that is named outright.
-    let indexed = match state {
-        Some(State::DeadLetter) => Some(PAGE_OF_DEAD),
-        Some(State::InDoubt) => Some(PAGE_IN_DOUBT),
-        _ => None,
+        found
+    } else {
+        let (place, indexed) = match state {
+            Some(State::DeadLetter) => (PLACE_OF_DEAD, Some(PAGE_OF_DEAD)),
+            Some(State::InDoubt) => (PLACE_IN_DOUBT, Some(PAGE_IN_DOUBT)),
+            _ => (PLACE, None),
+        };
+        if subscription.is_some() || (state.is_some() && indexed.is_none()) {
+            stretch.cut(tx, place, params![tenant])?;
+        }
+        match indexed {
+            Some(page) => stretch.seqs(tx, page, limit, params![tenant, subscription])?,
+            None => stretch.seqs(tx, PAGE, limit, params![tenant, subscription, word])?,
+        }
     };
-    if let Some(sql) = indexed {
-        return rows(&mut *tx.prepare(sql)?, (tenant, before, limit, subscription), delivery);
-    }
-    let params = (tenant, before, limit, state.map(State::as_str), subscription);
-    rows(&mut *tx.prepare(PAGE)?, params, delivery)
+    let each = seqs.into_iter().map(|seq| by_seq(tx, tenant, DeliverySeq(seq)));
+    let rows = each.filter_map(Result::transpose).collect::<Result<_>>()?;
+    Ok(stretch.found(rows, limit, |delivery: &Delivery| delivery.seq.0))
 }
 
 fn delivery(row: &Row<'_>) -> Result<Delivery> {

@@ -35,7 +35,7 @@ pub(super) const SKIP: &str = "
      WHERE seq = ?1
        AND state = 'in_doubt'";
 
-// CROSS JOIN keeps the scan on the partial index of what needs attention, in the order of its rows.
+// CROSS JOIN keeps the scan on the partial index of what needs attention, in the order of its times.
 pub(super) const IN_DOUBT: &str = "
     SELECT d.seq
       FROM deliveries AS d
@@ -43,14 +43,13 @@ pub(super) const IN_DOUBT: &str = "
       LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
       LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
      WHERE d.state = 'in_doubt'
-       AND d.seq > ?2
        AND d.tenant = ?1
-       AND (?4 IS NULL OR s.name = ?4 OR s.id = ?4)
-       AND (?5 IS NULL OR coalesce(o.event_type, w.event_type) = ?5)
-       AND (?6 IS NULL OR coalesce(o.received_at, w.received_at) >= ?6)
-       AND (?7 IS NULL OR coalesce(o.received_at, w.received_at) < ?7)
-     ORDER BY d.seq
-     LIMIT ?3";
+       AND (?3 IS NULL OR s.name = ?3 OR s.id = ?3)
+       AND (?4 IS NULL OR coalesce(o.event_type, w.event_type) = ?4)
+       AND (?5 IS NULL OR coalesce(o.received_at, w.received_at) >= ?5)
+       AND (?6 IS NULL OR coalesce(o.received_at, w.received_at) < ?6)
+     ORDER BY d.created_at, d.seq
+     LIMIT ?2";
 
 pub(super) const COUNT: &str = "
     SELECT count(*)
@@ -103,7 +102,7 @@ pub(super) fn skip(
     one_row(tx.prepare(SKIP)?.execute((delivery, now, reason))?, "the delivery")
 }
 
-/// Deliveries in doubt above `after`, the oldest first.
+/// Deliveries in doubt, the oldest first.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -111,11 +110,10 @@ pub fn in_doubt(
     tx: &ReadTx<'_>,
     tenant: &str,
     filter: &Filter,
-    after: DeliverySeq,
     limit: u32,
 ) -> Result<Vec<DeliverySeq>> {
     let Filter { subscription, event_type, since, until } = filter;
-    let params = (tenant, after, limit, subscription, event_type, since, until);
+    let params = (tenant, limit, subscription, event_type, since, until);
     rows(&mut *tx.prepare(IN_DOUBT)?, params, |row| Ok(row.get(0)?))
 }
 

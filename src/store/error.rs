@@ -17,6 +17,9 @@ pub enum Error {
     /// Another process has held the write lock for more than two seconds, or our queue is full.
     #[error("the database is busy; try again shortly")]
     Busy,
+    /// A list looked for longer than a list may.
+    #[error("the list took too long")]
+    TooLong,
     /// The disk, a quota or a file size limit refused the write. Nothing of it was stored.
     #[error("there is no room to store it: free some disk space, then send it again")]
     Full,
@@ -139,6 +142,7 @@ impl From<rusqlite::Error> for Error {
         };
         match (code.code, code.extended_code) {
             (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _) => Self::Busy,
+            (ErrorCode::OperationInterrupted, _) => Self::TooLong,
             (ErrorCode::DiskFull, _) => Self::Full,
             // A quota and a file size limit come as this, and so does a disk that is broken.
             (_, ffi::SQLITE_IOERR_WRITE | ffi::SQLITE_IOERR_SHMSIZE) => {

@@ -54,13 +54,22 @@ const BY_ID: &str = "
      WHERE tenant = ?1
        AND id = ?2";
 
-const PAGE: &str = "
+pub(super) const PAGE: &str = "
     SELECT seq, id, tenant, class, subject, detail, first_at, last_at, count, acknowledged_at,
            acknowledged_by, resolved_at
       FROM escalations
      WHERE tenant = ?1
        AND seq < ?2
-       AND (?4 OR resolved_at IS NULL)
+     ORDER BY seq DESC
+     LIMIT ?3";
+
+pub(super) const PAGE_OF_OPEN: &str = "
+    SELECT seq, id, tenant, class, subject, detail, first_at, last_at, count, acknowledged_at,
+           acknowledged_by, resolved_at
+      FROM escalations
+     WHERE tenant = ?1
+       AND seq < ?2
+       AND resolved_at IS NULL
      ORDER BY seq DESC
      LIMIT ?3";
 
@@ -137,7 +146,8 @@ pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Escalatio
 /// When the file cannot be read.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, all: bool) -> Result<Vec<Escalation>> {
     let Newest { tenant, before, limit } = newest;
-    rows(&mut *tx.prepare(PAGE)?, (tenant, before, limit, all), escalation)
+    let sql = if all { PAGE } else { PAGE_OF_OPEN };
+    rows(&mut *tx.prepare(sql)?, (tenant, before, limit), escalation)
 }
 
 /// How many of a class are open, over all tenants, and how many of these nobody has seen.

@@ -59,7 +59,7 @@ pub mod work_done;
 pub mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rusqlite::TransactionBehavior;
 
@@ -70,7 +70,11 @@ use crate::store::tx::ReadTx;
 use crate::store::writer::{Writer, WriterLoop};
 
 /// Connections that read. Reads are short; more would only hold memory.
-const READERS: usize = 4;
+const READERS: u32 = 4;
+/// Connections for lists, which may look at many rows.
+pub(crate) const LISTERS: u32 = 2;
+/// A list asks whether its time is over each time that SQLite has done so many steps: about 50 microseconds.
+const STEPS_A_LOOK: i32 = 1000;
 
 /// The file, as everyone but the writer sees it. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -78,7 +82,9 @@ pub struct Store {
     path: Arc<PathBuf>,
     readers: Pool,
     /// A reader for look-ups by key alone, so that no long list stands before them.
-    lookups: Arc<Mutex<rusqlite::Connection>>,
+    lookups: Pool,
+    /// Readers for lists, so that one that takes long stands before other lists alone.
+    lists: Pool,
     writer: Writer,
 }
 
@@ -90,10 +96,13 @@ impl Store {
     /// When the file is newer than this version, damaged, or cannot be made durable.
     pub fn open(path: &Path, faults: Faults) -> Result<(Self, WriterLoop)> {
         let conn = schema::open_writer(path)?;
-        let readers = Pool::open(path, READERS)?;
-        let lookups = Arc::new(Mutex::new(pool::open_reader(path)?));
+        let opener = pool::opener();
+        let readers = Pool::open(path, READERS, &opener)?;
+        let lookups = Pool::open(path, 1, &opener)?;
+        let lists = Pool::open(path, LISTERS, &opener)?;
         let (writer, writer_loop) = writer::pair(conn, faults);
-        Ok((Self { path: Arc::new(path.to_owned()), readers, lookups, writer }, writer_loop))
+        let path = Arc::new(path.to_owned());
+        Ok((Self { path, readers, lookups, lists, writer }, writer_loop))
     }
 
     /// Where the file is.
@@ -119,7 +128,7 @@ impl Store {
     /// # Errors
     /// What `read` returns.
     pub fn read<T>(&self, read: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
-        let conn = self.readers.checkout();
+        let conn = self.readers.checkout()?;
         read(&ReadTx::new(&conn))
     }
 
@@ -129,7 +138,7 @@ impl Store {
     /// # Errors
     /// What `read` returns.
     pub fn look_up<T>(&self, read: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
-        let conn = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
+        let conn = self.lookups.checkout()?;
         read(&ReadTx::new(&conn))
     }
 
@@ -138,11 +147,24 @@ impl Store {
     /// # Errors
     /// What `read` returns.
     pub fn snapshot<T>(&self, read: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
-        let mut conn = self.readers.checkout();
-        let transaction = conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
-        let value = read(&ReadTx::new(&transaction))?;
-        transaction.finish()?;
-        Ok(value)
+        let mut conn = self.readers.checkout()?;
+        in_snapshot(&mut conn, read)
+    }
+
+    /// Reads a list in one snapshot, on a connection of the lists' own, until `is_over` says that it takes too
+    /// long.
+    ///
+    /// # Errors
+    /// `TooLong`, or what `read` returns.
+    pub fn list<T>(
+        &self,
+        is_over: impl FnMut() -> bool + Send + 'static,
+        read: impl FnOnce(&ReadTx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let mut conn = self.lists.checkout()?;
+        // Stays until the connection's next list puts its own in its place.
+        conn.progress_handler(STEPS_A_LOOK, Some(is_over))?;
+        in_snapshot(&mut conn, read)
     }
 
     /// A reader that is not shared, for the dispatcher.
@@ -152,6 +174,16 @@ impl Store {
     pub fn own_reader(&self) -> Result<OwnReader> {
         pool::open_reader(&self.path).map(OwnReader)
     }
+}
+
+fn in_snapshot<T>(
+    conn: &mut rusqlite::Connection,
+    read: impl FnOnce(&ReadTx<'_>) -> Result<T>,
+) -> Result<T> {
+    let transaction = conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
+    let value = read(&ReadTx::new(&transaction))?;
+    transaction.finish()?;
+    Ok(value)
 }
 
 /// The version of SQLite that is built in.

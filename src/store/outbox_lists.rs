@@ -1,14 +1,14 @@
 //! Table `outbox`, as people look at it: single events by their names, and pages.
 
-use rusqlite::Row;
+use rusqlite::{Row, params};
 
 use crate::domain::event::{Event, NewEvent, Status};
 use crate::domain::pii::Sealed;
 use crate::store::column::{any_count, word};
 use crate::store::error::Result;
-use crate::store::page::{Newest, Span};
+use crate::store::page::{Found, Newest, Span, Stretch};
 use crate::store::payloads;
-use crate::store::tx::{ReadTx, first, rows};
+use crate::store::tx::{ReadTx, first};
 
 pub(super) const BY_IDENTITY: &str = "
     SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
@@ -37,47 +37,83 @@ pub(super) const BY_SEQ: &str = "
       FROM outbox
      WHERE seq = ?1";
 
-const PAGE: &str = "
-    SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
-           target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
-           max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, error_code, completed_at, sealed_fields
+const TIME_OF: &str = "
+    SELECT received_at
       FROM outbox
-     WHERE tenant = ?1
-       AND seq < ?2
-       AND (?4 IS NULL OR status = ?4)
-       AND (?5 IS NULL OR event_type = ?5)
-       AND (?6 IS NULL OR idempotency_key = ?6)
-       AND (?7 IS NULL OR received_at >= ?7)
-       AND (?8 IS NULL OR received_at < ?8)
-     ORDER BY seq DESC
-     LIMIT ?3";
+     WHERE seq = ?1";
+
+pub(super) const PAGE: &str = "
+    SELECT seq
+      FROM outbox
+     WHERE (received_at, seq) < (?1, ?2)
+       AND (received_at, seq) >= (?3, ?4)
+       AND tenant = ?6
+       AND (?7 IS NULL OR status = ?7)
+       AND (?8 IS NULL OR event_type = ?8)
+       AND (?9 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?9)
+     ORDER BY received_at DESC, seq DESC
+     LIMIT ?5";
+
+pub(super) const PLACE: &str = "
+    SELECT received_at, seq
+      FROM outbox
+     WHERE (received_at, seq) < (?1, ?2)
+       AND (received_at, seq) >= (?3, ?4)
+       AND tenant = ?6
+     ORDER BY received_at DESC, seq DESC
+     LIMIT 1 OFFSET ?5";
 
 // The partial index on aggregate_id serves it only when the column is compared outright.
 pub(super) const PAGE_OF_AGGREGATE: &str = "
-    SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
-           target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
-           max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, error_code, completed_at, sealed_fields
+    SELECT seq
       FROM outbox
-     WHERE aggregate_id = ?9
-       AND tenant = ?1
-       AND seq < ?2
-       AND (?4 IS NULL OR status = ?4)
-       AND (?5 IS NULL OR event_type = ?5)
-       AND (?6 IS NULL OR idempotency_key = ?6)
-       AND (?7 IS NULL OR received_at >= ?7)
-       AND (?8 IS NULL OR received_at < ?8)
-     ORDER BY seq DESC
-     LIMIT ?3";
+     WHERE (received_at, seq) < (?1, ?2)
+       AND (received_at, seq) >= (?3, ?4)
+       AND tenant = ?6
+       AND (?7 IS NULL OR status = ?7)
+       AND (?8 IS NULL OR event_type = ?8)
+       AND (?9 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?9)
+       AND aggregate_id = ?10
+     ORDER BY received_at DESC, seq DESC
+     LIMIT ?5";
 
-// Computed for every row of the identity index: about a microsecond each.
-const BY_WEBHOOK_ID: &str = "
-    SELECT tenant, source_system, idempotency_key
+pub(super) const PLACE_OF_AGGREGATE: &str = "
+    SELECT received_at, seq
       FROM outbox
-     WHERE tenant = ?1
-       AND webhook_id(tenant, source_system, idempotency_key) = ?2
-     LIMIT 1";
+     WHERE (received_at, seq) < (?1, ?2)
+       AND (received_at, seq) >= (?3, ?4)
+       AND tenant = ?6
+       AND aggregate_id = ?7
+     ORDER BY received_at DESC, seq DESC
+     LIMIT 1 OFFSET ?5";
+
+// An identity has a source as well; each of the tenant's few sources is one seek.
+pub(super) const PAGE_OF_KEY: &str = "
+      WITH RECURSIVE sources (name) AS (
+           SELECT min(source_system)
+             FROM outbox
+            WHERE tenant = ?6
+            UNION ALL
+           SELECT (SELECT min(o.source_system)
+                     FROM outbox AS o
+                    WHERE o.tenant = ?6
+                      AND o.source_system > s.name)
+             FROM sources AS s
+            WHERE s.name IS NOT NULL)
+    SELECT o.seq
+      FROM sources AS s
+     CROSS JOIN outbox AS o
+        ON o.tenant = ?6
+       AND o.source_system = s.name
+       AND o.idempotency_key = ?11
+     WHERE (o.received_at, o.seq) < (?1, ?2)
+       AND (o.received_at, o.seq) >= (?3, ?4)
+       AND (?7 IS NULL OR o.status = ?7)
+       AND (?8 IS NULL OR o.event_type = ?8)
+       AND (?9 IS NULL OR webhook_id(o.tenant, o.source_system, o.idempotency_key) = ?9)
+       AND (?10 IS NULL OR o.aggregate_id = ?10)
+     ORDER BY o.received_at DESC, o.seq DESC
+     LIMIT ?5";
 
 /// An event with its payload.
 ///
@@ -100,20 +136,6 @@ pub fn by_seq(tx: &ReadTx<'_>, seq: i64) -> Result<Option<Event>> {
     first(&mut *tx.prepare(BY_SEQ)?, [seq], event)
 }
 
-/// An event with its payload, by the `webhook-id` its deliveries carry. Looks at every event there is.
-///
-/// # Errors
-/// When the file cannot be read.
-pub fn by_webhook_id(tx: &ReadTx<'_>, tenant: &str, webhook_id: &str) -> Result<Option<Event>> {
-    let identity = first(&mut *tx.prepare(BY_WEBHOOK_ID)?, (tenant, webhook_id), |row| {
-        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
-    })?;
-    match identity {
-        Some((tenant, source_system, key)) => by_identity(tx, (&tenant, &source_system, &key)),
-        None => Ok(None),
-    }
-}
-
 /// Which events a list shows. Absent means any.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
@@ -125,6 +147,8 @@ pub struct Filter {
     pub idempotency_key: Option<String>,
     /// What they happened to.
     pub aggregate_id: Option<String>,
+    /// What their deliveries carry.
+    pub webhook_id: Option<String>,
     /// When they were received.
     pub received: Span,
 }
@@ -133,33 +157,48 @@ pub struct Filter {
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Vec<Event>> {
+pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Event>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter { status, event_type, idempotency_key, aggregate_id, received } = filter;
-    let Span { since, until } = received;
+    let Filter { status, event_type, idempotency_key, aggregate_id, webhook_id, received } = filter;
+    let Some(mut stretch) = stretch(tx, before, *received)? else { return Ok(Found::nothing()) };
     let status = status.map(Status::as_str);
-    match aggregate_id {
-        None => rows(
-            &mut *tx.prepare(PAGE)?,
-            (tenant, before, limit, status, event_type, idempotency_key, since, until),
-            event,
+    let unserved = status.is_some() || event_type.is_some() || webhook_id.is_some();
+    let seqs = match (idempotency_key, aggregate_id) {
+        (Some(key), _) => stretch.seqs(
+            tx,
+            PAGE_OF_KEY,
+            limit,
+            params![tenant, status, event_type, webhook_id, aggregate_id, key],
         ),
-        Some(aggregate_id) => rows(
-            &mut *tx.prepare(PAGE_OF_AGGREGATE)?,
-            (
-                tenant,
-                before,
+        (None, Some(aggregate_id)) => {
+            if unserved {
+                stretch.cut(tx, PLACE_OF_AGGREGATE, params![tenant, aggregate_id])?;
+            }
+            stretch.seqs(
+                tx,
+                PAGE_OF_AGGREGATE,
                 limit,
-                status,
-                event_type,
-                idempotency_key,
-                since,
-                until,
-                aggregate_id,
-            ),
-            event,
-        ),
-    }
+                params![tenant, status, event_type, webhook_id, aggregate_id],
+            )
+        }
+        (None, None) => {
+            if unserved {
+                stretch.cut(tx, PLACE, params![tenant])?;
+            }
+            stretch.seqs(tx, PAGE, limit, params![tenant, status, event_type, webhook_id])
+        }
+    };
+    Ok(stretch.found(by_seqs(tx, seqs?)?, limit, |event| event.seq))
+}
+
+/// What a page of events looks at.
+pub(super) fn stretch(tx: &ReadTx<'_>, before: i64, received: Span) -> Result<Option<Stretch>> {
+    Stretch::new(tx, TIME_OF, before, received)
+}
+
+/// Events without their payloads, by their numbers.
+pub(super) fn by_seqs(tx: &ReadTx<'_>, seqs: Vec<i64>) -> Result<Vec<Event>> {
+    seqs.into_iter().filter_map(|seq| by_seq(tx, seq).transpose()).collect()
 }
 
 fn with_payload(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Event> {

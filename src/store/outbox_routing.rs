@@ -68,6 +68,7 @@ pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<P
         by_arrival: new.occurred_at.is_none(),
         doubted: fence.doubts(new.occurred_at, new.received_at),
         epoch: fence.epoch,
+        now,
     };
     Ok(Plan { wanting, route })
 }

@@ -3,15 +3,17 @@
 use rusqlite::Connection;
 
 use crate::store::{
-    attempts, deliveries, delivery_lists, doubts, idempotency_keys, lanes, leases, outbox,
-    outbox_lists, outbox_relay, outbox_routing, payloads, processed_events, quarantine,
-    schema_shape, source_files, stats, tokens, webhook_events,
+    attempts, audit_events, connection, deliveries, delivery_lists, doubts, escalations,
+    idempotency_keys, lanes, leases, outbox, outbox_lists, outbox_relay, outbox_routing, payloads,
+    processed_events, quarantine, schema_shape, source_files, stats, subjects, tokens,
+    webhook_events,
 };
 
 /// The steps SQLite takes, one a line.
 fn plan(sql: &str) -> String {
     let conn = Connection::open_in_memory().unwrap();
     conn.execute_batch(schema_shape::SCHEMA).unwrap();
+    connection::set_up_reader(&conn).unwrap();
     let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     // Unbound parameters are NULL, which changes no plan.
     let (mut rows, mut steps) = (statement.raw_query(), Vec::new());
@@ -119,12 +121,67 @@ fn keys_and_tokens_are_looked_up_by_their_indexes() {
     uses(tokens::BY_HASH, &["INDEX sqlite_autoindex_tokens_2 (hash=?)"]);
 }
 
+/// Asserts that a page and the place where it ends go down one index, within their two places.
+#[track_caller]
+fn goes_down(sqls: &[&str], index: &str, keys: &str, time: &str) {
+    for sql in sqls {
+        uses(sql, &[&format!("INDEX {index} ({keys}{time}>? AND {time}<?)")]);
+    }
+}
+
 #[test]
-fn lists_that_people_wait_for_are_searched_by_their_indexes() {
-    uses(outbox_lists::PAGE_OF_AGGREGATE, &["INDEX outbox_aggregate (aggregate_id=? AND seq<?)"]);
-    uses(delivery_lists::PAGE_OF_DEAD, &["INDEX deliveries_attention (state=? AND seq<?)"]);
-    uses(delivery_lists::PAGE_IN_DOUBT, &["INDEX deliveries_attention (state=? AND seq<?)"]);
+fn lists_that_people_wait_for_go_down_their_indexes() {
+    use outbox_lists::{PAGE, PAGE_OF_AGGREGATE, PLACE, PLACE_OF_AGGREGATE};
+    goes_down(&[PAGE, PLACE], "outbox_listed", "tenant=? AND ", "received_at");
+    let of_aggregate = [PAGE_OF_AGGREGATE, PLACE_OF_AGGREGATE];
+    let keys = "tenant=? AND aggregate_id=? AND ";
+    goes_down(&of_aggregate, "outbox_aggregate", keys, "received_at");
+    goes_down(&[quarantine::PLACE], "outbox_quarantined", "", "received_at");
+    let quarantined = plan(quarantine::PAGE);
+    let index = "INDEX outbox_quarantined (received_at>? AND received_at<?)";
+    assert!(quarantined.contains(index), "{quarantined}");
+    let webhooks = [webhook_events::PAGE, webhook_events::PLACE];
+    goes_down(&webhooks, "webhook_events_listed", "tenant=? AND ", "received_at");
+    let audit = [audit_events::PAGE, audit_events::PLACE];
+    goes_down(&audit, "audit_events_listed", "tenant=? AND ", "at");
+    let deliveries = [delivery_lists::PAGE, delivery_lists::PLACE];
+    goes_down(&deliveries, "deliveries_listed", "tenant=? AND ", "created_at");
+    for sql in [
+        delivery_lists::PAGE_OF_DEAD,
+        delivery_lists::PLACE_OF_DEAD,
+        delivery_lists::PAGE_IN_DOUBT,
+        delivery_lists::PLACE_IN_DOUBT,
+    ] {
+        goes_down(&[sql], "deliveries_attention", "state=? AND tenant=? AND ", "created_at");
+    }
     uses(attempts::OF, &["PRIMARY KEY (delivery_seq=? AND n>?)"]);
+    uses(escalations::PAGE, &["INDEX escalations_listed (tenant=? AND seq<?)"]);
+    uses(escalations::PAGE_OF_OPEN, &["INDEX escalations_open_listed (tenant=? AND seq<?)"]);
+    uses(subjects::PAGE, &["INDEX subjects_listed (tenant=? AND seq>?)"]);
+    uses(subjects::PAGE_OF_ERASED, &["INDEX subjects_erased (tenant=? AND seq>?)"]);
+    uses(subjects::OF, &["INDEX subjects_identity (tenant=? AND subject=? AND rowid<?)"]);
+}
+
+#[test]
+fn what_a_source_or_a_provider_calls_it_is_one_seek_for_each_of_them() {
+    // The few that are found may be sorted; the list of sources is made on the way.
+    for (sql, name, id) in [
+        (outbox_lists::PAGE_OF_KEY, "outbox_identity", "source_system=? AND idempotency_key=?"),
+        (
+            webhook_events::PAGE_OF_ID,
+            "webhook_events_identity",
+            "provider=? AND provider_event_id=?",
+        ),
+    ] {
+        let (plan, found) = (plan(sql), format!("INDEX {name} (tenant=? AND {id})"));
+        assert!(plan.contains(&found), "{plan}");
+        let least = format!("COVERING INDEX {name} (tenant=?");
+        assert_eq!(plan.matches(&least).count(), 2, "{plan}");
+        assert!(
+            !plan.contains("AUTOMATIC") && !plan.contains("SCAN o") && !plan.contains("SCAN w"),
+            "{plan}"
+        );
+    }
 }
 
 #[test]
@@ -144,13 +201,13 @@ fn the_deliveries_of_one_event_are_listed_by_its_index() {
 fn the_numbers_of_the_stats_are_counted_in_partial_indexes() {
     uses(stats::OVERDUE, &["INDEX deliveries_due (subscription_seq=?)"]);
     uses(stats::DEAD, &["INDEX deliveries_attention (state=?)"]);
-    for sql in [quarantine::COUNT, quarantine::COUNT_OF, quarantine::PAGE] {
+    for sql in [quarantine::COUNT, quarantine::COUNT_OF] {
         assert!(plan(sql).contains("outbox_quarantined"), "{sql}");
     }
     let depth = plan(stats::DEPTH);
     assert!(depth.contains("COVERING INDEX deliveries_due"), "{depth}");
     let plan = plan(stats::COUNTS);
-    assert!(plan.contains("INDEX deliveries_attention (state=?)"), "{plan}");
+    assert!(plan.contains("INDEX deliveries_attention (state=? AND tenant=?)"), "{plan}");
     assert_eq!(plan.matches("USING COVERING INDEX deliveries_due").count(), 2, "{plan}");
     assert!(plan.contains("COVERING INDEX deliveries_behind"), "{plan}");
     assert!(!plan.contains("AUTOMATIC"), "{plan}");
@@ -158,8 +215,8 @@ fn the_numbers_of_the_stats_are_counted_in_partial_indexes() {
 
 #[test]
 fn what_is_in_doubt_is_found_by_the_index_of_attention_and_moved_by_its_number() {
-    uses(doubts::IN_DOUBT, &["INDEX deliveries_attention (state=? AND seq>?)"]);
-    uses(doubts::COUNT, &["INDEX deliveries_attention (state=?)"]);
+    uses(doubts::IN_DOUBT, &["INDEX deliveries_attention (state=? AND tenant=?)"]);
+    uses(doubts::COUNT, &["INDEX deliveries_attention (state=? AND tenant=?)"]);
     for sql in [doubts::UNSENT, doubts::RELEASE, doubts::SKIP] {
         uses(sql, &[BY_ROW]);
     }

@@ -1,49 +1,37 @@
-//! A handful of read-only connections, lent one at a time.
+//! A handful of read-only connections, lent one at a time, by r2d2.
 
-use std::ops::{Deref, DerefMut};
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
+use r2d2::{NopErrorHandler, PooledConnection};
+use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::{Connection, OpenFlags};
+use scheduled_thread_pool::ScheduledThreadPool;
 
 use crate::store::connection;
-use crate::store::error::Result;
+use crate::store::error::{Error, Result};
+
+/// How long a reader waits for a connection, and a start for all of them.
+const WAIT_MOST: Duration = Duration::from_secs(5);
 
 /// The connections that are not lent. Clones share them.
-///
-/// The one that came back last goes out first: its pages are the warmest. Who finds none sleeps at once;
-/// a channel would let sixty-four deliverers spin for four connections.
 #[derive(Clone, Debug)]
-pub(crate) struct Pool(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    idle: Mutex<Idle>,
-    returned: Condvar,
-}
-
-#[derive(Debug)]
-struct Idle {
-    connections: Vec<Connection>,
-    /// Who sleeps until one comes back. Ringing is a system call, and mostly for nobody.
-    waiting: usize,
-}
+pub(crate) struct Pool(r2d2::Pool<SqliteConnectionManager>);
 
 /// A connection on loan; dropping it gives it back.
-#[derive(Debug)]
-pub(crate) struct Lent {
-    /// `None` only while it is being given back.
-    conn: Option<Connection>,
-    home: Arc<Shared>,
-}
+pub(crate) type Lent = PooledConnection<SqliteConnectionManager>;
 
 /// Opens one read-only connection.
 #[expect(clippy::disallowed_methods, reason = "the store is what opens the database")]
 pub(crate) fn open_reader(path: &Path) -> Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let conn = Connection::open_with_flags(path, flags)?;
+    let conn = Connection::open_with_flags(path, flags())?;
     connection::configure_reader(&conn)?;
     Ok(conn)
+}
+
+fn flags() -> OpenFlags {
+    OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX
 }
 
 /// Opens a file that may be a copy in a place where nothing can be written: a database whose log is on
@@ -63,60 +51,46 @@ pub(crate) fn open_to_look(path: &Path) -> Result<Connection> {
         path.as_os_str().as_encoded_bytes(),
         percent_encoding::NON_ALPHANUMERIC,
     );
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX
-        | OpenFlags::SQLITE_OPEN_URI;
+    let flags = flags() | OpenFlags::SQLITE_OPEN_URI;
     let conn = Connection::open_with_flags(format!("file:{name}?immutable=1"), flags)?;
     connection::configure_reader(&conn)?;
     Ok(conn)
 }
 
+/// The thread that opens connections, one for all pools: none breaks, so that it works at the start alone.
+pub(crate) fn opener() -> Arc<ScheduledThreadPool> {
+    let one = ScheduledThreadPool::builder().num_threads(1);
+    Arc::new(one.thread_name_pattern("pool-{}").build())
+}
+
 impl Pool {
-    pub(crate) fn open(path: &Path, size: usize) -> Result<Self> {
-        let idle = (0..size).map(|_| open_reader(path)).collect::<Result<Vec<_>>>()?;
-        let idle = Mutex::new(Idle { connections: idle, waiting: 0 });
-        Ok(Self(Arc::new(Shared { idle, returned: Condvar::new() })))
+    /// Opens `size` connections, which stay open.
+    pub(crate) fn open(path: &Path, size: u32, opener: &Arc<ScheduledThreadPool>) -> Result<Self> {
+        let manager = SqliteConnectionManager::file(path)
+            .with_flags(flags())
+            .with_init(|conn| connection::set_up_reader(conn));
+        let pool = r2d2::Pool::builder()
+            .max_size(size)
+            .max_lifetime(None)
+            .idle_timeout(None)
+            // A read-only connection to a local file does not break.
+            .test_on_check_out(false)
+            .connection_timeout(WAIT_MOST)
+            .error_handler(Box::new(NopErrorHandler))
+            .thread_pool(Arc::clone(opener))
+            .build(manager);
+        let failed = |error| Error::File {
+            path: path.to_owned(),
+            source: Arc::new(std::io::Error::other(error)),
+        };
+        pool.map(Self).map_err(failed)
     }
 
-    /// Takes a connection, waiting until one is free.
-    pub(crate) fn checkout(&self) -> Lent {
-        let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        while idle.connections.is_empty() {
-            idle.waiting = idle.waiting.saturating_add(1);
-            idle = self.0.returned.wait(idle).unwrap_or_else(PoisonError::into_inner);
-            idle.waiting = idle.waiting.saturating_sub(1);
-        }
-        let conn = idle.connections.pop();
-        Lent { conn, home: Arc::clone(&self.0) }
-    }
-}
-
-impl Deref for Lent {
-    type Target = Connection;
-
-    #[expect(clippy::expect_used, reason = "checkout waits for one, and it is only taken in drop")]
-    fn deref(&self) -> &Connection {
-        self.conn.as_ref().expect("a lent connection is there until it is dropped")
-    }
-}
-
-impl DerefMut for Lent {
-    #[expect(clippy::expect_used, reason = "checkout waits for one, and it is only taken in drop")]
-    fn deref_mut(&mut self) -> &mut Connection {
-        self.conn.as_mut().expect("a lent connection is there until it is dropped")
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        if let Some(conn) = self.conn.take() {
-            let mut idle = self.home.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            idle.connections.push(conn);
-            let awaited = idle.waiting > 0;
-            drop(idle);
-            if awaited {
-                self.home.returned.notify_one();
-            }
-        }
+    /// Takes a connection. The one that came back last goes out first: its pages are the warmest.
+    ///
+    /// # Errors
+    /// `Busy` when none is given back for [`WAIT_MOST`].
+    pub(crate) fn checkout(&self) -> Result<Lent> {
+        self.0.get().map_err(|_timed_out| Error::Busy)
     }
 }

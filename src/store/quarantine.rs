@@ -2,6 +2,8 @@
 //!
 //! An event of a tenant there is none of belongs to nobody; those who run the box see it with their own.
 
+use rusqlite::params;
+
 use crate::clock::Timestamp;
 use crate::domain::audit::changes::Changes;
 use crate::domain::audit::{Actor, NewAuditEvent};
@@ -10,27 +12,36 @@ use crate::domain::sql_row::{Column, SqlRow};
 use crate::store::error::Result;
 use crate::store::outbox_lists::{self, Filter};
 use crate::store::outbox_routing::{self, Plan};
-use crate::store::page::{Newest, Span};
-use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::page::{Found, Newest};
+use crate::store::tx::{ReadTx, WriteTx, first, one_row};
 use crate::store::{audit_events, outbox_relay, payloads, subjects};
 
 pub(super) const PAGE: &str = "
     SELECT seq
       FROM outbox
      WHERE status = 'quarantined'
-       AND seq < ?2
-       AND (tenant = ?1
-        OR ?1 = 'default' AND NOT EXISTS (
+       AND (received_at, seq) < (?1, ?2)
+       AND (received_at, seq) >= (?3, ?4)
+       AND (tenant = ?6
+        OR ?6 = 'default' AND NOT EXISTS (
            SELECT 1
              FROM tenants AS t
             WHERE t.name = outbox.tenant))
-       AND (?4 IS NULL OR event_type = ?4)
-       AND (?5 IS NULL OR idempotency_key = ?5)
-       AND (?6 IS NULL OR aggregate_id = ?6)
-       AND (?7 IS NULL OR received_at >= ?7)
-       AND (?8 IS NULL OR received_at < ?8)
-     ORDER BY seq DESC
-     LIMIT ?3";
+       AND (?7 IS NULL OR event_type = ?7)
+       AND (?8 IS NULL OR idempotency_key = ?8)
+       AND (?9 IS NULL OR aggregate_id = ?9)
+       AND (?10 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?10)
+     ORDER BY received_at DESC, seq DESC
+     LIMIT ?5";
+
+pub(super) const PLACE: &str = "
+    SELECT received_at, seq
+      FROM outbox
+     WHERE status = 'quarantined'
+       AND (received_at, seq) < (?1, ?2)
+       AND (received_at, seq) >= (?3, ?4)
+     ORDER BY received_at DESC, seq DESC
+     LIMIT 1 OFFSET ?5";
 
 pub(super) const COUNT: &str = "
     SELECT count(*)
@@ -88,14 +99,20 @@ pub(super) const DISCARD: &str = "
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Vec<Event>> {
+pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Event>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter { status: _, event_type, idempotency_key, aggregate_id, received } = filter;
-    let Span { since, until } = received;
-    let params = (tenant, before, limit, event_type, idempotency_key, aggregate_id, since, until);
-    let found: Vec<i64> = rows(&mut *tx.prepare(PAGE)?, params, |row| Ok(row.get(0)?))?;
-    let events = found.into_iter().map(|seq| outbox_lists::by_seq(tx, seq));
-    events.filter_map(Result::transpose).collect()
+    let Filter { status: _, event_type, idempotency_key, aggregate_id, webhook_id, received } =
+        filter;
+    let stretch = outbox_lists::stretch(tx, before, *received)?;
+    let Some(mut stretch) = stretch else { return Ok(Found::nothing()) };
+    stretch.cut(tx, PLACE, &[])?;
+    let seqs = stretch.seqs(
+        tx,
+        PAGE,
+        limit,
+        params![tenant, event_type, idempotency_key, aggregate_id, webhook_id],
+    )?;
+    Ok(stretch.found(outbox_lists::by_seqs(tx, seqs)?, limit, |event| event.seq))
 }
 
 /// How many events are quarantined, over all tenants.

@@ -58,12 +58,20 @@ const BY_KEY_ID: &str = "
       FROM subjects
      WHERE key_id = ?1";
 
-const PAGE: &str = "
+pub(super) const PAGE: &str = "
     SELECT seq, tenant, subject, key_id, sealed, created_at, erased_at
       FROM subjects
      WHERE tenant = ?1
        AND seq > ?2
-       AND (?4 = 0 OR erased_at IS NOT NULL)
+     ORDER BY seq
+     LIMIT ?3";
+
+pub(super) const PAGE_OF_ERASED: &str = "
+    SELECT seq, tenant, subject, key_id, sealed, created_at, erased_at
+      FROM subjects
+     WHERE tenant = ?1
+       AND seq > ?2
+       AND erased_at IS NOT NULL
      ORDER BY seq
      LIMIT ?3";
 
@@ -146,7 +154,8 @@ pub fn page(
     after: i64,
     limit: u32,
 ) -> Result<Vec<SubjectKey>> {
-    rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit, erased_only), key)
+    let sql = if erased_only { PAGE_OF_ERASED } else { PAGE };
+    rows(&mut *tx.prepare(sql)?, (tenant, after, limit), key)
 }
 
 /// Destroys a key; tells whether it was still there. What it sealed cannot be opened from the commit on.

@@ -1,6 +1,6 @@
 //! Table `webhook_events`: what providers sent us, each once.
 
-use rusqlite::Row;
+use rusqlite::{Row, params};
 
 use crate::clock::Timestamp;
 use crate::domain::doubt::{self, Fence};
@@ -12,8 +12,8 @@ use crate::domain::webhook_event::{NewWebhookEvent, Status, WebhookEvent, derive
 use crate::store::column::{json, to_json, word};
 use crate::store::deliveries::{self, Origin, Route};
 use crate::store::error::{Error, Result};
-use crate::store::page::{Newest, Span};
-use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::page::{Found, Newest, Span, Stretch};
+use crate::store::tx::{ReadTx, WriteTx, first, one_row};
 use crate::store::{payloads, subjects};
 
 const INSERT: &str = "
@@ -51,21 +51,69 @@ const BY_ID: &str = "
      WHERE id = ?2
        AND tenant = ?1";
 
-const PAGE: &str = "
+const BY_SEQ: &str = "
     SELECT seq, id, tenant, provider, provider_event_id, event_type, received_at, content_type, headers,
            key_id, trace_id, status, open_deliveries, duplicate_count, retry_count,
            processing_started_at, completed_at, error_message, batch_id, item_no, sealed_fields
       FROM webhook_events
-     WHERE tenant = ?1
-       AND seq < ?2
-       AND (?4 IS NULL OR status = ?4)
-       AND (?5 IS NULL OR provider = ?5)
-       AND (?6 IS NULL OR event_type = ?6)
-       AND (?7 IS NULL OR provider_event_id = ?7)
-       AND (?8 IS NULL OR received_at >= ?8)
-       AND (?9 IS NULL OR received_at < ?9)
-     ORDER BY seq DESC
-     LIMIT ?3";
+     WHERE seq = ?1";
+
+const TIME_OF: &str = "
+    SELECT received_at
+      FROM webhook_events
+     WHERE seq = ?1";
+
+pub(super) const PAGE: &str = "
+    SELECT seq
+      FROM webhook_events
+     WHERE (received_at, seq) < (?1, ?2)
+       AND (received_at, seq) >= (?3, ?4)
+       AND tenant = ?6
+       AND (?7 IS NULL OR status = ?7)
+       AND (?8 IS NULL OR provider = ?8)
+       AND (?9 IS NULL OR event_type = ?9)
+       AND (?10 IS NULL OR id = ?10 OR substr(provider_event_id, 1, length(?10)) = ?10
+        OR webhook_id(tenant, 'in:' || provider, provider_event_id) = ?10)
+     ORDER BY received_at DESC, seq DESC
+     LIMIT ?5";
+
+pub(super) const PLACE: &str = "
+    SELECT received_at, seq
+      FROM webhook_events
+     WHERE (received_at, seq) < (?1, ?2)
+       AND (received_at, seq) >= (?3, ?4)
+       AND tenant = ?6
+     ORDER BY received_at DESC, seq DESC
+     LIMIT 1 OFFSET ?5";
+
+// An identity has a provider as well; each of the tenant's few providers is one seek.
+pub(super) const PAGE_OF_ID: &str = "
+      WITH RECURSIVE providers (name) AS (
+           SELECT min(provider)
+             FROM webhook_events
+            WHERE tenant = ?6
+            UNION ALL
+           SELECT (SELECT min(w.provider)
+                     FROM webhook_events AS w
+                    WHERE w.tenant = ?6
+                      AND w.provider > p.name)
+             FROM providers AS p
+            WHERE p.name IS NOT NULL)
+    SELECT w.seq
+      FROM providers AS p
+     CROSS JOIN webhook_events AS w
+        ON w.tenant = ?6
+       AND w.provider = p.name
+       AND w.provider_event_id = ?11
+     WHERE (w.received_at, w.seq) < (?1, ?2)
+       AND (w.received_at, w.seq) >= (?3, ?4)
+       AND (?7 IS NULL OR w.status = ?7)
+       AND (?8 IS NULL OR w.provider = ?8)
+       AND (?9 IS NULL OR w.event_type = ?9)
+       AND (?10 IS NULL OR w.id = ?10 OR substr(w.provider_event_id, 1, length(?10)) = ?10
+        OR webhook_id(w.tenant, 'in:' || w.provider, w.provider_event_id) = ?10)
+     ORDER BY w.received_at DESC, w.seq DESC
+     LIMIT ?5";
 
 /// Whether a webhook event was stored now or before.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +147,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewWebhookEvent, now: Timestamp) -> Result
     let status = if unwanted { Status::Skipped } else { Status::Received };
     let placed = payloads::place(tx, &new.payload)?;
     let batch = new.batch.as_ref();
-    let inserted = tx.prepare(INSERT)?.execute(rusqlite::params![
+    let inserted = tx.prepare(INSERT)?.execute(params![
         &new.id,
         &new.tenant,
         &new.provider,
@@ -132,6 +180,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewWebhookEvent, now: Timestamp) -> Result
         by_arrival: true,
         doubted: is_doubted(fence, new),
         epoch: fence.epoch,
+        now,
     };
     deliveries::route(tx, Origin::WebhookEvent(seq), &new.tenant, &wanting, route)?;
     Ok(Inserted { id: new.id.clone(), already_processed: false })
@@ -209,6 +258,8 @@ pub struct Filter {
     pub event_type: Option<String>,
     /// The provider's own id.
     pub provider_event_id: Option<String>,
+    /// Our id, the `webhook-id` their deliveries carry, or how the provider's id begins.
+    pub id: Option<String>,
     /// When they were received.
     pub received: Span,
 }
@@ -217,16 +268,25 @@ pub struct Filter {
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Vec<WebhookEvent>> {
+pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<WebhookEvent>> {
     let Newest { tenant, before, limit } = newest;
-    let Filter { status, provider, event_type, provider_event_id, received } = filter;
-    let Span { since, until } = received;
+    let Filter { status, provider, event_type, provider_event_id, id, received } = filter;
+    let stretch = Stretch::new(tx, TIME_OF, before, *received)?;
+    let Some(mut stretch) = stretch else { return Ok(Found::nothing()) };
     let status = status.map(Status::as_str);
-    rows(
-        &mut *tx.prepare(PAGE)?,
-        (tenant, before, limit, status, provider, event_type, provider_event_id, since, until),
-        webhook_event,
-    )
+    let seqs = if let Some(provider_event_id) = provider_event_id {
+        let more = params![tenant, status, provider, event_type, id, provider_event_id];
+        stretch.seqs(tx, PAGE_OF_ID, limit, more)?
+    } else {
+        if status.is_some() || provider.is_some() || event_type.is_some() || id.is_some() {
+            stretch.cut(tx, PLACE, params![tenant])?;
+        }
+        stretch.seqs(tx, PAGE, limit, params![tenant, status, provider, event_type, id])?
+    };
+    let mut by_seq = tx.prepare(BY_SEQ)?;
+    let each = seqs.into_iter().map(|seq| first(&mut by_seq, [seq], webhook_event));
+    let rows = each.filter_map(Result::transpose).collect::<Result<_>>()?;
+    Ok(stretch.found(rows, limit, |event: &WebhookEvent| event.seq))
 }
 
 fn webhook_event(row: &Row<'_>) -> Result<WebhookEvent> {

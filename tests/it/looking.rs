@@ -110,6 +110,62 @@ fn an_event_is_found_by_the_webhook_id_a_receiver_saw() {
 }
 
 #[test]
+fn a_webhook_event_is_found_by_what_a_person_knows_of_it() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe_with("shop", &receiver, &json!({ "source": "provider:shop" }));
+    let scheme = json!({
+        "kind": "generic", "check": { "token": { "header": "X-Token" } }, "event_id": { "pointer": "/id" },
+    });
+    let secret = "a-shared-secret-of-32-characters";
+    rig.provider("shop", &scheme, secret);
+    for id in ["4711-paid", "4711-sent", "4712-paid"] {
+        rig.advance(secs(1));
+        let body = json!({ "id": id, "type": "order" }).to_string();
+        rig.send("POST", "/in/shop", &[("X-Token", secret)], body.as_bytes()).is(200);
+    }
+    rig.settle();
+    let last = rig.get("/v1/webhook-events")["items"][0].clone();
+    assert_eq!(last["provider_event_id"], "4712-paid");
+    let (id, webhook_id) = (last["id"].as_str().unwrap(), last["webhook_id"].as_str().unwrap());
+    assert_eq!(receiver.seen()[2].field("webhook-id"), Some(webhook_id));
+    for (query, count) in [
+        ("id=4711", 2),
+        ("id=4711&provider=other", 0),
+        ("id=47", 3),
+        ("id=711", 0),
+        (&format!("id={id}"), 1),
+        (&format!("id={webhook_id}"), 1),
+        ("provider_event_id=4711-paid", 1),
+        ("provider_event_id=4711-paid&provider=shop", 1),
+        ("provider_event_id=4711-paid&provider=other", 0),
+        ("provider_event_id=4711", 0),
+    ] {
+        assert_eq!(ids(&rig, &format!("/v1/webhook-events?{query}"), 1).len(), count, "{query}");
+    }
+}
+
+#[test]
+fn deliveries_are_listed_by_the_time_they_were_made() {
+    let (rig, _receiver) = with_120_events();
+    rig.advance(secs(60));
+    rig.publish_type("late");
+    rig.settle();
+    for (query, count) in [
+        ("since=2026-01-31T12:01:00Z", 1),
+        ("until=2026-01-31T12:01:00Z", 120),
+        ("since=2026-01-31T12:00:00Z&until=2026-01-31T12:01:00Z&state=dead_letter", 12),
+        ("since=2026-01-31T12:00:01Z&subscription=erp", 1),
+        ("since=2026-01-31T12:01:01Z", 0),
+    ] {
+        assert_eq!(ids(&rig, &format!("/v1/deliveries?{query}"), 11).len(), count, "{query}");
+    }
+    let dead = |query: &str| ids(&rig, &format!("/v1/dead-letters?{query}"), 5).len();
+    assert_eq!(dead("until=2026-01-31T12:01:00Z"), 12);
+    assert_eq!(dead("since=2026-01-31T12:01:00Z"), 0);
+}
+
+#[test]
 fn a_filter_or_cursor_that_cannot_be_meant_is_refused() {
     let rig = Rig::new();
     for query in [

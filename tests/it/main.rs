@@ -26,6 +26,7 @@ mod forgetting;
 mod guarding;
 mod isolation;
 mod keys;
+mod listing;
 mod looking;
 mod measuring;
 mod mending;

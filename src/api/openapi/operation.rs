@@ -78,9 +78,10 @@ const fn role(right: Right) -> &'static str {
 }
 
 fn parameter(param: &Param) -> Value {
-    let Param { place, name, about, schema, example, bare } = param;
+    let Param { place, name, about, schema, example, bare, quick } = param;
+    let more = if *quick { " Quick, however many there are." } else { "" };
     let mut shown = json!({
-        "name": name, "in": place.as_str(), "description": about,
+        "name": name, "in": place.as_str(), "description": format!("{about}{more}"),
         "required": *place == Place::Path, "schema": schema(),
     });
     if let Value::Object(fields) = &mut shown
