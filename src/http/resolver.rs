@@ -65,12 +65,12 @@ impl Lookups {
         let (ask, asked) = bounded(1);
         let (tell, told) = bounded(1);
         let run = move || {
-            let _counted = mine;
             while let Ok(place) = asked.recv() {
                 if tell.send(look_up(place)).is_err() {
-                    return;
+                    break;
                 }
             }
+            drop(mine);
         };
         std::thread::Builder::new().name("resolve".to_owned()).spawn(run)?;
         Ok((ask, told))
