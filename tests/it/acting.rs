@@ -234,7 +234,8 @@ fn a_refusal_in_the_middle_of_a_change_leaves_nothing_of_it() {
     conn.execute_batch("DROP TRIGGER stands_still").unwrap();
     assert_eq!(rig.dump(), before);
     assert_eq!(rig.one("SELECT state, head FROM deliveries WHERE seq = 1"), "pending 1");
-    let done = "SELECT count(*) FROM audit_events WHERE action = 'delivery.cancel' AND outcome = 'success'";
+    let done =
+        "SELECT count(*) FROM audit_events WHERE action = 'delivery.cancel' AND result = 'SUCCESS'";
     assert_eq!(rig.one(done), "0");
     rig.call("POST", "/v1/deliveries/dlv_1/cancel", b"").is(200);
     assert_eq!(rig.one("SELECT state, head FROM deliveries WHERE seq = 2"), "pending 1");

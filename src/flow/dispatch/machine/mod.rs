@@ -393,7 +393,7 @@ impl Machine {
     fn startable(&self, subscription: SubscriptionSeq, is_shared: bool) -> Option<DeliverySeq> {
         let window = self.windows.get(&subscription)?;
         // Half of the deliverers are kept for first requests, so that a flood leaves some to the others.
-        let plenty = (self.deliverers - self.load.busy) * 2 > self.deliverers;
+        let plenty = self.load.is_plenty(window.pace, self.deliverers);
         // A tenant's share is half of everything, while there is somebody to share with.
         let tenant = self.tenants.get(&window.tenant).filter(|_| is_shared);
         let is_free = window.callable

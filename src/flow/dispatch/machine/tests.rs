@@ -279,6 +279,10 @@ fn endpoints_that_hang_get_half_and_those_that_may_hang_three_quarters() {
         (&[("a", Unknown, 100, 1), ("a", Hangs, 9, 1), ("a", Prompt, 20, 1)], &[48, 0, 16]),
         (&[("a", Hangs, 100, 1), ("a", Unknown, 100, 1), ("a", Prompt, 9, 1)], &[32, 16, 9]),
         (&[("a", Prompt, 100, 1)], &[64]),
+        // One that was never called has one request; a prompt one has more, whatever hangs beside it.
+        (&[("a", Unknown, 30, 20), ("a", Unknown, 1, 1)], &[30, 1]),
+        (&[("a", Hangs, 100, 1), ("a", Prompt, 1, 20)], &[32, 8]),
+        (&[("a", Hangs, 100, 1), ("a", Unknown, 100, 1), ("a", Prompt, 9, 20)], &[32, 16, 16]),
     ] {
         assert_eq!(served(groups).1, wanted, "{groups:?}");
     }

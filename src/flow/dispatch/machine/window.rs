@@ -54,6 +54,13 @@ impl Load {
             }
     }
 
+    /// Whether more than half of the deliverers are idle, for one more request to an endpoint that has one. To a
+    /// prompt one those that may hang do not count: it would wait for their time limits.
+    pub(super) fn is_plenty(self, pace: Pace, most: usize) -> bool {
+        let lost = if pace == Pace::Prompt { self.unproven } else { 0 };
+        (most - self.busy) * 2 > most - lost
+    }
+
     /// Replaces one part of it by another.
     pub(super) fn replace(&mut self, old: Self, new: Self) {
         self.busy = self.busy.saturating_add(new.busy).saturating_sub(old.busy);
@@ -95,11 +102,12 @@ impl Window {
         Self { tenant, pace, ..Self::default() }
     }
 
-    /// Whether it may start one more: its first always, others while `plenty` of deliverers are idle and its cap
-    /// allows it or its target is fast.
+    /// Whether it may start one more: its first always, others once it has had an attempt, while `plenty` of
+    /// deliverers are idle and its cap allows it or its target is fast.
     pub(super) fn has_room(&self, plenty: bool) -> bool {
-        self.in_flight == 0
-            || (plenty && (self.in_flight < self.cap || (!self.hard && self.is_fast())))
+        let is_known = self.pace != Pace::Unknown;
+        let has_more = self.in_flight < self.cap || (!self.hard && self.is_fast());
+        self.in_flight == 0 || (is_known && plenty && has_more)
     }
 
     /// What it adds to the load.
