@@ -153,17 +153,21 @@ CREATE UNIQUE INDEX credentials_of_subscription ON credentials (subscription_seq
 -- Who may use the API. `hash` is an HMAC under a key that is sealed in meta, so that a row
 -- somebody inserts opens nothing.
 CREATE TABLE tokens (
-  seq          INTEGER PRIMARY KEY AUTOINCREMENT,
-  id           TEXT NOT NULL UNIQUE,
-  tenant       TEXT NOT NULL DEFAULT 'default',
-  name         TEXT NOT NULL,
-  role         TEXT NOT NULL,
-  hash         BLOB NOT NULL UNIQUE,
-  created_at   INTEGER NOT NULL,
-  expires_at   INTEGER,
-  last_used_at INTEGER,
-  revoked_at   INTEGER,
-  CONSTRAINT token_role_is_known CHECK (role IN ('publish', 'read', 'operate', 'admin'))
+  seq             INTEGER PRIMARY KEY AUTOINCREMENT,
+  id              TEXT NOT NULL UNIQUE,
+  tenant          TEXT NOT NULL DEFAULT 'default',
+  name            TEXT NOT NULL,
+  role            TEXT NOT NULL,
+  -- JSON arrays: what a publish token may publish as, and the groups it may claim events for; '*' is any.
+  source_systems  TEXT NOT NULL DEFAULT '[]',
+  consumer_groups TEXT NOT NULL DEFAULT '[]',
+  hash            BLOB NOT NULL UNIQUE,
+  created_at      INTEGER NOT NULL,
+  expires_at      INTEGER,
+  last_used_at    INTEGER,
+  revoked_at      INTEGER,
+  CONSTRAINT token_role_is_known CHECK (role IN ('publish', 'read', 'operate', 'admin')),
+  CONSTRAINT token_names_are_json CHECK (json_valid(source_systems) AND json_valid(consumer_groups))
 ) STRICT;
 
 -- Events received from providers: one row per (tenant, provider, provider_event_id), ever.

@@ -7,7 +7,7 @@
 use rusqlite::Transaction;
 
 use crate::clock::Timestamp;
-use crate::domain::event::{FieldError, NewEvent};
+use crate::domain::event::{FieldError, NewEvent, SQL_SOURCE};
 use crate::domain::name::Name;
 use crate::domain::pii::Sealed;
 use crate::domain::{nesting, tenant, trace};
@@ -16,8 +16,6 @@ use crate::store;
 use crate::store::appending::{self, Row};
 use crate::store::outbox_of_erp;
 
-/// The source of events whose ERP does not name itself; the default of the column, too.
-const SOURCE_SYSTEM_DEFAULT: &str = "sql";
 const JSON: &str = "application/json";
 
 /// The table for an ERP that keeps its own file instead of living in `oncebox.db`: it makes it there, and
@@ -52,7 +50,7 @@ impl Event {
         let new = NewEvent {
             id: String::new(),
             tenant: tenant::DEFAULT.to_owned(),
-            source_system: SOURCE_SYSTEM_DEFAULT.to_owned(),
+            source_system: SQL_SOURCE.to_owned(),
             idempotency_key: String::new(),
             event_type: event_type.into(),
             aggregate_type: None,

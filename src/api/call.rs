@@ -11,6 +11,7 @@ use crate::clock::Timestamp;
 use crate::domain::audit::Actor;
 use crate::domain::nesting;
 use crate::domain::object::Object;
+use crate::domain::token::Scope;
 use crate::http::message::{Request, Response};
 use crate::store::page::{Found, Newest, Span};
 
@@ -30,6 +31,8 @@ pub(super) struct Call {
     pub(super) query: Query,
     /// Whose data it is about.
     pub(super) tenant: String,
+    /// What the caller may speak for; `None` where that is not narrowed.
+    pub(super) scope: Option<Scope>,
     /// Who is asking; nobody known on public paths.
     pub(super) who: Actor,
     /// What it does, for records.

@@ -17,6 +17,7 @@ use crate::api::route::Answer;
 use crate::api::route::{Resource, Returns, doc, route, shape};
 use crate::api::schema;
 use crate::clock::Timestamp;
+use crate::domain::event;
 use crate::domain::pii::Sealed;
 use crate::domain::sql_row::{Column, Defect, Payload, SqlRow};
 use crate::domain::token::Right;
@@ -25,7 +26,7 @@ use crate::http::message::Method::Post;
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::outbox_relay::Seen;
 use crate::store::tx::ReadTx;
-use crate::store::{outbox_lists, outbox_relay, quarantine, tenants};
+use crate::store::{outbox_lists, outbox_relay, quarantine, sources, tenants};
 
 const ONE: &[Returns] = &[Returns::json(200, "The event as it is now.", "Event")];
 /// Characters of a reason at most.
@@ -198,6 +199,14 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
                       idempotency_key alone: give the payload too, or discard the event and publish it \
                       again under the other key.";
         return Err(Problem::unprocessable(detail));
+    }
+    // Its own name it may keep, whoever gave it.
+    if let (Some(name), true) = (row.text(Column::SourceSystem), identity(&row).0 != before.0) {
+        event::check_http_source(&name)
+            .map_err(|why| Problem::unprocessable(format!("{why}.")))?;
+        if api.store.read(|tx| sources::exists(tx, &call.tenant, &name))? {
+            return Err(Problem::of_source(&name));
+        }
     }
     let Some(policy) = pii.rules() else { return Ok(Sealed::default()) };
     let beside = row.other_words();

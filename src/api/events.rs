@@ -12,15 +12,16 @@ use crate::api::call::{Call, check_depth, ok, page_found};
 use crate::api::event_shapes::{self as shapes, EVENTS_MOST};
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
+use crate::api::request_key;
 use crate::api::route::Answer::{Later, Listed, Now};
 use crate::api::route::{Param, Resource, Returns, doc, route};
 use crate::api::schema::{self, AFTER, LIMIT, SINCE, UNTIL};
 use crate::api::{Api, lists};
 use crate::clock::Timestamp;
-use crate::domain::event::{Event, NewEvent, Status};
+use crate::domain::event::{self, Event, NewEvent, Status};
 use crate::domain::object::Object;
 use crate::domain::pii::{Sealed, sealed};
-use crate::domain::token::Right;
+use crate::domain::token::{Right, Scope};
 use crate::domain::{trace, whole};
 use crate::flow::publish::{Idempotency, Outcome, Published};
 use crate::http::message::Method::{Get, Post};
@@ -29,7 +30,7 @@ use crate::http::service::Reply;
 use crate::id;
 use crate::store::{outbox_lists, quarantine};
 
-/// The source of events whose publisher does not name itself.
+/// The source of events that name none, unless the token names one alone.
 const SOURCE_SYSTEM_DEFAULT: &str = "api";
 
 pub(super) const ID: Param =
@@ -79,7 +80,9 @@ pub(super) const RESOURCE: Resource = Resource {
                 "One event, or an array of up to 1,000: all are stored, or none. Answered after COMMIT. An \
                  event that was published before (the same `source_system` and `idempotency_key`) is not \
                  stored again; the first content stays. One that is quarantined is not processed: what is \
-                 published again takes its place, if it can be used or says something else.",
+                 published again takes its place, if it can be used or says something else. A `publish` token \
+                 publishes as the source systems that it lists, and is answered 403 for others. `sql`, `in:…` and \
+                 the names of configured sources are answered 422: they belong to other ways in.",
                 &[
                     Returns::json(201, "At least one is new.", "Publications").with_headers(REPLAYED),
                     Returns::json(200, "All were there before.", "Publications").with_headers(REPLAYED),
@@ -192,7 +195,23 @@ fn read(api: &Api, call: &Call) -> Result<(Vec<NewEvent>, Option<Idempotency>), 
         })
     });
     let events = events.collect::<Result<Vec<_>, _>>()?;
-    Ok((events, idempotency(call)?))
+    check_sources(call, &events)?;
+    Ok((events, request_key::of(call)?))
+}
+
+/// Whether the caller may publish as the source systems of its events. Names of configured sources are refused by
+/// `flow::publish`, in the transaction.
+fn check_sources(call: &Call, events: &[NewEvent]) -> Result<(), Problem> {
+    for (n, event) in events.iter().enumerate() {
+        let name = event.source_system.as_str();
+        let place =
+            if events.len() == 1 { String::new() } else { format!("Event {n} (counted from 0): ") };
+        let allowed = call.scope.as_ref().map_or(Ok(()), |scope| scope.check_publish(name));
+        allowed.map_err(|why| Problem::forbidden(format!("Not allowed: {place}{why}.")))?;
+        event::check_http_source(name)
+            .map_err(|why| Problem::unprocessable(format!("{place}{why}.")))?;
+    }
+    Ok(())
 }
 
 fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<NewEvent, String> {
@@ -220,9 +239,10 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
         idempotency_key: publication.idempotency_key.unwrap_or_else(|| format!("auto-{id}")),
         id,
         tenant: call.tenant.clone(),
-        source_system: publication
-            .source_system
-            .unwrap_or_else(|| SOURCE_SYSTEM_DEFAULT.to_owned()),
+        source_system: publication.source_system.unwrap_or_else(|| {
+            let only = call.scope.as_ref().and_then(Scope::only_source);
+            only.unwrap_or(SOURCE_SYSTEM_DEFAULT).to_owned()
+        }),
         event_type: publication.event_type,
         aggregate_type: publication.aggregate_type,
         aggregate_id: publication.aggregate_id,
@@ -241,36 +261,6 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
     };
     event.check().map_err(|error| error.to_string())?;
     Ok(event)
-}
-
-fn idempotency(call: &Call) -> Result<Option<Idempotency>, Problem> {
-    let mut all = call.request.head.headers.iter().filter(|(name, _)| *name == "idempotency-key");
-    let Some((_, value)) = all.next() else { return Ok(None) };
-    let key = request_key(value).filter(|_| all.next().is_none()).ok_or_else(|| {
-        Problem::bad_request(
-            "Idempotency-Key stands once and has 1 to 128 visible ASCII characters without \
-             quotes, backslash, comma and semicolon; a UUID will do. It may stand in double quotes. \
-             An event's own key goes into the body as idempotency_key.",
-        )
-    })?;
-    let mut context = digest::Context::new(&digest::SHA256);
-    context.update(call.request.head.method.as_str().as_bytes());
-    context.update(b"\n");
-    context.update(call.request.head.path.as_bytes());
-    context.update(b"\n");
-    context.update(&call.request.body);
-    let request_hash = context.finish().as_ref().to_vec();
-    Ok(Some(Idempotency { key: key.to_owned(), request_hash }))
-}
-
-/// The key in the value of an `Idempotency-Key`, with double quotes as the IETF's draft has it, or without.
-fn request_key(value: &[u8]) -> Option<&str> {
-    let text = std::str::from_utf8(value).ok()?;
-    let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    let key = quoted.unwrap_or(text);
-    // These have a meaning in a structured field, so two readers could see two keys.
-    let allowed = |b: u8| b.is_ascii_graphic() && !b"\"\\,;".contains(&b);
-    ((1..=128).contains(&key.len()) && key.bytes().all(allowed)).then_some(key)
 }
 
 #[derive(Serialize)]
@@ -323,6 +313,7 @@ fn response(outcome: Outcome) -> Response {
             let detail = format!("Event {event} (counted from 0) is not taken: {why}.");
             Problem::unprocessable(detail).into()
         }
+        Outcome::OfSource(name) => Problem::of_source(&name).into(),
         Outcome::Failed(error) => Problem::from(error).into(),
     }
 }

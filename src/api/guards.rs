@@ -9,7 +9,7 @@ use crate::api::problem::Problem;
 use crate::api::route::Answer::Later;
 use crate::api::route::{Resource, Returns, doc, route, shape};
 use crate::api::schema;
-use crate::domain::token::Right;
+use crate::domain::token::{self, MAX_GROUP_CHARS, Right};
 use crate::http::message::Method::Post;
 use crate::http::service::Reply;
 use crate::store::processed_events::{self, Claimed};
@@ -29,7 +29,7 @@ pub(super) const RESOURCE: Resource = Resource {
             "claimProcessedEvent",
             "Claim an event for a consumer group",
             "The first claim of an event by a group is answered 201, every later one 200. Answered after \
-             COMMIT. The claim is no part of the consumer's own transaction: `docs/guards.md` says what that means.",
+             COMMIT. A `publish` token claims for the groups that it lists, and is answered 403 for others. The claim is no part of the consumer's own transaction: `docs/guards.md` says what that means.",
             &[
                 Returns::json(201, "The group has not done it: do it now.", "Claimed"),
                 Returns::json(200, "The group has done it: leave it.", "Claimed"),
@@ -75,17 +75,14 @@ pub(super) fn claim(api: &Api, call: Call, reply: Reply) {
 /// Checked before the queue: what the schema refuses there would cost its whole batch.
 fn read(call: &Call) -> Result<Claim, Problem> {
     let claim: Claim = call.json()?;
+    let Claim { consumer_group, event_id } = &claim;
     for (field, value, most) in
-        [("consumer_group", &claim.consumer_group, 64), ("event_id", &claim.event_id, 255)]
+        [("consumer_group", consumer_group, MAX_GROUP_CHARS), ("event_id", event_id, 255)]
     {
-        if !(1..=most).contains(&value.chars().count()) {
-            let detail = format!("{field} must have 1 to {most} characters.");
-            return Err(Problem::unprocessable(detail));
-        }
-        if let Some(bad) = value.chars().find(|c| c.is_control()) {
-            let detail = format!("{field} contains the control character {bad:?}; leave it out.");
-            return Err(Problem::unprocessable(detail));
-        }
+        token::check_text(field, value, most).map_err(Problem::unprocessable)?;
+    }
+    if let Some(scope) = &call.scope {
+        scope.check_claim(consumer_group).map_err(|why| Problem::forbidden(format!("Not allowed: {why}.")))?;
     }
     Ok(claim)
 }

@@ -32,6 +32,7 @@ mod own_headers;
 mod pii_shapes;
 mod problem;
 mod providers;
+mod request_key;
 mod requests;
 mod room;
 pub mod route;
@@ -62,7 +63,7 @@ use crate::api::requests::Requests;
 use crate::api::route::{Answer, Resource, Route};
 use crate::clock::{Clock, Timestamp};
 use crate::domain::audit::Actor;
-use crate::domain::token::Token;
+use crate::domain::token::{Role, Token};
 use crate::flow::consume::Consume;
 use crate::flow::disk_watch::DiskWatch;
 use crate::flow::publish::Publish;
@@ -270,17 +271,17 @@ impl Api {
     fn call(&self, request: Request) -> Result<(&'static Route, Call), Problem> {
         let head = &request.head;
         let (route, params) = self.find(head.method, &head.path)?;
-        let (tenant, who) = match self.authorize(route, head)? {
-            None => (DEFAULT_TENANT.to_owned(), Actor::anonymous()),
+        let (tenant, who, scope) = match self.authorize(route, head)? {
+            None => (DEFAULT_TENANT.to_owned(), Actor::anonymous(), None),
             Some(token) => {
                 let who = auth::actor(&token);
-                (token.tenant, who)
+                (token.tenant, who, (token.role == Role::Publish).then_some(token.scope))
             }
         };
         let action = route.action().unwrap_or_default();
         let query = Query::read(head.query.as_deref(), &route.doc)?;
         let doc = &route.doc;
-        Ok((route, Call { request, params, query, tenant, who, action, doc }))
+        Ok((route, Call { request, params, query, tenant, scope, who, action, doc }))
     }
 
     /// The token of a call; `None` on public paths. A denial is noted.

@@ -104,6 +104,14 @@ impl Problem {
         Self::new(Kind::Unprocessable, detail)
     }
 
+    /// 422: the source system is a configured source, which alone speaks for it.
+    pub(super) fn of_source(name: &str) -> Self {
+        let detail = format!(
+            "source_system {name:?} is kept for what the source of that name reads; publish as another."
+        );
+        Self::unprocessable(detail)
+    }
+
     /// 422: the `Idempotency-Key` was used for another request.
     pub(super) fn idempotency_mismatch() -> Self {
         let detail =

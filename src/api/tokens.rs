@@ -15,7 +15,7 @@ use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
 use crate::api::{Api, DEFAULT_TENANT, lists};
 use crate::clock::Timestamp;
-use crate::domain::token::{self, Right, Role, Token};
+use crate::domain::token::{self, Right, Role, Scope, Token};
 use crate::http::message::Method::{Delete, Get, Post};
 use crate::http::message::Response;
 use crate::id;
@@ -58,7 +58,8 @@ pub(super) const RESOURCE: Resource = Resource {
             doc(
                 "createToken",
                 "Make a token",
-                "The answer has the token itself, this once: only its hash is kept.",
+                "The answer has the token itself, this once: only its hash is kept. A `publish` token lists what it \
+                 speaks for: `source_systems`, `consumer_groups`, or both. Other roles list nothing.",
                 &[Returns::json(201, "The token.", "NewToken")],
             )
             .body("TokenCreation", creation_example)
@@ -94,13 +95,19 @@ struct Creation {
     role: Role,
     /// Whose data it opens; the caller's own tenant where it is absent.
     tenant: Option<String>,
+    #[serde(default)]
+    source_systems: Vec<String>,
+    #[serde(default)]
+    consumer_groups: Vec<String>,
     expires_at: Option<Timestamp>,
 }
 
 /// `POST /v1/tokens`: answers with the token, this once.
 pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let Creation { name, role, tenant, expires_at } = call.json()?;
+    let Creation { name, role, tenant, source_systems, consumer_groups, expires_at } = call.json()?;
     token::check_name(&name).map_err(Problem::unprocessable)?;
+    let scope = Scope { source_systems, consumer_groups };
+    scope.check(role).map_err(Problem::unprocessable)?;
     let tenant = tenant_of(api, call, tenant.as_deref())?;
     let now = api.clock.wall();
     if expires_at.is_some_and(|end| end <= now) {
@@ -112,6 +119,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         tenant,
         name,
         role,
+        scope,
         hash: api.hasher.hash(&secret),
         expires_at,
     };
@@ -185,23 +193,41 @@ pub(super) fn tenant_of(api: &Api, call: &Call, named: Option<&str>) -> Result<S
 }
 
 fn shown(token: &Token) -> Value {
-    let Token { seq: _, id, tenant, name, role, created_at, expires_at, last_used_at, revoked_at } =
-        token;
+    let Token {
+        seq: _,
+        id,
+        tenant,
+        name,
+        role,
+        scope: Scope { source_systems, consumer_groups },
+        created_at,
+        expires_at,
+        last_used_at,
+        revoked_at,
+    } = token;
     json!({
-        "id": id, "tenant": tenant, "name": name, "role": role.as_str(), "created_at": created_at,
-        "expires_at": expires_at, "last_used_at": last_used_at, "revoked_at": revoked_at,
+        "id": id, "tenant": tenant, "name": name, "role": role.as_str(),
+        "source_systems": source_systems, "consumer_groups": consumer_groups,
+        "created_at": created_at, "expires_at": expires_at, "last_used_at": last_used_at, "revoked_at": revoked_at,
     })
 }
 
 fn token_schema() -> Value {
     schema::object(json!({
         "id": schema::uuid(), "tenant": schema::name(), "name": schema::text_of(1, 100),
-        "role": schema::words(Role::ALL.map(Role::as_str)), "created_at": schema::time(),
+        "role": schema::words(Role::ALL.map(Role::as_str)),
+        "source_systems": names("What it may publish as; `*` is any."),
+        "consumer_groups": names("The groups it may claim events for; `*` is any."),
+        "created_at": schema::time(),
         "expires_at": schema::nullable(schema::time()),
         "last_used_at": schema::about(
             schema::nullable(schema::time()), "Its last use, to the minute."),
         "revoked_at": schema::nullable(schema::time()),
     }))
+}
+
+fn names(about: &str) -> Value {
+    schema::about(json!({ "type": "array", "items": schema::text() }), about)
 }
 
 fn new_token_schema() -> Value {
@@ -219,6 +245,10 @@ fn creation_schema() -> Value {
                 schema::nullable(schema::name()),
                 "Whose data it opens; yours if absent. Another than your own is for an admin token of \
                  `default`."),
+            "source_systems": names(
+                "What it may publish as; `*` is any. An event that names no source system is from the one that is \
+                 listed alone. `sql`, `in:…` and the names of configured sources are never taken over HTTP."),
+            "consumer_groups": names("The groups it may claim events for; `*` is any."),
             "expires_at": schema::about(
                 schema::nullable(schema::time()), "When it stops to open anything; never, if absent."),
         }),
@@ -226,5 +256,5 @@ fn creation_schema() -> Value {
 }
 
 fn creation_example() -> Value {
-    json!({ "name": "erp", "role": "publish" })
+    json!({ "name": "shop", "role": "publish", "source_systems": ["shop", "pos"] })
 }

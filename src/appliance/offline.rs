@@ -13,7 +13,7 @@ use crate::appliance::starting::up_to_date;
 use crate::clock::{Clock, Timestamp};
 use crate::domain::audit::NewAuditEvent;
 use crate::domain::audit::changes::Changes;
-use crate::domain::token::{self, Role, Token};
+use crate::domain::token::{self, Role, Scope, Token};
 use crate::faults::Faults;
 use crate::id::{self, Draw};
 use crate::machine::files::is_missing;
@@ -30,6 +30,8 @@ pub struct Wanted {
     pub name: String,
     /// What it may do.
     pub role: Role,
+    /// What it may speak for, where its role is `publish`.
+    pub scope: Scope,
     /// When it ends by itself.
     pub expires_at: Option<Timestamp>,
 }
@@ -57,13 +59,14 @@ pub fn create_token(
     let told = (now, &Faults::none());
     let Keys { hasher, .. } = master_key::unlock(&mut writer, settings, found, draw, told)?;
     let secret = token::generate(&**draw);
-    let Wanted { tenant, name, role, expires_at } = wanted;
+    let Wanted { tenant, name, role, scope, expires_at } = wanted;
     let hash = hasher.hash(&secret);
-    let new = NewToken { id: id::uuid7(now, &**draw), tenant, name, role, hash, expires_at };
+    let new = NewToken { id: id::uuid7(now, &**draw), tenant, name, role, scope, hash, expires_at };
     let changes = Changes::between(
         &Value::Null,
         &json!({
             "name": new.name, "role": new.role.as_str(), "tenant": new.tenant,
+            "source_systems": new.scope.source_systems, "consumer_groups": new.scope.consumer_groups,
             "expires_at": new.expires_at,
         }),
     );

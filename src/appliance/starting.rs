@@ -20,7 +20,7 @@ use crate::appliance::{Appliance, erasing, log_audit_head, sharing};
 use crate::clock::Clock;
 use crate::domain::audit::changes::Changes;
 use crate::domain::audit::{Actor, NewAuditEvent};
-use crate::domain::token::{self, Role};
+use crate::domain::token::{self, Role, Scope};
 use crate::faults::Faults;
 use crate::flow::disk_watch::DiskWatch;
 use crate::flow::rotation::Rotation;
@@ -188,6 +188,7 @@ fn first_token(
         tenant: DEFAULT_TENANT.to_owned(),
         name: "first admin token".to_owned(),
         role: Role::Admin,
+        scope: Scope::default(),
         hash: hasher.hash(&secret),
         expires_at: None,
     };

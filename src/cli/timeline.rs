@@ -272,20 +272,19 @@ fn anew(event: &Value, subscription: &str) -> Option<String> {
     Some(format!("  oncebox event show {} --payload | {emit} --payload -", text(event, "id")))
 }
 
-/// The command that makes a new event like this one, but for its payload.
+/// The command that makes a new event like this one, but for its payload and its source system: that may be one that
+/// is never taken over HTTP, so it stands in the key.
 fn emission(event: &Value, subscription: &str) -> Option<String> {
-    let key = event.get("idempotency_key")?.as_str()?;
+    let (source, key) = (text(event, "source_system"), event.get("idempotency_key")?.as_str()?);
     let mut command = format!(
         "oncebox emit {} --key {} --target {}",
         quoted(&text(event, "event_type")),
-        quoted(&clean(&format!("{key}:again"))),
+        quoted(&clean(&format!("{source}:{key}:again"))),
         quoted(subscription),
     );
-    for (flag, field) in [
-        ("--aggregate-type", "aggregate_type"),
-        ("--aggregate-id", "aggregate_id"),
-        ("--source", "source_system"),
-    ] {
+    for (flag, field) in
+        [("--aggregate-type", "aggregate_type"), ("--aggregate-id", "aggregate_id")]
+    {
         let value = text(event, field);
         if !value.is_empty() {
             command.extend([" ", flag, " ", &quoted(&value)]);

@@ -17,7 +17,7 @@ use crate::cli::show::{Column, minute, text};
 use crate::cli::{Failure, Shared, exit, out};
 use crate::clock::{Clock, Timestamp};
 use crate::domain::tenant;
-use crate::domain::token::{Role, check_name};
+use crate::domain::token::{Role, Scope, check_name};
 use crate::id::{Draw, SystemDraw};
 
 /// Who may use the API
@@ -58,6 +58,12 @@ struct Create {
     /// What it may do: publish; read; operate (publish, read, retry, pause); admin (all)
     #[arg(long, value_parser = ["publish", "read", "operate", "admin"])]
     role: String,
+    /// A source system that a publish token publishes as; several times for several, '*' for any
+    #[arg(long = "source-system", value_name = "NAME")]
+    source_systems: Vec<String>,
+    /// A consumer group that a publish token claims events for; several times for several, '*' for any
+    #[arg(long = "group", value_name = "NAME")]
+    consumer_groups: Vec<String>,
     /// Whose data it opens; for an admin token of the tenant default [default: that of your token]
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
@@ -70,15 +76,26 @@ struct Create {
     offline: bool,
 }
 
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column; 8] = [
     Column { title: "ID", of: |t| text(t, "id"), rank: 0 },
     Column { title: "NAME", of: |t| text(t, "name"), rank: 1 },
     Column { title: "ROLE", of: |t| text(t, "role"), rank: 1 },
+    Column { title: "SPEAKS FOR", of: speaks_for, rank: 3 },
     Column { title: "LAST USED (UTC)", of: |t| minute(t, "last_used_at"), rank: 2 },
     Column { title: "EXPIRES", of: |t| minute(t, "expires_at"), rank: 3 },
     Column { title: "REVOKED", of: |t| minute(t, "revoked_at"), rank: 2 },
     Column { title: "CREATED", of: |t| minute(t, "created_at"), rank: 4 },
 ];
+
+/// What a publish token publishes as, and claims for.
+fn speaks_for(token: &Value) -> String {
+    let list = |field: &str| {
+        let names = token.get(field).and_then(Value::as_array).into_iter().flatten();
+        names.filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
+    };
+    let (systems, groups) = (list("source_systems"), list("consumer_groups"));
+    if groups.is_empty() { systems } else { format!("{systems} groups: {groups}").trim().to_owned() }
+}
 
 fn later(text: &str) -> Result<Timestamp, String> {
     if let Some(at) = Timestamp::parse(text) {
@@ -117,27 +134,41 @@ impl Tokens {
 
 impl Create {
     fn run(&self, reach: &Reach, shared: &Shared) -> Result<(), Failure> {
+        let Self { name, role, tenant, expires, .. } = self;
+        let (_, Scope { source_systems, consumer_groups }) = self.terms()?;
         let remote = reach.open(shared)?;
-        let Self { name, role, tenant, expires, offline: _ } = self;
-        let mut body = json!({ "name": name, "role": role, "expires_at": expires });
+        let mut body = json!({
+            "name": name, "role": role, "source_systems": source_systems,
+            "consumer_groups": consumer_groups, "expires_at": expires,
+        });
         if let (Some(tenant), Value::Object(fields)) = (tenant, &mut body) {
             fields.insert("tenant".to_owned(), tenant.as_str().into());
         }
         shown(&remote.post("/v1/tokens", Some(&body))?, remote.json())
     }
 
+    /// What it may do, checked before anybody is asked.
+    fn terms(&self) -> Result<(Role, Scope), Failure> {
+        let Self { role, source_systems, consumer_groups, .. } = self;
+        let role = Role::parse(role).ok_or_else(|| Failure::input("there is no such role"))?;
+        let (source_systems, consumer_groups) = (source_systems.clone(), consumer_groups.clone());
+        let scope = Scope { source_systems, consumer_groups };
+        scope.check(role).map_err(Failure::input)?;
+        Ok((role, scope))
+    }
+
     /// The database itself, in the place of the service.
     fn offline(&self, shared: &Shared, as_json: bool) -> Result<(), Failure> {
         let settings = shared.settings()?;
-        let Self { name, role, tenant, expires, offline: _ } = self;
+        let Self { name, tenant, expires, .. } = self;
         check_name(name).map_err(Failure::input)?;
-        let role = Role::parse(role).ok_or_else(|| Failure::input("there is no such role"))?;
+        let (role, scope) = self.terms()?;
         let tenant = tenant.as_deref().unwrap_or(tenant::DEFAULT).to_owned();
         let clock = Clock::machine();
         if expires.is_some_and(|end| end <= clock.wall()) {
             return Err(Failure::input("the token would have ended already"));
         }
-        let wanted = Wanted { tenant, name: name.clone(), role, expires_at: *expires };
+        let wanted = Wanted { tenant, name: name.clone(), role, scope, expires_at: *expires };
         let draw: Arc<dyn Draw> = Arc::new(SystemDraw::new());
         let made = offline::create_token(&settings, wanted, &clock, &draw);
         let (token, secret) = made.map_err(|error| match error {

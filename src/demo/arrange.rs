@@ -28,7 +28,7 @@ fn direct(site: &Site, oncebox: &Api) -> Result<(), Error> {
     let subscription = json!({ "name": "logistics", "url": url, "event_types": ["invoice.paid"] });
     let made =
         oncebox.ask("POST", "/v1/subscriptions", "making the subscription", &subscription)?;
-    let token = json!({ "name": "finance", "role": "publish" });
+    let token = json!({ "name": "finance", "role": "publish", "source_systems": ["finance"] });
     let token = oncebox.ask("POST", "/v1/tokens", "making Finance's token", &token)?;
     write_secret(&site.secret(), &text(&made, "secret"))?;
     write_secret(&site.publish_token(), &text(&token, "token"))

@@ -203,10 +203,9 @@ impl NewEvent {
     /// The first field that is out of bounds.
     pub fn check(&self) -> Result<(), FieldError> {
         length("event_type", &self.event_type, 1, 128)?;
-        length("source_system", &self.source_system, 1, 64)?;
+        check_source_system(&self.source_system)?;
         length("idempotency_key", &self.idempotency_key, 1, 255)?;
         printable_ascii("idempotency_key", &self.idempotency_key)?;
-        printable_ascii("source_system", &self.source_system)?;
         printable_ascii("event_type", &self.event_type)?;
         printable_ascii("content_type", &self.content_type)?;
         if self.source_system.starts_with("in:") {
@@ -234,6 +233,32 @@ impl NewEvent {
         likely("occurred_at", self.occurred_at)?;
         likely("not_before", self.not_before)
     }
+}
+
+/// Checks the form of a source system's name.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_source_system(name: &str) -> Result<(), FieldError> {
+    length("source_system", name, 1, 64)?;
+    printable_ascii("source_system", name)
+}
+
+/// The source system of rows that plain SQL inserts and that name none.
+pub const SQL_SOURCE: &str = "sql";
+
+/// Refuses a source system that is the identity of another way in than HTTP.
+///
+/// # Errors
+/// Whose it is, as a sentence without its full stop.
+pub fn check_http_source(name: &str) -> Result<(), &'static str> {
+    if name == SQL_SOURCE {
+        return Err("source_system \"sql\" is kept for rows that plain SQL inserts");
+    }
+    if name.starts_with("in:") {
+        return Err("a source_system that begins with \"in:\" is kept for what providers send");
+    }
+    Ok(())
 }
 
 /// A wrong unit, or an ERP's word for never: it would stand first or last in its lane for good, or wait for ages.

@@ -6,14 +6,14 @@ use data_encoding::BASE64URL_NOPAD;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
-use crate::domain::tenant;
+use crate::domain::{event, tenant};
 use crate::id::Draw;
 
 /// What a token may do. Stored in `tokens.role`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Publish events; see nothing.
+    /// Publish events and claim them, under the names that its [`Scope`] lists; see nothing.
     Publish,
     /// See everything; change nothing.
     Read,
@@ -125,6 +125,105 @@ pub fn check_name(name: &str) -> Result<(), &'static str> {
     Err("A token's name has 1 to 100 characters.")
 }
 
+/// The word that stands for every name, in [`Scope`].
+pub const ANY: &str = "*";
+/// Names of one kind that a token may list.
+const MAX_NAMES: usize = 100;
+/// Characters of a consumer group's name.
+pub const MAX_GROUP_CHARS: usize = 64;
+
+/// What a token with the role `publish` may speak for. Other roles have none: theirs is not narrowed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// The source systems it may publish as.
+    pub source_systems: Vec<String>,
+    /// The consumer groups it may claim events for.
+    pub consumer_groups: Vec<String>,
+}
+
+impl Scope {
+    /// Checks the names of a new token with that role.
+    ///
+    /// # Errors
+    /// What to change, as a sentence.
+    pub fn check(&self, role: Role) -> Result<(), String> {
+        let Self { source_systems, consumer_groups } = self;
+        let is_empty = source_systems.is_empty() && consumer_groups.is_empty();
+        if role != Role::Publish {
+            let why = "Only a token with the role publish names source systems and consumer groups.";
+            return if is_empty { Ok(()) } else { Err(why.to_owned()) };
+        }
+        if is_empty {
+            return Err("A publish token names the source systems it publishes as (source_systems, \
+                        --source-system shop), the consumer groups it claims events for (consumer_groups, \
+                        --group billing), or both; \"*\" stands for any."
+                .to_owned());
+        }
+        if source_systems.len().max(consumer_groups.len()) > MAX_NAMES {
+            return Err(format!("A token lists at most {MAX_NAMES} names of each kind."));
+        }
+        for name in source_systems {
+            event::check_source_system(name).map_err(|why| format!("{why}."))?;
+            event::check_http_source(name).map_err(|why| format!("{why}."))?;
+        }
+        for name in consumer_groups {
+            check_text("consumer_group", name, MAX_GROUP_CHARS)?;
+        }
+        Ok(())
+    }
+
+    /// The source system of an event that names none, where there is only one it can be.
+    pub fn only_source(&self) -> Option<&str> {
+        match self.source_systems.as_slice() {
+            [only] if only != ANY => Some(only),
+            _ => None,
+        }
+    }
+
+    /// Whether it may publish as this source system.
+    ///
+    /// # Errors
+    /// What it may, and what was asked for.
+    pub fn check_publish(&self, source_system: &str) -> Result<(), String> {
+        allowed(&self.source_systems, source_system).map_err(|names| {
+            format!("this token publishes as {names}; the event's source_system is {source_system:?}")
+        })
+    }
+
+    /// Whether it may claim events for this consumer group.
+    ///
+    /// # Errors
+    /// What it may, and what was asked for.
+    pub fn check_claim(&self, group: &str) -> Result<(), String> {
+        allowed(&self.consumer_groups, group).map_err(|names| {
+            format!("this token claims events for {names}; the claim's consumer_group is {group:?}")
+        })
+    }
+}
+
+/// Whether a name is listed; else the list.
+fn allowed(names: &[String], asked: &str) -> Result<(), String> {
+    if names.iter().any(|name| name == ANY || name == asked) {
+        return Ok(());
+    }
+    let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+    Err(if quoted.is_empty() { "nobody".to_owned() } else { quoted.join(", ") })
+}
+
+/// Checks a text of 1 to `most` characters.
+///
+/// # Errors
+/// What is wrong with it, as a sentence that names the field.
+pub fn check_text(field: &str, text: &str, most: usize) -> Result<(), String> {
+    if !(1..=most).contains(&text.chars().count()) {
+        return Err(format!("{field} must have 1 to {most} characters."));
+    }
+    if let Some(bad) = text.chars().find(|c| c.is_control()) {
+        return Err(format!("{field} contains the control character {bad:?}; leave it out."));
+    }
+    Ok(())
+}
+
 /// A token as kept; the secret itself is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
@@ -138,6 +237,8 @@ pub struct Token {
     pub name: String,
     /// What it may do.
     pub role: Role,
+    /// What it may speak for, where its role is `publish`.
+    pub scope: Scope,
     /// When it was made.
     pub created_at: Timestamp,
     /// When it ends by itself.

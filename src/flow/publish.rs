@@ -13,7 +13,8 @@ use crate::store::Store;
 use crate::store::error::{Error, Result};
 use crate::store::idempotency_keys::{self, Seen};
 use crate::store::outbox::{self, Inserted};
-use crate::store::tx::WriteTx;
+use crate::store::sources;
+use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::writer::Queue;
 
 /// A stored event, as its publisher is told of it.
@@ -56,6 +57,8 @@ pub enum Outcome {
         /// The rule and the place.
         why: Refused,
     },
+    /// An event's source system is a configured source; nothing was stored.
+    OfSource(String),
     /// Nothing of it was stored.
     Failed(Error),
 }
@@ -129,9 +132,12 @@ impl Publish {
             Queue::Accept,
             move |tx| {
                 let relayed = sql_rows.relay_before(tx)?;
-                let outcome = match &idempotency {
-                    None => Outcome::Stored(store_all(tx, &events, &clock)?),
-                    Some(key) => store_once(tx, (&tenant, key), &events, (&clock, encode))?,
+                let outcome = match (configured_source(tx, &tenant, &events)?, &idempotency) {
+                    (Some(name), _) => Outcome::OfSource(name),
+                    (None, None) => Outcome::Stored(store_all(tx, &events, &clock)?),
+                    (None, Some(key)) => {
+                        store_once(tx, (&tenant, key), &events, (&clock, encode))?
+                    }
                 };
                 Ok((outcome, relayed))
             },
@@ -148,6 +154,24 @@ impl Publish {
             },
         );
     }
+}
+
+/// The first source system among these events that is a configured source. Only that source speaks for it.
+fn configured_source(
+    tx: &ReadTx<'_>,
+    tenant: &str,
+    events: &[NewEvent],
+) -> Result<Option<String>> {
+    let mut before = None;
+    for NewEvent { source_system, .. } in events {
+        // Most requests have one source system throughout.
+        if before.replace(source_system) != Some(source_system)
+            && sources::exists(tx, tenant, source_system)?
+        {
+            return Ok(Some(source_system.clone()));
+        }
+    }
+    Ok(None)
 }
 
 /// Stores the events of a request, unless the request was carried out before.

@@ -150,9 +150,21 @@ const SUBSCRIPTION: [Field; 13] = [
     SECRET_CREDENTIAL,
 ];
 
-const TOKEN: [Field; 4] = [
+const TOKEN: [Field; 6] = [
     field("name", true, Form::Text, "What you call it, such as the program that uses it"),
     field("role", true, Form::Text, "publish, read, operate or admin"),
+    field(
+        "source_systems",
+        false,
+        Form::Words,
+        "What a publish token publishes as, like [\"shop\"]; [\"*\"]: any",
+    ),
+    field(
+        "consumer_groups",
+        false,
+        Form::Words,
+        "The groups a publish token claims events for; [\"*\"]: any",
+    ),
     field("expires_at", false, Form::Text, "When it ends, like \"2027-12-31T00:00:00Z\""),
     field(
         "token_file",

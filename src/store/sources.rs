@@ -28,6 +28,14 @@ const BY_NAME: &str = "
        AND name = ?2
        AND deleted_at IS NULL";
 
+const EXISTS: &str = "
+    SELECT EXISTS (
+           SELECT 1
+             FROM sources
+            WHERE tenant = ?1
+              AND name = ?2
+              AND deleted_at IS NULL)";
+
 const PAGE: &str = "
     SELECT seq, id, tenant, name, kind, settings, state, cursor, identity, event_count, last_event_at,
            last_read_at, last_error, failing_since, silent_after_ms, created_at, updated_at
@@ -146,6 +154,14 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewSource, now: Timestamp) -> Result<Optio
 /// When the file cannot be read.
 pub fn by_name(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<Source>> {
     first(&mut *tx.prepare(BY_NAME)?, (tenant, name), source)
+}
+
+/// Whether there is a source of this name.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn exists(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<bool> {
+    Ok(tx.prepare(EXISTS)?.query_row((tenant, name), |row| row.get(0))?)
 }
 
 /// Sources by number, after `after`.

@@ -3,30 +3,32 @@
 use rusqlite::Row;
 
 use crate::clock::Timestamp;
-use crate::domain::token::{Role, Token};
-use crate::store::column::word;
+use crate::domain::token::{Role, Scope, Token};
+use crate::store::column::{json, to_json, word};
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 
 const INSERT: &str = "
-    INSERT INTO tokens (id, tenant, name, role, hash, created_at, expires_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    INSERT INTO tokens (id, tenant, name, role, hash, created_at, expires_at, source_systems, consumer_groups)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
 pub(super) const BY_HASH: &str = "
     SELECT t.seq, t.id, t.tenant, t.name, t.role, t.created_at, t.expires_at, t.last_used_at,
-           t.revoked_at, n.suspended_at IS NOT NULL
+           t.revoked_at, t.source_systems, t.consumer_groups, n.suspended_at IS NOT NULL
       FROM tokens AS t
       LEFT JOIN tenants AS n ON n.name = t.tenant
      WHERE t.hash = ?1";
 
 const BY_ID: &str = "
-    SELECT seq, id, tenant, name, role, created_at, expires_at, last_used_at, revoked_at
+    SELECT seq, id, tenant, name, role, created_at, expires_at, last_used_at, revoked_at, source_systems,
+           consumer_groups
       FROM tokens
      WHERE tenant = ?1
        AND id = ?2";
 
 const PAGE: &str = "
-    SELECT seq, id, tenant, name, role, created_at, expires_at, last_used_at, revoked_at
+    SELECT seq, id, tenant, name, role, created_at, expires_at, last_used_at, revoked_at, source_systems,
+           consumer_groups
       FROM tokens
      WHERE tenant = ?1
        AND seq > ?2
@@ -78,6 +80,8 @@ pub struct NewToken {
     pub name: String,
     /// What it may do.
     pub role: Role,
+    /// What it may speak for, where its role is `publish`.
+    pub scope: Scope,
     /// HMAC of the token under the key that is sealed in `meta`.
     pub hash: Vec<u8>,
     /// When it ends by itself.
@@ -97,6 +101,8 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewToken, now: Timestamp) -> Result<()> {
         &new.hash,
         now,
         new.expires_at,
+        to_json("tokens.source_systems", &new.scope.source_systems)?,
+        to_json("tokens.consumer_groups", &new.scope.consumer_groups)?,
     ))?;
     tx.tokens_changed();
     Ok(())
@@ -117,7 +123,7 @@ pub struct Presented {
 /// When the file cannot be read.
 pub fn by_hash(tx: &ReadTx<'_>, hash: &[u8]) -> Result<Option<Presented>> {
     first(&mut *tx.prepare(BY_HASH)?, [hash], |row| {
-        Ok(Presented { token: token(row)?, suspended: row.get(9)? })
+        Ok(Presented { token: token(row)?, suspended: row.get(11)? })
     })
 }
 
@@ -183,12 +189,17 @@ pub fn used(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
 
 fn token(row: &Row<'_>) -> Result<Token> {
     let role: String = row.get(4)?;
+    let (sources, groups): (String, String) = (row.get(9)?, row.get(10)?);
     Ok(Token {
         seq: row.get(0)?,
         id: row.get(1)?,
         tenant: row.get(2)?,
         name: row.get(3)?,
         role: word("tokens.role", &role, Role::parse)?,
+        scope: Scope {
+            source_systems: json("tokens.source_systems", &sources)?,
+            consumer_groups: json("tokens.consumer_groups", &groups)?,
+        },
         created_at: row.get(5)?,
         expires_at: row.get(6)?,
         last_used_at: row.get(7)?,

@@ -34,7 +34,8 @@ fn a_tenant_is_made_given_a_token_suspended_and_resumed() {
 #[test]
 fn the_list_of_tokens_shows_what_becomes_of_each() {
     let rig = Rig::new();
-    rig.ok(&["token", "create", "erp", "--role", "publish", "--expires-in", "90d"]);
+    let create = ["token", "create", "erp", "--role", "publish", "--expires-in", "90d"];
+    rig.ok(&[&create[..], &["--source-system", "erp", "--group", "billing"]].concat());
     rig.ok(&["token", "create", "gone", "--role", "read"]);
     let of = |name: &str| {
         let all = rig.items(&["token", "list"]);
@@ -48,10 +49,37 @@ fn the_list_of_tokens_shows_what_becomes_of_each() {
         of("first admin token")["last_used_at"].is_string()
     });
     let table = rig.ok(&["token", "list"]);
-    for title in ["LAST USED", "EXPIRES", "REVOKED"] {
+    for title in ["SPEAKS FOR", "LAST USED", "EXPIRES", "REVOKED", "erp groups: billing"] {
         assert!(table.contains(title), "{table}");
     }
     assert_eq!(rig.run(&["token", "create", "x", "--role", "read", "--expires", "soon"]).code, 2);
+}
+
+#[test]
+fn a_publish_token_is_made_for_what_it_names() {
+    let mut rig = Rig::new();
+    let create = ["token", "create", "shop", "--role", "publish"];
+    let names = ["--source-system", "shop", "--source-system", "pos", "--group", "billing"];
+    let bare = rig.run(&create);
+    assert!(bare.code == 65 && bare.err.contains("--source-system shop"), "{bare:?}");
+    let read = rig.run(&["token", "create", "x", "--role", "read", "--group", "billing"]);
+    assert_eq!(read.code, 65, "{read:?}");
+    let made = rig.json(&[&create[..], &names].concat());
+    assert_eq!(made["source_systems"], serde_json::json!(["shop", "pos"]));
+    assert_eq!(made["consumer_groups"], serde_json::json!(["billing"]));
+    let file = rig.file("shop.token", made["token"].as_str().unwrap());
+    let emit = |source: &[&str]| {
+        let file = ["--token-file", file.to_str().unwrap()];
+        rig.run(&[&["emit", "order.paid", "--payload", "1"], source, &file].concat())
+    };
+    assert_eq!(emit(&["--source", "pos"]).code, 0);
+    let refused = emit(&["--source", "sql"]);
+    assert!(refused.code == 77 && refused.err.contains("\"shop\", \"pos\""), "{refused:?}");
+    rig.kill();
+    let offline = [&create[..], &["--offline"]].concat();
+    assert_eq!(rig.run(&offline).code, 65);
+    let made = rig.json(&[&offline[..], &names].concat());
+    assert_eq!(made["source_systems"], serde_json::json!(["shop", "pos"]));
 }
 
 #[test]

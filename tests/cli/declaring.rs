@@ -28,6 +28,7 @@ policy = { steps = ["1s", "30min"], max_attempts = 3 }
 [[token]]
 name = "shop"
 role = "publish"
+source_systems = ["shop"]
 token_file = "shop.token"
 "#;
 

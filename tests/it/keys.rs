@@ -150,7 +150,7 @@ fn set_up(rig: Rig, faults: &Faults) -> Option<Sealed> {
     let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
     let provider = json!({ "name": "plain", "scheme": scheme, "pii": "allow", "secret": SHARED });
     let subscription = json!({ "name": "erp", "url": receiver.url() });
-    let token = json!({ "name": "t", "role": "publish" });
+    let token = json!({ "name": "t", "role": "publish", "source_systems": ["shop"] });
     let mut made = Value::Null;
     for (path, body) in
         [("/v1/subscriptions", subscription), ("/v1/providers", provider), ("/v1/tokens", token)]

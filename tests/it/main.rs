@@ -34,6 +34,7 @@ mod naming;
 mod ordering;
 mod plain_sql;
 mod privacy;
+mod publishers;
 mod publishing;
 mod receiving;
 mod restoring;

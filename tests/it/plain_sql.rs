@@ -462,10 +462,11 @@ fn what_is_published_under_the_key_of_a_row_that_cannot_be_used_takes_its_place(
     let receiver = Receiver::new();
     rig.subscribe("logistics", &receiver);
     let key = format!("inv-{}", "4".repeat(251));
-    let values = format!("'invoice.created', 'no json', '{key}'");
-    let id = quarantined(&rig, "event_type, payload, idempotency_key", &values);
+    let values = format!("'invoice.created', 'no json', '{key}', 'erp'");
+    let columns = "event_type, payload, idempotency_key, source_system";
+    let id = quarantined(&rig, columns, &values);
     let event = json!({
-        "event_type": "invoice.created", "source_system": "sql", "idempotency_key": key, "payload": 1,
+        "event_type": "invoice.created", "source_system": "erp", "idempotency_key": key, "payload": 1,
     });
     let line = rig.publish(&event);
     assert_eq!((&line["status"], &line["already_processed"]), (&json!("pending"), &json!(false)));

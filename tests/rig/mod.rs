@@ -362,7 +362,11 @@ impl Rig {
     /// A token of that role in that tenant.
     #[track_caller]
     pub(crate) fn token_in(&self, tenant: &str, role: &str) -> String {
-        let body = json!({ "name": role, "role": role, "tenant": tenant });
+        let mut body = json!({ "name": role, "role": role, "tenant": tenant });
+        if role == "publish" {
+            body["source_systems"] = json!(["*"]);
+            body["consumer_groups"] = json!(["*"]);
+        }
         let made = self.post("/v1/tokens", &body).is(201).json();
         made["token"].as_str().unwrap().to_owned()
     }
