@@ -48,6 +48,8 @@ CREATE TABLE providers (
   public_url      TEXT,
   body_bytes_max  INTEGER NOT NULL,
   tolerance_ms    INTEGER NOT NULL,
+  -- For so long the same signed bytes count once, where the signature does not cover the id; 0: not at all.
+  replay_window_ms INTEGER NOT NULL DEFAULT 86400000,
   created_at      INTEGER NOT NULL,
   updated_at      INTEGER NOT NULL,
   deleted_at      INTEGER,
@@ -199,6 +201,8 @@ CREATE TABLE webhook_events (
   retry_count           INTEGER NOT NULL DEFAULT 0,
   -- How many fields of the payload and the headers are sealed under their subject's key.
   sealed_fields         INTEGER NOT NULL DEFAULT 0,
+  -- HMAC of what was signed and the type, under the provider's secret; NULL where the id is signed too.
+  fingerprint           BLOB,
   CONSTRAINT webhook_event_has_one_payload CHECK ((payload IS NULL) <> (payload_seq IS NULL)),
   CONSTRAINT webhook_event_id_is_1_to_500 CHECK (length(provider_event_id) BETWEEN 1 AND 500),
   CONSTRAINT webhook_event_type_is_1_to_128 CHECK (length(event_type) BETWEEN 1 AND 128),
@@ -215,6 +219,7 @@ CREATE TABLE webhook_events (
 CREATE UNIQUE INDEX webhook_events_identity ON webhook_events (tenant, provider, provider_event_id);
 -- The order of the list: newest first. Each list has such an index, which every row costs a microsecond or less.
 CREATE INDEX webhook_events_listed ON webhook_events (tenant, received_at);
+CREATE INDEX webhook_events_fingerprint ON webhook_events (fingerprint) WHERE fingerprint IS NOT NULL;
 
 -- The outbox: business facts to carry out. Every column but event_type and payload has a default, so
 -- that an ERP inserts here itself, in the transaction of its own tables (docs/plain-sql.md). Such a row is

@@ -372,7 +372,11 @@ fn the_commands_of_the_page_on_privacy_work_as_printed() {
     let said = run(all[0].text, home, port);
     assert!(said.contains("x@example.org") && !said.contains("\"Jane Roe\""), "{said}");
     run("oncebox tenant create acme && oncebox tenant pii acme policy.json", home, port);
-    let made = run("oncebox token create shop --role publish --source-system api --tenant acme --json", home, port);
+    let made = run(
+        "oncebox token create shop --role publish --source-system api --tenant acme --json",
+        home,
+        port,
+    );
     let token = parsed(&made)["token"].as_str().unwrap().to_owned();
     let emit = "oncebox emit order.paid --key o-1 --payload @order.json";
     run(&format!("{emit}; ONCEBOX_TOKEN={token} {emit}"), home, port);

@@ -202,8 +202,7 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
     }
     // Its own name it may keep, whoever gave it.
     if let (Some(name), true) = (row.text(Column::SourceSystem), identity(&row).0 != before.0) {
-        event::check_http_source(&name)
-            .map_err(|why| Problem::unprocessable(format!("{why}.")))?;
+        event::check_http_source(&name).map_err(|why| Problem::unprocessable(format!("{why}.")))?;
         if api.store.read(|tx| sources::exists(tx, &call.tenant, &name))? {
             return Err(Problem::of_source(&name));
         }

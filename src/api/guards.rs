@@ -82,7 +82,9 @@ fn read(call: &Call) -> Result<Claim, Problem> {
         token::check_text(field, value, most).map_err(Problem::unprocessable)?;
     }
     if let Some(scope) = &call.scope {
-        scope.check_claim(consumer_group).map_err(|why| Problem::forbidden(format!("Not allowed: {why}.")))?;
+        scope
+            .check_claim(consumer_group)
+            .map_err(|why| Problem::forbidden(format!("Not allowed: {why}.")))?;
     }
     Ok(claim)
 }

@@ -31,6 +31,7 @@ pub mod openapi;
 mod own_headers;
 mod pii_shapes;
 mod problem;
+mod provider_shapes;
 mod providers;
 mod request_key;
 mod requests;

@@ -10,14 +10,15 @@ use crate::api::call::{Call, ok, page_of};
 use crate::api::credentials::{ToSeal, ids, to_seal};
 use crate::api::pii_shapes;
 use crate::api::problem::Problem;
+use crate::api::provider_shapes as shapes;
 use crate::api::route::Answer::{Listed, Now};
-use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
+use crate::api::route::{Answer, Param, Resource, Returns, doc, route};
 use crate::api::schema::{self, AFTER, LIMIT};
-use crate::api::scheme_shapes;
 use crate::api::{Api, DEFAULT_TENANT, lists};
 use crate::domain::name::Name;
 use crate::domain::provider::{
-    BODY_BYTES_DEFAULT, BODY_BYTES_MOST, NewProvider, Provider, TOLERANCE_MOST,
+    BODY_BYTES_DEFAULT, BODY_BYTES_MOST, MAX_REPLAY_WINDOW, NewProvider, Provider,
+    REPLAY_WINDOW_DEFAULT,
 };
 use crate::domain::public_url::PublicUrl;
 use crate::domain::scheme::Scheme;
@@ -28,11 +29,6 @@ use crate::http::message::Response;
 use crate::id;
 use crate::store::credentials::{self, Owner};
 use crate::store::providers;
-
-/// The longest tolerance that may be set.
-const TOLERANCE_SECS_MOST: u64 = TOLERANCE_MOST.as_secs();
-/// Secrets of a provider that is made, at most.
-pub(super) const SECRETS_MOST: usize = 32;
 
 const NAME: Param = Param::path("name", "The provider's name.", schema::name, "stripe");
 
@@ -66,7 +62,7 @@ pub(super) const RESOURCE: Resource = Resource {
                  be stated.",
                 &[Returns::json(201, "The provider.", "Provider")],
             )
-            .body("ProviderCreation", creation_example),
+            .body("ProviderCreation", shapes::creation_example),
         ),
         route(
             Get,
@@ -93,7 +89,7 @@ pub(super) const RESOURCE: Resource = Resource {
                 &[Returns::json(200, "The provider as it is now.", "Provider")],
             )
             .params(&[NAME])
-            .body("ProviderChange", change_example),
+            .body("ProviderChange", shapes::change_example),
         ),
         route(
             Delete,
@@ -109,14 +105,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .params(&[NAME]),
         ),
     ],
-    shapes: &[
-        shape("Provider", provider_schema),
-        shape("ProviderCreation", creation_schema),
-        shape("ProviderChange", change_schema),
-        shape("PiiPolicy", pii_shapes::policy),
-        shape("Scheme", scheme_schema),
-        shape("GenericScheme", scheme_shapes::generic),
-    ],
+    shapes: shapes::ALL,
 };
 
 /// `POST /v1/providers`. The PII policy has to be stated, so that nobody stores personal data without
@@ -137,6 +126,8 @@ struct Creation {
     body_bytes_max: Option<u32>,
     #[serde(default, deserialize_with = "whole::optional")]
     tolerance_secs: Option<u64>,
+    #[serde(default, deserialize_with = "whole::optional")]
+    replay_window_secs: Option<u64>,
 }
 
 /// `PATCH /v1/providers/{name}`. A secret that is given is added; the others stay in force.
@@ -152,12 +143,23 @@ struct Alteration {
     body_bytes_max: Option<u32>,
     #[serde(default, deserialize_with = "whole::optional")]
     tolerance_secs: Option<u64>,
+    #[serde(default, deserialize_with = "whole::optional")]
+    replay_window_secs: Option<u64>,
 }
 
 /// `POST /v1/providers`
 pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let Creation { name, scheme, pii, secret, secrets, public_url, body_bytes_max, tolerance_secs } =
-        call.json()?;
+    let Creation {
+        name,
+        scheme,
+        pii,
+        secret,
+        secrets,
+        public_url,
+        body_bytes_max,
+        tolerance_secs,
+        replay_window_secs,
+    } = call.json()?;
     let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
     let Some(pii) = pii else {
         return Err(Problem::unprocessable(
@@ -168,7 +170,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     let pii = pii_shapes::read(&pii)?;
     let secrets: Vec<String> = secret.into_iter().chain(secrets).collect();
     let scheme = read_scheme(scheme)?;
-    if (secrets.is_empty() && scheme.has_secret()) || secrets.len() > SECRETS_MOST {
+    if (secrets.is_empty() && scheme.has_secret()) || secrets.len() > shapes::SECRETS_MOST {
         return Err(Problem::unprocessable(
             "Give the provider's signing secret as `secret`, or up to 32 as `secrets`.",
         ));
@@ -186,6 +188,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         pii,
         body_bytes_max: body_bytes(body_bytes_max)?.unwrap_or(BODY_BYTES_DEFAULT),
         tolerance: tolerance(tolerance_secs)?.unwrap_or(usual),
+        replay_window: replay_window(replay_window_secs)?.unwrap_or(REPLAY_WINDOW_DEFAULT),
     };
     // Versions are numbered as they are stored, and the newest is tried first.
     let sealed: Vec<ToSeal> =
@@ -222,14 +225,22 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `PATCH /v1/providers/{name}`
 pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let found = find(api, call)?;
-    let Alteration { scheme, pii, secret, public_url, body_bytes_max, tolerance_secs } =
-        call.json()?;
+    let Alteration {
+        scheme,
+        pii,
+        secret,
+        public_url,
+        body_bytes_max,
+        tolerance_secs,
+        replay_window_secs,
+    } = call.json()?;
     let public_url = public_url.map(|url| read_url(&url)).transpose()?;
     let base = public_base(api);
     let pii = pii.as_ref().map(pii_shapes::read).transpose()?;
     let scheme = scheme.map(read_scheme).transpose()?;
     let body_bytes_max = body_bytes(body_bytes_max)?;
     let tolerance = tolerance(tolerance_secs)?;
+    let replay_window = replay_window(replay_window_secs)?;
     check_secrets(scheme.as_ref().unwrap_or(&found.new.scheme), secret.as_slice())?;
     let now = api.clock.wall();
     let sealed = secret.as_deref().map(|secret| to_seal(api, now, secret));
@@ -258,6 +269,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
         }
         row.new.body_bytes_max = body_bytes_max.unwrap_or(row.new.body_bytes_max);
         row.new.tolerance = tolerance.unwrap_or(row.new.tolerance);
+        row.new.replay_window = replay_window.unwrap_or(row.new.replay_window);
         providers::update(tx, &row, now)?;
         if let Some(secret) = &sealed {
             credentials::insert(tx, &secret.of(&tenant, Owner::Provider(row.seq), now))?;
@@ -328,9 +340,18 @@ fn body_bytes(asked: Option<u32>) -> Result<Option<u32>, Problem> {
 }
 
 fn tolerance(asked: Option<u64>) -> Result<Option<Duration>, Problem> {
-    if asked.is_some_and(|secs| !(1..=TOLERANCE_SECS_MOST).contains(&secs)) {
-        let detail = format!("tolerance_secs must be 1 to {TOLERANCE_SECS_MOST}.");
+    if asked.is_some_and(|secs| !(1..=shapes::TOLERANCE_SECS_MOST).contains(&secs)) {
+        let most = shapes::TOLERANCE_SECS_MOST;
+        let detail = format!("tolerance_secs must be 1 to {most}.");
         return Err(Problem::unprocessable(detail));
+    }
+    Ok(asked.map(Duration::from_secs))
+}
+
+fn replay_window(asked: Option<u64>) -> Result<Option<Duration>, Problem> {
+    let most = MAX_REPLAY_WINDOW.as_secs();
+    if asked.is_some_and(|secs| secs > most) {
+        return Err(Problem::unprocessable(format!("replay_window_secs must be 0 to {most}.")));
     }
     Ok(asked.map(Duration::from_secs))
 }
@@ -344,7 +365,17 @@ fn public_base(api: &Api) -> Option<String> {
 
 fn shown(provider: &Provider, public_base: Option<&str>) -> Value {
     let Provider { seq: _, new, created_at, updated_at } = provider;
-    let NewProvider { id, tenant, name, scheme, pii, public_url, body_bytes_max, tolerance } = new;
+    let NewProvider {
+        id,
+        tenant,
+        name,
+        scheme,
+        pii,
+        public_url,
+        body_bytes_max,
+        tolerance,
+        replay_window,
+    } = new;
     let path = if tenant == DEFAULT_TENANT {
         format!("/in/{name}")
     } else {
@@ -355,98 +386,6 @@ fn shown(provider: &Provider, public_base: Option<&str>) -> Value {
     json!({
         "id": id, "tenant": tenant, "name": name, "scheme": scheme, "pii": pii.to_json(),
         "path": path, "public_url": own, "url": url, "body_bytes_max": body_bytes_max, "tolerance_secs": tolerance.as_secs(),
-        "created_at": created_at, "updated_at": updated_at,
+        "replay_window_secs": replay_window.as_secs(), "created_at": created_at, "updated_at": updated_at,
     })
-}
-
-fn public_url_schema() -> Value {
-    let url = json!({ "type": "string", "maxLength": 2048, "pattern": "^(https?://.*)?$" });
-    schema::about(
-        url,
-        "The URL the provider posts to, byte for byte, where it is another than that of the settings: \
-         some signatures cover it. In a change, an empty one takes it away.",
-    )
-}
-
-fn body_bytes_schema() -> Value {
-    let bytes = schema::integer(1, u64::from(BODY_BYTES_MOST));
-    schema::about(bytes, "The largest body it may send.")
-}
-
-fn tolerance_schema() -> Value {
-    let secs = schema::integer(1, TOLERANCE_SECS_MOST);
-    schema::about(secs, "How far its signed time may be from ours.")
-}
-
-pub(super) fn secret_schema() -> Value {
-    schema::about(
-        schema::text_of(1, 1024),
-        "A secret it signs with. It is kept sealed and shown nowhere.",
-    )
-}
-
-fn scheme_schema() -> Value {
-    let schema = json!({ "oneOf": scheme_shapes::all() });
-    schema::about(schema, "How it signs. docs/providers.md says what each needs.")
-}
-
-fn provider_schema() -> Value {
-    schema::object(json!({
-        "id": schema::uuid(), "tenant": schema::name(), "name": schema::name(),
-        "scheme": schema::of("Scheme"), "pii": pii_shapes::stated(),
-        "path": schema::about(schema::text(), "Where its webhooks are taken in."),
-        "public_url": schema::about(
-            schema::nullable(schema::text()),
-            "The URL it posts to, where that was said; null: it is the settings'.",
-        ),
-        "url": schema::about(
-            schema::nullable(schema::text()),
-            "The URL to give to it: its own, or the settings' with its path; null where neither is set.",
-        ),
-        "body_bytes_max": body_bytes_schema(), "tolerance_secs": tolerance_schema(),
-        "created_at": schema::time(), "updated_at": schema::time(),
-    }))
-}
-
-fn creation_schema() -> Value {
-    let mut secrets = schema::list(secret_schema());
-    if let Value::Object(fields) = &mut secrets {
-        fields.insert("maxItems".to_owned(), SECRETS_MOST.into());
-    }
-    let secrets = schema::about(secrets, "Several, while one replaces another; the newest first.");
-    schema::request(
-        &["name", "scheme", "pii"],
-        json!({
-            "name": schema::name(), "scheme": schema::of("Scheme"), "pii": pii_shapes::stated(),
-            "secret": schema::nullable(secret_schema()), "secrets": secrets,
-            "public_url": schema::nullable(public_url_schema()),
-            "body_bytes_max": schema::nullable(body_bytes_schema()),
-            "tolerance_secs": schema::nullable(tolerance_schema()),
-        }),
-    )
-}
-
-fn creation_example() -> Value {
-    json!({
-        "name": "stripe", "scheme": { "kind": "stripe" }, "pii": "allow",
-        "secret": "whsec_an_example_secret_of_the_provider",
-    })
-}
-
-fn change_schema() -> Value {
-    schema::request(
-        &[],
-        json!({
-            "scheme": schema::nullable(schema::of("Scheme")),
-            "pii": schema::nullable(pii_shapes::stated()),
-            "secret": schema::nullable(secret_schema()),
-            "public_url": schema::nullable(public_url_schema()),
-            "body_bytes_max": schema::nullable(body_bytes_schema()),
-            "tolerance_secs": schema::nullable(tolerance_schema()),
-        }),
-    )
-}
-
-fn change_example() -> Value {
-    json!({ "tolerance_secs": 600 })
 }

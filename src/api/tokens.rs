@@ -104,7 +104,8 @@ struct Creation {
 
 /// `POST /v1/tokens`: answers with the token, this once.
 pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let Creation { name, role, tenant, source_systems, consumer_groups, expires_at } = call.json()?;
+    let Creation { name, role, tenant, source_systems, consumer_groups, expires_at } =
+        call.json()?;
     token::check_name(&name).map_err(Problem::unprocessable)?;
     let scope = Scope { source_systems, consumer_groups };
     scope.check(role).map_err(Problem::unprocessable)?;

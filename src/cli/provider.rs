@@ -118,6 +118,14 @@ struct Bounds {
     /// How far its signed time may be from ours, like 5min [default: the scheme's, mostly 5min]
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     tolerance: Option<Duration>,
+    #[arg(
+        long,
+        value_name = "SPAN",
+        value_parser = humantime::parse_duration,
+        help = "For how long the same signed bytes count once, where the id is not signed [default: 24h; 0s: each id is \
+                an event]"
+    )]
+    replay_window: Option<Duration>,
 }
 
 /// Printed when the settings of the scheme `generic` are wrong or missing; `docs/providers.md` explains them.
@@ -208,6 +216,9 @@ impl Bounds {
         }
         if let Some(tolerance) = self.tolerance {
             body.insert("tolerance_secs".to_owned(), tolerance.as_secs().into());
+        }
+        if let Some(window) = self.replay_window {
+            body.insert("replay_window_secs".to_owned(), window.as_secs().into());
         }
     }
 }
@@ -356,6 +367,7 @@ fn shown(remote: &Remote, provider: &Value) -> Result<(), Failure> {
         ("personal data", personal_data(provider)),
         ("largest body", format!("{} bytes", text(provider, "body_bytes_max"))),
         ("tolerance", format!("{} s", text(provider, "tolerance_secs"))),
+        ("replay window", format!("{} s", text(provider, "replay_window_secs"))),
         ("created", instant(provider, "created_at")),
         ("changed", instant(provider, "updated_at")),
     ])

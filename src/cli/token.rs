@@ -94,7 +94,11 @@ fn speaks_for(token: &Value) -> String {
         names.filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
     };
     let (systems, groups) = (list("source_systems"), list("consumer_groups"));
-    if groups.is_empty() { systems } else { format!("{systems} groups: {groups}").trim().to_owned() }
+    if groups.is_empty() {
+        systems
+    } else {
+        format!("{systems} groups: {groups}").trim().to_owned()
+    }
 }
 
 fn later(text: &str) -> Result<Timestamp, String> {

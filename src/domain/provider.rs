@@ -15,6 +15,11 @@ pub const BODY_BYTES_MOST: u32 = 25 << 20;
 /// The longest that may be set.
 pub const TOLERANCE_MOST: Duration = Duration::from_hours(7 * 24);
 
+/// For how long the same signed bytes count once, where their signature does not cover the id.
+pub const REPLAY_WINDOW_DEFAULT: Duration = Duration::from_hours(24);
+/// The longest that may be set.
+pub const MAX_REPLAY_WINDOW: Duration = Duration::from_hours(30 * 24);
+
 /// A provider to be stored.
 #[derive(Clone, Debug)]
 pub struct NewProvider {
@@ -34,6 +39,9 @@ pub struct NewProvider {
     pub body_bytes_max: u32,
     /// How far its signed timestamp may be from our clock.
     pub tolerance: Duration,
+    /// For how long the same signed bytes count once; zero: each id is an event. See
+    /// [`Scheme::fingerprint`].
+    pub replay_window: Duration,
 }
 
 /// A provider as kept.

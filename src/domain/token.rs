@@ -150,7 +150,8 @@ impl Scope {
         let Self { source_systems, consumer_groups } = self;
         let is_empty = source_systems.is_empty() && consumer_groups.is_empty();
         if role != Role::Publish {
-            let why = "Only a token with the role publish names source systems and consumer groups.";
+            let why =
+                "Only a token with the role publish names source systems and consumer groups.";
             return if is_empty { Ok(()) } else { Err(why.to_owned()) };
         }
         if is_empty {
@@ -186,7 +187,9 @@ impl Scope {
     /// What it may, and what was asked for.
     pub fn check_publish(&self, source_system: &str) -> Result<(), String> {
         allowed(&self.source_systems, source_system).map_err(|names| {
-            format!("this token publishes as {names}; the event's source_system is {source_system:?}")
+            format!(
+                "this token publishes as {names}; the event's source_system is {source_system:?}"
+            )
         })
     }
 

@@ -135,9 +135,7 @@ impl Publish {
                 let outcome = match (configured_source(tx, &tenant, &events)?, &idempotency) {
                     (Some(name), _) => Outcome::OfSource(name),
                     (None, None) => Outcome::Stored(store_all(tx, &events, &clock)?),
-                    (None, Some(key)) => {
-                        store_once(tx, (&tenant, key), &events, (&clock, encode))?
-                    }
+                    (None, Some(key)) => store_once(tx, (&tenant, key), &events, (&clock, encode))?,
                 };
                 Ok((outcome, relayed))
             },
@@ -157,11 +155,7 @@ impl Publish {
 }
 
 /// The first source system among these events that is a configured source. Only that source speaks for it.
-fn configured_source(
-    tx: &ReadTx<'_>,
-    tenant: &str,
-    events: &[NewEvent],
-) -> Result<Option<String>> {
+fn configured_source(tx: &ReadTx<'_>, tenant: &str, events: &[NewEvent]) -> Result<Option<String>> {
     let mut before = None;
     for NewEvent { source_system, .. } in events {
         // Most requests have one source system throughout.

@@ -19,7 +19,7 @@ use crate::flow::privacy::{Fresh, NotAdmitted, Privacy};
 use crate::flow::turns::Turns;
 use crate::id::{self, Draw};
 use crate::store::error::{Error, Result};
-use crate::store::webhook_events::{self, Inserted};
+use crate::store::webhook_events::{self, Inserted, Replay};
 use crate::store::writer::Queue;
 use crate::store::{Store, idempotency_keys};
 
@@ -191,7 +191,27 @@ impl Receive {
             let tenant = provider.tenant.clone();
             Once { tenant, key, hash: id::sha256_hex(incoming.body), kept }
         });
-        Ok(Arrival { events, batch_id, once })
+        let replay = self.replay(gate, matched, incoming, &events);
+        Ok(Arrival { events, batch_id, once, replay })
+    }
+
+    /// What tells this request when it is sent again under another id. The items of a batch have theirs in the signed
+    /// body.
+    fn replay(
+        &self,
+        gate: &Gate,
+        matched: usize,
+        incoming: &Incoming<'_>,
+        events: &[NewWebhookEvent],
+    ) -> Option<Replay> {
+        let (provider, [event]) = (&gate.provider.new, events) else { return None };
+        if provider.replay_window.is_zero() || event.batch.is_some() {
+            return None;
+        }
+        let secret = gate.secrets.get(matched)?;
+        let fingerprint =
+            provider.scheme.fingerprint(secret.as_bytes(), incoming, &event.event_type)?;
+        Some(Replay { fingerprint, since: event.received_at.minus(provider.replay_window) })
     }
 
     /// Calls the URL that confirms a subscription, once: what is stored was confirmed before that, and whoever has
@@ -252,7 +272,7 @@ impl Receive {
     /// Stores all of it in one transaction, or nothing.
     fn store(&self, arrival: Arrival, done: impl FnOnce(Received) + Send + 'static) {
         let (now, wall) = (self.clock.now(), self.clock.wall());
-        let Arrival { events, batch_id, once } = arrival;
+        let Arrival { events, batch_id, once, replay } = arrival;
         self.store.writer().submit(
             Queue::Accept,
             move |tx| {
@@ -261,7 +281,7 @@ impl Receive {
                 {
                     return Ok(None);
                 }
-                let insert = |new| webhook_events::insert(tx, new, now);
+                let insert = |new| webhook_events::insert(tx, new, replay.as_ref(), now);
                 events.iter().map(insert).collect::<Result<Vec<_>>>().map(Some)
             },
             move |outcome| {
@@ -281,6 +301,7 @@ struct Arrival {
     /// The batch they came in.
     batch_id: Option<String>,
     once: Option<Once>,
+    replay: Option<Replay>,
 }
 
 /// Something that a request uses up: only the same body may use it again.

@@ -112,7 +112,7 @@ const TENANT: [Field; 3] = [
     ),
 ];
 
-const PROVIDER: [Field; 9] = [
+const PROVIDER: [Field; 10] = [
     NAME,
     field("scheme", true, Form::TextOrTable, "How it signs: \"stripe\", or a table like the API's"),
     field(
@@ -124,6 +124,12 @@ const PROVIDER: [Field; 9] = [
     field("pii", true, Form::TextOrTable, "What happens to personal data: \"allow\", or a policy"),
     field("body_bytes_max", false, Form::Number, "The largest body it may send"),
     field("tolerance_secs", false, Form::Number, "How far its signed time may be from ours"),
+    field(
+        "replay_window_secs",
+        false,
+        Form::Number,
+        "For how long the same signed bytes count once, where the id is not signed; 0: each id is an event",
+    ),
     SECRET_FILE,
     SECRET_ENV,
     SECRET_CREDENTIAL,

@@ -84,6 +84,8 @@ fn an_identity_is_looked_up_by_its_index() {
     }
     let index = "INDEX webhook_events_identity (tenant=? AND provider=? AND provider_event_id=?)";
     uses(webhook_events::FIND_IDENTITY, &[index]);
+    let index = "INDEX webhook_events_fingerprint (fingerprint=?)";
+    uses(webhook_events::FIND_REPLAYED, &[index]);
 }
 
 #[test]

@@ -15,13 +15,14 @@ use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 
 const INSERT: &str = "
     INSERT INTO providers
-           (id, tenant, name, scheme, pii, public_url, body_bytes_max, tolerance_ms, created_at, updated_at)
-    VALUES (?1, ?2, ?3, ?4, ?9, ?5, ?6, ?7, ?8, ?8)
+           (id, tenant, name, scheme, pii, public_url, body_bytes_max, tolerance_ms, created_at, updated_at,
+            replay_window_ms)
+    VALUES (?1, ?2, ?3, ?4, ?9, ?5, ?6, ?7, ?8, ?8, ?10)
         ON CONFLICT DO NOTHING";
 
 const BY_NAME: &str = "
     SELECT seq, id, tenant, name, scheme, body_bytes_max, tolerance_ms, created_at, updated_at, public_url,
-           pii
+           pii, replay_window_ms
       FROM providers
      WHERE tenant = ?1
        AND name = ?2
@@ -29,7 +30,7 @@ const BY_NAME: &str = "
 
 const PAGE: &str = "
     SELECT seq, id, tenant, name, scheme, body_bytes_max, tolerance_ms, created_at, updated_at, public_url,
-           pii
+           pii, replay_window_ms
       FROM providers
      WHERE tenant = ?1
        AND deleted_at IS NULL
@@ -40,7 +41,7 @@ const PAGE: &str = "
 const UPDATE: &str = "
     UPDATE providers
        SET scheme = ?2, body_bytes_max = ?3, tolerance_ms = ?4, updated_at = ?5, public_url = ?6,
-           pii = ?7
+           pii = ?7, replay_window_ms = ?8
      WHERE seq = ?1
        AND deleted_at IS NULL";
 
@@ -74,6 +75,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewProvider, now: Timestamp) -> Result<Opt
         millis(new.tolerance),
         now,
         new.pii.to_string(),
+        millis(new.replay_window),
     ))?;
     tx.providers_changed();
     Ok((inserted == 1).then(|| tx.conn().last_insert_rowid()))
@@ -120,6 +122,7 @@ pub fn update(tx: &WriteTx<'_>, changed: &Provider, now: Timestamp) -> Result<()
         now,
         new.public_url.as_ref().map(PublicUrl::as_str),
         new.pii.to_string(),
+        millis(new.replay_window),
     ))?;
     tx.providers_changed();
     one_row(updated, "the provider")
@@ -138,7 +141,7 @@ pub fn delete(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
 fn provider(row: &Row<'_>) -> Result<Provider> {
     let name: String = row.get(3)?;
     let scheme: String = row.get(4)?;
-    let tolerance_ms: i64 = row.get(6)?;
+    let span = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or(0));
     let public_url: Option<String> = row.get(9)?;
     let read_url = |text: &str| PublicUrl::parse(text).ok();
     let pii: String = row.get(10)?;
@@ -154,7 +157,8 @@ fn provider(row: &Row<'_>) -> Result<Provider> {
                 .transpose()?,
             pii: word("providers.pii", &pii, Pii::parse)?,
             body_bytes_max: row.get(5)?,
-            tolerance: Duration::from_millis(u64::try_from(tolerance_ms).unwrap_or(0)),
+            tolerance: span(row.get(6)?),
+            replay_window: span(row.get(11)?),
         },
         created_at: row.get(7)?,
         updated_at: row.get(8)?,

@@ -20,8 +20,8 @@ const INSERT: &str = "
     INSERT INTO webhook_events
            (id, tenant, provider, provider_event_id, event_type, received_at, payload, payload_seq,
             content_type, headers, key_id, trace_id, status, open_deliveries, completed_at, batch_id,
-            item_no, sealed_fields)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)
+            item_no, sealed_fields, fingerprint)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
         ON CONFLICT (tenant, provider, provider_event_id) DO NOTHING";
 
 pub(super) const FIND_IDENTITY: &str = "
@@ -30,6 +30,16 @@ pub(super) const FIND_IDENTITY: &str = "
      WHERE tenant = ?1
        AND provider = ?2
        AND provider_event_id = ?3";
+
+pub(super) const FIND_REPLAYED: &str = "
+    SELECT seq, id
+      FROM webhook_events
+     WHERE fingerprint = ?1
+       AND tenant = ?2
+       AND provider = ?3
+       AND received_at >= ?4
+     ORDER BY seq DESC
+     LIMIT 1";
 
 const REPEATED: &str = "
     UPDATE webhook_events
@@ -124,11 +134,29 @@ pub struct Inserted {
     pub already_processed: bool,
 }
 
+/// What tells a request that is sent again under another id.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// See [`Scheme::fingerprint`](crate::domain::scheme::Scheme::fingerprint).
+    pub fingerprint: Vec<u8>,
+    /// Requests that came since count.
+    pub since: Timestamp,
+}
+
 /// Stores a webhook event once and makes its deliveries, all in this transaction.
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn insert(tx: &WriteTx<'_>, new: &NewWebhookEvent, now: Timestamp) -> Result<Inserted> {
+pub fn insert(
+    tx: &WriteTx<'_>,
+    new: &NewWebhookEvent,
+    replay: Option<&Replay>,
+    now: Timestamp,
+) -> Result<Inserted> {
+    if let Some(again) = replay.map(|replay| find_replayed(tx, new, replay)).transpose()?.flatten()
+    {
+        return Ok(again);
+    }
     if new.payload.len() > payloads::INLINE_BYTES_MOST
         && let Some(again) = find_repeated(tx, new)?
     {
@@ -166,6 +194,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewWebhookEvent, now: Timestamp) -> Result
         batch.map(|(id, _)| id),
         batch.map(|(_, number)| number),
         new.sealed.fields,
+        replay.map(|replay| &replay.fingerprint),
     ])?;
     if inserted == 0 {
         return find_repeated(tx, new)?.ok_or(Error::Changed("the webhook event"));
@@ -202,9 +231,27 @@ pub fn is_stored(tx: &ReadTx<'_>, identity: (&str, &str, &str)) -> Result<bool> 
 
 fn find_repeated(tx: &WriteTx<'_>, new: &NewWebhookEvent) -> Result<Option<Inserted>> {
     let identity = (&new.tenant, &new.provider, &new.provider_event_id);
-    let kept = first(&mut *tx.prepare(FIND_IDENTITY)?, identity, |row| {
-        Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
-    })?;
+    let kept = first(&mut *tx.prepare(FIND_IDENTITY)?, identity, seq_and_id)?;
+    repeated(tx, kept)
+}
+
+/// The event that came with the same signed bytes, under whatever id.
+fn find_replayed(
+    tx: &WriteTx<'_>,
+    new: &NewWebhookEvent,
+    Replay { fingerprint, since }: &Replay,
+) -> Result<Option<Inserted>> {
+    let same = (fingerprint, &new.tenant, &new.provider, since);
+    let kept = first(&mut *tx.prepare(FIND_REPLAYED)?, same, seq_and_id)?;
+    repeated(tx, kept)
+}
+
+fn seq_and_id(row: &Row<'_>) -> Result<(i64, String)> {
+    Ok((row.get(0)?, row.get(1)?))
+}
+
+/// Counts the event that was there before, where there is one.
+fn repeated(tx: &WriteTx<'_>, kept: Option<(i64, String)>) -> Result<Option<Inserted>> {
     let Some((seq, id)) = kept else { return Ok(None) };
     tx.prepare(REPEATED)?.execute([seq])?;
     Ok(Some(Inserted { id, already_processed: true }))

@@ -37,6 +37,7 @@ mod privacy;
 mod publishers;
 mod publishing;
 mod receiving;
+mod replays;
 mod restoring;
 mod retrying;
 #[path = "../rig/mod.rs"]

@@ -33,10 +33,8 @@ fn sources(rig: &Rig) -> String {
 #[test]
 fn a_publisher_speaks_for_its_own_systems_and_groups_alone() {
     let rig = Rig::new();
-    let shop = token(
-        &rig,
-        &json!({ "source_systems": ["shop", "pos"], "consumer_groups": ["billing"] }),
-    );
+    let shop =
+        token(&rig, &json!({ "source_systems": ["shop", "pos"], "consumer_groups": ["billing"] }));
     for other in [Some("sql"), Some("erp"), None] {
         let refused = publish(&rig, &shop, other).is(403);
         let (detail, asked) = (refused.detail(), other.unwrap_or("api"));
@@ -47,7 +45,10 @@ fn a_publisher_speaks_for_its_own_systems_and_groups_alone() {
     let refused = claim(&rig, &shop, "logistics").is(403);
     let detail = refused.detail();
     assert!(detail.contains("\"billing\"") && detail.contains("\"logistics\""), "{detail}");
-    assert_eq!((sources(&rig), rig.one("SELECT count(*) FROM processed_events")), (String::new(), "0".into()));
+    assert_eq!(
+        (sources(&rig), rig.one("SELECT count(*) FROM processed_events")),
+        (String::new(), "0".into())
+    );
 
     publish(&rig, &shop, Some("pos")).is(201);
     claim(&rig, &shop, "billing").is(201);
@@ -58,7 +59,8 @@ fn a_publisher_speaks_for_its_own_systems_and_groups_alone() {
 fn one_event_of_another_system_refuses_the_whole_request() {
     let rig = Rig::new();
     let shop = token(&rig, &json!({ "source_systems": ["shop"] }));
-    let body = br#"[{"event_type":"a","payload":1},{"event_type":"a","payload":1,"source_system":"erp"}]"#;
+    let body =
+        br#"[{"event_type":"a","payload":1},{"event_type":"a","payload":1,"source_system":"erp"}]"#;
     let refused = rig.call_as(&shop, "POST", "/v1/events", body).is(403);
     assert!(refused.detail().contains("Event 1 (counted from 0)"), "{}", refused.detail());
     assert_eq!(sources(&rig), "");
@@ -94,9 +96,11 @@ fn the_names_of_other_ways_in_are_taken_from_nobody_over_http() {
     let folder = tempfile::tempdir().unwrap();
     let source = json!({ "name": "erp", "kind": "drop", "settings": { "path": folder.path() } });
     rig.post("/v1/sources", &source).is(201);
-    let (operate, all) = (rig.token_of("operate"), token(&rig, &json!({ "source_systems": ["*"] })));
+    let (operate, all) =
+        (rig.token_of("operate"), token(&rig, &json!({ "source_systems": ["*"] })));
     for caller in [&rig.token, &operate, &all] {
-        for (kept, why) in [("sql", "plain SQL"), ("in:stripe", "providers"), ("erp", "the source")] {
+        for (kept, why) in [("sql", "plain SQL"), ("in:stripe", "providers"), ("erp", "the source")]
+        {
             let refused = publish(&rig, caller, Some(kept)).is(422);
             assert!(refused.detail().contains(why), "{kept}: {}", refused.detail());
         }
@@ -145,7 +149,8 @@ fn a_publish_token_is_made_with_names_and_shown_with_them() {
 #[test]
 fn a_repair_gives_no_event_the_name_of_another_way_in() {
     let rig = Rig::new();
-    let row = "INSERT INTO outbox (event_type, payload, source_system) VALUES ('a', 'no json', 'crm')";
+    let row =
+        "INSERT INTO outbox (event_type, payload, source_system) VALUES ('a', 'no json', 'crm')";
     rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap().execute(row, []).unwrap();
     crate::rig::until("it is quarantined", || {
         rig.one("SELECT count(*) FROM outbox WHERE status = 'quarantined'") == "1"

@@ -12,6 +12,7 @@ mod check;
 mod costly;
 pub mod diagnosis;
 pub mod encoding;
+mod fingerprint;
 pub mod form;
 pub mod generic;
 pub mod handshake;

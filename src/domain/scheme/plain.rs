@@ -10,6 +10,7 @@ use super::incoming::Incoming;
 use super::naming::{Naming, Place};
 use super::refused::{Refused, malformed, needed};
 use crate::clock::Timestamp;
+use crate::domain::pointer::text_at;
 use crate::domain::signature::{Hash, mac};
 
 /// A provider's signature, and where its id and type stand.
@@ -26,6 +27,8 @@ pub struct Plain {
     pub(super) hash: Hash,
     pub(super) writing: Writing,
     signed: Signed,
+    /// Where a time in milliseconds stands in the body, which is signed with it.
+    pub(super) time: Option<&'static str>,
     pub(super) naming: Naming,
     /// What a sample is called unless told.
     pub(super) sample_type: &'static str,
@@ -66,14 +69,15 @@ const BASE: Plain = Plain {
     hash: Hash::Sha256,
     writing: Writing::Hex,
     signed: Signed::Body,
+    time: None,
     naming: NAMELESS,
     sample_type: "invoice.paid",
 };
 
 /// All of them.
 ///
-/// The signatures of those that sign the body alone cover neither id nor type in a header, nor a time:
-/// against a replay of a recorded request only TLS helps.
+/// The signatures of those that sign the body alone cover neither id nor type in a header: a request that was recorded
+/// can be sent again under another id, which [`super::Scheme::fingerprint`] tells.
 pub(super) static ALL: [Plain; 12] = [
     // The older SHA-1 header is not looked at. The type ends with the body's action: `pull_request.opened`.
     Plain {
@@ -206,6 +210,7 @@ pub(super) static ALL: [Plain; 12] = [
     Plain {
         kind: "linear",
         header: "linear-signature",
+        time: Some("webhookTimestamp"),
         naming: Naming {
             ids: &[Place::Header("linear-delivery")],
             types: &[Place::Body(&["type"]), Place::Header("linear-event")],
@@ -248,6 +253,11 @@ pub(super) fn of(kind: &str) -> Option<&'static Plain> {
 }
 
 impl Plain {
+    /// Whether the id may stand in a header, of which none is signed.
+    pub(super) fn has_unsigned_id(&self) -> bool {
+        self.naming.ids.iter().any(|place| !matches!(place, Place::Body(_)))
+    }
+
     /// The header with the signed time, where there is one.
     pub(super) fn timestamp_header(&self) -> Option<&'static str> {
         match self.signed {
@@ -281,7 +291,11 @@ impl Plain {
         }
         let secret =
             any_match(secrets, &offered, |secret| Some(self.sign(secret, time, incoming)))?;
-        Ok(Verified { secret, signed_at })
+        let in_body = || {
+            let time = text_at(incoming.body, &[self.time?])?;
+            time_digits(&time).map(Timestamp::from_ms)
+        };
+        Ok(Verified { secret, signed_at: signed_at.or_else(in_body) })
     }
 
     /// The signature's bytes.

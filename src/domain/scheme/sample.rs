@@ -269,7 +269,11 @@ fn adyen_sample(secret: &str, subject: Subject<'_>) -> Sample {
 }
 
 fn plain_sample(plain: &Plain, secret: &str, subject: Subject<'_>) -> Sample {
-    let mut sample = Draft::new(&plain.naming, plain.kind, subject).done();
+    let mut draft = Draft::new(&plain.naming, plain.kind, subject);
+    if let (Some(field), Value::Object(fields)) = (plain.time, &mut draft.body) {
+        fields.insert(field.to_owned(), subject.at.ms().into());
+    }
+    let mut sample = draft.done();
     let time = subject.at.secs().to_string();
     let headers = Headers::default();
     let signature = plain.sign(

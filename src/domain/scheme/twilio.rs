@@ -3,6 +3,7 @@
 //! Not here: which URL Twilio knows, which is the provider's public URL. Twilio signs it now with its port
 //! and now without, so both are tried.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use data_encoding::BASE64;
@@ -56,6 +57,14 @@ pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verif
         }
     }
     Err(refused)
+}
+
+/// What is signed besides the URL, in the one form in which it is: an attacker may write a form otherwise.
+pub(super) fn signed<'a>(incoming: &Incoming<'a>) -> Cow<'a, [u8]> {
+    match digest_in(incoming.url) {
+        Some(_) => incoming.body.into(),
+        None => flat(&form(incoming.body).unwrap_or_default()).into(),
+    }
 }
 
 /// The signature's text for a form.

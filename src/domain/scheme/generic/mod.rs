@@ -12,6 +12,7 @@ use super::check::{Verified, long_enough};
 use super::incoming::Incoming;
 use super::refused::{Refused, malformed, needed};
 use super::shared;
+use super::template::Piece;
 use crate::clock::Timestamp;
 use crate::domain::signature::{SecretError, same_secret};
 
@@ -91,6 +92,24 @@ impl Generic {
             }
             Check::Basic { user } => shared::basic(user, secrets, incoming),
         }
+    }
+
+    /// What is signed, where the id stands in a header that is not.
+    pub(super) fn signed_without_id<'a>(
+        &'a self,
+        incoming: &Incoming<'a>,
+    ) -> Option<Vec<&'a [u8]>> {
+        let (Check::Hmac(check) | Check::Ed25519(check)) = &self.0.check else { return None };
+        let IdPlace::Header(id) = &self.0.event_id else { return None };
+        let covers_id = check.signed.pieces().iter().any(|piece| match piece {
+            Piece::Id => true,
+            Piece::Header(name) => name.eq_ignore_ascii_case(id),
+            _ => false,
+        });
+        if covers_id {
+            return None;
+        }
+        check.parts(incoming, &self.0.event_id).ok().map(|(parts, _)| parts)
     }
 
     /// The time that a request says it was signed at.

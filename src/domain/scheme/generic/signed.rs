@@ -59,7 +59,7 @@ impl SignedCheck {
     }
 
     /// What is signed, piece by piece, and the time in it.
-    fn parts<'a>(
+    pub(super) fn parts<'a>(
         &'a self,
         incoming: &Incoming<'a>,
         event_id: &IdPlace,
