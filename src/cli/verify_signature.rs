@@ -14,7 +14,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::domain::scheme::certificate::Proof;
 use crate::domain::scheme::diagnosis::{Case, Diagnosis};
 use crate::domain::scheme::form::KINDS;
-use crate::domain::scheme::{Incoming, Scheme};
+use crate::domain::scheme::{Incoming, Refused, Scheme};
 use crate::headers::Headers;
 
 /// Say whether a captured webhook's signature is right, or why it is not
@@ -144,14 +144,15 @@ impl VerifySignature {
     fn tell(&self, case: &Case<'_>, found: Diagnosis) -> Result<(), Failure> {
         let Diagnosis { refused, matches_if, hints } = found;
         let identity = case.scheme.identify(&case.incoming);
+        let reason = refused.as_ref().map(|refused| reason(refused, &matches_if));
         if self.json {
             out::json(&json!({
-                "valid": refused.is_none(), "reason": refused.as_ref().map(ToString::to_string),
+                "valid": refused.is_none(), "reason": reason,
                 "matches_if": matches_if, "hints": hints,
                 "event_id": identity.event_id, "event_type": identity.event_type,
             }))?;
         }
-        let Some(refused) = refused else {
+        let Some(reason) = reason else {
             if self.json {
                 return Ok(());
             }
@@ -164,14 +165,26 @@ impl VerifySignature {
             }
             if matches_if.is_empty() {
                 out::line(format_args!(
-                    "Nothing that is tried makes it match: another secret, most likely."
+                    "Nothing that is tried makes it match: another secret, or a body that was written anew in a way that \
+                     is not tried. Take the raw bytes."
                 ))?;
             }
             for hint in &hints {
                 out::line(format_args!("Look at this: {hint}."))?;
             }
         }
-        Err(Failure::failed(format!("not valid: {refused}")))
+        Err(Failure::failed(format!("not valid: {reason}")))
+    }
+}
+
+/// Why it is not valid. The service knows several secrets and no more; here there is one, and what was tried.
+fn reason(refused: &Refused, matches_if: &[String]) -> String {
+    match (refused, matches_if) {
+        (Refused::Mismatch, []) => {
+            "this secret does not make this signature of this body".to_owned()
+        }
+        (Refused::Mismatch, [change, ..]) => format!("the signature would be right if {change}"),
+        (other, _) => other.to_string(),
     }
 }
 

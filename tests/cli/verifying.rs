@@ -38,11 +38,19 @@ fn a_captured_request_is_said_to_be_valid_or_why_not() {
     assert!(late.code == 1 && late.out.contains("it is 3600 s away"), "{late:?}");
     let spaced = check(&signed(SECRET, BODY), &BODY.replace(':', ": "), "1700000000");
     assert!(spaced.code == 1 && spaced.out.contains("the body were re-serialised"), "{spaced:?}");
+    // The secret is right, so the last line must not say that none is.
+    let last = "not valid: the signature would be right if the body were re-serialised";
+    assert!(spaced.err.contains(last), "{spaced:?}");
     let newline = check(&signed(&format!("{SECRET}\n"), BODY), BODY, "1700000000");
     assert!(newline.code == 1 && newline.out.contains("newline at its end"), "{newline:?}");
     let other = check(&signed("whsec_of_another_endpoint", BODY), BODY, "1700000000");
     assert!(other.code == 1 && other.out.contains("another secret"), "{other:?}");
     assert!(other.out.contains("the body is of test mode"), "{other:?}");
+    let last = "not valid: this secret does not make this signature of this body";
+    assert!(
+        other.err.contains(last) && other.out.contains("a body that was written anew"),
+        "{other:?}"
+    );
     for ran in [&late, &spaced, &newline, &other] {
         assert!(!format!("{ran:?}").contains(SECRET), "{ran:?}");
     }
