@@ -168,8 +168,7 @@ fn stats_schema() -> Value {
         "in_doubt": schema::about(schema::count(), "Deliveries that may have been made before a restore."),
         "quarantined": schema::about(schema::count(), "Events that cannot be used and wait for a person."),
         "oldest_due_at": schema::about(schema::nullable(schema::time()),
-            "When the most overdue delivery was due; what a paused subscription holds and what \
-             consumers ask for is not counted."),
+            "When the most overdue delivery was due; what a pause holds is not counted."),
     }));
     for (name, about) in [
         ("consumers_waiting", "Consumers' requests that wait for an event."),

@@ -33,7 +33,6 @@ pub(super) const COUNTS: &str = "
               FROM subscriptions AS s
              WHERE s.tenant = ?1
                AND s.deleted_at IS NULL
-               AND s.target_kind = 'http'
                AND NOT EXISTS (
                    SELECT 1
                      FROM holds AS h
