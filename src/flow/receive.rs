@@ -191,27 +191,8 @@ impl Receive {
             let tenant = provider.tenant.clone();
             Once { tenant, key, hash: id::sha256_hex(incoming.body), kept }
         });
-        let replay = self.replay(gate, matched, incoming, &events);
+        let replay = replay(gate, matched, incoming, &events);
         Ok(Arrival { events, batch_id, once, replay })
-    }
-
-    /// What tells this request when it is sent again under another id. The items of a batch have theirs in the signed
-    /// body.
-    fn replay(
-        &self,
-        gate: &Gate,
-        matched: usize,
-        incoming: &Incoming<'_>,
-        events: &[NewWebhookEvent],
-    ) -> Option<Replay> {
-        let (provider, [event]) = (&gate.provider.new, events) else { return None };
-        if provider.replay_window.is_zero() || event.batch.is_some() {
-            return None;
-        }
-        let secret = gate.secrets.get(matched)?;
-        let fingerprint =
-            provider.scheme.fingerprint(secret.as_bytes(), incoming, &event.event_type)?;
-        Some(Replay { fingerprint, since: event.received_at.minus(provider.replay_window) })
     }
 
     /// Calls the URL that confirms a subscription, once: what is stored was confirmed before that, and whoever has
@@ -293,6 +274,24 @@ impl Receive {
             },
         );
     }
+}
+
+/// What tells this request when it is sent again under another id. The items of a batch have theirs in the signed
+/// body.
+fn replay(
+    gate: &Gate,
+    matched: usize,
+    incoming: &Incoming<'_>,
+    events: &[NewWebhookEvent],
+) -> Option<Replay> {
+    let (provider, [event]) = (&gate.provider.new, events) else { return None };
+    if provider.replay_window.is_zero() || event.batch.is_some() {
+        return None;
+    }
+    let secret = gate.secrets.get(matched)?;
+    let fingerprint =
+        provider.scheme.fingerprint(secret.as_bytes(), incoming, &event.event_type)?;
+    Some(Replay { fingerprint, since: event.received_at.minus(provider.replay_window) })
 }
 
 /// What a request brought, ready to be stored.
