@@ -337,7 +337,7 @@ fn numbers_that_were_given_after_the_backup_are_not_given_again() {
     rig.settle();
     restore(&mut rig);
     rig.publish_type("new");
-    assert_eq!(rig.get("/v1/deliveries")["items"][0]["id"], "dlv_1000000001");
+    assert_eq!(rig.get("/v1/deliveries")["items"][0]["id"], "dlv_1000001");
 }
 
 #[test]
