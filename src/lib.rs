@@ -8,6 +8,7 @@
 
 pub mod api;
 pub mod appliance;
+pub mod budget;
 pub mod cache;
 pub mod cli;
 pub mod clock;

@@ -21,8 +21,8 @@ const FILE_LINES_MOST: usize = 400;
 /// Parts of the program from the ground up. A part may import parts that stand before it, and itself.
 const LAYERS: [&[&str]; 12] = [
     &[
-        "cache", "clock", "faults", "headers", "id", "keyring", "machine", "pulse", "stop",
-        "secret", "seeded", "tally",
+        "budget", "cache", "clock", "faults", "headers", "id", "keyring", "machine", "pulse",
+        "stop", "secret", "seeded", "tally",
     ],
     &["domain"],
     &["settings"],

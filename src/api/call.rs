@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::api::description::{Doc, Place};
 use crate::api::problem::Problem;
+use crate::budget::Share;
 use crate::clock::Timestamp;
 use crate::domain::audit::Actor;
 use crate::domain::nesting;
@@ -39,6 +40,8 @@ pub(super) struct Call {
     pub(super) action: &'static str,
     /// What is said of its route.
     pub(super) doc: &'static Doc,
+    /// The memory it takes.
+    pub(super) share: Share,
 }
 
 /// Where a page starts and how long it is.

@@ -2,15 +2,15 @@
 
 use std::borrow::Cow;
 
-use data_encoding::{BASE64, HEXLOWER};
-use ring::digest;
+use data_encoding::BASE64;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::api::call::{Call, check_depth, ok, page_found};
+use crate::api::call::{Call, check_depth, page_found};
 use crate::api::event_shapes::{self as shapes, EVENTS_MOST};
 use crate::api::kind::Kind;
+use crate::api::payloads::{SHOWN_FACTOR, with_payload};
 use crate::api::problem::Problem;
 use crate::api::request_key;
 use crate::api::route::Answer::{Later, Listed, Now};
@@ -19,8 +19,9 @@ use crate::api::schema::{self, AFTER, LIMIT, SINCE, UNTIL};
 use crate::api::{Api, lists};
 use crate::clock::Timestamp;
 use crate::domain::event::{self, Event, NewEvent, Status};
+use crate::domain::few::Few;
 use crate::domain::object::Object;
-use crate::domain::pii::{Sealed, sealed};
+use crate::domain::pii::Sealed;
 use crate::domain::token::{Right, Scope};
 use crate::domain::{trace, whole};
 use crate::flow::publish::{Idempotency, Outcome, Published};
@@ -161,7 +162,12 @@ pub(super) fn publish(api: &Api, call: Call, reply: Reply) {
     match read(api, &call) {
         Err(problem) => reply.send(problem.into()),
         Ok((events, idempotency)) => {
-            let done = move |outcome| reply.send(response(outcome));
+            // Until the answer: what is stored waits for the writer.
+            let share = call.share;
+            let done = move |outcome| {
+                reply.send(response(outcome));
+                drop(share);
+            };
             api.flow.publish.publish(call.tenant, events, idempotency, encode, done);
         }
     }
@@ -173,17 +179,14 @@ fn read(api: &Api, call: &Call) -> Result<(Vec<NewEvent>, Option<Idempotency>), 
     let wrong = |error: serde_json::Error| {
         Problem::bad_request(format!("The body is not an event or an array of events: {error}."))
     };
-    let publications: Vec<Object<Publication<'_>>> =
+    let Few { kept: publications, count }: Few<Object<Publication<'_>>, EVENTS_MOST> =
         if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
             serde_json::from_slice(body).map_err(wrong)?
         } else {
-            vec![serde_json::from_slice(body).map_err(wrong)?]
+            Few { kept: vec![serde_json::from_slice(body).map_err(wrong)?], count: 1 }
         };
-    if publications.is_empty() || publications.len() > EVENTS_MOST {
-        let detail = format!(
-            "A request holds 1 to {EVENTS_MOST} events; this one has {}.",
-            publications.len()
-        );
+    if !(1..=EVENTS_MOST).contains(&count) {
+        let detail = format!("A request holds 1 to {EVENTS_MOST} events; this one has {count}.");
         return Err(Problem::unprocessable(detail));
     }
     let single = publications.len() == 1;
@@ -347,12 +350,9 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
         })
     });
     let event = found?.ok_or_else(|| Problem::not_found("event"))?;
-    let mut shown = summary(&event);
-    if let Value::Object(fields) = &mut shown {
-        let Event { new: NewEvent { payload, content_type, sealed, .. }, .. } = &event;
-        fields.extend(shown_payload(payload, content_type, sealed));
-    }
-    Ok(ok(&shown))
+    let Event { new: NewEvent { payload, content_type, sealed, .. }, .. } = &event;
+    let _share = api.share(payload.len().saturating_mul(SHOWN_FACTOR))?;
+    Ok(with_payload(&summary(&event), payload, content_type, sealed))
 }
 
 pub(super) fn summary(event: &Event) -> Value {
@@ -401,28 +401,4 @@ pub(super) fn summary(event: &Event) -> Value {
         "last_error": last_error, "error_code": error_code, "completed_at": completed_at,
         "sealed_fields": sealed.fields,
     })
-}
-
-/// A payload for people and programs: parsed where it is JSON, else as text, else as base64. The exact
-/// bytes can be told by `payload_sha256`.
-pub(super) fn shown_payload(
-    payload: &[u8],
-    content_type: &str,
-    sealed: &Sealed,
-) -> serde_json::Map<String, Value> {
-    let mut fields = serde_json::Map::new();
-    let sha256 = digest::digest(&digest::SHA256, payload);
-    fields.insert("payload_sha256".to_owned(), HEXLOWER.encode(sha256.as_ref()).into());
-    // What is sealed is opened in what is sent, and nowhere else.
-    let hidden = (sealed.fields > 0).then(|| sealed::hidden(payload));
-    let payload = hidden.as_deref().unwrap_or(payload);
-    let json =
-        content_type.contains("json").then(|| serde_json::from_slice(payload).ok()).flatten();
-    let (name, value) = match (json, std::str::from_utf8(payload)) {
-        (Some(json), _) => ("payload", json),
-        (None, Ok(text)) => ("payload_text", text.into()),
-        (None, Err(_)) => ("payload_base64", BASE64.encode(payload).into()),
-    };
-    fields.insert(name.to_owned(), value);
-    fields
 }

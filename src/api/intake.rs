@@ -131,12 +131,15 @@ pub(super) fn receive(api: &Api, call: Call, reply: Reply) {
     };
     let scheme = &gate.provider.new.scheme;
     let (accepted, give_up) = (scheme.accepted(), scheme.give_up());
+    let share = call.share;
     api.flow.receive.receive(&gate, &incoming, move |received| {
         let stored = matches!(received, Received::Stored(_) | Received::Batch { .. });
         reply.send(match accepted.filter(|_| stored) {
             Some(text) => Response::with_body(200, "text/plain", text.as_bytes().to_vec()),
             None => response(received, give_up),
         });
+        // Until the answer: what is stored waits for the writer.
+        drop(share);
     });
 }
 

@@ -29,6 +29,7 @@ mod lists;
 pub mod metrics;
 pub mod openapi;
 mod own_headers;
+mod payloads;
 mod pii_shapes;
 mod problem;
 mod provider_shapes;
@@ -62,6 +63,7 @@ use crate::api::lists::Lists;
 use crate::api::problem::Problem;
 use crate::api::requests::Requests;
 use crate::api::route::{Answer, Resource, Route};
+use crate::budget::{Budget, Share};
 use crate::clock::{Clock, Timestamp};
 use crate::domain::audit::Actor;
 use crate::domain::token::{Role, Token};
@@ -85,6 +87,8 @@ pub use crate::domain::tenant::DEFAULT as DEFAULT_TENANT;
 
 /// The largest body of a request that changes settings.
 const BODY_BYTES_SMALL: usize = 256 * 1024;
+/// When to come again while too much memory is taken.
+const FULL_RETRY_AFTER_SECS: u64 = 1;
 
 /// The stages the API hands work to.
 #[derive(Clone, Debug)]
@@ -122,6 +126,8 @@ pub struct Api {
     pub auth: Auth,
     /// The stages.
     pub flow: Stages,
+    /// What requests take their memory from.
+    pub budget: Budget,
     /// What holds.
     pub settings: Live,
     /// Whether the database could be written.
@@ -197,6 +203,8 @@ pub struct Parts {
     pub hasher: Arc<TokenHasher>,
     /// The stages.
     pub flow: Stages,
+    /// What requests take their memory from.
+    pub budget: Budget,
     /// What holds.
     pub settings: Live,
 }
@@ -210,7 +218,7 @@ impl std::fmt::Debug for Parts {
 impl Api {
     /// The API over its parts.
     pub fn new(parts: Parts) -> Self {
-        let Parts { store, clock, draw, key, auth, hasher, flow, settings } = parts;
+        let Parts { store, clock, draw, key, auth, hasher, flow, budget, settings } = parts;
         let router = Arc::new(router());
         let started_at = clock.wall();
         let document = openapi::document().to_string().into_bytes().into();
@@ -223,6 +231,7 @@ impl Api {
             hasher,
             auth,
             flow,
+            budget,
             settings,
             last_write: Arc::default(),
             requests: Arc::default(),
@@ -282,7 +291,19 @@ impl Api {
         let action = route.action().unwrap_or_default();
         let query = Query::read(head.query.as_deref(), &route.doc)?;
         let doc = &route.doc;
-        Ok((route, Call { request, params, query, tenant, scope, who, action, doc }))
+        let share = self.share(request.body.len().saturating_mul(factor(route)))?;
+        Ok((route, Call { request, params, query, tenant, scope, who, action, doc, share }))
+    }
+
+    /// Memory for a request, until it is answered.
+    ///
+    /// # Errors
+    /// 503 while too much is taken.
+    fn share(&self, bytes: usize) -> Result<Share, Problem> {
+        self.budget.try_take(bytes).ok_or_else(|| {
+            let detail = "Too many large requests are worked on now; send it again shortly.";
+            Problem::unavailable(detail, FULL_RETRY_AFTER_SECS)
+        })
     }
 
     /// The token of a call; `None` on public paths. A denial is noted.
@@ -300,6 +321,13 @@ impl Api {
         })?;
         Ok(Some(token))
     }
+}
+
+/// How much memory a body takes while it is worked on, for each of its bytes: what is published or received is
+/// copied once and bound to a statement; everything else is read into JSON values, of 32 bytes for a `0,`.
+fn factor(route: &Route) -> usize {
+    let is_kept_as_bytes = route.path == "/v1/events" || route.path.starts_with("/in/");
+    if is_kept_as_bytes { 2 } else { 32 }
 }
 
 /// The methods of a path, as the field `Allow` lists them.

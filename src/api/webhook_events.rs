@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::api::call::{Call, ok, page_found};
-use crate::api::event_shapes::with_payload;
-use crate::api::events::shown_payload;
+use crate::api::call::{Call, page_found};
+use crate::api::event_shapes::with_payload as with_payload_shape;
+use crate::api::payloads::{SHOWN_FACTOR, with_payload};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Listed, Now};
 use crate::api::route::{Param, Resource, Returns, doc, route, shape};
@@ -114,12 +114,9 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let found = api.store.read(|tx| webhook_events::by_id(tx, &call.tenant, call.param(0)))?;
     let event = found.ok_or_else(|| Problem::not_found("webhook event"))?;
-    let mut shown = summary(&event);
-    if let Value::Object(fields) = &mut shown {
-        let NewWebhookEvent { payload, content_type, sealed, .. } = &event.new;
-        fields.extend(shown_payload(payload, content_type, sealed));
-    }
-    Ok(ok(&shown))
+    let NewWebhookEvent { payload, content_type, sealed, .. } = &event.new;
+    let _share = api.share(payload.len().saturating_mul(SHOWN_FACTOR))?;
+    Ok(with_payload(&summary(&event), payload, content_type, sealed))
 }
 
 fn summary(event: &WebhookEvent) -> Value {
@@ -193,5 +190,5 @@ fn webhook_event_schema() -> Value {
 }
 
 fn webhook_event_with_payload_schema() -> Value {
-    with_payload(webhook_event_schema())
+    with_payload_shape(webhook_event_schema())
 }

@@ -2,7 +2,7 @@
 //! each other.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -17,6 +17,7 @@ use crate::appliance::line::{self, Line};
 use crate::appliance::master_key::{self, Keys};
 use crate::appliance::sockets::Sockets;
 use crate::appliance::{Appliance, erasing, log_audit_head, sharing};
+use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::domain::audit::changes::Changes;
 use crate::domain::audit::{Actor, NewAuditEvent};
@@ -24,6 +25,7 @@ use crate::domain::token::{self, Role, Scope};
 use crate::faults::Faults;
 use crate::flow::disk_watch::DiskWatch;
 use crate::flow::rotation::Rotation;
+use crate::flow::suspects::Suspects;
 use crate::flow::{Flow, Parts as FlowParts};
 use crate::http::limits::Limits;
 use crate::http::proxies::Proxies;
@@ -56,19 +58,15 @@ impl Appliance {
         carry_on_restoring(&data, &faults)?;
         let found = master_key::find(&settings, &*draw)?;
         let database = up_to_date(&data, &clock, &faults)?;
-        let (store, mut writer_loop) = Store::open(&database, faults.clone())?;
-        writer_loop.wait_for_others();
-        sharing::share(&database, settings.database.group.as_deref())?;
-        if !settings.database.checkpoints {
-            writer_loop.leave_checkpoints()?;
-        }
+        let (store, mut writer_loop) = open(&database, &settings, &faults)?;
         erasing::again(&mut writer_loop, &database, &settings)?;
         let told = (clock.wall(), &faults);
         let Keys { ring, hasher, names, rotation } =
             master_key::unlock(&mut writer_loop, &settings, found, &draw, told)?;
         let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
         check_guarded(&mut writer_loop, &sockets, &clock)?;
-        let (clean_before, boot) = note_start(&mut writer_loop, &store, &clock)?;
+        let (clean_before, boot, suspects) = note_start(&mut writer_loop, &store, &clock)?;
+        let budget = Budget::new(usize::try_from(settings.limits.memory).unwrap_or(usize::MAX));
         let line = Arc::new(Line::new(line::client(&settings.delivery)?));
         let sender = sender.unwrap_or_else(|| Arc::<Line>::clone(&line));
         let settings = Live::new(settings);
@@ -89,6 +87,8 @@ impl Appliance {
             settings: settings.clone(),
             disk: Arc::clone(&disk),
             backups: schedule(&settings.get(), &store, &clock),
+            budget: budget.clone(),
+            suspects,
             faults: faults.clone(),
             on_tokens_changed: Arc::new(move || forgetful.forget()),
             stop: stop.clone(),
@@ -101,6 +101,7 @@ impl Appliance {
             auth,
             hasher,
             flow: stages(&flow, disk, rotation),
+            budget,
             settings: settings.clone(),
         });
         let (addresses, server) = listen(sockets, api, (limits, faults))?;
@@ -124,13 +125,34 @@ impl Appliance {
     }
 }
 
-/// Notes the start; tells whether the process before ended cleanly, and the number of this start.
-fn note_start(writer: &mut WriterLoop, store: &Store, clock: &Clock) -> Result<(bool, i64), Error> {
+/// Opens the database and its writing end.
+fn open(
+    database: &Path,
+    settings: &Settings,
+    faults: &Faults,
+) -> Result<(Store, WriterLoop), Error> {
+    let (store, mut writer_loop) = Store::open(database, faults.clone())?;
+    writer_loop.wait_for_others();
+    sharing::share(database, settings.database.group.as_deref())?;
+    if !settings.database.checkpoints {
+        writer_loop.leave_checkpoints()?;
+    }
+    Ok((store, writer_loop))
+}
+
+/// Notes the start; tells whether the process before ended cleanly, the number of this start, and what may have
+/// ended it.
+fn note_start(
+    writer: &mut WriterLoop,
+    store: &Store,
+    clock: &Clock,
+) -> Result<(bool, i64, Arc<Suspects>), Error> {
     let clean_before = writer.read(boots::last_was_clean)?.unwrap_or(true);
     let version = env!("CARGO_PKG_VERSION");
     let boot = writer.direct(|tx| boots::start(tx, clock.wall(), version))?;
+    let suspects = Arc::new(Suspects::at_start(writer, store, boot)?);
     log_audit_head(store);
-    Ok((clean_before, boot))
+    Ok((clean_before, boot, suspects))
 }
 
 /// A restore that was decided and cut off comes before anything else looks at the file.

@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::clock::Timestamp;
+use crate::domain::pointer::{raw_at, text_at};
 
 /// How far another clock may be ahead of ours.
 const AHEAD_MOST: Duration = Duration::from_mins(5);
@@ -65,10 +64,9 @@ pub fn happened_at(headers: &[(String, String)], body: &[u8]) -> Option<Timestam
     if let Some((_, text)) = header {
         return Timestamp::parse(text);
     }
-    let body: Value = serde_json::from_slice(body).ok()?;
-    let created = body.get("created").and_then(Value::as_i64).map(Timestamp::from_secs);
-    let said = || body.get("timestamp").and_then(Value::as_str).and_then(Timestamp::parse);
-    created.or_else(said)
+    let created = raw_at(body, &["created"]).and_then(|raw| raw.get().parse().ok());
+    let said = || text_at(body, &["timestamp"]).as_deref().and_then(Timestamp::parse);
+    created.map(Timestamp::from_secs).or_else(said)
 }
 
 #[cfg(test)]

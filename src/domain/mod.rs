@@ -12,6 +12,7 @@ pub mod doubt;
 pub mod escalation;
 pub mod event;
 pub mod failure;
+pub mod few;
 pub mod health;
 pub mod json_path;
 pub mod json_text;

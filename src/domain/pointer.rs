@@ -9,6 +9,8 @@ use serde::de::{
 };
 use serde_json::value::RawValue;
 
+use crate::domain::few::Few;
+
 /// How long a pointer's text may be, in bytes: deeper places than this are mistakes.
 const TEXT_BYTES_MAX: usize = 512;
 
@@ -148,12 +150,16 @@ pub(super) fn clear_text_at<P: AsRef<str>>(
     }
 }
 
-/// The members of the array that stands at `path`, as they are written.
-pub(super) fn list_at<'b, P: AsRef<str>>(body: &'b [u8], path: &[P]) -> Option<Vec<&'b RawValue>> {
+/// The first `MOST` members of the array that stands at `path`, as they are written.
+pub(super) fn list_at<'b, P: AsRef<str>, const MOST: usize>(
+    body: &'b [u8],
+    path: &[P],
+) -> Option<Few<&'b RawValue, MOST>> {
     serde_json::from_str(raw_at(body, path)?.get()).ok()
 }
 
-fn raw_at<'b, P: AsRef<str>>(body: &'b [u8], path: &[P]) -> Option<&'b RawValue> {
+/// What stands at `path`, as it is written.
+pub(super) fn raw_at<'b, P: AsRef<str>>(body: &'b [u8], path: &[P]) -> Option<&'b RawValue> {
     walk(body, path, false).ok()?
 }
 

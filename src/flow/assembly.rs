@@ -41,6 +41,8 @@ pub(super) fn deliver(
         unsettled,
         counts: Arc::clone(counts),
         privacy: Arc::clone(privacy),
+        budget: parts.budget.clone(),
+        suspects: Arc::clone(&parts.suspects),
         faults: parts.faults.clone(),
     }
 }
@@ -81,6 +83,8 @@ pub(super) fn shared(
         standings: standings.clone(),
         clock_watch: Arc::clone(clock_watch),
         privacy: Arc::clone(privacy),
+        budget: parts.budget.clone(),
+        suspects: Arc::clone(&parts.suspects),
         faults: parts.faults.clone(),
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender as ChannelSender;
 
+use crate::budget::Budget;
 use crate::clock::{Clock, Timestamp};
 use crate::domain::delivery::{Attempt, Parcel, Progress, Settlement, judge};
 use crate::domain::failure::Outcome;
@@ -21,8 +22,11 @@ use crate::flow::destinations::{Destination, Destinations};
 use crate::flow::dispatch::assignments::{Assignment, Assignments};
 use crate::flow::dispatch::mailbox::{Finished, Mailbox, PutOff};
 use crate::flow::privacy::{NOT_OPENED, Opened, Privacy};
+use crate::flow::suspects::Suspects;
 use crate::http::client::{Answer, Call, CallError, Client};
-use crate::id::Draw;
+use crate::id::{DeliverySeq, Draw};
+use crate::store::deliveries::Sized;
+use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::Settled;
 use crate::store::writer::Queue;
 use crate::store::{Store, deliveries, settlement};
@@ -33,6 +37,16 @@ const EXCERPT_CHARS_MOST: usize = 2048;
 const UNCALLABLE_AGAIN: Duration = Duration::from_secs(30);
 /// When a delivery whose row could not be read is looked at again.
 const UNREADABLE_AGAIN: Duration = Duration::from_secs(5);
+
+/// When a large delivery is looked at again while others have the memory.
+const CROWDED_AGAIN: Duration = Duration::from_millis(100);
+/// Bodies up to this many bytes take nothing of the budget: all deliverers together have a few MiB of them.
+const PARCEL_BYTES_SMALL: usize = 64 * 1024;
+/// How much memory a parcel takes for each byte of its body: as it is stored, and with its seals opened.
+const PARCEL_FACTOR: usize = 2;
+/// Why a delivery is given up that was in hand at two unclean ends.
+const DIED: &str = "the service ended twice in a row while this was being sent, without being asked to (for want \
+                    of memory, perhaps; its log says more), so it is not sent again by itself";
 
 /// Sends one request. The real one is [`Client`]; tests put their own in its place.
 pub trait Sender: Send + Sync {
@@ -70,6 +84,10 @@ pub struct Deliver {
     pub counts: Arc<Counts>,
     /// What opens sealed fields.
     pub privacy: Arc<Privacy>,
+    /// What large parcels take their memory from.
+    pub budget: Budget,
+    /// What the process may have died on.
+    pub suspects: Arc<Suspects>,
     /// Planned failures.
     pub faults: Faults,
 }
@@ -102,39 +120,73 @@ impl Deliver {
 
     /// One attempt, from the row to the settlement that is handed in; its time limit, if there was one.
     fn tick(&self, assignment: Assignment) -> Option<Duration> {
-        let read = if self.faults.hit(Step::ReadParcel) {
-            Err(crate::store::error::Error::Busy)
-        } else {
-            self.store.read(|tx| deliveries::parcel(tx, assignment.delivery))
-        };
-        match read {
-            Ok(Some(mut parcel)) => match self.destinations.of(parcel.subscription) {
-                // Held since it was handed out: whoever was told so may rely on it.
-                Ok(destination) if !destination.subscription.holds.is_empty() => {
-                    self.let_go(assignment, Some(self.clock.now()));
+        let delivery = assignment.delivery;
+        let (mut found, mut is_convicted) = (self.read(delivery, PARCEL_BYTES_SMALL), false);
+        // Both are held until the attempt is over.
+        let (share, _marked);
+        if let Ok(Some(Sized::Larger(bytes))) = found {
+            share = self.budget.try_take_own(bytes.saturating_mul(PARCEL_FACTOR));
+            if share.is_none() {
+                // Others have the memory: this thread goes on with another delivery.
+                self.put_off(assignment, CROWDED_AGAIN, false);
+                return None;
+            }
+            let item = format!("delivery/{delivery}");
+            is_convicted = self.suspects.is_convicted(&item);
+            _marked = self.suspects.mark(&item, bytes);
+            found = self.read(delivery, usize::MAX);
+        }
+        match found {
+            Ok(Some(Sized::Parcel(parcel))) => self.deliver(assignment, *parcel, is_convicted),
+            // Cancelled since it was fetched, and perhaps reopened since it was read: worth a look.
+            Ok(_) => {
+                self.let_go(assignment, Some(self.clock.now()));
+                None
+            }
+            Err(error) => {
+                tracing::error!(%error, %delivery, "a delivery could not be read");
+                self.put_off(assignment, UNREADABLE_AGAIN, false);
+                None
+            }
+        }
+    }
+
+    /// What an attempt needs, unless its body has more bytes than that.
+    fn read(&self, delivery: DeliverySeq, most: usize) -> StoreResult<Option<Sized>> {
+        if self.faults.hit(Step::ReadParcel) {
+            return Err(Error::Busy);
+        }
+        self.store.read(|tx| deliveries::parcel_within(tx, delivery, most))
+    }
+
+    fn deliver(
+        &self,
+        assignment: Assignment,
+        mut parcel: Parcel,
+        is_convicted: bool,
+    ) -> Option<Duration> {
+        let delivery = parcel.delivery;
+        match self.destinations.of(parcel.subscription) {
+            // Held since it was handed out: whoever was told so may rely on it.
+            Ok(destination) if !destination.subscription.holds.is_empty() => {
+                self.let_go(assignment, Some(self.clock.now()));
+            }
+            Ok(destination) => match self.privacy.open_parcel(&mut parcel) {
+                Ok(opened) => {
+                    let why_not = is_convicted.then_some(DIED);
+                    let why_not = why_not.or_else(|| (!opened.is_whole).then_some(NOT_OPENED));
+                    self.settle(self.attempt(&parcel, &destination, (&opened, why_not)));
+                    return Some(destination.timeout);
                 }
-                Ok(destination) => match self.privacy.open_parcel(&mut parcel) {
-                    Ok(opened) => {
-                        self.settle(self.attempt(&parcel, &destination, &opened));
-                        return Some(destination.timeout);
-                    }
-                    Err(error) => {
-                        tracing::error!(%error, delivery = %assignment.delivery, "a sealed field cannot be opened");
-                        self.put_off(assignment, UNCALLABLE_AGAIN, false);
-                    }
-                },
-                // Ours to mend (settings, key, file): the target has refused nothing, so nothing counts.
-                Err(reason) => {
-                    let delivery = parcel.delivery;
-                    tracing::error!(%delivery, %reason, "the subscription cannot be called; it is tried again");
-                    self.put_off(assignment, UNCALLABLE_AGAIN, true);
+                Err(error) => {
+                    tracing::error!(%error, %delivery, "a sealed field cannot be opened");
+                    self.put_off(assignment, UNCALLABLE_AGAIN, false);
                 }
             },
-            // Cancelled since it was fetched, and perhaps reopened since it was read: worth a look.
-            Ok(None) => self.let_go(assignment, Some(self.clock.now())),
-            Err(error) => {
-                tracing::error!(%error, delivery = %assignment.delivery, "a delivery could not be read");
-                self.put_off(assignment, UNREADABLE_AGAIN, false);
+            // Ours to mend (settings, key, file): the target has refused nothing, so nothing counts.
+            Err(reason) => {
+                tracing::error!(%delivery, %reason, "the subscription cannot be called; it is tried again");
+                self.put_off(assignment, UNCALLABLE_AGAIN, true);
             }
         }
         None
@@ -154,11 +206,19 @@ impl Deliver {
         self.mailbox.leave(|letters| letters.put_off.push(put_off));
     }
 
-    fn attempt(&self, parcel: &Parcel, destination: &Destination, opened: &Opened) -> Settlement {
+    fn attempt(
+        &self,
+        parcel: &Parcel,
+        destination: &Destination,
+        (opened, why_not): (&Opened, Option<&str>),
+    ) -> Settlement {
         let started_at = self.clock.wall();
         let started = self.clock.monotonic();
         // A panic on the way is an outcome, not the end of the thread.
-        let exchange = || self.exchange(parcel, destination, opened, started_at);
+        let exchange = || match why_not {
+            Some(why) => (None, Outcome::Unbuildable { reason: why.to_owned() }),
+            None => self.exchange(parcel, destination, opened, started_at),
+        };
         let exchanged = catch_unwind(AssertUnwindSafe(exchange));
         let (request, outcome) = exchanged.unwrap_or_else(|_panic| {
             tracing::error!(delivery = %parcel.delivery, "sending panicked; it counts as a failed attempt");
@@ -210,9 +270,6 @@ impl Deliver {
         opened: &Opened,
         at: Timestamp,
     ) -> (Option<Request>, Outcome) {
-        if !opened.is_whole {
-            return (None, Outcome::Unbuildable { reason: NOT_OPENED.to_owned() });
-        }
         let request = match self.build(parcel, destination, at) {
             Ok(request) => request,
             Err(reason) => return (None, Outcome::Unbuildable { reason }),

@@ -36,6 +36,7 @@ pub mod relay;
 pub mod rotation;
 pub mod sources;
 pub mod sql_rows;
+pub mod suspects;
 mod threads;
 pub mod turns;
 pub mod upkeep;
@@ -45,6 +46,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Sender, bounded, unbounded};
 
+use crate::budget::Budget;
 use crate::clock::Clock;
 use crate::faults::Faults;
 use crate::flow::assembly::{
@@ -66,6 +68,7 @@ use crate::flow::receive::Receive;
 use crate::flow::refusals::Refusals;
 use crate::flow::relay::Relay;
 use crate::flow::sources::{Bell, Standings, Started};
+use crate::flow::suspects::Suspects;
 use crate::flow::threads::{join, spawn};
 use crate::id::Draw;
 use crate::keeping::schedule::Schedule;
@@ -101,6 +104,10 @@ pub struct Parts {
     pub disk: Arc<DiskWatch>,
     /// The backups by the clock.
     pub backups: Option<Schedule>,
+    /// What deliveries and sources take their memory from.
+    pub budget: Budget,
+    /// What the process may have died on.
+    pub suspects: Arc<Suspects>,
     /// Planned failures.
     pub faults: Faults,
     /// Told when tokens change.

@@ -66,7 +66,7 @@ impl Default for Limits {
             connections_per_address: 1_000,
             head_bytes: 16 * 1024,
             head_fields: 64,
-            buffered_bytes: 256 * 1024 * 1024,
+            buffered_bytes: 128 * 1024 * 1024,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),

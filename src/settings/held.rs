@@ -98,6 +98,8 @@ pub struct Limits {
     pub request_bytes: u32,
     /// The largest payload of one event, in bytes.
     pub payload_bytes: u32,
+    /// What bodies, parcels and rows that are worked on may take together, in bytes.
+    pub memory: u32,
     /// Open connections.
     pub connections: u32,
     /// Open connections from one IPv4 address or one IPv6 /64, or requests of a client of a trusted proxy.
@@ -205,6 +207,7 @@ impl Default for Limits {
         Self {
             request_bytes: 16 << 20,
             payload_bytes: 1 << 20,
+            memory: 128 << 20,
             connections: 10_000,
             connections_per_address: 1_000,
         }

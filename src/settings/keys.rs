@@ -126,7 +126,7 @@ macro_rules! key {
 }
 
 /// The keys, in the order of the file.
-pub const KEYS: [Key; 28] = [
+pub const KEYS: [Key; 29] = [
     key!(
         listen.api,
         Address,
@@ -257,6 +257,13 @@ pub const KEYS: [Key; 28] = [
         Bytes(1, PAYLOAD_BYTES_MOST),
         Reload,
         "The largest payload of one event."
+    ),
+    key!(
+        limits.memory,
+        Bytes(16 << 20, 2 << 30),
+        Restart,
+        "What bodies, parcels and rows may take together while they are worked on. Above it requests are \
+         answered 503, and deliveries and sources wait."
     ),
     key!(limits.connections, MANY, Restart, "Open connections."),
     key!(

@@ -22,6 +22,13 @@ const LAST: &str = "
      ORDER BY seq DESC
      LIMIT 1";
 
+const BEFORE: &str = "
+    SELECT seq, stopped_at IS NOT NULL
+      FROM boots
+     WHERE seq < ?1
+     ORDER BY seq DESC
+     LIMIT 1";
+
 /// Records a start; returns its number.
 ///
 /// # Errors
@@ -46,4 +53,13 @@ pub fn stop(tx: &WriteTx<'_>, boot: i64, now: Timestamp) -> Result<()> {
 /// When the file cannot be read.
 pub fn last_was_clean(tx: &ReadTx<'_>) -> Result<Option<bool>> {
     Ok(tx.prepare(LAST)?.query_row([], |row| row.get(0)).optional()?)
+}
+
+/// The number of the start before this one, and whether it ended cleanly; `None` where this is the first.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn before(tx: &ReadTx<'_>, boot: i64) -> Result<Option<(i64, bool)>> {
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    Ok(tx.prepare(BEFORE)?.query_row([boot], read).optional()?)
 }

@@ -321,11 +321,37 @@ pub fn next_due(
 /// # Errors
 /// When the file cannot be read.
 pub fn parcel(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Parcel>> {
+    let found = parcel_within(tx, delivery, usize::MAX)?;
+    Ok(found.and_then(|found| match found {
+        Sized::Parcel(parcel) => Some(*parcel),
+        Sized::Larger(_) => None,
+    }))
+}
+
+/// A parcel, or how large it is.
+#[derive(Debug)]
+pub enum Sized {
+    /// Here it is.
+    Parcel(Box<Parcel>),
+    /// Its body has so many bytes, and was not read.
+    Larger(usize),
+}
+
+/// The same, unless its body stands apart and has more than `most` bytes.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn parcel_within(tx: &ReadTx<'_>, delivery: DeliverySeq, most: usize) -> Result<Option<Sized>> {
     first(&mut *tx.prepare(PARCEL)?, [delivery], |row| {
+        let apart: Option<i64> = row.get(14)?;
+        let bytes = apart.map_or(Ok(0), |seq| payloads::bytes(tx, seq))?;
+        if bytes > most {
+            return Ok(Sized::Larger(bytes));
+        }
         let tenant: String = row.get(3)?;
         let source: String = row.get(5)?;
         let key: String = row.get(6)?;
-        Ok(Parcel {
+        Ok(Sized::Parcel(Box::new(Parcel {
             delivery,
             subscription: row.get(0)?,
             run_no: row.get(1)?,
@@ -342,9 +368,9 @@ pub fn parcel(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Parcel>> 
             trace_id: row.get(11)?,
             max_attempts: row.get(12)?,
             accepted_at: row.get(15)?,
-            payload: payloads::fetch(tx, row.get_ref(13)?, row.get(14)?)?,
+            payload: payloads::fetch(tx, row.get_ref(13)?, apart)?,
             sealed_fields: any_count(row, 16)?,
-        })
+        })))
     })
 }
 

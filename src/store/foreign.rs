@@ -6,8 +6,11 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior};
 
@@ -19,11 +22,22 @@ use crate::domain::source::table::{Found, PAYLOAD_BYTES_MOST, TableSettings};
 pub const ROWS_MOST: u32 = 100;
 /// Bytes after which a read ends early: a reader of a file without a write-ahead log keeps its owner from
 /// committing meanwhile.
-const BYTES_MOST: usize = 4 << 20;
+pub const BYTES_MOST: usize = 4 << 20;
+/// Payloads up to this many bytes are read at once; where there are larger ones it is read again, with more memory.
+pub const PAYLOAD_BYTES_SMALL: u32 = 1 << 20;
 /// How long a lock of the owner is waited for.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(250);
 /// Characters of a cell other than the payload that are read: above the longest that any field takes.
 const CELL_CHARS_MOST: u32 = 5_000;
+
+/// The largest value that a statement may make, and the largest that is read of a row: a payload and a little.
+const VALUE_BYTES_MOST: i32 = 26 << 20;
+/// The longest statement of the schema.
+const SQL_BYTES_MOST: i32 = 1 << 20;
+/// Steps of SQLite in one read: a full one takes some thousands.
+const STEPS_MOST: u32 = 50_000_000;
+/// Steps after which they are counted.
+const STEPS_COUNTED: u16 = 10_000;
 
 /// Why a table cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -82,6 +96,24 @@ pub enum ForeignError {
         /// The column.
         column: String,
     },
+    /// A value that it makes is too large.
+    #[error(
+        "{path:?}: a value of a row behind the cursor has more than {VALUE_BYTES_MOST} bytes, which is never read: \
+         look for a generated column or a zeroblob(), or let the cursor pass the row"
+    )]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It takes too long to read it.
+    #[error(
+        "{path:?}: reading {ROWS_MOST} rows took more than {STEPS_MOST} steps of SQLite: look for a generated column \
+         that computes, or run PRAGMA integrity_check on the file"
+    )]
+    Endless {
+        /// The file.
+        path: PathBuf,
+    },
     /// Its owner holds a lock.
     #[error("the file is locked by another program")]
     Locked,
@@ -123,6 +155,8 @@ pub struct Foreign {
     /// The fields that the table has, in the order of the statement.
     fields: Vec<Field>,
     select: String,
+    /// Steps that the current read may still take.
+    steps: Arc<AtomicU32>,
 }
 
 /// What one look has found.
@@ -134,6 +168,8 @@ pub struct Look {
     pub rows: Vec<(i64, Draft)>,
     /// Whether there are more behind them.
     pub more: bool,
+    /// Whether a payload was not read that would be read with more memory.
+    pub unread: bool,
 }
 
 impl Foreign {
@@ -144,6 +180,8 @@ impl Foreign {
     pub fn open(table: &TableSettings) -> Result<Self, ForeignError> {
         let file = file_of(&table.path)?;
         let conn = connect(&table.path)?;
+        let steps = Arc::new(AtomicU32::new(STEPS_MOST));
+        bound(&conn, &steps).map_err(|error| failed(&table.path, &error))?;
         let mut foreign = Self {
             conn,
             table: table.clone(),
@@ -151,6 +189,7 @@ impl Foreign {
             schema_version: 0,
             fields: Vec::new(),
             select: String::new(),
+            steps,
         };
         foreign.learn_schema()?;
         Ok(foreign)
@@ -195,18 +234,29 @@ impl Foreign {
         Ok(())
     }
 
-    /// Looks at what stands behind a cursor: `limit` rows at most, in one snapshot.
+    /// Looks at what stands behind a cursor: `limit` rows at most, in one snapshot. Of a payload of more than
+    /// `payload_bytes` it is only told how large it is.
     ///
     /// # Errors
     /// When the file is locked or broken, or its table does not suit any more.
-    pub fn look(&mut self, cursor: i64, limit: u32) -> Result<Look, ForeignError> {
+    pub fn look(
+        &mut self,
+        cursor: i64,
+        limit: u32,
+        payload_bytes: u32,
+    ) -> Result<Look, ForeignError> {
+        self.steps.store(STEPS_MOST, Ordering::Relaxed);
         if self.pragma("PRAGMA schema_version")? != self.schema_version {
             self.learn_schema()?;
         }
         let Self { conn, table, file, fields, select, .. } = self;
-        let read = read(conn, table, select, fields, (cursor, limit));
+        let read = read(conn, table, select, fields, (cursor, limit, payload_bytes));
         let (highest, rows, more) = read.map_err(|error| failed(&table.path, &error))?;
         let mut rows = rows;
+        let could = |(_, row): &(i64, Draft)| {
+            row.unread_payload().is_some_and(|bytes| bytes <= u64::from(PAYLOAD_BYTES_MOST))
+        };
+        let unread = rows.iter().any(could);
         let at_cursor = match rows.first() {
             Some((id, row)) if *id == cursor => Some(row.fingerprint()),
             _ => None,
@@ -217,7 +267,7 @@ impl Foreign {
         let has = |field: &Field| fields.contains(field);
         let of = Field::OF_FINGERPRINT.iter().filter(|field| has(field));
         let columns = of.map(|field| table.column(*field).to_owned()).collect();
-        Ok(Look { found: Found { file: *file, highest, columns, at_cursor }, rows, more })
+        Ok(Look { found: Found { file: *file, highest, columns, at_cursor }, rows, more, unread })
     }
 }
 
@@ -243,6 +293,20 @@ fn connect(path: &Path) -> Result<Connection, ForeignError> {
     // Opening touches nothing; the first read finds out.
     conn.query_row("PRAGMA schema_version", [], |_| Ok(())).map_err(unopenable)?;
     Ok(conn)
+}
+
+/// Bounds what a statement may take: whoever writes the file decides what its columns compute.
+fn bound(conn: &Connection, steps: &Arc<AtomicU32>) -> rusqlite::Result<()> {
+    let _before = conn.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_BYTES_MOST)?;
+    let _before = conn.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, SQL_BYTES_MOST)?;
+    let steps = Arc::clone(steps);
+    let is_over = move || {
+        let counted = u32::from(STEPS_COUNTED);
+        let had =
+            steps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(counted));
+        had.is_err()
+    };
+    conn.progress_handler(i32::from(STEPS_COUNTED), Some(is_over))
 }
 
 /// The fields that the table has a column for.
@@ -294,8 +358,7 @@ fn select(table: &TableSettings, fields: &[Field]) -> String {
     for field in fields {
         let column = format!("{name}.{}", quoted(table.column(*field)));
         if *field == Field::Payload {
-            let most = PAYLOAD_BYTES_MOST;
-            columns.push(format!("iif(octet_length({column}) <= {most}, {column}, NULL)"));
+            columns.push(format!("iif(octet_length({column}) <= ?3, {column}, NULL)"));
             columns.push(format!("octet_length({column})"));
         } else {
             let cut = format!("substr({column}, 1, {CELL_CHARS_MOST})");
@@ -319,7 +382,7 @@ fn read(
     table: &TableSettings,
     select: &str,
     fields: &[Field],
-    (cursor, limit): (i64, u32),
+    (cursor, limit, payload_bytes): (i64, u32, u32),
 ) -> rusqlite::Result<(i64, Rows, bool)> {
     let snapshot = conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
     let highest =
@@ -329,7 +392,8 @@ fn read(
     {
         // The row at the cursor, `limit` rows behind it, and one that shows that there are more.
         let mut statement = snapshot.prepare_cached(select)?;
-        let mut found = statement.query((cursor, i64::from(limit).saturating_add(2)))?;
+        let mut found =
+            statement.query((cursor, i64::from(limit).saturating_add(2), payload_bytes))?;
         while let Some(row) = found.next()? {
             let id: i64 = row.get(0)?;
             let behind = rows.iter().filter(|(have, _)| *have != cursor).count();
@@ -383,6 +447,10 @@ fn cell(value: ValueRef<'_>) -> Option<Cell> {
 fn failed(path: &Path, error: &rusqlite::Error) -> ForeignError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => ForeignError::Locked,
+        Some(ErrorCode::TooBig | ErrorCode::OutOfMemory) => {
+            ForeignError::TooLarge { path: path.to_owned() }
+        }
+        Some(ErrorCode::OperationInterrupted) => ForeignError::Endless { path: path.to_owned() },
         _ => ForeignError::Sqlite { path: path.to_owned(), why: error.to_string() },
     }
 }

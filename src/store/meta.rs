@@ -7,7 +7,7 @@ use crate::domain::audit::chain::Head;
 use crate::domain::doubt::{Fence, Window};
 use crate::store::column::word;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::tx::{ReadTx, WriteTx, rows};
 
 const READ: &str = "
     SELECT value
@@ -26,6 +26,17 @@ const FORGET_WINDOW: &str = "
 const FORGET_BACKUP_FAILURE: &str = "
     DELETE FROM meta
      WHERE key IN ('backup_failed_at', 'backup_failure')";
+
+const IN_HAND: &str = "
+    SELECT substr(key, 9), value
+      FROM meta
+     WHERE key >= 'in_hand/'
+       AND key < 'in_hand0'
+     LIMIT 10000";
+
+const REMOVE: &str = "
+    DELETE FROM meta
+     WHERE key = ?1";
 
 /// The id of the master key that sealed the secrets in this file.
 ///
@@ -129,6 +140,41 @@ pub fn set_backup_failure(tx: &WriteTx<'_>, failure: Option<&(Timestamp, String)
     let mut write = tx.prepare(WRITE)?;
     write.execute(("backup_failed_at", at))?;
     write.execute(("backup_failure", why))?;
+    Ok(())
+}
+
+/// Large work that was in hand when it was marked: the item, the number of the start, and at how many unclean ends
+/// before that it was in hand.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn in_hand(tx: &ReadTx<'_>) -> Result<Vec<(String, i64, u32)>> {
+    rows(&mut *tx.prepare(IN_HAND)?, [], |row| {
+        let (item, at): (String, String) = (row.get(0)?, row.get(1)?);
+        let (boot, ends) = word("meta.value", &at, |text| {
+            let (boot, ends) = text.split_once(':')?;
+            Some((boot.parse().ok()?, ends.parse().ok()?))
+        })?;
+        Ok((item, boot, ends))
+    })
+}
+
+/// Marks large work that is begun.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn set_in_hand(tx: &WriteTx<'_>, item: &str, boot: i64, ends: u32) -> Result<()> {
+    let key = format!("in_hand/{item}");
+    tx.prepare(WRITE)?.execute([key, format!("{boot}:{ends}")])?;
+    Ok(())
+}
+
+/// Takes the mark away.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn not_in_hand(tx: &WriteTx<'_>, item: &str) -> Result<()> {
+    tx.prepare(REMOVE)?.execute([format!("in_hand/{item}")])?;
     Ok(())
 }
 

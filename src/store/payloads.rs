@@ -18,6 +18,11 @@ pub(super) const READ: &str = "
       FROM payloads
      WHERE seq = ?1";
 
+const BYTES: &str = "
+    SELECT octet_length(body)
+      FROM payloads
+     WHERE seq = ?1";
+
 const REMOVE: &str = "
     DELETE FROM payloads
      WHERE seq = ?1";
@@ -56,6 +61,12 @@ pub(crate) fn place<'a>(tx: &WriteTx<'_>, body: &'a [u8]) -> Result<Placed<'a>> 
 /// Takes away a body that nothing refers to any more.
 pub(crate) fn remove(tx: &WriteTx<'_>, seq: i64) -> Result<()> {
     one_row(tx.prepare(REMOVE)?.execute([seq])?, "the payload")
+}
+
+/// How many bytes a body that stands apart has; it is not read.
+pub(super) fn bytes(tx: &ReadTx<'_>, seq: i64) -> Result<usize> {
+    let bytes: i64 = tx.prepare(BYTES)?.query_row([seq], |row| row.get(0))?;
+    Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 /// A body, from the two columns of its row.

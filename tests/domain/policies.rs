@@ -175,6 +175,19 @@ fn a_rejection_names_the_rule_and_the_place_and_never_the_value() {
 }
 
 #[test]
+fn a_body_with_too_many_places_is_refused_and_looked_through_once() {
+    let policy = policy(&json!([{ "detect": ["email", "phone"], "action": "mask" }]));
+    let body = |n: usize| "jane@x.org +49 30 1234567; ".repeat(n);
+    assert!(stored(&policy, "text/plain", &body(10_000)).is_ok());
+    for (media, body) in
+        [("text/plain", body(60_000)), (JSON, format!("[{}0]", r#""jane@x.org","#.repeat(100_001)))]
+    {
+        let why = stored(&policy, media, &body).unwrap_err();
+        assert!(why.contains("more than 100000 places"), "{why}");
+    }
+}
+
+#[test]
 fn the_subject_is_read_where_something_is_sealed() {
     let text = json!({ "rules": [{"path": "$.c", "action": "seal"}], "subject": "$.c.id" });
     let policy = Policy::parse(&text.to_string()).unwrap();

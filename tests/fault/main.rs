@@ -18,6 +18,7 @@ mod keys;
 mod kill;
 mod leases;
 mod log_room;
+mod memory;
 mod plain_sql;
 mod planned;
 mod process;

@@ -46,10 +46,28 @@ impl Process {
         Self::start_logging_to(home, file_bytes_most, log.path().to_owned(), Some(log))
     }
 
+    /// The same, after a command of the shell that limits what it may take.
+    pub(crate) fn start_under(home: &Path, limit: &str) -> Self {
+        let log = NamedTempFile::new().unwrap();
+        Self::start_after(home, limit, log.path().to_owned(), Some(log))
+    }
+
     /// The same, with its log in a file of the test's choice.
     pub(crate) fn start_logging_to(
         home: &Path,
         file_bytes_most: Option<u64>,
+        log_path: PathBuf,
+        kept: Option<NamedTempFile>,
+    ) -> Self {
+        // A POSIX shell counts in blocks of 512 bytes.
+        let limit =
+            file_bytes_most.map_or(String::new(), |most| format!("ulimit -f {}; ", most / 512));
+        Self::start_after(home, &limit, log_path, kept)
+    }
+
+    fn start_after(
+        home: &Path,
+        limit: &str,
         log_path: PathBuf,
         kept: Option<NamedTempFile>,
     ) -> Self {
@@ -60,9 +78,6 @@ impl Process {
         }
         let address_file = data.join("oncebox.address");
         drop(std::fs::remove_file(&address_file));
-        // A POSIX shell counts in blocks of 512 bytes.
-        let limit =
-            file_bytes_most.map_or(String::new(), |most| format!("ulimit -f {}; ", most / 512));
         let log = OpenOptions::new().append(true).open(&log_path).unwrap();
         let mut child = Command::new("sh")
             .args(["-c", &format!("{limit}exec \"$0\" --config \"$1\" --data \"$2\" serve")])

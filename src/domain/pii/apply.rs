@@ -10,6 +10,9 @@ use crate::domain::pii::policy::{Action, Otherwise, Policy, RULES_MOST};
 use crate::domain::pii::refused::Refused;
 use crate::domain::pii::sealed::Form;
 
+/// Places of one body that a policy changes at most: each takes memory beside the body.
+const EDITS_MOST: usize = 100_000;
+
 /// What takes the place of a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum With {
@@ -114,6 +117,9 @@ impl Policy {
             _ => body::text(&mut doing, text)?,
         }
         let Doing { edits, findings, .. } = doing;
+        if edits.len() > EDITS_MOST {
+            return Err(Refused::Many { most: EDITS_MOST });
+        }
         let seals = edits.iter().any(|edit| matches!(edit.with, With::Seal(_)));
         let subject = self.subject.as_ref().filter(|_| seals);
         let subject = subject.and_then(|path| body::text_at(path, shape, text));
@@ -133,13 +139,16 @@ impl Policy {
         for (rule, detector) in asked {
             let before = all.len();
             for span in detector.find(text) {
-                let (start, end) = (span.start, span.end);
-                let apart = |other: &Found| end <= other.span.start || other.span.end <= start;
-                let is_new = all.iter().take(before).all(apart);
-                all.extend(is_new.then_some(Found { span, rule, detector }));
+                // Those of the detectors before are in order: one look finds the only one it could meet.
+                let known = all.get(..before).unwrap_or_default();
+                let next = known.partition_point(|other| other.span.end <= span.start);
+                let is_new = known.get(next).is_none_or(|other| span.end <= other.span.start);
+                if is_new && all.len() <= EDITS_MOST {
+                    all.push(Found { span, rule, detector });
+                }
             }
+            all.sort_by_key(|found| found.span.start);
         }
-        all.sort_by_key(|found| found.span.start);
         all
     }
 
@@ -212,7 +221,7 @@ pub(super) enum Verdict {
 
 impl Doing<'_> {
     pub(super) fn edit(&mut self, span: Range<usize>, with: With) {
-        self.edits.push(Edit { span, with });
+        self.edit_at(self.edits.len(), span, with);
     }
 
     /// How many edits there are, as a place for [`Doing::edit_at`].
@@ -222,7 +231,10 @@ impl Doing<'_> {
 
     /// An edit before those that were made since.
     pub(super) fn edit_at(&mut self, here: usize, span: Range<usize>, with: With) {
-        self.edits.insert(here.min(self.edits.len()), Edit { span, with });
+        // One more than may be tells that there are too many.
+        if self.edits.len() <= EDITS_MOST {
+            self.edits.insert(here.min(self.edits.len()), Edit { span, with });
+        }
     }
 
     /// What a rule does.

@@ -24,6 +24,14 @@ pub enum Refused {
          128 deep) nor a form"
     )]
     Unreadable,
+    /// Too much of it would be changed.
+    #[error(
+        "the policy on personal data would change more than {most} places of the body: split it"
+    )]
+    Many {
+        /// How many at most.
+        most: usize,
+    },
     /// A word beside the body.
     #[error(
         "{field} looks like {} (rule {rule} of the policy on personal data): it is stored as it is given \

@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 use super::check::{ITEMS_MOST, Verified, any_match, long_enough};
 use super::incoming::Incoming;
 use super::refused::{Refused, body};
+use crate::domain::few::Few;
 use crate::domain::pointer::{clear_at, clear_text_at, list_at, text_at};
 use crate::domain::signature::{Hash, SecretError, mac};
 
@@ -46,9 +47,9 @@ pub(super) fn check_secret(text: &str) -> Result<(), SecretError> {
 /// Every item has to be right, each under any of the secrets.
 pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
     clear_at(incoming.body, &ITEMS).map_err(body)?;
-    let items =
-        list_at(incoming.body, &ITEMS).ok_or_else(|| body("it has no notificationItems"))?;
-    if items.is_empty() || items.len() > ITEMS_MOST {
+    let found = list_at::<_, ITEMS_MOST>(incoming.body, &ITEMS);
+    let Few { kept: items, count } = found.ok_or_else(|| body("it has no notificationItems"))?;
+    if !(1..=ITEMS_MOST).contains(&count) {
         return Err(body("it has no notificationItems, or too many"));
     }
     let mut first = None;

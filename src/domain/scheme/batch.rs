@@ -6,6 +6,7 @@ use super::check::ITEMS_MOST;
 use super::identity::Identity;
 use super::incoming::Incoming;
 use super::{Scheme, adyen, paypal, shared};
+use crate::domain::few::Few;
 use crate::domain::pointer::{list_at, text_at};
 use crate::headers::Headers;
 
@@ -62,10 +63,10 @@ impl Scheme {
         };
         let place =
             || if path.is_empty() { "its top".to_owned() } else { format!("/{}", path.join("/")) };
-        let list =
-            list_at(incoming.body, &path).ok_or_else(|| Unusable::NoList { place: place() })?;
-        if list.len() > ITEMS_MOST {
-            return Err(Unusable::Many { count: list.len() });
+        let found = list_at::<_, ITEMS_MOST>(incoming.body, &path);
+        let Few { kept: list, count } = found.ok_or_else(|| Unusable::NoList { place: place() })?;
+        if count > ITEMS_MOST {
+            return Err(Unusable::Many { count });
         }
         let no_headers = Headers::default();
         let mut items = Vec::with_capacity(list.len());

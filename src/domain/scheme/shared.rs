@@ -11,6 +11,7 @@ use super::incoming::Incoming;
 use super::naming::{Naming, Place};
 use super::refused::{Refused, body, malformed, needed};
 use super::standard;
+use crate::domain::few::Few;
 use crate::domain::pointer::{list_at, text_at};
 use crate::domain::signature::same_secret;
 
@@ -60,8 +61,9 @@ pub(super) static DYNAMICS: Naming =
 /// Dynamics 365 Business Central: each notification carries the `clientState` that the subscription was
 /// made with.
 pub(super) fn dynamics(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
-    let items = list_at(incoming.body, &DYNAMICS_ITEMS).ok_or_else(|| body("it has no value"))?;
-    if items.is_empty() || items.len() > ITEMS_MOST {
+    let found = list_at::<_, ITEMS_MOST>(incoming.body, &DYNAMICS_ITEMS);
+    let Few { kept: items, count } = found.ok_or_else(|| body("it has no value"))?;
+    if !(1..=ITEMS_MOST).contains(&count) {
         return Err(body("it has no notifications in value, or too many"));
     }
     let mut first = None;

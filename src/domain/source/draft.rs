@@ -69,6 +69,14 @@ impl Draft {
         self.cells.iter().map(|(_, cell)| size(cell)).sum()
     }
 
+    /// How large its payload is, where that was not read.
+    pub fn unread_payload(&self) -> Option<u64> {
+        match self.get(Field::Payload) {
+            Some(Cell::TooLarge(bytes)) => Some(*bytes),
+            _ => None,
+        }
+    }
+
     /// What tells it from the row that another fact would have left under its id, in hex: SHA-256 over its
     /// type and its payload as they stand there, and over nothing else. Other fields come and go with columns and
     /// settings; these two are there however it is read. What is absent and what is empty are the same.

@@ -15,6 +15,14 @@ use crate::domain::source::field::{Cell, Field};
 pub const FILE_BYTES_MOST: u64 = 16 << 20;
 /// The most rows of a file, for the same reason.
 pub const FILE_ROWS_MOST: usize = 10_000;
+/// The most columns of a CSV file, and attributes of an XML element.
+pub const COLUMNS_MOST: usize = 1_000;
+/// The longest name of a column or an element.
+pub const NAME_CHARS_MOST: usize = 200;
+/// The most elements and attributes of an XML row, and members of a JSON row.
+pub const NODES_MOST: usize = 50_000;
+/// The most bytes that all rows of a file may have as events: with each, CSV repeats the names of its columns.
+pub const ROWS_BYTES_MOST: usize = 32 << 20;
 /// The longest name of a file.
 const NAME_BYTES_MOST: usize = 200;
 /// The longest time a file may have to stand still.

@@ -22,6 +22,7 @@ use crate::domain::source::reading;
 use crate::flow::privacy::NotAdmitted;
 use crate::flow::publish::admit;
 use crate::flow::sources::keyless::recognise;
+use crate::flow::sources::mistakes::{Mistakes, contradictions};
 use crate::flow::sources::moving::{
     DONE, Outcome, REJECTED, Whole, changed, clear, finish, forget_companion, make, put_aside,
 };
@@ -38,8 +39,15 @@ use crate::store::writer::Queue;
 
 /// How often old files in `done` are looked for.
 const CLEARED_EVERY: Duration = Duration::from_hours(1);
-/// Mistakes of one file that its reason lists.
-const MISTAKES_MOST: usize = 20;
+/// How much memory a file takes while it is read, for each of its bytes, about. Measured: CSV with long names.
+const FILE_FACTOR: usize = 5;
+/// Why a file is refused that was in hand at two unclean ends.
+const DIED: &str = "the service ended twice in a row while it read this file, without being asked to (for want of \
+                    memory, perhaps; its log says more), so the file is not read again. Split it, or look whether \
+                    it is what it should be, and put it into the folder once more";
+/// The longest reason that is kept for a file.
+const REASON_CHARS_MOST: usize = 8_000;
+
 /// What a folder's relay keeps between two turns: nothing that matters.
 #[derive(Debug, Default)]
 pub(super) struct FolderReader {
@@ -162,6 +170,10 @@ impl FolderReader {
         }
         let unreadable =
             |error: io::Error| Snag::lasting(format!("{} cannot be read: {error}", path.display()));
+        let bytes = path.symlink_metadata().map_or(0, |meta| meta.len().min(FILE_BYTES_MOST));
+        // The file, what its rows come to, and their events.
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).saturating_mul(FILE_FACTOR);
+        let _share = shared.budget.take_own(bytes);
         let contents = match files::read_regular(folder, name, FILE_BYTES_MOST) {
             // Taken away meanwhile: nothing to take.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -172,7 +184,14 @@ impl FolderReader {
         };
         let sha256 = digest(&SHA256, &contents.bytes).as_ref().to_vec();
         let whole = Whole { folder, name: name.to_owned(), path, contents, sha256 };
-        take(shared, source, settings, &whole)?;
+        let item = format!("file/{}/{name}", source.seq);
+        if shared.suspects.is_convicted(&item) {
+            reject(shared, source, (settings, &whole), DIED)?;
+            shared.suspects.clear(&item);
+        } else {
+            let _marked = shared.suspects.mark(&item, whole.contents.bytes.len());
+            take(shared, source, settings, &whole)?;
+        }
         self.still.remove(name);
         Ok(())
     }
@@ -303,8 +322,9 @@ fn events(
     let rows = rows.map_err(|fault| fault.to_string())?;
     let received_at = shared.clock.wall();
     let most = usize::try_from(shared.settings.get().limits.payload_bytes).unwrap_or(usize::MAX);
-    let (mut events, mut mistakes) = (Vec::with_capacity(rows.len()), Vec::new());
-    for (n, row) in rows.iter().enumerate() {
+    let mut places = Vec::with_capacity(rows.len());
+    let (mut events, mut mistakes) = (Vec::with_capacity(rows.len()), Mistakes::default());
+    for (n, row) in rows.into_iter().enumerate() {
         let facts = Facts {
             id: id::uuid7(received_at, &*shared.draw),
             tenant: &source.new.tenant,
@@ -317,47 +337,27 @@ fn events(
         let key = settings.check_key(&row.draft);
         match key.and_then(|()| row.draft.event(&facts)) {
             Ok(event) => events.push(event),
-            Err(error) => mistakes.push(format!(
-                "{}: {}",
-                row.place,
-                said(&error, source.new.settings.names())
-            )),
+            Err(error) => {
+                let why = said(&error, source.new.settings.names());
+                mistakes.add(|| format!("{}: {why}", row.place));
+            }
         }
+        places.push(row.place);
     }
     if mistakes.is_empty() {
-        let place = |n: usize| rows.get(n).map(|row| row.place.to_string()).unwrap_or_default();
-        mistakes.extend(contradictions(&events).into_iter().map(|(first, second)| {
-            format!(
-                "{}: it has the key of {} and says something else; only the first of them would be kept. Give \
-                 each fact a key of its own, or none",
-                place(second),
-                place(first)
-            )
-        }));
-    }
-    if mistakes.is_empty() {
-        return Ok(events);
-    }
-    let more = mistakes.len().saturating_sub(MISTAKES_MOST);
-    mistakes.truncate(MISTAKES_MOST);
-    if more > 0 {
-        mistakes.push(format!("and {more} more"));
-    }
-    Err(mistakes.join("\n"))
-}
-
-/// Those that are known by the key of one before, which they contradict.
-fn contradictions(events: &[NewEvent]) -> Vec<(usize, usize)> {
-    let mut known: BTreeMap<(&str, &str), (usize, &NewEvent)> = BTreeMap::new();
-    let mut found = Vec::new();
-    for (n, event) in events.iter().enumerate() {
-        let key = (event.source_system.as_str(), event.idempotency_key.as_str());
-        let (first, before) = *known.entry(key).or_insert((n, event));
-        if !before.says_the_same(event) {
-            found.push((first, n));
+        let place = |n: usize| places.get(n).map(ToString::to_string).unwrap_or_default();
+        for (first, second) in contradictions(&events) {
+            mistakes.add(|| {
+                format!(
+                    "{}: it has the key of {} and says something else; only the first of them would be kept. \
+                     Give each fact a key of its own, or none",
+                    place(second),
+                    place(first)
+                )
+            });
         }
     }
-    found
+    mistakes.told().map_or(Ok(events), Err)
 }
 
 /// Stores all events of a file, that it was taken, and nothing else.
@@ -414,6 +414,7 @@ fn reject(
     why: &str,
 ) -> Outcome<()> {
     let name = &whole.name;
+    let why = &why.chars().take(REASON_CHARS_MOST).collect::<String>();
     // What was read may not be what stands there by now: that is read first, and nothing is said of it.
     if whole.folder.stamp(name).is_ok_and(|found| found != Some(whole.contents.stamp)) {
         return Err(changed(whole));

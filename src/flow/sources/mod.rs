@@ -6,6 +6,7 @@
 
 mod folder;
 mod keyless;
+mod mistakes;
 mod moving;
 mod permission;
 mod relay;

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::budget::Budget;
 use crate::clock::{Clock, Timestamp};
 use crate::faults::Faults;
 use crate::flow::clock_watch::ClockWatch;
 use crate::flow::counts::Counts;
 use crate::flow::disk_watch::DiskWatch;
 use crate::flow::privacy::Privacy;
+use crate::flow::suspects::Suspects;
 use crate::id::Draw;
 use crate::settings::Live;
 use crate::store::Store;
@@ -67,6 +69,8 @@ pub(in crate::flow) struct Shared {
     pub(in crate::flow) standings: Standings,
     pub(in crate::flow) clock_watch: Arc<ClockWatch>,
     pub(in crate::flow) privacy: Arc<Privacy>,
+    pub(in crate::flow) budget: Budget,
+    pub(in crate::flow) suspects: Arc<Suspects>,
     pub(in crate::flow) faults: Faults,
 }
 

@@ -23,7 +23,7 @@ pub fn last_row(settings: &Settings, tenant: &str, source: &SourceSettings) -> R
     let place = permitted(settings, tenant, source.path())?;
     let highest = |table: &TableSettings| -> Result<i64, ForeignError> {
         let mut foreign = Foreign::open(table)?;
-        Ok(foreign.look(i64::MAX, 0)?.found.highest)
+        Ok(foreign.look(i64::MAX, 0, 0)?.found.highest)
     };
     match source.at(place) {
         SourceSettings::Sqlite(table) => highest(&table).map_err(|error| error.to_string()),
@@ -115,7 +115,7 @@ fn of_table(table: &TableSettings, cursor: i64) -> Vec<Check> {
         ),
         Err(error) => check("journal", Level::Fail, error.to_string()),
     });
-    checks.push(match foreign.look(cursor, 1) {
+    checks.push(match foreign.look(cursor, 1, 0) {
         Ok(look) => {
             let highest = look.found.highest;
             let level = if highest < cursor { Level::Warn } else { Level::Ok };

@@ -1,11 +1,12 @@
 //! Reads the table of an ERP's own file and stores what it finds, with the cursor in the same transaction.
 
+use crate::budget::Share;
 use crate::clock::Timestamp;
 use crate::domain::escalation::Class;
 use crate::domain::event::NewEvent;
 use crate::domain::source::Source;
 use crate::domain::source::draft::{Draft, Facts, said};
-use crate::domain::source::table::{Found, Identity, TableSettings, judge};
+use crate::domain::source::table::{Found, Identity, PAYLOAD_BYTES_MOST, TableSettings, judge};
 use crate::flow::privacy::NotAdmitted;
 use crate::flow::publish::admit;
 use crate::flow::sources::keyless::{Keys, recognise};
@@ -19,6 +20,11 @@ use crate::store::sources::Progress;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{escalations, sources};
+
+/// Why a table is not read that was in hand at two unclean ends.
+const DIED: &str = "the service ended twice in a row while it read this source, without being asked to (for want of \
+                    memory, perhaps; its log says more), so it is not read: look at the row behind the cursor, then \
+                    let the cursor pass it, or restart the service";
 
 /// A row, ready to be stored.
 #[derive(Clone, Debug)]
@@ -71,7 +77,14 @@ impl TableReader {
             return Ok(Turn::Done);
         }
         let limit = if self.one_by_one { 1 } else { foreign::ROWS_MOST };
-        let mut look = foreign.look(cursor, limit)?;
+        let item = format!("source/{}/{cursor}", source.seq);
+        if shared.suspects.is_convicted(&item) {
+            return Err(Snag::lasting(DIED));
+        }
+        // Only the first read of a file: a row that ends the process does so then.
+        let marked = self.read.is_none().then(|| shared.suspects.mark(&item, usize::MAX)).flatten();
+        let (mut look, _share) = look(shared, foreign, cursor, limit)?;
+        drop(marked);
         let kept: Option<Identity> =
             source.identity.as_deref().and_then(|text| serde_json::from_str(text).ok());
         if let Some(is) = &mut look.found.at_cursor {
@@ -148,6 +161,26 @@ impl TableReader {
             }
         }
     }
+}
+
+/// Looks with as little memory as will do: only where a row has a large payload there has to be room for the largest.
+fn look(
+    shared: &Shared,
+    foreign: &mut Foreign,
+    cursor: i64,
+    limit: u32,
+) -> std::result::Result<(Look, Share), Snag> {
+    let (small, large) = (foreign::PAYLOAD_BYTES_SMALL, PAYLOAD_BYTES_MOST);
+    for most in [small, large] {
+        let bytes = usize::try_from(most).unwrap_or(usize::MAX);
+        let share =
+            shared.budget.take_own(bytes.saturating_add(foreign::BYTES_MOST).saturating_mul(2));
+        let look = foreign.look(cursor, limit, most)?;
+        if !look.unread || most == large {
+            return Ok((look, share));
+        }
+    }
+    Err(Snag::lasting("its rows cannot be read"))
 }
 
 /// What the table is once these rows are copied.

@@ -3,39 +3,42 @@
 //! Read strictly and by hand: a file whose quoting is odd is a file whose values are not what its writer
 //! meant, and lenient readers pass it on in silence.
 
-use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
+use crate::domain::json_text::string;
 use crate::domain::source::draft::Draft;
 use crate::domain::source::field::{Cell, Field};
-use crate::domain::source::folder::{FILE_ROWS_MOST, FolderSettings};
-use crate::domain::source::reading::{Fault, FileRow, Place};
+use crate::domain::source::folder::{COLUMNS_MOST, FolderSettings};
+use crate::domain::source::reading::{Fault, FileRow, Place, Rows, too_long};
 
 pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, Fault> {
     let mut records = Records { rest: text, delimiter: settings.delimiter, line: 1 };
     let Some((_, names)) = records.next()? else { return Ok(Vec::new()) };
     check_names(settings, &names)?;
-    let mut rows = Vec::new();
+    let columns = Columns::of(settings, &names);
+    let mut rows = Rows::default();
     while let Some((line, values)) = records.next()? {
         if values.len() != names.len() {
             let (have, want) = (values.len(), names.len());
             let why = format!("it has {have} values, the line of names has {want}");
             return Err(Fault::at(Place::Line(line), why));
         }
-        if rows.len() <= FILE_ROWS_MOST {
-            let draft = draft(settings, &names, values);
-            rows.push(FileRow { draft, place: Place::Line(line) });
-        }
+        rows.push(FileRow { draft: columns.draft(&values), place: Place::Line(line) })?;
     }
-    Ok(rows)
+    Ok(rows.rows)
 }
 
 fn check_names(settings: &FolderSettings, names: &[String]) -> Result<(), Fault> {
     let first = |why: String| Err(Fault::at(Place::Line(1), why));
+    let mut before = BTreeSet::new();
     for (n, name) in names.iter().enumerate() {
         if name.is_empty() {
             return first(format!("column {} has no name", n.saturating_add(1)));
         }
-        if names.iter().take(n).any(|before| before == name) {
+        if let Some(why) = too_long("a column", name) {
+            return first(why);
+        }
+        if !before.insert(name) {
             return first(format!("there are two columns named {name:?}"));
         }
     }
@@ -58,21 +61,38 @@ fn check_names(settings: &FolderSettings, names: &[String]) -> Result<(), Fault>
     }
 }
 
-/// All columns as an object are the payload, unless one of them is.
-fn draft(settings: &FolderSettings, names: &[String], values: Vec<String>) -> Draft {
-    let mut draft = Draft::default();
-    for field in Field::ALL {
-        let place = names.iter().position(|name| name == settings.name(field));
-        if let Some(value) = place.and_then(|place| values.get(place)) {
-            draft.put(field, Cell::Text(value.clone()));
+/// Which column is which field, found once for all rows.
+struct Columns {
+    fields: Vec<(Field, usize)>,
+    /// The names as JSON, where all columns as an object are the payload: where none of them is.
+    names: Option<Vec<String>>,
+}
+
+impl Columns {
+    fn of(settings: &FolderSettings, names: &[String]) -> Self {
+        let place = |field: Field| names.iter().position(|name| name == settings.name(field));
+        let placed = Field::ALL.into_iter().filter_map(|field| Some((field, place(field)?)));
+        let fields: Vec<(Field, usize)> = placed.collect();
+        let is_there = fields.iter().any(|(field, _)| *field == Field::Payload);
+        let names = (!is_there).then(|| names.iter().map(|name| string(name)).collect());
+        Self { fields, names }
+    }
+
+    fn draft(&self, values: &[String]) -> Draft {
+        let mut draft = Draft::default();
+        for (field, place) in &self.fields {
+            if let Some(value) = values.get(*place) {
+                draft.put(*field, Cell::Text(value.clone()));
+            }
         }
+        if let Some(names) = &self.names {
+            let members = names.iter().zip(values);
+            let members = members.map(|(name, value)| format!("{name}:{}", string(value)));
+            let members = members.collect::<Vec<String>>().join(",");
+            draft.put(Field::Payload, Cell::Text(format!("{{{members}}}")));
+        }
+        draft
     }
-    if draft.get(Field::Payload).is_none() {
-        let pairs = names.iter().cloned().zip(values.into_iter().map(Value::String));
-        let object: Map<String, Value> = pairs.collect();
-        draft.put(Field::Payload, Cell::Text(Value::Object(object).to_string()));
-    }
-    draft
 }
 
 /// What is left of a file.
@@ -100,6 +120,9 @@ impl Records<'_> {
     fn record(&mut self) -> Result<Vec<String>, Fault> {
         let mut values = Vec::new();
         loop {
+            if values.len() >= COLUMNS_MOST {
+                return self.fault(&format!("it has more than {COLUMNS_MOST} columns"));
+            }
             values.push(if self.rest.starts_with('"') { self.quoted()? } else { self.bare()? });
             match self.take() {
                 Some(c) if c == self.delimiter => {}

@@ -3,72 +3,87 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
+use crate::domain::few::Few;
+use crate::domain::nesting;
 use crate::domain::source::draft::Draft;
 use crate::domain::source::field::{Cell, Field};
-use crate::domain::source::folder::FolderSettings;
-use crate::domain::source::reading::{Fault, FileRow, Place};
+use crate::domain::source::folder::{FILE_ROWS_MOST, FolderSettings, NAME_CHARS_MOST, NODES_MOST};
+use crate::domain::source::reading::{Fault, FileRow, Place, Rows};
+
+/// The longest object of header fields.
+const HEADERS_BYTES_MOST: usize = 16_384;
+
+/// Rows that are kept of an array: one more than may be tells that there are too many.
+const ROWS_KEPT: usize = FILE_ROWS_MOST + 1;
 
 /// One object, or an array of them.
 pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, Fault> {
     let wrong = |error: serde_json::Error| Fault(format!("it is not JSON: {error}"));
-    let objects: Vec<&RawValue> = if text.trim_start().starts_with('[') {
+    let objects: Few<&RawValue, ROWS_KEPT> = if text.trim_start().starts_with('[') {
         serde_json::from_str(text).map_err(wrong)?
     } else {
-        vec![serde_json::from_str(text).map_err(wrong)?]
+        Few { kept: vec![serde_json::from_str(text).map_err(wrong)?], count: 1 }
     };
-    let rows = objects.iter().enumerate();
-    rows.map(|(n, object)| row(settings, object.get(), Place::Row(n.saturating_add(1)))).collect()
+    let mut rows = Rows::default();
+    for (object, n) in objects.kept.iter().zip(1..) {
+        rows.push(row(settings, object.get(), Place::Row(n))?)?;
+    }
+    Ok(rows.rows)
 }
 
 /// An object a line; empty lines count for nothing.
 pub(super) fn line_rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, Fault> {
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    lines.map(|(n, line)| row(settings, line.trim(), Place::Line(n.saturating_add(1)))).collect()
+    let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
+    let mut rows = Rows::default();
+    for (line, n) in lines {
+        rows.push(row(settings, line.trim(), Place::Line(n))?)?;
+    }
+    Ok(rows.rows)
 }
 
 /// An event as it is published, or, where fields are mapped and it has no payload, any object: then it is
 /// the payload itself.
 fn row(settings: &FolderSettings, text: &str, place: Place) -> Result<FileRow, Fault> {
-    let wrong = |error: serde_json::Error| Fault::at(place, format!("it is not JSON: {error}"));
     if !text.starts_with('{') {
         return Err(Fault::at(place, "it is no object"));
     }
-    let members: Map<String, Value> = serde_json::from_str(text).map_err(wrong)?;
-    let written: Written<'_> = serde_json::from_str(text).map_err(wrong)?;
+    if !nesting::is_shallow(text.as_bytes()) {
+        let most = nesting::DEPTH_MOST;
+        return Err(Fault::at(place, format!("it is nested deeper than {most}")));
+    }
+    let written: Written<'_> = serde_json::from_str(text)
+        .map_err(|error| Fault::at(place, format!("it is not JSON: {error}")))?;
     if let Some(name) = written.twice().find(|name| fills_a_field(settings, name)) {
         return Err(Fault::at(place, format!("{name:?} stands in it twice: which one is meant?")));
     }
-    let payload = settings.name(Field::Payload);
-    let is_event = members.contains_key(payload);
+    let payload = written.get(settings.name(Field::Payload));
+    if payload.is_some()
+        && let Some(odd) = written.names().find(|name| !fills_a_field(settings, name))
+    {
+        let odd: String = odd.chars().take(NAME_CHARS_MOST).collect();
+        let why = format!("there is no field {odd:?}; there are event_type, payload, and more");
+        return Err(Fault::at(place, why));
+    }
     let mut draft = Draft::default();
     for field in Field::ALL.into_iter().filter(|field| *field != Field::Payload) {
         let name = settings.name(field);
-        if let (Some(value), Some(raw)) = (members.get(name), written.get(name)) {
-            match cell(field, value, raw.get()) {
+        if let Some(raw) = written.get(name) {
+            match cell(field, raw.get()) {
                 Ok(Some(cell)) => draft.put(field, cell),
                 Ok(None) => {}
                 Err(why) => return Err(Fault::at(place, format!("{name} {why}"))),
             }
         }
     }
-    let own = written.get(payload).map_or(text, |raw| raw.get());
+    let own = payload.map_or(text, |raw| raw.get());
     draft.put(Field::Payload, Cell::Text(own.to_owned()));
-    if is_event && let Some(odd) = unknown(settings, &members) {
-        let why = format!("there is no field {odd:?}; there are event_type, payload, and more");
-        return Err(Fault::at(place, why));
-    }
     Ok(FileRow { draft, place })
 }
 
-/// A member that fills no field: a misspelt one must not pass for none.
-fn unknown<'a>(settings: &FolderSettings, members: &'a Map<String, Value>) -> Option<&'a str> {
-    members.keys().map(String::as_str).find(|name| !fills_a_field(settings, name))
-}
-
+/// Whether a member fills a field: a misspelt one must not pass for none.
 fn fills_a_field(settings: &FolderSettings, name: &str) -> bool {
     Field::ALL.iter().any(|field| settings.name(*field) == name)
 }
@@ -81,10 +96,14 @@ impl<'t> Written<'t> {
         self.0.iter().find(|(written, _)| written == name).map(|(_, value)| *value)
     }
 
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
     /// Names that stand there again.
     fn twice(&self) -> impl Iterator<Item = &str> {
         let mut seen = BTreeSet::new();
-        self.0.iter().map(|(name, _)| name.as_str()).filter(move |name| !seen.insert(*name))
+        self.names().filter(move |name| !seen.insert(*name))
     }
 }
 
@@ -106,6 +125,10 @@ impl<'de> Visitor<'de> for Members {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut members = Vec::new();
         while let Some(member) = map.next_entry()? {
+            if members.len() >= NODES_MOST {
+                let why = format!("an object has more than {NODES_MOST} members");
+                return Err(A::Error::custom(why));
+            }
             members.push(member);
         }
         Ok(Written(members))
@@ -113,13 +136,18 @@ impl<'de> Visitor<'de> for Members {
 }
 
 /// A number is taken as it is written: as floats, two long ones may be the same.
-fn cell(field: Field, value: &Value, written: &str) -> Result<Option<Cell>, &'static str> {
-    Ok(match value {
-        Value::Null => None,
-        Value::String(text) => Some(Cell::Text(text.clone())),
-        Value::Number(_) => Some(Cell::Text(written.to_owned())),
-        Value::Bool(yes) => Some(Cell::Text(yes.to_string())),
-        Value::Object(_) if field == Field::Headers => Some(Cell::Text(value.to_string())),
-        Value::Object(_) | Value::Array(_) => return Err("is neither a text nor a number"),
-    })
+fn cell(field: Field, raw: &str) -> Result<Option<Cell>, String> {
+    let text = match raw.as_bytes().first() {
+        Some(b'n') => return Ok(None),
+        Some(b'"') => serde_json::from_str(raw).map_err(|error| format!("is no text: {error}"))?,
+        Some(b'{') if field == Field::Headers && raw.len() > HEADERS_BYTES_MOST => {
+            return Err(format!("has more than {HEADERS_BYTES_MOST} bytes"));
+        }
+        Some(b'[') => return Err("is neither a text nor a number".to_owned()),
+        Some(b'{') if field != Field::Headers => {
+            return Err("is neither a text nor a number".to_owned());
+        }
+        _ => raw.to_owned(),
+    };
+    Ok(Some(Cell::Text(text)))
 }

@@ -13,7 +13,9 @@ use data_encoding::HEXLOWER;
 use ring::digest::{SHA256, digest};
 
 use crate::domain::source::draft::Draft;
-use crate::domain::source::folder::{FILE_ROWS_MOST, FolderSettings, Format};
+use crate::domain::source::folder::{
+    FILE_ROWS_MOST, FolderSettings, Format, NAME_CHARS_MOST, ROWS_BYTES_MOST,
+};
 
 /// A row of a file, and where it stands.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,14 +75,44 @@ pub fn rows(settings: &FolderSettings, name: &str, bytes: &[u8]) -> Result<Vec<F
     if rows.is_empty() {
         return Err(Fault("there is no row in it".to_owned()));
     }
-    if rows.len() > FILE_ROWS_MOST {
-        let have = rows.len();
-        return Err(Fault(format!(
-            "it has {have} rows; at most {FILE_ROWS_MOST} are taken at once, because one file is one \
-             transaction: split it"
-        )));
-    }
     Ok(rows)
+}
+
+/// The rows of a file while it is read: bounded, so that no file takes all the memory.
+#[derive(Debug, Default)]
+struct Rows {
+    rows: Vec<FileRow>,
+    bytes: usize,
+}
+
+impl Rows {
+    fn push(&mut self, row: FileRow) -> Result<(), Fault> {
+        if self.rows.len() >= FILE_ROWS_MOST {
+            return Err(Fault(format!(
+                "it has more than {FILE_ROWS_MOST} rows; at most {FILE_ROWS_MOST} are taken at once, because \
+                 one file is one transaction: split it"
+            )));
+        }
+        self.bytes = self.bytes.saturating_add(row.draft.bytes());
+        if self.bytes > ROWS_BYTES_MOST {
+            let why = format!(
+                "the rows up to here have more than {ROWS_BYTES_MOST} bytes as events, with the names of all \
+                 columns in each; at most so many are taken at once: split the file"
+            );
+            return Err(Fault::at(row.place, why));
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+}
+
+/// Why a name of a column or an element cannot be used, where it is too long.
+fn too_long(what: &str, name: &str) -> Option<String> {
+    let is_long = name.chars().nth(NAME_CHARS_MOST).is_some();
+    let begin: String = name.chars().take(40).collect();
+    is_long.then(|| {
+        format!("the name of {what} that begins with {begin:?} has more than {NAME_CHARS_MOST} characters")
+    })
 }
 
 /// What the rows of a file are known by, besides their number, in hex: its SHA-256; and which element is a row,
@@ -119,6 +151,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::clock::Clock;
     use crate::domain::source::Settings;
     use crate::domain::source::field::{Cell, Field};
 
@@ -200,8 +233,17 @@ mod tests {
         refused(json!({}), "a.ndjson", b"{}{}", "line 1");
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
         let deep = format!(r#"{{"event_type":"a","payload":{deep}}}"#);
-        refused(json!({}), "a.json", deep.as_bytes(), "recursion");
+        refused(json!({}), "a.json", deep.as_bytes(), "nested deeper than 128");
         refused(json!({}), "a.txt", b"{}", "ending");
+        let many = format!("[{}{{}}]", "{},".repeat(FILE_ROWS_MOST));
+        refused(json!({}), "a.json", many.as_bytes(), "at most 10000");
+        let wide = format!(r#"{{"event_type":"a"{}}}"#, r#","":0"#.repeat(50_000));
+        refused(json!({}), "a.json", wide.as_bytes(), "more than 50000 members");
+        let headers = format!(
+            r#"{{"event_type":"a","payload":1,"headers":{{"a":"{}"}}}}"#,
+            "a".repeat(16_384)
+        );
+        refused(json!({}), "a.json", headers.as_bytes(), "headers has more than 16384 bytes");
     }
 
     #[test]
@@ -243,6 +285,14 @@ mod tests {
         refused(none(), "a.csv", b"a,b\nx,Gr\xf6\xdfe\n", "line 2: the byte 0xF6 is not UTF-8");
         refused(none(), "a.csv", b"\xff\xfea\0", "UTF-16");
         refused(none(), "a.csv", b"a,b\n", "no row");
+        let long = format!("{}\n1\n", "n".repeat(201));
+        refused(none(), "a.csv", long.as_bytes(), "has more than 200 characters");
+        let wide = format!("a{}\n", ",a".repeat(1_000));
+        refused(none(), "a.csv", wide.as_bytes(), "line 1: it has more than 1000 columns");
+        let names: Vec<String> = (0..1_000).map(|n| format!("{n:0>200}")).collect();
+        let large =
+            format!("{}\n{}", names.join(","), format!("{}\n", ",".repeat(999)).repeat(170));
+        refused(none(), "a.csv", large.as_bytes(), "bytes as events");
         let many = format!("a\n{}", "1\n".repeat(FILE_ROWS_MOST + 1));
         refused(none(), "a.csv", many.as_bytes(), "at most 10000");
     }
@@ -289,6 +339,18 @@ mod tests {
         refused(orders(), "a.xml", b"<Orders><Order/>", "was it still being written?");
         let entity = "<Orders>\n<Order>&x;</Order></Orders>";
         refused(orders(), "a.xml", entity.as_bytes(), "line 2: the entity &x; is not known");
+        let many = format!("<Orders><Order>{}</Order></Orders>", "<a/>".repeat(50_000));
+        refused(orders(), "a.xml", many.as_bytes(), "more than 50000 elements and attributes");
+        let wide: Vec<String> = (0..1_001).map(|n| format!("a{n}=''")).collect();
+        let wide = format!("<Orders {}/>", wide.join(" "));
+        refused(
+            orders(),
+            "a.xml",
+            wide.as_bytes(),
+            "line 1: an element has more than 1000 attributes",
+        );
+        let long = format!("<Orders><Order><{0}></{0}></Order></Orders>", "n".repeat(201));
+        refused(orders(), "a.xml", long.as_bytes(), "has more than 200 characters");
         let deep = format!("<Orders>{}", "<a>".repeat(10_000));
         refused(orders(), "a.xml", deep.as_bytes(), "nested");
         refused(orders(), "a.xml", b"<Orders>\n<Order></Orders>", "line 2");
@@ -299,5 +361,38 @@ mod tests {
         let latin = "<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><Orders/>";
         refused(orders(), "a.xml", latin.as_bytes(), "ISO-8859-1");
         refused(json!({}), "a.xml", b"<Orders/>", "row");
+    }
+
+    #[test]
+    fn four_times_the_file_takes_about_four_times_the_time() {
+        let csv = |n: usize| {
+            let names: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
+            format!("{}\n{}", names.join(","), format!("{}\n", "\"a\"\"b\",".repeat(999)).repeat(n))
+        };
+        let json = |n: usize| format!("[{}{{}}]", r#"{"a":"b\n","c":[1]},"#.repeat(n * 50));
+        let xml = |n: usize| {
+            format!(
+                "<Orders>{}</Orders>",
+                format!("<Order>{}</Order>", "<a b='c'>&amp;</a>".repeat(500)).repeat(n)
+            )
+        };
+        let fields = json!({ "row": "Orders/Order", "defaults": { "event_type": "a" } });
+        let settings = settings(fields);
+        let clock = Clock::machine();
+        let time = |name: &str, text: &str| {
+            let once = || {
+                let began = clock.monotonic();
+                rows(&settings, name, text.as_bytes()).unwrap();
+                clock.monotonic().saturating_sub(began)
+            };
+            (0..5).map(|_| once()).min().unwrap()
+        };
+        let check = |name: &str, text: &dyn Fn(usize) -> String| {
+            let (one, four) = (time(name, &text(20)), time(name, &text(80)));
+            assert!(four < one * 10, "{name}: {one:?}, four times as much: {four:?}");
+        };
+        check("a.csv", &csv);
+        check("a.json", &json);
+        check("a.xml", &xml);
     }
 }

@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 
 use crate::domain::source::draft::Draft;
 use crate::domain::source::field::{Cell, Field};
-use crate::domain::source::folder::{FILE_ROWS_MOST, FolderSettings};
-use crate::domain::source::reading::{Fault, FileRow, Place, line_ends};
+use crate::domain::source::folder::{COLUMNS_MOST, FolderSettings, NODES_MOST};
+use crate::domain::source::reading::{Fault, FileRow, Place, Rows, line_ends, too_long};
 
 /// How deep elements may be nested.
 const DEPTH_MOST: usize = 64;
@@ -39,7 +39,9 @@ struct State<'a> {
     had_root: bool,
     /// Up to where lines were counted, and how many there are to there.
     counted: (usize, usize),
-    rows: Vec<FileRow>,
+    /// Elements and attributes of the row.
+    nodes: usize,
+    rows: Rows,
 }
 
 pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, Fault> {
@@ -56,7 +58,8 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
         began: 0,
         had_root: false,
         counted: (0, 1),
-        rows: Vec::new(),
+        nodes: 0,
+        rows: Rows::default(),
     };
     let mut reader = Reader::from_str(text);
     reader.config_mut().expand_empty_elements = true;
@@ -69,7 +72,7 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
         match event {
             Event::Eof => break,
             Event::Start(start) => state.start(&start, before)?,
-            Event::End(_) => state.end(settings),
+            Event::End(_) => state.end(settings)?,
             Event::Text(text) => state.put_text(&text.xml10_content(), before)?,
             Event::CData(text) => state.put_text(&text.xml10_content(), before)?,
             Event::GeneralRef(reference) => state.put_reference(&reference, before)?,
@@ -89,7 +92,8 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
             Event::Empty(_) | Event::Comment(_) | Event::PI(_) => {}
         }
     }
-    if state.had_root && state.rows.is_empty() && state.open.is_empty() && state.row.is_empty() {
+    if state.had_root && state.rows.rows.is_empty() && state.open.is_empty() && state.row.is_empty()
+    {
         let why = format!("there is no row in it: no element stands at {path}, the source's row");
         return Err(Fault(why));
     }
@@ -99,7 +103,7 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
             "it ends before its root element does: was it still being written? (writer)",
         ));
     }
-    Ok(state.rows)
+    Ok(state.rows.rows)
 }
 
 fn position(at: u64) -> usize {
@@ -127,6 +131,9 @@ impl State<'_> {
         }
         self.had_root = true;
         let name = local(start.name().as_ref()).to_owned();
+        if let Some(why) = too_long("an element", &name) {
+            return Err(self.fault(at, &why));
+        }
         let attributes = self.attributes(start, at)?;
         if self.row.is_empty() {
             let path = self.open.iter().map(String::as_str).chain([name.as_str()]);
@@ -135,6 +142,12 @@ impl State<'_> {
                 return Ok(());
             }
             self.began = at;
+            self.nodes = 0;
+        }
+        self.nodes = self.nodes.saturating_add(attributes.len()).saturating_add(1);
+        if self.nodes > NODES_MOST {
+            let why = format!("a row has more than {NODES_MOST} elements and attributes");
+            return Err(self.fault(at, &why));
         }
         self.row.push(Element { name, attributes, ..Element::default() });
         Ok(())
@@ -146,9 +159,17 @@ impl State<'_> {
         at: usize,
     ) -> Result<Vec<(String, String)>, Fault> {
         let mut all = Vec::new();
-        for attribute in start.attributes() {
+        for (attribute, n) in start.attributes().zip(1..) {
+            // Each is compared with those before.
+            if n > COLUMNS_MOST {
+                let why = format!("an element has more than {COLUMNS_MOST} attributes");
+                return Err(self.fault(at, &why));
+            }
             let attribute = attribute.map_err(|error| self.fault(at, &error.to_string()))?;
             let name = attribute.key.as_ref();
+            if let Some(why) = too_long("an attribute", name) {
+                return Err(self.fault(at, &why));
+            }
             let value = attribute.normalized_value(XmlVersion::Implicit1_0);
             let value = value.map_err(|error| self.fault(at, &error.to_string()))?;
             // Where names come from is no content.
@@ -159,20 +180,21 @@ impl State<'_> {
         Ok(all)
     }
 
-    fn end(&mut self, settings: &FolderSettings) {
+    fn end(&mut self, settings: &FolderSettings) -> Result<(), Fault> {
         let Some(done) = self.row.pop() else {
             self.open.pop();
-            return;
+            return Ok(());
         };
         if let Some(parent) = self.row.last_mut() {
             parent.children.push(done);
-        } else if self.rows.len() <= FILE_ROWS_MOST {
+        } else {
             let (from, line) = self.counted;
             let between = self.text.as_bytes().get(from..self.began).unwrap_or_default();
             self.counted = (self.began, line.saturating_add(line_ends(between)));
             let place = Place::Line(self.counted.1);
-            self.rows.push(FileRow { draft: draft(settings, &done), place });
+            self.rows.push(FileRow { draft: draft(settings, &done), place })?;
         }
+        Ok(())
     }
 
     fn put_text(&mut self, text: &str, at: usize) -> Result<(), Fault> {

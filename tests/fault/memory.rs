@@ -1,0 +1,359 @@
+//! Little memory: no input ends the process, under what the unit allows it (`MemoryMax=512M`).
+
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use ring::hmac;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::process::{Process, SOON};
+use crate::rig::http::{self, Answer};
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{file, skipped, until};
+
+/// What the unit allows, in bytes.
+const MEMORY_MAX: u64 = 512 << 20;
+const SECRET: &str = "a-shared-secret-of-32-characters";
+
+/// A place where a process has no more memory than the unit gives it.
+enum Cage {
+    /// A memory cgroup of its own; the file that tells the most it ever had.
+    Group(PathBuf, &'static str),
+    /// No cgroup can be made: a limit of what it maps to write, and its threads' stacks beside that.
+    Limit,
+}
+
+impl Cage {
+    fn new(name: &str) -> Option<Self> {
+        let name = format!("oncebox-{name}-{}", std::process::id());
+        let kinds = [
+            ("/sys/fs/cgroup", "memory.max", "memory.swap.max", "memory.peak"),
+            (
+                "/sys/fs/cgroup/memory",
+                "memory.limit_in_bytes",
+                "memory.memsw.limit_in_bytes",
+                "memory.max_usage_in_bytes",
+            ),
+        ];
+        for (root, most, swap, peak) in kinds {
+            let group = Path::new(root).join(&name);
+            if std::fs::create_dir(&group).is_err() {
+                continue;
+            }
+            // The kernel makes the files of a group: elsewhere it is a directory like any other.
+            let is_group = group.join(most).exists();
+            let set = is_group && std::fs::write(group.join(most), MEMORY_MAX.to_string()).is_ok();
+            // The memory and swap of the first version are counted together.
+            let swapped = if root.ends_with("memory") { MEMORY_MAX } else { 0 };
+            if set {
+                drop(std::fs::write(group.join(swap), swapped.to_string()));
+            }
+            if set {
+                println!("within a cgroup: {}", group.display());
+                return Some(Self::Group(group, peak));
+            }
+            drop(std::fs::remove_dir(&group));
+        }
+        let can = std::process::Command::new("sh").args(["-c", "ulimit -d 700000"]).status();
+        if can.is_ok_and(|status| status.success()) {
+            println!("within RLIMIT_DATA: no memory cgroup can be made here");
+            return Some(Self::Limit);
+        }
+        skipped("neither a memory cgroup nor RLIMIT_DATA can be set here");
+        None
+    }
+
+    fn start(&self, home: &Path) -> Process {
+        let limit = match self {
+            Self::Group(group, _) => {
+                format!("echo $$ > {}; ", group.join("cgroup.procs").display())
+            }
+            Self::Limit => format!("ulimit -d {}; ", (MEMORY_MAX + (192 << 20)) / 1024),
+        };
+        Process::start_under(home, &limit)
+    }
+
+    /// Says the most it had, for whoever looks at the figures.
+    fn tell(&self, what: &str) {
+        if let Self::Group(group, peak) = self {
+            let most = std::fs::read_to_string(group.join(peak)).unwrap_or_default();
+            let most: u64 = most.trim().parse().unwrap_or(0);
+            println!("{what}: at most {} MiB", most >> 20);
+        }
+    }
+}
+
+impl Drop for Cage {
+    fn drop(&mut self) {
+        if let Self::Group(group, _) = self {
+            // Pages of files may be charged for a moment after the process is gone.
+            until("the cgroup is empty", || std::fs::remove_dir(&*group).is_ok());
+        }
+    }
+}
+
+fn post(process: &Process, path: &str, fields: &[(&str, &str)], body: &[u8]) -> Answer {
+    let bearer = format!("Bearer {}", process.token());
+    let mut all = vec![("Authorization", bearer.as_str())];
+    all.extend_from_slice(fields);
+    http::send(process.address, "POST", path, &all, body).unwrap()
+}
+
+/// It lives, and goes on with other things.
+fn lives(process: &Process, key: &str) {
+    process.call("GET", "/livez", &Value::Null).is(200);
+    let event = json!({ "event_type": "a", "idempotency_key": key, "payload": 1 });
+    until("it takes an event", || process.call("POST", "/v1/events", &event).status == 201);
+}
+
+fn add(process: &Process, name: &str, kind: &str, settings: &Value) {
+    let body = json!({ "name": name, "kind": kind, "settings": settings });
+    process.call("POST", "/v1/sources", &body).is(201);
+}
+
+fn drop_file(folder: &Path, name: &str, contents: &[u8]) {
+    let begun = folder.join(format!("{name}.tmp"));
+    std::fs::write(&begun, contents).unwrap();
+    std::fs::rename(begun, folder.join(name)).unwrap();
+}
+
+fn reason(folder: &Path, name: &str) -> String {
+    let place = folder.join("rejected").join(format!("{name}.reason"));
+    until(name, || place.exists() && !folder.join(name).exists());
+    std::fs::read_to_string(place).unwrap()
+}
+
+/// `[0,0,…]` of so many bytes.
+fn zeros(bytes: usize) -> String {
+    format!("[0{}]", ",0".repeat(bytes / 2))
+}
+
+#[test]
+fn files_that_would_take_all_the_memory_are_refused_with_the_reason() {
+    let Some(cage) = Cage::new("files") else { return };
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("drop");
+    std::fs::create_dir(&folder).unwrap();
+    let process = cage.start(home.path());
+    let settings = json!({ "path": folder, "defaults": { "event_type": "row" }, "row": "r" });
+    add(&process, "files", "drop", &settings);
+    let most = 16 << 20;
+    let list = zeros(most - 100);
+    let names: Vec<String> = (0..480_000).map(|n| format!("{n}")).collect();
+    let wide = format!("{}\n", names.join(",")).into_bytes();
+    let repeated: Vec<String> = (0..500).map(|n| format!("{n:0>190}")).collect();
+    let repeated =
+        format!("{}\n{}", repeated.join(","), format!("{}\n", ",".repeat(499)).repeat(9_000));
+    let many = format!("a\n{}", "1\n".repeat(most / 2 - 10));
+    let objects = format!("[{}{{}}]", "{},".repeat(most / 3 - 10));
+    let nodes = format!("<r>{}</r>", "<a/>".repeat(most / 4 - 10));
+    let attributes: Vec<String> = (0..1_000_000).map(|n| format!("a{n}=''")).collect();
+    let attributes = attributes.join(" ");
+    let members = format!("{{{}\"\":0}}", "\"\":0,".repeat(most / 5 - 10));
+    for (name, contents, why) in [
+        (
+            "name.csv",
+            format!("{}\n{}", "n".repeat(400_000), "1\n".repeat(3_000)).into_bytes(),
+            "200 characters",
+        ),
+        ("wide.csv", wide, "more than 1000 columns"),
+        ("repeated.csv", repeated.into_bytes(), "bytes as events"),
+        ("many.csv", many.into_bytes(), "more than 10000 rows"),
+        ("list.json", format!("{{\"payload\":{list}}}").into_bytes(), "payload has 16777"),
+        ("objects.json", objects.into_bytes(), "more than 10000 rows"),
+        ("members.json", members.into_bytes(), "more than 50000 members"),
+        ("objects.ndjson", "{}\n".repeat(most / 3).into_bytes(), "more than 10000 rows"),
+        ("nodes.xml", nodes.into_bytes(), "more than 50000 elements"),
+        ("attributes.xml", format!("<r {attributes}/>").into_bytes(), "more than 1000 attributes"),
+    ] {
+        drop_file(&folder, name, &contents);
+        let said = reason(&folder, name);
+        assert!(said.contains(why) && said.len() < 10_000, "{name}: {said}");
+    }
+    drop_file(&folder, "good.csv", b"a\n1\n");
+    until("a good one is taken", || folder.join("done/good.csv").exists());
+    lives(&process, "after");
+    cage.tell("files");
+    process.stop();
+}
+
+#[test]
+fn a_row_that_would_take_all_the_memory_stops_its_source_alone() {
+    let Some(cage) = Cage::new("rows") else { return };
+    let home = tempfile::tempdir().unwrap();
+    let process = cage.start(home.path());
+    let columns = "id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT NOT NULL DEFAULT 'a'";
+    let make = |name: &str, payload: &str| {
+        let path = home.path().join(name);
+        let conn = Connection::open(&path).unwrap();
+        let sql = format!(
+            "CREATE TABLE outbox ({columns}, n INTEGER, payload {payload}); INSERT INTO outbox (n) VALUES (1)"
+        );
+        conn.execute_batch(&sql).unwrap();
+        add(&process, name.strip_suffix(".db").unwrap(), "sqlite", &json!({ "path": path }));
+    };
+    make("hex.db", "TEXT AS (hex(zeroblob(225000000)))");
+    make("zero.db", "BLOB AS (zeroblob(450000000))");
+    make("good.db", "TEXT DEFAULT '1'");
+    let shown =
+        |name: &str| process.call("GET", &format!("/v1/sources/{name}"), &Value::Null).json();
+    until("it says why", || {
+        shown("hex")["last_error"].as_str().is_some_and(|why| why.contains("generated"))
+    });
+    until("the good one is read", || shown("good")["event_count"] == 1);
+    lives(&process, "after");
+    cage.tell("rows");
+    process.stop();
+}
+
+#[test]
+fn large_publishes_side_by_side_are_taken_or_put_off() {
+    let Some(cage) = Cage::new("publishes") else { return };
+    let home = tempfile::tempdir().unwrap();
+    let process = cage.start(home.path());
+    let payload = zeros((1 << 20) - 100);
+    let answers: Vec<Answer> = thread::scope(|scope| {
+        let publish = |n: usize| {
+            let event = |m: usize| {
+                format!(r#"{{"event_type":"a","idempotency_key":"{n}-{m}","payload":{payload}}}"#)
+            };
+            let body = format!("[{}]", (0..15).map(event).collect::<Vec<_>>().join(","));
+            post(&process, "/v1/events", &[], body.as_bytes())
+        };
+        let all: Vec<_> = (0..16).map(|n| scope.spawn(move || publish(n))).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    let count = |status: u16| answers.iter().filter(|answer| answer.status == status).count();
+    assert!(count(201) > 0 && count(201) + count(503) == 16, "{}", count(201));
+    let put_off = answers.iter().filter(|answer| answer.status == 503);
+    assert!(put_off.into_iter().all(|answer| answer.field("retry-after").is_some()));
+    let too_large = format!(r#"{{"event_type":"a","payload":{}}}"#, zeros((16 << 20) - 100));
+    post(&process, "/v1/events", &[], too_large.as_bytes()).is(422);
+    let objects = format!("[{}{{}}]", r#"{"event_type":"","payload":0},"#.repeat(500_000));
+    post(&process, "/v1/events", &[], objects.as_bytes());
+    lives(&process, "after");
+    cage.tell("publishes");
+    process.stop();
+}
+
+#[test]
+fn large_webhooks_to_several_subscriptions_are_delivered_one_after_the_other() {
+    let Some(cage) = Cage::new("webhooks") else { return };
+    let home = tempfile::tempdir().unwrap();
+    let receivers = [Receiver::new(), Receiver::new(), Receiver::new()];
+    let process = cage.start(home.path());
+    for (n, receiver) in receivers.iter().enumerate() {
+        let body = json!({ "name": format!("s{n}"), "url": receiver.url(), "source": "all" });
+        process.call("POST", "/v1/subscriptions", &body).is(201);
+    }
+    let provider = json!({
+        "name": "hub", "pii": "allow", "secret": SECRET, "scheme": { "kind": "github" },
+        "body_bytes_max": 25 << 20,
+    });
+    process.call("POST", "/v1/providers", &provider).is(201);
+    let body = zeros(24 << 20);
+    let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
+    let signature = data_encoding::HEXLOWER.encode(hmac::sign(&key, body.as_bytes()).as_ref());
+    let signature = format!("sha256={signature}");
+    let answers: Vec<Answer> = thread::scope(|scope| {
+        let (process, body, signature) = (&process, &body, &signature);
+        let send = move |n: usize| {
+            let id = n.to_string();
+            let fields = [
+                ("X-Hub-Signature-256", signature.as_str()),
+                ("X-GitHub-Delivery", id.as_str()),
+                ("X-GitHub-Event", "push"),
+                ("Content-Type", "application/json"),
+            ];
+            post(process, "/in/hub", &fields, body.as_bytes())
+        };
+        let all: Vec<_> = (0..10).map(|n| scope.spawn(move || send(n))).collect();
+        let mut all: Vec<Answer> = all.into_iter().map(|one| one.join().unwrap()).collect();
+        // As providers do; only some of them, as the receivers keep what they get.
+        for (n, answer) in all.iter_mut().enumerate().take(3) {
+            until("it is taken, sent again", || {
+                let is_over = answer.status != 503;
+                if !is_over {
+                    *answer = send(n);
+                }
+                is_over
+            });
+        }
+        all
+    });
+    let stored: Vec<_> = answers.iter().filter(|answer| answer.status == 200).collect();
+    let put_off = answers.iter().filter(|answer| answer.status == 503).count();
+    assert!(stored.len() > 2 && stored.len() + put_off == 10, "{}", stored.len());
+    for receiver in &receivers {
+        until("all of them are delivered", || receiver.count() == stored.len());
+    }
+    // People and programs look at it, side by side.
+    let id = stored[0].json()["id"].as_str().unwrap().to_owned();
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let shown = process.call("GET", &format!("/v1/webhook-events/{id}"), &Value::Null);
+                assert!(matches!(shown.status, 200 | 503), "{}", shown.status);
+            });
+        }
+    });
+    lives(&process, "after");
+    cage.tell("webhooks");
+    process.stop();
+}
+
+/// What is marked as in hand.
+fn marked(home: &Path, item: &str) -> bool {
+    let sql = format!("SELECT count(*) FROM meta WHERE key LIKE 'in_hand/{item}/%'");
+    file::lines(&file::open(&home.join("data/oncebox.db")), &sql) == ["1"]
+}
+
+#[test]
+fn what_was_in_hand_at_two_unclean_ends_in_a_row_is_set_aside() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("drop");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(home.path().join("oncebox.toml"), SOON.replace("\"2s\"", "\"1min\"")).unwrap();
+    let receiver = Receiver::new();
+    receiver.always(Reply::Hang);
+    let mut process = Process::start(home.path());
+    process.subscribe(&receiver.url());
+    add(&process, "files", "drop", &json!({ "path": folder, "defaults": { "event_type": "row" } }));
+    for (key, bytes) in [("large", 300_000), ("small", 3)] {
+        let event =
+            json!({ "event_type": "a", "idempotency_key": key, "payload": "x".repeat(bytes) });
+        process.call("POST", "/v1/events", &event).is(201);
+    }
+    let state = |key: &str| {
+        let sql = format!(
+            "SELECT d.state, coalesce(d.last_class, '-') FROM deliveries AS d \
+               JOIN outbox AS o ON o.seq = d.outbox_seq WHERE o.idempotency_key = '{key}'"
+        );
+        file::lines(&file::open(&home.path().join("data/oncebox.db")), &sql)
+    };
+    until("both are sent", || receiver.count() == 2);
+    process.kill();
+    // A file that takes a while.
+    let row = format!("{}\n", "x,".repeat(300));
+    let large = format!(
+        "{}\n{}",
+        (0..301).map(|n| format!("c{n}")).collect::<Vec<_>>().join(","),
+        row.repeat(9_000)
+    );
+    drop_file(&folder, "large.csv", large.as_bytes());
+    for _ in 0..2 {
+        process = Process::start(home.path());
+        until("both are marked", || marked(home.path(), "delivery") && marked(home.path(), "file"));
+        process.kill();
+    }
+    process = Process::start(home.path());
+    assert!(reason(&folder, "large.csv").contains("ended twice in a row"));
+    until("the delivery is a dead letter", || state("large") == ["dead_letter poison"]);
+    assert_eq!(state("small"), ["pending -"]);
+    receiver.release();
+    until("what is innocent goes on", || state("small") == ["completed success"]);
+    process.stop();
+    let left = "SELECT count(*) FROM meta WHERE key LIKE 'in_hand/%'";
+    assert_eq!(file::lines(&file::open(&home.path().join("data/oncebox.db")), left), ["0"]);
+}
