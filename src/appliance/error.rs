@@ -77,7 +77,8 @@ impl Error {
     pub(super) fn may_be_want_of_room(&self) -> bool {
         match self {
             Self::Directory(error) => !matches!(error, DirectoryError::Locked { .. }),
-            Self::Store(_) | Self::Sharing(_) | Self::Keeping(_) | Self::Rotation(_) => true,
+            Self::Store(error) => !error.is_damage(),
+            Self::Sharing(_) | Self::Keeping(_) | Self::Rotation(_) => true,
             _ => false,
         }
     }

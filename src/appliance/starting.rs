@@ -135,7 +135,7 @@ fn open(
     writer_loop.wait_for_others();
     sharing::share(database, settings.database.group.as_deref())?;
     if !settings.database.checkpoints {
-        writer_loop.leave_checkpoints()?;
+        writer_loop.leave_checkpoints();
     }
     Ok((store, writer_loop))
 }

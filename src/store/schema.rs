@@ -29,8 +29,6 @@ use crate::store::{audit_events, pool, schema_shape};
 pub const VERSION: i64 = Steps::RELEASED.version();
 /// This program's own version.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
-/// Bytes that the log's file may keep when the log is begun anew.
-const LOG_KEPT: i64 = 16 << 20;
 /// How long emptying the log waits for whoever reads it.
 const EMPTYING_MOST: Duration = Duration::from_millis(20);
 const IS_OURS: &str = "
@@ -118,8 +116,6 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
     }
     assert_pragmas(path, &conn)?;
     sync_directory(path)?;
-    // What is longer is cut when the log is begun anew.
-    conn.pragma_update(None, "journal_size_limit", LOG_KEPT)?;
     // The writer waits for the lock in its own way.
     conn.busy_handler(None)?;
     Ok(conn)

@@ -35,7 +35,7 @@ pub(super) const FIND_REPLAYED: &str = "
     SELECT seq, id
       FROM webhook_events
      WHERE fingerprint = ?1
-       AND tenant = ?2
+       AND +tenant = ?2
        AND provider = ?3
        AND received_at >= ?4
      ORDER BY seq DESC

@@ -20,7 +20,7 @@ fn set_up(home: &Path) {
 }
 
 fn publish(process: &Process, key: &str) -> u16 {
-    let payload = "x".repeat(30_000);
+    let payload = "x".repeat(100_000);
     let event = json!({ "event_type": "a", "idempotency_key": key, "payload": payload });
     process.call("POST", "/v1/events", &event).status
 }

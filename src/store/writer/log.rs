@@ -9,13 +9,8 @@ use crate::store::writer::working::{BATCH_JOBS_MOST, WriterLoop};
 
 impl WriterLoop {
     /// Leaves the write-ahead log to another program, which copies it before it empties it.
-    ///
-    /// # Errors
-    /// When the connection cannot be told.
-    pub fn leave_checkpoints(&mut self) -> Result<()> {
+    pub fn leave_checkpoints(&mut self) {
         self.checkpoints = false;
-        // What is longer belongs to that program.
-        Ok(self.conn.pragma_update(None, "journal_size_limit", -1)?)
     }
 
     /// Empties the write-ahead log where a destroyed key may stand in it. A reader that stands in the way is

@@ -139,6 +139,7 @@ pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
         gauge: Gauge::machine(),
         index: None,
         tried_at: 0,
+        kept_at: 0,
         faults,
         remembered: Remembered::default(),
         settle: settle_jobs,

@@ -138,6 +138,7 @@ impl WriterLoop {
             let _is_allocated = index.allocate(log.frames).is_ok();
         }
         let copied_at = self.room.copied_at.load(Ordering::Relaxed);
+        self.keep_short(copied_at);
         let to_empty = self.room.to_empty.swap(false, Ordering::Relaxed) && self.log_bytes() > 0;
         if log.frames < self.tried_at {
             self.tried_at = 0;
@@ -157,6 +158,16 @@ impl WriterLoop {
         self.room.bytes.store(log.uncopied(), Ordering::Relaxed);
         let owed = if self.near().is_some() { self.owed().unwrap_or(0) } else { log.uncopied() };
         self.room.owed.store(owed, Ordering::Relaxed);
+    }
+
+    /// Has SQLite cut what a reader has made longer, when the log is begun anew.
+    fn keep_short(&mut self, copied_at: u64) {
+        if self.checkpoints && self.kept_at != copied_at {
+            let most = i64::try_from(copied_at.saturating_mul(2)).unwrap_or(i64::MAX);
+            if self.conn.pragma_update(None, "journal_size_limit", most).is_ok() {
+                self.kept_at = copied_at;
+            }
+        }
     }
 
     /// Notes who keeps the log from being copied, and says so once.

@@ -59,6 +59,8 @@ pub struct WriterLoop {
     pub(super) index: Option<LogIndex>,
     /// Frames in the log when it was last copied.
     pub(super) tried_at: u64,
+    /// The size of the log that SQLite was told.
+    pub(super) kept_at: u64,
     /// Whether the write-ahead log is emptied by us.
     pub(super) checkpoints: bool,
     /// Whether a destroyed key may still stand in the write-ahead log.
