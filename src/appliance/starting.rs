@@ -73,9 +73,8 @@ impl Appliance {
         let stop = Stop::new();
         let auth = Auth::new(store.clone(), clock.clone(), Arc::clone(&hasher));
         let forgetful = auth.clone();
-        let (path, room) =
-            (settings.get().directory().to_owned(), Arc::clone(store.writer().room()));
-        let disk = Arc::new(DiskWatch::new(gauge, path, settings.clone(), room));
+        let room = Arc::clone(store.writer().room());
+        let disk = Arc::new(DiskWatch::new(gauge, settings.clone(), room));
         let flow = Flow::start(FlowParts {
             store: store.clone(),
             writer_loop,

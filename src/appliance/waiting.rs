@@ -51,8 +51,7 @@ impl Appliance {
                 "The disk on which {shown} lies is full (df -h {shown}): the start waits until there is room."
             );
             tracing::error!(%error, "{why}");
-            let (serves, sockets) = Sockets::open(&settings.listen, again(&passed)?)?.into_parts();
-            drop(serves);
+            let sockets = Sockets::open(&settings.listen, again(&passed)?)?.into_parts().1;
             let setup = Setup::new(Limits::default(), Clock::machine());
             let server = Server::start(sockets, setup, Arc::new(Waiting::new(why.clone())));
             let address = settings.listen.api;

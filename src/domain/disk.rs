@@ -46,10 +46,10 @@ impl Budget {
             .unwrap_or_else(|| RESERVE_LEAST.max(total / 20).min(total / 4).min(MAX_RESERVE))
     }
 
-    /// Bytes that outcomes may not take either: an eighth of the reserve. The write-ahead log is copied into
-    /// the database with what is left.
+    /// Bytes that outcomes may not take either: an eighth of the reserve, and the usual size of the write-ahead
+    /// log at least. The log is copied into the database with what is left.
     pub fn floor_of(self, total: u64) -> u64 {
-        self.reserve_of(total) / 8
+        Self::log_of(total).max(self.reserve_of(total) / 8)
     }
 
     /// Bytes that the write-ahead log may hold before it is copied into the database.

@@ -49,8 +49,9 @@ pub struct Standing {
 }
 
 impl DiskWatch {
-    /// A watch over the file system of `path`, which has looked once.
-    pub fn new(gauge: Gauge, path: PathBuf, settings: Live, log: Arc<LogRoom>) -> Self {
+    /// A watch over the file system of the data directory, which has looked once.
+    pub fn new(gauge: Gauge, settings: Live, log: Arc<LogRoom>) -> Self {
+        let path = settings.get().directory().to_owned();
         let watch = Self {
             gauge,
             path,
@@ -152,7 +153,7 @@ mod tests {
         let mut settings = Settings::default();
         settings.disk.reserve = Some(800);
         let settings = Live::new(settings);
-        let watch = DiskWatch::new(gauge, PathBuf::from("/"), settings, Arc::default());
+        let watch = DiskWatch::new(gauge, settings, Arc::default());
         assert!(!watch.is_low());
         free.store(799, Ordering::SeqCst);
         watch.found_full();

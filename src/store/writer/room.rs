@@ -19,6 +19,9 @@ const HELD_TIMES: u64 = 4;
 /// Bytes that one transaction writes at most, about: into the log, and later into the file.
 const MAX_WRITTEN: u64 = 64 << 20;
 
+/// Bytes of pages that a job changes without making the file longer, about.
+const MAX_REWRITTEN: u64 = 8 * FRAME;
+
 /// What the writer is told about the disk, and what it tells about its log. Shared with whoever watches the
 /// disk.
 #[derive(Debug)]
@@ -121,12 +124,13 @@ impl WriterLoop {
     ///
     /// # Errors
     /// `Full`.
-    pub(super) fn leaves_room(&self, near: Option<Near>) -> Result<()> {
+    pub(super) fn leaves_room(&self, near: Option<Near>, jobs: usize) -> Result<()> {
         let Some(Near { free, floor, owed }) = near else { return Ok(()) };
         let after = self.owed()?;
         // What makes the file longer is written twice: into the log now, into the file when it is copied.
         let needed = floor.saturating_add(after).saturating_add(after.saturating_sub(owed));
-        if free >= needed { Ok(()) } else { Err(Error::Full) }
+        let rewritten = u64::try_from(jobs).unwrap_or(u64::MAX).saturating_mul(MAX_REWRITTEN);
+        if free >= needed.saturating_add(rewritten) { Ok(()) } else { Err(Error::Full) }
     }
 
     /// Copies the log into the file where it is long, and cuts it where that was asked for. `idle`: nothing was

@@ -276,7 +276,7 @@ impl WriterLoop {
         let outcome = outcome
             .and_then(|()| batch.iter_mut().try_for_each(|job| job.run(&tx)))
             .and_then(|()| subscriptions::store_standings(&tx))
-            .and_then(|()| self.leaves_room(near));
+            .and_then(|()| self.leaves_room(near, batch.len()));
         let effects = tx.into_effects();
         let committed = match outcome {
             Ok(()) if self.faults.hit(Step::Commit) => Err(Error::Full),
