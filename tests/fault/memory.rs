@@ -252,14 +252,16 @@ fn large_webhooks_to_several_subscriptions_are_delivered_one_after_the_other() {
         "body_bytes_max": 25 << 20,
     });
     process.call("POST", "/v1/providers", &provider).is(201);
-    let body = zeros(24 << 20);
+    let list = zeros(24 << 20);
     let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
-    let signature = data_encoding::HEXLOWER.encode(hmac::sign(&key, body.as_bytes()).as_ref());
-    let signature = format!("sha256={signature}");
     let answers: Vec<Answer> = thread::scope(|scope| {
-        let (process, body, signature) = (&process, &body, &signature);
+        let (process, list, key) = (&process, &list, &key);
         let send = move |n: usize| {
-            let id = n.to_string();
+            // The same signed bytes would count once.
+            let (id, body) = (n.to_string(), format!("[{n},{list}]"));
+            let signature = hmac::sign(key, body.as_bytes());
+            let signature = data_encoding::HEXLOWER.encode(signature.as_ref());
+            let signature = format!("sha256={signature}");
             let fields = [
                 ("X-Hub-Signature-256", signature.as_str()),
                 ("X-GitHub-Delivery", id.as_str()),
@@ -332,7 +334,7 @@ fn what_was_in_hand_at_two_unclean_ends_in_a_row_is_set_aside() {
         );
         file::lines(&file::open(&home.path().join("data/oncebox.db")), &sql)
     };
-    until("both are sent", || receiver.count() == 2);
+    until("the large one is sent", || receiver.count() > 0);
     process.kill();
     // A file that takes a while.
     let row = format!("{}\n", "x,".repeat(300));
