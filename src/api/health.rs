@@ -1,16 +1,18 @@
 //! What `/readyz` looks at. The judgement is `domain::health`'s; no check names a tenant or anything of
 //! theirs, so that it needs no token.
 
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
 
 use crate::api::Api;
-use crate::domain::health::{self, Check};
+use crate::domain::health::{self, Check, Level};
 use crate::flow::disk_watch::Standing as DiskStanding;
 use crate::keeping::manifest;
 use crate::machine::files;
+use crate::store::error::Result as StoreResult;
 use crate::store::escalations;
 use crate::store::stats::{self, Standing};
 use crate::store::writer::Queue;
@@ -23,12 +25,14 @@ const WRITE_MOST: Duration = Duration::from_secs(2);
 pub(super) struct LastWrite {
     trying: Mutex<()>,
     outcome: Mutex<Result<(), String>>,
+    /// Whether a write is under way that nobody waits for.
+    begun: AtomicBool,
 }
 
 impl Default for LastWrite {
     /// The start has just written.
     fn default() -> Self {
-        Self { trying: Mutex::new(()), outcome: Mutex::new(Ok(())) }
+        Self { trying: Mutex::new(()), outcome: Mutex::new(Ok(())), begun: AtomicBool::new(false) }
     }
 }
 
@@ -49,19 +53,57 @@ impl LastWrite {
                 Ok(written) => written.map_err(|error| error.to_string()),
                 Err(_late) => Err(format!("no answer within {} s", WRITE_MOST.as_secs())),
             };
-            *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = written;
+            self.found(written);
         }
+        self.last()
+    }
+
+    /// Begins a write, and tells what came of the one before: it waits for nothing. A write that is not
+    /// answered shows in how long the writer's oldest job has waited.
+    fn begin(this: &Arc<Self>, api: &Api) -> Result<(), String> {
+        if !this.begun.swap(true, Ordering::AcqRel) {
+            let tell = Arc::clone(this);
+            let done = move |written: StoreResult<()>| {
+                tell.found(written.map_err(|error| error.to_string()));
+                tell.begun.store(false, Ordering::Release);
+            };
+            api.store.writer().submit(Queue::Accept, stats::probe, done);
+        }
+        this.last()
+    }
+
+    fn found(&self, written: Result<(), String>) {
+        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = written;
+    }
+
+    fn last(&self) -> Result<(), String> {
         self.outcome.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 /// Looks at everything.
 pub(super) fn checks(api: &Api) -> Vec<Check> {
+    looked(api, api.last_write.again(api))
+}
+
+/// Why `/readyz` would answer 503. Waits for no write, so that it tells of one a call later.
+pub(super) fn not_ready(api: &Api) -> Option<String> {
+    failures(&looked(api, LastWrite::begin(&api.last_write, api)))
+}
+
+/// The checks that fail, in words.
+pub(super) fn failures(checks: &[Check]) -> Option<String> {
+    let failed = checks.iter().filter(|check| check.level == Level::Fail);
+    let why: Vec<String> =
+        failed.map(|check| format!("{}: {}", check.name, check.detail)).collect();
+    (!why.is_empty()).then(|| format!("{}.", why.join("; ")))
+}
+
+fn looked(api: &Api, written: Result<(), String>) -> Vec<Check> {
     let now = api.clock.now();
     let DiskStanding { room, space, reserve } = api.flow.disk.standing();
     let read = api.store.read(stats::standing);
     let unreadable = read.as_ref().err().map(|error| format!("it cannot be read: {error}"));
-    let written = api.last_write.again(api);
     let log = api.store.writer().room();
     let mut checks = vec![
         health::database(unreadable.map_or(written, Err)),

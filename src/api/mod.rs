@@ -244,6 +244,11 @@ impl Api {
         }
     }
 
+    /// Why it is not ready, as `/readyz` would say it; `None` where it is. Waits for nothing.
+    pub fn not_ready(&self) -> Option<String> {
+        health::not_ready(self)
+    }
+
     /// The route of a request, and the variable parts of its path.
     fn find(&self, method: Method, path: &str) -> Result<(&'static Route, Vec<String>), Problem> {
         let missing = || Problem::not_found("path");

@@ -8,7 +8,7 @@ use crate::api::problem::Problem;
 use crate::api::route::Answer::{Listed, Now};
 use crate::api::route::{Param, Resource, Returns, doc, route, shape};
 use crate::api::{Api, DEFAULT_TENANT, health, lists, schema};
-use crate::domain::health::{self as domain_health, Check, Level};
+use crate::domain::health::Check;
 use crate::domain::token::Right;
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
@@ -79,11 +79,8 @@ pub(super) fn ready(api: &Api, call: &Call) -> Result<Response, Problem> {
     let verbose = call.query.has("verbose");
     let checks = health::checks(api);
     let listed = verbose.then(|| ("checks", shown(&checks)));
-    if domain_health::worst(&checks) == Level::Fail {
-        let failed = checks.iter().filter(|check| check.level == Level::Fail);
-        let why: Vec<String> =
-            failed.map(|check| format!("{}: {}", check.name, check.detail)).collect();
-        return Err(Problem::not_ready(format!("{}.", why.join("; ")), listed));
+    if let Some(why) = health::failures(&checks) {
+        return Err(Problem::not_ready(why, listed));
     }
     let mut body = json!({ "status": "ready" });
     if let (Value::Object(members), Some((name, list))) = (&mut body, listed) {

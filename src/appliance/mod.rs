@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::Api;
 use crate::api::doors::Serves;
 use crate::appliance::data_directory::DataDirectory;
 use crate::appliance::line::Line;
@@ -42,6 +43,7 @@ const LISTENER_GRACE: Duration = Duration::from_secs(5);
 pub struct Appliance {
     /// Where it listens, the API first.
     addresses: Vec<(Serves, SocketAddr)>,
+    api: Api,
     store: Store,
     clock: Clock,
     server: Server,
@@ -61,7 +63,7 @@ impl Appliance {
     /// # Errors
     /// What is in the way, and what to do about it.
     pub fn start(settings: Settings, injected: Injected) -> Result<Self, Error> {
-        Self::start_on(Vec::new(), settings, injected)
+        Self::start_on(Vec::new(), settings, injected, || ())
     }
 
     /// Where the API listens.
@@ -120,6 +122,11 @@ impl Appliance {
         .collect()
     }
 
+    /// Why it is not ready, as `/readyz` would say it; `None` where it is. Waits for nothing.
+    pub fn not_ready(&self) -> Option<String> {
+        self.api.not_ready()
+    }
+
     /// Lets the dispatcher look at the clock, which a test has moved.
     pub fn wake(&self) {
         self.flow.wake();
@@ -143,11 +150,13 @@ impl Appliance {
         Ok(change)
     }
 
-    /// Stops in order: no new requests, what is under way is finished, everything is on the disk.
+    /// Stops in order: deliveries under way end while requests are still taken, then no new requests, then
+    /// everything is on the disk.
     ///
     /// # Errors
     /// What made it end, if it was not asked to.
-    pub fn stop(self) -> Result<(), Error> {
+    pub fn stop(mut self) -> Result<(), Error> {
+        self.flow.end_deliveries();
         self.flow.stop_waiting();
         self.server.stop(LISTENER_GRACE);
         self.data.remove_address();

@@ -43,7 +43,8 @@ use crate::store::{Store, audit_events, boots, tokens};
 use crate::systemd::activation::Passed;
 
 impl Appliance {
-    /// The same, on sockets that the service manager has handed over.
+    /// The same, on sockets that the service manager has handed over. `before_answering` is called when all is
+    /// ready but the listener: from then on a stop has to be an orderly one.
     ///
     /// # Errors
     /// What is in the way, and what to do about it.
@@ -51,6 +52,7 @@ impl Appliance {
         passed: Vec<Passed>,
         settings: Settings,
         injected: Injected,
+        before_answering: impl FnOnce(),
     ) -> Result<Self, Error> {
         let Injected { clock, draw, sender, faults, limits, gauge } = injected;
         let data = DataDirectory::lock(settings.directory())?;
@@ -103,9 +105,11 @@ impl Appliance {
             budget,
             settings: settings.clone(),
         });
-        let (addresses, server) = listen(sockets, api, (limits, faults))?;
+        before_answering();
+        let (addresses, server) = listen(sockets, api.clone(), (limits, faults))?;
         let appliance = Self {
             addresses,
+            api,
             store,
             clock,
             server,

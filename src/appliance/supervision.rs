@@ -20,6 +20,8 @@ const WRITE_AGAIN: Duration = Duration::from_secs(1);
 
 /// How much longer the manager waits for the start after such a refusal: a restart would not help.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// How often the sentence for people is looked at: it says what `/readyz` would.
+const STATUS_EVERY: Duration = Duration::from_secs(5);
 
 /// Tells the service manager. To be looked at often: it never blocks.
 #[derive(Debug)]
@@ -29,6 +31,9 @@ pub struct Supervision {
     every: Option<Duration>,
     stage: Stage,
     next: Duration,
+    /// The sentence for people, as it was last said, and when it is looked at again.
+    said: String,
+    next_status: Duration,
 }
 
 #[derive(Debug)]
@@ -51,7 +56,8 @@ impl Supervision {
         appliance.ask_pulse();
         let stage = Stage::Starting { written: None, committed: false };
         let every = tolerated.map(|span| span.div_f64(2.0));
-        Self { notifier, every, stage, next: Duration::ZERO }
+        let (said, next_status) = (String::new(), Duration::ZERO);
+        Self { notifier, every, stage, next: Duration::ZERO, said, next_status }
     }
 
     /// Says what there is to say by now.
@@ -77,7 +83,24 @@ impl Supervision {
                     *written = Some(probe(appliance));
                 }
             }
-            Stage::Alive | Stage::Stuck => self.watch(appliance, now),
+            Stage::Alive => {
+                self.say_status(appliance, now);
+                self.watch(appliance, now);
+            }
+            Stage::Stuck => self.watch(appliance, now),
+        }
+    }
+
+    /// Says how it is where that has changed.
+    fn say_status(&mut self, appliance: &Appliance, now: Duration) {
+        if !self.notifier.is_heard() || now < self.next_status {
+            return;
+        }
+        self.next_status = now.saturating_add(STATUS_EVERY);
+        let status = status(appliance);
+        if status != self.said {
+            self.notifier.status(&status);
+            self.said = status;
         }
     }
 
@@ -102,7 +125,9 @@ impl Supervision {
     }
 
     fn begin(&mut self, appliance: &Appliance, now: Duration) {
-        self.notifier.ready(&status(appliance));
+        self.said = status(appliance);
+        self.notifier.ready(&self.said);
+        self.next_status = now.saturating_add(STATUS_EVERY);
         tracing::info!(address = %appliance.address(), "ready");
         self.stage = Stage::Alive;
         self.say_alive(appliance, now);
@@ -114,8 +139,9 @@ impl Supervision {
         match (missing.is_empty(), &self.stage) {
             (true, Stage::Stuck) => {
                 tracing::info!("every thread comes round again");
-                self.notifier.status(&status(appliance));
                 self.stage = Stage::Alive;
+                self.said.clear();
+                self.next_status = now;
                 self.say_alive(appliance, now);
             }
             (true, _) => self.say_alive(appliance, now),
@@ -144,6 +170,9 @@ impl Supervision {
 }
 
 fn status(appliance: &Appliance) -> String {
+    if let Some(why) = appliance.not_ready() {
+        return format!("Not ready: {why}");
+    }
     let (api, intake) = (appliance.address(), appliance.intake_address());
     if intake == api {
         return format!("Ready, listening on {api}.");

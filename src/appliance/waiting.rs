@@ -31,6 +31,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 impl Appliance {
     /// Starts on sockets that the service manager has handed over. While the disk is full it answers `/livez`
     /// with 200, `/readyz` with 503 and everything else with 507, and tries again when there is room.
+    /// `before_answering` is that of [`Appliance::start_on`].
     ///
     /// # Errors
     /// What is in the way, if it is not the room on the disk.
@@ -38,10 +39,16 @@ impl Appliance {
         passed: Vec<Passed>,
         settings: &Settings,
         notifier: &Notifier,
+        before_answering: impl Fn(),
     ) -> Result<Self, Error> {
         let mut pause = LOOK_EVERY;
         loop {
-            let started = Self::start_on(again(&passed)?, settings.clone(), Injected::default());
+            let started = Self::start_on(
+                again(&passed)?,
+                settings.clone(),
+                Injected::default(),
+                &before_answering,
+            );
             let Err(error) = started else { return started };
             let Some(directory) = full_disk(settings.directory(), &error) else {
                 return Err(error);

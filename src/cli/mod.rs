@@ -22,6 +22,7 @@ mod escalation;
 mod event;
 mod exit;
 mod export;
+mod failed_starts;
 mod help;
 mod input;
 mod key_pair;

@@ -11,6 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use crate::appliance::data_directory::{DATABASE, DirectoryError, TOKEN_FILE};
 use crate::appliance::supervision::Supervision;
 use crate::appliance::{Appliance, Error, master_key};
+use crate::cli::failed_starts::FailedStarts;
 use crate::cli::{Failure, Shared, exit, out, reload};
 use crate::clock::{Clock, machine_monotonic};
 use crate::demo::watch;
@@ -35,28 +36,38 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+        let signals = Signals::taken().map_err(Failure::failed)?;
         let mut sources = shared.sources();
         if let Some(address) = self.listen {
             sources.flag("listen.api", "--listen", address);
         }
-        let settings = sources.load()?.settings;
-        logging::start(&settings.log);
-        let signals = Signals::taken().map_err(Failure::failed)?;
-        if self.until_stdin_ends {
-            watch::end_with_parent().map_err(Failure::failed)?;
-        }
-        let passed = offer().take().map_err(Failure::failed)?;
+        let settings = sources.load().map(|loaded| loaded.settings);
+        // Without settings, their defaults say how the log is written that tells what is wrong with them.
+        let defaults = Settings::default();
+        logging::start(&settings.as_ref().unwrap_or(&defaults).log);
         let notifier = Notifier::to(environment("NOTIFY_SOCKET").as_deref());
-        notifier.status("Starting.");
-        let started = Appliance::start_when_there_is_room(passed, &settings, &notifier);
-        let appliance = started.map_err(|error| refusal(error, &settings, &notifier))?;
-        signals.starting.store(false, Ordering::Relaxed);
+        let failed_starts = FailedStarts::of_manager();
+        let started = settings.map_err(Failure::from).and_then(|settings| {
+            Ok((self.start(&settings, &notifier, &signals)?, settings))
+        });
+        let (appliance, settings) = match started {
+            Ok(started) => started,
+            Err(failure) => {
+                signals.starting.store(false, Ordering::Relaxed);
+                return Err(failed_starts.wait(failure, &notifier, &signals.stop));
+            }
+        };
         greet(&appliance, &settings);
         let stop = appliance.stop_signal().clone();
         let clock = Clock::machine();
         let mut supervision = Supervision::new(&appliance, notifier, watchdog());
+        let mut counted = true;
         while !signals.stop.load(Ordering::Relaxed) && !stop.wait(LOOK_EVERY) {
             supervision.look(&appliance, clock.monotonic());
+            if counted && supervision.is_ready() {
+                failed_starts.forget();
+                counted = false;
+            }
             if signals.reload.swap(false, Ordering::Relaxed) {
                 supervision.reloading(machine_monotonic());
                 reload::run(&appliance, &sources);
@@ -68,6 +79,23 @@ impl Serve {
         appliance.stop().map_err(Failure::failed)?;
         tracing::info!("stopped");
         Ok(())
+    }
+
+    /// From the settings to a listener that answers.
+    fn start(
+        &self,
+        settings: &Settings,
+        notifier: &Notifier,
+        signals: &Signals,
+    ) -> Result<Appliance, Failure> {
+        if self.until_stdin_ends {
+            watch::end_with_parent().map_err(Failure::failed)?;
+        }
+        let passed = offer().take().map_err(Failure::failed)?;
+        notifier.status("Starting.");
+        let orderly = || signals.starting.store(false, Ordering::Relaxed);
+        Appliance::start_when_there_is_room(passed, settings, notifier, orderly)
+            .map_err(|error| refusal(error, settings, notifier))
     }
 }
 
@@ -108,7 +136,7 @@ fn watchdog() -> Option<Duration> {
 struct Signals {
     /// SIGTERM and SIGINT; a second one ends the process at once.
     stop: Arc<AtomicBool>,
-    /// Whether the first one ends it at once, too: nothing is under way yet, and a start may wait for long.
+    /// Whether the first one ends it at once, too: no request was taken yet, and a start may wait for long.
     starting: Arc<AtomicBool>,
     /// SIGHUP.
     reload: Arc<AtomicBool>,
@@ -131,8 +159,12 @@ impl Signals {
     }
 }
 
-/// Tells a person what runs and what comes next. That nobody reads it does not stop the service.
+/// Tells a person what runs and what comes next. That nobody reads it does not stop the service. A service
+/// manager's journal gets lines of the log alone.
 fn greet(appliance: &Appliance, settings: &Settings) {
+    if ["NOTIFY_SOCKET", "JOURNAL_STREAM"].iter().any(|name| environment(name).is_some()) {
+        return;
+    }
     let (address, data) = (appliance.address(), settings.directory().display());
     let key = master_key::whereabouts(settings);
     let mut text = format!(

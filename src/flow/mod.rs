@@ -14,8 +14,8 @@
 //! | `backup` | [`Schedule`]: backups by the clock, where there are any | a second |
 //!
 //! They are started and joined here and nowhere else. The stop order is: sources, dispatcher (nothing new is
-//! started), deliverers (what is under way is finished and settled), relay, upkeep, writer (drains its queues
-//! and empties the write-ahead log). The listener stops before all of them; see `appliance`.
+//! started), deliverers (what is under way is finished and settled), the listener (see `appliance`), relay, upkeep,
+//! writer (drains its queues and empties the write-ahead log). So what comes in is taken while deliveries end.
 
 mod assembly;
 pub mod certificates;
@@ -140,8 +140,9 @@ pub struct Flow {
     destinations: Arc<Destinations>,
     writer_stop: Sender<()>,
     upkeep_stop: Stop,
-    sources: Started,
-    dispatcher: JoinHandle<()>,
+    /// Taken by [`Flow::end_deliveries`], as are the two after it.
+    sources: Option<Started>,
+    dispatcher: Option<JoinHandle<()>>,
     deliverers: Vec<JoinHandle<()>>,
     upkeep: JoinHandle<()>,
     relay: JoinHandle<()>,
@@ -272,15 +273,15 @@ impl Flow {
             destinations,
             writer_stop,
             upkeep_stop,
-            sources: Started::new(shared, &told, bell, rang)?,
+            sources: Some(Started::new(shared, &told, bell, rang)?),
             deliverers,
             writer: spawn("writer", &told, move || {
                 writer_loop.run(&writer_stopped, &after_commit);
             })?,
-            dispatcher: spawn("dispatch", &told, move || {
+            dispatcher: Some(spawn("dispatch", &told, move || {
                 let how = dispatcher.run();
                 *tell_ended.lock().unwrap_or_else(PoisonError::into_inner) = how;
-            })?,
+            })?),
             ended,
             upkeep: spawn("upkeep", &told, move || upkeep.run(&upkeep_told))?,
             relay,
@@ -311,37 +312,51 @@ impl Flow {
         self.mailbox.pulse()
     }
 
-    /// Stops every stage in order: what is under way is finished and settled, as far as it comes to an end
-    /// within [`dispatch::STOP_GRACE`]. `clean` is called while the writer still runs, and only when
-    /// nothing is left over.
+    /// Starts nothing new, and lets what is under way end and be settled, as far as it does within
+    /// [`dispatch::STOP_GRACE`]. The rest goes on: what comes in meanwhile is taken.
+    pub fn end_deliveries(&mut self) {
+        if let Some(sources) = self.sources.take() {
+            sources.stop();
+        }
+        self.mailbox.leave(|letters| letters.stop = true);
+        if self.is_healthy() {
+            self.dispatcher.take().into_iter().for_each(join);
+        }
+        // A request whose grace is over may have minutes to go by its own limit. Its thread is left to
+        // itself; what it hands in later finds no writer.
+        if self.is_healthy() && !self.how_it_ended().busy {
+            self.deliverers.drain(..).for_each(join);
+        }
+    }
+
+    /// Stops what [`Flow::end_deliveries`] has left. `clean` is called while the writer still runs, and only
+    /// when nothing is left over.
     ///
     /// # Errors
     /// What made the process end, if it was not asked to.
     pub fn stop(self, clean: impl FnOnce()) -> Result<()> {
-        self.sources.stop();
-        self.mailbox.leave(|letters| letters.stop = true);
-        let is_healthy = || self.fatal.lock().unwrap_or_else(PoisonError::into_inner).is_none();
-        if is_healthy() {
-            join(self.dispatcher);
-        }
-        let ended = *self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        // A request whose grace is over may have minutes to go by its own limit. Its thread is left to
-        // itself; what it hands in later finds no writer.
-        if is_healthy() && !ended.busy {
-            self.deliverers.into_iter().for_each(join);
-        }
         self.consume.end();
         join(self.attendant);
         self.upkeep_stop.ask();
         join(self.relay);
         join(self.upkeep);
-        if is_healthy() && ended.drained {
+        let fatal = || self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
+        let drained = self.ended.lock().unwrap_or_else(PoisonError::into_inner).drained;
+        if fatal().is_none() && drained {
             clean();
         }
         drop(self.writer_stop);
         join(self.writer);
-        let fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let fatal = fatal().take();
         fatal.map_or(Ok(()), Err)
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.fatal.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    fn how_it_ended(&self) -> Ended {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

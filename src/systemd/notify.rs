@@ -31,6 +31,11 @@ impl Notifier {
         Self { line: line.ok(), failed: AtomicBool::new(false) }
     }
 
+    /// Whether there is a manager that listens.
+    pub fn is_heard(&self) -> bool {
+        self.line.is_some()
+    }
+
     /// The service works; `status` says so to people.
     pub fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={}", one_line(status)));

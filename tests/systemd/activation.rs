@@ -1,7 +1,7 @@
 //! Sockets that the manager holds: a restart refuses nobody.
 
-use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::io::{ErrorKind, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::process::Unit;
@@ -69,6 +69,38 @@ fn no_request_is_lost_over_restarts_and_no_connection_refused_over_kills() {
         assert_eq!(cut_by_stops, 0, "a stop has cut off requests");
     });
     assert_eq!(fared.refused.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_receiver_that_hangs_does_not_shut_the_intake_while_the_service_stops() {
+    let mut unit = Unit::new();
+    unit.settings.push_str("[delivery]\nallow = [\"127.0.0.0/8\"]\n");
+    let mut service = unit.start();
+    let address = service.address();
+    let bearer = format!("Bearer {}", service.token());
+    let fields = [("Authorization", bearer.as_str())];
+    let receiver = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", receiver.local_addr().unwrap());
+    let wanted = format!(r#"{{"name":"slow","url":"{url}","event_types":["a"]}}"#);
+    http::send(address, "POST", "/v1/subscriptions", &fields, wanted.as_bytes()).unwrap().is(201);
+    let event = |kind: &str| {
+        let body = format!(r#"{{"event_type":"{kind}","payload":{{}}}}"#);
+        http::send(address, "POST", "/v1/events", &fields, body.as_bytes()).unwrap().status
+    };
+    assert_eq!(event("a"), 201);
+    let (mut request, _) = receiver.accept().unwrap();
+    assert!(http::read_message(&mut request).unwrap().is_some());
+    service.signal("TERM");
+    until("it says that it stops", || service.log().contains("stopping: what is under way"));
+    for _ in 0..20 {
+        assert_eq!(event("b"), 201, "taken while the delivery is under way");
+    }
+    request.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+    assert!(service.ended().success());
+    let file = rusqlite::Connection::open(service.data().join("oncebox.db")).unwrap();
+    let count = |sql: &str| file.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!(count("SELECT count(*) FROM outbox"), 21);
+    assert_eq!(count("SELECT count(*) FROM deliveries WHERE state = 'completed'"), 1);
 }
 
 #[test]

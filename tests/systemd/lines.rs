@@ -121,6 +121,7 @@ fn the_journal_is_told_the_priority_of_each_line() {
     service.stop();
     let log = service.log();
     assert!(log.lines().count() > 3 && log.lines().all(|line| line.starts_with("<6>{")), "{log}");
+    assert_eq!(service.output(), "", "nothing but lines of the log goes into the journal");
     let mut elsewhere = Unit::new();
     elsewhere.variable("JOURNAL_STREAM", "1:1");
     let mut service = elsewhere.start();

@@ -86,3 +86,56 @@ fn a_service_that_does_not_start_says_why() {
     assert!(said.contains("another oncebox (process "), "{said}");
     assert_eq!(second.ended().code(), Some(75));
 }
+
+#[test]
+fn each_failed_start_in_a_row_waits_longer_and_a_start_that_works_ends_the_row() {
+    let mut unit = Unit::new();
+    let manager = unit.manager();
+    let runtime = unit.home.path().to_str().unwrap().to_owned();
+    unit.variable("RUNTIME_DIRECTORY", runtime);
+    let right = unit.settings.clone();
+    unit.settings.push_str("nonsense = true\n");
+    for secs in ["1", "2"] {
+        let mut service = unit.start();
+        let said = until_says(&manager, "STATUS=Not started, tried again").pop().unwrap();
+        assert!(
+            said.starts_with(&format!("STATUS=Not started, tried again in {secs} s: ")),
+            "{said}"
+        );
+        assert!(said.contains("nonsense"), "{said}");
+        assert_eq!(service.ended().code(), Some(78));
+    }
+    let mut third = unit.start();
+    until_says(&manager, "STATUS=Not started, tried again in 4 s");
+    let log = third.log();
+    assert!(log.lines().all(|line| line.starts_with('{')), "nothing but lines of the log: {log}");
+    assert_eq!(log.matches("\"failed_starts\":3").count(), 1, "{log}");
+    // Who stops it is mending it.
+    third.signal("TERM");
+    assert_eq!(third.ended().code(), Some(78));
+    let mut fourth = unit.start();
+    until_says(&manager, "STATUS=Not started, tried again in 1 s");
+    assert_eq!(fourth.ended().code(), Some(78));
+    unit.settings = right;
+    let mut service = unit.start();
+    until_says(&manager, "READY=1");
+    service.stop();
+    assert!(!unit.home.path().join("failed-starts").exists());
+}
+
+#[test]
+fn the_status_follows_whether_it_is_ready() {
+    let mut unit = Unit::new();
+    let manager = unit.manager();
+    let mut service = unit.start();
+    until_says(&manager, "READY=1");
+    let address = service.address();
+    let file = rusqlite::Connection::open(service.data().join("oncebox.db")).unwrap();
+    file.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let said = until_says(&manager, "STATUS=").pop().unwrap();
+    assert!(said.starts_with("STATUS=Not ready: database: cannot be written"), "{said}");
+    file.execute_batch("ROLLBACK").unwrap();
+    let said = until_says(&manager, "STATUS=Ready").pop().unwrap();
+    assert_eq!(said, format!("STATUS=Ready, listening on {address}."));
+    service.stop();
+}

@@ -81,7 +81,7 @@ impl Unit {
         let moves = ["", "3<&0", "3<&0 4<&1"][self.passed.len()];
         write!(
             script,
-            "exec \"$0\" --config \"$1\" --data \"$2\" serve {moves} </dev/null >/dev/null"
+            "exec \"$0\" --config \"$1\" --data \"$2\" serve {moves} </dev/null >\"${{2%/*}}/out\""
         )
         .unwrap();
         let [input, output] = stdio;
@@ -121,6 +121,11 @@ impl Service {
 
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.home.join("log")).unwrap()
+    }
+
+    /// What it printed on standard output.
+    pub(crate) fn output(&self) -> String {
+        std::fs::read_to_string(self.home.join("out")).unwrap()
     }
 
     pub(crate) fn token(&self) -> String {

@@ -1,0 +1,223 @@
+#!/usr/bin/env bash
+# An administrator's story on a Debian machine with systemd: install, start, take a webhook through nginx, make
+# mistakes, back up under load, lose the disk, restore, upgrade, remove, purge. packaging/smoke.sh runs it as root in a
+# machine of its own, which has the packages in /root and this repository in /source.
+set -euo pipefail
+work=$(mktemp -d)
+readonly work here=/source/packaging data=/var/lib/oncebox settings=/etc/oncebox/oncebox.toml
+readonly api=http://127.0.0.1:8710 key=/etc/oncebox/master.key
+
+step() { printf '\n-- %s\n' "$*"; }
+fail() {
+  printf 'FAILED: %s\n' "$*" >&2
+  systemctl --no-pager status oncebox.service oncebox.socket >&2 || true
+  journalctl --no-pager --lines 30 --output cat --unit oncebox.service --unit oncebox.socket >&2 || true
+  exit 1
+}
+
+# wait_for SECONDS WHAT COMMAND…: until the command succeeds.
+wait_for() {
+  local until=$((SECONDS + $1)) what=$2
+  shift 2
+  until "$@" >/dev/null 2>&1; do
+    ((SECONDS < until)) || fail "waited in vain for: $what"
+    sleep 0.05
+  done
+}
+
+# expect PATTERN COMMAND…: its output (stdout and stderr) matches, whatever it exits with.
+expect() {
+  local pattern=$1 out
+  shift
+  out=$("$@" 2>&1) || true
+  grep -qE -- "$pattern" <<<"$out" || fail "$*: expected /$pattern/, got: $out"
+}
+
+# exits CODE COMMAND…
+exits() {
+  local want=$1 code=0
+  shift
+  "$@" >"$work/out" 2>&1 || code=$?
+  [[ $code == "$want" ]] || fail "$*: expected exit $want, got $code: $(cat "$work/out")"
+}
+
+# Runs a block of docs/operating.md as it stands there.
+tried() {
+  awk -v name="<!-- tried: $1 -->" '$0 == name { found = 1; next } found && /^```$/ { exit } found && !/^```/' \
+    /source/docs/operating.md > "$work/tried.sh"
+  [[ -s $work/tried.sh ]] || fail "docs/operating.md has no block named $1"
+  bash -euo pipefail "$work/tried.sh"
+}
+
+mode() { stat -c '%a %U:%G' "$1"; }
+property() { systemctl show --property "$2" --value "$1"; }
+is() { [[ $(property "$1" "$2") == "$3" ]]; }
+status_says() { grep -qE -- "$1" <<<"$(property oncebox StatusText)"; }
+log() { journalctl --no-pager --output cat --unit oncebox.service "$@"; }
+main_pid() { property oncebox MainPID; }
+loader=
+
+step "dpkg -i"
+dpkg -i /root/oncebox.deb
+[[ $(mode $key) == '600 root:root' ]] || fail "$key is $(mode $key)"
+getent passwd oncebox >/dev/null || fail "no user oncebox"
+expect 'oncebox 0' oncebox --version
+expect 'Run the service' man oncebox-serve
+[[ -e /usr/share/bash-completion/completions/oncebox ]] || fail "no completions"
+
+step "the unit: systemd-analyze verify is clean, and its exposure is at most 1.5"
+systemd-analyze verify /lib/systemd/system/oncebox.service
+systemd-analyze security --offline=true --threshold=15 --no-pager /lib/systemd/system/oncebox.service | tail -1
+
+# A machine where this is tried may be fuller than one that keeps invoices.
+sed -i -e 's|^# *reserve = .*|reserve = "64MiB"|' -e 's|^# *allow = .*|allow = ["127.0.0.0/8"]|' $settings
+oncebox config check
+
+step "it runs as the unit says, and the watchdog is fed"
+systemctl is-active oncebox.service oncebox.socket
+systemctl restart oncebox
+[[ $(mode $data) == '700 oncebox:oncebox' ]] || fail "$data is $(mode $data)"
+[[ $(mode $data/oncebox.db) == '600 oncebox:oncebox' ]] || fail "the database is $(mode $data/oncebox.db)"
+[[ ! -e $data/master.key ]] || fail "the key is in the data directory"
+expect 'runs and is ready' oncebox status
+status_says '^Ready, listening on 127.0.0.1:8710' || fail "it says: $(property oncebox StatusText)"
+grep -q '^Seccomp:.*2' "/proc/$(main_pid)/status" || fail "no filter of system calls"
+exits 75 setpriv --reuid oncebox --regid oncebox --clear-groups oncebox serve --listen 127.0.0.1:0
+expect "$(main_pid)" cat "$work/out"
+fed=$(property oncebox WatchdogTimestampMonotonic)
+wait_for 40 "a sign of life" eval "! is oncebox WatchdogTimestampMonotonic $fed"
+
+step "a webhook signed as Stripe signs comes through nginx"
+openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=hooks.example.com \
+  -keyout "$work/nginx.key" -out "$work/nginx.pem" 2>/dev/null
+sed -e "s|/etc/ssl/certs/hooks.example.com.pem|$work/nginx.pem|" \
+    -e "s|/etc/ssl/private/hooks.example.com.key|$work/nginx.key|" \
+    -e 's|listen 443 ssl|listen 127.0.0.1:8443 ssl|' $here/nginx.conf > /etc/nginx/conf.d/oncebox.conf
+rm -f /etc/nginx/sites-enabled/default
+systemctl restart nginx
+sed -i 's|^# *trusted_proxies = .*|trusted_proxies = ["127.0.0.1/32"]|' $settings
+sed -i '0,/^# *public_url = /s|^# *public_url = .*|public_url = "https://hooks.example.com"|' $settings
+expect 'public_url.*hooks.example.com.*oncebox.toml' oncebox config show
+systemctl reload oncebox
+wait_for 10 "what was reloaded and what waits" eval "log | grep -q trusted_proxies"
+systemctl restart oncebox
+secret=$(oncebox provider create stripe --scheme stripe --pii allow --generate-secret --json | python3 -c '
+import json, sys; answer = json.load(sys.stdin); print(answer.get("secret") or answer["credential"]["secret"])')
+post() { python3 $here/smoke/stripe.py "https://127.0.0.1:8443/in/stripe" "$secret" "$@"; }
+expect '^200 .*"status":"ok"' post evt_smoke_1
+expect '^200 .*"already_processed":true' post evt_smoke_1
+expect '^401 application/problem\+json' post evt_smoke_2 --bad-signature
+expect '^413 application/problem\+json' post evt_smoke_3 --bytes 3000000
+expect '^404' curl -sko /dev/null -w '%{http_code}' https://127.0.0.1:8443/v1/events
+expect evt_smoke_1 oncebox webhook list
+tried first-webhook
+tried first-event
+
+knock() {
+  python3 $here/smoke/knock.py 127.0.0.1 8710 > "$work/knocks" & loader=$!
+  wait_for 10 "the first knock" test -s "$work/knocks"
+}
+knocked() {
+  kill -TERM "$loader"; wait "$loader" || fail "connections were refused: $(cat "$work/knocks")"; loader=
+  cat "$work/knocks"
+}
+
+step "a restart refuses no connection; a kill -9 loses nothing that was acknowledged"
+knock
+systemctl restart oncebox
+killed=$(main_pid)
+systemctl kill --kill-who=main --signal=KILL oncebox
+wait_for 60 "another process that is ready" eval "is oncebox SubState running && [[ \$(main_pid) != $killed ]]"
+knocked
+
+step "twelve restarts in a row are no reason to give up"
+for ((n = 0; n < 12; n++)); do systemctl restart oncebox || fail "restart $n"; done
+is oncebox.socket ActiveState active || fail "the socket is closed"
+
+step "a mistake in the settings: a reload refuses it, a start tries again, the socket stays"
+cp $settings "$work/right.toml"
+sed -i 's|^\[listen\]|[listen]\nnonsense = true|' $settings
+! systemctl reload oncebox 2>/dev/null || fail "a reload took a broken file"
+expect 'runs and is ready' oncebox status
+! systemctl restart oncebox 2>/dev/null || fail "it started with a broken file"
+wait_for 30 "a second try" eval "[[ \$(property oncebox NRestarts) -ge 2 ]]"
+is oncebox.socket ActiveState active || fail "the socket is closed"
+expect 'nonsense' log
+cp "$work/right.toml" $settings
+systemctl restart oncebox
+expect 'runs and is ready' oncebox status
+
+step "a key that is not there: it starts when the key is back, and nobody asks for it"
+mv $key $key.away
+! systemctl restart oncebox 2>/dev/null || fail "it started without its key"
+knock_later() { curl -sf --max-time 60 $api/livez > "$work/livez"; }
+knock_later & knocker=$!
+wait_for 30 "a second try" eval "[[ \$(property oncebox NRestarts) -ge 2 ]]"
+mv $key.away $key
+wait_for 30 "a start" is oncebox SubState running
+wait "$knocker" || fail "a call that came meanwhile was not answered"
+
+step "backed up under load"
+oncebox subscription create nobody --event-type 'invoice.*' --url http://127.0.0.1:8797/ >/dev/null
+python3 $here/smoke/load.py "$api" $data/admin.token "$work/acknowledged" & loader=$!
+wait_for 20 "500 acknowledged events" python3 -c "assert sum(1 for _ in open('$work/acknowledged')) > 500"
+cp "$work/acknowledged" "$work/before-backup"
+mkdir "$work/backup"
+oncebox backup "$work/backup"
+kill -0 "$loader" || fail "the load ended too soon"
+kill -TERM "$loader"; wait "$loader" || fail "the load met an error"; loader=
+echo "$(wc -l < "$work/before-backup") events acknowledged when the backup began, $(wc -l < "$work/acknowledged") when it had ended"
+tried backup
+backup=$(ls "$work"/backup/*.db)
+[[ $(stat -c %a "$backup") == 600 ]] || fail "the backup is $(mode "$backup")"
+! grep -qF "$(cat $key)" -r "$work/backup" || fail "the master key is in the backup"
+oncebox backup verify "$backup"
+
+step "the disk is lost; restored as the documentation says, into an emptied directory"
+systemctl stop oncebox.socket oncebox.service
+rm -rf ${data:?}/*
+exits 0 oncebox restore "$backup"
+cat "$work/out"
+exits 5 oncebox restore "$backup"
+oncebox token create restored --role admin --offline --out $data/admin.token
+[[ -z $(find $data ! -user oncebox) ]] || fail "not the service's: $(find $data ! -user oncebox)"
+systemctl start oncebox.socket oncebox.service
+[[ $(mode $data/oncebox.db) == '600 oncebox:oncebox' ]] || fail "restored as $(mode $data/oncebox.db)"
+oncebox status
+python3 $here/smoke/load.py "$api" $data/admin.token "$work/before-backup" --check
+expect '^200 .*"already_processed":true' post evt_smoke_1
+expect '^200 .*"status":"ok"' post evt_smoke_4
+expect 'in_doubt' oncebox doubt list --json
+expect . oncebox doubt release --all --dry-run
+oncebox doubt release --all
+expect '"in_doubt":0' curl -sf -H "Authorization: Bearer $(cat $data/admin.token)" "$api/v1/stats"
+oncebox audit verify
+oncebox doctor
+
+step "the master key is changed, and the secrets still open"
+systemctl stop oncebox.socket oncebox.service
+oncebox keys rotate
+[[ $(find /etc/oncebox -name 'master.key*' -perm 600 -user root | wc -l) == 2 ]] || fail "$(ls -l /etc/oncebox)"
+systemctl start oncebox.socket oncebox.service
+expect '^200 .*"status":"ok"' post evt_smoke_5
+
+step "upgraded: no connection is refused, the settings somebody changed stay, and so does the data"
+before=$(property oncebox.socket ActiveEnterTimestampMonotonic)
+old=$(main_pid)
+knock
+dpkg -i /root/newer.deb
+knocked
+[[ $(main_pid) != "$old" ]] || fail "the old program still runs"
+is oncebox.socket ActiveEnterTimestampMonotonic "$before" || fail "the upgrade closed the socket"
+grep -q '^trusted_proxies' $settings || fail "the upgrade lost a setting"
+expect evt_smoke_4 oncebox webhook list
+
+step "removed, then purged: the data stays until a person deletes it"
+dpkg --remove oncebox
+! systemctl is-active --quiet oncebox.socket oncebox.service || fail "it runs on without its package"
+[[ -e $data/oncebox.db && -e $key ]] || fail "removing the package took data away"
+expect "kept $data" dpkg --purge oncebox
+[[ -e $data/oncebox.db && -e $key ]] || fail "purging the package took data away"
+[[ ! -e $settings && ! -e /usr/bin/oncebox ]] || fail "purging left files behind"
+
+printf '\npackaging/smoke.sh: everything as an administrator would expect\n'
