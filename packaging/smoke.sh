@@ -8,7 +8,7 @@ readonly suite=bookworm packages=ca-certificates,curl,man-db,nginx-light,openssl
 readonly home=$PWD/target/smoke
 readonly tree=$home/$suite-$packages box=$home/box
 
-step() { printf '\n-- %s\n' "$*"; }
+step() { printf '\n-- %s s: %s\n' "$SECONDS" "$*"; }
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 
 [[ $EUID == 0 ]] || { echo "skipped: packaging/smoke.sh needs root, to boot a machine of its own"; exit 0; }
@@ -41,7 +41,7 @@ debian() {
 
 step "the package is built, and lintian has no errors"
 mkdir -p "$home"
-packaging/build-deb.sh --fast --output "$home/oncebox.deb" >/dev/null
+packaging/build-deb.sh --fast --compress-system --output "$home/oncebox.deb" >/dev/null
 lintian --fail-on error --tag-display-limit 0 "$home/oncebox.deb"
 
 step "a Debian machine of its own is made"

@@ -7,7 +7,7 @@ work=$(mktemp -d)
 readonly work here=/source/packaging data=/var/lib/oncebox settings=/etc/oncebox/oncebox.toml
 readonly api=http://127.0.0.1:8710 key=/etc/oncebox/master.key
 
-step() { printf '\n-- %s\n' "$*"; }
+step() { printf '\n-- %s s: %s\n' "$SECONDS" "$*"; }
 fail() {
   printf 'FAILED: %s\n' "$*" >&2
   systemctl --no-pager status oncebox.service oncebox.socket >&2 || true
@@ -138,7 +138,8 @@ step "a mistake in the settings: a reload refuses it, a start tries again, the s
 cp $settings "$work/right.toml"
 sed -i 's|^\[listen\]|[listen]\nnonsense = true|' $settings
 ! systemctl reload oncebox 2>/dev/null || fail "a reload took a broken file"
-expect 'runs and is ready' oncebox status
+is oncebox SubState running || fail "a reload that failed ended the service"
+curl -sf $api/readyz >/dev/null
 ! systemctl restart oncebox 2>/dev/null || fail "it started with a broken file"
 wait_for 30 "a second try" eval "[[ \$(property oncebox NRestarts) -ge 2 ]]"
 is oncebox.socket ActiveState active || fail "the socket is closed"
@@ -156,6 +157,54 @@ wait_for 30 "a second try" eval "[[ \$(property oncebox NRestarts) -ge 2 ]]"
 mv $key.away $key
 wait_for 30 "a start" is oncebox SubState running
 wait "$knocker" || fail "a call that came meanwhile was not answered"
+
+step "a receiver that hangs: while the service stops, what comes in is taken"
+python3 -c '
+import socket
+listener = socket.create_server(("127.0.0.1", 8798))
+held = listener.accept()
+print("asked", flush=True)
+while held[0].recv(65536):
+    pass' > "$work/hanging" & loader=$!
+oncebox subscription create hanging --event-type 'hang.*' --url http://127.0.0.1:8798/ >/dev/null
+oncebox emit hang.on --payload '{}' >/dev/null
+wait_for 20 "the request that hangs" test -s "$work/hanging"
+systemctl restart --no-block oncebox
+wait_for 20 "a stop under way" is oncebox SubState stop-sigterm
+for ((n = 0; n < 5; n++)); do
+  oncebox emit taken.meanwhile --payload '{}' >/dev/null
+  is oncebox SubState stop-sigterm || fail "the stop did not wait for the delivery"
+done
+kill "$loader"; loader=
+wait_for 30 "the next start" is oncebox SubState running
+oncebox subscription pause hanging >/dev/null
+
+step "systemctl status says what /readyz says"
+python3 -c '
+import sqlite3, sys, time
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("BEGIN IMMEDIATE")
+time.sleep(600)' $data/oncebox.db & loader=$!
+wait_for 60 "a status that says it" status_says '^Not ready: .*database'
+kill "$loader"; loader=
+wait_for 60 "a status that says it is over" status_says '^Ready'
+
+step "a folder that the unit closes: source test has the lines that open it"
+install -d -m 0750 -o oncebox -g oncebox /srv/drops
+exits 1 oncebox source add drops --drop /srv/drops
+exits 1 oncebox source test drops
+expect '^ReadWritePaths=-/srv/drops$' cat "$work/out"
+mkdir -p /etc/systemd/system/oncebox.service.d
+sed -n '/^\[Service\]$/,/^$/p' "$work/out" > /etc/systemd/system/oncebox.service.d/override.conf
+systemctl daemon-reload
+systemctl restart oncebox
+exits 0 oncebox source test drops
+oncebox source remove drops >/dev/null
+
+step "doctor finds nothing wrong, whoever runs it"
+oncebox doctor
+setpriv --reuid oncebox --regid oncebox --clear-groups oncebox doctor >/dev/null
+setpriv --reuid nobody --regid nogroup --clear-groups oncebox doctor >/dev/null
 
 step "backed up under load"
 oncebox subscription create nobody --event-type 'invoice.*' --url http://127.0.0.1:8797/ >/dev/null
@@ -175,6 +224,8 @@ oncebox backup verify "$backup"
 
 step "the disk is lost; restored as the documentation says, into an emptied directory"
 systemctl stop oncebox.socket oncebox.service
+expect 'systemctl start oncebox' oncebox status
+oncebox doctor >/dev/null
 rm -rf ${data:?}/*
 exits 0 oncebox restore "$backup"
 cat "$work/out"
@@ -192,7 +243,8 @@ expect . oncebox doubt release --all --dry-run
 oncebox doubt release --all
 expect '"in_doubt":0' curl -sf -H "Authorization: Bearer $(cat $data/admin.token)" "$api/v1/stats"
 oncebox audit verify
-oncebox doctor
+plain=$(journalctl --no-pager --output cat --unit oncebox _EXE=/usr/bin/oncebox | grep -v '^{' | grep -v nonsense || true)
+[[ -z $plain ]] || fail "the journal has lines that are no objects: $plain"
 
 step "the master key is changed, and the secrets still open"
 systemctl stop oncebox.socket oncebox.service

@@ -87,7 +87,10 @@ fn note(
             tracing::info!(%client, secs, "further refused requests of this client are not logged for now");
         }
     } else if target.as_ref().is_some_and(is_change) {
-        tracing::info!(request_id, %client, method, path, status, took_ms, "a change was made");
+        let [actor, action, resource] = response.done.as_deref().cloned().unwrap_or_default();
+        tracing::info!(
+            request_id, %client, method, path, status, took_ms, actor, action, resource, "a change was made"
+        );
     } else {
         tracing::debug!(request_id, %client, method, path, status, took_ms, "a request was answered");
     }

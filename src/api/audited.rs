@@ -77,19 +77,23 @@ impl Change {
 pub(super) struct Audited<T> {
     value: T,
     status: u16,
+    /// Who, what, to what; for the log.
+    done: Box<[String; 3]>,
 }
 
 impl<T> Audited<T> {
     /// Goes on with what came of it.
     pub(super) fn map<U>(self, with: impl FnOnce(T) -> U) -> Audited<U> {
-        Audited { value: with(self.value), status: self.status }
+        Audited { value: with(self.value), status: self.status, done: self.done }
     }
 }
 
 impl Audited<Value> {
     /// The answer, with the status that stands in the audit event.
     pub(super) fn into_response(self) -> Response {
-        if self.status == 204 { Response::new(204) } else { answer(self.status, &self.value) }
+        let response =
+            if self.status == 204 { Response::new(204) } else { answer(self.status, &self.value) };
+        Response { done: Some(self.done), ..response }
     }
 }
 
@@ -116,7 +120,9 @@ where
         let mut event = event.clone().of(resource_type, &resource_id, changes);
         event.origin.status = Some(status);
         audit_events::append(tx, &event)?;
-        Ok(Ok(Audited { value, status }))
+        let resource = format!("{resource_type}/{resource_id}");
+        let done = Box::new([event.actor.display, event.action, resource]);
+        Ok(Ok(Audited { value, status, done }))
     })?
 }
 

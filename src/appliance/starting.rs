@@ -62,17 +62,15 @@ impl Appliance {
         let database = up_to_date(&data, &clock, &faults)?;
         let (store, mut writer_loop) = open(&database, &settings, &faults)?;
         erasing::again(&mut writer_loop, &database, &settings)?;
-        let told = (clock.wall(), &faults);
         let Keys { ring, hasher, names, rotation } =
-            master_key::unlock(&mut writer_loop, &settings, found, &draw, told)?;
+            master_key::unlock(&mut writer_loop, &settings, found, &draw, (clock.wall(), &faults))?;
         let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
         check_guarded(&mut writer_loop, &sockets, &clock)?;
         let (clean_before, boot, suspects) = note_start(&mut writer_loop, &store, &clock)?;
         let budget = Budget::new(usize::try_from(settings.limits.memory).unwrap_or(usize::MAX));
         let line = Arc::new(Line::new(line::client(&settings.delivery)?));
         let sender = sender.unwrap_or_else(|| Arc::<Line>::clone(&line));
-        let settings = Live::new(settings);
-        let stop = Stop::new();
+        let (settings, stop) = (Live::new(settings), Stop::new());
         let auth = Auth::new(store.clone(), clock.clone(), Arc::clone(&hasher));
         let forgetful = auth.clone();
         let room = Arc::clone(store.writer().room());

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use crate::cli::{Failure, exit};
 use crate::clock::{Clock, Timestamp};
 use crate::machine::files::is_closed;
+use crate::settings::Settings;
 
 /// The most that is read of a file or of stdin: above the largest payload there can be.
 const BYTES_MOST: u64 = 64 << 20;
@@ -48,6 +49,20 @@ pub(super) fn check_open(directory: &Path) -> Result<(), Failure> {
     }
     let why = "is closed to this user: run it as root or as the service's user (sudo)";
     Err(Failure::new(exit::NOT_PERMITTED, format!("{} {why}", directory.display())))
+}
+
+/// Where the package keeps the data, and its unit.
+const PACKAGED: [&str; 2] = ["/var/lib/oncebox", "/lib/systemd/system/oncebox.service"];
+
+/// Whether this is the installation of the package: its unit runs the service.
+pub(super) fn is_packaged(settings: &Settings) -> bool {
+    let [directory, unit] = PACKAGED.map(Path::new);
+    settings.directory() == directory && unit.exists()
+}
+
+/// The command that starts the service.
+pub(super) fn start_command(settings: &Settings) -> &'static str {
+    if is_packaged(settings) { "systemctl start oncebox" } else { "oncebox serve" }
 }
 
 fn limited(from: impl Read, name: &str) -> Result<Vec<u8>, Failure> {

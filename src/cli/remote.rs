@@ -13,6 +13,7 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::appliance::data_directory::{ADDRESS_FILE, INTAKE_FILE, TOKEN_FILE};
+use crate::cli::input::start_command;
 use crate::cli::{Failure, Shared, exit, show};
 use crate::domain::address::AddressPolicy;
 use crate::http::client::{Call, CallError, Client, ClientSettings};
@@ -90,6 +91,12 @@ impl Reach {
         Ok(remote)
     }
 
+    /// The service, with a token where one is named (`--token-file`, `ONCEBOX_TOKEN`).
+    pub(super) fn open_as_named(&self, shared: &Shared) -> Result<Remote, Failure> {
+        let named = self.token_file.is_some() || environment("ONCEBOX_TOKEN").is_some();
+        if named { self.open(shared) } else { self.open_public(shared) }
+    }
+
     /// The service, for paths that need no token.
     pub(super) fn open_public(&self, shared: &Shared) -> Result<Remote, Failure> {
         let settings = shared.settings()?;
@@ -125,9 +132,10 @@ impl Reach {
             let nothing = is_missing(&path) && is_missing(&data.join(ADDRESS_FILE));
             if remote.url.is_none() && nothing {
                 let why = format!("no oncebox has run in {}", data.display());
-                return Err(Failure::new(exit::UNREACHABLE, why).and(
-                    "Start it with: oncebox serve. Or name the service's data directory with --data.",
-                ));
+                let start = start_command(&remote.settings);
+                return Err(Failure::new(exit::UNREACHABLE, why).and(format_args!(
+                    "Start it with: {start}. Or name the service's data directory with --data."
+                )));
             }
             let token = token_in(&path).map_err(|failure| {
                 failure.and(if is_missing(&path) {
@@ -220,9 +228,15 @@ impl Remote {
         }
     }
 
-    /// The intake of the same service.
+    /// Whether it speaks with a token.
+    pub(super) fn has_token(&self) -> bool {
+        self.token.is_some()
+    }
+
+    /// The intake of the same service, which is not shown the token.
     pub(super) fn at_intake(mut self) -> Self {
         self.url = Some(self.intake_base());
+        self.token = None;
         self
     }
 
@@ -308,8 +322,9 @@ impl Remote {
             CallError::Blocked(why) | CallError::Failed(why) => Failure::new(
                 exit::UNREACHABLE,
                 format!(
-                    "cannot reach {}: {why}\nIs it running? Start it with: oncebox serve",
-                    self.base()
+                    "cannot reach {}: {why}\nIs it running? Start it with: {}",
+                    self.base(),
+                    start_command(&self.settings)
                 ),
             ),
         }

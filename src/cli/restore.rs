@@ -1,14 +1,15 @@
 //! `oncebox restore`: puts a backup back, while the service does not run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
 
-use crate::appliance::data_directory::{DataDirectory, DirectoryError};
+use crate::appliance::data_directory::{DataDirectory, DirectoryError, TOKEN_FILE};
 use crate::appliance::master_key;
 use crate::cli::backup::failure;
+use crate::cli::input::start_command;
 use crate::cli::{Failure, Shared, exit, out};
 use crate::clock::{Clock, Timestamp};
 use crate::domain::doubt::Window;
@@ -88,10 +89,10 @@ impl Restore {
             faults: Faults::none(),
         };
         let done = restore::run(&plan).map_err(failure)?;
-        self.tell(&plan, &done)
+        self.tell(&plan, &done, settings.directory(), start_command(&settings))
     }
 
-    fn tell(&self, plan: &Plan, done: &Done) -> Result<(), Failure> {
+    fn tell(&self, plan: &Plan, done: &Done, directory: &Path, start: &str) -> Result<(), Failure> {
         let Done { raised, made_at, aside } = done;
         let until = plan.window.map(|window| window.until);
         if self.json {
@@ -121,13 +122,16 @@ impl Restore {
                 "until {until} new events are held too, unless they say that they happened later than the loss"
             ))?;
         }
-        out::line(
+        let token = directory.join(TOKEN_FILE);
+        out::line(format_args!(
             "\nNext:
-  oncebox token create restored --role admin --offline     (if the admin's token is lost too: no backup has it)
-  oncebox serve                   (or: systemctl start oncebox)
+  oncebox token create restored --role admin --offline --out {}
+                                  (if the admin's token is lost too: no backup has it)
+  {start}
   oncebox doubt list
   oncebox doubt release --all     (or settle those that were made)
   oncebox token list              (a token revoked after the backup is valid again)",
-        )
+            token.display()
+        ))
     }
 }

@@ -47,9 +47,9 @@ impl Serve {
         logging::start(&settings.as_ref().unwrap_or(&defaults).log);
         let notifier = Notifier::to(environment("NOTIFY_SOCKET").as_deref());
         let failed_starts = FailedStarts::of_manager();
-        let started = settings.map_err(Failure::from).and_then(|settings| {
-            Ok((self.start(&settings, &notifier, &signals)?, settings))
-        });
+        let started = settings
+            .map_err(Failure::from)
+            .and_then(|settings| Ok((self.start(&settings, &notifier, &signals)?, settings)));
         let (appliance, settings) = match started {
             Ok(started) => started,
             Err(failure) => {

@@ -3,13 +3,14 @@
 //! Not here: what a source may be set to, which the API decides; what its tables look like in SQL is in
 //! [`super::ddl`].
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use crate::cli::ddl::Ddl;
+use crate::cli::input::is_packaged;
 use crate::cli::listing::{List, Paging};
 use crate::cli::remote::{Reach, Remote, plain};
 use crate::cli::show::{self, Column, instant, minute, text};
@@ -330,7 +331,30 @@ fn tested(remote: &Remote, name: &str) -> Result<(), Failure> {
     if found.get("ok").and_then(Value::as_bool) == Some(true) {
         return Ok(());
     }
-    Err(Failure::failed(format!("{name} cannot be read as it is")))
+    let failure = Failure::failed(format!("{name} cannot be read as it is"));
+    let source = remote.get(&path(name))?;
+    let place = source.get("settings").map(|settings| text(settings, "path")).unwrap_or_default();
+    let place = Path::new(&place);
+    let outside = !place.starts_with(remote.settings().directory());
+    let lines = opening(place, text(&source, "kind") == "drop");
+    if !outside || !is_packaged(remote.settings()) {
+        return Err(failure);
+    }
+    Err(failure.and(format_args!(
+        "Its unit may close the place to the service. To open it: systemctl edit oncebox, with these lines:\n\n\
+         {lines}\n\nThen: systemctl restart oncebox. The user oncebox has to have the rights, too."
+    )))
+}
+
+/// The lines of a drop-in that open a folder, or the folder of a file: SQLite writes beside the file.
+fn opening(place: &Path, is_folder: bool) -> String {
+    let folder = if is_folder { Some(place) } else { place.parent() };
+    let folder = folder.unwrap_or(place).display();
+    // What ProtectHome= hides is not opened by ReadWritePaths=.
+    let hidden = ["/home", "/root", "/run/user"].iter().any(|home| place.starts_with(home));
+    let open = if hidden { "ProtectHome=tmpfs\nBindPaths" } else { "ReadWritePaths" };
+    let shared = if is_folder { "" } else { "\nUMask=0007" };
+    format!("[Service]\n{open}=-{folder}{shared}")
 }
 
 fn state(source: &Value) -> String {
@@ -373,4 +397,19 @@ fn shown(remote: &Remote, source: &Value) -> Result<(), Failure> {
         ("silent after", silent.unwrap_or_default()),
         ("created", instant(source, "created_at")),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_that_open_a_place_are_those_its_unit_needs() {
+        let is = |place: &str, is_folder, lines: &str| {
+            assert_eq!(opening(Path::new(place), is_folder), format!("[Service]\n{lines}"));
+        };
+        is("/srv/erp/out", true, "ReadWritePaths=-/srv/erp/out");
+        is("/home/erp/out", true, "ProtectHome=tmpfs\nBindPaths=-/home/erp/out");
+        is("/srv/erp/erp.db", false, "ReadWritePaths=-/srv/erp\nUMask=0007");
+    }
 }

@@ -2,10 +2,12 @@
 //!
 //! Not here: the first admin token, which `oncebox serve` writes into the data directory.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use zeroize::Zeroizing;
 
 use crate::api;
 use crate::appliance::Error;
@@ -19,6 +21,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::domain::tenant;
 use crate::domain::token::{Role, Scope, check_name};
 use crate::id::{Draw, SystemDraw};
+use crate::keyring::file;
 
 /// Who may use the API
 #[derive(Debug, Args)]
@@ -74,6 +77,9 @@ struct Create {
     /// every token
     #[arg(long)]
     offline: bool,
+    /// Write the token into FILE (mode 0600) instead of printing it
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
 }
 
 const COLUMNS: [Column; 8] = [
@@ -148,7 +154,19 @@ impl Create {
         if let (Some(tenant), Value::Object(fields)) = (tenant, &mut body) {
             fields.insert("tenant".to_owned(), tenant.as_str().into());
         }
-        shown(&remote.post("/v1/tokens", Some(&body))?, remote.json())
+        self.hand_out(&remote.post("/v1/tokens", Some(&body))?, remote.json())
+    }
+
+    /// Shows a new token, or writes it into its file.
+    fn hand_out(&self, made: &Value, as_json: bool) -> Result<(), Failure> {
+        let Some(path) = &self.out else { return shown(made, as_json) };
+        let id = text(made, "id");
+        let content = Zeroizing::new(format!("{}\n", once(made, "token")?));
+        file::write_private(path, content.as_bytes()).map_err(|(at, error)| {
+            Failure::failed(format!("{}: {error}", at.display()))
+                .and(format_args!("Nobody has the token now: oncebox token revoke {id}"))
+        })?;
+        out::line(format_args!("written: {} (token {id})", path.display()))
     }
 
     /// What it may do, checked before anybody is asked.
@@ -181,7 +199,7 @@ impl Create {
             Error::NoDatabase { .. } | Error::NoTenant(_) => Failure::new(exit::NOT_FOUND, error),
             other => Failure::failed(other),
         })?;
-        shown(&api::shown_new_token(&token, &secret), as_json)?;
+        self.hand_out(&api::shown_new_token(&token, &secret), as_json)?;
         if !as_json {
             let path = settings.directory().join(TOKEN_FILE);
             out::note(format_args!("Commands without --token-file read {}.", path.display()));

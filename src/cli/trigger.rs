@@ -31,7 +31,8 @@ use crate::store::{self, credentials, providers};
 #[derive(Debug, Args)]
 #[command(
     after_help = "The secret is opened from the database with the master key, both in the data \
-    directory;\nwith --secret-file neither is needed."
+    directory;\nwith --secret-file neither is needed. The provider is one of the tenant whose token is named with\n\
+    --token-file or ONCEBOX_TOKEN (it has to be allowed to read), else of the tenant default."
 )]
 pub(super) struct Trigger {
     /// Whose webhook it is
@@ -69,16 +70,17 @@ impl Trigger {
         if let Some(path) = &self.new_key {
             return self.make_key(path, provider);
         }
-        let remote = self.reach.open_public(shared)?.at_intake();
+        let remote = self.reach.open_as_named(shared)?;
+        let (tenant, path) = whose(&remote, provider, &self.scheme)?;
+        let remote = remote.at_intake();
         let Signer { scheme, secret, public_url } = match &self.secret_file {
             Some(path) => Signer {
                 scheme: Scheme::of(&self.scheme).ok_or_else(|| self.needs_settings())?,
                 secret: secrets::one_line(path)?,
                 public_url: None,
             },
-            None => sealed(remote.settings(), provider, &self.scheme)?,
+            None => sealed(remote.settings(), (&tenant, provider), &self.scheme)?,
         };
-        let path = format!("/in/{}", plain(provider));
         let base = remote.settings().listen.public_url.clone().unwrap_or_else(|| remote.base());
         let url = public_url.unwrap_or_else(|| format!("{}{path}", base.trim_end_matches('/')));
         let at = Clock::machine().wall();
@@ -184,12 +186,29 @@ fn create_it(provider: &str, kind: &str) -> String {
     )
 }
 
+/// The tenant of a provider and its path: those of the token that was named, else of the tenant default.
+fn whose(remote: &Remote, provider: &str, kind: &str) -> Result<(String, String), Failure> {
+    if !remote.has_token() {
+        return Ok((DEFAULT_TENANT.to_owned(), format!("/in/{}", plain(provider))));
+    }
+    let found = remote.get(&format!("/v1/providers/{}", plain(provider)));
+    let found = found.map_err(|failure| match failure.code {
+        exit::NOT_FOUND => failure.and(create_it(provider, kind)),
+        _ => failure,
+    })?;
+    Ok((text(&found, "tenant"), text(&found, "path")))
+}
+
 /// What helps whoever cannot open a secret here.
 const NO_KEY: &str =
     "Name the service's data directory with --data, or give the secret with --secret-file.";
 
 /// The newest secret in force of a provider, opened with the master key, and how it signs.
-fn sealed(settings: &Settings, provider: &str, kind: &str) -> Result<Signer, Failure> {
+fn sealed(
+    settings: &Settings,
+    (tenant, provider): (&str, &str),
+    kind: &str,
+) -> Result<Signer, Failure> {
     let database = settings.directory().join(DATABASE);
     // Where there is no database, a key would be made for it.
     if is_missing(&database) {
@@ -202,7 +221,7 @@ fn sealed(settings: &Settings, provider: &str, kind: &str) -> Result<Signer, Fai
         |error: store::error::Error| Failure::failed(format!("{}: {error}", database.display()));
     let reader = store::read_only(&database).map_err(broken)?;
     let tx = reader.tx();
-    let found = providers::by_name(&tx, DEFAULT_TENANT, provider).map_err(broken)?;
+    let found = providers::by_name(&tx, tenant, provider).map_err(broken)?;
     let Some(found) = found else {
         let missing = format!("there is no provider {provider} in {}", database.display());
         return Err(Failure::new(exit::NOT_FOUND, missing).and(create_it(provider, kind)));

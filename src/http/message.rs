@@ -153,12 +153,21 @@ pub struct Response {
     pub close: bool,
     /// Why it is refused, for the log alone: it is never sent.
     pub cause: Option<String>,
+    /// Who changed something, what was done, and to what, for the log alone.
+    pub done: Option<Box<[String; 3]>>,
 }
 
 impl Response {
     /// An answer without a body.
     pub fn new(status: u16) -> Self {
-        Self { status, headers: Vec::new(), body: Vec::new(), close: false, cause: None }
+        Self {
+            status,
+            headers: Vec::new(),
+            body: Vec::new(),
+            close: false,
+            cause: None,
+            done: None,
+        }
     }
 
     /// An answer with a body of the given media type.

@@ -1,6 +1,8 @@
 //! Backups, restores and upgrades, as an administrator does them.
 
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 use crate::rig::Rig;
 
@@ -74,4 +76,37 @@ fn a_backup_overwrites_nothing_and_says_why_it_cannot_be_made() {
     assert_eq!(nowhere.code, 4, "{nowhere:?}");
     assert_eq!(rig.run(&["backup"]).code, 2);
     assert_eq!(rig.run(&["backup", "verify", there.to_str().unwrap()]).code, 65);
+}
+
+#[test]
+fn what_root_restores_into_a_directory_of_the_service_s_user_is_that_user_s() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return crate::shared::skipped("needs root, to own nothing");
+    }
+    let mut rig = Rig::new();
+    let data = rig.dir.path().to_owned();
+    let copies = tempfile::tempdir().unwrap();
+    rig.ok(&["backup", copies.path().to_str().unwrap()]);
+    rig.kill();
+    let names = |at: &Path| fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path());
+    let made = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name != "oncebox.toml" && (name.starts_with("oncebox.") || name == "admin.token")
+    };
+    names(&data).filter(made).for_each(|path| fs::remove_file(path).unwrap());
+    for place in [&data, &data.join("master.key")] {
+        std::os::unix::fs::chown(place, Some(54_321), Some(54_322)).unwrap();
+    }
+    let copy = names(copies.path()).find(|path| path.extension().unwrap() == "db").unwrap();
+    rig.ok(&["restore", copy.to_str().unwrap()]);
+    let token = data.join("admin.token");
+    let create = ["token", "create", "again", "--role", "admin", "--offline", "--out"];
+    rig.ok(&[&create[..], &[token.to_str().unwrap()]].concat());
+    assert_eq!(fs::metadata(&token).unwrap().mode() & 0o777, 0o600);
+    let owners: Vec<_> = names(&data)
+        .filter(made)
+        .map(|path| (fs::metadata(&path).unwrap().uid(), fs::metadata(&path).unwrap().gid(), path))
+        .collect();
+    assert!(owners.len() >= 3, "{owners:?}");
+    assert!(owners.iter().all(|(uid, gid, _)| (*uid, *gid) == (54_321, 54_322)), "{owners:?}");
 }

@@ -140,3 +140,28 @@ fn why_nobody_can_sign_for_paypal_and_sns_is_said_with_what_sends_a_real_one() {
         assert!(none.err.contains(real), "{none:?}");
     }
 }
+
+#[test]
+fn a_named_token_s_tenant_is_posted_to_and_a_suspended_one_is_said() {
+    let rig = Rig::new();
+    let create = ["provider", "create", "shop", "--scheme", "shopify", "--pii", "allow"];
+    rig.ok(&[&create[..], &["--generate-secret"]].concat());
+    rig.ok(&["tenant", "create", "acme"]);
+    let file = rig.dir.path().join("acme.token");
+    let path = file.to_str().unwrap();
+    let token = ["token", "create", "acme", "--role", "admin", "--tenant", "acme", "--out", path];
+    rig.ok(&token);
+    let as_acme = ["--token-file", path];
+    let trigger = ["trigger", "shopify", "--provider", "shop"];
+    let missing = rig.run(&[&trigger[..], &as_acme].concat());
+    assert_eq!(missing.code, 4, "acme has no provider of that name: {missing:?}");
+    rig.ok(&[&create[..], &["--generate-secret"], &as_acme].concat());
+    let sent = rig.ok(&[&trigger[..], &as_acme].concat());
+    assert!(sent.contains("/in/acme/shop"), "{sent}");
+    assert_eq!(rig.items(&["webhook", "list"]).len(), 0, "nothing came to the tenant default");
+    assert!(rig.ok(&trigger).contains("/in/shop"));
+    rig.ok(&["tenant", "suspend", "acme"]);
+    let refused = rig.run(&[&trigger[..], &as_acme].concat());
+    assert_eq!(refused.code, 77);
+    assert!(refused.err.contains("suspended"), "{refused:?}");
+}

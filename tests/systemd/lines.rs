@@ -66,6 +66,10 @@ fn away_from_a_terminal_every_line_is_an_object_and_a_refusal_can_be_found_by_it
     assert_eq!(line["client"], "127.0.0.1");
     let messages = |text: &str| lines.iter().filter(|line| line["message"] == text).count();
     assert_eq!(messages("a change was made"), 1, "{log}");
+    let change = lines.iter().find(|line| line["message"] == "a change was made").unwrap();
+    assert_eq!(change["actor"], "first admin token");
+    assert_eq!(change["action"], "subscription.create");
+    assert!(change["resource"].as_str().unwrap().starts_with("subscription/"), "{change}");
     assert_eq!(messages("a request was answered"), 0, "at info a busy box is quiet: {log}");
     tells_nothing(&log, &service);
 }

@@ -1,6 +1,7 @@
 //! The data directory: who may open what, the master key, and the file system below.
 
 use std::fs::{self, Permissions};
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -8,10 +9,10 @@ use crate::appliance::data_directory::{ADDRESS_FILE, DATABASE, TOKEN_FILE};
 use crate::cli::doctor::{Finding, Patient, fail, ok, warn};
 use crate::domain::disk::{Budget, Room};
 use crate::domain::health;
-use crate::keyring::file;
+use crate::keyring::file::{self, KeyFileError};
 use crate::machine::disk::Gauge;
-use crate::machine::files;
 use crate::machine::host::{self, Access};
+use crate::machine::{files, user};
 
 pub(super) fn look(patient: &Patient) -> Vec<Finding> {
     let directory = patient.settings.directory();
@@ -97,6 +98,15 @@ fn key(patient: &Patient) -> Finding {
     }
     match file::read(&path) {
         Ok(key) => ok("key", format!("{} can be read: key {}", path.display(), key.key_id())),
+        // A key that does not lie in the service's directory is handed to it by its unit, as a credential.
+        Err(KeyFileError::File { path, source })
+            if source.kind() == ErrorKind::PermissionDenied
+                && user::starter() != 0
+                && !path.starts_with(patient.settings.directory()) =>
+        {
+            let path = path.display();
+            ok("key", format!("{path} is closed to this user, as it should be; root can check it"))
+        }
         Err(error) => fail("key", error.to_string()),
     }
 }

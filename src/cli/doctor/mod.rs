@@ -107,9 +107,10 @@ impl Doctor {
 fn closed(patient: &Patient) -> Finding {
     let directory = patient.settings.directory().display();
     let detail = format!(
-        "{directory} is closed to this user: run it as root or as the service's user (sudo)"
+        "{directory} is closed to this user, as it should be: to look into it, run this as root or as the \
+         service's user (sudo)"
     );
-    fail("directory", detail)
+    warn("directory", detail)
 }
 
 /// Whether a running service holds the lock.

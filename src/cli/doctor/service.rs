@@ -1,10 +1,12 @@
 //! How it is reached: port, public address, proxy; and what its unit lets it do.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
 
 use crate::cli::doctor::{Finding, Patient, fail, ok, warn};
 use crate::http::server;
+use crate::machine::files::is_closed;
 
 /// Where a unit may stand; the first one holds (systemd.unit(5)).
 const UNITS: [&str; 3] = [
@@ -59,8 +61,21 @@ fn port(patient: &Patient) -> Finding {
     }
     match server::bind(address) {
         Ok(_free) => ok("port", format!("{address} is free")),
+        Err(error) if error.kind() == ErrorKind::AddrInUse && socket_is_open() => {
+            ok("port", format!("oncebox.socket listens there; it is set to {address}"))
+        }
+        // Whether it is our service, only the lock in the directory tells.
+        Err(error) if is_closed(patient.settings.directory()) => {
+            warn("port", format!("{address}: {error}; perhaps the service listens there"))
+        }
         Err(error) => fail("port", format!("{address} cannot be listened on: {error}")),
     }
+}
+
+/// Whether systemd holds the socket, as it does while the service is stopped.
+fn socket_is_open() -> bool {
+    let asked = Command::new("systemctl").args(["is-active", "--quiet", "oncebox.socket"]).status();
+    asked.is_ok_and(|status| status.success())
 }
 
 fn addresses(patient: &Patient) -> Finding {
