@@ -97,9 +97,9 @@ impl DiskWatch {
             }
         };
         // What is in the log takes its room in the file when it is copied.
-        let space = Space { free: space.free.saturating_sub(self.log.owed()), ..space };
+        let net = Space { free: space.free.saturating_sub(self.log.owed()), ..space };
         let before = *seen;
-        *seen = Seen { room: self.budget().judge(before.room, space), space: Some(space) };
+        *seen = Seen { room: self.budget().judge(before.room, net), space: Some(space) };
         let now_low = seen.room == Room::Low;
         self.log.set(self.budget().floor_of(space.total), Budget::log_of(space.total));
         if now_low {

@@ -232,7 +232,8 @@ mod tests {
         let (mut contention, mut now) = (WriteContention::new(None), Duration::ZERO);
         (0..1000).any(|_| {
             now += free * MS;
-            contention.held = contention.held.saturating_sub(now - contention.freed_at);
+            contention.held =
+                contention.held.saturating_sub(now.saturating_sub(contention.freed_at));
             contention.taken_at = now;
             now += held * MS;
             contention.ended(now);
@@ -273,7 +274,7 @@ mod tests {
             let asked = done.now();
             assert!(matches!(contention.begin(&ours, &done), Err(Error::Busy)));
             contention.locked_out();
-            done.now() - asked
+            done.now().saturating_sub(asked)
         };
         assert!(waited() >= PATIENCE);
         assert!(waited() >= PATIENCE_LOCKED_OUT);

@@ -127,6 +127,6 @@ impl Stretch {
     /// What was found on it.
     pub(super) fn found<T>(&self, rows: Vec<T>, limit: u32, seq: impl Fn(&T) -> i64) -> Found<T> {
         let Found { rows, next } = Found::of(rows, limit, seq);
-        Found { rows, next: next.or(self.is_cut.then_some(self.down_to.1)) }
+        Found { rows, next: next.or_else(|| self.is_cut.then_some(self.down_to.1)) }
     }
 }

@@ -12,13 +12,13 @@ fn a_backup_is_taken_beside_the_running_service_and_when_it_does_not_run() {
     let emitted = rig.run_with(&["emit"], "{\"event_type\":\"invoice.paid\",\"payload\":1}\n");
     assert_eq!(emitted.code, 0, "{emitted:?}");
     let shelf = rig.dir.path().join("shelf");
-    std::fs::create_dir(&shelf).unwrap();
+    fs::create_dir(&shelf).unwrap();
     let shelf = shelf.to_str().unwrap();
     let manifest = rig.json(&["backup", shelf]);
     assert_eq!(manifest["rows"]["outbox"], 1);
     assert_eq!(manifest["reason"], "asked");
     let file = format!("{shelf}/{}", manifest["file"].as_str().unwrap());
-    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     rig.kill();
     let other = rig.dir.path().join("by-name.db");
@@ -35,7 +35,7 @@ fn a_backup_is_taken_beside_the_running_service_and_when_it_does_not_run() {
         let whole = rig.ok(&[&["backup", "verify"], args].concat());
         assert_eq!(whole.matches(": whole; made ").count(), 1, "{whole}");
     }
-    std::fs::write(&manifest, "{").unwrap();
+    fs::write(&manifest, "{").unwrap();
     assert_eq!(rig.run(&["backup", "verify", shelf]).code, 65);
 }
 
@@ -54,10 +54,10 @@ fn the_master_key_and_the_token_are_in_no_backup() {
     ]);
     let to = rig.dir.path().join("b.db");
     rig.ok(&["backup", to.to_str().unwrap()]);
-    let key = std::fs::read_to_string(rig.dir.path().join("master.key")).unwrap();
-    let token = std::fs::read_to_string(rig.dir.path().join("admin.token")).unwrap();
+    let key = fs::read_to_string(rig.dir.path().join("master.key")).unwrap();
+    let token = fs::read_to_string(rig.dir.path().join("admin.token")).unwrap();
     for made in [to.clone(), to.with_extension("db.manifest.json")] {
-        let bytes = std::fs::read(&made).unwrap();
+        let bytes = fs::read(&made).unwrap();
         for secret in [key.trim().split(':').next_back().unwrap(), token.trim()] {
             let found = bytes.windows(secret.len()).any(|part| part == secret.as_bytes());
             assert!(!found, "{}", made.display());
@@ -71,7 +71,7 @@ fn a_backup_overwrites_nothing_and_says_why_it_cannot_be_made() {
     let there = rig.file("there.db", "somebody's");
     let refused = rig.run(&["backup", there.to_str().unwrap()]);
     assert_eq!(refused.code, 5, "{refused:?}");
-    assert_eq!(std::fs::read_to_string(&there).unwrap(), "somebody's");
+    assert_eq!(fs::read_to_string(&there).unwrap(), "somebody's");
     let nowhere = rig.run(&["backup", "/nowhere/at/all.db"]);
     assert_eq!(nowhere.code, 4, "{nowhere:?}");
     assert_eq!(rig.run(&["backup"]).code, 2);

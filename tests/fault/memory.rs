@@ -221,7 +221,7 @@ fn large_publishes_side_by_side_are_taken_or_put_off() {
             let body = format!("[{}]", (0..15).map(event).collect::<Vec<_>>().join(","));
             post(&process, "/v1/events", &[], body.as_bytes())
         };
-        let all: Vec<_> = (0..16).map(|n| scope.spawn(move || publish(n))).collect();
+        let all: [_; 16] = std::array::from_fn(|n| scope.spawn(move || publish(n)));
         all.into_iter().map(|one| one.join().unwrap()).collect()
     });
     let count = |status: u16| answers.iter().filter(|answer| answer.status == status).count();
@@ -270,7 +270,7 @@ fn large_webhooks_to_several_subscriptions_are_delivered_one_after_the_other() {
             ];
             post(process, "/in/hub", &fields, body.as_bytes())
         };
-        let all: Vec<_> = (0..10).map(|n| scope.spawn(move || send(n))).collect();
+        let all: [_; 10] = std::array::from_fn(|n| scope.spawn(move || send(n)));
         let mut all: Vec<Answer> = all.into_iter().map(|one| one.join().unwrap()).collect();
         // As providers do; only some of them, as the receivers keep what they get.
         for (n, answer) in all.iter_mut().enumerate().take(3) {

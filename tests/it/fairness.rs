@@ -60,7 +60,9 @@ fn endpoints_that_were_never_called_leave_deliverers_to_one_that_has_answered() 
         subscribe(&rig, &rig.token, "alive", &alive);
         goes_on(&rig, &rig.token, &alive, 1);
         subscribe_dead(&rig, &tokens, &dead);
-        tokens.iter().for_each(|token| publish(&rig, token, "dead"));
+        for token in &tokens {
+            publish(&rig, token, "dead");
+        }
         until("they hang", || dead.count() == 48);
         goes_on(&rig, &rig.token, &alive, 20);
         assert_eq!(dead.count(), 48, "three quarters of the deliverers");
@@ -75,7 +77,9 @@ fn endpoints_that_failed_before_a_restart_leave_deliverers_to_a_new_one() {
         dead.always(Reply::status(500));
         let tokens = tenants(&rig, count);
         subscribe_dead(&rig, &tokens, &dead);
-        tokens.iter().for_each(|token| publish(&rig, token, "dead"));
+        for token in &tokens {
+            publish(&rig, token, "dead");
+        }
         rig.settle();
         assert_eq!(dead.count(), DEAD);
         dead.always(Reply::Hang);
@@ -97,7 +101,9 @@ fn endpoints_that_never_answer_get_their_retries_while_others_go_on() {
         let tokens = tenants(&rig, count);
         subscribe(&rig, &rig.token, "alive", &alive);
         subscribe_dead(&rig, &tokens, &dead);
-        tokens.iter().for_each(|token| publish(&rig, token, "dead"));
+        for token in &tokens {
+            publish(&rig, token, "dead");
+        }
         let (mut last, mut wanted) = (Instant::now(), 0);
         let conn = rig.file();
         let tried = "SELECT count(*) FROM deliveries AS d JOIN subscriptions AS s
