@@ -15,6 +15,7 @@ use crate::cli::failed_starts::FailedStarts;
 use crate::cli::{Failure, Shared, exit, out, reload};
 use crate::clock::{Clock, machine_monotonic};
 use crate::demo::watch;
+use crate::keeping::Error as KeepingError;
 use crate::logging;
 use crate::settings::{Settings, environment};
 use crate::systemd::activation::Offer;
@@ -105,7 +106,7 @@ fn refusal(error: Error, settings: &Settings, notifier: &Notifier) -> Failure {
     match error {
         Error::Directory(DirectoryError::Locked { .. }) => Failure::temporary(error),
         Error::Unguarded { .. } => Failure::new(exit::BAD_CONFIGURATION, error.to_string()),
-        Error::Store(store) if store.is_damage() => {
+        Error::Store(store) | Error::Keeping(KeepingError::Store(store)) if store.is_damage() => {
             let file = settings.directory().join(DATABASE);
             Failure::failed(format!("{} is damaged: {store}", file.display())).and(
                 "Look at it: oncebox doctor. Put a backup back: oncebox restore --force BACKUP; the damaged file \

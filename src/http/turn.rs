@@ -249,7 +249,9 @@ impl Turn<'_> {
     fn wait_for_room(&mut self) {
         let body = self.state.outgoing.held();
         let bytes = body.saturating_add(self.state.framer.held());
-        self.charge(Holding { bytes, body, ..Holding::default() });
+        // An answer is of our making, so it is not in the client's share: behind a proxy that is not trusted a
+        // small request of somebody else would cut off a large answer.
+        self.core.charge(&mut self.state.held, Holding { bytes, body, ..Holding::default() });
         self.arm(Interest::Write);
     }
 

@@ -183,6 +183,26 @@ fn what_is_being_written_waits_for_its_writer() {
 }
 
 #[test]
+fn a_file_that_is_written_in_place_is_not_caught_empty() {
+    let rig = Rig::new();
+    let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
+    let path = folder.path.join("a.csv");
+    drop(fs::File::create(&path).unwrap());
+    until("it is looked at", || rig.get("/v1/sources/files")["lag"] == 1);
+    folder.put("b.csv", "x\n1\n");
+    folder.until_done("b.csv");
+    assert!(folder.has("a.csv"), "it is empty and waits");
+    fs::write(&path, "x\n2\n").unwrap();
+    folder.until_done("a.csv");
+    // One that stays empty is refused.
+    drop(fs::File::create(folder.path.join("c.csv")).unwrap());
+    until("it is refused", || {
+        rig.advance(secs(6));
+        folder.has("rejected/c.csv")
+    });
+}
+
+#[test]
 fn what_is_too_large_or_no_file_is_not_taken() {
     let rig = Rig::new();
     let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));

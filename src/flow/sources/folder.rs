@@ -164,8 +164,10 @@ impl FolderReader {
         (settings, folder, name): (&FolderSettings, &Directory, &str),
     ) -> Outcome<()> {
         let path = settings.path.join(name);
-        if settings.writer == Protocol::Stable && !self.stands_still(shared, settings, name, &path)
-        {
+        // Somebody who writes a file in place makes it empty first.
+        let is_begun = path.symlink_metadata().is_ok_and(|meta| meta.len() == 0);
+        let must_stand = settings.writer == Protocol::Stable || is_begun;
+        if must_stand && !self.stands_still(shared, settings, name, &path) {
             return Ok(());
         }
         let unreadable =
