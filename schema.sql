@@ -381,12 +381,10 @@ CREATE UNIQUE INDEX deliveries_lane_head ON deliveries (lane)
   WHERE lane IS NOT NULL AND head = 1 AND finished_at IS NULL;
 CREATE INDEX deliveries_lane ON deliveries (lane, order_at, seq)
   WHERE lane IS NOT NULL AND finished_at IS NULL;
--- The order of the list: newest first.
-CREATE INDEX deliveries_listed ON deliveries (tenant, created_at);
 -- What waits behind a head, for counting.
 CREATE INDEX deliveries_behind ON deliveries (subscription_seq) WHERE state = 'pending' AND head = 0;
 -- The few that a person may have to look at; costs nothing on the way of a good delivery.
-CREATE INDEX deliveries_attention ON deliveries (state, tenant, created_at)
+CREATE INDEX deliveries_attention ON deliveries (state, tenant, seq)
   WHERE state = 'dead_letter' OR state = 'parked' OR state = 'in_doubt' OR state = 'waiting'
      OR state = 'leased';
 CREATE INDEX deliveries_attention_of ON deliveries (subscription_seq, state)

@@ -50,7 +50,7 @@ struct File {
 }
 
 /// The indexes that an event and its delivery are written into for the sake of lists alone.
-const LIST_INDEXES: [&str; 3] = ["outbox_listed", "outbox_aggregate", "deliveries_listed"];
+const LIST_INDEXES: [&str; 2] = ["outbox_listed", "outbox_aggregate"];
 
 /// What one round took, in microseconds a row.
 struct Round {

@@ -23,16 +23,20 @@ const BY_SEQ: &str = "
      WHERE d.seq = ?2
        AND d.tenant = ?1";
 
-const TIME_OF: &str = "
-    SELECT created_at
+// Deliveries are numbered in the order in which they are made: their lists need no index of their own, which
+// would cost every event.
+pub(super) const MADE_FROM: &str = "
+    SELECT seq, created_at
       FROM deliveries
-     WHERE seq = ?1";
+     WHERE seq >= ?1
+     ORDER BY seq
+     LIMIT 1";
 
 pub(super) const PAGE: &str = "
     SELECT d.seq
       FROM deliveries AS d
-     WHERE (d.created_at, d.seq) < (?1, ?2)
-       AND (d.created_at, d.seq) >= (?3, ?4)
+     WHERE d.seq < ?2
+       AND d.seq >= ?4
        AND d.tenant = ?6
        AND (?7 IS NULL OR EXISTS (
            SELECT 1
@@ -40,24 +44,24 @@ pub(super) const PAGE: &str = "
             WHERE s.seq = d.subscription_seq
               AND (s.name = ?7 OR s.id = ?7)))
        AND (?8 IS NULL OR d.state = ?8)
-     ORDER BY d.created_at DESC, d.seq DESC
+     ORDER BY d.seq DESC
      LIMIT ?5";
 
+// Rows of every tenant are looked at.
 pub(super) const PLACE: &str = "
-    SELECT d.created_at, d.seq
+    SELECT 0, d.seq
       FROM deliveries AS d
-     WHERE (d.created_at, d.seq) < (?1, ?2)
-       AND (d.created_at, d.seq) >= (?3, ?4)
-       AND d.tenant = ?6
-     ORDER BY d.created_at DESC, d.seq DESC
+     WHERE d.seq < ?2
+       AND d.seq >= ?4
+     ORDER BY d.seq DESC
      LIMIT 1 OFFSET ?5";
 
 // Two states that a person waits for have an index; it only serves a state that is named outright.
 pub(super) const PAGE_OF_DEAD: &str = "
     SELECT d.seq
       FROM deliveries AS d
-     WHERE (d.created_at, d.seq) < (?1, ?2)
-       AND (d.created_at, d.seq) >= (?3, ?4)
+     WHERE d.seq < ?2
+       AND d.seq >= ?4
        AND d.tenant = ?6
        AND d.state = 'dead_letter'
        AND (?7 IS NULL OR EXISTS (
@@ -65,24 +69,24 @@ pub(super) const PAGE_OF_DEAD: &str = "
              FROM subscriptions AS s
             WHERE s.seq = d.subscription_seq
               AND (s.name = ?7 OR s.id = ?7)))
-     ORDER BY d.created_at DESC, d.seq DESC
+     ORDER BY d.seq DESC
      LIMIT ?5";
 
 pub(super) const PLACE_OF_DEAD: &str = "
-    SELECT d.created_at, d.seq
+    SELECT 0, d.seq
       FROM deliveries AS d
-     WHERE (d.created_at, d.seq) < (?1, ?2)
-       AND (d.created_at, d.seq) >= (?3, ?4)
+     WHERE d.seq < ?2
+       AND d.seq >= ?4
        AND d.tenant = ?6
        AND d.state = 'dead_letter'
-     ORDER BY d.created_at DESC, d.seq DESC
+     ORDER BY d.seq DESC
      LIMIT 1 OFFSET ?5";
 
 pub(super) const PAGE_IN_DOUBT: &str = "
     SELECT d.seq
       FROM deliveries AS d
-     WHERE (d.created_at, d.seq) < (?1, ?2)
-       AND (d.created_at, d.seq) >= (?3, ?4)
+     WHERE d.seq < ?2
+       AND d.seq >= ?4
        AND d.tenant = ?6
        AND d.state = 'in_doubt'
        AND (?7 IS NULL OR EXISTS (
@@ -90,17 +94,17 @@ pub(super) const PAGE_IN_DOUBT: &str = "
              FROM subscriptions AS s
             WHERE s.seq = d.subscription_seq
               AND (s.name = ?7 OR s.id = ?7)))
-     ORDER BY d.created_at DESC, d.seq DESC
+     ORDER BY d.seq DESC
      LIMIT ?5";
 
 pub(super) const PLACE_IN_DOUBT: &str = "
-    SELECT d.created_at, d.seq
+    SELECT 0, d.seq
       FROM deliveries AS d
-     WHERE (d.created_at, d.seq) < (?1, ?2)
-       AND (d.created_at, d.seq) >= (?3, ?4)
+     WHERE d.seq < ?2
+       AND d.seq >= ?4
        AND d.tenant = ?6
        AND d.state = 'in_doubt'
-     ORDER BY d.created_at DESC, d.seq DESC
+     ORDER BY d.seq DESC
      LIMIT 1 OFFSET ?5";
 
 pub(super) const OF_EVENT: &str = "
@@ -109,15 +113,15 @@ pub(super) const OF_EVENT: &str = "
      CROSS JOIN deliveries AS d ON d.outbox_seq = o.seq
      WHERE o.id = ?8
        AND o.tenant = ?6
-       AND (d.created_at, d.seq) < (?1, ?2)
-       AND (d.created_at, d.seq) >= (?3, ?4)
+       AND d.seq < ?2
+       AND d.seq >= ?4
        AND (?7 IS NULL OR EXISTS (
            SELECT 1
              FROM subscriptions AS s
             WHERE s.seq = d.subscription_seq
               AND (s.name = ?7 OR s.id = ?7)))
        AND (?9 IS NULL OR d.state = ?9)
-     ORDER BY d.created_at DESC, d.seq DESC
+     ORDER BY d.seq DESC
      LIMIT ?5";
 
 pub(super) const OF_WEBHOOK_EVENT: &str = "
@@ -126,15 +130,15 @@ pub(super) const OF_WEBHOOK_EVENT: &str = "
      CROSS JOIN deliveries AS d ON d.webhook_seq = w.seq
      WHERE w.id = ?8
        AND w.tenant = ?6
-       AND (d.created_at, d.seq) < (?1, ?2)
-       AND (d.created_at, d.seq) >= (?3, ?4)
+       AND d.seq < ?2
+       AND d.seq >= ?4
        AND (?7 IS NULL OR EXISTS (
            SELECT 1
              FROM subscriptions AS s
             WHERE s.seq = d.subscription_seq
               AND (s.name = ?7 OR s.id = ?7)))
        AND (?9 IS NULL OR d.state = ?9)
-     ORDER BY d.created_at DESC, d.seq DESC
+     ORDER BY d.seq DESC
      LIMIT ?5";
 
 /// Which deliveries a list shows. Absent means any.
@@ -165,8 +169,7 @@ pub fn by_seq(tx: &ReadTx<'_>, tenant: &str, seq: DeliverySeq) -> Result<Option<
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Delivery>> {
     let Newest { tenant, before, limit } = newest;
     let Filter { state, subscription, event_id, made } = filter;
-    let stretch = Stretch::new(tx, TIME_OF, before, *made)?;
-    let Some(mut stretch) = stretch else { return Ok(Found::nothing()) };
+    let mut stretch = Stretch::by_number(tx, MADE_FROM, before, *made)?;
     let word = state.map(State::as_str);
     let seqs = if let Some(event_id) = event_id {
         let more = params![tenant, subscription, event_id, word];
@@ -176,17 +179,19 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
         }
         found
     } else {
-        let (place, indexed) = match state {
-            Some(State::DeadLetter) => (PLACE_OF_DEAD, Some(PAGE_OF_DEAD)),
-            Some(State::InDoubt) => (PLACE_IN_DOUBT, Some(PAGE_IN_DOUBT)),
-            _ => (PLACE, None),
+        let indexed = match state {
+            Some(State::DeadLetter) => Some((PLACE_OF_DEAD, PAGE_OF_DEAD)),
+            Some(State::InDoubt) => Some((PLACE_IN_DOUBT, PAGE_IN_DOUBT)),
+            _ => None,
         };
-        if subscription.is_some() || (state.is_some() && indexed.is_none()) {
-            stretch.cut(tx, place, params![tenant])?;
-        }
-        match indexed {
-            Some(page) => stretch.seqs(tx, page, limit, params![tenant, subscription])?,
-            None => stretch.seqs(tx, PAGE, limit, params![tenant, subscription, word])?,
+        if let Some((place, page)) = indexed {
+            if subscription.is_some() {
+                stretch.cut(tx, place, params![tenant])?;
+            }
+            stretch.seqs(tx, page, limit, params![tenant, subscription])?
+        } else {
+            stretch.cut(tx, PLACE, params![])?;
+            stretch.seqs(tx, PAGE, limit, params![tenant, subscription, word])?
         }
     };
     let each = seqs.into_iter().map(|seq| by_seq(tx, tenant, DeliverySeq(seq)));

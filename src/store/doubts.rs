@@ -35,7 +35,7 @@ pub(super) const SKIP: &str = "
      WHERE seq = ?1
        AND state = 'in_doubt'";
 
-// CROSS JOIN keeps the scan on the partial index of what needs attention, in the order of its times.
+// CROSS JOIN keeps the scan on the partial index of what needs attention, in the order of its numbers.
 pub(super) const IN_DOUBT: &str = "
     SELECT d.seq
       FROM deliveries AS d
@@ -48,7 +48,7 @@ pub(super) const IN_DOUBT: &str = "
        AND (?4 IS NULL OR coalesce(o.event_type, w.event_type) = ?4)
        AND (?5 IS NULL OR coalesce(o.received_at, w.received_at) >= ?5)
        AND (?6 IS NULL OR coalesce(o.received_at, w.received_at) < ?6)
-     ORDER BY d.created_at, d.seq
+     ORDER BY d.seq
      LIMIT ?2";
 
 pub(super) const COUNT: &str = "

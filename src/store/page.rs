@@ -87,6 +87,24 @@ impl Stretch {
         Ok(Some(Self { below, down_to: (since, i64::MIN), is_cut: false }))
     }
 
+    /// The same of a table whose rows are numbered in the order of their time, which needs no index. `row_from` selects
+    /// the number and the time of the first row from a number on. Where the clock was set back, a row made meanwhile may
+    /// fall on the other side of an end of the span.
+    pub(super) fn by_number(
+        tx: &ReadTx<'_>,
+        row_from: &str,
+        before: i64,
+        span: Span,
+    ) -> Result<Self> {
+        let number = |at: Option<Timestamp>, open: i64| match at {
+            Some(at) => number_at(tx, row_from, at),
+            None => Ok(open),
+        };
+        let below = number(span.until, i64::MAX)?.min(before);
+        let down_to = number(span.since, i64::MIN)?;
+        Ok(Self { below: (0, below), down_to: (0, down_to), is_cut: false })
+    }
+
     /// Ends it where it has [`LOOKED_AT_MOST`] rows. `place` selects the time and the number of the row after so many
     /// (?5), with further parameters.
     pub(super) fn cut(&mut self, tx: &ReadTx<'_>, place: &str, more: &[&dyn ToSql]) -> Result<()> {
@@ -129,4 +147,20 @@ impl Stretch {
         let Found { rows, next } = Found::of(rows, limit, seq);
         Found { rows, next: next.or_else(|| self.is_cut.then_some(self.down_to.1)) }
     }
+}
+
+/// The number from which on rows have a time at or after `at`, found by halves.
+fn number_at(tx: &ReadTx<'_>, row_from: &str, at: Timestamp) -> Result<i64> {
+    let (mut low, mut high) = (0_i64, i64::MAX);
+    while low < high {
+        let middle = low.saturating_add(high.saturating_sub(low).div_euclid(2));
+        let row = first(&mut *tx.prepare(row_from)?, [middle], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, Timestamp>(1)?))
+        })?;
+        match row {
+            Some((seq, time)) if time < at => low = seq.saturating_add(1),
+            _ => high = middle,
+        }
+    }
+    Ok(low)
 }

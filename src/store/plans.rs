@@ -146,15 +146,21 @@ fn lists_that_people_wait_for_go_down_their_indexes() {
     goes_down(&webhooks, "webhook_events_listed", "tenant=? AND ", "received_at");
     let audit = [audit_events::PAGE, audit_events::PLACE];
     goes_down(&audit, "audit_events_listed", "tenant=? AND ", "at");
-    let deliveries = [delivery_lists::PAGE, delivery_lists::PLACE];
-    goes_down(&deliveries, "deliveries_listed", "tenant=? AND ", "created_at");
+    for sql in [delivery_lists::PAGE, delivery_lists::PLACE] {
+        let plan = plan(sql);
+        assert!(plan.contains("INTEGER PRIMARY KEY (rowid>? AND rowid<?)"), "{plan}");
+        assert!(!plan.contains("TEMP B-TREE"), "{plan}");
+    }
+    uses(delivery_lists::MADE_FROM, &["INTEGER PRIMARY KEY (rowid>?)"]);
     for sql in [
         delivery_lists::PAGE_OF_DEAD,
         delivery_lists::PLACE_OF_DEAD,
         delivery_lists::PAGE_IN_DOUBT,
         delivery_lists::PLACE_IN_DOUBT,
     ] {
-        goes_down(&[sql], "deliveries_attention", "state=? AND tenant=? AND ", "created_at");
+        let plan = plan(sql);
+        let index = "INDEX deliveries_attention (state=? AND tenant=? AND seq>? AND seq<?)";
+        assert!(plan.contains(index) && !plan.contains("TEMP B-TREE"), "{plan}");
     }
     uses(attempts::OF, &["PRIMARY KEY (delivery_seq=? AND n>?)"]);
     uses(escalations::PAGE, &["INDEX escalations_listed (tenant=? AND seq<?)"]);

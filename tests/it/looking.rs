@@ -128,7 +128,7 @@ fn a_webhook_event_is_found_by_what_a_person_knows_of_it() {
     let last = rig.get("/v1/webhook-events")["items"][0].clone();
     assert_eq!(last["provider_event_id"], "4712-paid");
     let (id, webhook_id) = (last["id"].as_str().unwrap(), last["webhook_id"].as_str().unwrap());
-    assert_eq!(receiver.seen()[2].field("webhook-id"), Some(webhook_id));
+    assert!(receiver.seen().iter().any(|seen| seen.field("webhook-id") == Some(webhook_id)));
     for (query, count) in [
         ("id=4711", 2),
         ("id=4711&provider=other", 0),
