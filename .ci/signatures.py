@@ -130,9 +130,13 @@ for edition in sorted(pathlib.Path(examples).glob("*/index.json")):
             headers = {"X-Hub-Signature-256": "sha256=" + signature, "X-GitHub-Event": event["name"],
                        "X-GitHub-Delivery": str(uuid.uuid4())}
             posted.append((headers, body, wanted))
+# GitHub's id is not signed: a payload that stands there twice, to the byte, counts once.
+known = set()
 for headers, body, wanted in posted:
     status, answer = call("POST", "/in/github", headers, body)
-    assert status == 200 and "already_processed" not in answer, (wanted, status, answer)
+    repeated = (wanted, body) in known
+    known.add((wanted, body))
+    assert status == 200 and ("already_processed" in answer) == repeated, (wanted, status, answer)
 for headers, body, wanted in posted:
     status, answer = call("POST", "/in/github", headers, body)
     assert status == 200 and answer["already_processed"], (wanted, status, answer)
