@@ -131,11 +131,12 @@ for edition in sorted(pathlib.Path(examples).glob("*/index.json")):
                        "X-GitHub-Delivery": str(uuid.uuid4())}
             posted.append((headers, body, wanted))
 # GitHub's id is not signed: a payload that stands there twice, to the byte, counts once.
-known = set()
+known, firsts = set(), []
 for headers, body, wanted in posted:
     status, answer = call("POST", "/in/github", headers, body)
     repeated = (wanted, body) in known
     known.add((wanted, body))
+    firsts += [] if repeated else [(headers, wanted)]
     assert status == 200 and ("already_processed" in answer) == repeated, (wanted, status, answer)
 for headers, body, wanted in posted:
     status, answer = call("POST", "/in/github", headers, body)
@@ -147,6 +148,6 @@ while True:
     if not page.get("next"):
         break
     after = f"&after={page['next']}"
-assert stored == {headers["X-GitHub-Delivery"]: wanted for headers, _, wanted in posted}
+assert stored == {headers["X-GitHub-Delivery"]: wanted for headers, wanted in firsts}
 assert len(posted) > 500, len(posted)
 print(f"signatures: 9 libraries' requests and {len(posted)} of GitHub's payloads were stored once each")
