@@ -57,6 +57,8 @@ impl Home {
                 command
             }
         };
+        // MariaDB's temporary files have names that two servers on one machine may share.
+        command.env("TMPDIR", self.path());
         command.current_dir(self.path()).stdin(Stdio::null());
         command
     }
