@@ -15,6 +15,7 @@ mod jobs;
 pub mod limits;
 mod listener;
 pub mod message;
+mod origin;
 pub mod proxies;
 mod readiness;
 mod resolver;

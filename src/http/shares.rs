@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::http::limits::{Limits, SMALL_BODY};
-use crate::http::table::origin;
+use crate::http::origin::origin;
 
 /// What one connection holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,6 +6,7 @@
 //!
 //! Not here: threads (`flow` starts the one that calls [`WriterLoop::run`]).
 
+mod checkpoint;
 mod job;
 mod log;
 mod room;

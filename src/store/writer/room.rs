@@ -1,37 +1,22 @@
-//! The write-ahead log and the disk: when the log is copied into the file, and what is refused so that there
-//! is always room to copy it.
+//! What the writer is told about the disk, what it tells about its log, and whether a batch may be run while
+//! the disk is nearly full.
+//!
+//! Not here: copying the log (`checkpoint`).
 
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::machine::log_index::{self, LogIndex};
-use crate::store::error::{Error, Result};
-use crate::store::schema;
-use crate::store::writer::working::WriterLoop;
-
-/// Bytes of a page of the file.
-const PAGE: u64 = 4096;
-/// Bytes of a page in the log.
-const FRAME: u64 = PAGE + 24;
-/// A log this many times as long as it should be is held by somebody who reads it.
-const HELD_TIMES: u64 = 4;
-
-/// Bytes that one transaction writes at most, about: into the log, and later into the file.
-const MAX_WRITTEN: u64 = 64 << 20;
-
-/// Bytes of pages that a job changes without making the file longer, about.
-const MAX_REWRITTEN: u64 = 8 * FRAME;
+use crate::machine::log_index;
 
 /// What the writer is told about the disk, and what it tells about its log. Shared with whoever watches the
 /// disk.
 #[derive(Debug)]
 pub struct LogRoom {
-    floor: AtomicU64,
-    copied_at: AtomicU64,
-    to_empty: AtomicBool,
-    owed: AtomicU64,
-    bytes: AtomicU64,
-    reader: AtomicU32,
+    pub(super) floor: AtomicU64,
+    pub(super) copied_at: AtomicU64,
+    pub(super) to_empty: AtomicBool,
+    pub(super) owed: AtomicU64,
+    pub(super) bytes: AtomicU64,
+    pub(super) reader: AtomicU32,
 }
 
 impl Default for LogRoom {
@@ -77,27 +62,12 @@ impl LogRoom {
     }
 }
 
-/// The log as SQLite counts it.
-#[derive(Clone, Copy, Debug)]
-struct Log {
-    /// Whether somebody stood in the way.
-    busy: bool,
-    frames: u64,
-    copied: u64,
-}
-
-impl Log {
-    fn uncopied(self) -> u64 {
-        self.frames.saturating_sub(self.copied).saturating_mul(FRAME)
-    }
-}
-
 /// A disk that is nearly full, before a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Near {
-    free: u64,
-    floor: u64,
-    owed: u64,
+    pub(super) free: u64,
+    pub(super) floor: u64,
+    pub(super) owed: u64,
 }
 
 impl Near {
@@ -107,145 +77,4 @@ impl Near {
         let floor = if jobs > 1 { self.floor.saturating_mul(4) } else { self.floor };
         self.free >= floor.saturating_add(self.owed)
     }
-}
-
-impl WriterLoop {
-    /// Looks at the room; `None` while a transaction cannot fill the disk.
-    pub(super) fn near(&self) -> Option<Near> {
-        let (floor, free) = (self.room.floor.load(Ordering::Relaxed), self.free()?);
-        let enough = MAX_WRITTEN.max(floor.saturating_mul(16));
-        if free >= enough.saturating_add(self.log_bytes().saturating_mul(2)) {
-            return None;
-        }
-        Some(Near { free, floor, owed: self.owed().ok()? })
-    }
-
-    /// Refuses a transaction that is about to be committed, if the log could not be copied afterwards.
-    ///
-    /// # Errors
-    /// `Full`.
-    pub(super) fn leaves_room(&self, near: Option<Near>, jobs: usize) -> Result<()> {
-        let Some(Near { free, floor, owed }) = near else { return Ok(()) };
-        let after = self.owed()?;
-        // What makes the file longer is written twice: into the log now, into the file when it is copied.
-        let needed = floor.saturating_add(after).saturating_add(after.saturating_sub(owed));
-        let rewritten = u64::try_from(jobs).unwrap_or(u64::MAX).saturating_mul(MAX_REWRITTEN);
-        if free >= needed.saturating_add(rewritten) { Ok(()) } else { Err(Error::Full) }
-    }
-
-    /// Copies the log into the file where it is long, and cuts it where that was asked for. `idle`: nothing was
-    /// committed for a beat.
-    pub(super) fn tend_log(&mut self, idle: bool) {
-        let Ok(mut log) = self.checkpoint("NOOP") else { return };
-        if let Some(index) = &mut self.index {
-            // Without it SQLite extends the index itself, and says so when there is no room.
-            let _is_allocated = index.allocate(log.frames).is_ok();
-        }
-        let copied_at = self.room.copied_at.load(Ordering::Relaxed);
-        self.keep_short(copied_at);
-        let to_empty = self.room.to_empty.swap(false, Ordering::Relaxed) && self.log_bytes() > 0;
-        if log.frames < self.tried_at {
-            self.tried_at = 0;
-        }
-        let grown = log.frames.saturating_sub(self.tried_at).saturating_mul(FRAME) >= copied_at;
-        let is_due = to_empty || (log.uncopied() >= copied_at && (idle || grown));
-        if is_due && self.checkpoints && self.fits() {
-            self.tried_at = log.frames;
-            match if to_empty { self.empty() } else { self.checkpoint("PASSIVE") } {
-                Ok(after) => {
-                    log = after;
-                    self.note_reader(log, copied_at);
-                }
-                Err(error) => tracing::warn!(%error, "the write-ahead log could not be copied yet"),
-            }
-        }
-        self.room.bytes.store(log.uncopied(), Ordering::Relaxed);
-        let owed = if self.near().is_some() { self.owed().unwrap_or(0) } else { log.uncopied() };
-        self.room.owed.store(owed, Ordering::Relaxed);
-    }
-
-    /// Has SQLite cut what a reader has made longer, when the log is begun anew.
-    fn keep_short(&mut self, copied_at: u64) {
-        if self.checkpoints && self.kept_at != copied_at {
-            let most = i64::try_from(copied_at.saturating_mul(2)).unwrap_or(i64::MAX);
-            if self.conn.pragma_update(None, "journal_size_limit", most).is_ok() {
-                self.kept_at = copied_at;
-            }
-        }
-    }
-
-    /// Notes who keeps the log from being copied, and says so once.
-    fn note_reader(&mut self, log: Log, copied_at: u64) {
-        let is_long = log.frames.saturating_mul(FRAME) >= copied_at.saturating_mul(HELD_TIMES);
-        let is_held = is_long && (log.busy || log.uncopied() > 0);
-        let reader = self.index.as_ref().filter(|_| is_held).and_then(LogIndex::reader);
-        let before = self.room.reader.swap(reader.unwrap_or(0), Ordering::Relaxed);
-        if let Some(process) = reader.filter(|_| before == 0) {
-            tracing::warn!(
-                reader = log_index::shown(process),
-                log_bytes = log.frames.saturating_mul(FRAME),
-                "another program reads the database in a transaction that does not end: the write-ahead log \
-                 grows until it ends"
-            );
-        }
-    }
-
-    /// Copies the log into the file and cuts it to nothing, if there is room.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub(super) fn empty_if_it_fits(&self) -> Result<bool> {
-        Ok(self.fits() && !self.empty()?.busy)
-    }
-
-    fn empty(&self) -> Result<Log> {
-        schema::waiting_shortly(&self.conn, || self.checkpoint("TRUNCATE"))
-    }
-
-    fn checkpoint(&self, mode: &str) -> Result<Log> {
-        let sql = format!("PRAGMA wal_checkpoint({mode})");
-        Ok(self.conn.prepare_cached(&sql)?.query_row([], |row| {
-            let count =
-                |column| row.get(column).map(|count: i64| u64::try_from(count).unwrap_or(0));
-            Ok(Log { busy: row.get(0)?, frames: count(1)?, copied: count(2)? })
-        })?)
-    }
-
-    /// Whether the file can grow by what is in the log. A copy that finds no room leaves the file longer, and
-    /// the log as it was.
-    fn fits(&self) -> bool {
-        self.free().zip(self.owed().ok()).is_none_or(|(free, owed)| free >= owed)
-    }
-
-    /// Bytes by which the file has yet to grow, for the transaction that is open too.
-    fn owed(&self) -> Result<u64> {
-        let pages = self.conn.prepare_cached("PRAGMA page_count")?;
-        let pages: i64 = { pages }.query_row([], |row| row.get(0))?;
-        let bytes = u64::try_from(pages).unwrap_or(0).saturating_mul(PAGE);
-        Ok(bytes.saturating_sub(size(self.file())))
-    }
-
-    fn free(&self) -> Option<u64> {
-        let directory = self.file().parent().unwrap_or_else(|| Path::new("."));
-        self.gauge.look(directory).ok().map(|space| space.free)
-    }
-
-    fn log_bytes(&self) -> u64 {
-        size(&self.beside("-wal"))
-    }
-
-    fn file(&self) -> &Path {
-        Path::new(self.conn.path().unwrap_or_default())
-    }
-
-    /// A file of the same name with an ending.
-    pub(super) fn beside(&self, ending: &str) -> PathBuf {
-        let mut name = self.file().as_os_str().to_owned();
-        name.push(ending);
-        PathBuf::from(name)
-    }
-}
-
-fn size(path: &Path) -> u64 {
-    std::fs::metadata(path).map_or(0, |meta| meta.len())
 }
