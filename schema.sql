@@ -185,8 +185,8 @@ CREATE TABLE webhook_events (
   payload               BLOB,
   payload_seq           INTEGER REFERENCES payloads (seq),
   content_type          TEXT NOT NULL,
-  -- JSON object of the header fields that were kept.
-  headers               TEXT NOT NULL DEFAULT '{}',
+  -- JSON array of the header fields that were kept, each [name, value].
+  headers               TEXT NOT NULL DEFAULT '[]',
   -- The credential that verified it.
   key_id                TEXT,
   trace_id              TEXT,
