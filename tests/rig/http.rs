@@ -38,7 +38,12 @@ fn read_head(from: &mut impl Read) -> io::Result<Option<Message>> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
-        if from.read(&mut byte)? == 0 {
+        let read = match from.read(&mut byte) {
+            // A wait with a time limit is not begun again by the system after a signal.
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        if read == 0 {
             let cut = io::Error::new(ErrorKind::UnexpectedEof, "the head broke off");
             return if head.is_empty() { Ok(None) } else { Err(cut) };
         }
