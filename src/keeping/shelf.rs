@@ -73,7 +73,10 @@ pub fn clear(directory: &Path, keep: usize, made: Timestamp) -> Result<Vec<PathB
                 || Manifest::read_of(&backup_path).is_ok_and(|of| of.reason == Reason::Scheduled);
             !backup_path.exists() && !is_written(directory, backup) && scheduled()
         });
-        if of_nothing || (name.ends_with(PARTIAL) && !is_locked(&path)) {
+        // SQLite's journal of a copy ends in `.partial-journal`.
+        let partial = name.strip_suffix("-journal").unwrap_or(name);
+        let is_left_over = partial.ends_with(PARTIAL) && !is_locked(&directory.join(partial));
+        if of_nothing || is_left_over {
             disk::remove(&path)?;
         }
     }

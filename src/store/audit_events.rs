@@ -27,32 +27,34 @@ const BY_SEQ: &str = "
       FROM audit_events
      WHERE seq = ?1";
 
-const TIME_OF: &str = "
-    SELECT at
+pub(super) const DONE_FROM: &str = "
+    SELECT seq, at
       FROM audit_events
-     WHERE seq = ?1";
+     WHERE seq >= ?1
+     ORDER BY seq
+     LIMIT 1";
 
 pub(super) const PAGE: &str = "
     SELECT seq
       FROM audit_events
-     WHERE (at, seq) < (?1, ?2)
-       AND (at, seq) >= (?3, ?4)
-       AND tenant = ?6
-       AND (?7 IS NULL OR actor_id = ?7 OR actor_display = ?7 OR actor_type = ?7)
-       AND (?8 IS NULL OR action = ?8 OR action GLOB ?8 || '.*')
-       AND (?9 IS NULL OR resource_id = ?9 OR resource_type = ?9)
-       AND (?10 IS NULL OR result = ?10)
-     ORDER BY at DESC, seq DESC
-     LIMIT ?5";
+     WHERE seq < ?1
+       AND seq >= ?2
+       AND tenant = ?4
+       AND (?5 IS NULL OR actor_id = ?5 OR actor_display = ?5 OR actor_type = ?5)
+       AND (?6 IS NULL OR action = ?6 OR action GLOB ?6 || '.*')
+       AND (?7 IS NULL OR resource_id = ?7 OR resource_type = ?7)
+       AND (?8 IS NULL OR result = ?8)
+     ORDER BY seq DESC
+     LIMIT ?3";
 
 pub(super) const PLACE: &str = "
-    SELECT at, seq
+    SELECT seq
       FROM audit_events
-     WHERE (at, seq) < (?1, ?2)
-       AND (at, seq) >= (?3, ?4)
-       AND tenant = ?6
-     ORDER BY at DESC, seq DESC
-     LIMIT 1 OFFSET ?5";
+     WHERE seq < ?1
+       AND seq >= ?2
+       AND tenant = ?4
+     ORDER BY seq DESC
+     LIMIT 1 OFFSET ?3";
 
 /// Which rows a list shows. Absent means any.
 #[derive(Clone, Debug, Default)]
@@ -108,8 +110,7 @@ pub fn append(tx: &WriteTx<'_>, event: &NewAuditEvent) -> Result<()> {
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<AuditEvent>> {
     let Newest { tenant, before, limit } = newest;
     let Filter { actor, action, resource, outcome, done } = filter;
-    let stretch = Stretch::new(tx, TIME_OF, before, *done)?;
-    let Some(mut stretch) = stretch else { return Ok(Found::nothing()) };
+    let mut stretch = Stretch::new(tx, DONE_FROM, before, *done)?;
     if actor.is_some() || action.is_some() || resource.is_some() || outcome.is_some() {
         stretch.cut(tx, PLACE, params![tenant])?;
     }

@@ -23,8 +23,6 @@ const BY_SEQ: &str = "
      WHERE d.seq = ?2
        AND d.tenant = ?1";
 
-// Deliveries are numbered in the order in which they are made: their lists need no index of their own, which
-// would cost every event.
 pub(super) const MADE_FROM: &str = "
     SELECT seq, created_at
       FROM deliveries
@@ -35,111 +33,108 @@ pub(super) const MADE_FROM: &str = "
 pub(super) const PAGE: &str = "
     SELECT d.seq
       FROM deliveries AS d
-     WHERE d.seq < ?2
-       AND d.seq >= ?4
-       AND d.tenant = ?6
-       AND (?7 IS NULL OR EXISTS (
+     WHERE d.seq < ?1
+       AND d.seq >= ?2
+       AND d.tenant = ?4
+       AND (?5 IS NULL OR EXISTS (
            SELECT 1
              FROM subscriptions AS s
             WHERE s.seq = d.subscription_seq
-              AND (s.name = ?7 OR s.id = ?7)))
-       AND (?8 IS NULL OR d.state = ?8)
+              AND (s.name = ?5 OR s.id = ?5)))
+       AND (?6 IS NULL OR d.state = ?6)
      ORDER BY d.seq DESC
-     LIMIT ?5";
+     LIMIT ?3";
 
-// Rows of every tenant are looked at.
-pub(super) const PLACE: &str = "
-    SELECT 0, d.seq
-      FROM deliveries AS d
-     WHERE d.seq < ?2
-       AND d.seq >= ?4
-     ORDER BY d.seq DESC
-     LIMIT 1 OFFSET ?5";
+pub(super) const NEWEST: &str = "
+    SELECT max(seq)
+      FROM deliveries
+     WHERE seq < ?1
+       AND seq >= ?2";
 
 // Two states that a person waits for have an index; it only serves a state that is named outright.
 pub(super) const PAGE_OF_DEAD: &str = "
     SELECT d.seq
       FROM deliveries AS d
-     WHERE d.seq < ?2
-       AND d.seq >= ?4
-       AND d.tenant = ?6
+     WHERE d.seq < ?1
+       AND d.seq >= ?2
+       AND d.tenant = ?4
        AND d.state = 'dead_letter'
-       AND (?7 IS NULL OR EXISTS (
+       AND (?5 IS NULL OR EXISTS (
            SELECT 1
              FROM subscriptions AS s
             WHERE s.seq = d.subscription_seq
-              AND (s.name = ?7 OR s.id = ?7)))
+              AND (s.name = ?5 OR s.id = ?5)))
      ORDER BY d.seq DESC
-     LIMIT ?5";
+     LIMIT ?3";
 
 pub(super) const PLACE_OF_DEAD: &str = "
-    SELECT 0, d.seq
+    SELECT d.seq
       FROM deliveries AS d
-     WHERE d.seq < ?2
-       AND d.seq >= ?4
-       AND d.tenant = ?6
+     WHERE d.seq < ?1
+       AND d.seq >= ?2
+       AND d.tenant = ?4
        AND d.state = 'dead_letter'
      ORDER BY d.seq DESC
-     LIMIT 1 OFFSET ?5";
+     LIMIT 1 OFFSET ?3";
 
 pub(super) const PAGE_IN_DOUBT: &str = "
     SELECT d.seq
       FROM deliveries AS d
-     WHERE d.seq < ?2
-       AND d.seq >= ?4
-       AND d.tenant = ?6
+     WHERE d.seq < ?1
+       AND d.seq >= ?2
+       AND d.tenant = ?4
        AND d.state = 'in_doubt'
-       AND (?7 IS NULL OR EXISTS (
+       AND (?5 IS NULL OR EXISTS (
            SELECT 1
              FROM subscriptions AS s
             WHERE s.seq = d.subscription_seq
-              AND (s.name = ?7 OR s.id = ?7)))
+              AND (s.name = ?5 OR s.id = ?5)))
      ORDER BY d.seq DESC
-     LIMIT ?5";
+     LIMIT ?3";
 
 pub(super) const PLACE_IN_DOUBT: &str = "
-    SELECT 0, d.seq
+    SELECT d.seq
       FROM deliveries AS d
-     WHERE d.seq < ?2
-       AND d.seq >= ?4
-       AND d.tenant = ?6
+     WHERE d.seq < ?1
+       AND d.seq >= ?2
+       AND d.tenant = ?4
        AND d.state = 'in_doubt'
      ORDER BY d.seq DESC
-     LIMIT 1 OFFSET ?5";
+     LIMIT 1 OFFSET ?3";
 
 pub(super) const OF_EVENT: &str = "
     SELECT d.seq
       FROM outbox AS o
      CROSS JOIN deliveries AS d ON d.outbox_seq = o.seq
-     WHERE o.id = ?8
-       AND o.tenant = ?6
-       AND d.seq < ?2
-       AND d.seq >= ?4
-       AND (?7 IS NULL OR EXISTS (
+     WHERE o.id = ?6
+       AND o.tenant = ?4
+       AND d.seq < ?1
+       AND d.seq >= ?2
+       AND (?5 IS NULL OR EXISTS (
            SELECT 1
              FROM subscriptions AS s
             WHERE s.seq = d.subscription_seq
-              AND (s.name = ?7 OR s.id = ?7)))
-       AND (?9 IS NULL OR d.state = ?9)
+              AND (s.name = ?5 OR s.id = ?5)))
+       AND (?7 IS NULL OR d.state = ?7)
      ORDER BY d.seq DESC
-     LIMIT ?5";
+     LIMIT ?3";
 
 pub(super) const OF_WEBHOOK_EVENT: &str = "
     SELECT d.seq
       FROM webhook_events AS w
      CROSS JOIN deliveries AS d ON d.webhook_seq = w.seq
-     WHERE w.id = ?8
-       AND w.tenant = ?6
-       AND d.seq < ?2
-       AND d.seq >= ?4
-       AND (?7 IS NULL OR EXISTS (
+     WHERE w.id = ?6
+       AND w.tenant = ?4
+       AND d.seq < ?1
+       AND d.seq >= ?2
+       AND (?5 IS NULL OR EXISTS (
            SELECT 1
              FROM subscriptions AS s
             WHERE s.seq = d.subscription_seq
-              AND (s.name = ?7 OR s.id = ?7)))
-       AND (?9 IS NULL OR d.state = ?9)
+              AND (s.name = ?5 OR s.id = ?5)))
+       AND (?7 IS NULL OR d.state = ?7)
      ORDER BY d.seq DESC
-     LIMIT ?5";
+     LIMIT ?3";
 
 /// Which deliveries a list shows. Absent means any.
 #[derive(Clone, Debug, Default)]
@@ -169,7 +164,7 @@ pub fn by_seq(tx: &ReadTx<'_>, tenant: &str, seq: DeliverySeq) -> Result<Option<
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Delivery>> {
     let Newest { tenant, before, limit } = newest;
     let Filter { state, subscription, event_id, made } = filter;
-    let mut stretch = Stretch::by_number(tx, MADE_FROM, before, *made)?;
+    let mut stretch = Stretch::new(tx, MADE_FROM, before, *made)?;
     let word = state.map(State::as_str);
     let seqs = if let Some(event_id) = event_id {
         let more = params![tenant, subscription, event_id, word];
@@ -190,7 +185,7 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
             }
             stretch.seqs(tx, page, limit, params![tenant, subscription])?
         } else {
-            stretch.cut(tx, PLACE, params![])?;
+            stretch.cut_numbers(tx, NEWEST)?;
             stretch.seqs(tx, PAGE, limit, params![tenant, subscription, word])?
         }
     };

@@ -4,6 +4,7 @@ use rusqlite::{Row, params};
 
 use crate::domain::event::{Event, NewEvent, Status};
 use crate::domain::pii::Sealed;
+use crate::domain::tenant;
 use crate::store::column::{any_count, word};
 use crate::store::error::Result;
 use crate::store::page::{Found, Newest, Span, Stretch};
@@ -37,83 +38,106 @@ pub(super) const BY_SEQ: &str = "
       FROM outbox
      WHERE seq = ?1";
 
-const TIME_OF: &str = "
-    SELECT received_at
+pub(super) const RECEIVED_FROM: &str = "
+    SELECT seq, received_at
       FROM outbox
-     WHERE seq = ?1";
+     WHERE seq >= ?1
+     ORDER BY seq
+     LIMIT 1";
 
 pub(super) const PAGE: &str = "
     SELECT seq
-      FROM outbox
-     WHERE (received_at, seq) < (?1, ?2)
-       AND (received_at, seq) >= (?3, ?4)
-       AND tenant = ?6
-       AND (?7 IS NULL OR status = ?7)
-       AND (?8 IS NULL OR event_type = ?8)
-       AND (?9 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?9)
-     ORDER BY received_at DESC, seq DESC
-     LIMIT ?5";
+      FROM outbox NOT INDEXED
+     WHERE seq < ?1
+       AND seq >= ?2
+       AND tenant = ?4
+       AND (?5 IS NULL OR status = ?5)
+       AND (?6 IS NULL OR event_type = ?6)
+       AND (?7 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?7)
+     ORDER BY seq DESC
+     LIMIT ?3";
 
-pub(super) const PLACE: &str = "
-    SELECT received_at, seq
+pub(super) const NEWEST: &str = "
+    SELECT max(seq)
       FROM outbox
-     WHERE (received_at, seq) < (?1, ?2)
-       AND (received_at, seq) >= (?3, ?4)
-       AND tenant = ?6
-     ORDER BY received_at DESC, seq DESC
-     LIMIT 1 OFFSET ?5";
+     WHERE seq < ?1
+       AND seq >= ?2";
 
-// The partial index on aggregate_id serves it only when the column is compared outright.
-pub(super) const PAGE_OF_AGGREGATE: &str = "
+// The index of the other tenants' lists serves a statement that leaves out the first tenant.
+pub(super) const PAGE_OF_TENANT: &str = "
     SELECT seq
       FROM outbox
-     WHERE (received_at, seq) < (?1, ?2)
-       AND (received_at, seq) >= (?3, ?4)
-       AND tenant = ?6
-       AND (?7 IS NULL OR status = ?7)
-       AND (?8 IS NULL OR event_type = ?8)
-       AND (?9 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?9)
-       AND aggregate_id = ?10
-     ORDER BY received_at DESC, seq DESC
-     LIMIT ?5";
+     WHERE seq < ?1
+       AND seq >= ?2
+       AND tenant = ?4
+       AND tenant <> 'default'
+       AND (?5 IS NULL OR status = ?5)
+       AND (?6 IS NULL OR event_type = ?6)
+       AND (?7 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?7)
+     ORDER BY seq DESC
+     LIMIT ?3";
+
+pub(super) const PLACE_OF_TENANT: &str = "
+    SELECT seq
+      FROM outbox
+     WHERE seq < ?1
+       AND seq >= ?2
+       AND tenant = ?4
+       AND tenant <> 'default'
+     ORDER BY seq DESC
+     LIMIT 1 OFFSET ?3";
+
+// Without statistics SQLite would take the list of the whole tenant.
+pub(super) const PAGE_OF_AGGREGATE: &str = "
+    SELECT seq
+      FROM outbox INDEXED BY outbox_aggregate
+     WHERE seq < ?1
+       AND seq >= ?2
+       AND tenant = ?4
+       AND (?5 IS NULL OR status = ?5)
+       AND (?6 IS NULL OR event_type = ?6)
+       AND (?7 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?7)
+       AND aggregate_id = ?8
+     ORDER BY seq DESC
+     LIMIT ?3";
 
 pub(super) const PLACE_OF_AGGREGATE: &str = "
-    SELECT received_at, seq
-      FROM outbox
-     WHERE (received_at, seq) < (?1, ?2)
-       AND (received_at, seq) >= (?3, ?4)
-       AND tenant = ?6
-       AND aggregate_id = ?7
-     ORDER BY received_at DESC, seq DESC
-     LIMIT 1 OFFSET ?5";
+    SELECT seq
+      FROM outbox INDEXED BY outbox_aggregate
+     WHERE seq < ?1
+       AND seq >= ?2
+       AND tenant = ?4
+       AND aggregate_id = ?5
+     ORDER BY seq DESC
+     LIMIT 1 OFFSET ?3";
 
 // An identity has a source as well; each of the tenant's few sources is one seek.
 pub(super) const PAGE_OF_KEY: &str = "
       WITH RECURSIVE sources (name) AS (
            SELECT min(source_system)
              FROM outbox
-            WHERE tenant = ?6
+            WHERE tenant = ?4
             UNION ALL
            SELECT (SELECT min(o.source_system)
                      FROM outbox AS o
-                    WHERE o.tenant = ?6
+                    WHERE o.tenant = ?4
                       AND o.source_system > s.name)
              FROM sources AS s
             WHERE s.name IS NOT NULL)
     SELECT o.seq
       FROM sources AS s
      CROSS JOIN outbox AS o
-        ON o.tenant = ?6
+        ON o.tenant = ?4
        AND o.source_system = s.name
-       AND o.idempotency_key = ?11
-     WHERE (o.received_at, o.seq) < (?1, ?2)
-       AND (o.received_at, o.seq) >= (?3, ?4)
-       AND (?7 IS NULL OR o.status = ?7)
-       AND (?8 IS NULL OR o.event_type = ?8)
-       AND (?9 IS NULL OR webhook_id(o.tenant, o.source_system, o.idempotency_key) = ?9)
-       AND (?10 IS NULL OR o.aggregate_id = ?10)
-     ORDER BY o.received_at DESC, o.seq DESC
-     LIMIT ?5";
+       AND o.idempotency_key = ?9
+     WHERE o.seq < ?1
+       AND o.seq >= ?2
+       AND (?5 IS NULL OR o.status = ?5)
+       AND (?6 IS NULL OR o.event_type = ?6)
+       AND (?7 IS NULL OR webhook_id(o.tenant, o.source_system, o.idempotency_key) = ?7)
+       AND (?8 IS NULL OR o.aggregate_id = ?8)
+     ORDER BY o.seq DESC
+     LIMIT ?3";
 
 /// An event with its payload.
 ///
@@ -160,7 +184,7 @@ pub struct Filter {
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Event>> {
     let Newest { tenant, before, limit } = newest;
     let Filter { status, event_type, idempotency_key, aggregate_id, webhook_id, received } = filter;
-    let Some(mut stretch) = stretch(tx, before, *received)? else { return Ok(Found::nothing()) };
+    let mut stretch = Stretch::new(tx, RECEIVED_FROM, before, *received)?;
     let status = status.map(Status::as_str);
     let unserved = status.is_some() || event_type.is_some() || webhook_id.is_some();
     let seqs = match (idempotency_key, aggregate_id) {
@@ -182,18 +206,19 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
             )
         }
         (None, None) => {
-            if unserved {
-                stretch.cut(tx, PLACE, params![tenant])?;
-            }
-            stretch.seqs(tx, PAGE, limit, params![tenant, status, event_type, webhook_id])
+            let page = if tenant == tenant::DEFAULT {
+                stretch.cut_numbers(tx, NEWEST)?;
+                PAGE
+            } else {
+                if unserved {
+                    stretch.cut(tx, PLACE_OF_TENANT, params![tenant])?;
+                }
+                PAGE_OF_TENANT
+            };
+            stretch.seqs(tx, page, limit, params![tenant, status, event_type, webhook_id])
         }
     };
     Ok(stretch.found(by_seqs(tx, seqs?)?, limit, |event| event.seq))
-}
-
-/// What a page of events looks at.
-pub(super) fn stretch(tx: &ReadTx<'_>, before: i64, received: Span) -> Result<Option<Stretch>> {
-    Stretch::new(tx, TIME_OF, before, received)
 }
 
 /// Events without their payloads, by their numbers.

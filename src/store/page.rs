@@ -1,6 +1,6 @@
 //! Which part of a long list is asked for.
 
-use rusqlite::{Row, ToSql};
+use rusqlite::ToSql;
 
 use crate::clock::Timestamp;
 use crate::store::error::Result;
@@ -40,11 +40,6 @@ pub struct Found<T> {
 }
 
 impl<T> Found<T> {
-    /// Nothing, and nothing after it.
-    pub(super) const fn nothing() -> Self {
-        Self { rows: Vec::new(), next: None }
-    }
-
     /// Rows that an index found; where the page is full there may be more.
     pub(super) fn of(rows: Vec<T>, limit: u32, seq: impl Fn(&T) -> i64) -> Self {
         let is_full = u32::try_from(rows.len()).is_ok_and(|have| have >= limit);
@@ -53,71 +48,54 @@ impl<T> Found<T> {
     }
 }
 
-/// A time and, within the same millisecond, a number.
-type Place = (i64, i64);
-
-/// What a page of a list looks at that is ordered by time: below one place, down to another. Its statement orders as
-/// `(time, seq) < (?1, ?2) AND (time, seq) >= (?3, ?4)`.
+/// What a page of a list looks at: the numbers below one, down to another. Its statement says
+/// `seq < ?1 AND seq >= ?2 ... LIMIT ?3`.
+///
+/// Rows are numbered in the order in which they are made, so no list needs an index by time, which would cost every
+/// event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stretch {
-    below: Place,
-    down_to: Place,
+    below: i64,
+    down_to: i64,
     is_cut: bool,
 }
 
 impl Stretch {
-    /// From where the page before ended, within a span. `time_of` selects the time of a row by its number. `None` after
-    /// a row that there is none of.
-    pub(super) fn new(
-        tx: &ReadTx<'_>,
-        time_of: &str,
-        before: i64,
-        span: Span,
-    ) -> Result<Option<Self>> {
-        let mut below = (i64::MAX, i64::MAX);
-        if before < i64::MAX {
-            let at = first(&mut *tx.prepare(time_of)?, [before], |row| Ok(row.get(0)?))?;
-            let Some(at) = at else { return Ok(None) };
-            below = (at, before);
-        }
-        if let Some(until) = span.until {
-            below = below.min((until.ms(), i64::MIN));
-        }
-        let since = span.since.map_or(i64::MIN, Timestamp::ms);
-        Ok(Some(Self { below, down_to: (since, i64::MIN), is_cut: false }))
-    }
-
-    /// The same of a table whose rows are numbered in the order of their time, which needs no index. `row_from` selects
-    /// the number and the time of the first row from a number on. Where the clock was set back, a row made meanwhile may
-    /// fall on the other side of an end of the span.
-    pub(super) fn by_number(
-        tx: &ReadTx<'_>,
-        row_from: &str,
-        before: i64,
-        span: Span,
-    ) -> Result<Self> {
+    /// From where the page before ended, within a span. `row_from` selects the number and the time of the first row from
+    /// a number on. Where the clock was set back, a row made meanwhile may fall on the other side of an end of the span.
+    pub(super) fn new(tx: &ReadTx<'_>, row_from: &str, before: i64, span: Span) -> Result<Self> {
         let number = |at: Option<Timestamp>, open: i64| match at {
             Some(at) => number_at(tx, row_from, at),
             None => Ok(open),
         };
         let below = number(span.until, i64::MAX)?.min(before);
-        let down_to = number(span.since, i64::MIN)?;
-        Ok(Self { below: (0, below), down_to: (0, down_to), is_cut: false })
+        Ok(Self { below, down_to: number(span.since, i64::MIN)?, is_cut: false })
     }
 
-    /// Ends it where it has [`LOOKED_AT_MOST`] rows. `place` selects the time and the number of the row after so many
-    /// (?5), with further parameters.
+    /// Ends it where it has [`LOOKED_AT_MOST`] rows. `place` selects the number of the row after so many (?3), with
+    /// further parameters.
     pub(super) fn cut(&mut self, tx: &ReadTx<'_>, place: &str, more: &[&dyn ToSql]) -> Result<()> {
         let skipped = LOOKED_AT_MOST.saturating_sub(1);
-        let found =
-            self.numbered(tx, place, skipped, more, |row| Ok((row.get(0)?, row.get(1)?)))?;
-        if let Some(last) = found.first() {
+        if let Some(last) = self.seqs(tx, place, skipped, more)?.first() {
             (self.down_to, self.is_cut) = (*last, true);
         }
         Ok(())
     }
 
-    /// The numbers of at most `limit` (?5) rows on it, with further parameters from ?6 on.
+    /// Ends it [`LOOKED_AT_MOST`] numbers below its first row, whose number `newest` selects, whoever the rows belong to.
+    pub(super) fn cut_numbers(&mut self, tx: &ReadTx<'_>, newest: &str) -> Result<()> {
+        let newest: Option<i64> =
+            tx.prepare(newest)?.query_row([self.below, self.down_to], |row| row.get(0))?;
+        if let Some(newest) = newest {
+            let end = newest.saturating_sub(i64::from(LOOKED_AT_MOST)).saturating_add(1);
+            // The first number is 1.
+            self.is_cut = end > self.down_to.max(1);
+            self.down_to = end.max(self.down_to);
+        }
+        Ok(())
+    }
+
+    /// The numbers of at most `limit` (?3) rows on it, with further parameters from ?4 on.
     pub(super) fn seqs(
         &self,
         tx: &ReadTx<'_>,
@@ -125,27 +103,15 @@ impl Stretch {
         limit: u32,
         more: &[&dyn ToSql],
     ) -> Result<Vec<i64>> {
-        self.numbered(tx, sql, limit, more, |row| Ok(row.get(0)?))
-    }
-
-    fn numbered<T>(
-        &self,
-        tx: &ReadTx<'_>,
-        sql: &str,
-        count: u32,
-        more: &[&dyn ToSql],
-        row: impl FnMut(&Row<'_>) -> Result<T>,
-    ) -> Result<Vec<T>> {
-        let Self { below, down_to, is_cut: _ } = self;
-        let mut params: Vec<&dyn ToSql> = vec![&below.0, &below.1, &down_to.0, &down_to.1, &count];
+        let mut params: Vec<&dyn ToSql> = vec![&self.below, &self.down_to, &limit];
         params.extend(more);
-        rows(&mut *tx.prepare(sql)?, &*params, row)
+        rows(&mut *tx.prepare(sql)?, &*params, |row| Ok(row.get(0)?))
     }
 
     /// What was found on it.
     pub(super) fn found<T>(&self, rows: Vec<T>, limit: u32, seq: impl Fn(&T) -> i64) -> Found<T> {
         let Found { rows, next } = Found::of(rows, limit, seq);
-        Found { rows, next: next.or_else(|| self.is_cut.then_some(self.down_to.1)) }
+        Found { rows, next: next.or_else(|| self.is_cut.then_some(self.down_to)) }
     }
 }
 

@@ -125,33 +125,42 @@ fn keys_and_tokens_are_looked_up_by_their_indexes() {
 
 /// Asserts that a page and the place where it ends go down one index, within their two places.
 #[track_caller]
-fn goes_down(sqls: &[&str], index: &str, keys: &str, time: &str) {
+fn goes_down(sqls: &[&str], index: &str, keys: &str, number: &str) {
     for sql in sqls {
-        uses(sql, &[&format!("INDEX {index} ({keys}{time}>? AND {time}<?)")]);
+        uses(sql, &[&format!("INDEX {index} ({keys}{number}>? AND {number}<?)")]);
     }
 }
 
 #[test]
 fn lists_that_people_wait_for_go_down_their_indexes() {
-    use outbox_lists::{PAGE, PAGE_OF_AGGREGATE, PLACE, PLACE_OF_AGGREGATE};
-    goes_down(&[PAGE, PLACE], "outbox_listed", "tenant=? AND ", "received_at");
+    use outbox_lists::{PAGE_OF_AGGREGATE, PAGE_OF_TENANT, PLACE_OF_AGGREGATE, PLACE_OF_TENANT};
+    goes_down(&[PAGE_OF_TENANT, PLACE_OF_TENANT], "outbox_listed", "tenant=? AND ", "rowid");
     let of_aggregate = [PAGE_OF_AGGREGATE, PLACE_OF_AGGREGATE];
     let keys = "tenant=? AND aggregate_id=? AND ";
-    goes_down(&of_aggregate, "outbox_aggregate", keys, "received_at");
-    goes_down(&[quarantine::PLACE], "outbox_quarantined", "", "received_at");
+    goes_down(&of_aggregate, "outbox_aggregate", keys, "rowid");
+    goes_down(&[quarantine::PLACE], "outbox_quarantined", "", "seq");
     let quarantined = plan(quarantine::PAGE);
-    let index = "INDEX outbox_quarantined (received_at>? AND received_at<?)";
+    let index = "INDEX outbox_quarantined (seq>? AND seq<?)";
     assert!(quarantined.contains(index), "{quarantined}");
     let webhooks = [webhook_events::PAGE, webhook_events::PLACE];
-    goes_down(&webhooks, "webhook_events_listed", "tenant=? AND ", "received_at");
+    goes_down(&webhooks, "webhook_events_listed", "tenant=? AND ", "rowid");
     let audit = [audit_events::PAGE, audit_events::PLACE];
-    goes_down(&audit, "audit_events_listed", "tenant=? AND ", "at");
-    for sql in [delivery_lists::PAGE, delivery_lists::PLACE] {
+    goes_down(&audit, "audit_events_listed", "tenant=? AND ", "rowid");
+    for sql in
+        [outbox_lists::PAGE, outbox_lists::NEWEST, delivery_lists::PAGE, delivery_lists::NEWEST]
+    {
         let plan = plan(sql);
         assert!(plan.contains("INTEGER PRIMARY KEY (rowid>? AND rowid<?)"), "{plan}");
         assert!(!plan.contains("TEMP B-TREE"), "{plan}");
     }
-    uses(delivery_lists::MADE_FROM, &["INTEGER PRIMARY KEY (rowid>?)"]);
+    for sql in [
+        outbox_lists::RECEIVED_FROM,
+        webhook_events::RECEIVED_FROM,
+        audit_events::DONE_FROM,
+        delivery_lists::MADE_FROM,
+    ] {
+        uses(sql, &["INTEGER PRIMARY KEY (rowid>?)"]);
+    }
     for sql in [
         delivery_lists::PAGE_OF_DEAD,
         delivery_lists::PLACE_OF_DEAD,
@@ -181,7 +190,8 @@ fn what_a_source_or_a_provider_calls_it_is_one_seek_for_each_of_them() {
             "provider=? AND provider_event_id=?",
         ),
     ] {
-        let (plan, found) = (plan(sql), format!("INDEX {name} (tenant=? AND {id})"));
+        let (plan, found) =
+            (plan(sql), format!("INDEX {name} (tenant=? AND {id} AND rowid>? AND rowid<?)"));
         assert!(plan.contains(&found), "{plan}");
         let least = format!("COVERING INDEX {name} (tenant=?");
         assert_eq!(plan.matches(&least).count(), 2, "{plan}");

@@ -12,7 +12,7 @@ use crate::domain::sql_row::{Column, SqlRow};
 use crate::store::error::Result;
 use crate::store::outbox_lists::{self, Filter};
 use crate::store::outbox_routing::{self, Plan};
-use crate::store::page::{Found, Newest};
+use crate::store::page::{Found, Newest, Stretch};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row};
 use crate::store::{audit_events, outbox_relay, payloads, subjects};
 
@@ -20,28 +20,28 @@ pub(super) const PAGE: &str = "
     SELECT seq
       FROM outbox
      WHERE status = 'quarantined'
-       AND (received_at, seq) < (?1, ?2)
-       AND (received_at, seq) >= (?3, ?4)
-       AND (tenant = ?6
-        OR ?6 = 'default' AND NOT EXISTS (
+       AND seq < ?1
+       AND seq >= ?2
+       AND (tenant = ?4
+        OR ?4 = 'default' AND NOT EXISTS (
            SELECT 1
              FROM tenants AS t
             WHERE t.name = outbox.tenant))
-       AND (?7 IS NULL OR event_type = ?7)
-       AND (?8 IS NULL OR idempotency_key = ?8)
-       AND (?9 IS NULL OR aggregate_id = ?9)
-       AND (?10 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?10)
-     ORDER BY received_at DESC, seq DESC
-     LIMIT ?5";
+       AND (?5 IS NULL OR event_type = ?5)
+       AND (?6 IS NULL OR idempotency_key = ?6)
+       AND (?7 IS NULL OR aggregate_id = ?7)
+       AND (?8 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?8)
+     ORDER BY seq DESC
+     LIMIT ?3";
 
 pub(super) const PLACE: &str = "
-    SELECT received_at, seq
+    SELECT seq
       FROM outbox
      WHERE status = 'quarantined'
-       AND (received_at, seq) < (?1, ?2)
-       AND (received_at, seq) >= (?3, ?4)
-     ORDER BY received_at DESC, seq DESC
-     LIMIT 1 OFFSET ?5";
+       AND seq < ?1
+       AND seq >= ?2
+     ORDER BY seq DESC
+     LIMIT 1 OFFSET ?3";
 
 pub(super) const COUNT: &str = "
     SELECT count(*)
@@ -103,8 +103,7 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
     let Newest { tenant, before, limit } = newest;
     let Filter { status: _, event_type, idempotency_key, aggregate_id, webhook_id, received } =
         filter;
-    let stretch = outbox_lists::stretch(tx, before, *received)?;
-    let Some(mut stretch) = stretch else { return Ok(Found::nothing()) };
+    let mut stretch = Stretch::new(tx, outbox_lists::RECEIVED_FROM, before, *received)?;
     stretch.cut(tx, PLACE, &[])?;
     let seqs = stretch.seqs(
         tx,

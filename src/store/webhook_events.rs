@@ -68,62 +68,64 @@ const BY_SEQ: &str = "
       FROM webhook_events
      WHERE seq = ?1";
 
-const TIME_OF: &str = "
-    SELECT received_at
+pub(super) const RECEIVED_FROM: &str = "
+    SELECT seq, received_at
       FROM webhook_events
-     WHERE seq = ?1";
+     WHERE seq >= ?1
+     ORDER BY seq
+     LIMIT 1";
 
 pub(super) const PAGE: &str = "
     SELECT seq
       FROM webhook_events
-     WHERE (received_at, seq) < (?1, ?2)
-       AND (received_at, seq) >= (?3, ?4)
-       AND tenant = ?6
-       AND (?7 IS NULL OR status = ?7)
-       AND (?8 IS NULL OR provider = ?8)
-       AND (?9 IS NULL OR event_type = ?9)
-       AND (?10 IS NULL OR id = ?10 OR substr(provider_event_id, 1, length(?10)) = ?10
-        OR webhook_id(tenant, 'in:' || provider, provider_event_id) = ?10)
-     ORDER BY received_at DESC, seq DESC
-     LIMIT ?5";
+     WHERE seq < ?1
+       AND seq >= ?2
+       AND tenant = ?4
+       AND (?5 IS NULL OR status = ?5)
+       AND (?6 IS NULL OR provider = ?6)
+       AND (?7 IS NULL OR event_type = ?7)
+       AND (?8 IS NULL OR id = ?8 OR substr(provider_event_id, 1, length(?8)) = ?8
+        OR webhook_id(tenant, 'in:' || provider, provider_event_id) = ?8)
+     ORDER BY seq DESC
+     LIMIT ?3";
 
 pub(super) const PLACE: &str = "
-    SELECT received_at, seq
+    SELECT seq
       FROM webhook_events
-     WHERE (received_at, seq) < (?1, ?2)
-       AND (received_at, seq) >= (?3, ?4)
-       AND tenant = ?6
-     ORDER BY received_at DESC, seq DESC
-     LIMIT 1 OFFSET ?5";
+     WHERE seq < ?1
+       AND seq >= ?2
+       AND tenant = ?4
+     ORDER BY seq DESC
+     LIMIT 1 OFFSET ?3";
 
 // An identity has a provider as well; each of the tenant's few providers is one seek.
 pub(super) const PAGE_OF_ID: &str = "
       WITH RECURSIVE providers (name) AS (
            SELECT min(provider)
              FROM webhook_events
-            WHERE tenant = ?6
+            WHERE tenant = ?4
             UNION ALL
            SELECT (SELECT min(w.provider)
                      FROM webhook_events AS w
-                    WHERE w.tenant = ?6
+                    WHERE w.tenant = ?4
                       AND w.provider > p.name)
              FROM providers AS p
             WHERE p.name IS NOT NULL)
     SELECT w.seq
       FROM providers AS p
      CROSS JOIN webhook_events AS w
-        ON w.tenant = ?6
+        ON w.tenant = ?4
        AND w.provider = p.name
-       AND w.provider_event_id = ?11
-     WHERE (w.received_at, w.seq) < (?1, ?2)
-       AND (w.received_at, w.seq) >= (?3, ?4)
-       AND (?7 IS NULL OR w.status = ?7)
-       AND (?8 IS NULL OR w.provider = ?8)
-       AND (?9 IS NULL OR w.event_type = ?9)
-       AND (?10 IS NULL OR w.id = ?10 OR substr(w.provider_event_id, 1, length(?10)) = ?10
-        OR webhook_id(w.tenant, 'in:' || w.provider, w.provider_event_id) = ?10)
-     ORDER BY w.received_at DESC, w.seq DESC
-     LIMIT ?5";
+       AND w.provider_event_id = ?9
+     WHERE w.seq < ?1
+       AND w.seq >= ?2
+       AND (?5 IS NULL OR w.status = ?5)
+       AND (?6 IS NULL OR w.provider = ?6)
+       AND (?7 IS NULL OR w.event_type = ?7)
+       AND (?8 IS NULL OR w.id = ?8 OR substr(w.provider_event_id, 1, length(?8)) = ?8
+        OR webhook_id(w.tenant, 'in:' || w.provider, w.provider_event_id) = ?8)
+     ORDER BY w.seq DESC
+     LIMIT ?3";
 
 /// Whether a webhook event was stored now or before.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -318,8 +320,7 @@ pub struct Filter {
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<WebhookEvent>> {
     let Newest { tenant, before, limit } = newest;
     let Filter { status, provider, event_type, provider_event_id, id, received } = filter;
-    let stretch = Stretch::new(tx, TIME_OF, before, *received)?;
-    let Some(mut stretch) = stretch else { return Ok(Found::nothing()) };
+    let mut stretch = Stretch::new(tx, RECEIVED_FROM, before, *received)?;
     let status = status.map(Status::as_str);
     let seqs = if let Some(provider_event_id) = provider_event_id {
         let more = params![tenant, status, provider, event_type, id, provider_event_id];
