@@ -14,9 +14,9 @@ use crate::store::consumer_guards::{self, Stretch};
 pub const TABLE: &str = consumer_guards::TABLES;
 
 /// Characters of a consumer group at most.
-const GROUP_CHARS_MOST: usize = 64;
+const MAX_GROUP_CHARS: usize = 64;
 /// Characters of an event's id or an entity's name at most.
-const ID_CHARS_MOST: usize = 255;
+const MAX_ID_CHARS: usize = 255;
 
 /// What a guard did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +102,8 @@ pub fn once<T, E: From<Error>>(
     event_id: &str,
     effect: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
 ) -> Result<Once<T>, E> {
-    named("consumer group", consumer_group, GROUP_CHARS_MOST)?;
-    named("event id", event_id, ID_CHARS_MOST)?;
+    named("consumer group", consumer_group, MAX_GROUP_CHARS)?;
+    named("event id", event_id, MAX_ID_CHARS)?;
     let claim = || consumer_guards::claim(tx, consumer_group, event_id);
     guarded(tx, claim, effect)
 }
@@ -143,8 +143,8 @@ pub fn once_newer<T, E: From<Error>>(
     version: i64,
     effect: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
 ) -> Result<Once<T>, E> {
-    named("consumer group", consumer_group, GROUP_CHARS_MOST)?;
-    named("entity", entity, ID_CHARS_MOST)?;
+    named("consumer group", consumer_group, MAX_GROUP_CHARS)?;
+    named("entity", entity, MAX_ID_CHARS)?;
     let claim = || consumer_guards::claim_newer(tx, consumer_group, entity, version);
     guarded(tx, claim, effect)
 }

@@ -6,12 +6,12 @@
 
 use rusqlite::Transaction;
 
-use crate::clock::Timestamp;
-use crate::domain::event::{FieldError, NewEvent, SQL_SOURCE};
-use crate::domain::name::Name;
-use crate::domain::pii::Sealed;
-use crate::domain::{nesting, tenant, trace};
-use crate::id::{self, Draw, SystemDraw};
+use crate::base::clock::Timestamp;
+use crate::base::id::{self, Draw, SystemDraw};
+use crate::model::event::{FieldError, NewEvent, SQL_SOURCE};
+use crate::model::name::Name;
+use crate::model::pii::Sealed;
+use crate::model::{nesting, tenant, trace};
 use crate::store;
 use crate::store::appending::{self, Row};
 use crate::store::outbox_of_erp;
@@ -202,7 +202,7 @@ fn json_problem(new: &NewEvent) -> Option<String> {
         return None;
     }
     if !nesting::is_shallow(&new.payload) {
-        return Some(format!("is nested deeper than {}", nesting::DEPTH_MOST));
+        return Some(format!("is nested deeper than {}", nesting::MAX_DEPTH));
     }
     let error = serde_json::from_slice::<&serde_json::value::RawValue>(&new.payload).err()?;
     Some(format!("is not JSON ({error}); name its content_type if it is something else"))
@@ -257,7 +257,7 @@ pub enum Error {
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let dir = tempfile::tempdir()?;
 /// # let file = dir.path().join("oncebox.db");
-/// # drop(oncebox::store::Store::open(&file, oncebox::faults::Faults::none())?);
+/// # drop(oncebox::store::Store::open(&file, oncebox::base::faults::Faults::none())?);
 /// let mut erp = Connection::open(file)?; // oncebox.db, with the ERP's own tables in it
 /// erp.busy_timeout(std::time::Duration::from_secs(5))?;
 /// erp.execute_batch("CREATE TABLE invoices (number INTEGER PRIMARY KEY, total TEXT NOT NULL)")?;

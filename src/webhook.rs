@@ -2,14 +2,14 @@
 //!
 //! Standard Webhooks `v1`, which is how Oncebox signs what it sends. No service is needed for it. Not here:
 //! doing what the webhook says exactly once, which is [`crate::guard`]'s; other providers' schemes, which
-//! are [`crate::domain::scheme`]'s.
+//! are [`crate::model::scheme`]'s.
 
 use std::time::Duration;
 
-use crate::clock::{Clock, Timestamp};
-use crate::domain::scheme::{Incoming, Refused, Scheme, id_header};
-use crate::domain::signature::{SecretError, SigningSecret};
-use crate::headers::Headers;
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::headers::Headers;
+use crate::model::scheme::{Incoming, Refused, Scheme, id_header};
+use crate::model::signature::{SecretError, SigningSecret};
 
 /// How far a webhook's time may be from ours, either way. Source: Standard Webhooks 1.0.0 leaves it to the
 /// receiver; its libraries take five minutes.
@@ -82,8 +82,8 @@ pub enum Error {
 /// ```
 /// use oncebox::webhook;
 ///
-/// # use oncebox::clock::Clock;
-/// # use oncebox::domain::signature::SigningSecret;
+/// # use oncebox::base::clock::Clock;
+/// # use oncebox::model::signature::SigningSecret;
 /// # let secret = SigningSecret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")?;
 /// # let now = Clock::machine().wall();
 /// # let (seconds, signature) = (now.secs().to_string(), secret.sign("evt_1", now, b"{}"));
@@ -155,7 +155,7 @@ impl From<Refused> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::SystemDraw;
+    use crate::base::id::SystemDraw;
 
     const AT: Timestamp = Timestamp::from_secs(1_700_000_000);
 

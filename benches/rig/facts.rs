@@ -26,7 +26,7 @@ pub(crate) fn line() -> String {
     let load = load.split(' ').next().unwrap_or("?");
     let place = scratch();
     fs::create_dir_all(&place).unwrap();
-    let date = oncebox::clock::Clock::machine().wall().to_string();
+    let date = oncebox::base::clock::Clock::machine().wall().to_string();
     format!(
         "{cores} cores ({model}), {memory:.1} GiB, Linux {}, {} with an fsync of {:.2} ms, load {load}, {}",
         kernel.trim(),

@@ -238,9 +238,9 @@ oncebox status
 python3 $here/smoke/load.py "$api" $data/admin.token "$work/before-backup" --check
 expect '^200 .*"already_processed":true' post evt_smoke_1
 expect '^200 .*"status":"ok"' post evt_smoke_4
-expect 'in_doubt' oncebox doubt list --json
-expect . oncebox doubt release --all --dry-run
-oncebox doubt release --all
+expect 'in_doubt' oncebox in-doubt list --json
+expect . oncebox in-doubt release --all --dry-run
+oncebox in-doubt release --all
 expect '"in_doubt":0' curl -sf -H "Authorization: Bearer $(cat $data/admin.token)" "$api/v1/stats"
 oncebox audit verify
 plain=$(journalctl --no-pager --output cat --unit oncebox _EXE=/usr/bin/oncebox | grep -v '^{' | grep -v nonsense || true)

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::domain::throttle::{self, Measure, Throttle, Verdict};
 use crate::http::message::{Asked, Method, Response};
+use crate::model::throttle::{self, Measure, Throttle, Verdict};
 
 /// Paths whose successful requests are no changes by a person, but the work itself.
 const WORK: [&str; 3] = ["/in/", "/v1/events", "/v1/processed-events"];

@@ -9,11 +9,11 @@ use crate::api::route::Answer::Listed;
 use crate::api::route::{Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT, SINCE, UNTIL};
 use crate::api::{Api, lists};
-use crate::clock::Timestamp;
-use crate::domain::audit::{AuditEvent, Outcome};
-use crate::domain::token::Right;
+use crate::base::clock::Timestamp;
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
+use crate::model::audit::{AuditEvent, Outcome};
+use crate::model::token::Right;
 use crate::store::audit_events::{self, Filter};
 
 /// Who changed what.

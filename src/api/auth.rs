@@ -11,13 +11,13 @@ use std::time::Duration;
 use ring::hmac;
 
 use crate::api::problem::Problem;
-use crate::cache::Cache;
-use crate::clock::{Clock, Timestamp, millis};
-use crate::domain::audit::{Actor, ActorType};
-use crate::domain::throttle::{self, Measure, Throttle, Verdict};
-use crate::domain::token::{self, Right, Token};
+use crate::base::cache::Cache;
+use crate::base::clock::{Clock, Timestamp, millis};
+use crate::base::secret::SecretBytes;
 use crate::http::message::Head;
-use crate::secret::SecretBytes;
+use crate::model::audit::{Actor, ActorType};
+use crate::model::throttle::{self, Measure, Throttle, Verdict};
+use crate::model::token::{self, Right, Token};
 use crate::store::tokens::Presented;
 use crate::store::writer::Queue;
 use crate::store::{Store, tokens};
@@ -25,7 +25,7 @@ use crate::store::{Store, tokens};
 /// How often a token's last use is written down.
 const USE_NOTED_EVERY: Duration = Duration::from_mins(1);
 /// Tokens remembered at most; more are looked up each time.
-const REMEMBERED_MOST: usize = 1024;
+const MAX_REMEMBERED: usize = 1024;
 /// Failures of one client that are answered 401; further ones in the same minute are answered 429.
 const FAILURES: Measure = Measure { most: 10, span: Duration::from_mins(1), keys_most: 4096 };
 
@@ -96,7 +96,7 @@ struct Known {
 impl Auth {
     /// Nobody known yet.
     pub fn new(store: Store, clock: Clock, hasher: Arc<TokenHasher>) -> Self {
-        let known = Cache::new(REMEMBERED_MOST);
+        let known = Cache::new(MAX_REMEMBERED);
         let failures = Mutex::new(Throttle::new(FAILURES));
         Self(Arc::new(Inner { store, clock, hasher, known, failures }))
     }

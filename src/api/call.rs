@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 
 use crate::api::description::{Doc, Place};
 use crate::api::problem::Problem;
-use crate::budget::Share;
-use crate::clock::Timestamp;
-use crate::domain::audit::Actor;
-use crate::domain::nesting;
-use crate::domain::object::Object;
-use crate::domain::token::Scope;
+use crate::base::budget::Share;
+use crate::base::clock::Timestamp;
 use crate::http::message::{Request, Response};
+use crate::model::audit::Actor;
+use crate::model::nesting;
+use crate::model::strict_object::Object;
+use crate::model::token::Scope;
 use crate::store::page::{Found, Newest, Span};
 
 /// Rows of a page unless it is told.
 const PAGE_ROWS_DEFAULT: u32 = 50;
 /// The most rows of a page.
-const PAGE_ROWS_MOST: u32 = 500;
+const MAX_PAGE_ROWS: u32 = 500;
 
 /// A call.
 #[derive(Debug)]
@@ -179,8 +179,8 @@ impl Query {
     /// 400 when they are not numbers, or the limit is out of bounds.
     pub(super) fn page(&self) -> Result<Page, Problem> {
         let limit = self.word("limit", |text| text.parse().ok())?.unwrap_or(PAGE_ROWS_DEFAULT);
-        if !(1..=PAGE_ROWS_MOST).contains(&limit) {
-            return Err(Problem::bad_request(format!("limit must be 1 to {PAGE_ROWS_MOST}.")));
+        if !(1..=MAX_PAGE_ROWS).contains(&limit) {
+            return Err(Problem::bad_request(format!("limit must be 1 to {MAX_PAGE_ROWS}.")));
         }
         Ok(Page { limit, after: self.word("after", cursor)? })
     }
@@ -235,7 +235,7 @@ pub(super) fn answer(status: u16, body: &Value) -> Response {
 /// 400.
 pub(super) fn check_depth(body: &[u8]) -> Result<(), Problem> {
     if !nesting::is_shallow(body) {
-        let most = nesting::DEPTH_MOST;
+        let most = nesting::MAX_DEPTH;
         return Err(Problem::bad_request(format!("JSON may be nested {most} deep at most.")));
     }
     Ok(())

@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 
 use crate::api::route::{Shape, shape};
 use crate::api::schema;
-use crate::domain::delivery::State;
-use crate::domain::subscription::HoldReason;
-use crate::flow::consume::{ITEMS_MOST, WAIT_MOST};
+use crate::model::delivery::State;
+use crate::model::subscription::HoldReason;
+use crate::pipeline::consume::{MAX_ITEMS, MAX_WAIT};
 
 /// Leases that one request may speak of.
-pub(super) const WORDS_MOST: usize = 500;
+pub(super) const MAX_WORDS: usize = 500;
 /// Characters of a reason that are kept.
-pub(super) const REASON_CHARS_MOST: usize = 2048;
+pub(super) const MAX_REASON_CHARS: usize = 2048;
 
 /// All of them.
 pub(super) const ALL: &[Shape] = &[
@@ -29,11 +29,11 @@ pub(super) fn id() -> Value {
 }
 
 pub(super) fn max() -> Value {
-    schema::integer(1, ITEMS_MOST.into())
+    schema::integer(1, MAX_ITEMS.into())
 }
 
 pub(super) fn wait() -> Value {
-    schema::integer(0, WAIT_MOST.as_secs())
+    schema::integer(0, MAX_WAIT.as_secs())
 }
 
 pub(super) fn payload_form() -> Value {
@@ -82,7 +82,7 @@ fn leased_event() -> Value {
 }
 
 fn items(item: Value) -> Value {
-    json!({ "type": "array", "items": item, "minItems": 1, "maxItems": WORDS_MOST })
+    json!({ "type": "array", "items": item, "minItems": 1, "maxItems": MAX_WORDS })
 }
 
 fn spoken() -> Value {
@@ -104,7 +104,7 @@ pub(super) fn ack_example() -> Value {
 
 fn returns() -> Value {
     let reason = json!({ "type": "string" });
-    let about = format!("Why; the first {REASON_CHARS_MOST} characters are kept.");
+    let about = format!("Why; the first {MAX_REASON_CHARS} characters are kept.");
     let counted = "false: it was not tried, which brings the end no nearer.";
     let item = schema::request(
         &["delivery", "lease"],

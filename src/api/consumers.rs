@@ -12,27 +12,27 @@ use serde_json::{Map, Value, json};
 
 use crate::api::Api;
 use crate::api::call::{Call, ok};
-use crate::api::consumer_shapes::{self as shapes, REASON_CHARS_MOST, WORDS_MOST};
+use crate::api::consumer_shapes::{self as shapes, MAX_REASON_CHARS, MAX_WORDS};
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Later;
 use crate::api::route::{Param, Resource, Returns, doc, route};
-use crate::clock::Timestamp;
-use crate::domain::lease::Said;
-use crate::domain::subscription::{HoldReason, Subscription, Target};
-use crate::domain::token::Right;
-use crate::flow::consume::{Answer, Asked, ITEMS_MOST, Item, WAIT_MOST, Word};
-use crate::flow::destinations::{lease_of, lease_time};
+use crate::base::clock::Timestamp;
+use crate::base::id::DeliverySeq;
 use crate::http::message::Method::{Get, Head, Post};
 use crate::http::message::Response;
 use crate::http::service::Reply;
-use crate::id::DeliverySeq;
+use crate::model::lease::Said;
+use crate::model::subscription::{HoldReason, Subscription, Target};
+use crate::model::token::Right;
+use crate::pipeline::consume::{Answer, Asked, Item, MAX_ITEMS, MAX_WAIT, Word};
+use crate::pipeline::destinations::{lease_of, lease_time};
 use crate::store::consuming::Heard;
 use crate::store::error::Result as StoreResult;
 use crate::store::subscriptions;
 
 /// The longest wait a consumer may ask for when it hands something back.
-const DELAY_MOST: Duration = Duration::from_hours(7 * 24);
+const MAX_DELAY: Duration = Duration::from_hours(7 * 24);
 /// When to come again where too many wait.
 const CROWDED_RETRY_AFTER_SECS: u64 = 5;
 
@@ -150,8 +150,8 @@ fn asked(api: &Api, call: &Call) -> Result<(Subscription, u32, Duration, bool), 
         }
         Err(Problem::bad_request(format!("{name} must be {least} to {most}.")))
     };
-    let most = u32::try_from(number("max", ITEMS_MOST.into(), 1)?).unwrap_or(1);
-    let wait = Duration::from_secs(number("wait", WAIT_MOST.as_secs(), 0)?);
+    let most = u32::try_from(number("max", MAX_ITEMS.into(), 1)?).unwrap_or(1);
+    let wait = Duration::from_secs(number("wait", MAX_WAIT.as_secs(), 0)?);
     let form = call.query.word("payload", |text| match text {
         "json" => Some(false),
         "base64" => Some(true),
@@ -319,7 +319,7 @@ fn nack(api: &Api, call: Call, reply: Reply) {
 fn returned(item: Returned) -> Result<Word, Problem> {
     let Returned { delivery, lease, reason, delay, dead, counted } = item;
     let wait = delay.as_deref().map(delay_of).transpose()?;
-    let reason = reason.map(|text| text.chars().take(REASON_CHARS_MOST).collect());
+    let reason = reason.map(|text| text.chars().take(MAX_REASON_CHARS).collect());
     let reason = reason.filter(|text: &String| !text.is_empty());
     if dead && (wait.is_some() || !counted) {
         let detail = "dead gives up at once: it goes with neither delay nor counted.";
@@ -337,7 +337,7 @@ fn returned(item: Returned) -> Result<Word, Problem> {
 fn delay_of(text: &str) -> Result<Duration, Problem> {
     let wrong = |why: String| Problem::unprocessable(format!("delay {text:?} cannot be: {why}."));
     let span = humantime::parse_duration(text).map_err(|error| wrong(error.to_string()))?;
-    if span > DELAY_MOST {
+    if span > MAX_DELAY {
         return Err(wrong("it is at most 7days".to_owned()));
     }
     Ok(span)
@@ -389,10 +389,10 @@ fn extension(api: &Api, call: &Call) -> Result<(Subscription, Leases, Duration),
 }
 
 fn few(count: usize) -> Result<(), Problem> {
-    if (1..=WORDS_MOST).contains(&count) {
+    if (1..=MAX_WORDS).contains(&count) {
         return Ok(());
     }
-    let detail = format!("items must have 1 to {WORDS_MOST} entries, not {count}.");
+    let detail = format!("items must have 1 to {MAX_WORDS} entries, not {count}.");
     Err(Problem::unprocessable(detail))
 }
 

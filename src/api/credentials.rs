@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use crate::api::Api;
-use crate::clock::Timestamp;
-use crate::id::{self, Draw};
-use crate::keyring::Keyring;
-use crate::secret::SecretBytes;
+use crate::base::clock::Timestamp;
+use crate::base::id::{self, Draw};
+use crate::base::secret::SecretBytes;
+use crate::keys::Keyring;
 use crate::store::credentials::{NewCredential, Owner, context};
 
 /// A secret that waits for its owner's row, and what seals it then.
@@ -50,8 +50,8 @@ impl ToSeal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{SubscriptionSeq, SystemDraw};
-    use crate::secret::MasterKey;
+    use crate::base::id::{SubscriptionSeq, SystemDraw};
+    use crate::base::secret::MasterKey;
 
     #[test]
     fn a_secret_that_waits_while_the_key_is_rotated_is_sealed_under_the_new_one() {

@@ -9,10 +9,10 @@ use crate::api::route::Answer::Listed;
 use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
 use crate::api::{Api, lists};
-use crate::domain::escalation::{Class, Escalation, NewEscalation};
-use crate::domain::token::Right;
 use crate::http::message::Method::{Get, Post};
 use crate::http::message::Response;
+use crate::model::escalation::{Class, Escalation, NewEscalation};
+use crate::model::token::Right;
 use crate::store::escalations;
 
 const ID: Param =

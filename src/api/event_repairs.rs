@@ -16,13 +16,13 @@ use crate::api::problem::Problem;
 use crate::api::route::Answer;
 use crate::api::route::{Resource, Returns, doc, route, shape};
 use crate::api::schema;
-use crate::clock::Timestamp;
-use crate::domain::event;
-use crate::domain::pii::Sealed;
-use crate::domain::sql_row::{Column, Defect, Payload, SqlRow};
-use crate::domain::token::Right;
-use crate::flow::privacy::NotAdmitted;
+use crate::base::clock::Timestamp;
 use crate::http::message::Method::Post;
+use crate::model::event;
+use crate::model::pii::Sealed;
+use crate::model::sql_row::{Column, Defect, Payload, SqlRow};
+use crate::model::token::Right;
+use crate::pipeline::privacy::NotAdmitted;
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::outbox_relay::Seen;
 use crate::store::tx::ReadTx;
@@ -30,7 +30,7 @@ use crate::store::{outbox_lists, outbox_relay, quarantine, sources, tenants};
 
 const ONE: &[Returns] = &[Returns::json(200, "The event as it is now.", "Event")];
 /// Characters of a reason at most.
-const REASON_CHARS_MOST: u32 = 1000;
+const MAX_REASON_CHARS: u32 = 1000;
 
 /// Quarantined events.
 pub(super) const RESOURCE: Resource = Resource {
@@ -287,9 +287,9 @@ struct Discard {
 pub(super) fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Discard { reason } = call.json()?;
     if reason.trim().is_empty()
-        || u32::try_from(reason.chars().count()).is_ok_and(|have| have > REASON_CHARS_MOST)
+        || u32::try_from(reason.chars().count()).is_ok_and(|have| have > MAX_REASON_CHARS)
     {
-        let detail = format!("reason says in 1 to {REASON_CHARS_MOST} characters why.");
+        let detail = format!("reason says in 1 to {MAX_REASON_CHARS} characters why.");
         return Err(Problem::unprocessable(detail));
     }
     let reason = format!("discarded by {}: {reason}", call.who.display);
@@ -363,7 +363,7 @@ fn fix_example() -> Value {
 }
 
 fn discard_schema() -> Value {
-    let reason = schema::about(schema::text_of(1, REASON_CHARS_MOST), "Why; kept with the event.");
+    let reason = schema::about(schema::text_of(1, MAX_REASON_CHARS), "Why; kept with the event.");
     schema::request(&["reason"], json!({ "reason": reason }))
 }
 

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use crate::api::route::{Shape, shape};
 use crate::api::schema;
-use crate::domain::event::Status;
+use crate::model::event::Status;
 
 /// Events of one request at most.
-pub(super) const EVENTS_MOST: usize = 1000;
+pub(super) const MAX_EVENTS: usize = 1000;
 
 /// All of them.
 pub(super) const ALL: &[Shape] = &[
@@ -38,7 +38,7 @@ fn event_type() -> Value {
 
 fn publications() -> Value {
     let many = json!({
-        "type": "array", "items": schema::of("NewEvent"), "minItems": 1, "maxItems": EVENTS_MOST,
+        "type": "array", "items": schema::of("NewEvent"), "minItems": 1, "maxItems": MAX_EVENTS,
     });
     json!({ "anyOf": [schema::of("NewEvent"), many] })
 }

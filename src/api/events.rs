@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::api::call::{Call, check_depth, page_found};
-use crate::api::event_shapes::{self as shapes, EVENTS_MOST};
+use crate::api::event_shapes::{self as shapes, MAX_EVENTS};
 use crate::api::kind::Kind;
 use crate::api::payloads::{SHOWN_FACTOR, with_payload};
 use crate::api::problem::Problem;
@@ -17,18 +17,18 @@ use crate::api::route::Answer::{Later, Listed, Now};
 use crate::api::route::{Param, Resource, Returns, doc, route};
 use crate::api::schema::{self, AFTER, LIMIT, SINCE, UNTIL};
 use crate::api::{Api, lists};
-use crate::clock::Timestamp;
-use crate::domain::event::{self, Event, NewEvent, Status};
-use crate::domain::few::Few;
-use crate::domain::object::Object;
-use crate::domain::pii::Sealed;
-use crate::domain::token::{Right, Scope};
-use crate::domain::{trace, whole};
-use crate::flow::publish::{Idempotency, Outcome, Published};
+use crate::base::clock::Timestamp;
+use crate::base::id;
 use crate::http::message::Method::{Get, Post};
 use crate::http::message::Response;
 use crate::http::service::Reply;
-use crate::id;
+use crate::model::event::{self, Event, NewEvent, Status};
+use crate::model::few::Few;
+use crate::model::pii::Sealed;
+use crate::model::strict_object::Object;
+use crate::model::token::{Right, Scope};
+use crate::model::{lenient_int, trace};
+use crate::pipeline::publish::{Idempotency, Outcome, Published};
 use crate::store::{outbox_lists, quarantine};
 
 /// The source of events that name none, unless the token names one alone.
@@ -152,7 +152,7 @@ struct Publication<'a> {
     not_before: Option<Timestamp>,
     ordering_key: Option<String>,
     process_id: Option<String>,
-    #[serde(default, deserialize_with = "whole::optional")]
+    #[serde(default, deserialize_with = "lenient_int::optional")]
     max_attempts: Option<u32>,
     custom_data: Option<String>,
 }
@@ -179,14 +179,14 @@ fn read(api: &Api, call: &Call) -> Result<(Vec<NewEvent>, Option<Idempotency>), 
     let wrong = |error: serde_json::Error| {
         Problem::bad_request(format!("The body is not an event or an array of events: {error}."))
     };
-    let Few { kept: publications, count }: Few<Object<Publication<'_>>, EVENTS_MOST> =
+    let Few { kept: publications, count }: Few<Object<Publication<'_>>, MAX_EVENTS> =
         if body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
             serde_json::from_slice(body).map_err(wrong)?
         } else {
             Few { kept: vec![serde_json::from_slice(body).map_err(wrong)?], count: 1 }
         };
-    if !(1..=EVENTS_MOST).contains(&count) {
-        let detail = format!("A request holds 1 to {EVENTS_MOST} events; this one has {count}.");
+    if !(1..=MAX_EVENTS).contains(&count) {
+        let detail = format!("A request holds 1 to {MAX_EVENTS} events; this one has {count}.");
         return Err(Problem::unprocessable(detail));
     }
     let single = publications.len() == 1;

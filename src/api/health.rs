@@ -8,17 +8,17 @@ use std::time::Duration;
 use crossbeam_channel::bounded;
 
 use crate::api::Api;
-use crate::domain::health::{self, Check, Level};
-use crate::flow::disk_watch::Standing as DiskStanding;
-use crate::keeping::manifest;
-use crate::machine::files;
+use crate::backup::manifest;
+use crate::model::health::{self, Check, Level};
+use crate::pipeline::disk_watch::Standing as DiskStanding;
 use crate::store::error::Result as StoreResult;
 use crate::store::escalations;
 use crate::store::stats::{self, Standing};
 use crate::store::writer::Queue;
+use crate::sys::files;
 
 /// How long a write may take until the database counts as not writable.
-const WRITE_MOST: Duration = Duration::from_secs(2);
+const MAX_WRITE: Duration = Duration::from_secs(2);
 
 /// Whether the database could be written, when it was last tried.
 #[derive(Debug)]
@@ -49,9 +49,9 @@ impl LastWrite {
             let (tell, told) = bounded(1);
             let done = move |written| drop(tell.send(written));
             api.store.writer().submit(Queue::Accept, stats::probe, done);
-            let written = match told.recv_timeout(WRITE_MOST) {
+            let written = match told.recv_timeout(MAX_WRITE) {
                 Ok(written) => written.map_err(|error| error.to_string()),
-                Err(_late) => Err(format!("no answer within {} s", WRITE_MOST.as_secs())),
+                Err(_late) => Err(format!("no answer within {} s", MAX_WRITE.as_secs())),
             };
             self.found(written);
         }

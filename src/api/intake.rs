@@ -12,13 +12,13 @@ use crate::api::route::Answer::Later;
 use crate::api::route::{Param, Resource, Returns, doc, route, shape};
 use crate::api::schema;
 use crate::api::{Api, DEFAULT_TENANT};
-use crate::domain::scheme::Incoming;
-use crate::domain::scheme::handshake::{GiveUp, Handshake};
-use crate::flow::gates::Gate;
-use crate::flow::receive::{CLOCK_RETRY_AFTER, CROWDED_RETRY_AFTER, Received};
 use crate::http::message::Method::Post;
 use crate::http::message::Response;
 use crate::http::service::Reply;
+use crate::model::scheme::Incoming;
+use crate::model::scheme::handshake::{GiveUp, Handshake};
+use crate::pipeline::provider_cache::VerifiedProvider;
+use crate::pipeline::receive::{CLOCK_RETRY_AFTER, CROWDED_RETRY_AFTER, Received};
 use crate::store::webhook_events::Inserted;
 
 /// When a provider is asked to come again while the tenant is suspended: most go by their own schedule.
@@ -93,7 +93,7 @@ fn address(params: &[String]) -> (&str, &str) {
 /// # Errors
 /// 404 where there is no such provider; 503 where its tenant is suspended, so that the provider sends
 /// again: what it sends is wanted, only not now.
-pub(super) fn gate(api: &Api, params: &[String]) -> Result<Arc<Gate>, Problem> {
+pub(super) fn gate(api: &Api, params: &[String]) -> Result<Arc<VerifiedProvider>, Problem> {
     let (tenant, provider) = address(params);
     let gate = api.flow.receive.gate(tenant, provider)?;
     let gate = gate.ok_or_else(|| Problem::not_found("provider"))?;

@@ -8,9 +8,9 @@ use crate::api::call::Call;
 use crate::api::problem::Problem;
 use crate::api::route::{Answer, Resource, Returns, doc, route, shape};
 use crate::api::schema;
-use crate::domain::token::Right;
-use crate::flow::rotation::{self, Rotated, RotationError};
 use crate::http::message::Method::Post;
+use crate::model::token::Right;
+use crate::pipeline::rotation::{self, Rotated, RotationError};
 use crate::store::writer::Queue;
 
 /// The master key.

@@ -17,9 +17,9 @@ use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::ReadTx;
 
 /// How long a list may look.
-const SPAN_MOST: Duration = Duration::from_secs(1);
+const MAX_SPAN: Duration = Duration::from_secs(1);
 /// Lists that are put aside at most: the last of them is begun after four seconds. One more is answered 503.
-const ASIDE_MOST: usize = 8;
+const MAX_ASIDE: usize = 8;
 
 /// Who looks through rows, and who waits for that.
 #[derive(Debug, Default)]
@@ -61,9 +61,9 @@ pub(super) fn read<T>(
     read: impl FnOnce(&ReadTx<'_>) -> StoreResult<T>,
 ) -> Result<T, Problem> {
     let clock = api.clock.clone();
-    let end = clock.monotonic().saturating_add(SPAN_MOST);
+    let end = clock.monotonic().saturating_add(MAX_SPAN);
     api.store.list(move || clock.monotonic() >= end, read).map_err(|error| match error {
-        Error::TooLong => Problem::list_too_long(SPAN_MOST, call.doc),
+        Error::TooLong => Problem::list_too_long(MAX_SPAN, call.doc),
         error => error.into(),
     })
 }
@@ -80,7 +80,7 @@ impl Lists {
             desk.running = desk.running.saturating_add(1);
             return Some(Turn { desk: self, next: Some(list), is_over: false });
         }
-        if desk.aside.len() < ASIDE_MOST {
+        if desk.aside.len() < MAX_ASIDE {
             desk.aside.push_back(list);
             return None;
         }

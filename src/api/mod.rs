@@ -14,17 +14,17 @@ mod consumers;
 mod credentials;
 mod deliveries;
 mod description;
-pub mod doors;
-mod doubts;
 mod escalations;
 mod event_repairs;
 mod event_shapes;
 mod events;
 mod guards;
 mod health;
+mod in_doubt;
 mod intake;
 mod keys;
 pub mod kind;
+pub mod listeners;
 mod lists;
 pub mod metrics;
 pub mod openapi;
@@ -63,27 +63,27 @@ use crate::api::lists::Lists;
 use crate::api::problem::Problem;
 use crate::api::requests::Requests;
 use crate::api::route::{Answer, Resource, Route};
-use crate::budget::{Budget, Share};
-use crate::clock::{Clock, Timestamp};
-use crate::domain::audit::Actor;
-use crate::domain::token::{Role, Token};
-use crate::flow::consume::Consume;
-use crate::flow::disk_watch::DiskWatch;
-use crate::flow::publish::Publish;
-use crate::flow::receive::Receive;
-use crate::flow::refusals::Refusals;
-use crate::flow::rotation::Rotation;
-use crate::flow::sources::Standings;
+use crate::base::budget::{Budget, Share};
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::id::Draw;
+use crate::config::Live;
 use crate::http::message::{Asked, Head, Method, Request, Response};
 use crate::http::server::Line;
 use crate::http::service::{Reply, Service};
-use crate::id::Draw;
-use crate::keyring::Keyring;
-use crate::settings::Live;
+use crate::keys::Keyring;
+use crate::model::audit::Actor;
+use crate::model::token::{Role, Token};
+use crate::pipeline::consume::Consume;
+use crate::pipeline::disk_watch::DiskWatch;
+use crate::pipeline::publish::Publish;
+use crate::pipeline::receive::Receive;
+use crate::pipeline::refusals::Refusals;
+use crate::pipeline::rotation::Rotation;
+use crate::pipeline::sources::Standings;
 use crate::store::Store;
 
 pub(crate) use crate::api::tokens::shown_new as shown_new_token;
-pub use crate::domain::tenant::DEFAULT as DEFAULT_TENANT;
+pub use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 
 /// The largest body of a request that changes settings.
 const BODY_BYTES_SMALL: usize = 256 * 1024;
@@ -167,7 +167,7 @@ static RESOURCES: &[&Resource] = &[
     &secrets::RESOURCE,
     &sources::RESOURCE,
     &deliveries::RESOURCE,
-    &doubts::RESOURCE,
+    &in_doubt::RESOURCE,
     &consumers::RESOURCE,
     &guards::RESOURCE,
     &subjects::RESOURCE,

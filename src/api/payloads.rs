@@ -7,10 +7,10 @@ use ring::digest;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::domain::json_text::string;
-use crate::domain::nesting;
-use crate::domain::pii::{Sealed, sealed};
 use crate::http::message::Response;
+use crate::model::json_text::string;
+use crate::model::nesting;
+use crate::model::pii::{Sealed, sealed};
 
 /// How much memory a payload that is shown takes, for each of its bytes: itself, as a text of JSON, in the answer.
 pub(super) const SHOWN_FACTOR: usize = 4;

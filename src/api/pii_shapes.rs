@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::api::problem::Problem;
 use crate::api::schema;
-use crate::domain::detect::Detector;
-use crate::domain::pii::{Action, Pii, RULES_MOST};
+use crate::model::detect::Detector;
+use crate::model::pii::{Action, MAX_RULES, Pii};
 
 /// Reads what is stated: `"allow"`, or a policy.
 ///
@@ -44,7 +44,7 @@ pub(super) fn policy() -> Value {
     let mut rules = schema::list(rule);
     if let Value::Object(fields) = &mut rules {
         fields.insert("minItems".to_owned(), 1.into());
-        fields.insert("maxItems".to_owned(), RULES_MOST.into());
+        fields.insert("maxItems".to_owned(), MAX_RULES.into());
     }
     let otherwise = |about: &str| schema::about(schema::words(["reject", "allow"]), about);
     let subject = schema::about(

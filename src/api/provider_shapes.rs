@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use crate::api::route::{Shape, shape};
 use crate::api::{pii_shapes, schema, scheme_shapes};
-use crate::domain::provider::{BODY_BYTES_MOST, MAX_REPLAY_WINDOW, TOLERANCE_MOST};
+use crate::model::provider::{MAX_BODY_BYTES, MAX_REPLAY_WINDOW, MAX_TOLERANCE};
 
 /// The longest tolerance that may be set.
-pub(super) const TOLERANCE_SECS_MOST: u64 = TOLERANCE_MOST.as_secs();
+pub(super) const MAX_TOLERANCE_SECS: u64 = MAX_TOLERANCE.as_secs();
 /// Secrets of a provider that is made, at most.
-pub(super) const SECRETS_MOST: usize = 32;
+pub(super) const MAX_SECRETS: usize = 32;
 
 /// All of them.
 pub(super) const ALL: &[Shape] = &[
@@ -31,12 +31,12 @@ fn public_url_schema() -> Value {
 }
 
 fn body_bytes_schema() -> Value {
-    let bytes = schema::integer(1, u64::from(BODY_BYTES_MOST));
+    let bytes = schema::integer(1, u64::from(MAX_BODY_BYTES));
     schema::about(bytes, "The largest body it may send.")
 }
 
 fn tolerance_schema() -> Value {
-    let secs = schema::integer(1, TOLERANCE_SECS_MOST);
+    let secs = schema::integer(1, MAX_TOLERANCE_SECS);
     schema::about(secs, "How far its signed time may be from ours.")
 }
 
@@ -83,7 +83,7 @@ fn provider_schema() -> Value {
 fn creation_schema() -> Value {
     let mut secrets = schema::list(secret_schema());
     if let Value::Object(fields) = &mut secrets {
-        fields.insert("maxItems".to_owned(), SECRETS_MOST.into());
+        fields.insert("maxItems".to_owned(), MAX_SECRETS.into());
     }
     let secrets = schema::about(secrets, "Several, while one replaces another; the newest first.");
     schema::request(

@@ -15,18 +15,18 @@ use crate::api::route::Answer::{Listed, Now};
 use crate::api::route::{Answer, Param, Resource, Returns, doc, route};
 use crate::api::schema::{self, AFTER, LIMIT};
 use crate::api::{Api, DEFAULT_TENANT, lists};
-use crate::domain::name::Name;
-use crate::domain::provider::{
-    BODY_BYTES_DEFAULT, BODY_BYTES_MOST, MAX_REPLAY_WINDOW, NewProvider, Provider,
-    REPLAY_WINDOW_DEFAULT,
-};
-use crate::domain::public_url::PublicUrl;
-use crate::domain::scheme::Scheme;
-use crate::domain::token::Right;
-use crate::domain::whole;
+use crate::base::id;
 use crate::http::message::Method::{Delete, Get, Patch, Post};
 use crate::http::message::Response;
-use crate::id;
+use crate::model::lenient_int;
+use crate::model::name::Name;
+use crate::model::provider::{
+    BODY_BYTES_DEFAULT, MAX_BODY_BYTES, MAX_REPLAY_WINDOW, NewProvider, Provider,
+    REPLAY_WINDOW_DEFAULT,
+};
+use crate::model::public_url::PublicUrl;
+use crate::model::scheme::Scheme;
+use crate::model::token::Right;
 use crate::store::credentials::{self, Owner};
 use crate::store::providers;
 
@@ -122,11 +122,11 @@ struct Creation {
     #[serde(default)]
     secrets: Vec<String>,
     public_url: Option<String>,
-    #[serde(default, deserialize_with = "whole::optional")]
+    #[serde(default, deserialize_with = "lenient_int::optional")]
     body_bytes_max: Option<u32>,
-    #[serde(default, deserialize_with = "whole::optional")]
+    #[serde(default, deserialize_with = "lenient_int::optional")]
     tolerance_secs: Option<u64>,
-    #[serde(default, deserialize_with = "whole::optional")]
+    #[serde(default, deserialize_with = "lenient_int::optional")]
     replay_window_secs: Option<u64>,
 }
 
@@ -139,11 +139,11 @@ struct Alteration {
     secret: Option<String>,
     /// An empty one takes it away.
     public_url: Option<String>,
-    #[serde(default, deserialize_with = "whole::optional")]
+    #[serde(default, deserialize_with = "lenient_int::optional")]
     body_bytes_max: Option<u32>,
-    #[serde(default, deserialize_with = "whole::optional")]
+    #[serde(default, deserialize_with = "lenient_int::optional")]
     tolerance_secs: Option<u64>,
-    #[serde(default, deserialize_with = "whole::optional")]
+    #[serde(default, deserialize_with = "lenient_int::optional")]
     replay_window_secs: Option<u64>,
 }
 
@@ -170,7 +170,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
     let pii = pii_shapes::read(&pii)?;
     let secrets: Vec<String> = secret.into_iter().chain(secrets).collect();
     let scheme = read_scheme(scheme)?;
-    if (secrets.is_empty() && scheme.has_secret()) || secrets.len() > shapes::SECRETS_MOST {
+    if (secrets.is_empty() && scheme.has_secret()) || secrets.len() > shapes::MAX_SECRETS {
         return Err(Problem::unprocessable(
             "Give the provider's signing secret as `secret`, or up to 32 as `secrets`.",
         ));
@@ -332,16 +332,16 @@ fn read_url(text: &str) -> Result<Option<PublicUrl>, Problem> {
 }
 
 fn body_bytes(asked: Option<u32>) -> Result<Option<u32>, Problem> {
-    if asked.is_some_and(|most| !(1..=BODY_BYTES_MOST).contains(&most)) {
-        let detail = format!("body_bytes_max must be 1 to {BODY_BYTES_MOST}.");
+    if asked.is_some_and(|most| !(1..=MAX_BODY_BYTES).contains(&most)) {
+        let detail = format!("body_bytes_max must be 1 to {MAX_BODY_BYTES}.");
         return Err(Problem::unprocessable(detail));
     }
     Ok(asked)
 }
 
 fn tolerance(asked: Option<u64>) -> Result<Option<Duration>, Problem> {
-    if asked.is_some_and(|secs| !(1..=shapes::TOLERANCE_SECS_MOST).contains(&secs)) {
-        let most = shapes::TOLERANCE_SECS_MOST;
+    if asked.is_some_and(|secs| !(1..=shapes::MAX_TOLERANCE_SECS).contains(&secs)) {
+        let most = shapes::MAX_TOLERANCE_SECS;
         let detail = format!("tolerance_secs must be 1 to {most}.");
         return Err(Problem::unprocessable(detail));
     }

@@ -6,7 +6,7 @@ use ring::digest;
 
 use crate::api::call::Call;
 use crate::api::problem::Problem;
-use crate::flow::publish::Idempotency;
+use crate::pipeline::publish::Idempotency;
 
 /// The key of a request, and what the request was; `None` where it has none.
 ///

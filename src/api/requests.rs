@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::api::route::Route;
 use crate::api::routes;
-use crate::tally::{self, Counter, Histogram};
+use crate::telemetry::tally::{self, Counter, Histogram};
 
 /// The classes of status codes.
 pub(super) const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];

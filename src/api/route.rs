@@ -9,9 +9,9 @@ use crate::api::Api;
 use crate::api::audited::Audited;
 use crate::api::call::Call;
 use crate::api::problem::Problem;
-use crate::domain::token::Right;
 use crate::http::message::{Method, Response};
 use crate::http::service::Reply;
+use crate::model::token::Right;
 
 pub use crate::api::description::{Body, Content, Doc, Param, Place, Returns, Shape};
 pub(super) use crate::api::description::{doc, shape};

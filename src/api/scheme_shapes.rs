@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::api::schema::{about, list, nullable, of, request, text, text_of, words, yes_or_no};
-use crate::domain::scheme::Scheme;
-use crate::domain::scheme::form::KINDS;
+use crate::model::scheme::Scheme;
+use crate::model::scheme::form::KINDS;
 
 /// All forms that a scheme has.
 pub(super) fn all() -> Vec<Value> {

@@ -14,10 +14,10 @@ use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
 use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
 use crate::api::{provider_shapes, providers, schema, subscriptions};
-use crate::domain::signature::SigningSecret;
-use crate::domain::token::Right;
 use crate::http::message::Method::{Delete, Get, Post};
 use crate::http::message::Response;
+use crate::model::signature::SigningSecret;
+use crate::model::token::Right;
 use crate::store::credentials::{self, Credential, Owner, context};
 use crate::store::tx::ReadTx;
 
@@ -159,7 +159,7 @@ fn store(
 ) -> Result<Audited<Value>, Problem> {
     let Given { secret, dry_run } = given;
     let known = api.store.read(|tx| in_force(tx, owner))?;
-    let full = known.len() >= provider_shapes::SECRETS_MOST && matches!(owner, Owner::Provider(_));
+    let full = known.len() >= provider_shapes::MAX_SECRETS && matches!(owner, Owner::Provider(_));
     let known = known.into_iter().find(|known| is(api, known, &secret)).map(|known| known.id);
     let now = api.clock.wall();
     let sealed = to_seal(api, now, &secret);
@@ -170,7 +170,7 @@ fn store(
             return Ok(Ok((body, Change::changed(kind, &owner_id, &Value::Null, &Value::Null))));
         }
         if full {
-            let most = provider_shapes::SECRETS_MOST;
+            let most = provider_shapes::MAX_SECRETS;
             let detail = format!("A provider has {most} secrets at most: withdraw one first.");
             return Ok(Err(Problem::conflict(detail)));
         }

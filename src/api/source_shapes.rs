@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use crate::api::route::{Shape, shape};
 use crate::api::schema;
-use crate::domain::source::field::Field;
-use crate::domain::source::folder::DONE_DAYS_MOST;
-use crate::domain::source::{SILENCE_MOST, State};
+use crate::model::source::field::Field;
+use crate::model::source::folder::MAX_DONE_DAYS;
+use crate::model::source::{MAX_SILENCE, State};
 
 /// All of them.
 pub(super) const ALL: &[Shape] = &[
@@ -49,7 +49,7 @@ fn kind() -> Value {
 }
 
 fn silent_after() -> Value {
-    let most = u64::try_from(SILENCE_MOST.as_millis()).unwrap_or(u64::MAX);
+    let most = u64::try_from(MAX_SILENCE.as_millis()).unwrap_or(u64::MAX);
     schema::about(
         schema::nullable(schema::integer(0, most)),
         "No event for so long is an escalation; 0: never.",
@@ -160,7 +160,7 @@ fn folder() -> Value {
                  beside it, or it has stood still for `stable_ms`."),
             "stable_ms": schema::integer(1, 86_400_000),
             "done_days": schema::about(
-                schema::integer(0, DONE_DAYS_MOST.into()),
+                schema::integer(0, MAX_DONE_DAYS.into()),
                 "For how many days files stay in `done`; 30, if absent; 0: until somebody takes them away."),
             "fields": schema::about(
                 texts_by_field(),

@@ -15,17 +15,17 @@ use crate::api::schema::{self, AFTER, LIMIT};
 use crate::api::source_shapes as shapes;
 use crate::api::status;
 use crate::api::{Api, lists};
-use crate::clock::{Timestamp, millis};
-use crate::domain::escalation::Class;
-use crate::domain::health::{Level, worst};
-use crate::domain::name::Name;
-use crate::domain::source::{NewSource, SILENCE_LEAST, SILENCE_MOST, Settings, Source, State};
-use crate::domain::token::Right;
-use crate::domain::whole;
-use crate::flow::sources::{Standing, permitted, survey};
+use crate::base::clock::{Timestamp, millis};
+use crate::base::id;
 use crate::http::message::Method::{Delete, Get, Patch, Post};
 use crate::http::message::Response;
-use crate::id;
+use crate::model::escalation::Class;
+use crate::model::health::{Level, worst};
+use crate::model::lenient_int;
+use crate::model::name::Name;
+use crate::model::source::{MAX_SILENCE, NewSource, SILENCE_LEAST, Settings, Source, State};
+use crate::model::token::Right;
+use crate::pipeline::sources::{Standing, inspect, permitted};
 use crate::store::error::Result as StoreResult;
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::{escalations, sources};
@@ -153,7 +153,7 @@ struct Creation {
     kind: String,
     settings: Value,
     from: Option<String>,
-    #[serde(default, deserialize_with = "whole::optional")]
+    #[serde(default, deserialize_with = "lenient_int::optional")]
     silent_after_ms: Option<u64>,
 }
 
@@ -162,7 +162,7 @@ struct Creation {
 #[serde(deny_unknown_fields)]
 struct Alteration {
     settings: Option<Value>,
-    #[serde(default, deserialize_with = "whole::optional")]
+    #[serde(default, deserialize_with = "lenient_int::optional")]
     silent_after_ms: Option<u64>,
 }
 
@@ -170,7 +170,7 @@ struct Alteration {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Reset {
-    #[serde(default, deserialize_with = "whole::optional")]
+    #[serde(default, deserialize_with = "lenient_int::optional")]
     cursor: Option<u64>,
     from: Option<String>,
 }
@@ -289,7 +289,7 @@ fn reset(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 /// `GET /v1/sources/{name}/test`
 fn test(api: &Api, call: &Call) -> Result<Response, Problem> {
     let source = find(api, call)?;
-    let checks = survey::checks(&api.settings.get(), &source);
+    let checks = inspect::checks(&api.settings.get(), &source);
     let is_ok = worst(&checks) != Level::Fail;
     let checks = status::shown(&checks);
     Ok(ok(&json!({ "ok": is_ok, "checks": checks })))
@@ -385,7 +385,7 @@ fn begin(api: &Api, (tenant, settings): (&str, &Settings), from: &str) -> Result
             Err(Problem::unprocessable("from is for sqlite: a folder is read from its first file."))
         }
         "start" => Ok(0),
-        "now" => survey::last_row(&api.settings.get(), tenant, settings).map_err(|error| {
+        "now" => inspect::last_row(&api.settings.get(), tenant, settings).map_err(|error| {
             Problem::unprocessable(format!("Its last row cannot be found out: {error}."))
         }),
         _ => {
@@ -401,8 +401,8 @@ fn silence(ms: u64) -> Result<Option<Duration>, Problem> {
         return Ok(None);
     }
     let span = Duration::from_millis(ms);
-    if !(SILENCE_LEAST..=SILENCE_MOST).contains(&span) {
-        let (least, most) = (millis(SILENCE_LEAST), millis(SILENCE_MOST));
+    if !(SILENCE_LEAST..=MAX_SILENCE).contains(&span) {
+        let (least, most) = (millis(SILENCE_LEAST), millis(MAX_SILENCE));
         let detail = format!("silent_after_ms must be 0 (never), or {least} to {most}.");
         return Err(Problem::unprocessable(detail));
     }

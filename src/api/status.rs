@@ -8,10 +8,10 @@ use crate::api::problem::Problem;
 use crate::api::route::Answer::{Listed, Now};
 use crate::api::route::{Param, Resource, Returns, doc, route, shape};
 use crate::api::{Api, DEFAULT_TENANT, health, lists, schema};
-use crate::domain::health::Check;
-use crate::domain::token::Right;
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
+use crate::model::health::Check;
+use crate::model::token::Right;
 use crate::store::stats;
 
 /// How it is.

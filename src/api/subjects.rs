@@ -15,11 +15,11 @@ use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
 use crate::api::tokens::tenant_of;
 use crate::api::{Api, lists};
-use crate::clock::Timestamp;
-use crate::domain::token::Right;
+use crate::backup::erasures;
+use crate::base::clock::Timestamp;
 use crate::http::message::Method::{Get, Post};
 use crate::http::message::Response;
-use crate::keeping::erasures;
+use crate::model::token::Right;
 use crate::store::subjects::{self, KeyId, SubjectKey};
 use crate::store::tx::ReadTx;
 
@@ -101,7 +101,7 @@ pub(super) const RESOURCE: Resource = Resource {
 };
 
 /// Characters of a subject's name that is asked for.
-const SUBJECT_CHARS_MOST: u32 = 65_536;
+const MAX_SUBJECT_CHARS: u32 = 65_536;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -113,8 +113,8 @@ struct Named {
 fn named(api: &Api, call: &Call) -> Result<(String, [u8; 32]), Problem> {
     let Named { subject } = call.json()?;
     let chars = u32::try_from(subject.chars().count()).unwrap_or(u32::MAX);
-    if !(1..=SUBJECT_CHARS_MOST).contains(&chars) {
-        let detail = format!("subject must have 1 to {SUBJECT_CHARS_MOST} characters.");
+    if !(1..=MAX_SUBJECT_CHARS).contains(&chars) {
+        let detail = format!("subject must have 1 to {MAX_SUBJECT_CHARS} characters.");
         return Err(Problem::unprocessable(detail));
     }
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
@@ -252,7 +252,7 @@ fn subject_schema() -> Value {
 
 fn name_schema() -> Value {
     let name = schema::about(
-        schema::text_of(1, SUBJECT_CHARS_MOST),
+        schema::text_of(1, MAX_SUBJECT_CHARS),
         "What stands at the policy's subject path; of an event without one, its `webhook-id`.",
     );
     schema::request(&["subject"], json!({ "subject": name }))

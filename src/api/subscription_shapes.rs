@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::api::route::{Shape, shape};
 use crate::api::schema;
-use crate::domain::lane::Ordering;
-use crate::domain::subscription::{CallMethod, HoldReason, State, Target};
+use crate::model::lane::Ordering;
+use crate::model::subscription::{CallMethod, HoldReason, State, Target};
 
 /// All of them.
 pub(super) const ALL: &[Shape] = &[

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use crate::api::problem::Problem;
 use crate::api::{Api, own_headers};
-use crate::domain::lane::Ordering;
-use crate::domain::pattern::Patterns;
-use crate::domain::subscription::{
+use crate::model::lane::Ordering;
+use crate::model::pattern::Patterns;
+use crate::model::subscription::{
     CallMethod, Hold, NewSubscription, Policy, Source, Subscription, Target,
 };
-use crate::domain::target_url::TargetUrl;
-use crate::flow::destinations::{effective, lease_time};
+use crate::model::target_url::TargetUrl;
+use crate::pipeline::destinations::{effective, lease_time};
 
 /// What a new one goes to.
 ///

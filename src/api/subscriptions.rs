@@ -14,17 +14,17 @@ use crate::api::route::{Answer, Param, Resource, Returns, doc, route};
 use crate::api::schema::{AFTER, LIMIT};
 use crate::api::subscription_terms::{self as terms, shown};
 use crate::api::{Api, lists, subscription_shapes as shapes};
-use crate::domain::lane::Ordering;
-use crate::domain::name::Name;
-use crate::domain::object;
-use crate::domain::signature::SigningSecret;
-use crate::domain::subscription::{
-    CallMethod, HoldReason, NewSubscription, Policy, State, Subscription,
-};
-use crate::domain::token::Right;
+use crate::base::id;
 use crate::http::message::Method::{Delete, Get, Patch, Post};
 use crate::http::message::Response;
-use crate::id;
+use crate::model::lane::Ordering;
+use crate::model::name::Name;
+use crate::model::signature::SigningSecret;
+use crate::model::strict_object;
+use crate::model::subscription::{
+    CallMethod, HoldReason, NewSubscription, Policy, State, Subscription,
+};
+use crate::model::token::Right;
 use crate::store::credentials::{self, Owner};
 use crate::store::error::Result as StoreResult;
 use crate::store::tx::WriteTx;
@@ -153,7 +153,7 @@ struct Creation {
     method: CallMethod,
     #[serde(default)]
     headers: BTreeMap<String, String>,
-    #[serde(default, deserialize_with = "object::read")]
+    #[serde(default, deserialize_with = "strict_object::read")]
     policy: Policy,
     #[serde(default)]
     ordering: Option<String>,
@@ -176,7 +176,7 @@ struct Alteration {
     owner_id: Option<String>,
     method: Option<CallMethod>,
     headers: Option<BTreeMap<String, String>>,
-    #[serde(default, deserialize_with = "object::optional")]
+    #[serde(default, deserialize_with = "strict_object::optional")]
     policy: Option<Policy>,
     ordering: Option<String>,
 }

@@ -13,12 +13,12 @@ use crate::api::route::Answer::{Listed, Now};
 use crate::api::route::{Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
 use crate::api::{Api, lists};
-use crate::domain::name::Name;
-use crate::domain::pii::Pii;
-use crate::domain::tenant::{self, Tenant};
-use crate::domain::token::Right;
 use crate::http::message::Method::{Get, Patch, Post};
 use crate::http::message::Response;
+use crate::model::name::Name;
+use crate::model::pii::Pii;
+use crate::model::tenant::{self, Tenant};
+use crate::model::token::Right;
 use crate::store::error::Result as StoreResult;
 use crate::store::tenants;
 use crate::store::tx::WriteTx;
@@ -214,8 +214,8 @@ fn find(api: &Api, name: &str) -> Result<Tenant, Problem> {
 }
 
 fn check(title: &str) -> Result<(), Problem> {
-    if title.chars().count() > tenant::TITLE_CHARS_MOST {
-        let most = tenant::TITLE_CHARS_MOST;
+    if title.chars().count() > tenant::MAX_TITLE_CHARS {
+        let most = tenant::MAX_TITLE_CHARS;
         return Err(Problem::unprocessable(format!("A title has at most {most} characters.")));
     }
     Ok(())
@@ -229,7 +229,7 @@ fn shown(tenant: &Tenant) -> Value {
 }
 
 fn title_schema() -> Value {
-    let title = json!({ "type": "string", "maxLength": tenant::TITLE_CHARS_MOST });
+    let title = json!({ "type": "string", "maxLength": tenant::MAX_TITLE_CHARS });
     schema::about(title, "What a person calls it.")
 }
 

@@ -14,11 +14,11 @@ use crate::api::route::Answer::Listed;
 use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT};
 use crate::api::{Api, DEFAULT_TENANT, lists};
-use crate::clock::Timestamp;
-use crate::domain::token::{self, Right, Role, Scope, Token};
+use crate::base::clock::Timestamp;
+use crate::base::id;
 use crate::http::message::Method::{Delete, Get, Post};
 use crate::http::message::Response;
-use crate::id;
+use crate::model::token::{self, Right, Role, Scope, Token};
 use crate::store::tenants;
 use crate::store::tokens::{self, NewToken};
 

@@ -10,10 +10,10 @@ use crate::api::route::Answer::{Listed, Now};
 use crate::api::route::{Param, Resource, Returns, doc, route, shape};
 use crate::api::schema::{self, AFTER, LIMIT, SINCE, UNTIL};
 use crate::api::{Api, lists};
-use crate::domain::token::Right;
-use crate::domain::webhook_event::{NewWebhookEvent, Status, WebhookEvent};
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
+use crate::model::token::Right;
+use crate::model::webhook_event::{NewWebhookEvent, Status, WebhookEvent};
 use crate::store::webhook_events;
 
 const ID: Param = Param::path(

@@ -8,18 +8,18 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
-use crate::cli::remote::{Reach, Remote, once, plain};
+use crate::cli::remote::{ConnectArgs, Remote, once, plain};
 use crate::cli::show::text;
 use crate::cli::{Failure, Shared, difference, exit, listing, out, secrets};
-use crate::domain::scheme::Scheme;
-use crate::settings::declared::{KINDS, Kind, SecretAt, Thing};
-use crate::settings::{Loaded, Sources};
+use crate::config::declared::{KINDS, Kind, SecretAt, Thing};
+use crate::config::{Loaded, Sources};
+use crate::model::scheme::Scheme;
 
 /// Make tenants, providers, subscriptions, tokens and sources as the file declares them
 #[derive(Debug, Args)]
 pub(super) struct Apply {
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
     #[arg(
         long,
         short,
@@ -303,12 +303,12 @@ fn path(kind: Kind, name: &str) -> String {
 fn read(at: &SecretAt) -> Result<Zeroizing<String>, Failure> {
     match at {
         SecretAt::File(path) => secrets::one_line(path),
-        SecretAt::Environment(name) => crate::settings::environment(name)
+        SecretAt::Environment(name) => crate::config::environment(name)
             .map(Zeroizing::new)
             .ok_or_else(|| Failure::input(format!("the variable {name} is not set"))),
         SecretAt::Credential(name) => {
             let directory =
-                crate::settings::environment(crate::settings::CREDENTIALS).ok_or_else(|| {
+                crate::config::environment(crate::config::CREDENTIALS).ok_or_else(|| {
                     let why = "there are no systemd credentials: CREDENTIALS_DIRECTORY is not set";
                     Failure::input(format!("{name}: {why}"))
                 })?;

@@ -11,17 +11,17 @@ use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::appliance::data_directory::DATABASE;
+use crate::app::data_directory::DATABASE;
 use crate::cli::input::time;
 use crate::cli::listing::{List, Paging, filter};
-use crate::cli::remote::Reach;
+use crate::cli::remote::ConnectArgs;
 use crate::cli::show::{Column, minute, text};
 use crate::cli::{Failure, Shared, exit, out};
-use crate::domain::audit::AuditEvent;
-use crate::domain::audit::chain::{Head, Report, Verifier};
-use crate::machine::files::is_missing;
+use crate::model::audit::AuditEvent;
+use crate::model::audit::chain::{Head, Report, Verifier};
 use crate::store::audit_trail::Trail;
 use crate::store::error::Error as StoreError;
+use crate::sys::files::is_missing;
 
 /// What the first line of an export says.
 const FORM: &str = "oncebox audit 1";
@@ -30,7 +30,7 @@ const FORM: &str = "oncebox audit 1";
 #[derive(Debug, Args)]
 pub(super) struct Audit {
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
     #[command(subcommand)]
     verb: Verb,
 }

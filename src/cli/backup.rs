@@ -12,19 +12,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::appliance::data_directory::DATABASE;
+use crate::app::data_directory::DATABASE;
+use crate::backup::disk;
+use crate::backup::manifest::{ENDING, Manifest, Reason};
+use crate::backup::online::{self, Plan};
+use crate::backup::retention::{self, Kept};
+use crate::backup::{Bytes, Error};
+use crate::base::clock::Clock;
+use crate::base::faults::Faults;
 use crate::cli::show::{self, Column, minute, text};
 use crate::cli::{Failure, Shared, exit, input, out};
-use crate::clock::Clock;
-use crate::faults::Faults;
-use crate::keeping::backup::{self, Plan};
-use crate::keeping::disk;
-use crate::keeping::manifest::{ENDING, Manifest, Reason};
-use crate::keeping::shelf::{self, Kept};
-use crate::keeping::{Bytes, Error};
-use crate::machine::user;
 use crate::store::copies::Progress;
 use crate::store::error::Error as StoreError;
+use crate::sys::user;
 
 /// Copy the database while it is in use; check and list the copies
 #[derive(Debug, Args)]
@@ -106,7 +106,7 @@ impl Backup {
     fn take(&self, shared: &Shared, dest: &Path) -> Result<(), Failure> {
         let settings = shared.settings()?;
         let now = Clock::machine().wall();
-        let to = backup::destination(dest, now);
+        let to = online::destination(dest, now);
         let database = settings.directory().join(DATABASE);
         // Into a directory of the service's user, root writes with that user's rights, and what is made is that
         // user's; into one of root's own, as root.
@@ -122,7 +122,7 @@ impl Backup {
             let _id = registered.map_err(Failure::failed)?;
         }
         let bar = bar()?;
-        let taken = backup::take(&plan, &mut |Progress { done, all }| {
+        let taken = online::take(&plan, &mut |Progress { done, all }| {
             bar.set_length(all);
             bar.set_position(done);
             !stopped.load(Ordering::Relaxed)
@@ -181,7 +181,7 @@ fn verify(files: &[PathBuf]) -> Result<(), Failure> {
     }
     let mut first = None;
     for file in &named {
-        match backup::verify(file) {
+        match online::verify(file) {
             Ok(manifest) => {
                 let Manifest { created_at, schema_version, master_key_id, .. } = manifest;
                 let key = master_key_id.as_deref().unwrap_or("none");
@@ -201,7 +201,7 @@ fn verify(files: &[PathBuf]) -> Result<(), Failure> {
 }
 
 fn list(directory: &Path, as_json: bool) -> Result<(), Failure> {
-    let kept = shelf::list(directory).map_err(failure)?;
+    let kept = retention::list(directory).map_err(failure)?;
     let rows = kept.iter().map(|Kept { manifest, .. }| shown(manifest));
     let rows = rows.collect::<Result<Vec<_>, _>>()?;
     if as_json {

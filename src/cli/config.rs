@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::cli::show::{self, Column, text};
 use crate::cli::{Failure, Shared, out};
-use crate::settings::keys::{KEYS, Takes};
-use crate::settings::{Loaded, pages};
+use crate::config::keys::{KEYS, Takes};
+use crate::config::{Loaded, pages};
 
 /// Settings: what holds and why, and what is wrong
 #[derive(Debug, Args)]

@@ -6,14 +6,14 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
+use crate::base::clock::Clock;
+use crate::base::id::{Draw, SystemDraw};
 use crate::cli::progress::Progress;
 use crate::cli::{Failure, out};
-use crate::clock::Clock;
 use crate::conformance::{self, Counted, Error, Guard, Options, Report};
-use crate::id::{Draw, SystemDraw};
 
 /// Names of one kind that are shown.
-const NAMES_MOST: usize = 10;
+const MAX_NAMES: usize = 10;
 
 /// Try whether a consumer's guard holds: repeats, at the same time, out of order, kill -9
 ///
@@ -132,7 +132,7 @@ fn names(
     names: impl IntoIterator<Item = impl std::fmt::Display>,
 ) -> Result<(), Failure> {
     let mut rest = names.into_iter();
-    for name in rest.by_ref().take(NAMES_MOST) {
+    for name in rest.by_ref().take(MAX_NAMES) {
         out::line(format_args!("{what}: {name}"))?;
     }
     match rest.count() {

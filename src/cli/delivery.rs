@@ -1,12 +1,12 @@
 //! `oncebox delivery`: one event for one subscription; look at it, send it again, cancel it.
 //!
-//! Not here: many at once, when they were given up ([`super::dead`]).
+//! Not here: many at once, when they were given up ([`super::dead_letter`]).
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use crate::cli::listing::{List, Made, Paging, filter};
-use crate::cli::remote::{Reach, Remote, plain};
+use crate::cli::remote::{ConnectArgs, Remote, plain};
 use crate::cli::show::{self, Column, instant, minute, text};
 use crate::cli::{Failure, Shared, out, timeline};
 
@@ -14,7 +14,7 @@ use crate::cli::{Failure, Shared, out, timeline};
 #[derive(Debug, Args)]
 pub(super) struct Deliveries {
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
     #[command(subcommand)]
     verb: Verb,
 }

@@ -6,13 +6,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::base::clock::Timestamp;
 use crate::cli::{Failure, exit};
-use crate::clock::Timestamp;
-use crate::domain::pii::Pii;
-use crate::domain::scheme::Scheme;
-use crate::domain::source::Settings;
-use crate::domain::subscription::Policy;
-use crate::settings::declared::{Kind, Thing};
+use crate::config::declared::{Kind, Thing};
+use crate::model::pii::Pii;
+use crate::model::scheme::Scheme;
+use crate::model::source::Settings;
+use crate::model::subscription::Policy;
 
 /// A field that differs: its name, what is there, and what is declared.
 #[derive(Debug, PartialEq)]

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use crate::cli::listing::{List, Paging};
-use crate::cli::remote::{Reach, plain};
+use crate::cli::remote::{ConnectArgs, plain};
 use crate::cli::show::{self, Column, instant, minute, text};
 use crate::cli::{Failure, Shared, out};
 
@@ -12,7 +12,7 @@ use crate::cli::{Failure, Shared, out};
 #[derive(Debug, Args)]
 pub(super) struct Escalations {
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
     #[command(subcommand)]
     verb: Verb,
 }

@@ -6,7 +6,7 @@
 use clap::{Args, Subcommand};
 
 use crate::cli::listing::{List, Paging, Received, filter};
-use crate::cli::remote::{Reach, Remote, plain};
+use crate::cli::remote::{ConnectArgs, Remote, plain};
 use crate::cli::repair::{Discard, Fix};
 use crate::cli::show::{self, Column, minute, text};
 use crate::cli::{Failure, Shared, out, timeline};
@@ -17,7 +17,7 @@ use crate::cli::{Failure, Shared, out, timeline};
     oncebox event list --aggregate-id 4711\n  oncebox event show ID")]
 pub(super) struct Event {
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -77,7 +77,7 @@ const COLUMNS: [Column; 7] = [
     Column { title: "STATUS", of: |e| text(e, "status"), rank: 1 },
     Column { title: "RECEIVED (UTC)", of: |e| minute(e, "received_at"), rank: 2 },
     Column { title: "OF", of: show::about, rank: 3 },
-    Column { title: "WRONG", of: |e| text(e, "error_code"), rank: 2 },
+    Column { title: "ERROR", of: |e| text(e, "error_code"), rank: 2 },
     Column { title: "KEY", of: |e| text(e, "idempotency_key"), rank: 4 },
 ];
 

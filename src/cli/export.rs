@@ -4,9 +4,9 @@
 use clap::Args;
 use serde_json::Value;
 
-use crate::cli::remote::{Reach, Remote};
+use crate::cli::remote::{ConnectArgs, Remote};
 use crate::cli::{Failure, Shared, apply, exit, listing, out, show};
-use crate::settings::declared::{KINDS, Kind};
+use crate::config::declared::{KINDS, Kind};
 
 const HEAD: &str = "# What exists, as `oncebox apply` takes it. Say where each secret stands before
 # it is applied to an empty Oncebox.
@@ -16,7 +16,7 @@ const HEAD: &str = "# What exists, as `oncebox apply` takes it. Say where each s
 #[derive(Debug, Args)]
 pub(super) struct Export {
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
 }
 
 impl Export {

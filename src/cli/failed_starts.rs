@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::base::stop::Stop;
 use crate::cli::Failure;
-use crate::settings::environment;
-use crate::stop::Stop;
-use crate::systemd::notify::Notifier;
+use crate::config::environment;
+use crate::sys::systemd::notify::Notifier;
 
 /// The file that holds the count.
 const FILE: &str = "failed-starts";

@@ -7,13 +7,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use crate::base::clock::{Clock, Timestamp};
 use crate::cli::{Failure, exit};
-use crate::clock::{Clock, Timestamp};
-use crate::machine::files::is_closed;
-use crate::settings::Settings;
+use crate::config::Settings;
+use crate::sys::files::is_closed;
 
 /// The most that is read of a file or of stdin: above the largest payload there can be.
-const BYTES_MOST: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// The bytes a value stands for: itself, a file's (`@file`), or those of stdin (`-`).
 pub(super) fn bytes(value: &str) -> Result<Vec<u8>, Failure> {
@@ -67,10 +67,10 @@ pub(super) fn start_command(settings: &Settings) -> &'static str {
 
 fn limited(from: impl Read, name: &str) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    let read = from.take(BYTES_MOST + 1).read_to_end(&mut bytes);
+    let read = from.take(MAX_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|error| Failure::input(format!("{name}: {error}")))?;
-    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > BYTES_MOST {
-        return Err(Failure::input(format!("{name} has more than {BYTES_MOST} bytes")));
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_BYTES {
+        return Err(Failure::input(format!("{name} has more than {MAX_BYTES} bytes")));
     }
     Ok(bytes)
 }

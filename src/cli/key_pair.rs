@@ -1,6 +1,6 @@
 //! Key pairs for samples of schemes that are checked with a public key: made here, kept by whoever tries them.
 //!
-//! Not here: what is signed ([`crate::domain::scheme::sample`]).
+//! Not here: what is signed ([`crate::model::scheme::sample`]).
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _};
 use zeroize::Zeroizing;
 
+use crate::base::id::{Draw, SystemDraw};
 use crate::cli::secrets::NewFile;
 use crate::cli::{Failure, exit};
-use crate::domain::scheme::Scheme;
-use crate::id::{Draw, SystemDraw};
+use crate::model::scheme::Scheme;
 
 /// How private keys of `v1a` begin; 32 bytes of the private and 32 of the public key follow, in base64.
 const PREFIX: &str = "whsk_";

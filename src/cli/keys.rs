@@ -9,24 +9,24 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::appliance::data_directory::{DATABASE, DirectoryError};
-use crate::appliance::{Error, master_key};
-use crate::cli::remote::Reach;
+use crate::app::data_directory::{DATABASE, DirectoryError};
+use crate::app::{Error, master_key};
+use crate::base::clock::Clock;
+use crate::base::id::SystemDraw;
+use crate::base::secret::MasterKey;
+use crate::cli::remote::ConnectArgs;
 use crate::cli::show::{self, Column, text};
 use crate::cli::{Failure, Shared, exit, input, out};
-use crate::clock::Clock;
-use crate::flow::rotation::Rotated;
-use crate::id::SystemDraw;
-use crate::keyring::file;
-use crate::machine::files::is_missing;
-use crate::secret::MasterKey;
+use crate::keys::file;
+use crate::pipeline::rotation::Rotated;
 use crate::store::{self, credentials, meta, subjects};
+use crate::sys::files::is_missing;
 
 /// The master key, under which every stored secret is sealed
 #[derive(Debug, Args)]
 pub(super) struct Keys {
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
     #[command(subcommand)]
     verb: Verb,
 }

@@ -11,16 +11,16 @@ use data_encoding::HEXLOWER;
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
+use crate::base::clock::Clock;
+use crate::base::id::{Draw, SystemDraw};
+use crate::base::stop::Stop;
 use crate::cli::consume::line::{Leased, Line, Next};
 use crate::cli::consume::stopped;
-use crate::cli::remote::{Reach, Remote, once, plain};
+use crate::cli::remote::{ConnectArgs, Remote, once, plain};
 use crate::cli::show::{clean, cut, text};
 use crate::cli::{Failure, Shared, listing, out};
-use crate::clock::Clock;
-use crate::domain::address::AddressPolicy;
 use crate::http::client::{Call, Client, ClientSettings};
-use crate::id::{Draw, SystemDraw};
-use crate::stop::Stop;
+use crate::model::address::AddressPolicy;
 
 /// What the names of its subscriptions begin with.
 const PREFIX: &str = "listen-";
@@ -33,7 +33,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Time for forwarding one event.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Rounds of cancelling before a subscription is left behind: what is in hand at that moment needs a second.
-const ROUNDS_MOST: u32 = 5;
+const MAX_ROUNDS: u32 = 5;
 
 /// Show events as they come, and forward them to a program under development
 #[derive(Debug, Args)]
@@ -56,7 +56,7 @@ pub(super) struct Listen {
     #[arg(long)]
     clean: bool,
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
 }
 
 impl Listen {
@@ -217,7 +217,7 @@ fn remove(remote: &Remote, name: &str) -> Result<(), Failure> {
     // Nothing more is to come while the rest is cancelled.
     remote.patch(&path, &json!({ "event_types": ["oncebox.nothing"] }))?;
     let mut last = Ok(());
-    for _ in 0..ROUNDS_MOST {
+    for _ in 0..MAX_ROUNDS {
         for state in ["pending", "leased", "dead_letter", "in_doubt"] {
             let query = vec![("subscription", name.to_owned()), ("state", state.to_owned())];
             listing::each(remote, "/v1/deliveries", query, |delivery| {

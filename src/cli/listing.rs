@@ -14,7 +14,7 @@ const PAGE_ROWS: u16 = 500;
 /// Rows of a list unless it is told.
 const ROWS_DEFAULT: u16 = 50;
 /// A table is laid out as a whole, so it has an end; `--json` streams without one.
-const TABLE_ROWS_MOST: usize = 10_000;
+const MAX_TABLE_ROWS: usize = 10_000;
 
 /// Flags of every list.
 #[derive(Clone, Debug, Args)]
@@ -95,7 +95,7 @@ impl List<'_> {
         if paging.all {
             pages(remote, &self, paging, |item| {
                 rows.push(item);
-                Ok(rows.len() < TABLE_ROWS_MOST)
+                Ok(rows.len() < MAX_TABLE_ROWS)
             })?;
         } else {
             // A page may look at many rows and show few of them; a person wants as many as they asked for.
@@ -122,9 +122,9 @@ impl List<'_> {
             return Ok(());
         }
         show::table(self.columns, &rows)?;
-        if rows.len() == TABLE_ROWS_MOST {
+        if rows.len() == MAX_TABLE_ROWS {
             out::note(format_args!(
-                "Only {TABLE_ROWS_MOST} rows are shown; --all --json gives all."
+                "Only {MAX_TABLE_ROWS} rows are shown; --all --json gives all."
             ));
         }
         Ok(())

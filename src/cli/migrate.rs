@@ -3,16 +3,16 @@
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::appliance::data_directory::DATABASE;
-use crate::appliance::master_key;
+use crate::app::data_directory::DATABASE;
+use crate::app::master_key;
+use crate::backup::restore;
+use crate::backup::upgrade::{self, Rehearsal, Upgraded};
+use crate::base::clock::Clock;
+use crate::base::faults::Faults;
 use crate::cli::backup::{bar, failure};
 use crate::cli::restore::own_directory;
 use crate::cli::{Failure, Shared, exit, input, out};
-use crate::clock::Clock;
-use crate::faults::Faults;
-use crate::keeping::restore;
-use crate::keeping::upgrade::{self, Rehearsal, Upgraded};
-use crate::settings::Settings;
+use crate::config::Settings;
 use crate::store::copies::Progress;
 use crate::store::schema::{Steps, VERSION};
 

@@ -11,12 +11,11 @@ mod config;
 mod conformance;
 mod consume;
 mod ddl;
-mod dead;
+mod dead_letter;
 mod delivery;
 mod demo;
 mod difference;
 mod doctor;
-mod doubt;
 mod emit;
 mod escalation;
 mod event;
@@ -24,6 +23,7 @@ mod exit;
 mod export;
 mod failed_starts;
 mod help;
+mod in_doubt;
 mod input;
 mod key_pair;
 mod keys;
@@ -60,7 +60,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::settings::{Environment, Settings, SettingsError, Sources};
+use crate::config::{Environment, Settings, SettingsError, Sources};
 
 /// Webhooks in, business events out, each exactly once.
 #[derive(Debug, Parser)]
@@ -111,7 +111,8 @@ enum Command {
     /// One event for one subscription: look, send again, cancel
     Delivery(delivery::Deliveries),
     /// Deliveries that were given up: look, send again
-    Dead(dead::Dead),
+    #[command(alias = "dlq")]
+    DeadLetter(dead_letter::DeadLetter),
     /// Run a command for each event of a pull subscription
     Consume(Box<consume::Consume>),
     /// Show events as they come, and forward them to a program under development
@@ -150,7 +151,7 @@ enum Command {
     /// Put a backup back; what may have been sent after it is held
     Restore(restore::Restore),
     /// After a restore: deliveries that may have been made before
-    Doubt(doubt::Doubt),
+    InDoubt(in_doubt::InDoubt),
     /// Which schema the database has; bring it up to date
     Migrate(migrate::Migrate),
     /// The master key, under which every stored secret is sealed
@@ -246,7 +247,7 @@ impl Command {
             Self::Event(event) => event.run(shared),
             Self::Webhook(webhook) => webhook.run(shared),
             Self::Delivery(deliveries) => deliveries.run(shared),
-            Self::Dead(dead) => dead.run(shared),
+            Self::DeadLetter(dead_letter) => dead_letter.run(shared),
             Self::Consume(consume) => consume.run(shared),
             Self::Listen(listen) => listen.run(shared),
             Self::Trigger(trigger) => trigger.run(shared),
@@ -265,7 +266,7 @@ impl Command {
             Self::Audit(audit) => audit.run(shared),
             Self::Backup(backup) => backup.run(shared),
             Self::Restore(restore) => restore.run(shared),
-            Self::Doubt(doubt) => doubt.run(shared),
+            Self::InDoubt(in_doubt) => in_doubt.run(shared),
             Self::Migrate(migrate) => migrate.run(shared),
             Self::Keys(keys) => keys.run(shared),
             Self::Conformance(conformance) => conformance.run(),

@@ -1,7 +1,7 @@
 //! Printing: results to stdout, remarks to stderr. A reader that has gone away (`| head`) ends the
 //! command quietly instead of with a panic, as `println!` would.
 //!
-//! Not here: what is printed; the log of `serve`, which is `crate::logging`.
+//! Not here: what is printed; the log of `serve`, which is `crate::telemetry`.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::cli::show::{self, Column, text};
 use crate::cli::{Failure, exit, input, out};
-use crate::domain::pii::sealed::{Form, SHOWN, splice};
-use crate::domain::pii::{Edit, Finding, Pii, Shape, With};
+use crate::model::pii::sealed::{Form, SHOWN, splice};
+use crate::model::pii::{Edit, Finding, Pii, Shape, With};
 
 /// Try a policy on personal data
 #[derive(Debug, Args)]
@@ -72,7 +72,7 @@ impl PiiCommand {
         };
         // Equal values are shown equal; what they are hashed to is the service's own.
         let hash = |text: &str| {
-            let digits = crate::id::sha256_hex(text.as_bytes());
+            let digits = crate::base::id::sha256_hex(text.as_bytes());
             format!("hmac:{}", digits.get(..32).unwrap_or_default())
         };
         let applied = policy
@@ -100,7 +100,7 @@ impl PiiCommand {
         let of = |Finding { rule, action, path, detector }: &Finding| {
             json!({
                 "rule": rule, "action": action.as_str(), "path": path,
-                "detector": detector.map(crate::domain::detect::Detector::as_str),
+                "detector": detector.map(crate::model::detect::Detector::as_str),
             })
         };
         let findings: Vec<Value> = findings.iter().map(of).collect();

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 
+use crate::base::clock::Clock;
 use crate::cli::out;
-use crate::clock::Clock;
 
 /// How often a line is written where there is no terminal, such as a log.
 const LINE_EVERY: Duration = Duration::from_secs(10);

@@ -10,18 +10,18 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
 use crate::cli::listing::{List, Paging};
-use crate::cli::remote::{Reach, Remote, plain};
+use crate::cli::remote::{ConnectArgs, Remote, plain};
 use crate::cli::secrets::{Secret, SecretFrom};
 use crate::cli::show::{self, Column, instant, minute, text};
 use crate::cli::{Failure, Shared, exit, input, out, pii};
-use crate::domain::scheme::Scheme;
-use crate::domain::scheme::form::KINDS;
+use crate::model::scheme::Scheme;
+use crate::model::scheme::form::KINDS;
 
 /// Who may post webhooks, and how they sign
 #[derive(Debug, Args)]
 pub(super) struct Providers {
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
     #[command(subcommand)]
     verb: Verb,
 }

@@ -4,9 +4,9 @@
 
 use std::fmt::Display;
 
-use crate::appliance::Appliance;
-use crate::settings::Sources;
-use crate::settings::keys::Key;
+use crate::app::Appliance;
+use crate::config::Sources;
+use crate::config::keys::Key;
 
 /// Reads the settings again and tells the log what came of it. With a mistake in them nothing changes.
 pub(super) fn run(appliance: &Appliance, sources: &Sources) {

@@ -12,20 +12,20 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use crate::appliance::data_directory::{ADDRESS_FILE, INTAKE_FILE, TOKEN_FILE};
+use crate::app::data_directory::{ADDRESS_FILE, INTAKE_FILE, TOKEN_FILE};
 use crate::cli::input::start_command;
 use crate::cli::{Failure, Shared, exit, show};
-use crate::domain::address::AddressPolicy;
+use crate::config::{Settings, environment};
 use crate::http::client::{Call, CallError, Client, ClientSettings};
-use crate::machine::files::is_missing;
-use crate::settings::{Settings, environment};
+use crate::model::address::AddressPolicy;
+use crate::sys::files::is_missing;
 
 /// Time to connect. The service is near; a longer wait only hides that it is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for a whole exchange: above what 1,000 events on a slow disk take.
 const TIMEOUT: Duration = Duration::from_mins(1);
 /// Of an answer no more is read: above the largest payload in base64.
-const ANSWER_BYTES_MOST: u64 = 64 << 20;
+const MAX_ANSWER_BYTES: u64 = 64 << 20;
 /// Of an answer that is no JSON, a person sees this many characters.
 const EXCERPT_CHARS: usize = 200;
 /// What may stand in a path segment or a query value as it is.
@@ -34,7 +34,7 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.'
 /// Flags of every command that talks to the service.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Service")]
-pub(super) struct Reach {
+pub(super) struct ConnectArgs {
     /// Where the service is [default: the address it wrote into the data directory]
     #[arg(long = "url", global = true, env = "ONCEBOX_URL", value_name = "URL")]
     service_url: Option<String>,
@@ -76,7 +76,7 @@ pub(super) struct Answer {
     excerpt: String,
 }
 
-impl Reach {
+impl ConnectArgs {
     /// Whether programs read what is printed.
     pub(super) fn json(&self) -> bool {
         self.json
@@ -299,7 +299,7 @@ impl Remote {
         }
         let url = format!("{}{path}", self.base());
         let call = Call { method, url: &url, headers: &headers, body, timeout: TIMEOUT };
-        let response = self.client.exchange(&call, ANSWER_BYTES_MOST)?;
+        let response = self.client.exchange(&call, MAX_ANSWER_BYTES)?;
         let field = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
         let retry_after = field("retry-after").and_then(|text| text.parse().ok());
         let (replayed, status) =

@@ -6,17 +6,17 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use crate::appliance::data_directory::{DataDirectory, DirectoryError, TOKEN_FILE};
-use crate::appliance::master_key;
+use crate::app::data_directory::{DataDirectory, DirectoryError, TOKEN_FILE};
+use crate::app::master_key;
+use crate::backup::restore::{self, Done, Plan};
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::faults::Faults;
 use crate::cli::backup::failure;
 use crate::cli::input::start_command;
 use crate::cli::{Failure, Shared, exit, out};
-use crate::clock::{Clock, Timestamp};
-use crate::domain::doubt::Window;
-use crate::faults::Faults;
-use crate::keeping::restore::{self, Done, Plan};
-use crate::keyring::file;
-use crate::settings::Settings;
+use crate::config::Settings;
+use crate::keys::file;
+use crate::model::in_doubt::Window;
 
 /// Put a backup back; what may have been sent after it is held
 #[derive(Debug, Args)]
@@ -39,7 +39,7 @@ pub(super) struct Restore {
         value_parser = humantime::parse_duration,
         help = "How long events that come in are held when they happened before that time, or do not say when they happened; 0s holds none"
     )]
-    doubt_window: Duration,
+    in_doubt_window: Duration,
     /// Take a file that has no manifest, such as one Litestream restored
     #[arg(long)]
     without_manifest: bool,
@@ -74,7 +74,7 @@ impl Restore {
             let why = "--lost-at: give a time like 2026-01-31T12:00:00Z";
             Timestamp::parse(text).ok_or_else(|| Failure::new(exit::USAGE, why))
         })?;
-        let until = now.plus(self.doubt_window);
+        let until = now.plus(self.in_doubt_window);
         let directory = own_directory(&settings)?;
         let plan = Plan {
             from: self.source.clone(),
@@ -84,7 +84,7 @@ impl Restore {
             key_id: key_id(&settings)?,
             retired: file::retired_ids(&settings.master_key_file()),
             now,
-            window: (!self.doubt_window.is_zero()).then_some(Window { lost_at, until }),
+            window: (!self.in_doubt_window.is_zero()).then_some(Window { lost_at, until }),
             who: master_key::person(),
             faults: Faults::none(),
         };
@@ -99,7 +99,7 @@ impl Restore {
             return out::json(&json!({
                 "made_at": made_at, "epoch": raised.epoch, "in_doubt": raised.doubted,
                 "keys_erased": raised.erased,
-                "doubt_until": until, "moved_aside": aside.as_ref().map(|aside| aside.display().to_string()),
+                "in_doubt_until": until, "moved_aside": aside.as_ref().map(|aside| aside.display().to_string()),
             }));
         }
         let made = made_at.map_or_else(String::new, |at| format!(", made {at}"));
@@ -128,8 +128,8 @@ impl Restore {
   oncebox token create restored --role admin --offline --out {}
                                   (if the admin's token is lost too: no backup has it)
   {start}
-  oncebox doubt list
-  oncebox doubt release --all     (or settle those that were made)
+  oncebox in-doubt list
+  oncebox in-doubt release --all     (or settle those that were made)
   oncebox token list              (a token revoked after the backup is valid again)",
             token.display()
         ))

@@ -12,12 +12,12 @@ use clap::Args;
 use data_encoding::{BASE64, HEXLOWER};
 use zeroize::Zeroizing;
 
+use crate::base::id::{Draw, SystemDraw};
 use crate::cli::{Failure, input};
-use crate::domain::scheme::Scheme;
-use crate::domain::scheme::encoding::SecretEncoding;
-use crate::domain::scheme::generic::Check;
-use crate::domain::signature::SigningSecret;
-use crate::id::{Draw, SystemDraw};
+use crate::model::scheme::Scheme;
+use crate::model::scheme::encoding::SecretEncoding;
+use crate::model::scheme::generic::Check;
+use crate::model::signature::SigningSecret;
 
 /// Bytes of a secret that is made here.
 const BYTES_NEW: usize = 32;

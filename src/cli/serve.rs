@@ -8,18 +8,18 @@ use std::time::Duration;
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
-use crate::appliance::data_directory::{DATABASE, DirectoryError, TOKEN_FILE};
-use crate::appliance::supervision::Supervision;
-use crate::appliance::{Appliance, Error, master_key};
+use crate::app::data_directory::{DATABASE, DirectoryError, TOKEN_FILE};
+use crate::app::supervision::Supervision;
+use crate::app::{Appliance, Error, master_key};
+use crate::backup::Error as KeepingError;
+use crate::base::clock::{Clock, machine_monotonic};
 use crate::cli::failed_starts::FailedStarts;
 use crate::cli::{Failure, Shared, exit, out, reload};
-use crate::clock::{Clock, machine_monotonic};
+use crate::config::{Settings, environment};
 use crate::demo::watch;
-use crate::keeping::Error as KeepingError;
-use crate::logging;
-use crate::settings::{Settings, environment};
-use crate::systemd::activation::Offer;
-use crate::systemd::notify::Notifier;
+use crate::sys::systemd::activation::Offer;
+use crate::sys::systemd::notify::Notifier;
+use crate::telemetry;
 
 /// How often the signals are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -45,7 +45,7 @@ impl Serve {
         let settings = sources.load().map(|loaded| loaded.settings);
         // Without settings, their defaults say how the log is written that tells what is wrong with them.
         let defaults = Settings::default();
-        logging::start(&settings.as_ref().unwrap_or(&defaults).log);
+        telemetry::start(&settings.as_ref().unwrap_or(&defaults).log);
         let notifier = Notifier::to(environment("NOTIFY_SOCKET").as_deref());
         let failed_starts = FailedStarts::of_manager();
         let started = settings

@@ -12,7 +12,7 @@ use crate::cli::{Failure, out};
 /// What stands where there is nothing.
 const NOTHING_THERE: &str = "-";
 /// A longer word may be broken where the terminal is narrow.
-const WORD_CHARS_MOST: usize = 40;
+const MAX_WORD_CHARS: usize = 40;
 /// A value up to this length stays on one line.
 const SHORT_BYTES: usize = 16;
 /// Between two columns.
@@ -150,7 +150,7 @@ fn longest_word(column: &Column, rows: &[Value]) -> u16 {
     // What is short, such as a time, is read as one word.
     let value = |text: &str| if text.len() <= SHORT_BYTES { text.len() } else { of(text) };
     let longest = rows.iter().map(|row| value(&(column.of)(row))).max().unwrap_or(0);
-    u16::try_from(longest.max(of(column.title)).min(WORD_CHARS_MOST)).unwrap_or(0)
+    u16::try_from(longest.max(of(column.title)).min(MAX_WORD_CHARS)).unwrap_or(0)
 }
 
 fn filled(columns: &[&Column], rows: &[Value]) -> Table {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::ddl::Ddl;
 use crate::cli::input::is_packaged;
 use crate::cli::listing::{List, Paging};
-use crate::cli::remote::{Reach, Remote, plain};
+use crate::cli::remote::{ConnectArgs, Remote, plain};
 use crate::cli::show::{self, Column, instant, minute, text};
 use crate::cli::{Failure, Shared, exit, out};
 
@@ -20,7 +20,7 @@ use crate::cli::{Failure, Shared, exit, out};
 #[derive(Debug, Args)]
 pub(super) struct Sources {
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
     #[command(subcommand)]
     verb: Verb,
 }

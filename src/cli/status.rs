@@ -1,21 +1,21 @@
 //! `oncebox status`: whether the service runs and is ready, and how much waits.
 //!
-//! Not here: the list of what waits (`oncebox delivery list`, `oncebox dead list`).
+//! Not here: the list of what waits (`oncebox delivery list`, `oncebox dead-letter list`).
 
 use clap::Args;
 use serde_json::Value;
 
+use crate::base::clock::Timestamp;
 use crate::cli::listing;
-use crate::cli::remote::{Reach, Remote, with_query};
+use crate::cli::remote::{ConnectArgs, Remote, with_query};
 use crate::cli::show::{self, instant, minute, text};
 use crate::cli::{Failure, Shared, out};
-use crate::clock::Timestamp;
 
 /// Whether it runs, and how much waits
 #[derive(Debug, Args)]
 pub(super) struct Status {
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
 }
 
 impl Status {
@@ -42,11 +42,11 @@ impl Status {
             ("quarantined events", text(&stats, "quarantined")),
         ])?;
         if dead > 0 {
-            out::line("\nDeliveries were given up. Next:\n  oncebox dead list")?;
+            out::line("\nDeliveries were given up. Next:\n  oncebox dead-letter list")?;
         }
         if stats.get("in_doubt").and_then(Value::as_u64).unwrap_or(0) > 0 {
             out::line(
-                "\nDeliveries may have been made before a restore and wait. Next:\n  oncebox doubt list",
+                "\nDeliveries may have been made before a restore and wait. Next:\n  oncebox in-doubt list",
             )?;
         }
         if stats.get("quarantined").and_then(Value::as_u64).unwrap_or(0) > 0 {

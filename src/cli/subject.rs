@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::cli::listing::{List, Paging, filter};
-use crate::cli::remote::{Reach, Remote, with_query};
+use crate::cli::remote::{ConnectArgs, Remote, with_query};
 use crate::cli::show::{self, Column, minute, text};
 use crate::cli::{Failure, Shared, out};
 
@@ -12,7 +12,7 @@ use crate::cli::{Failure, Shared, out};
 #[derive(Debug, Args)]
 pub(super) struct Subjects {
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
     /// Of another tenant; for an admin token of the tenant default [default: that of your token]
     #[arg(long, global = true, value_name = "NAME")]
     tenant: Option<String>,

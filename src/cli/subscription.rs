@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
 use crate::cli::listing::{List, Paging};
-use crate::cli::remote::{Reach, Remote, once, plain};
+use crate::cli::remote::{ConnectArgs, Remote, once, plain};
 use crate::cli::show::{self, Column, instant, text, words};
 use crate::cli::{Failure, Shared, exit, input, out, secrets};
 
@@ -18,7 +18,7 @@ use crate::cli::{Failure, Shared, exit, input, out, secrets};
 #[command(mut_arg("service_url", |arg| arg.long("service")))]
 pub(super) struct Subscriptions {
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
     #[command(subcommand)]
     verb: Verb,
 }

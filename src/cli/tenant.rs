@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cli::listing::{List, Paging};
 use crate::cli::provider::personal_data;
-use crate::cli::remote::{Reach, Remote, plain};
+use crate::cli::remote::{ConnectArgs, Remote, plain};
 use crate::cli::show::{self, Column, instant, minute, text};
 use crate::cli::{Failure, Shared, out, pii};
 
@@ -15,7 +15,7 @@ use crate::cli::{Failure, Shared, out, pii};
 #[derive(Debug, Args)]
 pub(super) struct Tenants {
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
     #[command(subcommand)]
     verb: Verb,
 }

@@ -10,24 +10,24 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use crate::api;
-use crate::appliance::Error;
-use crate::appliance::data_directory::{DirectoryError, TOKEN_FILE};
-use crate::appliance::offline::{self, Wanted};
+use crate::app::Error;
+use crate::app::data_directory::{DirectoryError, TOKEN_FILE};
+use crate::app::offline::{self, Wanted};
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::id::{Draw, SystemDraw};
 use crate::cli::listing::{List, Paging, filter};
-use crate::cli::remote::{Reach, once, plain, with_query};
+use crate::cli::remote::{ConnectArgs, once, plain, with_query};
 use crate::cli::show::{Column, minute, text};
 use crate::cli::{Failure, Shared, exit, out};
-use crate::clock::{Clock, Timestamp};
-use crate::domain::tenant;
-use crate::domain::token::{Role, Scope, check_name};
-use crate::id::{Draw, SystemDraw};
-use crate::keyring::file;
+use crate::keys::file;
+use crate::model::tenant;
+use crate::model::token::{Role, Scope, check_name};
 
 /// Who may use the API
 #[derive(Debug, Args)]
 pub(super) struct Tokens {
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -143,7 +143,7 @@ impl Tokens {
 }
 
 impl Create {
-    fn run(&self, reach: &Reach, shared: &Shared) -> Result<(), Failure> {
+    fn run(&self, reach: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
         let Self { name, role, tenant, expires, .. } = self;
         let (_, Scope { source_systems, consumer_groups }) = self.terms()?;
         let remote = reach.open(shared)?;

@@ -12,20 +12,20 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::api::DEFAULT_TENANT;
-use crate::appliance::data_directory::DATABASE;
-use crate::appliance::master_key;
+use crate::app::data_directory::DATABASE;
+use crate::app::master_key;
+use crate::base::clock::Clock;
+use crate::base::id::SystemDraw;
 use crate::cli::key_pair::{self, KeyPair};
-use crate::cli::remote::{Answer, Reach, Remote, plain};
+use crate::cli::remote::{Answer, ConnectArgs, Remote, plain};
 use crate::cli::show::text;
 use crate::cli::{Failure, Shared, exit, out, secrets};
-use crate::clock::Clock;
-use crate::domain::scheme::Scheme;
-use crate::domain::scheme::form::KINDS;
-use crate::domain::scheme::sample::{self, SampleError, Subject};
-use crate::id::SystemDraw;
-use crate::machine::files::is_missing;
-use crate::settings::Settings;
+use crate::config::Settings;
+use crate::model::scheme::Scheme;
+use crate::model::scheme::form::KINDS;
+use crate::model::scheme::sample::{self, SampleError, Subject};
 use crate::store::{self, credentials, providers};
+use crate::sys::files::is_missing;
 
 /// Post a signed sample webhook to the own intake
 #[derive(Debug, Args)]
@@ -54,7 +54,7 @@ pub(super) struct Trigger {
     #[arg(long, value_name = "FILE", conflicts_with = "secret_file")]
     new_key: Option<PathBuf>,
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
 }
 
 /// How the provider signs, with what, and which URL it knows.

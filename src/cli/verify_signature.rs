@@ -9,13 +9,13 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::{Map, Value, json};
 
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::headers::Headers;
 use crate::cli::{Failure, exit, input, out, secrets};
-use crate::clock::{Clock, Timestamp};
-use crate::domain::scheme::certificate::Proof;
-use crate::domain::scheme::diagnosis::{Case, Diagnosis};
-use crate::domain::scheme::form::KINDS;
-use crate::domain::scheme::{Incoming, Refused, Scheme};
-use crate::headers::Headers;
+use crate::model::scheme::certificate::Proof;
+use crate::model::scheme::diagnosis::{Case, Diagnosis};
+use crate::model::scheme::form::KINDS;
+use crate::model::scheme::{Incoming, Refused, Scheme};
 
 /// Say whether a captured webhook's signature is right, or why it is not
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@
 use clap::{Args, Subcommand};
 
 use crate::cli::listing::{List, Paging, Received, filter};
-use crate::cli::remote::{Reach, Remote, plain};
+use crate::cli::remote::{ConnectArgs, Remote, plain};
 use crate::cli::show::{Column, minute, text};
 use crate::cli::{Failure, Shared, out, timeline};
 
@@ -13,7 +13,7 @@ use crate::cli::{Failure, Shared, out, timeline};
 #[derive(Debug, Args)]
 pub(super) struct Webhook {
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
     #[command(subcommand)]
     verb: Verb,
 }

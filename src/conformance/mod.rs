@@ -2,7 +2,7 @@
 //! order, and is killed with -9 at any moment, until it has acknowledged each of them. Then its effects are counted.
 //!
 //! The command gets what `oncebox consume` gives it: the payload on its input, what else is known of the event in its
-//! environment; 0 means done, 65 never, all else again. Not here: how it is started and killed ([`crate::machine::command`]).
+//! environment; 0 means done, 65 never, all else again. Not here: how it is started and killed ([`crate::sys::command`]).
 
 mod count;
 mod plan;
@@ -11,10 +11,10 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use crate::clock::Clock;
-use crate::id::Draw;
-use crate::machine::command::{Ended, How, Program, Running, wait};
-use crate::settings::own_variables;
+use crate::base::clock::Clock;
+use crate::base::id::Draw;
+use crate::config::own_variables;
+use crate::sys::command::{Ended, How, Program, Running, wait};
 
 pub use count::{Counted, Guard};
 use plan::Plan;
@@ -22,15 +22,15 @@ use plan::Plan;
 /// Processes of the consumer at the same time.
 const PARALLEL: usize = 4;
 /// An event whose runs were killed so often is left to finish.
-const KILLS_MOST: u32 = 3;
+const MAX_KILLS: u32 = 3;
 /// An event that failed so often in a row, without being killed, will not be done.
-const FAILURES_MOST: u32 = 20;
+const MAX_FAILURES: u32 = 20;
 /// The exit code that says that an event will never be done.
 const NEVER: i32 = 65;
 /// Of what a run prints, as much is kept to be shown.
-const SAID_BYTES_MOST: usize = 4 * 1024;
+const MAX_SAID_BYTES: usize = 4 * 1024;
 /// Of what is counted, as much is read.
-const EFFECTS_BYTES_MOST: usize = 256 * 1024 * 1024;
+const MAX_EFFECTS_BYTES: usize = 256 * 1024 * 1024;
 /// How long one waits at most before looking at a running process again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -161,7 +161,7 @@ fn effects(count: &str, timeout: Duration, clock: &Clock) -> Result<String, Erro
         environment: Vec::new(),
         input: Vec::new(),
         timeout: timeout.max(Duration::from_mins(1)),
-        output_most: EFFECTS_BYTES_MOST,
+        output_most: MAX_EFFECTS_BYTES,
     };
     let ended = program
         .run(clock)
@@ -228,7 +228,7 @@ impl Trial<'_> {
         else {
             return Ok(());
         };
-        let is_spared = standing.kills >= KILLS_MOST;
+        let is_spared = standing.kills >= MAX_KILLS;
         standing.runs = standing.runs.saturating_add(1);
         let overtaken = self.plan.events.iter().zip(&self.standings).any(|(other, standing)| {
             other.entity == event.entity && other.version > event.version && standing.runs > 0
@@ -241,7 +241,7 @@ impl Trial<'_> {
             environment: event.environment(attempt),
             input: event.input(),
             timeout: *timeout,
-            output_most: SAID_BYTES_MOST,
+            output_most: MAX_SAID_BYTES,
         };
         let running = program.start(self.clock).map_err(|source| {
             let command = command.first().map(|name| name.to_string_lossy().into_owned());
@@ -300,9 +300,9 @@ impl Trial<'_> {
             return;
         }
         let never = ended.how == How::Exited(NEVER);
-        standing.failures = if never { FAILURES_MOST } else { standing.failures.saturating_add(1) };
+        standing.failures = if never { MAX_FAILURES } else { standing.failures.saturating_add(1) };
         standing.said = format!("{}: {}", how(ended.how), said(ended));
-        if standing.failures < FAILURES_MOST {
+        if standing.failures < MAX_FAILURES {
             self.again(place);
         }
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::id;
-use crate::seeded::Seeded;
+use crate::base::id;
+use crate::base::split_mix::SplitMix64;
 
 /// Versions of each entity, but for the last ones.
 const VERSIONS: u32 = 5;
@@ -62,13 +62,13 @@ pub(super) struct Plan {
     pub(super) events: Vec<Event>,
     /// Places in `events`. What stands twice in a row is begun at the same time.
     pub(super) order: Vec<usize>,
-    chance: Seeded,
+    chance: SplitMix64,
 }
 
 impl Plan {
     /// `run` names this run: a consumer keeps what it has done in earlier ones.
     pub(super) fn new(count: u32, seed: u32, run: &str) -> Self {
-        let mut chance = Seeded::of(seed, "conformance", u64::from(count));
+        let mut chance = SplitMix64::of(seed, "conformance", u64::from(count));
         let entities = count.div_ceil(VERSIONS).max(1);
         let events: Vec<Event> = (0..count)
             .map(|n| Event {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::split_mix::SplitMix64;
 use crate::demo::role::Role;
-use crate::seeded::Seeded;
 
 /// Of 1,000 answers of Logistics, how many are 500 before any effect.
 pub(super) const REFUSED_PERMILLE: u64 = 50;
@@ -51,7 +51,7 @@ pub(super) enum Fault {
 /// The fault of a request, if it has one: the `nth` for this event in this life of the receiver.
 pub(super) fn fault_of(seed: u32, event_id: &str, life: u32, nth: u32) -> Option<Fault> {
     let number = (u64::from(life) << 32) | u64::from(nth);
-    let drawn = Seeded::of(seed, event_id, number).below(1000);
+    let drawn = SplitMix64::of(seed, event_id, number).below(1000);
     let refused = REFUSED_PERMILLE;
     let lost = refused.saturating_add(LOST_PERMILLE);
     let hanging = lost.saturating_add(HANGING_PERMILLE);
@@ -75,7 +75,7 @@ pub(super) enum Cut {
 /// What the line does to the `nth` request with this id, if anything.
 pub(super) fn cut_of(seed: u32, event_id: &str, nth: u32) -> Option<Cut> {
     let number = (1_u64 << 63) | u64::from(nth);
-    match Seeded::of(seed, event_id, number).below(1000) {
+    match SplitMix64::of(seed, event_id, number).below(1000) {
         n if n < CUT_PERMILLE => Some(Cut::Request),
         n if n < CUT_PERMILLE.saturating_mul(2) => Some(Cut::Answer),
         _ => None,
@@ -88,19 +88,19 @@ pub(super) fn is_dead(seed: u32, after: Duration) -> bool {
     let round = u64::try_from(after.as_millis() / span).unwrap_or(0);
     let within = Duration::from_millis(u64::try_from(after.as_millis() % span).unwrap_or(0));
     let latest = DEAD_ONCE_IN.saturating_sub(DEAD_FOR);
-    let from = Seeded::of(seed, "dead line", round).between(Duration::ZERO, latest);
+    let from = SplitMix64::of(seed, "dead line", round).between(Duration::ZERO, latest);
     within >= from && within < from.saturating_add(DEAD_FOR)
 }
 
 /// Whether Finance loses the acknowledgement of its `nth` batch in this life.
 pub(super) fn is_forgotten(seed: u32, life: u32, nth: u32) -> bool {
     let number = (u64::from(life) << 32) | u64::from(nth);
-    Seeded::of(seed, "acknowledgement", number).below(1000) < FORGOTTEN_PERMILLE
+    SplitMix64::of(seed, "acknowledgement", number).below(1000) < FORGOTTEN_PERMILLE
 }
 
 /// Whether a receiver that is broken on purpose forgets the effect of this event.
 pub(super) fn is_effectless(seed: u32, event_id: &str) -> bool {
-    Seeded::of(seed, event_id, u64::MAX).below(1000) < EFFECTLESS_PERMILLE
+    SplitMix64::of(seed, event_id, u64::MAX).below(1000) < EFFECTLESS_PERMILLE
 }
 
 /// A kill that is to come.
@@ -123,7 +123,7 @@ pub(super) fn kill_gaps(span: Duration) -> (Duration, Duration) {
 
 /// Who is killed when, over so long a time. Each has its turn in every round.
 pub(super) fn kills(seed: u32, span: Duration, roles: &[Role]) -> Vec<Kill> {
-    let mut seeded = Seeded::of(seed, "kills", 0);
+    let mut seeded = SplitMix64::of(seed, "kills", 0);
     let (shortest, longest) = kill_gaps(span);
     let mut kills = Vec::new();
     let mut at = seeded.between(shortest, longest);

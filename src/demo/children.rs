@@ -8,16 +8,16 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+use crate::base::stop::Stop;
+use crate::config::Environment;
 use crate::demo::error::Error;
 use crate::demo::role::Role;
 use crate::demo::site::{LOGISTICS_READY, Site, loopback_client};
 use crate::http::client::{Call, Client};
-use crate::settings::Environment;
-use crate::stop::Stop;
 
 /// How long a stop in good order may take.
-const STOP_MOST: Duration = Duration::from_secs(10);
+const MAX_STOP: Duration = Duration::from_secs(10);
 /// How often a process is looked at while one waits for it.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long an answer about readiness may take.
@@ -125,7 +125,7 @@ impl Children {
 
     fn ends(&self, child: &mut Child) -> bool {
         let (started, never) = (self.clock.monotonic(), Stop::new());
-        while self.clock.monotonic().saturating_sub(started) < STOP_MOST {
+        while self.clock.monotonic().saturating_sub(started) < MAX_STOP {
             if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
                 return true;
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::clock::Timestamp;
+use crate::base::clock::Timestamp;
 use crate::demo::course::Course;
 use crate::demo::error::Error;
 use crate::demo::progress::shown;
@@ -14,7 +14,7 @@ use crate::demo::story::Story;
 use crate::store::demo_ledger::{self, Finance, Logistics};
 
 /// Numbers of invoices that are named in a problem; of more it is only said how many they are.
-const NAMED_MOST: usize = 10;
+const MAX_NAMED: usize = 10;
 
 /// What the ledgers say.
 #[derive(Clone, Debug, Default)]
@@ -189,7 +189,7 @@ impl Tally {
 }
 
 fn named(found: &[String]) -> String {
-    let first: Vec<&str> = found.iter().take(NAMED_MOST).map(String::as_str).collect();
+    let first: Vec<&str> = found.iter().take(MAX_NAMED).map(String::as_str).collect();
     let more = found.len().saturating_sub(first.len());
     let tail = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("invoice {}{tail}", first.join(", "))
@@ -198,7 +198,7 @@ fn named(found: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Timestamp;
+    use crate::base::clock::Timestamp;
 
     fn course() -> Course {
         Course {

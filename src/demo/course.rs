@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Timestamp;
+use crate::base::clock::Timestamp;
 use crate::demo::chaos::Broken;
 use crate::demo::role::Role;
 use crate::demo::story::Story;

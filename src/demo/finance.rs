@@ -9,21 +9,21 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+use crate::base::stop::Stop;
+use crate::config::Log;
 use crate::demo::error::Error;
 use crate::demo::site::{Site, loopback_client, read_line};
 use crate::demo::story::Story;
 use crate::demo::{chaos, watch};
 use crate::http::client::{Call, Client};
-use crate::logging;
-use crate::settings::Log;
-use crate::stop::Stop;
 use crate::store::demo_ledger::{Finance as Ledger, Paid};
+use crate::telemetry;
 
 /// Events of one request at most.
-const BATCH_MOST: u32 = 200;
+const MAX_BATCH: u32 = 200;
 /// Invoices that are paid in one transaction at most.
-const PAID_AT_ONCE_MOST: u32 = 500;
+const MAX_PAID_AT_ONCE: u32 = 500;
 /// How often it looks whether something is to be paid or published.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long it waits after a publication that failed.
@@ -52,7 +52,7 @@ struct Finance {
 /// What is wrong with the site or the file.
 pub fn run(site: &Path, life: u32) -> Result<(), Error> {
     watch::end_with_parent().map_err(Error::Thread)?;
-    logging::start(&Log::default());
+    telemetry::start(&Log::default());
     let site = Site::read(site)?;
     let ledger = Ledger::open(&site.finance_db())?;
     let counts = ledger.counts()?;
@@ -104,7 +104,7 @@ impl Finance {
                 so_far.saturating_sub(self.paid.saturating_sub(self.paid_before))
             }
         };
-        let most = due.min(open).min(PAID_AT_ONCE_MOST);
+        let most = due.min(open).min(MAX_PAID_AT_ONCE);
         if most == 0 {
             return Ok(());
         }
@@ -122,7 +122,7 @@ impl Finance {
 
     /// Publishes one batch; tells how long to wait until the next.
     fn publish_some(&mut self) -> Result<Duration, Error> {
-        let batch = self.ledger.to_publish(BATCH_MOST)?;
+        let batch = self.ledger.to_publish(MAX_BATCH)?;
         if batch.is_empty() {
             return Ok(LOOK_EVERY);
         }
@@ -138,7 +138,7 @@ impl Finance {
                     return Ok(LOOK_EVERY);
                 }
                 self.ledger.acknowledge(&batch, self.clock.wall())?;
-                let full = u32::try_from(batch.len()).is_ok_and(|length| length >= BATCH_MOST);
+                let full = u32::try_from(batch.len()).is_ok_and(|length| length >= MAX_BATCH);
                 Ok(if full { Duration::ZERO } else { LOOK_EVERY })
             }
             Ok(answer) => {

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+use crate::base::stop::Stop;
 use crate::demo::api::Api;
 use crate::demo::arrange::arrange;
 use crate::demo::chaos::{self, Kill};
@@ -17,13 +18,12 @@ use crate::demo::progress::{Progress, State};
 use crate::demo::role::Role;
 use crate::demo::site::Site;
 use crate::demo::story::Story;
-use crate::stop::Stop;
 use crate::store::demo_ledger::{Finance, Logistics};
 
 /// How often the ledgers are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long a process may take until it answers.
-const READY_MOST: Duration = Duration::from_secs(15);
+const MAX_READY: Duration = Duration::from_secs(15);
 /// How long one waits between two questions whether it does.
 const READY_AGAIN: Duration = Duration::from_millis(5);
 /// How long a run may take until what is missing is called missing.
@@ -31,7 +31,7 @@ const OVERALL: Duration = Duration::from_mins(2);
 /// What more than 10,000 invoices may take beyond that, each.
 const OVERALL_PER_INVOICE: Duration = Duration::from_millis(12);
 /// Characters of a log that are shown when its process falls.
-const WORDS_MOST: usize = 1500;
+const MAX_WORDS: usize = 1500;
 
 struct Running<'a> {
     lap: Lap,
@@ -145,7 +145,7 @@ impl Running<'_> {
                 return Ok(self.clock.monotonic().saturating_sub(started));
             }
             self.check()?;
-            if self.clock.monotonic().saturating_sub(started) > READY_MOST {
+            if self.clock.monotonic().saturating_sub(started) > MAX_READY {
                 return Err(self.fell(role, "did not answer in time".to_owned()));
             }
             self.stop.wait(READY_AGAIN);
@@ -225,7 +225,7 @@ impl Running<'_> {
         let log = self.children.log(role);
         // Without its log the failure is told all the same.
         let words = std::fs::read_to_string(&log).unwrap_or_default();
-        let skip = words.chars().count().saturating_sub(WORDS_MOST);
+        let skip = words.chars().count().saturating_sub(MAX_WORDS);
         let words = words.chars().skip(skip).collect();
         Error::Fell { role: role.name(), what, log, words }
     }

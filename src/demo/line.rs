@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::demo::chaos::{self, Cut};
 use crate::demo::error::Error;
 use crate::demo::site::{self, Site, loopback_client};
@@ -20,7 +20,7 @@ use crate::http::service::{Reply, Service};
 /// Where the second Oncebox takes what the first one sends.
 pub(super) const PATH: &str = "/in/finance";
 /// The largest body that is forwarded.
-const BODY_BYTES_MOST: usize = 64 * 1024;
+const MAX_BODY_BYTES: usize = 64 * 1024;
 /// Fields that belong to one connection, or that the client sets itself.
 const OF_ONE_CONNECTION: [&str; 5] =
     ["host", "connection", "content-length", "transfer-encoding", "accept-encoding"];
@@ -60,7 +60,7 @@ impl Line {
 impl Service for Wire {
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
         match (head.method, head.path.as_str()) {
-            (Method::Post, PATH) => Ok(BODY_BYTES_MOST),
+            (Method::Post, PATH) => Ok(MAX_BODY_BYTES),
             _ => Err(Response::new(404)),
         }
     }

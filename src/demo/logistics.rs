@@ -11,27 +11,27 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use serde::Deserialize;
 
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+use crate::config::Log;
 use crate::demo::chaos::Broken;
 use crate::demo::chaos::{self, Fault};
 use crate::demo::error::Error;
 use crate::demo::site::{self, LOGISTICS_PATH, LOGISTICS_READY, Site, read_line};
 use crate::demo::watch;
-use crate::domain::scheme::{Incoming, Scheme};
 use crate::http::limits::Limits;
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::server::{self, Server, Setup};
 use crate::http::service::{Reply, Service};
-use crate::logging;
-use crate::settings::Log;
+use crate::model::scheme::{Incoming, Scheme};
 use crate::store::demo_ledger::{Arrival, Bookkeeping, Logistics as Ledger};
+use crate::telemetry;
 
 /// The largest body it takes.
-const BODY_BYTES_MOST: usize = 64 * 1024;
+const MAX_BODY_BYTES: usize = 64 * 1024;
 /// Arrivals of one transaction at most.
-const BATCH_MOST: usize = 256;
+const MAX_BATCH: usize = 256;
 /// Arrivals that may wait for the next transaction; one more is answered 503.
-const WAITING_MOST: usize = 4096;
+const MAX_WAITING: usize = 4096;
 /// How often it looks whether a request was held for long enough.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How old a signature may be.
@@ -66,13 +66,13 @@ struct Body {
 /// What is wrong with the site, the port or the file.
 pub fn run(site: &Path, life: u32) -> Result<(), Error> {
     watch::end_with_parent().map_err(Error::Thread)?;
-    logging::start(&Log::default());
+    telemetry::start(&Log::default());
     let site = Site::read(site)?;
     let ledger = Ledger::open(&site.logistics_db())?;
     let secret = read_line(&site.secret())?;
     let listen = |source| Error::Listen { address: site.logistics, source };
     let listener = server::bind(site.logistics).map_err(listen)?;
-    let (jobs, waiting) = bounded(WAITING_MOST);
+    let (jobs, waiting) = bounded(MAX_WAITING);
     let clock = Clock::machine();
     let desk = Desk {
         site: site.clone(),
@@ -93,7 +93,7 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
 impl Service for Desk {
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
         match (head.method, head.path.as_str()) {
-            (Method::Post, LOGISTICS_PATH) | (Method::Get, LOGISTICS_READY) => Ok(BODY_BYTES_MOST),
+            (Method::Post, LOGISTICS_PATH) | (Method::Get, LOGISTICS_READY) => Ok(MAX_BODY_BYTES),
             _ => Err(Response::new(404)),
         }
     }
@@ -188,7 +188,7 @@ fn commit(mut ledger: Ledger, waiting: &Receiver<Job>, clock: &Clock) {
         };
         let now = clock.monotonic();
         let (mut batch, mut answers) = (Vec::new(), Vec::new());
-        for job in first.into_iter().chain(waiting.try_iter().take(BATCH_MOST)) {
+        for job in first.into_iter().chain(waiting.try_iter().take(MAX_BATCH)) {
             match job {
                 Job::Take { arrival, bookkeeping, answer, reply } => {
                     batch.push((arrival, bookkeeping));

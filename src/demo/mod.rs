@@ -31,12 +31,12 @@ use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+use crate::base::id::{Draw, SystemDraw};
 use crate::demo::count::Tally;
 use crate::demo::course::{Course, Lap};
 use crate::demo::progress::Progress;
 use crate::demo::report::Told;
-use crate::id::{Draw, SystemDraw};
 
 pub use crate::demo::chaos::Broken;
 pub use crate::demo::error::Error;
@@ -51,8 +51,8 @@ const RATE: u32 = 500;
 /// Of how many invoices one takes part in the lap that keeps the pace without faults.
 const STEADY_SHARE: u32 = 5;
 /// Invoices of that lap, and of the one that goes as fast as it can, at most.
-const STEADY_MOST: u32 = 2000;
-const BURST_MOST: u32 = 5000;
+const MAX_STEADY: u32 = 2000;
+const MAX_BURST: u32 = 5000;
 
 /// What was asked for.
 #[derive(Clone, Debug)]
@@ -160,10 +160,10 @@ fn calm_laps(
         progress.finish();
         outcome
     };
-    let steady = (all / STEADY_SHARE).clamp(1, STEADY_MOST);
+    let steady = (all / STEADY_SHARE).clamp(1, MAX_STEADY);
     let steady = calm("steady", steady, told.lap.per_second);
     let steady = run(steady, "the same pace, no faults")?;
-    let burst = run(calm("burst", all.min(BURST_MOST), 0), "all at once, no faults")?;
+    let burst = run(calm("burst", all.min(MAX_BURST), 0), "all at once, no faults")?;
     (told.steady, told.burst) = (Some(steady), Some(burst));
     Ok(())
 }

@@ -11,9 +11,9 @@ const BOTTOM: u64 = 52;
 const PLOT_WIDTH: u64 = WIDTH - LEFT - RIGHT;
 const PLOT_HEIGHT: u64 = HEIGHT - TOP - BOTTOM;
 /// Labels under the bars at most; of more bars only every so-maniest is labelled.
-const LABELS_MOST: usize = 16;
+const MAX_LABELS: usize = 16;
 /// Bars that get their value written above, at most; beyond that there is no room.
-const VALUES_MOST: usize = 26;
+const MAX_VALUES: usize = 26;
 
 /// One kind of bar.
 #[derive(Clone, Debug)]
@@ -112,7 +112,7 @@ impl Chart {
     fn bars(&self, out: &mut String, top: u64) {
         let groups = count(self.labels.len()).max(1);
         let kinds = count(self.series.len()).max(1);
-        let valued = self.labels.len().saturating_mul(self.series.len()) <= VALUES_MOST;
+        let valued = self.labels.len().saturating_mul(self.series.len()) <= MAX_VALUES;
         for (kind, series) in (0_u64..).zip(&self.series) {
             for (group, (value, label)) in (0_u64..).zip(series.values.iter().zip(&self.labels)) {
                 let (from, to) = (PLOT_WIDTH * group / groups, PLOT_WIDTH * (group + 1) / groups);
@@ -165,7 +165,7 @@ impl Chart {
 
     fn axis(&self, out: &mut String) {
         let groups = count(self.labels.len()).max(1);
-        let every = self.labels.len().div_ceil(LABELS_MOST).max(1);
+        let every = self.labels.len().div_ceil(MAX_LABELS).max(1);
         for (group, label) in (0_u64..).zip(&self.labels).step_by(every) {
             let x = LEFT + PLOT_WIDTH * (2 * group + 1) / (2 * groups);
             put(

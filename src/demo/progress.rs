@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::clock::Clock;
+use crate::base::clock::Clock;
 use crate::demo::chaos;
 use crate::demo::course::Lap;
 use crate::demo::site::{CAP, MAX_ATTEMPTS, STEPS, TIMEOUT};

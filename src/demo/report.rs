@@ -11,13 +11,13 @@ use crate::demo::story::Story;
 
 const STYLE: &str = include_str!("report.css");
 /// Bars of the chart over time at most.
-const SLICES_MOST: u64 = 100;
+const MAX_SLICES: u64 = 100;
 /// The shortest time one of them stands for.
 const SLICE_LEAST_MS: u64 = 250;
 /// Upper bounds of the latency classes, in ms; the last class has none.
 const CLASSES_MS: [u64; 11] = [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000];
 /// Attempts that have a bar of their own; more share the last.
-const ATTEMPTS_MOST: u32 = 8;
+const MAX_ATTEMPTS: u32 = 8;
 
 /// What happened.
 pub(super) struct Told {
@@ -174,7 +174,7 @@ fn over_time(told: &Told) -> Chart {
     let last = tally.shipped_ms.iter().max().copied().unwrap_or(0);
     let end = last.max(u64::try_from(course.lasted.as_millis()).unwrap_or(0)).saturating_add(1);
     // Slices are whole quarters of a second, so that the labels are round.
-    let slice = end.div_ceil(SLICES_MOST).next_multiple_of(SLICE_LEAST_MS);
+    let slice = end.div_ceil(MAX_SLICES).next_multiple_of(SLICE_LEAST_MS);
     let slices = end.div_ceil(slice);
     let mut counts = vec![0_u64; usize::try_from(slices).unwrap_or(0)];
     for at in &tally.shipped_ms {
@@ -268,8 +268,7 @@ fn latencies(told: &Told) -> Chart {
 fn attempts(told: &Told) -> Chart {
     let mut values = Vec::new();
     for (count, deliveries) in &told.tally.attempts {
-        let index =
-            usize::try_from((*count).clamp(1, ATTEMPTS_MOST).saturating_sub(1)).unwrap_or(0);
+        let index = usize::try_from((*count).clamp(1, MAX_ATTEMPTS).saturating_sub(1)).unwrap_or(0);
         if values.len() <= index {
             values.resize(index.saturating_add(1), 0_u64);
         }
@@ -277,7 +276,7 @@ fn attempts(told: &Told) -> Chart {
             *value = value.saturating_add(u64::from(*deliveries));
         }
     }
-    let most = usize::try_from(ATTEMPTS_MOST).unwrap_or(0);
+    let most = usize::try_from(MAX_ATTEMPTS).unwrap_or(0);
     let labels = (1..=values.len())
         .map(|n| if n < most { n.to_string() } else { format!("{n} or more") })
         .collect();

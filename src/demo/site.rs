@@ -10,15 +10,15 @@ use std::time::Duration;
 use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
 
-use crate::appliance::data_directory::{DATABASE, TOKEN_FILE};
+use crate::app::data_directory::{DATABASE, TOKEN_FILE};
+use crate::base::id::{Draw, SystemDraw};
 use crate::demo::chaos::Broken;
 use crate::demo::error::Error;
 use crate::demo::role::Role;
 use crate::demo::story::Story;
-use crate::domain::address::AddressPolicy;
 use crate::http::client::{Client, ClientSettings};
 use crate::http::server;
-use crate::id::{Draw, SystemDraw};
+use crate::model::address::AddressPolicy;
 
 /// Where Oncebox posts to Logistics.
 pub(super) const LOGISTICS_PATH: &str = "/webhooks/finance";

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 
-use crate::clock::Timestamp;
+use crate::base::clock::Timestamp;
 use crate::http::head::Manner;
 use crate::http::message::Response;
 

@@ -10,11 +10,11 @@ use ureq::Agent;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::unversioned::transport::DefaultConnector;
 
-use crate::domain::address::AddressPolicy;
 use crate::http::resolver::{GuardedResolver, Refused};
+use crate::model::address::AddressPolicy;
 
 /// How much of an answer is read. Reading to the end lets the connection be used again.
-const ANSWER_BYTES_MOST: u64 = 64 * 1024;
+const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 /// The library's buffers per connection: 16 KiB instead of its 128 KiB.
 const BUFFER_BYTES: usize = 16 * 1024;
 /// How long an idle connection is kept: below the 5 s after which Node's servers close theirs, because a
@@ -140,7 +140,7 @@ impl Client {
     /// # Errors
     /// When there is none.
     pub fn call(&self, call: &Call<'_>) -> Result<Answer, CallError> {
-        let answer = self.exchange(call, ANSWER_BYTES_MOST)?;
+        let answer = self.exchange(call, MAX_ANSWER_BYTES)?;
         let retry_after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
         Ok(Answer {
             status: answer.status().as_u16(),

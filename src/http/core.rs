@@ -10,8 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::Clock;
-use crate::faults::Faults;
+use crate::base::clock::Clock;
+use crate::base::faults::Faults;
+use crate::base::id::{self, Draw};
+use crate::base::stop::Stop;
 use crate::http::answer::DateLine;
 use crate::http::jobs::Jobs;
 use crate::http::limits::Limits;
@@ -22,9 +24,7 @@ use crate::http::service::Service;
 use crate::http::setup::Setup;
 use crate::http::shares::{Holding, Shares};
 use crate::http::stats::{Counters, Stats};
-use crate::id::{self, Draw};
-use crate::pulse::Pulse;
-use crate::stop::Stop;
+use crate::telemetry::heartbeat::Heartbeat;
 
 /// The shared part of a server.
 pub(crate) struct Core {
@@ -42,7 +42,7 @@ pub(crate) struct Core {
     /// kept for ever when the product is told another time.
     machine: Clock,
     pub(crate) stop: Stop,
-    pub(crate) pulse: Pulse,
+    pub(crate) pulse: Heartbeat,
     pub(crate) faults: Faults,
     grace_ms: AtomicU64,
     pub(crate) shares: Shares,
@@ -55,7 +55,7 @@ impl Core {
             proxies,
             draw,
             faults,
-            pulse: Pulse::default(),
+            pulse: Heartbeat::default(),
             jobs: Jobs::new(limits.pending),
             shares: Shares::new(&limits),
             limits,

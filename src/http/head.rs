@@ -6,11 +6,11 @@
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 
-use crate::headers::Headers;
+use crate::base::headers::Headers;
 use crate::http::message::{Head, Method};
 
 /// Room for parsed fields; the limit in force may be lower.
-const FIELDS_MAX: usize = 128;
+const MAX_FIELDS: usize = 128;
 
 /// Why the listener will not go on reading, in its own words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub(crate) fn end(bytes: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
 /// Reads a whole head, its empty line included, in which [`end`] found nothing wrong. What the
 /// socket alone tells, and what the request is called, is filled in by who knows it.
 pub(crate) fn parse(bytes: &[u8], peer: SocketAddr, most: usize) -> Result<Parsed, Refusal> {
-    let mut room = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+    let mut room = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut raw = httparse::Request::new(&mut []);
     match raw.parse_with_uninit_headers(bytes, &mut room) {
         Ok(httparse::Status::Complete(used)) if used == bytes.len() => (),

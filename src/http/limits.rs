@@ -8,7 +8,7 @@ use std::time::Duration;
 const BODY_PACE: u64 = 32 * 1024;
 
 /// However long the body, it must be there after this time.
-const BODY_SPAN_MAX: Duration = Duration::from_mins(5);
+const MAX_BODY_SPAN: Duration = Duration::from_mins(5);
 
 /// A body up to this size is small: large ones leave it a quarter of the memory.
 pub(crate) const SMALL_BODY: usize = 64 * 1024;
@@ -82,7 +82,7 @@ impl Limits {
     pub(crate) fn body_span(&self, bytes: usize) -> Duration {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let extra = Duration::from_millis(bytes.saturating_mul(1000).div_euclid(BODY_PACE));
-        let cap = BODY_SPAN_MAX.max(self.body_timeout);
+        let cap = MAX_BODY_SPAN.max(self.body_timeout);
         self.body_timeout.saturating_add(extra).min(cap)
     }
 }

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use polling::{Event, Events};
 
-use crate::faults::Stall;
+use crate::base::faults::Stall;
 use crate::http::connection::{Connection, Standing};
 use crate::http::core::Core;
 use crate::http::readiness::Interest;
 use crate::http::shares::Share;
 use crate::http::table::Table;
-use crate::pulse::BEAT;
+use crate::telemetry::heartbeat::BEAT;
 
 /// How often deadlines are looked at; a connection may live that much longer than its limit says.
 const SWEEP: Duration = Duration::from_millis(200);

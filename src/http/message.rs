@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::headers::Headers;
+use crate::base::headers::Headers;
 
 /// The methods the product knows. Any other is refused with 501 by the listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,12 +8,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-use crate::headers::Headers;
+use crate::base::headers::Headers;
 
 /// Characters of a request id that is taken over, at least: fewer would not tell requests apart.
 const ID_CHARS_LEAST: usize = 8;
 /// Characters of a request id that is taken over, at most: it goes into every line of the log.
-const ID_CHARS_MOST: usize = 128;
+const MAX_ID_CHARS: usize = 128;
 
 /// The proxies whose word is taken.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +60,7 @@ impl Proxies {
         let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:=+/@".contains(&byte);
         first.filter(|id| {
             second.is_none()
-                && (ID_CHARS_LEAST..=ID_CHARS_MOST).contains(&id.len())
+                && (ID_CHARS_LEAST..=MAX_ID_CHARS).contains(&id.len())
                 && id.bytes().all(known)
         })
     }

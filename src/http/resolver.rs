@@ -15,12 +15,12 @@ use ureq::config::Config;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
 
-use crate::domain::address::AddressPolicy;
+use crate::model::address::AddressPolicy;
 
 /// The most addresses of one name that are tried.
-const ADDRESSES_MOST: usize = 16;
+const MAX_ADDRESSES: usize = 16;
 /// Names that are looked up at once, those included that nobody waits for any more.
-const LOOKUPS_MOST: usize = 256;
+const MAX_LOOKUPS: usize = 256;
 
 /// A name and a port.
 type Place = (String, u16);
@@ -58,8 +58,8 @@ impl Lookups {
     #[expect(clippy::disallowed_methods, reason = "nobody can wait for a lookup that does not end")]
     fn start(&self) -> io::Result<(Sender<Place>, Receiver<Found>)> {
         let (mine, look_up) = (Arc::clone(&self.threads), self.look_up);
-        if Arc::strong_count(&mine) > LOOKUPS_MOST.saturating_add(1) {
-            let why = format!("{LOOKUPS_MOST} names are being looked up, and no answer comes");
+        if Arc::strong_count(&mine) > MAX_LOOKUPS.saturating_add(1) {
+            let why = format!("{MAX_LOOKUPS} names are being looked up, and no answer comes");
             return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
         }
         let (ask, asked) = bounded(1);
@@ -91,7 +91,7 @@ pub(crate) struct Refused(pub(crate) String);
 
 impl GuardedResolver {
     pub(crate) fn new(policy: AddressPolicy) -> Self {
-        let system = |place: Place| Ok(place.to_socket_addrs()?.take(ADDRESSES_MOST).collect());
+        let system = |place: Place| Ok(place.to_socket_addrs()?.take(MAX_ADDRESSES).collect());
         Self { policy, lookups: Lookups::new(system) }
     }
 }
@@ -136,7 +136,7 @@ mod tests {
             std::thread::park();
         };
         let lookups = Lookups::new(never);
-        for _ in 0..LOOKUPS_MOST {
+        for _ in 0..MAX_LOOKUPS {
             assert!(lookups.ask(("slow.test".to_owned(), 80), Duration::from_millis(1)).is_none());
         }
         let refused = lookups.ask(("slow.test".to_owned(), 80), Duration::MAX).unwrap();

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::clock::Clock;
-use crate::faults::Faults;
+use crate::base::clock::Clock;
+use crate::base::faults::Faults;
+use crate::base::id::{Draw, SystemDraw};
 use crate::http::limits::Limits;
 use crate::http::proxies::Proxies;
-use crate::id::{Draw, SystemDraw};
 
 /// How a server works, but for what it answers.
 #[derive(Clone)]

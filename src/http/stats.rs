@@ -2,7 +2,7 @@
 //!
 //! Not here: names and labels of metrics, which belong to who publishes them.
 
-use crate::tally::Counter;
+use crate::telemetry::tally::Counter;
 
 /// A reading of all counters. Only `connections`, `busy` and `buffered_bytes` go down again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

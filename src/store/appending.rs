@@ -5,7 +5,7 @@
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
-use crate::domain::event::NewEvent;
+use crate::model::event::NewEvent;
 use crate::store::error::Result;
 use crate::store::payloads;
 use crate::store::tx::{Remembered, WriteTx, first};
@@ -41,7 +41,7 @@ pub(crate) fn append(conn: &Connection, new: &NewEvent) -> Result<Row> {
     let remembered = Remembered::default();
     let tx = WriteTx::new(conn, &remembered);
     // A large payload is only stored apart once it is known to be the first.
-    if new.payload.len() > payloads::INLINE_BYTES_MOST
+    if new.payload.len() > payloads::MAX_INLINE_BYTES
         && let Some(row) = there(&tx, new)?
     {
         return Ok(row);

@@ -1,8 +1,8 @@
 //! Table `attempts`: every try, written once.
 
-use crate::domain::delivery::Attempt;
-use crate::domain::failure::Class;
-use crate::id::DeliverySeq;
+use crate::base::id::DeliverySeq;
+use crate::model::delivery::Attempt;
+use crate::model::failure::Class;
 use crate::store::column::word;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, rows};

@@ -6,8 +6,8 @@
 
 use rusqlite::{Row, params};
 
-use crate::domain::audit::chain::{Hash, Head};
-use crate::domain::audit::{AuditEvent, NewAuditEvent, Outcome};
+use crate::model::audit::chain::{Hash, Head};
+use crate::model::audit::{AuditEvent, NewAuditEvent, Outcome};
 use crate::store::error::Result;
 use crate::store::meta;
 use crate::store::page::{Found, Newest, Span, Stretch};

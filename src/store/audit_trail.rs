@@ -4,8 +4,8 @@ use std::path::Path;
 
 use rusqlite::OptionalExtension;
 
-use crate::domain::audit::AuditEvent;
-use crate::domain::audit::chain::{Head, Report, Verifier};
+use crate::model::audit::AuditEvent;
+use crate::model::audit::chain::{Head, Report, Verifier};
 use crate::store::audit_events::audit_event;
 use crate::store::error::{Error, Result};
 use crate::store::tx::{ReadTx, rows};

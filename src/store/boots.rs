@@ -2,7 +2,7 @@
 
 use rusqlite::OptionalExtension;
 
-use crate::clock::Timestamp;
+use crate::base::clock::Timestamp;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx};
 

@@ -3,8 +3,8 @@
 use rusqlite::ToSql;
 use rusqlite::types::{FromSql, FromSqlResult, ToSqlOutput, ValueRef};
 
-use crate::clock::Timestamp;
-use crate::id::{DeliverySeq, SubscriptionSeq};
+use crate::base::clock::Timestamp;
+use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::store::error::{Error, Result};
 
 impl ToSql for Timestamp {

@@ -5,11 +5,11 @@ use std::time::Duration;
 use rusqlite::Connection;
 use rusqlite::functions::FunctionFlags;
 
-use crate::id;
+use crate::base::id;
 use crate::store::error::Result;
 
 /// How often a locked database is tried again, a millisecond apart, before it is `Busy`.
-const BUSY_TRIES_MOST: i32 = 2_000;
+const MAX_BUSY_TRIES: i32 = 2_000;
 /// Statements kept prepared per connection: above the number of statements in `store`.
 pub(super) const STATEMENTS_KEPT: usize = 192;
 
@@ -40,5 +40,5 @@ pub(super) fn set_up_reader(conn: &Connection) -> rusqlite::Result<()> {
 #[expect(clippy::disallowed_methods, reason = "SQLite calls this and wants to be kept waiting")]
 pub(super) fn wait_for_lock(tries: i32) -> bool {
     std::thread::sleep(Duration::from_millis(1));
-    tries < BUSY_TRIES_MOST
+    tries < MAX_BUSY_TRIES
 }

@@ -3,11 +3,11 @@
 //!
 //! What follows from a consumer's word is decided in `domain::lease`. There is no SQL here.
 
-use crate::clock::Timestamp;
-use crate::domain::delivery::{Attempt, Next, Progress, Settlement, State, Verdict};
-use crate::domain::lease::{LEASES, Said, judge_said};
-use crate::domain::retry::Schedule;
-use crate::id::{self, DeliverySeq, Draw, SubscriptionSeq};
+use crate::base::clock::Timestamp;
+use crate::base::id::{self, DeliverySeq, Draw, SubscriptionSeq};
+use crate::model::delivery::{Attempt, Next, Progress, Settlement, State, Verdict};
+use crate::model::lease::{LEASES, Said, judge_said};
+use crate::model::retry::Schedule;
 use crate::store::consumer_guards::Stretch;
 use crate::store::error::Result;
 use crate::store::leases::{self, Held};
@@ -295,7 +295,7 @@ fn store(tx: &WriteTx<'_>, held: &Held, settlement: &Settlement, keep: bool) -> 
     }
     refresh(tx, held.origin, attempt.failed_reason.as_deref(), *now)?;
     if let Some(lane) = held.lane {
-        lanes::reseat(tx, lane, *subscription, *now)?;
+        lanes::elect_head(tx, lane, *subscription, *now)?;
     }
     if attempt.class.is_success() || attempt.counted {
         note_standing(tx, *subscription, attempt.class.is_success(), attempt.finished_at);
@@ -323,7 +323,7 @@ fn why_not(held: &Held, own: bool) -> String {
         State::Completed if own => format!("{delivery} was completed under this lease before"),
         State::Completed => format!("{delivery} was completed under another lease"),
         State::InDoubt => {
-            format!("{delivery} is in doubt since the database was restored: see oncebox doubt")
+            format!("{delivery} is in doubt since the database was restored: see oncebox in-doubt")
         }
         other => match &held.reason {
             Some(reason) => format!("{delivery} is {other} ({reason})"),

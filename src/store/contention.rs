@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use crate::machine::locks::LockFile;
 use crate::store::error::{Error, Result};
 use crate::store::work_done::WorkDone;
+use crate::sys::locks::LockFile;
 
 /// The byte of `-shm` that every program locks that has the file open ("dead man switch" in SQLite's `os_unix.c`).
 const OPEN_BYTE: u16 = 128;

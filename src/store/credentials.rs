@@ -2,8 +2,8 @@
 
 use rusqlite::Row;
 
-use crate::clock::Timestamp;
-use crate::id::SubscriptionSeq;
+use crate::base::clock::Timestamp;
+use crate::base::id::SubscriptionSeq;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 

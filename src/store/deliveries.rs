@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use crate::clock::{Timestamp, millis};
-use crate::domain::delivery::{Parcel, Settlement, State};
-use crate::domain::event::Tally;
-use crate::domain::lane;
-use crate::domain::subscription::Routed;
-use crate::id::{DeliverySeq, SubscriptionSeq};
+use crate::base::clock::{Timestamp, millis};
+use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::model::delivery::{OutgoingRequest, Settlement, State};
+use crate::model::event::Tally;
+use crate::model::lane;
+use crate::model::subscription::Routed;
 use crate::store::column::{any_count, word};
 use crate::store::error::{Error, Result};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
@@ -227,18 +227,18 @@ pub struct Route {
 
 /// A subscription that wants an event, and the lane the event's delivery goes in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanting {
+pub(crate) struct MatchedSubscription {
     subscription: SubscriptionSeq,
     lane: Option<i64>,
 }
 
 /// The subscriptions that want an event.
-pub(crate) fn wanting(tx: &WriteTx<'_>, event: Routed<'_>) -> Result<Vec<Wanting>> {
+pub(crate) fn wanting(tx: &WriteTx<'_>, event: Routed<'_>) -> Result<Vec<MatchedSubscription>> {
     let routes = subscriptions::routes(tx)?;
-    let wanting = routes
-        .iter()
-        .filter(|s| s.new.wants(event))
-        .map(|s| Wanting { subscription: s.seq, lane: lane::of(s.seq, s.new.ordering, event.key) });
+    let wanting = routes.iter().filter(|s| s.new.wants(event)).map(|s| MatchedSubscription {
+        subscription: s.seq,
+        lane: lane::of(s.seq, s.new.ordering, event.key),
+    });
     Ok(wanting.collect())
 }
 
@@ -247,7 +247,7 @@ pub(crate) fn route(
     tx: &WriteTx<'_>,
     origin: Origin,
     tenant: &str,
-    wanting: &[Wanting],
+    wanting: &[MatchedSubscription],
     route: Route,
 ) -> Result<()> {
     let (outbox, webhook) = match origin {
@@ -258,14 +258,14 @@ pub(crate) fn route(
     let state = if doubted { State::InDoubt } else { State::Pending };
     let (state, due_at) = (state.as_str(), (!doubted).then_some(first_at));
     let mut insert = tx.prepare(INSERT)?;
-    for Wanting { subscription, lane } in wanting {
+    for MatchedSubscription { subscription, lane } in wanting {
         let row = (outbox, webhook, subscription, tenant, order_at, state, due_at, epoch, now);
         if let Some(lane) = lane {
             let (a, b, c, d, e, f, g, h, i) = row;
             let row = (a, b, c, d, e, f, g, h, i, lane, by_arrival);
             tx.prepare(INSERT_INTO_LANE)?.execute(row)?;
             // Whoever becomes the head by this is the new one, whose due time is right.
-            lanes::reseat(tx, *lane, *subscription, first_at)?;
+            lanes::elect_head(tx, *lane, *subscription, first_at)?;
         } else {
             insert.execute(row)?;
         }
@@ -320,10 +320,10 @@ pub fn next_due(
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn parcel(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Parcel>> {
+pub fn parcel(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<OutgoingRequest>> {
     let found = parcel_within(tx, delivery, usize::MAX)?;
     Ok(found.and_then(|found| match found {
-        Sized::Parcel(parcel) => Some(*parcel),
+        Sized::OutgoingRequest(parcel) => Some(*parcel),
         Sized::Larger(_) => None,
     }))
 }
@@ -332,7 +332,7 @@ pub fn parcel(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Parcel>> 
 #[derive(Debug)]
 pub enum Sized {
     /// Here it is.
-    Parcel(Box<Parcel>),
+    OutgoingRequest(Box<OutgoingRequest>),
     /// Its body has so many bytes, and was not read.
     Larger(usize),
 }
@@ -351,13 +351,13 @@ pub fn parcel_within(tx: &ReadTx<'_>, delivery: DeliverySeq, most: usize) -> Res
         let tenant: String = row.get(3)?;
         let source: String = row.get(5)?;
         let key: String = row.get(6)?;
-        Ok(Sized::Parcel(Box::new(Parcel {
+        Ok(Sized::OutgoingRequest(Box::new(OutgoingRequest {
             delivery,
             subscription: row.get(0)?,
             run_no: row.get(1)?,
             counted_failures: row.get(2)?,
             event_id: row.get(4)?,
-            webhook_id: crate::id::webhook_id(&tenant, &source, &key),
+            webhook_id: crate::base::id::webhook_id(&tenant, &source, &key),
             tenant,
             source,
             idempotency_key: key,
@@ -387,8 +387,8 @@ pub(super) struct Standing {
 
 impl Standing {
     /// Lets the right one be the head of its lane, if it is in one.
-    pub(super) fn reseat(&self, tx: &WriteTx<'_>, now: Timestamp) -> Result<()> {
-        self.lane.map_or(Ok(()), |lane| lanes::reseat(tx, lane, self.subscription, now))
+    pub(super) fn elect_head(&self, tx: &WriteTx<'_>, now: Timestamp) -> Result<()> {
+        self.lane.map_or(Ok(()), |lane| lanes::elect_head(tx, lane, self.subscription, now))
     }
 }
 
@@ -416,7 +416,7 @@ pub(super) fn standing(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Standin
 }
 
 /// Puts a delivery off after a failed attempt.
-pub(super) fn put_off(
+pub(super) fn reschedule(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
     due_at: Timestamp,
@@ -447,7 +447,7 @@ pub(super) fn count_late(tx: &WriteTx<'_>, delivery: DeliverySeq) -> Result<()> 
 }
 
 /// Makes a delivery that waits due now.
-pub(super) fn hasten(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
+pub(super) fn make_due_now(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     one_row(tx.prepare(HASTEN)?.execute((delivery, now))?, "the delivery")
 }
 
@@ -489,7 +489,7 @@ pub(super) fn tally(tx: &ReadTx<'_>, origin: Origin) -> Result<Tally> {
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn pull_in(
+pub fn clamp_due_times(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
     now: Timestamp,

@@ -2,9 +2,9 @@
 
 use rusqlite::{Row, params};
 
-use crate::domain::delivery::{Delivery, State};
-use crate::domain::failure::Class;
-use crate::id::DeliverySeq;
+use crate::base::id::DeliverySeq;
+use crate::model::delivery::{Delivery, State};
+use crate::model::failure::Class;
 use crate::store::column::word;
 use crate::store::error::Result;
 use crate::store::page::{Found, Newest, Span, Stretch};

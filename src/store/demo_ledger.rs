@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use crate::clock::Timestamp;
+use crate::base::clock::Timestamp;
 use crate::store::error::Result;
 use crate::store::pool;
 
 /// How long a stand-in waits for the other process that looks into its file.
-const BUSY_MOST: Duration = Duration::from_secs(5);
+const MAX_BUSY: Duration = Duration::from_secs(5);
 
 const FINANCE_SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS invoices (
@@ -394,7 +394,7 @@ fn open(path: &Path, schema: &str) -> Result<Connection> {
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
-    conn.busy_timeout(BUSY_MOST)?;
+    conn.busy_timeout(MAX_BUSY)?;
     conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;")?;
     conn.execute_batch(schema)?;
     Ok(conn)

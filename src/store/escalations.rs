@@ -3,10 +3,10 @@
 
 use rusqlite::Row;
 
-use crate::clock::Timestamp;
-use crate::domain::audit::changes::Changes;
-use crate::domain::audit::{Actor, NewAuditEvent};
-use crate::domain::escalation::{Class, Escalation, NewEscalation};
+use crate::base::clock::Timestamp;
+use crate::model::audit::changes::Changes;
+use crate::model::audit::{Actor, NewAuditEvent};
+use crate::model::escalation::{Class, Escalation, NewEscalation};
 use crate::store::audit_events;
 use crate::store::column::{count, word};
 use crate::store::error::Result;

@@ -14,28 +14,28 @@ use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior};
 
-use crate::domain::source::draft::Draft;
-use crate::domain::source::field::{Cell, Field};
-use crate::domain::source::table::{Found, PAYLOAD_BYTES_MOST, TableSettings};
+use crate::model::source::draft::Draft;
+use crate::model::source::field::{Cell, Field};
+use crate::model::source::table::{Found, MAX_PAYLOAD_BYTES, TableSettings};
 
 /// Rows of one read.
-pub const ROWS_MOST: u32 = 100;
+pub const MAX_ROWS: u32 = 100;
 /// Bytes after which a read ends early: a reader of a file without a write-ahead log keeps its owner from
 /// committing meanwhile.
-pub const BYTES_MOST: usize = 4 << 20;
+pub const MAX_BYTES: usize = 4 << 20;
 /// Payloads up to this many bytes are read at once; where there are larger ones it is read again, with more memory.
 pub const PAYLOAD_BYTES_SMALL: u32 = 1 << 20;
 /// How long a lock of the owner is waited for.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(250);
 /// Characters of a cell other than the payload that are read: above the longest that any field takes.
-const CELL_CHARS_MOST: u32 = 5_000;
+const MAX_CELL_CHARS: u32 = 5_000;
 
 /// The largest value that a statement may make, and the largest that is read of a row: a payload and a little.
-const VALUE_BYTES_MOST: i32 = 26 << 20;
+const MAX_VALUE_BYTES: i32 = 26 << 20;
 /// The longest statement of the schema.
-const SQL_BYTES_MOST: i32 = 1 << 20;
+const MAX_SQL_BYTES: i32 = 1 << 20;
 /// Steps of SQLite in one read: a full one takes some thousands.
-const STEPS_MOST: u32 = 50_000_000;
+const MAX_STEPS: u32 = 50_000_000;
 /// Steps after which they are counted.
 const STEPS_COUNTED: u16 = 10_000;
 
@@ -98,7 +98,7 @@ pub enum ForeignError {
     },
     /// A value that it makes is too large.
     #[error(
-        "{path:?}: a value of a row behind the cursor has more than {VALUE_BYTES_MOST} bytes, which is never read: \
+        "{path:?}: a value of a row behind the cursor has more than {MAX_VALUE_BYTES} bytes, which is never read: \
          look for a generated column or a zeroblob(), or let the cursor pass the row"
     )]
     TooLarge {
@@ -107,7 +107,7 @@ pub enum ForeignError {
     },
     /// It takes too long to read it.
     #[error(
-        "{path:?}: reading {ROWS_MOST} rows took more than {STEPS_MOST} steps of SQLite: look for a generated column \
+        "{path:?}: reading {MAX_ROWS} rows took more than {MAX_STEPS} steps of SQLite: look for a generated column \
          that computes, or run PRAGMA integrity_check on the file"
     )]
     Endless {
@@ -180,7 +180,7 @@ impl Foreign {
     pub fn open(table: &TableSettings) -> Result<Self, ForeignError> {
         let file = file_of(&table.path)?;
         let conn = connect(&table.path)?;
-        let steps = Arc::new(AtomicU32::new(STEPS_MOST));
+        let steps = Arc::new(AtomicU32::new(MAX_STEPS));
         bound(&conn, &steps).map_err(|error| failed(&table.path, &error))?;
         let mut foreign = Self {
             conn,
@@ -245,7 +245,7 @@ impl Foreign {
         limit: u32,
         payload_bytes: u32,
     ) -> Result<Look, ForeignError> {
-        self.steps.store(STEPS_MOST, Ordering::Relaxed);
+        self.steps.store(MAX_STEPS, Ordering::Relaxed);
         if self.pragma("PRAGMA schema_version")? != self.schema_version {
             self.learn_schema()?;
         }
@@ -254,7 +254,7 @@ impl Foreign {
         let (highest, rows, more) = read.map_err(|error| failed(&table.path, &error))?;
         let mut rows = rows;
         let could = |(_, row): &(i64, Draft)| {
-            row.unread_payload().is_some_and(|bytes| bytes <= u64::from(PAYLOAD_BYTES_MOST))
+            row.unread_payload().is_some_and(|bytes| bytes <= u64::from(MAX_PAYLOAD_BYTES))
         };
         let unread = rows.iter().any(could);
         let at_cursor = match rows.first() {
@@ -297,8 +297,8 @@ fn connect(path: &Path) -> Result<Connection, ForeignError> {
 
 /// Bounds what a statement may take: whoever writes the file decides what its columns compute.
 fn bound(conn: &Connection, steps: &Arc<AtomicU32>) -> rusqlite::Result<()> {
-    let _before = conn.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_BYTES_MOST)?;
-    let _before = conn.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, SQL_BYTES_MOST)?;
+    let _before = conn.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
+    let _before = conn.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, MAX_SQL_BYTES)?;
     let steps = Arc::clone(steps);
     let is_over = move || {
         let counted = u32::from(STEPS_COUNTED);
@@ -361,9 +361,9 @@ fn select(table: &TableSettings, fields: &[Field]) -> String {
             columns.push(format!("iif(octet_length({column}) <= ?3, {column}, NULL)"));
             columns.push(format!("octet_length({column})"));
         } else {
-            let cut = format!("substr({column}, 1, {CELL_CHARS_MOST})");
+            let cut = format!("substr({column}, 1, {MAX_CELL_CHARS})");
             columns
-                .push(format!("iif(octet_length({column}) <= {CELL_CHARS_MOST}, {column}, {cut})"));
+                .push(format!("iif(octet_length({column}) <= {MAX_CELL_CHARS}, {column}, {cut})"));
         }
     }
     let columns = columns.join(", ");
@@ -398,7 +398,7 @@ fn read(
             let id: i64 = row.get(0)?;
             let behind = rows.iter().filter(|(have, _)| *have != cursor).count();
             let full = behind >= usize::try_from(limit).unwrap_or(usize::MAX);
-            if id != cursor && (full || (behind > 0 && bytes > BYTES_MOST)) {
+            if id != cursor && (full || (behind > 0 && bytes > MAX_BYTES)) {
                 more = true;
                 break;
             }

@@ -3,9 +3,9 @@
 //! That its tenant is suspended holds a subscription as well. It stands in `tenants` and is read here, so
 //! that whoever asks whether a subscription may be called asks in one place.
 
-use crate::clock::Timestamp;
-use crate::domain::subscription::{Hold, HoldReason};
-use crate::id::SubscriptionSeq;
+use crate::base::clock::Timestamp;
+use crate::base::id::SubscriptionSeq;
+use crate::model::subscription::{Hold, HoldReason};
 use crate::store::column::word;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, rows};

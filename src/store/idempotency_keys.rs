@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Timestamp;
+use crate::base::clock::Timestamp;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row};
 

@@ -11,7 +11,7 @@ use crate::store::{schema, schema_shape};
 const QUICK: &str = "PRAGMA quick_check(5)";
 const DEEP: &str = "PRAGMA integrity_check(5)";
 /// Rows that point nowhere are counted up to here.
-const ORPHANS_MOST: usize = 1000;
+const MAX_ORPHANS: usize = 1000;
 
 /// What a look over the file found.
 #[derive(Clone, Debug)]
@@ -42,7 +42,7 @@ pub fn inspect(path: &Path, deep: bool) -> Result<Findings> {
     let mut statement = conn.prepare(if deep { DEEP } else { QUICK })?;
     let lines = statement.query_map([], |row| row.get::<_, String>(0))?;
     let said = lines.collect::<std::result::Result<Vec<_>, _>>()?;
-    let orphans = schema_shape::orphans(&conn, ORPHANS_MOST)?.len();
+    let orphans = schema_shape::orphans(&conn, MAX_ORPHANS)?.len();
     let tx = ReadTx::new(&conn);
     Ok(Findings {
         damage: said.into_iter().filter(|line| line != "ok").collect(),

@@ -1,11 +1,11 @@
 //! Table `deliveries`, as lanes: who goes first.
 //!
 //! The head of a lane is the smallest of it that is not finished, unless a consumer has the head in hand:
-//! then it stays. Whatever puts a delivery into a lane, ends one or brings one back calls [`reseat`]; rows
+//! then it stays. Whatever puts a delivery into a lane, ends one or brings one back calls [`elect_head`]; rows
 //! without a lane never come here. The database enforces that there is one head.
 
-use crate::clock::Timestamp;
-use crate::id::{DeliverySeq, SubscriptionSeq};
+use crate::base::clock::Timestamp;
+use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::store::error::Result;
 use crate::store::tx::{WriteTx, first, one_row};
 
@@ -43,7 +43,7 @@ pub(super) const PROMOTE: &str = "
        AND finished_at IS NULL";
 
 /// Lets the right one be the head of a lane.
-pub(super) fn reseat(
+pub(super) fn elect_head(
     tx: &WriteTx<'_>,
     lane: i64,
     subscription: SubscriptionSeq,

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use crate::clock::{Timestamp, millis};
-use crate::domain::delivery::{Settlement, State};
-use crate::id::{DeliverySeq, SubscriptionSeq};
+use crate::base::clock::{Timestamp, millis};
+use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::model::delivery::{Settlement, State};
 use crate::store::column::word;
 use crate::store::deliveries::Origin;
 use crate::store::error::{Error, Result};

@@ -2,9 +2,9 @@
 
 use rusqlite::OptionalExtension;
 
-use crate::clock::Timestamp;
-use crate::domain::audit::chain::Head;
-use crate::domain::doubt::{Fence, Window};
+use crate::base::clock::Timestamp;
+use crate::model::audit::chain::Head;
+use crate::model::in_doubt::{Fence, Window};
 use crate::store::column::word;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, rows};
@@ -21,7 +21,7 @@ const WRITE: &str = "
 
 const FORGET_WINDOW: &str = "
     DELETE FROM meta
-     WHERE key IN ('doubt_lost_at', 'doubt_until')";
+     WHERE key IN ('in_doubt_lost_at', 'in_doubt_until')";
 
 const FORGET_BACKUP_FAILURE: &str = "
     DELETE FROM meta
@@ -63,8 +63,8 @@ pub fn fence(tx: &ReadTx<'_>) -> Result<Fence> {
     let number = |key: &str| -> Result<Option<i64>> {
         Ok(tx.prepare(READ)?.query_row([key], |row| row.get(0)).optional()?)
     };
-    let lost_at = number("doubt_lost_at")?.map(Timestamp::from_ms);
-    let until = number("doubt_until")?.map(Timestamp::from_ms);
+    let lost_at = number("in_doubt_lost_at")?.map(Timestamp::from_ms);
+    let until = number("in_doubt_until")?.map(Timestamp::from_ms);
     let window = lost_at.zip(until).map(|(lost_at, until)| Window { lost_at, until });
     let epoch = number("epoch")?.and_then(|epoch| u32::try_from(epoch).ok()).unwrap_or(0);
     Ok(Fence { epoch, window })
@@ -107,8 +107,8 @@ pub fn set_window(tx: &WriteTx<'_>, window: Option<Window>) -> Result<()> {
     match window {
         Some(Window { lost_at, until }) => {
             let mut write = tx.prepare(WRITE)?;
-            write.execute(("doubt_lost_at", lost_at))?;
-            write.execute(("doubt_until", until))?;
+            write.execute(("in_doubt_lost_at", lost_at))?;
+            write.execute(("in_doubt_until", until))?;
         }
         None => {
             let _none = tx.prepare(FORGET_WINDOW)?.execute([])?;

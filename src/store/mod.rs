@@ -19,12 +19,12 @@ pub mod credentials;
 pub mod deliveries;
 pub mod delivery_lists;
 pub mod demo_ledger;
-pub mod doubts;
 pub mod error;
 pub mod escalations;
 pub mod foreign;
 pub mod holds;
 pub mod idempotency_keys;
+pub mod in_doubt;
 pub mod inspect;
 mod lanes;
 pub mod leases;
@@ -63,7 +63,7 @@ use std::sync::Arc;
 
 use rusqlite::TransactionBehavior;
 
-use crate::faults::Faults;
+use crate::base::faults::Faults;
 use crate::store::error::Result;
 use crate::store::pool::Pool;
 use crate::store::tx::ReadTx;

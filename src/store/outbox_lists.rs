@@ -2,9 +2,9 @@
 
 use rusqlite::{Row, params};
 
-use crate::domain::event::{Event, NewEvent, Status};
-use crate::domain::pii::Sealed;
-use crate::domain::tenant;
+use crate::model::event::{Event, NewEvent, Status};
+use crate::model::pii::Sealed;
+use crate::model::tenant;
 use crate::store::column::{any_count, word};
 use crate::store::error::Result;
 use crate::store::page::{Found, Newest, Span, Stretch};

@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use serde_json::json;
 
-use crate::domain::event::NewEvent;
+use crate::model::event::NewEvent;
 use crate::store::appending::Row;
 use crate::store::error::{Error, Result};
 use crate::store::tx::{ReadTx, first};

@@ -10,10 +10,10 @@ use std::borrow::Cow;
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
-use crate::clock::Timestamp;
-use crate::domain::event::{NewEvent, Status};
-use crate::domain::sql_row::{Column, Defect, Payload, SqlRow};
-use crate::domain::tenant;
+use crate::base::clock::Timestamp;
+use crate::model::event::{NewEvent, Status};
+use crate::model::sql_row::{Column, Defect, Payload, SqlRow};
+use crate::model::tenant;
 use crate::store::column::any_count;
 use crate::store::error::{Error, Result};
 use crate::store::outbox_routing::{self, Plan};
@@ -22,11 +22,11 @@ use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 use crate::store::{contention, subscriptions, tenants};
 
 /// Rows of one look.
-pub const ROWS_MOST: u32 = 100;
+pub const MAX_ROWS: u32 = 100;
 /// Looks before something is published: it would wait too long for more.
-const LOOKS_BEFORE_MOST: u32 = 10;
+const MAX_LOOKS_BEFORE: u32 = 10;
 /// Bytes of payloads that one transaction looks at, about: others wait for it.
-const BYTES_MOST: u64 = 4 << 20;
+const MAX_BYTES: u64 = 4 << 20;
 
 pub(super) const UNROUTED: &str = "
     SELECT seq
@@ -147,7 +147,7 @@ pub fn relay(
     let mut bytes = 0_u64;
     let found = unrouted(tx, after, limit)?;
     for seq in &found {
-        if bytes > BYTES_MOST {
+        if bytes > MAX_BYTES {
             return Ok(Relayed { more: true, ..done });
         }
         let row = read(tx, *seq, terms.payload_bytes_most)?.ok_or(Error::Changed("the event"))?;
@@ -179,9 +179,9 @@ pub fn relay_before(tx: &WriteTx<'_>, terms: Terms, fresh: &dyn Fn() -> String) 
     }
     let relayed = tx.apart(|| {
         let mut all = Relayed { more: true, ..Relayed::default() };
-        for _ in 0..LOOKS_BEFORE_MOST {
+        for _ in 0..MAX_LOOKS_BEFORE {
             if all.more {
-                let done = relay(tx, all.last, ROWS_MOST, terms, fresh)?;
+                let done = relay(tx, all.last, MAX_ROWS, terms, fresh)?;
                 all.add(done);
                 (all.last, all.more) = (done.last, done.more);
             }
@@ -322,7 +322,7 @@ pub(super) fn route(
     let routed =
         tx.prepare(ROUTED)?.execute((seq, &event.trace_id, now, plan.open(), plan.epoch()))?;
     one_row(routed, "the event")?;
-    if row.payload_seq.is_none() && event.payload.len() > payloads::INLINE_BYTES_MOST {
+    if row.payload_seq.is_none() && event.payload.len() > payloads::MAX_INLINE_BYTES {
         let _apart = replace_payload(tx, seq, event)?;
     }
     outbox_routing::carry_out(tx, seq, event, plan, now)

@@ -1,11 +1,11 @@
 //! Table `outbox`, where an event goes: who wants it is found out before its row is written, its deliveries are
 //! made after. An event that goes nowhere ends here.
 
-use crate::clock::Timestamp;
-use crate::domain::event::{NewEvent, Status};
-use crate::domain::lane::Key;
-use crate::domain::subscription::Routed;
-use crate::store::deliveries::{self, Origin, Route, Wanting};
+use crate::base::clock::Timestamp;
+use crate::model::event::{NewEvent, Status};
+use crate::model::lane::Key;
+use crate::model::subscription::Routed;
+use crate::store::deliveries::{self, MatchedSubscription, Origin, Route};
 use crate::store::error::Result;
 use crate::store::tenants;
 use crate::store::tx::{WriteTx, one_row};
@@ -21,7 +21,7 @@ pub(super) const END: &str = "
 /// Where an event goes, before its row is written.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    wanting: Vec<Wanting>,
+    wanting: Vec<MatchedSubscription>,
     route: Route,
 }
 

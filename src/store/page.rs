@@ -2,12 +2,12 @@
 
 use rusqlite::ToSql;
 
-use crate::clock::Timestamp;
+use crate::base::clock::Timestamp;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, first, rows};
 
 /// Rows that one page looks at, at most, for a filter that no index serves.
-pub const LOOKED_AT_MOST: u32 = 20_000;
+pub const MAX_LOOKED_AT: u32 = 20_000;
 
 /// Rows of a tenant, newest first: at most `limit` below the number `before`.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ pub struct Found<T> {
     /// Its rows.
     pub rows: Vec<T>,
     /// The number after which the next page begins; `None`: this was the last. A page that looked at
-    /// [`LOOKED_AT_MOST`] rows ends there, with fewer rows than were asked for or none.
+    /// [`MAX_LOOKED_AT`] rows ends there, with fewer rows than were asked for or none.
     pub next: Option<i64>,
 }
 
@@ -72,22 +72,22 @@ impl Stretch {
         Ok(Self { below, down_to: number(span.since, i64::MIN)?, is_cut: false })
     }
 
-    /// Ends it where it has [`LOOKED_AT_MOST`] rows. `place` selects the number of the row after so many (?3), with
+    /// Ends it where it has [`MAX_LOOKED_AT`] rows. `place` selects the number of the row after so many (?3), with
     /// further parameters.
     pub(super) fn cut(&mut self, tx: &ReadTx<'_>, place: &str, more: &[&dyn ToSql]) -> Result<()> {
-        let skipped = LOOKED_AT_MOST.saturating_sub(1);
+        let skipped = MAX_LOOKED_AT.saturating_sub(1);
         if let Some(last) = self.seqs(tx, place, skipped, more)?.first() {
             (self.down_to, self.is_cut) = (*last, true);
         }
         Ok(())
     }
 
-    /// Ends it [`LOOKED_AT_MOST`] numbers below its first row, whose number `newest` selects, whoever the rows belong to.
+    /// Ends it [`MAX_LOOKED_AT`] numbers below its first row, whose number `newest` selects, whoever the rows belong to.
     pub(super) fn cut_numbers(&mut self, tx: &ReadTx<'_>, newest: &str) -> Result<()> {
         let newest: Option<i64> =
             tx.prepare(newest)?.query_row([self.below, self.down_to], |row| row.get(0))?;
         if let Some(newest) = newest {
-            let end = newest.saturating_sub(i64::from(LOOKED_AT_MOST)).saturating_add(1);
+            let end = newest.saturating_sub(i64::from(MAX_LOOKED_AT)).saturating_add(1);
             // The first number is 1.
             self.is_cut = end > self.down_to.max(1);
             self.down_to = end.max(self.down_to);

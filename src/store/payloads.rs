@@ -7,7 +7,7 @@ use crate::store::tx::{ReadTx, WriteTx, one_row};
 
 /// Bodies above this many bytes are kept apart. Measured: a change of status beside a body of 1 MB
 /// rewrites that megabyte into the write-ahead log.
-pub(crate) const INLINE_BYTES_MOST: usize = 16 * 1024;
+pub(crate) const MAX_INLINE_BYTES: usize = 16 * 1024;
 
 const INSERT: &str = "
     INSERT INTO payloads (body)
@@ -51,7 +51,7 @@ impl<'a> Placed<'a> {
 
 /// Puts a body where it belongs.
 pub(crate) fn place<'a>(tx: &WriteTx<'_>, body: &'a [u8]) -> Result<Placed<'a>> {
-    if body.len() <= INLINE_BYTES_MOST {
+    if body.len() <= MAX_INLINE_BYTES {
         return Ok(Placed::Inline(body));
     }
     tx.prepare(INSERT)?.execute([body])?;

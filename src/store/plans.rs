@@ -3,8 +3,8 @@
 use rusqlite::Connection;
 
 use crate::store::{
-    attempts, audit_events, connection, deliveries, delivery_lists, doubts, escalations,
-    idempotency_keys, lanes, leases, outbox, outbox_lists, outbox_relay, outbox_routing, payloads,
+    attempts, audit_events, connection, deliveries, delivery_lists, escalations, idempotency_keys,
+    in_doubt, lanes, leases, outbox, outbox_lists, outbox_relay, outbox_routing, payloads,
     processed_events, quarantine, schema_shape, source_files, stats, subjects, tokens,
     webhook_events,
 };
@@ -233,9 +233,9 @@ fn the_numbers_of_the_stats_are_counted_in_partial_indexes() {
 
 #[test]
 fn what_is_in_doubt_is_found_by_the_index_of_attention_and_moved_by_its_number() {
-    uses(doubts::IN_DOUBT, &["INDEX deliveries_attention (state=? AND tenant=?)"]);
-    uses(doubts::COUNT, &["INDEX deliveries_attention (state=? AND tenant=?)"]);
-    for sql in [doubts::UNSENT, doubts::RELEASE, doubts::SKIP] {
+    uses(in_doubt::IN_DOUBT, &["INDEX deliveries_attention (state=? AND tenant=?)"]);
+    uses(in_doubt::COUNT, &["INDEX deliveries_attention (state=? AND tenant=?)"]);
+    for sql in [in_doubt::UNSENT, in_doubt::RELEASE, in_doubt::SKIP] {
         uses(sql, &[BY_ROW]);
     }
 }

@@ -13,7 +13,7 @@ use crate::store::connection;
 use crate::store::error::{Error, Result};
 
 /// How long a reader waits for a connection, and a start for all of them.
-const WAIT_MOST: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// The connections that are not lent. Clones share them.
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ impl Pool {
             .idle_timeout(None)
             // A read-only connection to a local file does not break.
             .test_on_check_out(false)
-            .connection_timeout(WAIT_MOST)
+            .connection_timeout(MAX_WAIT)
             .error_handler(Box::new(NopErrorHandler))
             .thread_pool(Arc::clone(opener))
             .build(manager);
@@ -89,7 +89,7 @@ impl Pool {
     /// Takes a connection. The one that came back last goes out first: its pages are the warmest.
     ///
     /// # Errors
-    /// `Busy` when none is given back for [`WAIT_MOST`].
+    /// `Busy` when none is given back for [`MAX_WAIT`].
     pub(crate) fn checkout(&self) -> Result<Lent> {
         self.0.get().map_err(|_timed_out| Error::Busy)
     }

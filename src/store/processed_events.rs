@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use rusqlite::ToSql;
 use rusqlite::types::{FromSql, FromSqlResult, ToSqlOutput, ValueRef};
 
-use crate::clock::Timestamp;
-use crate::id;
+use crate::base::clock::Timestamp;
+use crate::base::id;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, rows};
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use rusqlite::Row;
 
-use crate::clock::{Timestamp, millis};
-use crate::domain::name::Name;
-use crate::domain::pii::Pii;
-use crate::domain::provider::{NewProvider, Provider};
-use crate::domain::public_url::PublicUrl;
+use crate::base::clock::{Timestamp, millis};
+use crate::model::name::Name;
+use crate::model::pii::Pii;
+use crate::model::provider::{NewProvider, Provider};
+use crate::model::public_url::PublicUrl;
 use crate::store::column::{json, to_json, word};
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};

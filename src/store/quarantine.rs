@@ -4,11 +4,11 @@
 
 use rusqlite::params;
 
-use crate::clock::Timestamp;
-use crate::domain::audit::changes::Changes;
-use crate::domain::audit::{Actor, NewAuditEvent};
-use crate::domain::event::{Event, NewEvent, Status};
-use crate::domain::sql_row::{Column, SqlRow};
+use crate::base::clock::Timestamp;
+use crate::model::audit::changes::Changes;
+use crate::model::audit::{Actor, NewAuditEvent};
+use crate::model::event::{Event, NewEvent, Status};
+use crate::model::sql_row::{Column, SqlRow};
 use crate::store::error::Result;
 use crate::store::outbox_lists::{self, Filter};
 use crate::store::outbox_routing::{self, Plan};

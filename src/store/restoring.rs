@@ -6,22 +6,22 @@
 
 use std::path::Path;
 
-use crate::clock::Timestamp;
-use crate::domain::audit::changes::Changes;
-use crate::domain::audit::{Actor, NewAuditEvent};
-use crate::domain::doubt::{Fence, Window};
-use crate::domain::tenant;
-use crate::faults::Faults;
-use crate::id::DeliverySeq;
+use crate::base::clock::Timestamp;
+use crate::base::faults::Faults;
+use crate::base::id::DeliverySeq;
+use crate::model::audit::changes::Changes;
+use crate::model::audit::{Actor, NewAuditEvent};
+use crate::model::in_doubt::{Fence, Window};
+use crate::model::tenant;
 use crate::store::error::Result;
 use crate::store::meta::{self, Restored};
 use crate::store::schema::Steps;
 use crate::store::subjects::KeyId;
 use crate::store::tx::WriteTx;
-use crate::store::{audit_events, doubts, schema, settlement, writer};
+use crate::store::{audit_events, in_doubt, schema, settlement, writer};
 
 /// Deliveries moved in one transaction.
-const ROWS_MOST: u32 = 2000;
+const MAX_ROWS: u32 = 2000;
 /// How far each table's numbers jump, so that none that was given after the backup is given again to something
 /// else. Events: years of what one box carries, because a program may keep `seq` as its cursor. Deliveries: people
 /// read and type their numbers, and only notes of theirs name one of after the backup.
@@ -103,7 +103,7 @@ fn put_in_doubt(
     after: DeliverySeq,
     restored: &Restored,
 ) -> Result<Vec<DeliverySeq>> {
-    let found = doubts::unsent(tx, after, ROWS_MOST)?;
+    let found = in_doubt::unsent(tx, after, MAX_ROWS)?;
     for delivery in &found {
         settlement::doubt(tx, *delivery, restored.at)?;
     }

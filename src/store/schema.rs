@@ -12,11 +12,11 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use serde_json::json;
 
-use crate::clock::Timestamp;
-use crate::domain::audit::changes::Changes;
-use crate::domain::audit::{Actor, NewAuditEvent};
-use crate::domain::tenant;
-use crate::faults::{Faults, Step};
+use crate::base::clock::Timestamp;
+use crate::base::faults::{Faults, Step};
+use crate::model::audit::changes::Changes;
+use crate::model::audit::{Actor, NewAuditEvent};
+use crate::model::tenant;
 use crate::store::connection::{STATEMENTS_KEPT, wait_for_lock};
 use crate::store::contention::WriteContention;
 use crate::store::error::{Error, Result};
@@ -30,7 +30,7 @@ pub const VERSION: i64 = Steps::RELEASED.version();
 /// This program's own version.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 /// How long emptying the log waits for whoever reads it.
-const EMPTYING_MOST: Duration = Duration::from_millis(20);
+const MAX_EMPTYING: Duration = Duration::from_millis(20);
 const IS_OURS: &str = "
     SELECT EXISTS (
            SELECT 1
@@ -126,7 +126,7 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
 /// # Errors
 /// What `run` returns.
 pub(crate) fn waiting_shortly<T>(conn: &Connection, run: impl FnOnce() -> Result<T>) -> Result<T> {
-    conn.busy_timeout(EMPTYING_MOST)?;
+    conn.busy_timeout(MAX_EMPTYING)?;
     let outcome = run();
     conn.busy_handler(None)?;
     outcome

@@ -5,17 +5,17 @@
 
 use serde_json::json;
 
-use crate::clock::Timestamp;
-use crate::domain::audit::changes::Changes;
-use crate::domain::audit::{Actor, NewAuditEvent};
-use crate::domain::delivery::{Next, Settlement, State};
-use crate::domain::subscription::{HoldReason, State as SubscriptionState};
-use crate::id::{DeliverySeq, SubscriptionSeq};
+use crate::base::clock::Timestamp;
+use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::model::audit::changes::Changes;
+use crate::model::audit::{Actor, NewAuditEvent};
+use crate::model::delivery::{Next, Settlement, State};
+use crate::model::subscription::{HoldReason, State as SubscriptionState};
 use crate::store::deliveries::{self, Origin, Standing};
 use crate::store::error::Result;
 use crate::store::tx::{Settled, WriteTx};
 use crate::store::{
-    attempts, audit_events, doubts, holds, leases, outbox, subscriptions, webhook_events,
+    attempts, audit_events, holds, in_doubt, leases, outbox, subscriptions, webhook_events,
 };
 
 /// Stores an attempt and what follows it.
@@ -52,7 +52,7 @@ fn follow(
         Next::Retry(wait) => {
             let due_at = now.plus(*wait);
             next_due = Some(due_at);
-            deliveries::put_off(tx, settlement, due_at, *wait)?;
+            deliveries::reschedule(tx, settlement, due_at, *wait)?;
         }
         Next::Complete => deliveries::finish(tx, settlement, State::Completed, None)?,
         Next::GiveUp(reason) => {
@@ -64,7 +64,7 @@ fn follow(
         }
     }
     refresh(tx, before.origin, attempt.failed_reason.as_deref(), *now)?;
-    before.reseat(tx, *now)?;
+    before.elect_head(tx, *now)?;
     Ok(next_due)
 }
 
@@ -132,12 +132,12 @@ pub(super) fn note_standing(
 pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     let before = deliveries::standing(tx, delivery)?;
     match before.state {
-        State::Pending => deliveries::hasten(tx, delivery, now)?,
+        State::Pending => deliveries::make_due_now(tx, delivery, now)?,
         State::Leased => leases::take_from(tx, delivery, now)?,
         _ => deliveries::reopen(tx, delivery, now)?,
     }
     refresh(tx, before.origin, None, now)?;
-    before.reseat(tx, now)?;
+    before.elect_head(tx, now)?;
     tx.ring(before.subscription);
     Ok(())
 }
@@ -151,15 +151,15 @@ pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timest
     let before = deliveries::standing(tx, delivery)?;
     deliveries::cancel(tx, delivery, reason, now)?;
     refresh(tx, before.origin, None, now)?;
-    before.reseat(tx, now)
+    before.elect_head(tx, now)
 }
 
 /// Holds a delivery that may have been made before a restore.
 pub(super) fn doubt(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     let before = deliveries::standing(tx, delivery)?;
-    doubts::doubt(tx, delivery)?;
+    in_doubt::doubt(tx, delivery)?;
     refresh(tx, before.origin, None, now)?;
-    before.reseat(tx, now)
+    before.elect_head(tx, now)
 }
 
 /// Lets a delivery in doubt be sent, under the `webhook-id` it had.
@@ -168,7 +168,7 @@ pub(super) fn doubt(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> 
 /// `Changed` when it is not in doubt.
 pub fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     let before = deliveries::standing(tx, delivery)?;
-    doubts::release(tx, delivery, now)?;
+    in_doubt::release(tx, delivery, now)?;
     refresh(tx, before.origin, None, now)?;
     tx.ring(before.subscription);
     Ok(())
@@ -180,7 +180,7 @@ pub fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Resul
 /// `Changed` when it is not in doubt.
 pub fn skip(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
     let before = deliveries::standing(tx, delivery)?;
-    doubts::skip(tx, delivery, reason, now)?;
+    in_doubt::skip(tx, delivery, reason, now)?;
     refresh(tx, before.origin, None, now)?;
-    before.reseat(tx, now)
+    before.elect_head(tx, now)
 }

@@ -1,6 +1,6 @@
 //! Table `source_files`: files that were taken from a drop folder, or refused.
 
-use crate::clock::Timestamp;
+use crate::base::clock::Timestamp;
 use crate::store::column::count;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, rows};

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use rusqlite::Row;
 
-use crate::clock::{Timestamp, millis};
-use crate::domain::name::Name;
-use crate::domain::source::{NewSource, Settings, Source, State};
+use crate::base::clock::{Timestamp, millis};
+use crate::model::name::Name;
+use crate::model::source::{NewSource, Settings, Source, State};
 use crate::store::column::{count, word};
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};

@@ -1,6 +1,6 @@
 //! Numbers over several tables: how much is open, and whether the file can be written.
 
-use crate::clock::Timestamp;
+use crate::base::clock::Timestamp;
 use crate::store::error::Result;
 use crate::store::quarantine;
 use crate::store::tx::{ReadTx, WriteTx};

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use rusqlite::Row;
 
-use crate::clock::Timestamp;
-use crate::domain::pii::NewSubjectKey;
-use crate::keyring::subject::ID_BYTES;
+use crate::base::clock::Timestamp;
+use crate::keys::subject::ID_BYTES;
+use crate::model::pii::NewSubjectKey;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 use crate::store::{read_only, schema};

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use rusqlite::Row;
 
-use crate::clock::Timestamp;
-use crate::domain::lane::Ordering;
-use crate::domain::name::Name;
-use crate::domain::pattern::Patterns;
-use crate::domain::subscription::{
+use crate::base::clock::Timestamp;
+use crate::base::id::SubscriptionSeq;
+use crate::model::lane::Ordering;
+use crate::model::name::Name;
+use crate::model::pattern::Patterns;
+use crate::model::subscription::{
     CallMethod, NewSubscription, Source, State, Subscription, Target,
 };
-use crate::id::SubscriptionSeq;
 use crate::store::column::{json, to_json, word};
 use crate::store::error::{Error, Result};
 use crate::store::holds;

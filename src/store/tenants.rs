@@ -6,10 +6,10 @@
 
 use rusqlite::Row;
 
-use crate::clock::Timestamp;
-use crate::domain::name::Name;
-use crate::domain::pii::Pii;
-use crate::domain::tenant::Tenant;
+use crate::base::clock::Timestamp;
+use crate::model::name::Name;
+use crate::model::pii::Pii;
+use crate::model::tenant::Tenant;
 use crate::store::column::word;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};

@@ -2,8 +2,8 @@
 
 use rusqlite::Row;
 
-use crate::clock::Timestamp;
-use crate::domain::token::{Role, Scope, Token};
+use crate::base::clock::Timestamp;
+use crate::model::token::{Role, Scope, Token};
 use crate::store::column::{json, to_json, word};
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, Statement};
 
-use crate::clock::Timestamp;
-use crate::domain::doubt::Fence;
-use crate::domain::subscription::Subscription;
-use crate::id::{DeliverySeq, SubscriptionSeq};
+use crate::base::clock::Timestamp;
+use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::model::in_doubt::Fence;
+use crate::model::subscription::Subscription;
 use crate::store::error::Result;
 use crate::store::meta;
 

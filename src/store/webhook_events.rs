@@ -2,13 +2,13 @@
 
 use rusqlite::{Row, params};
 
-use crate::clock::Timestamp;
-use crate::domain::doubt::{self, Fence};
-use crate::domain::event::Tally;
-use crate::domain::lane::Key;
-use crate::domain::pii::Sealed;
-use crate::domain::subscription::Routed;
-use crate::domain::webhook_event::{NewWebhookEvent, Status, WebhookEvent, derive};
+use crate::base::clock::Timestamp;
+use crate::model::event::Tally;
+use crate::model::in_doubt::{self, Fence};
+use crate::model::lane::Key;
+use crate::model::pii::Sealed;
+use crate::model::subscription::Routed;
+use crate::model::webhook_event::{NewWebhookEvent, Status, WebhookEvent, derive};
 use crate::store::column::{json, to_json, word};
 use crate::store::deliveries::{self, Origin, Route};
 use crate::store::error::{Error, Result};
@@ -139,7 +139,7 @@ pub struct Inserted {
 /// What tells a request that is sent again under another id.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// See [`Scheme::fingerprint`](crate::domain::scheme::Scheme::fingerprint).
+    /// See [`Scheme::fingerprint`](crate::model::scheme::Scheme::fingerprint).
     pub fingerprint: Vec<u8>,
     /// Requests that came since count.
     pub since: Timestamp,
@@ -159,7 +159,7 @@ pub fn insert(
     {
         return Ok(again);
     }
-    if new.payload.len() > payloads::INLINE_BYTES_MOST
+    if new.payload.len() > payloads::MAX_INLINE_BYTES
         && let Some(again) = find_repeated(tx, new)?
     {
         return Ok(again);
@@ -220,7 +220,7 @@ pub fn insert(
 /// The body is only read for its time while there is something to compare it with.
 fn is_doubted(fence: Fence, new: &NewWebhookEvent) -> bool {
     fence.window.is_some()
-        && fence.doubts(doubt::happened_at(&new.headers, &new.payload), new.received_at)
+        && fence.doubts(in_doubt::happened_at(&new.headers, &new.payload), new.received_at)
 }
 
 /// Whether there is a webhook event of that tenant, provider and id.

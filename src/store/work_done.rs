@@ -5,9 +5,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::Clock;
-use crate::pulse::Pulse;
-use crate::tally::{self, Counter, Histogram};
+use crate::base::clock::Clock;
+use crate::telemetry::heartbeat::Heartbeat;
+use crate::telemetry::tally::{self, Counter, Histogram};
 
 /// The writer's numbers.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct WorkDone {
     /// When the oldest job of the batch in hand was handed in, in microseconds; 0 while none is.
     oldest_us: AtomicU64,
     /// The writing thread's sign of life.
-    pub(crate) pulse: Pulse,
+    pub(crate) pulse: Heartbeat,
     /// Transactions committed.
     pub commits: Counter,
     /// How often the writer noticed that another program had committed.
@@ -39,7 +39,7 @@ impl Default for WorkDone {
         Self {
             clock: Clock::machine(),
             oldest_us: AtomicU64::new(0),
-            pulse: Pulse::default(),
+            pulse: Heartbeat::default(),
             commits: Counter::default(),
             foreign_commits: Counter::default(),
             jobs: Counter::default(),

@@ -91,8 +91,8 @@ fn a_restore_overwrites_nothing_through_a_link_at_its_partial_file() {
     // Its name has the time in it, to the second.
     let now = std::time::SystemTime::now();
     for ahead in 0..20 {
-        let at = oncebox::clock::Timestamp::from(now + std::time::Duration::from_secs(ahead));
-        let stamp = oncebox::keeping::backup::stamp(at);
+        let at = oncebox::base::clock::Timestamp::from(now + std::time::Duration::from_secs(ahead));
+        let stamp = oncebox::backup::online::stamp(at);
         let name = format!("oncebox.db.restored-{stamp}.partial");
         symlink(&used.victim, used.dir().join(name)).unwrap();
     }
@@ -155,7 +155,8 @@ fn a_user_who_swaps_links_while_root_works_reaches_nothing() {
         threads.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 let now = std::time::SystemTime::now();
-                let stamp = oncebox::keeping::backup::stamp(oncebox::clock::Timestamp::from(now));
+                let stamp =
+                    oncebox::backup::online::stamp(oncebox::base::clock::Timestamp::from(now));
                 let partial = format!("oncebox.db.restored-{stamp}.partial");
                 let fixed = ["oncebox.lock", "oncebox.db-wal", "oncebox.db.erasures"];
                 for name in fixed.into_iter().chain([partial.as_str()]) {

@@ -95,20 +95,20 @@ fn what_waits_is_cancelled_and_what_died_is_sent_again() {
         let event = emit(&rig, id);
         settled(&rig, &event, "dead_letter");
     }
-    assert_eq!(rig.ok(&["dead", "list"]).lines().count(), 4);
-    let unsure = rig.run(&["dead", "retry", "--all"]);
+    assert_eq!(rig.ok(&["dead-letter", "list"]).lines().count(), 4);
+    let unsure = rig.run(&["dead-letter", "retry", "--all"]);
     assert!(unsure.code == 2 && unsure.err.contains("sends 3 again"), "{unsure:?}");
     rig.ok(&["subscription", "pause", "odoo"]);
-    assert!(rig.ok(&["dead", "retry", "dlv_1"]).contains("dlv_1 is pending"));
+    assert!(rig.ok(&["dead-letter", "retry", "dlv_1"]).contains("dlv_1 is pending"));
     assert!(rig.ok(&["delivery", "cancel", "dlv_1"]).contains("dlv_1 is cancelled"));
     target.status.store(200, Ordering::SeqCst);
-    let all = rig.ok(&["dead", "retry", "--all", "--yes", "--subscription", "odoo"]);
+    let all = rig.ok(&["dead-letter", "retry", "--all", "--yes", "--subscription", "odoo"]);
     assert_eq!(all.lines().count(), 2, "{all}");
     rig.ok(&["subscription", "resume", "odoo"]);
     rig.until("all are delivered", |rig| {
         rig.items(&["delivery", "list", "--state", "completed"]).len() == 2
     });
-    assert!(rig.run(&["dead", "retry", "--all", "--yes"]).err.contains("no dead letters"));
+    assert!(rig.run(&["dead-letter", "retry", "--all", "--yes"]).err.contains("no dead letters"));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn which_invoice_was_not_sent_stands_in_the_lists_and_in_the_status() {
     rig.ok(&["subscription", "change", "odoo", "--max-attempts", "1"]);
     let event = emit(&rig, "4711");
     settled(&rig, &event, "dead_letter");
-    for list in [&["dead", "list"][..], &["delivery", "list", "--status", "dead_letter"]] {
+    for list in [&["dead-letter", "list"][..], &["delivery", "list", "--status", "dead_letter"]] {
         let list = rig.ok(list);
         assert!(list.contains("OF") && list.contains("invoice/4711"), "{list}");
     }

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use oncebox::domain::address::{AddressPolicy, Reason, check_port};
-use oncebox::domain::target_url::TargetUrl;
+use oncebox::model::address::{AddressPolicy, Reason, check_port};
+use oncebox::model::target_url::TargetUrl;
 
 const PUBLIC: [&str; 38] = [
     "1.0.0.0",

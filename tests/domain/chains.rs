@@ -1,9 +1,9 @@
 //! The chain of audit events: what is hashed, to the byte, and what each kind of tampering looks like.
 
-use oncebox::clock::Timestamp;
-use oncebox::domain::audit::chain::{Break, Hash, Head, Report, Verifier, hash_of};
-use oncebox::domain::audit::changes::Changes;
-use oncebox::domain::audit::{Actor, AuditEvent, NewAuditEvent};
+use oncebox::base::clock::Timestamp;
+use oncebox::model::audit::chain::{Break, Hash, Head, Report, Verifier, hash_of};
+use oncebox::model::audit::changes::Changes;
+use oncebox::model::audit::{Actor, AuditEvent, NewAuditEvent};
 use ring::digest::{SHA256, digest};
 use serde_json::json;
 

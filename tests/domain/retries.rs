@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use oncebox::clock::Timestamp;
-use oncebox::domain::retry::{Schedule, next_wait, retry_after, with_jitter};
-use oncebox::id::Draw;
+use oncebox::base::clock::Timestamp;
+use oncebox::base::id::Draw;
+use oncebox::model::retry::{Schedule, next_wait, retry_after, with_jitter};
 use proptest::prelude::*;
 
 /// Draws the same eight bytes again and again.

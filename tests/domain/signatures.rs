@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use oncebox::clock::Timestamp;
-use oncebox::domain::scheme::batch::{Item, Unusable};
-use oncebox::domain::scheme::form::KINDS;
-use oncebox::domain::scheme::{Incoming, Refused, Scheme};
-use oncebox::domain::signature::SigningSecret;
-use oncebox::headers::Headers;
+use oncebox::base::clock::Timestamp;
+use oncebox::base::headers::Headers;
+use oncebox::model::scheme::batch::{Item, Unusable};
+use oncebox::model::scheme::form::KINDS;
+use oncebox::model::scheme::{Incoming, Refused, Scheme};
+use oncebox::model::signature::SigningSecret;
 use serde_json::Value;
 
 #[derive(serde::Deserialize)]
@@ -240,8 +240,8 @@ fn a_time_far_from_ours_is_stale_and_never_overflows() {
     for time in ["0", "999999999999999"] {
         let signed = format!("{time}.{{}}");
         let parts: [&[u8]; 1] = [signed.as_bytes()];
-        let hash = oncebox::domain::signature::Hash::Sha256;
-        let mac = oncebox::domain::signature::mac(hash, key.as_bytes(), &parts);
+        let hash = oncebox::model::signature::Hash::Sha256;
+        let mac = oncebox::model::signature::mac(hash, key.as_bytes(), &parts);
         let value = format!("t={time},v1={}", data_encoding::HEXLOWER.encode(&mac));
         let mut headers = Headers::default();
         headers.push("stripe-signature", value.as_bytes());

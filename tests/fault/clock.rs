@@ -26,7 +26,7 @@ fn waiting() -> (Rig, Receiver) {
 }
 
 /// Sets the wall clock and waits until that was noticed.
-fn set(rig: &Rig, wall: oncebox::clock::Timestamp) {
+fn set(rig: &Rig, wall: oncebox::base::clock::Timestamp) {
     rig.time.set_wall(wall);
     let key = format!("probe-{wall}");
     until("the step is taken over", || {

@@ -8,13 +8,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use oncebox::clock::{Clock, Timestamp};
-use oncebox::domain::audit::Actor;
-use oncebox::faults::{Faults, Step};
-use oncebox::keeping::backup;
-use oncebox::keeping::manifest::Reason;
-use oncebox::keeping::restore;
-use oncebox::keeping::{shelf, upgrade};
+use oncebox::backup::manifest::Reason;
+use oncebox::backup::online;
+use oncebox::backup::restore;
+use oncebox::backup::{retention, upgrade};
+use oncebox::base::clock::{Clock, Timestamp};
+use oncebox::base::faults::{Faults, Step};
+use oncebox::model::audit::Actor;
 use oncebox::store::copies;
 use oncebox::store::schema::Steps;
 use serde_json::{Value, json};
@@ -103,18 +103,18 @@ fn an_older_database_is_upgraded_with_all_its_rows_and_goes_on_delivering() {
     let rehearsed = upgrade::rehearse(&database, STEPS, &Clock::machine(), &mut |_| true).unwrap();
     assert_eq!((rehearsed.from, rehearsed.differences.len()), (STEPS.oldest, 0));
     assert_eq!(rows(&database, &names), before);
-    assert_eq!(shelf::list(&home.path().join("data")).unwrap().len(), 0);
+    assert_eq!(retention::list(&home.path().join("data")).unwrap().len(), 0);
 
     let done = upgrade::run(&database, STEPS, &by(), &Faults::none(), &mut |_| true).unwrap();
     assert_eq!(done.unwrap().from, STEPS.oldest);
     assert_eq!(copies::schema_differences(&database).unwrap(), [""; 0]);
     assert_eq!(rows(&database, &names), before);
     assert!(run(home.path(), &["migrate", "status"]).contains("up to date"));
-    let kept = shelf::list(&home.path().join("data")).unwrap();
+    let kept = retention::list(&home.path().join("data")).unwrap();
     assert_eq!(kept.len(), 1);
     assert_eq!(kept[0].manifest.reason, Reason::BeforeUpgrade);
     assert_eq!(rows(&kept[0].path, &names), before);
-    backup::verify(&kept[0].path).unwrap();
+    online::verify(&kept[0].path).unwrap();
 
     let process = Process::start(home.path());
     let waits = "SELECT count(*) FROM deliveries WHERE state = 'pending'";
@@ -145,7 +145,7 @@ fn an_upgrade_that_dies_at_any_step_is_carried_out_by_the_next_try() {
             // Noted once, in the transaction of the upgrade itself.
             let noted = "SELECT actor_type FROM audit_events WHERE action = 'database.upgrade'";
             assert_eq!(file::lines(&file::open(&database), noted), ["system"]);
-            let shelf = shelf::list(home.path()).unwrap();
+            let shelf = retention::list(home.path()).unwrap();
             assert_eq!(shelf.len(), 1, "one backup, however often it is tried");
             if !died {
                 assert!(nth > 2, "{step:?} fails at several places");
@@ -183,8 +183,8 @@ fn an_upgrade_that_is_killed_is_made_good_by_the_next() {
         let mut child = start(command.env(UPGRADE_OF, &database));
         thread::sleep(ms(5 + n * 37 % 200));
         kill(&mut child);
-        for kept in shelf::list(&home.path().join("data")).unwrap() {
-            backup::verify(&kept.path).unwrap();
+        for kept in retention::list(&home.path().join("data")).unwrap() {
+            online::verify(&kept.path).unwrap();
         }
     }
     upgrade::run(&database, STEPS, &by(), &Faults::none(), &mut |_| true).unwrap();
@@ -223,11 +223,11 @@ fn a_backup_that_is_killed_leaves_nothing_that_passes_for_one() {
         thread::sleep(ms(10 + n * 41 % 150));
         kill(&mut child);
         if to.exists() {
-            backup::verify(&to).unwrap();
+            online::verify(&to).unwrap();
         }
     }
-    for kept in shelf::list(&shelf_dir).unwrap() {
-        backup::verify(&kept.path).unwrap();
+    for kept in retention::list(&shelf_dir).unwrap() {
+        online::verify(&kept.path).unwrap();
     }
     // What SQLite leaves beside a copy when the kill hits one of its transactions.
     for ending in ["partial", "partial-journal"] {
@@ -238,9 +238,9 @@ fn a_backup_that_is_killed_leaves_nothing_that_passes_for_one() {
     let last = shelf_dir.join("oncebox-last.db");
     run(home.path(), &["backup", last.to_str().unwrap()]);
     let now = Clock::machine().wall();
-    shelf::clear(&shelf_dir, 7, now).unwrap();
+    retention::clear(&shelf_dir, 7, now).unwrap();
     let listed: BTreeSet<PathBuf> =
-        shelf::list(&shelf_dir).unwrap().into_iter().map(|kept| kept.path).collect();
+        retention::list(&shelf_dir).unwrap().into_iter().map(|kept| kept.path).collect();
     for entry in fs::read_dir(&shelf_dir).unwrap() {
         let path = entry.unwrap().path();
         let name = path.to_string_lossy().into_owned();
@@ -280,7 +280,7 @@ fn a_restore_that_dies_at_any_step_leaves_the_old_database_or_the_new_one() {
             force: true,
             without_manifest: false,
             retired: Vec::new(),
-            key_id: Some(oncebox::keyring::file::read(&key).unwrap().key_id()),
+            key_id: Some(oncebox::keys::file::read(&key).unwrap().key_id()),
             now: Clock::machine().wall(),
             window: None,
             who: Actor::system(),
@@ -439,14 +439,14 @@ fn under_load_backed_up_lost_and_restored_nothing_is_missing_and_nothing_takes_e
     call(process.address, &lost.token, "POST", "/v1/events", &fresh).unwrap().is(201);
     until("the new one is delivered", || receiver.count() > count_at_loss);
     assert_eq!(receiver.count(), count_at_loss + 1, "nothing else is sent unasked");
-    let doubt: Value = serde_json::from_str(&run(home, &["doubt", "show", "--json"])).unwrap();
+    let doubt: Value = serde_json::from_str(&run(home, &["in-doubt", "show", "--json"])).unwrap();
     let held = doubt["in_doubt"].as_u64().unwrap();
     assert_eq!(held, restored["in_doubt"].as_u64().unwrap() + gap);
-    assert!(run(home, &["doubt", "list"]).contains("in_doubt"));
+    assert!(run(home, &["in-doubt", "list"]).contains("in_doubt"));
 
-    let dry = run(home, &["doubt", "release", "--all", "--dry-run"]);
+    let dry = run(home, &["in-doubt", "release", "--all", "--dry-run"]);
     assert_eq!(dry, format!("{held} deliveries would be released\n"));
-    run(home, &["doubt", "release", "--all"]);
+    run(home, &["in-doubt", "release", "--all"]);
     until("everything is delivered", || process.pending() == Some(0));
     process.stop();
     file::check(&database);

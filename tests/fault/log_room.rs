@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oncebox::machine::disk::Gauge;
+use oncebox::sys::disk::Gauge;
 use serde_json::{Value, json};
 
 use crate::disk::{Tmpfs, check};

@@ -13,7 +13,7 @@ use crate::rig::receiver::{Receiver, Reply};
 use crate::rig::{file, skipped, until};
 
 /// What the unit allows, in bytes.
-const MEMORY_MAX: u64 = 512 << 20;
+const MAX_MEMORY: u64 = 512 << 20;
 const SECRET: &str = "a-shared-secret-of-32-characters";
 
 /// A place where a process has no more memory than the unit gives it.
@@ -43,9 +43,9 @@ impl Cage {
             }
             // The kernel makes the files of a group: elsewhere it is a directory like any other.
             let is_group = group.join(most).exists();
-            let set = is_group && std::fs::write(group.join(most), MEMORY_MAX.to_string()).is_ok();
+            let set = is_group && std::fs::write(group.join(most), MAX_MEMORY.to_string()).is_ok();
             // The memory and swap of the first version are counted together.
-            let swapped = if root.ends_with("memory") { MEMORY_MAX } else { 0 };
+            let swapped = if root.ends_with("memory") { MAX_MEMORY } else { 0 };
             if set {
                 drop(std::fs::write(group.join(swap), swapped.to_string()));
             }
@@ -69,7 +69,7 @@ impl Cage {
             Self::Group(group, _) => {
                 format!("echo $$ > {}; ", group.join("cgroup.procs").display())
             }
-            Self::Limit => format!("ulimit -d {}; ", (MEMORY_MAX + (192 << 20)) / 1024),
+            Self::Limit => format!("ulimit -d {}; ", (MAX_MEMORY + (192 << 20)) / 1024),
         };
         Process::start_under(home, &limit)
     }
@@ -226,8 +226,8 @@ fn large_publishes_side_by_side_are_taken_or_put_off() {
     });
     let count = |status: u16| answers.iter().filter(|answer| answer.status == status).count();
     assert!(count(201) > 0 && count(201) + count(503) == 16, "{}", count(201));
-    let put_off = answers.iter().filter(|answer| answer.status == 503);
-    assert!(put_off.into_iter().all(|answer| answer.field("retry-after").is_some()));
+    let reschedule = answers.iter().filter(|answer| answer.status == 503);
+    assert!(reschedule.into_iter().all(|answer| answer.field("retry-after").is_some()));
     let too_large = format!(r#"{{"event_type":"a","payload":{}}}"#, zeros((16 << 20) - 100));
     post(&process, "/v1/events", &[], too_large.as_bytes()).is(422);
     let objects = format!("[{}{{}}]", r#"{"event_type":"","payload":0},"#.repeat(500_000));
@@ -285,8 +285,8 @@ fn large_webhooks_to_several_subscriptions_are_delivered_one_after_the_other() {
         all
     });
     let stored: Vec<_> = answers.iter().filter(|answer| answer.status == 200).collect();
-    let put_off = answers.iter().filter(|answer| answer.status == 503).count();
-    assert!(stored.len() > 2 && stored.len() + put_off == 10, "{}", stored.len());
+    let reschedule = answers.iter().filter(|answer| answer.status == 503).count();
+    assert!(stored.len() > 2 && stored.len() + reschedule == 10, "{}", stored.len());
     for receiver in &receivers {
         until("all of them are delivered", || receiver.count() == stored.len());
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use oncebox::faults::{Faults, Step};
+use oncebox::base::faults::{Faults, Step};
 use serde_json::json;
 
 use crate::rig::http::Answer;
@@ -11,7 +11,7 @@ use crate::rig::{Rig, file, secs, until};
 
 const TOKEN: &str = "a-shared-secret-of-32-characters";
 /// More passes of one step than the workload can have.
-const PASSES_MOST: u32 = 300;
+const MAX_PASSES: u32 = 300;
 
 /// Sends it again until it is taken, as a provider or publisher does after 5xx.
 #[track_caller]
@@ -86,7 +86,7 @@ fn start(faults: &Faults) -> Option<Rig> {
 
 #[track_caller]
 fn every_pass_of(step: Step) {
-    let last = (1..=PASSES_MOST).find(|nth| {
+    let last = (1..=MAX_PASSES).find(|nth| {
         println!("{step:?}, pass {nth}");
         !run(step, *nth)
     });

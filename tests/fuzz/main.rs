@@ -14,17 +14,17 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use oncebox::clock::Timestamp;
-use oncebox::domain::address::AddressPolicy;
-use oncebox::domain::pattern::Pattern;
-use oncebox::domain::pointer::Pointer;
-use oncebox::domain::scheme::form::KINDS;
-use oncebox::domain::scheme::sample::{Subject, sample};
-use oncebox::domain::scheme::template::Template;
-use oncebox::domain::scheme::{Identity, Incoming, Refused, Scheme};
-use oncebox::domain::signature::{Hash, SigningSecret, mac};
-use oncebox::domain::target_url::TargetUrl;
-use oncebox::headers::Headers;
+use oncebox::base::clock::Timestamp;
+use oncebox::base::headers::Headers;
+use oncebox::model::address::AddressPolicy;
+use oncebox::model::pattern::Pattern;
+use oncebox::model::pointer::Pointer;
+use oncebox::model::scheme::form::KINDS;
+use oncebox::model::scheme::sample::{Subject, sample};
+use oncebox::model::scheme::template::Template;
+use oncebox::model::scheme::{Identity, Incoming, Refused, Scheme};
+use oncebox::model::signature::{Hash, SigningSecret, mac};
+use oncebox::model::target_url::TargetUrl;
 
 /// A generator of numbers that a seed repeats (xorshift64*).
 struct Chance(u64);

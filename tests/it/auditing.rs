@@ -166,7 +166,7 @@ fn acts_on_deliveries(cases: &mut BTreeMap<&'static str, Case>) {
     cases.insert("event.discard", |rig, _| {
         (format!("/v1/events/{}/discard", quarantined(rig)), json!({ "reason": "a test" }))
     });
-    cases.insert("doubt.end", |_, _| ("/v1/doubt/end".to_owned(), Value::Null));
+    cases.insert("in_doubt.end", |_, _| ("/v1/in-doubt/end".to_owned(), Value::Null));
 }
 
 fn quarantined(rig: &Rig) -> String {

@@ -3,9 +3,9 @@
 use std::fs;
 use std::time::Duration;
 
-use oncebox::keeping::backup;
-use oncebox::keeping::manifest::Reason;
-use oncebox::keeping::shelf::{self, Kept};
+use oncebox::backup::manifest::Reason;
+use oncebox::backup::online;
+use oncebox::backup::retention::{self, Kept};
 
 use crate::rig::{Rig, secs, until};
 
@@ -19,7 +19,7 @@ fn rig() -> Rig {
 }
 
 fn shelf(rig: &Rig) -> Vec<Kept> {
-    shelf::list(&rig.data().join("backups")).unwrap_or_default()
+    retention::list(&rig.data().join("backups")).unwrap_or_default()
 }
 
 #[test]
@@ -35,14 +35,14 @@ fn a_backup_is_made_when_it_is_due_and_only_the_newest_are_kept() {
 
     // A backup somebody asked for, a stranger's file, and what a killed process left.
     let directory = rig.data().join("backups");
-    let asked = backup::Plan {
+    let asked = online::Plan {
         database: rig.data().join("oncebox.db"),
         to: directory.join("oncebox-mine.db"),
         reason: Reason::Asked,
         now: rig.now().minus(secs(86_400)),
-        faults: oncebox::faults::Faults::none(),
+        faults: oncebox::base::faults::Faults::none(),
     };
-    backup::take(&asked, &mut |_| true).unwrap();
+    online::take(&asked, &mut |_| true).unwrap();
     fs::write(directory.join("letter.txt"), "dear").unwrap();
     fs::write(directory.join("oncebox-x.db.partial"), "half").unwrap();
     rig.advance(HOUR);
@@ -53,7 +53,7 @@ fn a_backup_is_made_when_it_is_due_and_only_the_newest_are_kept() {
     assert_eq!((of(Reason::Scheduled), of(Reason::Asked)), (2, 1));
     assert!(directory.join("letter.txt").exists());
     for kept in kept {
-        backup::verify(&kept.path).unwrap();
+        online::verify(&kept.path).unwrap();
     }
     // A restart makes none before it is due.
     rig.restart();
@@ -73,5 +73,5 @@ fn a_backup_that_fails_is_noted_until_one_succeeds() {
     fs::remove_file(rig.home().join("file")).unwrap();
     rig.advance(Duration::from_mins(10));
     until("it is tried again and succeeds", || rig.one(failure) == "0");
-    assert_eq!(shelf::list(&rig.home().join("file/backups")).unwrap().len(), 1);
+    assert_eq!(retention::list(&rig.home().join("file/backups")).unwrap().len(), 1);
 }

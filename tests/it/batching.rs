@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use data_encoding::{BASE64, HEXLOWER};
-use oncebox::domain::address::AddressPolicy;
-use oncebox::flow::deliver::Sender;
 use oncebox::http::client::{Answer, Call, CallError, Client, ClientSettings};
+use oncebox::model::address::AddressPolicy;
+use oncebox::pipeline::deliver::Sender;
 use ring::hmac;
 use serde_json::{Value, json};
 
@@ -195,7 +195,7 @@ fn what_is_signed_with_a_certificate_needs_no_secret() {
     rig.post("/v1/providers", &made).is(422);
     let made = json!({ "name": "paypal", "scheme": scheme, "pii": "allow" });
     assert_eq!(rig.post("/v1/providers", &made).is(201).json()["tolerance_secs"], 345_600);
-    rig.time.set_wall(oncebox::clock::Timestamp::from_secs(1_700_000_000));
+    rig.time.set_wall(oncebox::base::clock::Timestamp::from_secs(1_700_000_000));
     let fields: Vec<(&str, &str)> = fields.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     rig.send("POST", "/in/paypal", &fields, &body).is(200);
     assert_eq!(
@@ -339,7 +339,7 @@ fn forged_requests_have_little_fetched_and_right_ones_are_taken_all_the_same() {
     rig.send("POST", "/in/pp", &fields, &body).is(401);
     assert_eq!(host.count(), asked);
     // In time it is asked for, and no root vouches for what is given.
-    rig.time.set_wall(oncebox::clock::Timestamp::from_secs(1_700_000_000));
+    rig.time.set_wall(oncebox::base::clock::Timestamp::from_secs(1_700_000_000));
     rig.send("POST", "/in/pp", &fields, &body).is(503);
     assert_eq!(host.count(), asked + 1);
 }

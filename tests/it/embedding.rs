@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use oncebox::faults::Faults;
+use oncebox::base::faults::Faults;
 use oncebox::guard::{self, Once};
 use oncebox::outbox::{self, Event};
 use oncebox::rusqlite::{Connection, Error as SqlError, Transaction, TransactionBehavior};

@@ -196,7 +196,9 @@ fn case(of: &Side, route: &Route) -> Option<Case> {
     if route.path.starts_with("/in/") || route.path == "/v1/audit-events" {
         return Some(Case::Apart);
     }
-    if ["/v1/tenants", "/v1/keys", "/v1/doubt/end"].iter().any(|noun| route.path.starts_with(noun))
+    if ["/v1/tenants", "/v1/keys", "/v1/in-doubt/end"]
+        .iter()
+        .any(|noun| route.path.starts_with(noun))
     {
         return Some(Case::OfTheBox);
     }
@@ -272,7 +274,7 @@ fn looking(of: &Side, route: &Route) -> Option<Case> {
         }
         (
             "GET",
-            "/v1/doubt" | "/v1/subjects" | "/v1/sources" | "/v1/providers" | "/v1/subscriptions"
+            "/v1/in-doubt" | "/v1/subjects" | "/v1/sources" | "/v1/providers" | "/v1/subscriptions"
             | "/v1/stats" | "/v1/tokens" | "/metrics" | "/livez" | "/openapi.json",
         ) => &[],
         _ => return None,

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use oncebox::faults::{Faults, Step};
-use oncebox::id::SystemDraw;
-use oncebox::keyring::file as key_file;
-use oncebox::secret::MasterKey;
+use oncebox::base::faults::{Faults, Step};
+use oncebox::base::id::SystemDraw;
+use oncebox::base::secret::MasterKey;
+use oncebox::keys::file as key_file;
 use serde_json::{Value, json};
 
 use crate::rig::receiver::Receiver;

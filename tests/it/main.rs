@@ -9,37 +9,37 @@
     reason = "tests fail by panicking and own their threads"
 )]
 
-mod acting;
 mod auditing;
 mod backing_up;
 mod batching;
-mod changing;
+mod changes;
 mod consuming;
 mod delivering;
 mod describing;
-mod dropping;
+mod drop_folder;
 mod embedding;
-mod entering;
+mod erasing_events;
 mod fairness;
 mod foreign_programs;
-mod forgetting;
 mod guarding;
 mod isolation;
 mod keys;
-mod listing;
-mod looking;
+mod list_limits;
+mod lists;
+mod login;
 mod measuring;
-mod mending;
-mod naming;
 mod ordering;
 mod plain_sql;
 mod privacy;
+mod provider_names;
 mod publishers;
 mod publishing;
 mod receiving;
+mod regressions;
 mod replays;
 mod restoring;
-mod retrying;
+mod retries;
+mod retry_schedule;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod roles;

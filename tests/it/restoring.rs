@@ -2,16 +2,16 @@
 
 use std::path::PathBuf;
 
-use oncebox::appliance::data_directory::{DATABASE, KEY_FILE};
-use oncebox::clock::Timestamp;
-use oncebox::domain::audit::Actor;
-use oncebox::domain::doubt::Window;
-use oncebox::faults::Faults;
-use oncebox::keeping::backup::{self, Plan as BackupPlan};
-use oncebox::keeping::manifest::Reason;
-use oncebox::keeping::restore::{self, Done, Plan};
-use oncebox::keeping::{Error, Result};
-use oncebox::keyring::file::{read as read_key, retired_ids};
+use oncebox::app::data_directory::{DATABASE, KEY_FILE};
+use oncebox::backup::manifest::Reason;
+use oncebox::backup::online::{self, Plan as BackupPlan};
+use oncebox::backup::restore::{self, Done, Plan};
+use oncebox::backup::{Error, Result};
+use oncebox::base::clock::Timestamp;
+use oncebox::base::faults::Faults;
+use oncebox::keys::file::{read as read_key, retired_ids};
+use oncebox::model::audit::Actor;
+use oncebox::model::in_doubt::Window;
 use serde_json::{Value, json};
 
 use crate::delivering::expected;
@@ -28,7 +28,7 @@ pub(crate) fn back_up(rig: &Rig) -> PathBuf {
         now: rig.now(),
         faults: Faults::none(),
     };
-    backup::take(&plan, &mut |_| true).unwrap();
+    online::take(&plan, &mut |_| true).unwrap();
     to
 }
 
@@ -92,7 +92,7 @@ fn what_was_open_at_the_backup_is_held_until_it_is_released_and_keeps_its_webhoo
     let seen = receiver.seen();
     assert_eq!(seen.len(), 3);
     assert_eq!(seen[1].field("webhook-id"), seen[2].field("webhook-id"));
-    assert_eq!(rig.get("/v1/doubt")["in_doubt"], 0);
+    assert_eq!(rig.get("/v1/in-doubt")["in_doubt"], 0);
     rig.call("POST", "/v1/deliveries/dlv_1/release", b"").is(409);
 }
 
@@ -154,17 +154,17 @@ fn the_time_of_doubt_is_ended_by_a_person() {
     rig.subscribe("erp", &receiver);
     back_up(&rig);
     restore(&mut rig);
-    let doubt = rig.get("/v1/doubt");
+    let doubt = rig.get("/v1/in-doubt");
     assert_eq!(doubt["restored_from"], "backup.db of 2026-01-31T12:00:00.000Z");
     assert_eq!(doubt["until"], "2026-02-01T12:00:00.000Z");
     rig.publish_type("held");
-    let ended = rig.call("POST", "/v1/doubt/end", b"").is(200).json();
+    let ended = rig.call("POST", "/v1/in-doubt/end", b"").is(200).json();
     assert_eq!((&ended["until"], &ended["in_doubt"]), (&json!(null), &json!(1)));
     rig.publish_type("sent");
     rig.settle();
     assert_eq!(receiver.count(), 1);
     let operator = rig.token_of("operate");
-    rig.call_as(&operator, "POST", "/v1/doubt/end", b"").is(403);
+    rig.call_as(&operator, "POST", "/v1/in-doubt/end", b"").is(403);
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn a_backup_whose_key_was_changed_since_opens_with_the_one_that_is_kept() {
     rig.call("POST", "/v1/keys/rotate", b"").is(200);
     assert_eq!(retired_ids(&rig.data().join(KEY_FILE)).len(), 1);
     restore(&mut rig);
-    rig.post("/v1/doubt/end", &Value::Null).is(200);
+    rig.post("/v1/in-doubt/end", &Value::Null).is(200);
     rig.publish_type("a");
     rig.settle();
     assert_eq!(receiver.count(), 1);

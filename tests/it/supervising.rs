@@ -4,9 +4,9 @@ use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use oncebox::appliance::supervision::Supervision;
-use oncebox::faults::{Faults, Stall, Step};
-use oncebox::systemd::notify::Notifier;
+use oncebox::app::supervision::Supervision;
+use oncebox::base::faults::{Faults, Stall, Step};
+use oncebox::sys::systemd::notify::Notifier;
 
 use crate::rig::{Rig, secs, until};
 

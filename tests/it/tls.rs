@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use oncebox::appliance::{Appliance, Injected};
+use oncebox::app::{Appliance, Injected};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -95,7 +95,7 @@ fn a_ca_file_without_a_certificate_is_refused_at_the_start() {
     let rig = Rig::new();
     let ca_file = rig.home().join("empty.pem");
     std::fs::write(&ca_file, "nothing in here\n").unwrap();
-    let mut settings = oncebox::settings::Settings::default();
+    let mut settings = oncebox::config::Settings::default();
     settings.database.directory = rig.home().join("other");
     settings.listen.api = SocketAddr::from(([127, 0, 0, 1], 0));
     settings.delivery.ca_file = Some(ca_file);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use oncebox::clock::Timestamp;
-use oncebox::faults::{Faults, Step};
+use oncebox::base::clock::Timestamp;
+use oncebox::base::faults::{Faults, Step};
 use oncebox::store::tx::WriteTx;
 use oncebox::store::writer::Queue;
 use serde_json::{Value, json};

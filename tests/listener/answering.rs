@@ -239,7 +239,7 @@ fn a_stop_does_not_wait_beyond_its_grace() {
 
 #[test]
 fn one_server_answers_on_several_sockets() {
-    use oncebox::{clock::Clock, http::server};
+    use oncebox::{base::clock::Clock, http::server};
     let rig = rig();
     let bind = || server::bind(([127, 0, 0, 1], 0).into()).unwrap();
     let doors = vec![bind(), bind()];

@@ -1,6 +1,6 @@
 //! Every request has a name and an address, and neither can be forged.
 
-use oncebox::clock::Clock;
+use oncebox::base::clock::Clock;
 use oncebox::http::limits::Limits;
 use oncebox::http::proxies::Proxies;
 use oncebox::http::server::Setup;

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use oncebox::clock::Clock;
+use oncebox::base::clock::Clock;
 use oncebox::http::limits::Limits;
 use oncebox::http::message::{Head, Request, Response};
 use oncebox::http::server::{Server, Setup, bind};

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use oncebox::clock::Clock;
+use oncebox::base::clock::Clock;
 use oncebox::http::limits::Limits;
 use oncebox::http::proxies::Proxies;
 use oncebox::http::server::Setup;

@@ -15,14 +15,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use oncebox::appliance::data_directory::{DATABASE, TOKEN_FILE};
-use oncebox::appliance::{Appliance, Error, Injected};
-use oncebox::clock::{Clock, ManualTime, Timestamp};
-use oncebox::faults::Faults;
-use oncebox::flow::deliver::Sender;
-use oncebox::id::{Draw, SystemDraw};
-use oncebox::machine::disk::{Gauge, Space};
-use oncebox::settings::Settings;
+use oncebox::app::data_directory::{DATABASE, TOKEN_FILE};
+use oncebox::app::{Appliance, Error, Injected};
+use oncebox::base::clock::{Clock, ManualTime, Timestamp};
+use oncebox::base::faults::Faults;
+use oncebox::base::id::{Draw, SystemDraw};
+use oncebox::config::Settings;
+use oncebox::pipeline::deliver::Sender;
+use oncebox::sys::disk::{Gauge, Space};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

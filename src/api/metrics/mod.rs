@@ -16,16 +16,16 @@ use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
 use crate::api::route::{Content, Resource, Returns, doc, route};
 use crate::api::{Api, DEFAULT_TENANT};
-use crate::domain::disk::Room;
-use crate::domain::escalation::Class;
-use crate::domain::token::Right;
-use crate::flow::disk_watch::Standing as DiskStanding;
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
-use crate::machine::process;
+use crate::model::disk::Room;
+use crate::model::escalation::Class;
+use crate::model::token::Right;
+use crate::pipeline::disk_watch::Standing as DiskStanding;
 use crate::store::stats::{self, Standing};
 use crate::store::writer::Queue;
 use crate::store::{escalations, sources};
+use crate::sys::process;
 
 /// The media type of the text.
 const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -91,7 +91,7 @@ fn work(api: &Api, page: &mut Page) {
             ("result=\"stored\"", counts.webhooks_stored.get()),
             ("result=\"repeated\"", counts.webhooks_repeated.get()),
             ("result=\"refused\"", counts.webhooks_refused.get()),
-            ("result=\"put_off\"", counts.webhooks_put_off.get()),
+            ("result=\"reschedule\"", counts.webhooks_put_off.get()),
             ("result=\"rejected\"", counts.webhooks_unwanted.get()),
             ("result=\"failed\"", counts.webhooks_failed.get()),
         ],

@@ -1,7 +1,7 @@
 //! Prometheus text, version 0.0.4: names, labels and numbers on lines.
 
 use crate::api::metrics::table::{METRICS, Metric};
-use crate::tally::Observed;
+use crate::telemetry::tally::Observed;
 
 /// The text so far.
 #[derive(Debug, Default)]

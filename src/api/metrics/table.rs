@@ -53,8 +53,8 @@ use Kind::{Counter, Gauge, Histogram};
 #[rustfmt::skip]
 pub static METRICS: &[Metric] = &[
     metric("oncebox_build_info", Gauge, "version, sqlite", "Always 1; the labels say what runs.", ""),
-    metric("oncebox_webhooks_total", Counter, "result = stored, repeated, refused, put_off, rejected, failed",
-        "Webhooks by what came of them; put_off: our clock is suspect; rejected: by a policy on personal data.",
+    metric("oncebox_webhooks_total", Counter, "result = stored, repeated, refused, reschedule, rejected, failed",
+        "Webhooks by what came of them; reschedule: our clock is suspect; rejected: by a policy on personal data.",
         "failed rises; refused rises for an hour: a secret is wrong, or somebody tries"),
     metric("oncebox_events_total", Counter, "result = stored, repeated, differing, rejected",
         "Published events by what came of them; differing: the same key with other content; rejected: requests, by a policy on personal data.",

@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use crate::api::kind::Kind;
 use crate::api::route::{Body, Content, Param, Place, Returns, Route};
 use crate::api::{openapi, schema};
-use crate::domain::token::Right;
 use crate::http::message::Method;
+use crate::model::token::Right;
 
 /// What the listener may refuse before it knows the route.
 const OF_ALL: [Kind; 9] = [

@@ -16,14 +16,14 @@ use clap::Args;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::base::clock::Clock;
+use crate::base::stop::Stop;
 use crate::cli::consume::line::{Leased, Line, Next};
 use crate::cli::consume::task::{Task, Verdict};
-use crate::cli::remote::{Reach, plain};
+use crate::cli::remote::{ConnectArgs, plain};
 use crate::cli::show::text;
 use crate::cli::{Failure, Shared, exit, input, out};
-use crate::clock::Clock;
-use crate::machine::command::{self, Running};
-use crate::stop::Stop;
+use crate::sys::command::{self, Running};
 
 /// How long the service may hold a request for events: a signal is heeded after it.
 const WAIT: Duration = Duration::from_secs(2);
@@ -73,7 +73,7 @@ pub(super) struct Consume {
     #[arg(long)]
     envelope: bool,
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
     /// The command and its arguments, after --
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,

@@ -6,14 +6,14 @@ use std::time::Duration;
 use data_encoding::BASE64;
 use serde_json::{Map, Value};
 
+use crate::base::clock::Clock;
 use crate::cli::consume::line::Leased;
 use crate::cli::{Failure, exit, out, show};
-use crate::clock::Clock;
-use crate::machine::command::{Ended, How, Program, Running};
-use crate::settings::own_variables;
+use crate::config::own_variables;
+use crate::sys::command::{Ended, How, Program, Running};
 
 /// Of what a command prints, on each output, as much is kept and passed on.
-const OUTPUT_BYTES_MOST: usize = 256 * 1024;
+const MAX_OUTPUT_BYTES: usize = 256 * 1024;
 /// Characters of a command's last words that become the reason.
 const REASON_CHARS: usize = 500;
 
@@ -50,7 +50,7 @@ impl Task {
             environment: environment(&event),
             input: if envelope { whole(&event) } else { event.payload.clone() },
             timeout,
-            output_most: OUTPUT_BYTES_MOST,
+            output_most: MAX_OUTPUT_BYTES,
         };
         match program.start(clock) {
             Ok(running) => {

@@ -3,14 +3,14 @@
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
-use crate::appliance::master_key;
+use crate::app::master_key;
+use crate::backup::manifest;
 use crate::cli::doctor::{Finding, Patient, fail, ok, warn};
-use crate::domain::disk::Budget;
-use crate::domain::health::{self, bytes};
-use crate::keeping::manifest;
-use crate::machine::disk::Gauge;
-use crate::machine::{files, host, log_index};
+use crate::model::disk::Budget;
+use crate::model::health::{self, bytes};
 use crate::store::inspect::{self, Findings};
+use crate::sys::disk::Gauge;
+use crate::sys::{files, host, log_index};
 
 /// A log this many times as long as it should be is not emptied as it should be.
 const LOG_TIMES: u64 = 4;

@@ -5,14 +5,14 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::appliance::data_directory::{ADDRESS_FILE, DATABASE, TOKEN_FILE};
+use crate::app::data_directory::{ADDRESS_FILE, DATABASE, TOKEN_FILE};
 use crate::cli::doctor::{Finding, Patient, fail, ok, warn};
-use crate::domain::disk::{Budget, Room};
-use crate::domain::health;
-use crate::keyring::file::{self, KeyFileError};
-use crate::machine::disk::Gauge;
-use crate::machine::host::{self, Access};
-use crate::machine::{files, user};
+use crate::keys::file::{self, KeyFileError};
+use crate::model::disk::{Budget, Room};
+use crate::model::health;
+use crate::sys::disk::Gauge;
+use crate::sys::host::{self, Access};
+use crate::sys::{files, user};
 
 pub(super) fn look(patient: &Patient) -> Vec<Finding> {
     let directory = patient.settings.directory();

@@ -1,8 +1,8 @@
 //! The machine: clock, limits of the process.
 
 use crate::cli::doctor::{Finding, Patient, ok, warn};
-use crate::domain::health;
-use crate::machine::{files, host, process};
+use crate::model::health;
+use crate::sys::{files, host, process};
 
 /// A file from the future by more than this was written under another clock.
 const FUTURE_MS: i64 = 60_000;

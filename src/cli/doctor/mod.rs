@@ -14,12 +14,12 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::appliance::data_directory::{DATABASE, LOCK_FILE};
+use crate::app::data_directory::{DATABASE, LOCK_FILE};
+use crate::base::clock::Clock;
 use crate::cli::{Failure, Shared, out};
-use crate::clock::Clock;
-use crate::domain::health::{self, Check, Level};
-use crate::machine::files::is_closed;
-use crate::settings::Settings;
+use crate::config::Settings;
+use crate::model::health::{self, Check, Level};
+use crate::sys::files::is_closed;
 
 /// Look over the installation: file, key, disk, clock, address
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::cli::doctor::{Finding, Patient, fail, ok, warn};
 use crate::http::server;
-use crate::machine::files::is_closed;
+use crate::sys::files::is_closed;
 
 /// Where a unit may stand; the first one holds (systemd.unit(5)).
 const UNITS: [&str; 3] = [
@@ -15,7 +15,7 @@ const UNITS: [&str; 3] = [
     "/usr/lib/systemd/system/oncebox.service",
 ];
 /// The exposure of the unit as it is shipped, rounded up: 0 is none, 10 is all.
-const EXPOSURE_MOST: f64 = 1.5;
+const MAX_EXPOSURE: f64 = 1.5;
 
 pub(super) fn look(patient: &Patient) -> Vec<Finding> {
     let mut findings = vec![port(patient)];
@@ -39,7 +39,7 @@ fn judge(path: &str, report: &str) -> Finding {
     let words = last.and_then(|line| line.rsplit_once(": ")).map(|(_, words)| words);
     let level = words.and_then(|words| words.split_whitespace().next()?.parse::<f64>().ok());
     match level {
-        Some(level) if level <= EXPOSURE_MOST => {
+        Some(level) if level <= MAX_EXPOSURE => {
             ok("unit", format!("{path} is exposed {level} of 10"))
         }
         Some(level) => warn(
@@ -118,7 +118,7 @@ fn public_url(patient: &Patient) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::health::Level;
+    use crate::model::health::Level;
 
     #[test]
     fn a_unit_is_judged_by_its_exposure() {

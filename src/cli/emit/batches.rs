@@ -8,12 +8,12 @@ use std::ops::ControlFlow;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::id;
+use crate::base::id;
 
 /// A line beyond this is no event: above the largest payload there can be, in base64.
-const LINE_BYTES_MOST: u64 = 40 << 20;
+const MAX_LINE_BYTES: u64 = 40 << 20;
 /// A batch ends before it grows beyond this: half of what the service takes unless told otherwise.
-const BATCH_BYTES_MOST: usize = 8 << 20;
+const MAX_BATCH_BYTES: usize = 8 << 20;
 /// Lets another layout of batches have other keys.
 const KEY_LABEL: &str = "oncebox emit 1";
 
@@ -98,7 +98,7 @@ impl<R: BufRead> Batches<R> {
     pub(super) fn next(&mut self) -> Result<Option<Batch>, BadLine> {
         let (mut body, mut lines) = (String::from("["), Vec::new());
         while let Some((line, text)) = self.event(lines.first().copied())? {
-            if !lines.is_empty() && body.len() + text.len() > BATCH_BYTES_MOST {
+            if !lines.is_empty() && body.len() + text.len() > MAX_BATCH_BYTES {
                 self.left = Some((line, text));
                 break;
             }
@@ -141,14 +141,14 @@ impl<R: BufRead> Batches<R> {
 
     fn read(&mut self, first: Option<u64>) -> Result<ControlFlow<(), String>, BadLine> {
         let mut bytes = Vec::new();
-        let mut limited = (&mut self.input).take(LINE_BYTES_MOST + 1);
+        let mut limited = (&mut self.input).take(MAX_LINE_BYTES + 1);
         self.line += 1;
         let read = limited.read_until(b'\n', &mut bytes);
         let read = read.map_err(|source| BadLine::Unreadable { line: self.line, source })?;
         if read == 0 {
             return Ok(ControlFlow::Break(()));
         }
-        if u64::try_from(read).unwrap_or(u64::MAX) > LINE_BYTES_MOST {
+        if u64::try_from(read).unwrap_or(u64::MAX) > MAX_LINE_BYTES {
             return Err(self.bad(first, "it is longer than any event may be"));
         }
         match String::from_utf8(bytes) {

@@ -15,11 +15,11 @@ use data_encoding::BASE64;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::base::id::{Draw, SystemDraw};
 use crate::cli::progress::Progress;
-use crate::cli::remote::{Reach, Remote};
+use crate::cli::remote::{ConnectArgs, Remote};
 use crate::cli::show::text;
 use crate::cli::{Failure, Shared, input, out};
-use crate::id::{Draw, SystemDraw};
 
 use batches::{Batch, Batches};
 use send::{Sender, Sent};
@@ -43,7 +43,7 @@ pub(super) struct Emit {
     #[command(flatten)]
     one: One,
     #[command(flatten)]
-    reach: Reach,
+    reach: ConnectArgs,
 }
 
 /// A single event.
@@ -129,7 +129,7 @@ impl Emit {
                 ))?,
                 (false, _) if flag("in_doubt") => out::line(format_args!(
                     "stored as {id}, and held: the database was restored, and this event may have been sent \
-                     before. Release it: oncebox doubt list"
+                     before. Release it: oncebox in-doubt list"
                 ))?,
                 (false, _) => out::line(format_args!("stored as {id}"))?,
                 (true, false) => {

@@ -9,16 +9,16 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::batches::Batch;
+use crate::base::clock::Clock;
+use crate::base::stop::Stop;
 use crate::cli::Failure;
 use crate::cli::remote::{Answer, Remote, detail};
-use crate::clock::Clock;
 use crate::http::client::CallError;
-use crate::stop::Stop;
 
 /// The first wait; each further one is twice as long.
 const WAIT_FIRST: Duration = Duration::from_millis(200);
 /// The longest wait, also where the service asks for a longer one.
-const WAIT_MOST: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// Sends batches.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl fmt::Display for Sent {
             )?;
         }
         if *in_doubt > 0 {
-            write!(f, "; {in_doubt} held since the restore: oncebox doubt list")?;
+            write!(f, "; {in_doubt} held since the restore: oncebox in-doubt list")?;
         }
         Ok(())
     }
@@ -102,7 +102,7 @@ impl<'a> Sender<'a> {
                 Err(error @ CallError::Failed(_)) => (self.remote.unreachable(&error), None),
                 Err(error) => return Err(self.remote.unreachable(&error)),
             };
-            let next = asked.unwrap_or(wait).clamp(WAIT_FIRST, WAIT_MOST);
+            let next = asked.unwrap_or(wait).clamp(WAIT_FIRST, MAX_WAIT);
             let passed = self.clock.monotonic().saturating_sub(started);
             if passed + next > self.retry_for {
                 // To the tenth of a second: a short --retry-for must not read as 0s.
@@ -115,7 +115,7 @@ impl<'a> Sender<'a> {
             }
             // Nobody asks this one to stop: it only waits.
             Stop::new().wait(next);
-            wait = wait.saturating_mul(2).min(WAIT_MOST);
+            wait = wait.saturating_mul(2).min(MAX_WAIT);
         }
     }
 

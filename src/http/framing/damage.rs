@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::clock::Clock;
+use crate::base::clock::Clock;
+use crate::config::environment;
 use crate::http::framing::tests::{chunked, feed, with_fields};
-use crate::settings::environment;
 
 /// A small generator of the same numbers on every run.
 struct Xorshift(u64);

@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use crate::machine::log_index::{self, LogIndex};
 use crate::store::error::{Error, Result};
 use crate::store::schema;
 use crate::store::writer::room::Near;
 use crate::store::writer::working::WriterLoop;
+use crate::sys::log_index::{self, LogIndex};
 
 /// Bytes of a page of the file.
 const PAGE: u64 = 4096;

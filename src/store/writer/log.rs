@@ -2,10 +2,10 @@
 
 use rusqlite::config::DbConfig;
 
-use crate::clock::Timestamp;
+use crate::base::clock::Timestamp;
 use crate::store::error::Result;
 use crate::store::subjects::{self, KeyId};
-use crate::store::writer::working::{BATCH_JOBS_MOST, WriterLoop};
+use crate::store::writer::working::{MAX_BATCH_JOBS, WriterLoop};
 
 impl WriterLoop {
     /// Leaves the write-ahead log to another program, which copies it before it empties it.
@@ -41,7 +41,7 @@ impl WriterLoop {
     /// When the file cannot be written.
     pub fn erase_again(&mut self, erasures: &[(KeyId, Timestamp)]) -> Result<u64> {
         let mut erased = 0_u64;
-        for some in erasures.chunks(BATCH_JOBS_MOST) {
+        for some in erasures.chunks(MAX_BATCH_JOBS) {
             erased += self.direct(|tx| {
                 let gone = some.iter().map(|(id, at)| Ok(u64::from(subjects::erase(tx, id, *at)?)));
                 gone.sum::<Result<u64>>()

@@ -18,21 +18,21 @@ use std::time::Duration;
 use crossbeam_channel::{SendError, Sender, bounded, unbounded};
 use rusqlite::Connection;
 
-use crate::faults::Faults;
-use crate::machine::disk::Gauge;
-use crate::pulse::Pulse;
+use crate::base::faults::Faults;
 use crate::store::contention::WriteContention;
 use crate::store::error::{Error, Result};
 use crate::store::tx::{Remembered, WriteTx};
 use crate::store::work_done::WorkDone;
 use crate::store::writer::job::{BoxedJob, Closure};
+use crate::sys::disk::Gauge;
+use crate::telemetry::heartbeat::Heartbeat;
 
 pub use job::Queue;
 pub use room::LogRoom;
 pub use working::{AfterCommit, WriterLoop};
 
 /// Jobs that may wait in the accept queue, about. A handler that finds it full answers 503.
-const ACCEPT_JOBS_MOST: usize = 8192;
+const MAX_ACCEPT_JOBS: usize = 8192;
 
 /// Where jobs are handed in. Cheap to clone.
 #[derive(Clone)]
@@ -64,7 +64,7 @@ impl Writer {
         let refused = match queue {
             Queue::Settle => self.settle.send(job),
             Queue::Upkeep => self.upkeep.send(job),
-            Queue::Accept if self.accept.len() >= ACCEPT_JOBS_MOST => {
+            Queue::Accept if self.accept.len() >= MAX_ACCEPT_JOBS => {
                 return job.done(Err(Error::Busy));
             }
             Queue::Accept => self.accept.send(job),
@@ -112,7 +112,7 @@ impl Writer {
     }
 
     /// The writing thread's sign of life.
-    pub fn pulse(&self) -> &Pulse {
+    pub fn pulse(&self) -> &Heartbeat {
         &self.done.pulse
     }
 

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::machine::log_index;
+use crate::sys::log_index;
 
 /// What the writer is told about the disk, and what it tells about its log. Shared with whoever watches the
 /// disk.

@@ -6,10 +6,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Select, TryRecvError};
 use rusqlite::Connection;
 
-use crate::faults::{Faults, Stall, Step};
-use crate::machine::disk::{self, Gauge};
-use crate::machine::log_index::LogIndex;
-use crate::pulse::BEAT;
+use crate::base::faults::{Faults, Stall, Step};
 use crate::store::contention::WriteContention;
 use crate::store::error::{Error, Result};
 use crate::store::subscriptions;
@@ -17,11 +14,14 @@ use crate::store::tx::{Effects, ReadTx, Remembered, WriteTx};
 use crate::store::work_done::WorkDone;
 use crate::store::writer::job::{BoxedJob, Queue};
 use crate::store::writer::room::LogRoom;
+use crate::sys::disk::{self, Gauge};
+use crate::sys::log_index::LogIndex;
+use crate::telemetry::heartbeat::BEAT;
 
 /// Jobs of one transaction at most. Measured: more gains nothing and delays the first answer.
-pub(super) const BATCH_JOBS_MOST: usize = 512;
+pub(super) const MAX_BATCH_JOBS: usize = 512;
 /// Upkeep jobs of one transaction at most: they are long, and accepts wait behind them.
-const BATCH_UPKEEP_MOST: usize = 4;
+const MAX_BATCH_UPKEEP: usize = 4;
 
 /// What becomes of jobs that came until the lock was had.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,7 @@ impl std::fmt::Debug for WriterLoop {
 impl WriterLoop {
     /// Runs until `stop` is disconnected, then drains what waits and returns the connection's last words.
     pub fn run(mut self, stop: &Receiver<()>, observer: &Arc<dyn AfterCommit>) {
-        let mut batch = Vec::with_capacity(BATCH_JOBS_MOST);
+        let mut batch = Vec::with_capacity(MAX_BATCH_JOBS);
         self.contention.set_at_start(false);
         // Not before: its file is never closed, and a start may be tried many times.
         self.index = LogIndex::open(&self.beside("-shm")).ok();
@@ -177,13 +177,13 @@ impl WriterLoop {
     /// Fills a batch up from the queues.
     fn drain(&self, batch: &mut Vec<BoxedJob>) {
         let is_upkeep = |job: &&BoxedJob| job.handed_in().0 == Queue::Upkeep;
-        let upkeep_most = BATCH_UPKEEP_MOST.saturating_sub(batch.iter().filter(is_upkeep).count());
+        let upkeep_most = MAX_BATCH_UPKEEP.saturating_sub(batch.iter().filter(is_upkeep).count());
         for (queue, most) in [
-            (&self.settle, BATCH_JOBS_MOST),
-            (&self.accept, BATCH_JOBS_MOST),
+            (&self.settle, MAX_BATCH_JOBS),
+            (&self.accept, MAX_BATCH_JOBS),
             (&self.upkeep, upkeep_most),
         ] {
-            let room = BATCH_JOBS_MOST.saturating_sub(batch.len()).min(most);
+            let room = MAX_BATCH_JOBS.saturating_sub(batch.len()).min(most);
             batch.extend(queue.try_iter().take(room));
         }
     }

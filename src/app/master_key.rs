@@ -1,0 +1,290 @@
+//! Where the master key comes from, and that a database gets every key it names.
+//!
+//! The first of these is used, the others are not looked at: the systemd credential
+//! `oncebox-master-key`, the variable `ONCEBOX_MASTER_KEY`, the file `keys.master_key_file`. A key is made
+//! only in that file, and only where there is no database yet. A key that the database names and that is
+//! not in force is looked for as the credential `oncebox-master-key-previous`, the variable
+//! `ONCEBOX_MASTER_KEY_PREVIOUS`, and beside the file under its own id.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::json;
+use zeroize::Zeroizing;
+
+use crate::api::DEFAULT_TENANT;
+use crate::api::auth::TokenHasher;
+use crate::app::data_directory::{DATABASE, DataDirectory, DirectoryError};
+use crate::app::error::Error;
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::faults::Faults;
+use crate::base::id::Draw;
+use crate::base::secret::{KeyTextError, MasterKey, SecretBytes};
+use crate::config::{CREDENTIALS, Settings, environment};
+use crate::keys::Keyring;
+use crate::keys::file::{self, KeyFileError};
+use crate::keys::subject::Pseudonyms;
+use crate::model::audit::changes::Changes;
+use crate::model::audit::{Actor, ActorType, NewAuditEvent};
+use crate::pipeline::rotation::{self, PEPPER_CONTEXT, Rotated, Rotation};
+use crate::store::tx::WriteTx;
+use crate::store::writer::WriterLoop;
+use crate::store::{Store, audit_events, credentials, meta, subjects, tokens};
+use crate::sys::files::is_missing;
+use crate::sys::user;
+
+/// The name of the credential, as the unit loads it.
+const CREDENTIAL: &str = "oncebox-master-key";
+/// The variable.
+const VARIABLE: &str = "ONCEBOX_MASTER_KEY";
+/// What a token's hash was derived for before the pepper was kept by itself.
+const PEPPER_PURPOSE: &str = "api tokens";
+
+/// Who gives the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The service manager.
+    Credential,
+    /// The environment.
+    Variable,
+    /// A file.
+    File(PathBuf),
+}
+
+impl Place {
+    /// The file that can be written anew.
+    ///
+    /// # Errors
+    /// Who gives the key instead.
+    fn file(&self) -> Result<PathBuf, &'static str> {
+        match self {
+            Self::Credential => Err("the systemd credential oncebox-master-key"),
+            Self::Variable => Err("the variable ONCEBOX_MASTER_KEY"),
+            Self::File(path) => Ok(path.clone()),
+        }
+    }
+}
+
+/// The key in force and where it came from.
+#[derive(Debug)]
+pub struct Found {
+    /// The key.
+    pub key: MasterKey,
+    /// Who gives it.
+    pub place: Place,
+}
+
+/// Finds the key in force, or makes it where there is no database yet.
+///
+/// # Errors
+/// When it is missing, readable by others, or no key.
+pub fn find(settings: &Settings, draw: &dyn Draw) -> Result<Found, DirectoryError> {
+    if let Some(found) = look(settings)? {
+        return Ok(found);
+    }
+    let path = settings.master_key_file();
+    if settings.directory().join(DATABASE).exists() {
+        return Err(DirectoryError::KeyMissing { path });
+    }
+    file::write(&path, &MasterKey::generate(draw))?;
+    Ok(Found { key: file::read(&path)?, place: Place::File(path) })
+}
+
+/// The key in force; `None` where there is none.
+///
+/// # Errors
+/// When it is readable by others, or no key.
+pub fn look(settings: &Settings) -> Result<Option<Found>, DirectoryError> {
+    if let Some((key, place)) = given("")? {
+        return Ok(Some(Found { key, place }));
+    }
+    let path = settings.master_key_file();
+    if is_missing(&path) {
+        return Ok(None);
+    }
+    Ok(Some(Found { key: file::read(&path)?, place: Place::File(path) }))
+}
+
+/// Where the key in force is, for a person.
+pub fn whereabouts(settings: &Settings) -> String {
+    match given("") {
+        Ok(Some((_, place))) => place.file().err().unwrap_or_default().to_owned(),
+        _ => settings.master_key_file().display().to_string(),
+    }
+}
+
+/// A key that the service manager or the environment gives; `suffix` tells the previous one.
+fn given(suffix: &str) -> Result<Option<(MasterKey, Place)>, DirectoryError> {
+    if let Some(directory) = environment(CREDENTIALS) {
+        let path = Path::new(&directory).join(format!("{CREDENTIAL}{suffix}"));
+        if path.exists() {
+            return Ok(Some((file::read_given(&path)?, Place::Credential)));
+        }
+    }
+    let name = format!("{VARIABLE}{}", suffix.replace('-', "_").to_ascii_uppercase());
+    let Some(text) = environment(&name).map(Zeroizing::new) else { return Ok(None) };
+    let wrong = |source: KeyTextError| KeyFileError::Key { path: PathBuf::from(&name), source };
+    Ok(Some((MasterKey::from_text(&text).map_err(wrong)?, Place::Variable)))
+}
+
+/// What the rest of the program has of the keys.
+#[derive(Debug)]
+pub struct Keys {
+    /// What seals and opens.
+    pub ring: Arc<Keyring>,
+    /// How tokens are hashed.
+    pub hasher: Arc<TokenHasher>,
+    /// What subjects are called in the file.
+    pub names: Pseudonyms,
+    /// Who rotates them.
+    pub rotation: Rotation,
+}
+
+/// Opens a database with the key that was found.
+///
+/// # Errors
+/// As [`load`].
+pub fn unlock(
+    writer: &mut WriterLoop,
+    settings: &Settings,
+    Found { key, place }: Found,
+    draw: &Arc<dyn Draw>,
+    (now, faults): (Timestamp, &Faults),
+) -> Result<Keys, Error> {
+    let ring = load(writer, settings, key, draw, now)?;
+    let named = ring.current().key_id();
+    let pepper = pepper(writer, &ring, &named, draw)?;
+    let hasher = Arc::new(TokenHasher::new(&pepper));
+    let rotation = Rotation::new(Arc::clone(&ring), Arc::clone(draw), place.file(), faults.clone());
+    Ok(Keys { ring, hasher, names: Pseudonyms::new(&pepper), rotation })
+}
+
+/// Loads every key that the database names, and goes on with a rotation that was begun: the database
+/// names another key than the one in force, or some secrets are still sealed under another.
+///
+/// # Errors
+/// [`Error::OtherKey`] when a key is named that is nowhere.
+pub fn load(
+    writer: &mut WriterLoop,
+    settings: &Settings,
+    key: MasterKey,
+    draw: &Arc<dyn Draw>,
+    now: Timestamp,
+) -> Result<Arc<Keyring>, Error> {
+    let current = key.key_id();
+    let ring = Arc::new(Keyring::new(key));
+    let Some(named) = writer.read(meta::master_key_id)? else {
+        writer.direct(|tx| meta::set_master_key_id(tx, &current))?;
+        return Ok(ring);
+    };
+    let mut wanted = writer.read(credentials::count_by_key)?;
+    wanted.extend(writer.read(subjects::count_by_key)?);
+    wanted.push((named.clone(), 0));
+    let kept = writer.read(meta::token_pepper)?;
+    wanted.extend(kept.as_deref().and_then(MasterKey::id_in).map(|id| (id, 0)));
+    for (id, _secrets) in wanted {
+        if ring.of(&id).is_none() {
+            ring.add(previous(settings, &current, id)?);
+        }
+    }
+    // What tokens are hashed under has to be kept by itself before the key it came from goes.
+    pepper(writer, &ring, &named, draw)?;
+    let secrets = rotation::reseal(&ring, draw, |mut job| writer.direct(|tx| job(tx)))?;
+    if secrets > 0 || named != current {
+        tracing::info!(from = named, to = current, secrets, "the master key was rotated");
+        let done = Rotated { from: named, to: current, secrets };
+        let event = event(now, Actor::system(), &done);
+        writer.direct(|tx| {
+            rotation::name_current(tx, &ring, &**draw)?;
+            audit_events::append(tx, &event)
+        })?;
+    }
+    Ok(ring)
+}
+
+/// A key that is not in force, by its id.
+fn previous(settings: &Settings, have: &str, want: String) -> Result<MasterKey, Error> {
+    let beside = file::retired(&settings.master_key_file(), &want);
+    let mut found = given("-previous")?.map(|(key, _)| key);
+    if found.as_ref().is_none_or(|key| key.key_id() != want) && beside.exists() {
+        found = Some(file::read(&beside).map_err(DirectoryError::from)?);
+    }
+    let path = settings.directory().join(DATABASE);
+    let missing = Error::OtherKey { path, have: have.to_owned(), want: want.clone() };
+    found.filter(|key| key.key_id() == want).ok_or(missing)
+}
+
+/// Under what tokens are hashed and names are hidden. It is kept in the file, sealed; a file from before it was
+/// kept gets the one that was derived from the key it names, so that its tokens go on to open.
+///
+/// # Errors
+/// When the file cannot be written, or holds one that does not open.
+fn pepper(
+    writer: &mut WriterLoop,
+    ring: &Keyring,
+    named: &str,
+    draw: &Arc<dyn Draw>,
+) -> Result<SecretBytes, Error> {
+    if let Some(sealed) = writer.read(meta::token_pepper)? {
+        return Ok(ring.open(PEPPER_CONTEXT, &sealed).map_err(rotation::unreadable_pepper)?);
+    }
+    Ok(writer.direct(|tx| fresh_pepper(tx, ring, named, &**draw))?)
+}
+
+fn fresh_pepper(
+    tx: &WriteTx<'_>,
+    ring: &Keyring,
+    named: &str,
+    draw: &dyn Draw,
+) -> crate::store::error::Result<SecretBytes> {
+    let mut fresh = Zeroizing::new([0_u8; 32]);
+    match ring.of(named).filter(|_| tokens::any(tx).unwrap_or(true)) {
+        Some(key) => fresh.copy_from_slice(&key.derive(PEPPER_PURPOSE)),
+        None => draw.fill(fresh.as_mut_slice()),
+    }
+    let sealed = ring.current().seal(PEPPER_CONTEXT, fresh.as_slice(), draw);
+    meta::set_token_pepper(tx, &sealed)?;
+    Ok(SecretBytes::new(fresh.to_vec()))
+}
+
+/// Rotates the key on a file that no service has open, in the name of whoever runs this.
+///
+/// # Errors
+/// `Locked` when a service runs; else what is in the way.
+pub fn rotate_offline(
+    settings: &Settings,
+    clock: &Clock,
+    draw: Arc<dyn Draw>,
+) -> Result<Rotated, Error> {
+    let _data = DataDirectory::lock(settings.directory())?;
+    let Found { key, place } = find(settings, &*draw)?;
+    let database = settings.directory().join(DATABASE);
+    let (_store, mut writer) = Store::open(&database, Faults::none())?;
+    let ring = load(&mut writer, settings, key, &draw, clock.wall())?;
+    let rotation =
+        Rotation::new(Arc::clone(&ring), Arc::clone(&draw), place.file(), Faults::none());
+    let done = rotation.run(|mut job| writer.direct(|tx| job(tx)))?;
+    let event = event(clock.wall(), person(), &done);
+    writer.direct(|tx| {
+        rotation::name_current(tx, &ring, &*draw)?;
+        audit_events::append(tx, &event)
+    })?;
+    Ok(done)
+}
+
+/// Whoever runs this program at the machine, as audit events name him: for commands that work on the
+/// file. `store::audit_events::append` with [`NewAuditEvent::local`] records what he did.
+pub fn person() -> Actor {
+    Actor { kind: ActorType::Cli, id: user::starter().to_string(), display: user::name() }
+}
+
+fn event(at: Timestamp, actor: Actor, done: &Rotated) -> NewAuditEvent {
+    let Rotated { from, to, secrets } = done;
+    let changes = Changes::between(&json!({ "id": from }), &json!({ "id": to }));
+    let changes = changes.and("secrets", *secrets);
+    NewAuditEvent::local(at, DEFAULT_TENANT, actor, "master_key.rotate").of(
+        "master_key",
+        to,
+        changes,
+    )
+}

@@ -1,0 +1,181 @@
+//! A running Oncebox: the file, the key, the stages, the API and the listener, put together.
+//!
+//! `serve` runs one for the process; a test runs as many as it likes.
+
+pub mod data_directory;
+mod erasing;
+mod error;
+mod injected;
+mod line;
+pub mod master_key;
+pub mod offline;
+pub mod sharing;
+mod sockets;
+mod starting;
+pub mod supervision;
+mod waiting;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::api::Api;
+use crate::api::listeners::EndpointRole;
+use crate::app::data_directory::DataDirectory;
+use crate::app::line::Line;
+use crate::base::clock::Clock;
+use crate::base::stop::Stop;
+use crate::config::{Change, Live, Settings};
+use crate::http::server::Server;
+use crate::pipeline::Flow;
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+use crate::store::{Store, audit_events, boots};
+
+pub use error::Error;
+pub use injected::Injected;
+
+/// How long requests that are in hand may take when the service stops.
+const LISTENER_GRACE: Duration = Duration::from_secs(5);
+
+/// A running Oncebox.
+#[derive(Debug)]
+pub struct Appliance {
+    /// Where it listens, the API first.
+    addresses: Vec<(EndpointRole, SocketAddr)>,
+    api: Api,
+    store: Store,
+    clock: Clock,
+    server: Server,
+    flow: Flow,
+    boot: i64,
+    stop: Stop,
+    first_start: bool,
+    clean_before: bool,
+    data: DataDirectory,
+    settings: Live,
+    line: Arc<Line>,
+}
+
+impl Appliance {
+    /// Starts everything: when this returns, requests are accepted and deliveries are made.
+    ///
+    /// # Errors
+    /// What is in the way, and what to do about it.
+    pub fn start(settings: Settings, injected: Injected) -> Result<Self, Error> {
+        Self::start_on(Vec::new(), settings, injected, || ())
+    }
+
+    /// Where the API listens.
+    pub fn address(&self) -> SocketAddr {
+        let unknown = SocketAddr::from(([0; 4], 0));
+        self.addresses.first().map_or(unknown, |(_, address)| *address)
+    }
+
+    /// Where the intake listens: the API's address, where it has none of its own.
+    pub fn intake_address(&self) -> SocketAddr {
+        self.own_intake().unwrap_or_else(|| self.address())
+    }
+
+    fn own_intake(&self) -> Option<SocketAddr> {
+        let own = self.addresses.iter().find(|(serves, _)| *serves == EndpointRole::Intake);
+        own.map(|(_, address)| *address)
+    }
+
+    /// The file.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Asked for when the process has to end; asking it stops nothing by itself.
+    pub fn stop_signal(&self) -> &Stop {
+        &self.stop
+    }
+
+    /// Whether the data directory was made by this start.
+    pub fn is_first_start(&self) -> bool {
+        self.first_start
+    }
+
+    /// Whether the process before this one ended cleanly.
+    pub fn was_clean_before(&self) -> bool {
+        self.clean_before
+    }
+
+    /// Asks the threads that others depend on for a sign of life.
+    pub fn ask_pulse(&self) {
+        self.store.writer().pulse().ask();
+        self.flow.pulse().ask();
+        self.flow.wake();
+        self.server.ask_pulse();
+    }
+
+    /// The threads that have shown no sign of life since they were asked.
+    pub fn missing_pulses(&self) -> Vec<&'static str> {
+        [
+            ("the writer", self.store.writer().pulse().has_answered()),
+            ("the dispatcher", self.flow.pulse().has_answered()),
+            ("the listener", self.server.has_pulse()),
+        ]
+        .into_iter()
+        .filter_map(|(thread, answered)| (!answered).then_some(thread))
+        .collect()
+    }
+
+    /// Why it is not ready, as `/readyz` would say it; `None` where it is. Waits for nothing.
+    pub fn not_ready(&self) -> Option<String> {
+        self.api.not_ready()
+    }
+
+    /// Lets the dispatcher look at the clock, which a test has moved.
+    pub fn wake(&self) {
+        self.flow.wake();
+    }
+
+    /// The settings that hold right now.
+    pub fn settings(&self) -> &Live {
+        &self.settings
+    }
+
+    /// Takes what can be taken of other settings without a restart, and tells what changed.
+    ///
+    /// # Errors
+    /// When they cannot be used; what held before still holds.
+    pub fn reload(&self, fresh: &Settings) -> Result<Change, Error> {
+        let change = self.settings.change_to(fresh);
+        // Also where no setting of the client changed: the file of authorities may have.
+        self.line.replace(line::client(&change.settings.delivery)?);
+        self.settings.set(change.settings.clone());
+        self.flow.settings_changed();
+        Ok(change)
+    }
+
+    /// Stops in order: deliveries under way end while requests are still taken, then no new requests, then
+    /// everything is on the disk.
+    ///
+    /// # Errors
+    /// What made it end, if it was not asked to.
+    pub fn stop(mut self) -> Result<(), Error> {
+        self.flow.end_deliveries();
+        self.flow.stop_waiting();
+        self.server.stop(LISTENER_GRACE);
+        self.data.remove_address();
+        let (boot, clock, writer) = (self.boot, self.clock, self.store.writer().clone());
+        let store = self.store;
+        Ok(self.flow.stop(move || {
+            log_audit_head(&store);
+            let run = move |tx: &WriteTx<'_>| boots::stop(tx, boot, clock.wall());
+            if let Err(error) = writer.write(Queue::Upkeep, run) {
+                tracing::warn!(%error, "the clean stop could not be noted");
+            }
+        })?)
+    }
+}
+
+/// The log is kept elsewhere than the file: a chain that was made anew as a whole shows against it.
+fn log_audit_head(store: &Store) {
+    match store.read(audit_events::head) {
+        Ok(head) => tracing::info!(%head, "the last audit event"),
+        Err(error) => tracing::warn!(%error, "the last audit event cannot be read"),
+    }
+}

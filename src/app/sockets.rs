@@ -1,0 +1,108 @@
+//! The listening sockets: bound here, or handed over by the service manager.
+
+use std::net::{SocketAddr, TcpListener};
+
+use crate::api::listeners::EndpointRole;
+use crate::app::error::Error;
+use crate::config::Listen;
+use crate::http::server;
+use crate::sys::systemd::activation::Passed;
+
+/// Listening sockets, what each of them serves, and where it listens. The API's come first.
+#[derive(Debug)]
+pub(super) struct Sockets(Vec<(EndpointRole, SocketAddr, TcpListener)>);
+
+impl Sockets {
+    /// What was handed over, and bound by the settings what is missing.
+    ///
+    /// A socket named `intake` or `api` serves that, any other name everything.
+    ///
+    /// # Errors
+    /// An address that cannot be listened on.
+    pub(super) fn open(listen: &Listen, passed: Vec<Passed>) -> Result<Self, Error> {
+        let named = |name: &str| passed.iter().any(|passed| passed.name == name);
+        let (intake, api) = (named("intake"), named("api"));
+        let both = passed.iter().any(|passed| !matches!(passed.name.as_str(), "intake" | "api"));
+        let own_intake = listen.intake.filter(|address| *address != listen.api);
+        let apart = intake || own_intake.is_some();
+        let served_by_api = if apart { EndpointRole::Api } else { EndpointRole::Everything };
+        let mut sockets = Self(Vec::new());
+        for Passed { name, socket } in passed {
+            let serves = match name.as_str() {
+                "intake" => EndpointRole::Intake,
+                "api" => served_by_api,
+                _ => EndpointRole::Everything,
+            };
+            sockets.push(serves, socket, listen.api)?;
+        }
+        if !api && !both {
+            sockets.push(served_by_api, bind(listen.api)?, listen.api)?;
+        }
+        if let Some(address) = own_intake.filter(|_| !intake && !both) {
+            sockets.push(EndpointRole::Intake, bind(address)?, address)?;
+        }
+        sockets.0.sort_by_key(|(serves, ..)| !serves.has_api());
+        Ok(sockets)
+    }
+
+    fn push(
+        &mut self,
+        serves: EndpointRole,
+        socket: TcpListener,
+        wanted: SocketAddr,
+    ) -> Result<(), Error> {
+        let address = socket.local_addr();
+        let address = address.map_err(|source| Error::Listen { address: wanted, source })?;
+        self.0.push((serves, address, socket));
+        Ok(())
+    }
+
+    /// What each serves and where it listens.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = (EndpointRole, SocketAddr)> {
+        self.0.iter().map(|(serves, address, _)| (*serves, *address))
+    }
+
+    /// What each serves, and the sockets, in the same order.
+    pub(super) fn into_parts(self) -> (Vec<EndpointRole>, Vec<TcpListener>) {
+        self.0.into_iter().map(|(serves, _, socket)| (serves, socket)).unzip()
+    }
+}
+
+fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
+    server::bind(address).map_err(|source| Error::Listen { address, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listen(intake: Option<&str>) -> Listen {
+        let loopback = "127.0.0.1:0".parse().unwrap();
+        let intake = intake.map(|address| address.parse().unwrap());
+        Listen { api: loopback, intake, public_url: None, trusted_proxies: Vec::new() }
+    }
+
+    fn serves(intake: Option<&str>, names: &[&str]) -> Vec<EndpointRole> {
+        let passed = names.iter().map(|name| {
+            let socket = server::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            Passed { name: (*name).to_owned(), socket }
+        });
+        let sockets = Sockets::open(&listen(intake), passed.collect()).unwrap();
+        sockets.into_parts().0
+    }
+
+    #[test]
+    fn sockets_that_are_handed_over_stand_in_for_those_of_the_settings() {
+        use EndpointRole::{Api, Everything, Intake};
+        let other = Some("127.0.0.2:0");
+        assert_eq!(serves(None, &[]), [Everything]);
+        assert_eq!(serves(other, &[]), [Api, Intake]);
+        assert_eq!(serves(Some("127.0.0.1:0"), &[]), [Everything], "the same address is one");
+        assert_eq!(serves(None, &["api"]), [Everything]);
+        assert_eq!(serves(other, &["api"]), [Api, Intake]);
+        assert_eq!(serves(None, &["intake"]), [Api, Intake]);
+        assert_eq!(serves(None, &["intake", "api"]), [Api, Intake]);
+        assert_eq!(serves(other, &["oncebox.socket"]), [Everything]);
+        assert_eq!(serves(None, &["", "oncebox.socket"]), [Everything, Everything]);
+    }
+}

@@ -1,0 +1,277 @@
+//! A start, from the sockets to the first request: every part is made once, in the order in which they need
+//! each other.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::api::auth::{Auth, TokenHasher};
+use crate::api::listeners::{Doors, EndpointRole};
+use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
+use crate::app::data_directory::DataDirectory;
+use crate::app::error::Error;
+use crate::app::injected::Injected;
+use crate::app::line::{self, Line};
+use crate::app::master_key::{self, Keys};
+use crate::app::sockets::Sockets;
+use crate::app::{Appliance, erasing, log_audit_head, sharing};
+use crate::backup::restore;
+use crate::backup::schedule::Schedule;
+use crate::backup::upgrade::{self, Upgraded};
+use crate::base::budget::Budget;
+use crate::base::clock::Clock;
+use crate::base::faults::Faults;
+use crate::base::id::{self, Draw};
+use crate::base::stop::Stop;
+use crate::config::{Live, Settings};
+use crate::http::limits::Limits;
+use crate::http::proxies::Proxies;
+use crate::http::server::{Server, Setup};
+use crate::model::audit::changes::Changes;
+use crate::model::audit::{Actor, NewAuditEvent};
+use crate::model::token::{self, Role, Scope};
+use crate::pipeline::disk_watch::DiskWatch;
+use crate::pipeline::rotation::Rotation;
+use crate::pipeline::suspects::Suspects;
+use crate::pipeline::{Flow, Parts as FlowParts};
+use crate::store::schema::{self, Steps};
+use crate::store::tokens::NewToken;
+use crate::store::writer::WriterLoop;
+use crate::store::{Store, audit_events, boots, tokens};
+use crate::sys::systemd::activation::Passed;
+
+impl Appliance {
+    /// The same, on sockets that the service manager has handed over. `before_answering` is called when all is
+    /// ready but the listener: from then on a stop has to be an orderly one.
+    ///
+    /// # Errors
+    /// What is in the way, and what to do about it.
+    pub fn start_on(
+        passed: Vec<Passed>,
+        settings: Settings,
+        injected: Injected,
+        before_answering: impl FnOnce(),
+    ) -> Result<Self, Error> {
+        let Injected { clock, draw, sender, faults, limits, gauge } = injected;
+        let data = DataDirectory::lock(settings.directory())?;
+        let sockets = Sockets::open(&settings.listen, passed)?;
+        carry_on_restoring(&data, &faults)?;
+        let found = master_key::find(&settings, &*draw)?;
+        let database = up_to_date(&data, &clock, &faults)?;
+        let (store, mut writer_loop) = open(&database, &settings, &faults)?;
+        erasing::again(&mut writer_loop, &database, &settings)?;
+        let Keys { ring, hasher, names, rotation } =
+            master_key::unlock(&mut writer_loop, &settings, found, &draw, (clock.wall(), &faults))?;
+        let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
+        check_guarded(&mut writer_loop, &sockets, &clock)?;
+        let (clean_before, boot, suspects) = note_start(&mut writer_loop, &store, &clock)?;
+        let budget = Budget::new(usize::try_from(settings.limits.memory).unwrap_or(usize::MAX));
+        let line = Arc::new(Line::new(line::client(&settings.delivery)?));
+        let sender = sender.unwrap_or_else(|| Arc::<Line>::clone(&line));
+        let (settings, stop) = (Live::new(settings), Stop::new());
+        let auth = Auth::new(store.clone(), clock.clone(), Arc::clone(&hasher));
+        let forgetful = auth.clone();
+        let room = Arc::clone(store.writer().room());
+        let disk = Arc::new(DiskWatch::new(gauge, settings.clone(), room));
+        let flow = Flow::start(FlowParts {
+            store: store.clone(),
+            writer_loop,
+            clock: clock.clone(),
+            draw: Arc::clone(&draw),
+            key: Arc::clone(&ring),
+            names,
+            sender,
+            settings: settings.clone(),
+            disk: Arc::clone(&disk),
+            backups: schedule(&settings.get(), &store, &clock),
+            budget: budget.clone(),
+            suspects,
+            faults: faults.clone(),
+            on_tokens_changed: Arc::new(move || forgetful.forget()),
+            stop: stop.clone(),
+        })?;
+        let api = Api::new(ApiParts {
+            store: store.clone(),
+            clock: clock.clone(),
+            draw,
+            key: ring,
+            auth,
+            hasher,
+            flow: stages(&flow, disk, rotation),
+            budget,
+            settings: settings.clone(),
+        });
+        before_answering();
+        let (addresses, server) = listen(sockets, api.clone(), (limits, faults))?;
+        let appliance = Self {
+            addresses,
+            api,
+            store,
+            clock,
+            server,
+            flow,
+            boot,
+            stop,
+            first_start,
+            clean_before,
+            data,
+            settings,
+            line,
+        };
+        appliance.data.write_intake(appliance.own_intake())?;
+        appliance.data.write_address(appliance.address())?;
+        Ok(appliance)
+    }
+}
+
+/// Opens the database and its writing end.
+fn open(
+    database: &Path,
+    settings: &Settings,
+    faults: &Faults,
+) -> Result<(Store, WriterLoop), Error> {
+    let (store, mut writer_loop) = Store::open(database, faults.clone())?;
+    writer_loop.wait_for_others();
+    sharing::share(database, settings.database.group.as_deref())?;
+    if !settings.database.checkpoints {
+        writer_loop.leave_checkpoints();
+    }
+    Ok((store, writer_loop))
+}
+
+/// Notes the start; tells whether the process before ended cleanly, the number of this start, and what may have
+/// ended it.
+fn note_start(
+    writer: &mut WriterLoop,
+    store: &Store,
+    clock: &Clock,
+) -> Result<(bool, i64, Arc<Suspects>), Error> {
+    let clean_before = writer.read(boots::last_was_clean)?.unwrap_or(true);
+    let version = env!("CARGO_PKG_VERSION");
+    let boot = writer.direct(|tx| boots::start(tx, clock.wall(), version))?;
+    let suspects = Arc::new(Suspects::at_start(writer, store, boot)?);
+    log_audit_head(store);
+    Ok((clean_before, boot, suspects))
+}
+
+/// A restore that was decided and cut off comes before anything else looks at the file.
+fn carry_on_restoring(data: &DataDirectory, faults: &Faults) -> Result<(), Error> {
+    if restore::finish(&data.database(), faults)? {
+        tracing::warn!("a restore that was cut off was carried to its end");
+    }
+    Ok(())
+}
+
+/// The database; an older one is backed up and upgraded before anything else looks at it.
+pub(super) fn up_to_date(
+    data: &DataDirectory,
+    clock: &Clock,
+    faults: &Faults,
+) -> Result<PathBuf, Error> {
+    let database = data.private_database()?;
+    let by = (clock.wall(), Actor::system());
+    let done = upgrade::run(&database, Steps::RELEASED, &by, faults, &mut |_| true)?;
+    if let Some(Upgraded { from, backup }) = done {
+        let backup = backup.display();
+        tracing::info!(from, to = schema::VERSION, %backup, "the database was upgraded");
+    }
+    Ok(database)
+}
+
+/// The backups by the clock, where some are asked for.
+fn schedule(settings: &Settings, store: &Store, clock: &Clock) -> Option<Schedule> {
+    Some(Schedule {
+        store: store.clone(),
+        clock: clock.clone(),
+        directory: settings.backup_directory(),
+        every: settings.backup.every?,
+        keep: usize::try_from(settings.backup.keep).unwrap_or(usize::MAX),
+    })
+}
+
+/// Makes the first admin token where there is none at all; tells whether it did.
+fn first_token(
+    writer: &mut WriterLoop,
+    data: &DataDirectory,
+    hasher: &TokenHasher,
+    clock: &Clock,
+    draw: &dyn Draw,
+) -> Result<bool, Error> {
+    if writer.read(tokens::any)? {
+        return Ok(false);
+    }
+    let secret = token::generate(draw);
+    let now = clock.wall();
+    // The file comes first: a token in the database that nobody knows would lock everybody out.
+    data.write_token(&secret)?;
+    let new = NewToken {
+        id: id::uuid7(now, draw),
+        tenant: DEFAULT_TENANT.to_owned(),
+        name: "first admin token".to_owned(),
+        role: Role::Admin,
+        scope: Scope::default(),
+        hash: hasher.hash(&secret),
+        expires_at: None,
+    };
+    let after = json!({ "name": new.name, "role": new.role.as_str() });
+    let changes = Changes::between(&Value::Null, &after);
+    let event = NewAuditEvent::local(now, DEFAULT_TENANT, Actor::system(), "token.create");
+    let event = event.of("token", &new.id, changes);
+    writer.direct(|tx| {
+        tokens::insert(tx, &new, now)?;
+        audit_events::append(tx, &event)
+    })?;
+    Ok(true)
+}
+
+/// An API that others can reach needs somebody who may manage it.
+fn check_guarded(writer: &mut WriterLoop, sockets: &Sockets, clock: &Clock) -> Result<(), Error> {
+    let public = |(serves, address): &(EndpointRole, SocketAddr)| {
+        serves.has_api() && !address.ip().to_canonical().is_loopback()
+    };
+    let Some((_, address)) = sockets.addresses().find(public) else { return Ok(()) };
+    if writer.read(|tx| tokens::any_admin(tx, clock.wall()))? {
+        return Ok(());
+    }
+    Err(Error::Unguarded { address })
+}
+
+fn stages(flow: &Flow, disk: Arc<DiskWatch>, rotation: Rotation) -> Stages {
+    Stages {
+        rotation,
+        receive: flow.receive.clone(),
+        publish: flow.publish.clone(),
+        consume: flow.consume.clone(),
+        refusals: flow.refusals.clone(),
+        disk,
+        sources: flow.standings.clone(),
+    }
+}
+
+/// Answers on the sockets; tells what each serves and where it listens.
+fn listen(
+    sockets: Sockets,
+    api: Api,
+    (limits, faults): (Limits, Faults),
+) -> Result<(Vec<(EndpointRole, SocketAddr)>, Server), Error> {
+    let settings = api.settings.get();
+    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let limits = Limits {
+        connections: count(settings.limits.connections),
+        connections_per_address: count(settings.limits.connections_per_address),
+        ..limits
+    };
+    let proxies = Proxies::new(settings.listen.trusted_proxies.clone());
+    let (clock, draw) = (api.clock.clone(), Arc::clone(&api.draw));
+    let setup = Setup { limits, proxies, clock, draw, faults };
+    let addresses: Vec<_> = sockets.addresses().collect();
+    let (purposes, sockets) = sockets.into_parts();
+    let address = settings.listen.api;
+    let line = api.line.clone();
+    let started = Server::start(sockets, setup, Arc::new(Doors::new(api, purposes)));
+    let server = started.map_err(|source| Error::Listen { address, source })?;
+    line.follow(&server);
+    Ok((addresses, server))
+}

@@ -1,0 +1,237 @@
+//! Files: made private, written whole or not at all, on the disk when a function says so.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use data_encoding::HEXLOWER;
+use ring::digest::{Context, SHA256};
+
+use crate::backup::{Bytes, Error, Result, file_error};
+use crate::sys::disk::Gauge;
+use crate::sys::user;
+
+/// Bytes read at once.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Left free beside what is written, so that a service on the same disk can go on.
+const ROOM_LEFT: u64 = 32 << 20;
+/// What the name of a file that is not whole ends with.
+pub const PARTIAL: &str = ".partial";
+
+/// A file that is being written under another name. Dropped before it is finished, it is removed.
+#[derive(Debug)]
+pub struct Partial {
+    path: PathBuf,
+    /// Held open for its lock, which tells a living writer from a dead one's leftovers.
+    file: File,
+    finished: bool,
+}
+
+impl Partial {
+    /// Begins to write what will be `path`.
+    ///
+    /// # Errors
+    /// `Exists` when something has that name, `Busy` when another process writes it.
+    pub fn begin(path: &Path) -> Result<Self> {
+        if fs::symlink_metadata(path).is_ok() {
+            return Err(Error::Exists(path.to_owned()));
+        }
+        let partial = with_ending(path, PARTIAL);
+        clear(&partial)?;
+        let open =
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&partial);
+        let file = open.map_err(file_error(&partial))?;
+        lock(&file, &partial)?;
+        // SQLite would mend a file by the journal of one that was killed.
+        for journal in ["-journal", "-wal", "-shm"] {
+            remove(&with_ending(&partial, journal))?;
+        }
+        Ok(Self { path: partial, file, finished: false })
+    }
+
+    /// Where it is for now.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file itself.
+    pub fn file(&mut self) -> &mut File {
+        &mut self.file
+    }
+
+    /// Puts what was written on the disk, under its name for now.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(file_error(&self.path))
+    }
+
+    /// Gives it its name and puts that on the disk as well.
+    ///
+    /// # Errors
+    /// `Exists` when something has got that name meanwhile.
+    pub fn finish(mut self, path: &Path) -> Result<()> {
+        self.sync()?;
+        if fs::symlink_metadata(path).is_ok() {
+            return Err(Error::Exists(path.to_owned()));
+        }
+        fs::rename(&self.path, path).map_err(file_error(path))?;
+        self.finished = true;
+        sync_directory_of(path)
+    }
+
+    /// Leaves it as it is, as a process that is killed would.
+    pub(crate) fn abandon(mut self) {
+        self.finished = true;
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if !self.finished
+            && let Err(error) = fs::remove_file(&self.path)
+        {
+            tracing::warn!(%error, path = %self.path.display(), "a file that is not whole could not be removed");
+        }
+    }
+}
+
+/// Clears away what a writer that was killed left, unless one that lives writes it. What is there is never
+/// written into: it may be a link.
+fn clear(partial: &Path) -> Result<()> {
+    let opened = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(partial);
+    if let Ok(leftover) = opened {
+        lock(&leftover, partial)?;
+    }
+    remove(partial)
+}
+
+/// Tells a living writer from a dead one's leftovers.
+fn lock(file: &File, path: &Path) -> Result<()> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(Error::Busy(path.to_owned())),
+        Err(TryLockError::Error(source)) => Err(file_error(path)(source)),
+    }
+}
+
+/// A path with more at its end.
+pub fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+/// The directory a file is in.
+pub fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
+}
+
+/// Puts the names of a file's directory on the disk.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn sync_directory_of(path: &Path) -> Result<()> {
+    let directory = directory_of(path);
+    File::open(directory).and_then(|open| open.sync_all()).map_err(file_error(directory))
+}
+
+/// Removes a file that may be gone already.
+///
+/// # Errors
+/// When it is there and stays.
+pub fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(file_error(path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that somebody without special rights may still write in a directory.
+///
+/// # Errors
+/// When it cannot be looked at.
+pub fn free(directory: &Path) -> Result<Bytes> {
+    Ok(Bytes(Gauge::machine().look(directory).map_err(file_error(directory))?.free))
+}
+
+/// Asserts that there is room for so many bytes, and for a service beside them.
+///
+/// # Errors
+/// `NoRoom`.
+pub fn room_for(directory: &Path, bytes: u64) -> Result<()> {
+    let (free, needed) = (free(directory)?, Bytes(bytes.saturating_add(ROOM_LEFT)));
+    if free >= needed {
+        return Ok(());
+    }
+    Err(Error::NoRoom { directory: directory.to_owned(), free, needed })
+}
+
+/// The SHA-256 of a file, in hex; each chunk is handed to `copy` as well.
+///
+/// # Errors
+/// When it cannot be read, or what `copy` says.
+pub fn sha256(path: &Path, mut copy: impl FnMut(&[u8]) -> std::io::Result<()>) -> Result<String> {
+    let open = user::in_directory(directory_of(path), || File::open(path));
+    let mut file = open.map_err(file_error(path))?;
+    let mut context = Context::new(&SHA256);
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        let read = file.read(&mut chunk).map_err(file_error(path))?;
+        let Some(bytes) = chunk.get(..read).filter(|bytes| !bytes.is_empty()) else {
+            return Ok(HEXLOWER.encode(context.finish().as_ref()));
+        };
+        context.update(bytes);
+        copy(bytes).map_err(file_error(path))?;
+    }
+}
+
+/// Writes a small private file: whole and on the disk, or not at all.
+///
+/// # Errors
+/// `Exists` when something has that name.
+pub fn write_new(path: &Path, content: &[u8]) -> Result<()> {
+    let mut partial = Partial::begin(path)?;
+    let written = partial.file().write_all(content);
+    written.map_err(file_error(partial.path()))?;
+    partial.finish(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_finished_leaves_nothing_and_what_is_there_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        drop(Partial::begin(&path).unwrap());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        write_new(&path, b"first").unwrap();
+        assert!(matches!(write_new(&path, b"second"), Err(Error::Exists(_))));
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+    }
+
+    #[test]
+    fn the_leftovers_of_a_dead_writer_are_taken_over_and_a_living_one_is_not_disturbed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let mut dead = Partial::begin(&path).unwrap();
+        dead.file().write_all(b"half").unwrap();
+        assert!(matches!(Partial::begin(&path), Err(Error::Busy(_))));
+        dead.abandon();
+        let living = Partial::begin(&path).unwrap();
+        assert_eq!(fs::metadata(living.path()).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn too_little_room_is_told_with_both_numbers() {
+        let refusal = room_for(Path::new("/"), 1 << 60).unwrap_err().to_string();
+        assert!(refusal.contains("GiB") && refusal.contains("are needed"), "{refusal}");
+    }
+}

@@ -1,0 +1,124 @@
+//! The list of destroyed keys, beside the database and beside its backups: what was erased stays erased when an
+//! older backup is put back.
+//!
+//! A line names a key, which is a random number and says nothing about anybody, and when it was destroyed. A
+//! line is on the disk before the key is destroyed in the database: a process that dies between the two leaves
+//! a key to be destroyed at the next start. The other way round it would leave one that a restore brings back.
+
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use data_encoding::HEXLOWER;
+
+use crate::backup::disk::{directory_of, sync_directory_of, with_ending};
+use crate::backup::{Error, Result, file_error};
+use crate::base::clock::Timestamp;
+use crate::store::subjects::KeyId;
+use crate::sys::user;
+
+/// What the list is called in a directory of backups.
+const NAME: &str = "oncebox.db.erasures";
+
+/// A key, and when it was destroyed.
+pub type Erasure = (KeyId, Timestamp);
+
+/// The list that belongs to a database.
+pub fn beside(database: &Path) -> PathBuf {
+    with_ending(database, ".erasures")
+}
+
+/// The list in a directory of backups.
+pub fn within(directory: &Path) -> PathBuf {
+    directory.join(NAME)
+}
+
+/// What a list says; nothing where there is none. A line that was cut off says nothing.
+///
+/// # Errors
+/// When it is there and cannot be read.
+pub fn read(list: &Path) -> Result<Vec<Erasure>> {
+    let text = match user::in_directory(directory_of(list), || fs::read(list)) {
+        // A directory of backups that is none has no list in it, either.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
+        other => other.map_err(|source| Error::Erasures { path: list.to_owned(), source })?,
+    };
+    Ok(String::from_utf8_lossy(&text).lines().filter_map(erasure).collect())
+}
+
+fn erasure(line: &str) -> Option<Erasure> {
+    let (id, at) = line.split_once(' ')?;
+    let id = HEXLOWER.decode(id.as_bytes()).ok()?;
+    Some((KeyId::try_from(id).ok()?, Timestamp::parse(at)?))
+}
+
+/// Adds what is not in a list yet, and puts it on the disk.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn note(list: &Path, erasures: &[Erasure]) -> Result<()> {
+    let known = read(list)?;
+    let is_new = |(id, _): &&Erasure| known.iter().all(|(other, _)| other != id);
+    let line = |(id, at): &Erasure| format!("{} {at}\n", HEXLOWER.encode(id));
+    let mut lines: String = erasures.iter().filter(is_new).map(line).collect();
+    if lines.is_empty() {
+        return Ok(());
+    }
+    // A line that a dying process left must not run into the next one.
+    let whole = fs::read(list).map_or(true, |text| text.last().is_none_or(|last| *last == b'\n'));
+    if !whole {
+        lines.insert(0, '\n');
+    }
+    let mut file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(list)
+        .map_err(file_error(list))?;
+    file.write_all(lines.as_bytes()).map_err(file_error(list))?;
+    file.sync_all().map_err(file_error(list))?;
+    sync_directory_of(list)
+}
+
+/// Notes erasures beside the database and, where there is one, in its directory of backups.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn note_everywhere(database: &Path, backups: &Path, erasures: &[Erasure]) -> Result<()> {
+    note(&beside(database), erasures)?;
+    if backups.is_dir() { note(&within(backups), erasures) } else { Ok(()) }
+}
+
+/// Gives a backup the list of the database it was made of.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn carry(database: &Path, backup: &Path) -> Result<()> {
+    note(&within(directory_of(backup)), &read(&beside(database))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_keeps_each_key_once_and_survives_a_line_that_was_cut_off() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let list = within(dir.path());
+        assert_eq!(read(&list).unwrap(), []);
+        let at = Timestamp::from_secs(1_769_860_800);
+        note(&list, &[([1; 16], at), ([2; 16], at)]).unwrap();
+        note(&list, &[([2; 16], at)]).unwrap();
+        assert_eq!(read(&list).unwrap(), [([1; 16], at), ([2; 16], at)]);
+        assert_eq!(fs::metadata(&list).unwrap().permissions().mode() & 0o777, 0o600);
+        let text = fs::read(&list).unwrap();
+        fs::write(&list, &text[..text.len() - 9]).unwrap();
+        note(&list, &[([3; 16], at)]).unwrap();
+        assert_eq!(read(&list).unwrap(), [([1; 16], at), ([3; 16], at)]);
+    }
+}

@@ -1,0 +1,167 @@
+//! The manifest of a backup: a small JSON file beside it that says what it is, so that it can be checked
+//! years later and on another machine. It holds no secret: of the master key only the id.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::backup::disk::{directory_of, with_ending};
+use crate::backup::{Error, Result};
+use crate::base::clock::Timestamp;
+use crate::store::copies::Facts;
+use crate::sys::user;
+
+/// What a manifest's name has after the backup's.
+pub const ENDING: &str = ".manifest.json";
+/// The layout of the manifest.
+const FORMAT: u32 = 1;
+/// A manifest is never larger.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Why a backup was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// A person or a script asked for it.
+    Asked,
+    /// It was due; only these are removed when there are enough newer ones.
+    Scheduled,
+    /// An upgrade of the schema followed.
+    BeforeUpgrade,
+}
+
+impl Reason {
+    /// The word in manifests and lists.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Scheduled => "scheduled",
+            Self::BeforeUpgrade => "before_upgrade",
+        }
+    }
+}
+
+/// A manifest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The layout of the manifest: 1.
+    pub format: u32,
+    /// The backup's file name.
+    pub file: String,
+    /// When the copy was begun; what was committed before is in it.
+    pub created_at: Timestamp,
+    /// Why it was made.
+    pub reason: Reason,
+    /// The program that made the backup.
+    pub version: String,
+    /// The schema version of the file.
+    pub schema_version: i64,
+    /// How often the file had been restored before.
+    pub epoch: u32,
+    /// The id of the master key that opens its secrets. The key itself is never in a backup.
+    pub master_key_id: Option<String>,
+    /// Rows of each table.
+    pub rows: BTreeMap<String, u64>,
+    /// The highest number each table had given.
+    pub highest: BTreeMap<String, i64>,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// Pages.
+    pub page_count: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// SHA-256 of the file, in hex.
+    pub sha256: String,
+}
+
+/// What a manifest says besides the file's own facts.
+#[derive(Clone, Debug)]
+pub struct Making {
+    /// The backup's file name.
+    pub file: String,
+    /// When the copy was begun.
+    pub created_at: Timestamp,
+    /// Why it was made.
+    pub reason: Reason,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// SHA-256 of the file, in hex.
+    pub sha256: String,
+}
+
+impl Manifest {
+    /// The manifest of a file that was just made and checked.
+    pub fn new(making: Making, facts: Facts) -> Self {
+        let Making { file, created_at, reason, bytes, sha256 } = making;
+        let Facts {
+            schema_version,
+            made_by: _,
+            epoch,
+            master_key_id,
+            rows,
+            highest,
+            page_size,
+            page_count,
+        } = facts;
+        Self {
+            format: FORMAT,
+            file,
+            created_at,
+            reason,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            schema_version,
+            epoch,
+            master_key_id,
+            rows,
+            highest,
+            page_size,
+            page_count,
+            bytes,
+            sha256,
+        }
+    }
+
+    /// Where the manifest of a backup is.
+    pub fn path_of(backup: &Path) -> PathBuf {
+        with_ending(backup, ENDING)
+    }
+
+    /// Reads the manifest of a backup.
+    ///
+    /// # Errors
+    /// When there is none, or it is not one that this version reads.
+    pub fn read_of(backup: &Path) -> Result<Self> {
+        let path = Self::path_of(backup);
+        let wrong = |why: String| Error::Manifest { path: path.clone(), why };
+        let looked = user::in_directory(directory_of(&path), || fs::metadata(&path));
+        let size = looked.map_err(|error| {
+            wrong(format!("{error}; a backup without its manifest cannot be checked"))
+        })?;
+        if size.len() > MAX_BYTES {
+            return Err(wrong("too large for a manifest".to_owned()));
+        }
+        let text = user::in_directory(directory_of(&path), || fs::read_to_string(&path));
+        let text = text.map_err(|error| wrong(error.to_string()))?;
+        let manifest: Self = serde_json::from_str(&text)
+            .map_err(|error| wrong(format!("not a manifest of a backup: {error}")))?;
+        if manifest.format != FORMAT {
+            let newer = format!("has layout {}, this version reads {FORMAT}", manifest.format);
+            return Err(wrong(newer));
+        }
+        let named = backup.file_name().is_some_and(|name| name == manifest.file.as_str());
+        if named { Ok(manifest) } else { Err(wrong(format!("belongs to {}", manifest.file))) }
+    }
+
+    /// The text of the manifest's file.
+    ///
+    /// # Errors
+    /// Never for what [`Manifest::new`] made.
+    pub fn to_text(&self, path: &Path) -> Result<String> {
+        let text = serde_json::to_string_pretty(self);
+        let text = text
+            .map_err(|error| Error::Manifest { path: path.to_owned(), why: error.to_string() })?;
+        Ok(format!("{text}\n"))
+    }
+}

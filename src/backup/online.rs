@@ -1,0 +1,216 @@
+//! Taking a backup: copied while the file is in use, checked, on the disk, and only then given its name.
+//!
+//! A process that is killed on the way leaves a file that ends in `.partial`, or a manifest without its
+//! backup: neither passes for a backup, and the next one takes it over or clears it away.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::backup::disk::{self, Partial};
+use crate::backup::erasures;
+use crate::backup::manifest::{Making, Manifest, Reason};
+use crate::backup::{Error, Result, file_error};
+use crate::base::clock::Timestamp;
+use crate::base::faults::{Faults, Step};
+use crate::store::copies::{self, Facts, Progress};
+use crate::store::error::Error as StoreError;
+
+/// What is to be backed up, and where to.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The database.
+    pub database: PathBuf,
+    /// The backup's file.
+    pub to: PathBuf,
+    /// Why it is made.
+    pub reason: Reason,
+    /// The wall time.
+    pub now: Timestamp,
+    /// Planned failures.
+    pub faults: Faults,
+}
+
+/// Where a backup goes: into a directory under a name of its own, or to the file that was named.
+///
+/// ```
+/// use oncebox::{base::clock::Timestamp, backup::online};
+/// let at = Timestamp::from_secs(1_769_860_800);
+/// let file = online::destination("/tmp".as_ref(), at);
+/// assert_eq!(file, std::path::Path::new("/tmp/oncebox-20260131T120000Z.db"));
+/// assert_eq!(online::destination("/tmp/x.db".as_ref(), at), std::path::Path::new("/tmp/x.db"));
+/// ```
+pub fn destination(named: &Path, now: Timestamp) -> PathBuf {
+    if named.is_dir() { named.join(format!("oncebox-{}.db", stamp(now))) } else { named.to_owned() }
+}
+
+/// A time as it stands in file names.
+pub fn stamp(at: Timestamp) -> String {
+    let text = at.to_string();
+    let seconds = text.split('.').next().unwrap_or(&text);
+    format!("{}Z", seconds.replace(['-', ':'], ""))
+}
+
+/// Takes a backup; `go_on` is asked after each MiB. When this returns, the backup and its manifest are on
+/// the disk and have been read back.
+///
+/// # Errors
+/// What is in the way. Nothing is left behind.
+pub fn take(plan: &Plan, go_on: &mut dyn FnMut(Progress) -> bool) -> Result<Manifest> {
+    let Plan { database, to, reason, now, faults } = plan;
+    let directory = disk::directory_of(to);
+    fs::metadata(database).map_err(file_error(database))?;
+    disk::room_for(directory, copies::size(database)?)?;
+    let partial = Partial::begin(to)?;
+    let died = |partial: Partial| {
+        partial.abandon();
+        Err(Error::Store(StoreError::Stopped))
+    };
+    copies::copy(database, partial.path(), go_on)?;
+    if faults.hit(Step::Backup) {
+        return died(partial);
+    }
+    partial.sync()?;
+    let facts = copies::check(partial.path())?;
+    let manifest = describe(partial.path(), to, *reason, *now, facts)?;
+    let manifest_path = Manifest::path_of(to);
+    // One that a killed process left says nothing about this backup.
+    disk::remove(&manifest_path)?;
+    disk::write_new(&manifest_path, manifest.to_text(&manifest_path)?.as_bytes())?;
+    erasures::carry(database, to)?;
+    if faults.hit(Step::Backup) {
+        return died(partial);
+    }
+    if let Err(error) = partial.finish(to) {
+        disk::remove(&manifest_path)?;
+        return Err(error);
+    }
+    Ok(manifest)
+}
+
+fn describe(
+    copy: &Path,
+    to: &Path,
+    reason: Reason,
+    created_at: Timestamp,
+    facts: Facts,
+) -> Result<Manifest> {
+    let name = to.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| Error::Manifest {
+        path: to.to_owned(),
+        why: "the name of a backup must be text".to_owned(),
+    })?;
+    let bytes = fs::metadata(copy).map_err(file_error(copy))?.len();
+    let sha256 = disk::sha256(copy, |_| Ok(()))?;
+    let making = Making { file: name.to_owned(), created_at, reason, bytes, sha256 };
+    Ok(Manifest::new(making, facts))
+}
+
+/// Checks a backup against its manifest: that it is whole, unchanged and readable.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn verify(backup: &Path) -> Result<Manifest> {
+    let manifest = Manifest::read_of(backup)?;
+    let bytes = fs::metadata(backup).map_err(file_error(backup))?.len();
+    let damaged = |why: String| Error::Damaged { path: backup.to_owned(), why };
+    if bytes != manifest.bytes {
+        return Err(damaged(format!("it has {bytes} bytes, its manifest says {}", manifest.bytes)));
+    }
+    if disk::sha256(backup, |_| Ok(()))? != manifest.sha256 {
+        return Err(damaged("its SHA-256 is not the one in its manifest".to_owned()));
+    }
+    let facts = copies::check(backup)?;
+    if facts.rows != manifest.rows {
+        return Err(damaged("it does not hold the rows its manifest says".to_owned()));
+    }
+    Ok(manifest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+
+    fn plan(dir: &Path, faults: Faults) -> Plan {
+        let database = dir.join("oncebox.db");
+        let (to, now) = (dir.join("b.db"), Timestamp::from_secs(1_769_860_800));
+        Plan { database, to, reason: Reason::Asked, now, faults }
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = fs::read_dir(dir).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names.retain(|name| name.starts_with('b'));
+        names
+    }
+
+    #[test]
+    fn a_backup_is_one_private_file_with_its_manifest_and_needs_no_log() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let plan = plan(dir.path(), Faults::none());
+        let _open = Store::open(&plan.database, Faults::none()).unwrap();
+        let manifest = take(&plan, &mut |_| true).unwrap();
+        assert_eq!(names(dir.path()), ["b.db", "b.db.manifest.json"]);
+        assert_eq!(fs::metadata(&plan.to).unwrap().permissions().mode() & 0o777, 0o600);
+        // Bytes 18 and 19 of the header: 1 is a rollback journal, 2 a write-ahead log.
+        assert_eq!(fs::read(&plan.to).unwrap()[18..20], [1, 1]);
+        assert_eq!(verify(&plan.to).unwrap(), manifest);
+        assert_eq!(manifest.rows["tenants"], 1);
+        assert!(matches!(take(&plan, &mut |_| true), Err(Error::Exists(_))));
+        assert_eq!(names(dir.path()), ["b.db", "b.db.manifest.json"]);
+    }
+
+    #[test]
+    fn a_backup_that_is_stopped_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let plan = plan(dir.path(), Faults::none());
+        let _open = Store::open(&plan.database, Faults::none()).unwrap();
+        assert!(take(&plan, &mut |_| false).is_err());
+        assert_eq!(names(dir.path()), [""; 0]);
+    }
+
+    #[test]
+    fn a_process_that_dies_leaves_nothing_that_passes_for_a_backup_and_is_no_hindrance() {
+        let dir = tempfile::tempdir().unwrap();
+        let _open = Store::open(&dir.path().join("oncebox.db"), Faults::none()).unwrap();
+        // A program that another test starts just then has the partial file open for a moment, and its lock.
+        let take = |plan: &Plan| {
+            (0..).find_map(|_| match take(plan, &mut |_| true) {
+                Err(Error::Busy(_)) => {
+                    std::thread::yield_now();
+                    None
+                }
+                taken => Some(taken),
+            })
+        };
+        for nth in 1..=2 {
+            let plan = plan(dir.path(), Faults::at(Step::Backup, nth));
+            take(&plan).unwrap().unwrap_err();
+            assert!(!plan.to.exists());
+            assert!(names(dir.path()).contains(&"b.db.partial".to_owned()));
+        }
+        let plan = plan(dir.path(), Faults::none());
+        take(&plan).unwrap().unwrap();
+        assert_eq!(names(dir.path()), ["b.db", "b.db.manifest.json"]);
+    }
+
+    #[test]
+    fn a_backup_that_was_changed_is_found_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let plan = plan(dir.path(), Faults::none());
+        let _open = Store::open(&plan.database, Faults::none()).unwrap();
+        take(&plan, &mut |_| true).unwrap();
+        let mut bytes = fs::read(&plan.to).unwrap();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        fs::write(&plan.to, &bytes).unwrap();
+        assert!(verify(&plan.to).unwrap_err().to_string().contains("SHA-256"));
+        fs::write(&plan.to, &bytes[..last]).unwrap();
+        assert!(verify(&plan.to).unwrap_err().to_string().contains("bytes"));
+        fs::remove_file(Manifest::path_of(&plan.to)).unwrap();
+        assert!(verify(&plan.to).unwrap_err().to_string().contains("without its manifest"));
+    }
+}

@@ -1,0 +1,245 @@
+//! Putting a backup back: checked, copied beside the database, made ready there, and only then given the
+//! database's name. What stood there is moved aside and never deleted.
+//!
+//! From the moment the finished file has its name `oncebox.db.restored-…`, the restore is decided: a
+//! process that dies after it leaves what [`finish`] carries on with, at the next start. One that dies
+//! before leaves the old database as it was.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::backup::disk::{self, PARTIAL, Partial, with_ending};
+use crate::backup::erasures::{self, Erasure};
+use crate::backup::manifest::Manifest;
+use crate::backup::online::stamp;
+use crate::backup::{Error, Result, file_error};
+use crate::base::clock::Timestamp;
+use crate::base::faults::{Faults, Step};
+use crate::model::audit::Actor;
+use crate::model::in_doubt::Window;
+use crate::store::copies::{self, Facts};
+use crate::store::error::Error as StoreError;
+use crate::store::meta::Restored;
+use crate::store::restoring::{self, Raised};
+use crate::store::subjects;
+use crate::sys::user;
+
+/// What the name of a finished file that is not in its place yet has after the database's.
+const FINISHED: &str = ".restored-";
+/// What the name of a database that was moved aside has after its own.
+const ASIDE: &str = ".before-restore-";
+
+/// What is put back, and where.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The backup.
+    pub from: PathBuf,
+    /// The database. Whoever restores holds its directory's lock.
+    pub database: PathBuf,
+    /// Whether a database that is there may be moved aside.
+    pub force: bool,
+    /// Whether a file without a manifest is taken, such as one that Litestream restored.
+    pub without_manifest: bool,
+    /// The id of the master key that is there; `None` when there is none.
+    pub key_id: Option<String>,
+    /// The ids of the keys that were in force before and are kept beside it.
+    pub retired: Vec<String>,
+    /// The wall time.
+    pub now: Timestamp,
+    /// When what comes in is doubted.
+    pub window: Option<Window>,
+    /// Who restores.
+    pub who: Actor,
+    /// Planned failures.
+    pub faults: Faults,
+}
+
+/// A restore that was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// What was changed in the file.
+    pub raised: Raised,
+    /// When the backup was made; `None` for a file without a manifest.
+    pub made_at: Option<Timestamp>,
+    /// Where the database that was there is now.
+    pub aside: Option<PathBuf>,
+}
+
+/// Puts a backup back.
+///
+/// # Errors
+/// What is in the way; then the database is what it was.
+pub fn run(plan: &Plan) -> Result<Done> {
+    let Plan { from, database, now, .. } = plan;
+    finish(database, &Faults::none())?;
+    let there = fs::metadata(database).is_ok_and(|there| there.len() > 0);
+    if there && !plan.force {
+        return Err(Error::DatabaseThere(database.clone()));
+    }
+    let log = with_ending(from, "-wal");
+    let of = |file: &Path| user::in_directory(disk::directory_of(from), || fs::metadata(file));
+    if of(&log).is_ok_and(|log| log.len() > 0) {
+        return Err(Error::NotAlone { path: from.clone(), log });
+    }
+    let bytes = of(from).map_err(file_error(from))?.len();
+    disk::room_for(disk::directory_of(database), bytes)?;
+    let ready = with_ending(database, &format!("{FINISHED}{}", stamp(*now)));
+    let (raised, made_at) = prepare(plan, &ready)?;
+    let aside = there.then(|| aside_of(database, &stamp(*now)));
+    finish(database, &plan.faults)?;
+    Ok(Done { raised, made_at, aside })
+}
+
+/// Copies the backup, checks the copy, makes it ready and gives it the name that decides.
+fn prepare(plan: &Plan, ready: &Path) -> Result<(Raised, Option<Timestamp>)> {
+    let Plan { from, faults, .. } = plan;
+    let erased = erased_since(plan)?;
+    let mut copy = Partial::begin(ready)?;
+    let manifest = copy_of(plan, &mut copy)?;
+    let facts = copies::check(copy.path()).map_err(|error| of_backup(from, error))?;
+    let key_id = check_key(plan, &facts)?;
+    if faults.hit(Step::Restore) {
+        copy.abandon();
+        return Err(StoreError::Stopped.into());
+    }
+    let made_at = manifest.map(|manifest| manifest.created_at);
+    let name = from.file_name().unwrap_or_default().to_string_lossy();
+    let made = made_at.map_or_else(|| "an unknown time".to_owned(), |at| at.to_string());
+    let restored = Restored { at: plan.now, from: format!("{name} of {made}") };
+    let with = (&plan.who, erased.as_slice());
+    let raised = restoring::raise(copy.path(), &restored, plan.window, &key_id, with)?;
+    erasures::note(&erasures::beside(&plan.database), &erased)?;
+    // All of it has to be in the one file that is put in place.
+    let log = with_ending(copy.path(), "-wal");
+    if fs::metadata(&log).is_ok_and(|log| log.len() > 0) {
+        let why = "what the restore noted is not in the file yet: the disk may be full".to_owned();
+        return Err(Error::Damaged { path: copy.path().to_owned(), why });
+    }
+    if faults.hit(Step::Restore) {
+        copy.abandon();
+        return Err(StoreError::Stopped.into());
+    }
+    copy.finish(ready)?;
+    Ok((raised, made_at))
+}
+
+/// What was erased after the backup, as far as anything here knows: the lists beside the database and beside the
+/// backup, and the database that is moved aside.
+///
+/// # Errors
+/// When a list is there and cannot be read: what was erased would come back. A database that cannot be read is what
+/// a restore is for, and is only named.
+fn erased_since(plan: &Plan) -> Result<Vec<Erasure>> {
+    let lists = [
+        erasures::beside(&plan.database),
+        erasures::within(disk::directory_of(&plan.from)),
+        erasures::beside(&plan.from),
+    ];
+    let mut all = Vec::new();
+    for list in &lists {
+        all.extend(erasures::read(list)?);
+    }
+    if fs::metadata(&plan.database).is_ok_and(|there| there.len() > 0) {
+        match subjects::erased_in(&plan.database) {
+            Ok(found) => all.extend(found),
+            Err(error) => tracing::warn!(%error, "the database that is replaced cannot be read"),
+        }
+    }
+    all.sort_unstable_by_key(|(id, _)| *id);
+    all.dedup_by_key(|(id, _)| *id);
+    Ok(all)
+}
+
+/// Copies and compares with the manifest in one reading, so that what was checked is what is used.
+fn copy_of(plan: &Plan, copy: &mut Partial) -> Result<Option<Manifest>> {
+    let from = &plan.from;
+    let manifest = match Manifest::read_of(from) {
+        Ok(manifest) => Some(manifest),
+        Err(_) if plan.without_manifest => None,
+        Err(error) => return Err(error),
+    };
+    let file = copy.file();
+    let sha256 = disk::sha256(from, |bytes| file.write_all(bytes))?;
+    copy.sync()?;
+    if manifest.as_ref().is_some_and(|manifest| manifest.sha256 != sha256) {
+        let why = "its SHA-256 is not the one in its manifest".to_owned();
+        return Err(Error::Damaged { path: from.clone(), why });
+    }
+    Ok(manifest)
+}
+
+/// A fault of the copy is a fault of the backup it was made of.
+fn of_backup(from: &Path, error: StoreError) -> Error {
+    match error {
+        StoreError::Damaged { what, .. } => Error::Damaged { path: from.to_owned(), why: what },
+        other => other.into(),
+    }
+}
+
+/// The key must be there and be the one that sealed the secrets.
+fn check_key(plan: &Plan, facts: &Facts) -> Result<String> {
+    let need = facts.master_key_id.clone();
+    match (need, plan.key_id.clone()) {
+        (Some(need), Some(have)) if need == have || plan.retired.contains(&need) => Ok(need),
+        (None, Some(have)) => Ok(have),
+        (need, have) => Err(Error::Key {
+            need: need.unwrap_or_else(|| "any".to_owned()),
+            have: have.unwrap_or_else(|| "none".to_owned()),
+        }),
+    }
+}
+
+fn aside_of(database: &Path, stamp: &str) -> PathBuf {
+    with_ending(database, &format!("{ASIDE}{stamp}"))
+}
+
+/// Carries on with a restore that was decided: moves what is there aside and the restored file to its
+/// place. Does nothing where none was begun. Tells whether it did something.
+///
+/// # Errors
+/// When a file cannot be moved; calling it again carries on.
+pub fn finish(database: &Path, faults: &Faults) -> Result<bool> {
+    let Some((ready, stamp)) = decided(database)? else { return Ok(false) };
+    let aside = aside_of(database, &stamp);
+    // The log goes with its database: beside the restored one, SQLite would mend it by a stranger's log.
+    for ending in ["", "-wal"] {
+        step(faults)?;
+        let (from, to) = (with_ending(database, ending), with_ending(&aside, ending));
+        if from.exists() && !to.exists() {
+            fs::rename(&from, &to).map_err(file_error(&from))?;
+        }
+    }
+    step(faults)?;
+    disk::remove(&with_ending(database, "-shm"))?;
+    disk::sync_directory_of(database)?;
+    step(faults)?;
+    fs::rename(&ready, database).map_err(file_error(&ready))?;
+    disk::sync_directory_of(database)?;
+    step(faults)?;
+    Ok(true)
+}
+
+/// Where a planned death comes.
+fn step(faults: &Faults) -> Result<()> {
+    if faults.hit(Step::Restore) { Err(StoreError::Stopped.into()) } else { Ok(()) }
+}
+
+/// The finished file that is not in its place, and its stamp. What a restore left that died before it was
+/// finished is removed: whoever has the directory's lock knows that nobody writes it.
+fn decided(database: &Path) -> Result<Option<(PathBuf, String)>> {
+    let directory = disk::directory_of(database);
+    let name = database.file_name().unwrap_or_default().to_string_lossy();
+    let prefix = format!("{name}{FINISHED}");
+    let mut found = None;
+    for entry in fs::read_dir(directory).map_err(file_error(directory))? {
+        let path = entry.map_err(file_error(directory))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match name.strip_prefix(&prefix) {
+            Some(stamp) if stamp.contains(PARTIAL) => disk::remove(&path)?,
+            Some(stamp) => found = Some((path, stamp.to_owned())),
+            None => {}
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,127 @@
+//! Bringing an older file up to date: a backup first, then all steps in one transaction.
+//!
+//! Whoever calls [`run`] holds the data directory's lock. Killed at any point, the file is either what it
+//! was or up to date, and the next start goes on from there.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::backup::disk::{self, Partial};
+use crate::backup::manifest::Reason;
+use crate::backup::online::{self, Plan};
+use crate::backup::{Result, retention};
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::faults::Faults;
+use crate::model::audit::Actor;
+use crate::store::copies::{self, Facts, Progress};
+use crate::store::schema::{self, Steps};
+
+/// This program's own version.
+const PROGRAM: &str = env!("CARGO_PKG_VERSION");
+
+/// An upgrade that was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upgraded {
+    /// The schema version the file had.
+    pub from: i64,
+    /// The backup of the file as it was.
+    pub backup: PathBuf,
+}
+
+/// A try of an upgrade on a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rehearsal {
+    /// The schema version the file has.
+    pub from: i64,
+    /// How long the steps took, without the copying.
+    pub took: Duration,
+    /// What the copy's schema is otherwise than it should be; nothing where all is well.
+    pub differences: Vec<String>,
+}
+
+/// The schema version of a file; `None` where there is no file, or nothing of ours in it.
+///
+/// # Errors
+/// When it is newer than this version, or cannot be read.
+pub fn standing(database: &Path) -> Result<Option<i64>> {
+    Ok(schema::standing(database)?)
+}
+
+/// Brings an older file up to date, and notes when and by whom in the audit; does nothing to one that is, or
+/// that is not there yet.
+///
+/// # Errors
+/// What is in the way; the file is then what it was.
+pub fn run(
+    database: &Path,
+    steps: Steps,
+    by: &(Timestamp, Actor),
+    faults: &Faults,
+    go_on: &mut dyn FnMut(Progress) -> bool,
+) -> Result<Option<Upgraded>> {
+    let Some(from) = standing(database)?.filter(|have| *have < steps.version()) else {
+        return Ok(None);
+    };
+    // A file that no step leads from needs no backup.
+    drop(steps.after(database, from)?);
+    let backup = match made_before(database)? {
+        Some(there) => there,
+        None => back_up(database, by.0, faults, go_on)?,
+    };
+    schema::migrate(database, steps, by, faults)?;
+    Ok(Some(Upgraded { from, backup }))
+}
+
+fn back_up(
+    database: &Path,
+    now: Timestamp,
+    faults: &Faults,
+    go_on: &mut dyn FnMut(Progress) -> bool,
+) -> Result<PathBuf> {
+    let name = format!("before-upgrade-{PROGRAM}-{}.db", online::stamp(now));
+    let to = disk::directory_of(database).join(name);
+    let plan = Plan {
+        database: database.to_owned(),
+        to: to.clone(),
+        reason: Reason::BeforeUpgrade,
+        now,
+        faults: faults.clone(),
+    };
+    online::take(&plan, go_on)?;
+    Ok(to)
+}
+
+/// The backup that an earlier try made of the same file, so that a process that is killed again and again
+/// does not fill the disk. No service has run between the tries: a start counts in `boots`.
+fn made_before(database: &Path) -> Result<Option<PathBuf>> {
+    let Facts { schema_version, epoch, highest, .. } = copies::identity(database)?;
+    let found = retention::list(disk::directory_of(database))?.into_iter().find(|kept| {
+        let made = &kept.manifest;
+        made.reason == Reason::BeforeUpgrade
+            && (made.schema_version, made.epoch) == (schema_version, epoch)
+            && made.highest == highest
+    });
+    Ok(found.map(|kept| kept.path).filter(|path| online::verify(path).is_ok()))
+}
+
+/// Tries the steps on a copy beside the file, and removes the copy. The file may be in use.
+///
+/// # Errors
+/// When there is no room for a copy, or a step fails on it.
+pub fn rehearse(
+    database: &Path,
+    steps: Steps,
+    clock: &Clock,
+    go_on: &mut dyn FnMut(Progress) -> bool,
+) -> Result<Rehearsal> {
+    disk::room_for(disk::directory_of(database), copies::size(database)?)?;
+    let copy = Partial::begin(&disk::with_ending(database, ".rehearsal"))?;
+    copies::copy(database, copy.path(), go_on)?;
+    let started = clock.monotonic();
+    let by = (clock.wall(), Actor::system());
+    let from = schema::migrate(copy.path(), steps, &by, &Faults::none())?;
+    let took = clock.monotonic().saturating_sub(started);
+    copies::check(copy.path())?;
+    let differences = copies::schema_differences(copy.path())?;
+    Ok(Rehearsal { from, took, differences })
+}

@@ -1,0 +1,147 @@
+//! How much memory the bodies, parcels and rows that are worked on may take together.
+//!
+//! Two kinds of work share one limit: requests, which are refused when there is no room, and our own work
+//! (deliveries, sources), which waits. Neither can take more than three quarters, so that neither stops the
+//! other. One piece of work of each kind always goes on, however large it is: nothing waits for ever.
+//!
+//! Not here: how many bytes a piece of work takes, which its place knows.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// Who takes a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Request,
+    Own,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    request: usize,
+    own: usize,
+}
+
+impl State {
+    fn used(&mut self, kind: Kind) -> &mut usize {
+        match kind {
+            Kind::Request => &mut self.request,
+            Kind::Own => &mut self.own,
+        }
+    }
+
+    fn fits(&mut self, kind: Kind, bytes: usize, limit: usize) -> bool {
+        let (all, own) = (self.request.saturating_add(self.own), *self.used(kind));
+        let most = limit.saturating_sub(limit.div_euclid(4));
+        own == 0 || (all.saturating_add(bytes) <= limit && own.saturating_add(bytes) <= most)
+    }
+}
+
+/// The budget. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    limit: usize,
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+/// Bytes that were taken. They are given back when it is dropped.
+#[derive(Debug)]
+pub struct Share {
+    from: Arc<Inner>,
+    kind: Kind,
+    bytes: usize,
+}
+
+impl Budget {
+    /// A budget of so many bytes.
+    pub fn new(limit: usize) -> Self {
+        Self(Arc::new(Inner { limit, state: Mutex::default(), freed: Condvar::new() }))
+    }
+
+    /// Takes bytes for a request; `None` while there is no room.
+    ///
+    /// ```
+    /// let budget = oncebox::base::budget::Budget::new(100);
+    /// let share = budget.try_take(60).unwrap();
+    /// assert!(budget.try_take(20).is_none(), "requests take at most three quarters");
+    /// drop(share);
+    /// assert!(budget.try_take(1_000).is_some(), "a single one goes on, however large it is");
+    /// ```
+    pub fn try_take(&self, bytes: usize) -> Option<Share> {
+        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = state.fits(Kind::Request, bytes, self.0.limit);
+        fits.then(|| self.share(&mut state, Kind::Request, bytes))
+    }
+
+    /// Takes bytes for work of our own; `None` while there is no room.
+    pub fn try_take_own(&self, bytes: usize) -> Option<Share> {
+        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = state.fits(Kind::Own, bytes, self.0.limit);
+        fits.then(|| self.share(&mut state, Kind::Own, bytes))
+    }
+
+    /// The same, and waits for room.
+    pub fn take_own(&self, bytes: usize) -> Share {
+        let Inner { limit, state, freed } = &*self.0;
+        let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |state: &mut State| !state.fits(Kind::Own, bytes, *limit);
+        let mut state = freed.wait_while(state, is_full).unwrap_or_else(PoisonError::into_inner);
+        self.share(&mut state, Kind::Own, bytes)
+    }
+
+    fn share(&self, state: &mut State, kind: Kind, bytes: usize) -> Share {
+        let used = state.used(kind);
+        *used = used.saturating_add(bytes);
+        Share { from: Arc::clone(&self.0), kind, bytes }
+    }
+
+    /// Bytes that are taken now.
+    pub fn used(&self) -> usize {
+        let state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.request.saturating_add(state.own)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut state = self.from.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = state.used(self.kind);
+        *used = used.saturating_sub(self.bytes);
+        drop(state);
+        self.from.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_kind_takes_all_and_one_of_each_always_goes_on() {
+        let budget = Budget::new(100);
+        let requests = [budget.try_take(40), budget.try_take(35)];
+        assert!(requests.iter().all(Option::is_some) && budget.try_take(1).is_none());
+        let own = budget.try_take_own(60).unwrap();
+        assert_eq!(budget.used(), 135);
+        drop(requests);
+        assert!(budget.try_take(500).is_some());
+        drop(own);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn whoever_waits_goes_on_as_soon_as_there_is_room() {
+        let budget = Budget::new(100);
+        let first = budget.try_take_own(75);
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| budget.take_own(70));
+            assert!(budget.try_take_own(70).is_none());
+            drop(first);
+            assert_eq!(second.join().unwrap().bytes, 70);
+        });
+        assert_eq!(budget.used(), 0);
+    }
+}

@@ -1,0 +1,293 @@
+//! Time: the only place that reads it.
+//!
+//! Two readings exist. [`Clock::wall`] is what a calendar on the wall shows: it goes into records and
+//! signatures. [`Clock::now`] is *schedule time*: the wall time at start plus what a monotonic clock
+//! has counted since, so that a clock that is set forward or back moves no due time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// 1973-03-03T09:46:40Z: as seconds this number lies beyond the year 5000, so that no time is likely in both units.
+const LIKELY_FROM: i64 = 100_000_000_000;
+/// 2200-01-01T00:00:00Z.
+const LIKELY_BEFORE: i64 = 7_258_118_400_000;
+
+/// A point in time: whole milliseconds since 1970-01-01T00:00:00Z.
+///
+/// Stored as INTEGER in every `…_at` column, shown as RFC 3339 in UTC.
+///
+/// ```
+/// use oncebox::base::clock::Timestamp;
+/// let at = Timestamp::from_ms(1_700_000_000_123);
+/// assert_eq!(at.to_string(), "2023-11-14T22:13:20.123Z");
+/// assert_eq!(Timestamp::parse("2023-11-14T22:13:20.123Z"), Some(at));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// The given number of milliseconds since the epoch.
+    pub const fn from_ms(ms: i64) -> Self {
+        Self(ms)
+    }
+
+    /// The given number of seconds since the epoch.
+    pub const fn from_secs(secs: i64) -> Self {
+        Self(secs.saturating_mul(1000))
+    }
+
+    /// Milliseconds since the epoch.
+    pub const fn ms(self) -> i64 {
+        self.0
+    }
+
+    /// Whole seconds since the epoch, rounded down.
+    pub const fn secs(self) -> i64 {
+        self.0.div_euclid(1000)
+    }
+
+    /// Whether it lies from 1973 to 2199: what is outside was likely meant in another unit, or for no time at all.
+    ///
+    /// ```
+    /// use oncebox::base::clock::Timestamp;
+    /// assert!(Timestamp::from_secs(1_700_000_000).is_likely());
+    /// assert!(!Timestamp::from_ms(1_700_000_000).is_likely());
+    /// assert!(!Timestamp::from_ms(1_700_000_000_000_000).is_likely());
+    /// ```
+    pub const fn is_likely(self) -> bool {
+        LIKELY_FROM <= self.0 && self.0 < LIKELY_BEFORE
+    }
+
+    /// This much later; stops at the end of representable time.
+    #[must_use]
+    pub fn plus(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(millis(span)))
+    }
+
+    /// This much earlier; stops at the start of representable time.
+    #[must_use]
+    pub fn minus(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(millis(span)))
+    }
+
+    /// How long after `earlier` this is; zero if it is not.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// Reads RFC 3339, with any offset; `None` if the text is not that.
+    pub fn parse(text: &str) -> Option<Self> {
+        let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+        i64::try_from(at.unix_timestamp_nanos().div_euclid(1_000_000)).ok().map(Self)
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(at: SystemTime) -> Self {
+        let since = at.duration_since(SystemTime::UNIX_EPOCH);
+        Self(since.map_or_else(|before| -millis(before.duration()), millis))
+    }
+}
+
+/// A span in whole milliseconds, as the columns `…_ms` hold it.
+pub fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = i128::from(self.0).saturating_mul(1_000_000);
+        let Ok(at) = OffsetDateTime::from_unix_timestamp_nanos(nanos) else {
+            return write!(f, "{}ms", self.0);
+        };
+        let (y, mo, d) = (at.year(), u8::from(at.month()), at.day());
+        let (h, mi, s, ms) = (at.hour(), at.minute(), at.second(), at.millisecond());
+        write!(f, "{y:04}-{mo:02}-{d:02}T{h:02}:{mi:02}:{s:02}.{ms:03}Z")
+    }
+}
+
+impl serde::Serialize for Timestamp {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Timestamp {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        Self::parse(&text).ok_or_else(|| {
+            serde::de::Error::custom("not an RFC 3339 time like 2026-01-31T12:00:00Z")
+        })
+    }
+}
+
+/// Where the two readings come from. Real in the product, set by hand in tests.
+pub trait TimeSource: Send + Sync {
+    /// What the calendar says.
+    fn wall(&self) -> Timestamp;
+    /// Time since some fixed moment; never goes back.
+    fn monotonic(&self) -> Duration;
+}
+
+/// The machine's clocks.
+struct Machine {
+    started: Instant,
+}
+
+impl TimeSource for Machine {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that reads the wall clock"
+    )]
+    fn wall(&self) -> Timestamp {
+        SystemTime::now().into()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+/// What the machine's `CLOCK_MONOTONIC` shows, which other processes can read as well.
+pub fn machine_monotonic() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::try_from(now).unwrap_or_default()
+}
+
+/// A clock that stands still until a test moves it.
+///
+/// ```
+/// use oncebox::base::clock::{Clock, ManualTime, Timestamp};
+/// use std::time::Duration;
+/// let time = ManualTime::at(Timestamp::from_secs(1_000));
+/// let clock = Clock::from_source(time.clone());
+/// time.advance(Duration::from_secs(5));
+/// assert_eq!(clock.now(), Timestamp::from_secs(1_005));
+/// time.set_wall(Timestamp::from_secs(9)); // somebody sets the wall clock back
+/// assert_eq!(clock.now(), Timestamp::from_secs(1_005));
+/// assert_eq!(clock.wall(), Timestamp::from_secs(9));
+/// ```
+#[derive(Debug)]
+pub struct ManualTime {
+    wall_ms: AtomicI64,
+    monotonic_ms: AtomicI64,
+}
+
+impl ManualTime {
+    /// A clock that shows `wall`.
+    pub fn at(wall: Timestamp) -> Arc<Self> {
+        Arc::new(Self { wall_ms: AtomicI64::new(wall.ms()), monotonic_ms: AtomicI64::new(0) })
+    }
+
+    /// Lets time pass on both readings.
+    pub fn advance(&self, span: Duration) {
+        self.wall_ms.fetch_add(millis(span), Ordering::SeqCst);
+        self.monotonic_ms.fetch_add(millis(span), Ordering::SeqCst);
+    }
+
+    /// Sets the wall reading alone, as `date -s` or NTP would.
+    pub fn set_wall(&self, wall: Timestamp) {
+        self.wall_ms.store(wall.ms(), Ordering::SeqCst);
+    }
+}
+
+impl TimeSource for ManualTime {
+    fn wall(&self) -> Timestamp {
+        Timestamp(self.wall_ms.load(Ordering::SeqCst))
+    }
+
+    fn monotonic(&self) -> Duration {
+        let ms = self.monotonic_ms.load(Ordering::SeqCst);
+        Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+    }
+}
+
+/// The clock that is handed to everything that needs time. Cheap to clone; clones share one anchor.
+#[derive(Clone)]
+pub struct Clock {
+    source: Arc<dyn TimeSource>,
+    /// Schedule time minus monotonic time, in ms.
+    anchor_ms: Arc<AtomicI64>,
+}
+
+impl Clock {
+    /// The machine's own clock.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads time")]
+    pub fn machine() -> Self {
+        Self::from_source(Arc::new(Machine { started: Instant::now() }))
+    }
+
+    /// A clock over another source; schedule time starts at its wall time.
+    pub fn from_source(source: Arc<dyn TimeSource>) -> Self {
+        let anchor = source.wall().ms().saturating_sub(millis(source.monotonic()));
+        Self { source, anchor_ms: Arc::new(AtomicI64::new(anchor)) }
+    }
+
+    /// Schedule time: due times, waits and deadlines. Unmoved by a wall clock that is set.
+    pub fn now(&self) -> Timestamp {
+        let anchor = self.anchor_ms.load(Ordering::Acquire);
+        Timestamp(anchor.saturating_add(millis(self.source.monotonic())))
+    }
+
+    /// Wall time: records, and the timestamps inside signatures.
+    pub fn wall(&self) -> Timestamp {
+        self.source.wall()
+    }
+
+    /// Time since a fixed moment, for measuring how long something took.
+    pub fn monotonic(&self) -> Duration {
+        self.source.monotonic()
+    }
+
+    /// How far the wall clock has moved away from schedule time, in ms: positive when it was set forward.
+    pub fn step_ms(&self) -> i64 {
+        self.wall().ms().saturating_sub(self.now().ms())
+    }
+
+    /// Lets schedule time start again from the wall time, after a step that has been dealt with.
+    pub fn re_anchor(&self) {
+        let anchor = self.wall().ms().saturating_sub(millis(self.monotonic()));
+        self.anchor_ms.store(anchor, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clock").field("now", &self.now()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_with_an_offset_is_kept_in_utc() {
+        let at = Timestamp::parse("2026-01-31T13:00:00+01:00").unwrap();
+        assert_eq!(at.to_string(), "2026-01-31T12:00:00.000Z");
+        assert_eq!(Timestamp::parse("yesterday"), None);
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_is_seen_and_can_be_taken_over() {
+        let time = ManualTime::at(Timestamp::from_secs(100));
+        let clock = Clock::from_source(time.clone());
+        time.set_wall(Timestamp::from_secs(40));
+        assert_eq!(clock.step_ms(), -60_000);
+        clock.re_anchor();
+        assert_eq!(clock.now(), Timestamp::from_secs(40));
+        assert_eq!(clock.step_ms(), 0);
+    }
+
+    #[test]
+    fn spans_never_wrap() {
+        let end = Timestamp::from_ms(i64::MAX);
+        assert_eq!(end.plus(Duration::from_secs(1)), end);
+        assert_eq!(Timestamp::from_ms(1).since(Timestamp::from_ms(5)), Duration::ZERO);
+    }
+}

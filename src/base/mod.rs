@@ -1,0 +1,12 @@
+//! The ground: values and services that know nothing of webhooks.
+
+pub mod budget;
+pub mod cache;
+pub mod clock;
+pub mod faults;
+pub mod headers;
+pub mod id;
+pub mod secret;
+pub mod semaphore;
+pub mod split_mix;
+pub mod stop;

@@ -1,0 +1,351 @@
+//! Secrets: bytes that do not print themselves, and the master key that seals what is kept in the file.
+//!
+//! Not here: where the master key lies on the machine (settings), which credential is in force (domain),
+//! and the forms that signature schemes give their secrets ([`crate::model::signature`]).
+
+use std::fmt;
+
+use data_encoding::{BASE64, HEXLOWER};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::digest::{Context, SHA256};
+use ring::hmac;
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+use crate::base::id::Draw;
+
+/// The first byte of everything sealed; another layout gets another number.
+const SEAL_VERSION: u8 = 1;
+const KEY_BYTES: usize = 32;
+const KEY_ID_BYTES: usize = 4;
+/// Version, key id, nonce: what stands before the ciphertext.
+const HEAD_BYTES: usize = 1 + KEY_ID_BYTES + NONCE_LEN;
+const TAG_BYTES: usize = 16;
+const KEY_TEXT_PREFIX: &str = "oncebox-master-key-1:";
+const KEY_ID_LABEL: &[u8] = b"oncebox master key id 1\0";
+const DERIVE_LABEL: &[u8] = b"oncebox derive 1\0";
+
+/// Bytes that are wiped when dropped, never printed, and compared in constant time.
+///
+/// ```
+/// use oncebox::base::secret::SecretBytes;
+/// let secret = SecretBytes::new(b"s3cret".to_vec());
+/// assert_eq!(format!("{secret:?}"), "SecretBytes(6 bytes)");
+/// assert_eq!(secret.expose(), b"s3cret");
+/// ```
+#[derive(Clone)]
+pub struct SecretBytes(Zeroizing<Vec<u8>>);
+
+impl SecretBytes {
+    /// Takes the bytes over. A copy that the caller keeps is the caller's to wipe.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// The bytes themselves, for a computation or for the wire.
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The bytes as text; `None` if they are not UTF-8.
+    pub fn expose_text(&self) -> Option<&str> {
+        std::str::from_utf8(&self.0).ok()
+    }
+}
+
+impl PartialEq for SecretBytes {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_slice().ct_eq(other.0.as_slice()).into()
+    }
+}
+
+impl Eq for SecretBytes {}
+
+impl fmt::Debug for SecretBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SecretBytes({} bytes)", self.0.len())
+    }
+}
+
+/// Why a text is not a master key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyTextError {
+    /// The text does not begin like a master key file of this version.
+    #[error("this is not a master key: its text begins with `oncebox-master-key-1:`")]
+    NoPrefix,
+    /// What follows the prefix is not the base64 of 32 bytes.
+    #[error(
+        "this master key is damaged: `oncebox-master-key-1:` is followed by 44 characters of base64"
+    )]
+    Damaged,
+}
+
+/// Why something sealed could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// It is too short to have been sealed by us.
+    #[error("the sealed value is cut off: {bytes} bytes, at least {least} are needed", least = HEAD_BYTES + TAG_BYTES)]
+    Truncated {
+        /// How many bytes there are.
+        bytes: usize,
+    },
+    /// It has a layout that this version does not know.
+    #[error("the sealed value has layout {found}, this version of Oncebox reads layout 1")]
+    OtherVersion {
+        /// The first byte.
+        found: u8,
+    },
+    /// It was sealed under another master key.
+    #[error("the value was sealed under master key {need}, the one loaded is {have}")]
+    OtherKey {
+        /// Id of the key that was used to open.
+        have: String,
+        /// Id of the key under which it was sealed.
+        need: String,
+    },
+    /// The bytes were changed, or moved here from another row or column.
+    #[error("the sealed value was changed, or belongs to another row or column")]
+    Tampered,
+}
+
+/// The key under which secrets are sealed in the file; it is kept outside the file.
+///
+/// ```
+/// use oncebox::{id::SystemDraw, secret::MasterKey};
+/// let draw = SystemDraw::new();
+/// let key = MasterKey::generate(&draw);
+/// let sealed = key.seal("credential|7|secret", b"whsec_...", &draw);
+/// assert_eq!(key.open("credential|7|secret", &sealed)?.expose(), b"whsec_...");
+/// assert!(key.open("credential|8|secret", &sealed).is_err());
+/// # Ok::<(), oncebox::base::secret::OpenError>(())
+/// ```
+#[derive(Clone)]
+pub struct MasterKey {
+    key: Zeroizing<[u8; KEY_BYTES]>,
+    id: [u8; KEY_ID_BYTES],
+}
+
+impl MasterKey {
+    /// A new key.
+    pub fn generate(draw: &dyn Draw) -> Self {
+        let mut key = Zeroizing::new([0; KEY_BYTES]);
+        draw.fill(key.as_mut_slice());
+        Self::from_key(key)
+    }
+
+    fn from_key(key: Zeroizing<[u8; KEY_BYTES]>) -> Self {
+        let mut context = Context::new(&SHA256);
+        context.update(KEY_ID_LABEL);
+        context.update(key.as_slice());
+        let mut id = [0; KEY_ID_BYTES];
+        for (to, from) in id.iter_mut().zip(context.finish().as_ref()) {
+            *to = *from;
+        }
+        Self { key, id }
+    }
+
+    /// Reads the form in which a key file holds it; white space around it does not matter.
+    ///
+    /// # Errors
+    /// [`KeyTextError::NoPrefix`] if it is something else, [`KeyTextError::Damaged`] if it was cut or
+    /// mistyped.
+    pub fn from_text(text: &str) -> Result<Self, KeyTextError> {
+        let encoded = text.trim().strip_prefix(KEY_TEXT_PREFIX).ok_or(KeyTextError::NoPrefix)?;
+        let decoded = BASE64.decode(encoded.as_bytes()).map_err(|_why| KeyTextError::Damaged)?;
+        let decoded = Zeroizing::new(decoded);
+        let mut key = Zeroizing::new([0; KEY_BYTES]);
+        if decoded.len() != KEY_BYTES {
+            return Err(KeyTextError::Damaged);
+        }
+        key.copy_from_slice(&decoded);
+        Ok(Self::from_key(key))
+    }
+
+    /// The form in which a key file holds it: one line, ended by a newline.
+    pub fn to_text(&self) -> Zeroizing<String> {
+        let encoded = Zeroizing::new(BASE64.encode(self.key.as_slice()));
+        Zeroizing::new(format!("{KEY_TEXT_PREFIX}{}\n", encoded.as_str()))
+    }
+
+    /// Tells keys apart without telling the key: 8 hex digits of a SHA-256 over it.
+    pub fn key_id(&self) -> String {
+        HEXLOWER.encode(&self.id)
+    }
+
+    /// Seals `plain` with AES-256-GCM for one place, named `table|row|column` by `context`.
+    ///
+    /// *Shape*: version byte, 4 bytes of key id, 12 bytes of nonce, ciphertext, 16 bytes of tag. The tag
+    /// covers version, key id and context as well, so that a value moved to another row does not open.
+    /// *Range*: nonces are random, so one key is good for 2^32 values (NIST SP 800-38D, section 8.3).
+    ///
+    /// # Panics
+    /// Above 64 GiB of plain text, which is no value of ours.
+    pub fn seal(&self, context: &str, plain: &[u8], draw: &dyn Draw) -> Vec<u8> {
+        let mut nonce = [0; NONCE_LEN];
+        draw.fill(&mut nonce);
+        let mut out = Vec::with_capacity(HEAD_BYTES + plain.len() + TAG_BYTES);
+        out.push(SEAL_VERSION);
+        out.extend_from_slice(&self.id);
+        out.extend_from_slice(&nonce);
+        // The plain text is encrypted in a buffer that is wiped, should the cipher refuse it.
+        let mut body = Zeroizing::new(plain.to_vec());
+        let tag = self.cipher().and_then(|cipher| {
+            let nonce = Nonce::assume_unique_for_key(nonce);
+            cipher.seal_in_place_separate_tag(nonce, Aad::from(self.aad(context)), &mut body).ok()
+        });
+        assert!(tag.is_some(), "AES-256-GCM takes 32 byte keys and texts under 64 GiB");
+        out.extend_from_slice(&body);
+        out.extend_from_slice(tag.as_ref().map_or(&[], AsRef::as_ref));
+        out
+    }
+
+    /// Opens what [`MasterKey::seal`] made for the same context.
+    ///
+    /// # Errors
+    /// [`OpenError::Truncated`] and [`OpenError::OtherVersion`] if it does not have our layout,
+    /// [`OpenError::OtherKey`] if another master key sealed it, [`OpenError::Tampered`] if any byte or
+    /// the context differs.
+    pub fn open(&self, context: &str, sealed: &[u8]) -> Result<SecretBytes, OpenError> {
+        let truncated = OpenError::Truncated { bytes: sealed.len() };
+        if sealed.len() < HEAD_BYTES + TAG_BYTES {
+            return Err(truncated);
+        }
+        let Some((&version, rest)) = sealed.split_first() else { return Err(truncated) };
+        if version != SEAL_VERSION {
+            return Err(OpenError::OtherVersion { found: version });
+        }
+        let Some((id, rest)) = rest.split_first_chunk::<KEY_ID_BYTES>() else {
+            return Err(truncated);
+        };
+        if *id != self.id {
+            return Err(OpenError::OtherKey { have: self.key_id(), need: HEXLOWER.encode(id) });
+        }
+        let Some((nonce, body)) = rest.split_first_chunk::<NONCE_LEN>() else {
+            return Err(truncated);
+        };
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let mut body = Zeroizing::new(body.to_vec());
+        let cipher = self.cipher().ok_or(OpenError::Tampered)?;
+        let opened = cipher.open_in_place(nonce, Aad::from(self.aad(context)), &mut body);
+        let plain_bytes = opened.map_err(|_unspecified| OpenError::Tampered)?.len();
+        body.truncate(plain_bytes);
+        Ok(SecretBytes(body))
+    }
+
+    /// The id of the key under which something was sealed; `None` when it is nothing sealed by us.
+    pub fn id_in(sealed: &[u8]) -> Option<String> {
+        let id = sealed.get(1..=KEY_ID_BYTES).filter(|_| sealed.first() == Some(&SEAL_VERSION))?;
+        Some(HEXLOWER.encode(id))
+    }
+
+    /// A key for one other purpose, such as hashing tokens: HMAC-SHA256 of the purpose under this key.
+    pub fn derive(&self, purpose: &str) -> [u8; 32] {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, self.key.as_slice());
+        let mut context = hmac::Context::with_key(&key);
+        context.update(DERIVE_LABEL);
+        context.update(purpose.as_bytes());
+        let mut out = [0; 32];
+        out.copy_from_slice(context.sign().as_ref());
+        out
+    }
+
+    fn cipher(&self) -> Option<LessSafeKey> {
+        UnboundKey::new(&AES_256_GCM, self.key.as_slice()).ok().map(LessSafeKey::new)
+    }
+
+    fn aad(&self, context: &str) -> Vec<u8> {
+        let mut aad = vec![SEAL_VERSION];
+        aad.extend_from_slice(&self.id);
+        aad.extend_from_slice(context.as_bytes());
+        aad
+    }
+}
+
+impl fmt::Debug for MasterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MasterKey({})", self.key_id())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::id::SystemDraw;
+
+    const PLACE: &str = "credential|0190|secret";
+
+    #[test]
+    fn a_sealed_value_opens_only_in_its_own_place() {
+        let draw = SystemDraw::new();
+        let key = MasterKey::generate(&draw);
+        for plain in [b"".as_slice(), b"x", &[7; 5000]] {
+            let sealed = key.seal(PLACE, plain, &draw);
+            assert_eq!(key.open(PLACE, &sealed).unwrap().expose(), plain);
+            let elsewhere = key.open("credential|0191|secret", &sealed);
+            assert_eq!(elsewhere, Err(OpenError::Tampered));
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_anywhere_is_noticed() {
+        let draw = SystemDraw::new();
+        let key = MasterKey::generate(&draw);
+        let sealed = key.seal(PLACE, b"whsec_abc", &draw);
+        for at in 0..sealed.len() * 8 {
+            let mut changed = sealed.clone();
+            changed[at / 8] ^= 1 << (at % 8);
+            let refused = key.open(PLACE, &changed).unwrap_err();
+            match at / 8 {
+                0 => assert!(matches!(refused, OpenError::OtherVersion { .. })),
+                1..=4 => assert!(matches!(refused, OpenError::OtherKey { .. })),
+                _ => assert_eq!(refused, OpenError::Tampered),
+            }
+        }
+        for bytes in 0..sealed.len() {
+            assert!(key.open(PLACE, &sealed[..bytes]).is_err());
+        }
+    }
+
+    #[test]
+    fn the_same_value_is_sealed_differently_each_time() {
+        let draw = SystemDraw::new();
+        let key = MasterKey::generate(&draw);
+        assert_ne!(key.seal(PLACE, b"same", &draw), key.seal(PLACE, b"same", &draw));
+    }
+
+    #[test]
+    fn another_master_key_is_named_rather_than_called_tampering() {
+        let draw = SystemDraw::new();
+        let (old, new) = (MasterKey::generate(&draw), MasterKey::generate(&draw));
+        let refused = new.open(PLACE, &old.seal(PLACE, b"x", &draw)).unwrap_err();
+        assert_eq!(refused, OpenError::OtherKey { have: new.key_id(), need: old.key_id() });
+    }
+
+    #[test]
+    fn a_key_survives_its_text_form_and_does_not_print_itself() {
+        let key = MasterKey::generate(&SystemDraw::new());
+        let text = key.to_text();
+        assert!(text.starts_with("oncebox-master-key-1:") && text.ends_with("=\n"));
+        let again = MasterKey::from_text(&format!("  {}\r\n", text.as_str())).unwrap();
+        assert_eq!(again.key_id(), key.key_id());
+        assert_eq!(again.derive("tokens"), key.derive("tokens"));
+        assert_ne!(key.derive("tokens"), key.derive("cursors"));
+        assert_eq!(format!("{key:?}"), format!("MasterKey({})", key.key_id()));
+    }
+
+    #[test]
+    fn a_damaged_key_text_is_refused() {
+        let text = MasterKey::generate(&SystemDraw::new()).to_text();
+        let cut = text.trim_end().trim_end_matches('=');
+        assert_eq!(MasterKey::from_text(cut).unwrap_err(), KeyTextError::Damaged);
+        assert_eq!(MasterKey::from_text("hunter2").unwrap_err(), KeyTextError::NoPrefix);
+        let short = format!("oncebox-master-key-1:{}", BASE64.encode(&[1; 31]));
+        assert_eq!(MasterKey::from_text(&short).unwrap_err(), KeyTextError::Damaged);
+    }
+
+    #[test]
+    fn equality_of_secrets_is_by_content() {
+        let one = SecretBytes::new(vec![1, 2]);
+        assert!(one == SecretBytes::new(vec![1, 2]) && one != SecretBytes::new(vec![1, 2, 3]));
+    }
+}

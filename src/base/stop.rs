@@ -1,0 +1,52 @@
+//! The stop signal and the doorbell: how threads are woken, and how they are asked to end.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Asked once, seen by everyone. Clones share one flag.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<Flag>);
+
+#[derive(Debug, Default)]
+struct Flag {
+    asked: AtomicBool,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl Stop {
+    /// A signal nobody has given yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks everyone to stop, and wakes who waits here.
+    pub fn ask(&self) {
+        let guard = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.asked.store(true, Ordering::Release);
+        drop(guard);
+        self.0.changed.notify_all();
+    }
+
+    /// Whether a stop was asked for.
+    pub fn asked(&self) -> bool {
+        self.0.asked.load(Ordering::Acquire)
+    }
+
+    /// Waits until a stop is asked for, at most `span`; tells whether it was.
+    ///
+    /// ```
+    /// let stop = oncebox::base::stop::Stop::new();
+    /// assert!(!stop.wait(std::time::Duration::from_millis(1)));
+    /// stop.ask();
+    /// assert!(stop.wait(std::time::Duration::from_secs(60)));
+    /// ```
+    pub fn wait(&self, span: Duration) -> bool {
+        let guard = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let still_on = |(): &mut ()| !self.asked();
+        let waited = self.0.changed.wait_timeout_while(guard, span, still_on);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        self.asked()
+    }
+}

@@ -1,0 +1,397 @@
+//! `[[tenant]]`, `[[provider]]`, `[[subscription]]`, `[[token]]` and `[[source]]`: what the file declares for `oncebox apply`, in the
+//! fields of the API.
+//!
+//! Not here: whether a value suits, which the API decides; and any secret. A secret is named by where it
+//! stands: a file, a variable, or a systemd credential.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::config::problem::{Problem, Text, did_you_mean};
+
+/// What a file declares, in its order.
+#[derive(Clone, Debug, Default)]
+pub struct Declared {
+    /// All of it.
+    pub things: Vec<Thing>,
+}
+
+/// What kind of thing is declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `[[tenant]]`
+    Tenant,
+    /// `[[provider]]`
+    Provider,
+    /// `[[subscription]]`
+    Subscription,
+    /// `[[token]]`
+    Token,
+    /// `[[source]]`
+    Source,
+}
+
+/// One declared thing.
+#[derive(Clone, Debug)]
+pub struct Thing {
+    /// What it is.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Its other fields, as the API has them.
+    pub fields: Map<String, Value>,
+    /// Where its secrets stand, the newest first.
+    pub secrets: Vec<SecretAt>,
+    /// Where a token that is made is written to.
+    pub token_file: Option<PathBuf>,
+}
+
+/// Where a secret stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretAt {
+    /// In a file.
+    File(PathBuf),
+    /// In a variable of the environment.
+    Environment(String),
+    /// In a systemd credential.
+    Credential(String),
+}
+
+/// A field of a declared thing.
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it has to be there.
+    pub required: bool,
+    /// What it is for, and what it may be.
+    pub about: &'static str,
+    form: Form,
+}
+
+#[derive(Clone, Copy)]
+enum Form {
+    Text,
+    Number,
+    Words,
+    Table,
+    TextOrTable,
+    TextOrWords,
+}
+
+const fn field(name: &'static str, required: bool, form: Form, about: &'static str) -> Field {
+    Field { name, required, about, form }
+}
+
+const NAME: Field = field("name", true, Form::Text, "Its name: a-z, 0-9 and -, up to 63");
+const SECRET_FILE: Field = field(
+    "secret_file",
+    false,
+    Form::TextOrWords,
+    "File of the secret, or several, the newest first",
+);
+const SECRET_ENV: Field =
+    field("secret_env", false, Form::TextOrWords, "Variable that holds the secret, or several");
+const SECRET_CREDENTIAL: Field = field(
+    "secret_credential",
+    false,
+    Form::TextOrWords,
+    "systemd credential of the secret, or several",
+);
+
+const TENANT: [Field; 3] = [
+    NAME,
+    field("title", false, Form::Text, "What you call it"),
+    field(
+        "pii",
+        false,
+        Form::TextOrTable,
+        "What happens to personal data in what is published or read from sources: \"allow\", or a policy",
+    ),
+];
+
+const PROVIDER: [Field; 10] = [
+    NAME,
+    field("scheme", true, Form::TextOrTable, "How it signs: \"stripe\", or a table like the API's"),
+    field(
+        "public_url",
+        false,
+        Form::Text,
+        "The URL it posts to, if not the path below listen.public_url",
+    ),
+    field("pii", true, Form::TextOrTable, "What happens to personal data: \"allow\", or a policy"),
+    field("body_bytes_max", false, Form::Number, "The largest body it may send"),
+    field("tolerance_secs", false, Form::Number, "How far its signed time may be from ours"),
+    field(
+        "replay_window_secs",
+        false,
+        Form::Number,
+        "For how long the same signed bytes count once, where the id is not signed; 0: each id is an event",
+    ),
+    SECRET_FILE,
+    SECRET_ENV,
+    SECRET_CREDENTIAL,
+];
+
+const SUBSCRIPTION: [Field; 13] = [
+    NAME,
+    field("target", false, Form::Text, "http, or pull: consumers ask for its events"),
+    field(
+        "url",
+        false,
+        Form::Text,
+        "Where events go; {id}, {event_type}, {aggregate_id} … are filled in; not with pull",
+    ),
+    field("event_types", false, Form::Words, "Patterns like \"invoice.*\""),
+    field("source", false, Form::Text, "outbox, all, or provider:<name>"),
+    field("owner_id", false, Form::Text, "Whose it is, in your words"),
+    field("method", false, Form::Text, "POST, PUT or PATCH"),
+    field("headers", false, Form::Table, "Further header fields"),
+    field("policy", false, Form::Table, "steps, max_attempts, timeout, in_flight_max, lease"),
+    field("ordering", false, Form::Text, "none, key or strict"),
+    SECRET_FILE,
+    SECRET_ENV,
+    SECRET_CREDENTIAL,
+];
+
+const TOKEN: [Field; 6] = [
+    field("name", true, Form::Text, "What you call it, such as the program that uses it"),
+    field("role", true, Form::Text, "publish, read, operate or admin"),
+    field(
+        "source_systems",
+        false,
+        Form::Words,
+        "What a publish token publishes as, like [\"shop\"]; [\"*\"]: any",
+    ),
+    field(
+        "consumer_groups",
+        false,
+        Form::Words,
+        "The groups a publish token claims events for; [\"*\"]: any",
+    ),
+    field("expires_at", false, Form::Text, "When it ends, like \"2027-12-31T00:00:00Z\""),
+    field(
+        "token_file",
+        false,
+        Form::Text,
+        "File the token is written to when it is made, mode 0600",
+    ),
+];
+
+const SOURCE: [Field; 5] = [
+    NAME,
+    field("kind", true, Form::Text, "sqlite or drop"),
+    field(
+        "settings",
+        true,
+        Form::Table,
+        "Its path, and how what stands there is read, as the API has it",
+    ),
+    field(
+        "silent_after_ms",
+        false,
+        Form::Number,
+        "No event for so long is an escalation; 0: never",
+    ),
+    field(
+        "from",
+        false,
+        Form::Text,
+        "For sqlite, when it is made: start, or now, which leaves the rows that are there",
+    ),
+];
+
+/// The kinds, in the order in which they are applied: the policy on personal data stands, and who wants events is
+/// there, before any is read.
+pub const KINDS: [Kind; 5] =
+    [Kind::Tenant, Kind::Provider, Kind::Subscription, Kind::Token, Kind::Source];
+
+impl Kind {
+    /// Its section, and its word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Tenant => "tenant",
+            Self::Provider => "provider",
+            Self::Subscription => "subscription",
+            Self::Token => "token",
+            Self::Source => "source",
+        }
+    }
+
+    /// The fields it may have.
+    pub const fn fields(self) -> &'static [Field] {
+        match self {
+            Self::Tenant => &TENANT,
+            Self::Provider => &PROVIDER,
+            Self::Subscription => &SUBSCRIPTION,
+            Self::Token => &TOKEN,
+            Self::Source => &SOURCE,
+        }
+    }
+
+    /// The section, as JSON Schema.
+    pub fn schema(self) -> Value {
+        let fields = self.fields().iter();
+        let properties: Map<String, Value> = fields
+            .clone()
+            .map(|field| (field.name.to_owned(), field.form.schema(field.about)))
+            .collect();
+        let required: Vec<&str> = fields.filter(|f| f.required).map(|f| f.name).collect();
+        json!({ "type": "array", "items": {
+            "type": "object", "additionalProperties": false, "properties": properties,
+            "required": required,
+        } })
+    }
+}
+
+impl Form {
+    fn schema(self, about: &str) -> Value {
+        let types = match self {
+            Self::Text => json!("string"),
+            Self::Number => json!("integer"),
+            Self::Words => json!("array"),
+            Self::Table => json!("object"),
+            Self::TextOrTable => json!(["string", "object"]),
+            Self::TextOrWords => json!(["string", "array"]),
+        };
+        json!({ "type": types, "description": about })
+    }
+
+    fn takes(self, value: &DeValue<'_>) -> Result<(), &'static str> {
+        let words =
+            || value.as_array().is_some_and(|list| list.iter().all(|v| v.get_ref().is_str()));
+        let (fits, wanted) = match self {
+            Self::Text => (value.is_str(), "a text in quotes"),
+            Self::Number => (value.is_integer(), "a whole number"),
+            Self::Words => (words(), "a list of texts"),
+            Self::Table => (value.is_table(), "a table"),
+            Self::TextOrTable => (value.is_str() || value.is_table(), "a text or a table"),
+            Self::TextOrWords => (value.is_str() || words(), "a text or a list of texts"),
+        };
+        if fits { Ok(()) } else { Err(wanted) }
+    }
+}
+
+/// Reads the things of one section.
+pub(super) fn section(
+    text: Text<'_>,
+    kind: Kind,
+    value: &Spanned<DeValue<'_>>,
+    into: &mut Declared,
+    problems: &mut Vec<Problem>,
+) {
+    let word = kind.word();
+    let Some(list) = value.get_ref().as_array() else {
+        problems.push(text.problem(value.span().start, format!("write [[{word}]], once for each")));
+        return;
+    };
+    for item in list {
+        let at = item.span().start;
+        let Some(table) = item.get_ref().as_table() else {
+            problems.push(text.problem(at, format!("write [[{word}]], once for each")));
+            continue;
+        };
+        let before = problems.len();
+        let found = thing(text, kind, (at, table), problems);
+        let known = |other: &Thing| other.kind == kind && other.name == found.name;
+        if into.things.iter().any(known) {
+            problems.push(text.problem(at, format!("{word} {} is declared twice", found.name)));
+        }
+        if problems.len() == before {
+            into.things.push(found);
+        }
+    }
+}
+
+fn thing(
+    text: Text<'_>,
+    kind: Kind,
+    (at, table): (usize, &DeTable<'_>),
+    problems: &mut Vec<Problem>,
+) -> Thing {
+    let mut found = Thing {
+        kind,
+        name: String::new(),
+        fields: Map::new(),
+        secrets: Vec::new(),
+        token_file: None,
+    };
+    let base = text.path.parent().unwrap_or_else(|| Path::new("."));
+    for (name, value) in table {
+        let key = name.get_ref().as_ref();
+        let Some(field) = kind.fields().iter().find(|field| field.name == key) else {
+            problems.push(text.problem(name.span().start, unknown(kind, key)));
+            continue;
+        };
+        if let Err(wanted) = field.form.takes(value.get_ref()) {
+            let what = format!("{}.{key} must be {wanted}", kind.word());
+            problems.push(text.problem(value.span().start, what));
+            continue;
+        }
+        found.put(key, value.get_ref(), base);
+    }
+    let has = |name: &str| table.iter().any(|(key, _)| key.get_ref() == name);
+    for missing in kind.fields().iter().filter(|field| field.required && !has(field.name)) {
+        problems.push(text.problem(at, format!("{} has no {}", kind.word(), missing.name)));
+    }
+    found
+}
+
+impl Thing {
+    fn put(&mut self, key: &str, value: &DeValue<'_>, base: &Path) {
+        let texts = || -> Vec<String> {
+            let of = |value: &DeValue<'_>| value.as_str().map(str::to_owned);
+            let one = of(value).into_iter();
+            let list = value.as_array().into_iter().flatten();
+            one.chain(list.filter_map(|item| of(item.get_ref()))).collect()
+        };
+        match key {
+            "name" => self.name = texts().concat(),
+            "token_file" => self.token_file = Some(base.join(texts().concat())),
+            "secret_file" => {
+                self.secrets.extend(texts().iter().map(|path| SecretAt::File(base.join(path))));
+            }
+            "secret_env" => self.secrets.extend(texts().into_iter().map(SecretAt::Environment)),
+            "secret_credential" => {
+                self.secrets.extend(texts().into_iter().map(SecretAt::Credential));
+            }
+            _ => {
+                self.fields.insert(key.to_owned(), json(value));
+            }
+        }
+    }
+}
+
+fn unknown(kind: Kind, key: &str) -> String {
+    let word = kind.word();
+    if matches!(key, "secret" | "secrets" | "token") {
+        return format!(
+            "{word}.{key}: no secret stands in this file; put it into a file of mode 0600 and write \
+             secret_file = \"…\", or name a variable (secret_env) or a systemd credential \
+             (secret_credential)"
+        );
+    }
+    let near = did_you_mean(key, kind.fields().iter().map(|field| field.name));
+    format!("unknown key {word}.{key}{near}")
+}
+
+fn json(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::String(text) => text.as_ref().into(),
+        DeValue::Integer(number) => {
+            let read = i64::from_str_radix(number.as_str(), number.radix());
+            read.map_or_else(|_why| number.as_str().into(), Value::from)
+        }
+        DeValue::Float(number) => number.as_str().parse::<f64>().ok().into(),
+        DeValue::Boolean(flag) => (*flag).into(),
+        DeValue::Datetime(time) => time.to_string().into(),
+        DeValue::Array(list) => list.iter().map(|item| json(item.get_ref())).collect(),
+        DeValue::Table(table) => {
+            let fields =
+                table.iter().map(|(key, v)| (key.get_ref().to_string(), json(v.get_ref())));
+            Value::Object(fields.collect())
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The file: its text becomes settings, or a list of all that is wrong with it.
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::config::declared::{self, KINDS};
+use crate::config::keys::{KEYS, Key, SECTIONS};
+use crate::config::parse::Given;
+use crate::config::problem::{Problem, Text, did_you_mean};
+use crate::config::{Loaded, problem::Origin};
+
+/// What a text has, or what is wrong with it.
+pub(super) fn read(text: Text<'_>, into: &mut Loaded, problems: &mut Vec<Problem>) {
+    let (table, errors) = DeTable::parse_recoverable(text.text);
+    for error in &errors {
+        let at = error.span().map_or(0, |span| span.start);
+        problems.push(text.problem(at, error.message().to_owned()));
+    }
+    // What follows from a text that could not be read would only confuse.
+    if !errors.is_empty() {
+        return;
+    }
+    for (name, value) in table.get_ref() {
+        section(text, name, value, into, problems);
+    }
+}
+
+fn section(
+    text: Text<'_>,
+    name: &Spanned<std::borrow::Cow<'_, str>>,
+    value: &Spanned<DeValue<'_>>,
+    into: &mut Loaded,
+    problems: &mut Vec<Problem>,
+) {
+    let (at, section) = (name.span().start, name.get_ref().as_ref());
+    if let Some(kind) = KINDS.into_iter().find(|kind| kind.word() == section) {
+        return declared::section(text, kind, value, &mut into.declared, problems);
+    }
+    if !SECTIONS.iter().any(|(known, _)| *known == section) {
+        problems.push(text.problem(at, unknown_section(section)));
+        return;
+    }
+    let Some(keys) = value.get_ref().as_table() else {
+        problems.push(text.problem(at, format!("{section} is a section: write [{section}]")));
+        return;
+    };
+    for (name, value) in keys {
+        let at = name.span().start;
+        let Some(key) = find(section, name.get_ref()) else {
+            problems.push(text.problem(at, unknown_key(section, name.get_ref())));
+            continue;
+        };
+        match key.put(&mut into.settings, Given::Toml(value.get_ref())) {
+            Ok(()) => into.came_from(key, text.origin(at)),
+            Err(wrong) => {
+                let what = format!("{} {wrong}", key.path());
+                problems.push(text.problem(value.span().start, what));
+            }
+        }
+    }
+}
+
+fn find(section: &str, name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.section == section && key.name == name)
+}
+
+fn unknown_section(section: &str) -> String {
+    // Keys without a section were how the first version wrote two of them.
+    let moved = match section {
+        "data" => "; it is [database] directory now".to_owned(),
+        other => match KEYS.iter().find(|key| key.name == other) {
+            Some(key) => format!("; it stands in [{}]", key.section),
+            None => did_you_mean(section, SECTIONS.iter().map(|(known, _)| *known)),
+        },
+    };
+    format!("unknown section {section}{moved}")
+}
+
+fn unknown_key(section: &str, name: &str) -> String {
+    let here = KEYS.iter().filter(|key| key.section == section).map(|key| key.name);
+    let near = did_you_mean(name, here);
+    let elsewhere = KEYS.iter().find(|key| key.name == name);
+    match elsewhere {
+        Some(key) => format!("unknown key {section}.{name}; it stands in [{}]", key.section),
+        None => format!("unknown key {section}.{name}{near}"),
+    }
+}
+
+/// What the environment says.
+pub(super) fn variables<'a>(
+    variables: impl Iterator<Item = (&'a str, &'a str)>,
+    into: &mut Loaded,
+    problems: &mut Vec<Problem>,
+) {
+    let known: Vec<(String, &Key)> = KEYS.iter().map(|key| (key.variable(), key)).collect();
+    for (name, value) in variables {
+        let Some((_, key)) = known.iter().find(|(known, _)| known == name) else {
+            let near = did_you_mean(name, known.iter().map(|(known, _)| known.as_str()));
+            problems.push(Problem::new(name, format!("sets no key{near}")));
+            continue;
+        };
+        match key.put(&mut into.settings, Given::Text(value)) {
+            Ok(()) => into.came_from(key, Origin::Environment(name.to_owned())),
+            Err(wrong) => problems.push(Problem::new(name, format!("{} {wrong}", key.path()))),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Settings: what `oncebox.toml`, the environment and the flags say, checked once, then read only.
+//!
+//! [`keys::KEYS`] is the one list of all there is. [`Sources::load`] goes through default, file,
+//! environment and flags, each over the one before, and keeps where every value came from. Nothing else
+//! reads the environment.
+
+mod amount;
+pub mod declared;
+mod environment;
+mod file;
+pub mod keys;
+mod live;
+pub mod pages;
+mod parse;
+mod problem;
+mod settings;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+pub use environment::{CREDENTIALS, Environment, environment, own_variables};
+pub use live::{Change, Live};
+pub use parse::Given;
+pub use problem::{Origin, Problem, SettingsError, meant};
+pub use settings::{
+    Backup, Database, Delivery, Disk, KEY_FILE, Keys, Limits, Listen, Log, LogFormat, LogLevel,
+    Metrics, Settings,
+};
+
+use keys::{KEYS, Key};
+use problem::{Text, did_you_mean};
+
+/// Where the file is looked for when none is named.
+const PLACES: [&str; 2] = ["oncebox.toml", "/etc/oncebox/oncebox.toml"];
+
+/// Where settings come from.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The file that was named; `None`: one of the usual places, or none at all.
+    pub file: Option<PathBuf>,
+    /// The environment.
+    pub environment: Environment,
+    /// Flags: the key each sets, the flag's name, and what it says.
+    pub flags: Vec<(String, String, String)>,
+}
+
+/// Settings that hold, and where each came from.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// What holds.
+    pub settings: Settings,
+    /// The file that was read.
+    pub file: Option<PathBuf>,
+    /// What the file declares for `oncebox apply`.
+    pub declared: declared::Declared,
+    origins: BTreeMap<String, Origin>,
+}
+
+impl Loaded {
+    /// Where the value of a key came from.
+    pub fn origin(&self, key: &Key) -> Origin {
+        self.origins.get(&key.path()).cloned().unwrap_or_default()
+    }
+
+    fn came_from(&mut self, key: &Key, origin: Origin) {
+        self.origins.insert(key.path(), origin);
+    }
+}
+
+impl Sources {
+    /// Reads and checks everything.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or with all that is wrong.
+    pub fn load(&self) -> Result<Loaded, SettingsError> {
+        let (mut loaded, mut problems) = (Loaded::default(), Vec::new());
+        loaded.settings.database.directory = self.environment.data_directory();
+        loaded.file = self.path();
+        if let Some(path) = &loaded.file.clone() {
+            let text = std::fs::read_to_string(path)
+                .map_err(|source| SettingsError::Unreadable { path: path.clone(), source })?;
+            file::read(Text { path, text: &text }, &mut loaded, &mut problems);
+        }
+        file::variables(self.environment.settings(), &mut loaded, &mut problems);
+        for (path, flag, value) in &self.flags {
+            let Some(key) = KEYS.iter().find(|key| key.path() == *path) else {
+                let known: Vec<String> = KEYS.iter().map(Key::path).collect();
+                let near = did_you_mean(path, known.iter().map(String::as_str));
+                problems.push(Problem::new(flag, format!("there is no key {path}{near}")));
+                continue;
+            };
+            match key.put(&mut loaded.settings, Given::Text(value)) {
+                Ok(()) => loaded.came_from(key, Origin::Flag(flag.clone())),
+                Err(wrong) => problems.push(Problem::new(flag, format!("{path} {wrong}"))),
+            }
+        }
+        if problems.is_empty() { Ok(loaded) } else { Err(SettingsError::Wrong(problems)) }
+    }
+
+    /// Lets a flag set a key.
+    pub fn flag(&mut self, path: &str, flag: &str, value: impl ToString) {
+        self.flags.push((path.to_owned(), flag.to_owned(), value.to_string()));
+    }
+
+    /// The file that is read: the one that was named, else the first usual one there is.
+    fn path(&self) -> Option<PathBuf> {
+        let usual = || PLACES.iter().map(PathBuf::from).find(|path| Path::exists(path));
+        self.file.clone().or_else(usual)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str, environment: Environment) -> Result<Loaded, String> {
+        let (mut loaded, mut problems) = (Loaded::default(), Vec::new());
+        file::read(Text { path: Path::new("oncebox.toml"), text }, &mut loaded, &mut problems);
+        file::variables(environment.settings(), &mut loaded, &mut problems);
+        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        if lines.is_empty() { Ok(loaded) } else { Err(lines.join("\n")) }
+    }
+
+    fn parse(text: &str) -> Result<Settings, String> {
+        load(text, Environment::default()).map(|loaded| loaded.settings)
+    }
+
+    #[test]
+    fn an_empty_file_gives_the_documented_defaults() {
+        let settings = parse("").unwrap();
+        assert_eq!(settings.listen.api.to_string(), "127.0.0.1:8710");
+        assert_eq!(settings.delivery.deliverers, 64);
+        assert_eq!(settings.delivery.cap, 8);
+        assert_eq!(settings.delivery.schedule.max_attempts(), 22);
+    }
+
+    #[test]
+    fn every_problem_is_named_with_its_place_and_what_was_meant() {
+        let text = "[delivery]\nstepps = []\ncap = 0\ntimeout = \"soon\"\n\n[limit]\n[disk]\nreserve = true\n";
+        let lines = parse(text).unwrap_err();
+        let lines: Vec<&str> = lines.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "oncebox.toml:3:7: delivery.cap is 0; it must be 1 to 256",
+                "oncebox.toml:2:1: unknown key delivery.stepps; did you mean steps?",
+                "oncebox.toml:4:11: delivery.timeout \"soon\" is not a span like 500ms, 5s or 30min: expected number at 0",
+                "oncebox.toml:8:11: disk.reserve is true or false; it must be a whole number",
+                "oncebox.toml:6:2: unknown section limit; did you mean limits?",
+            ]
+        );
+        for timeout in ["0s", "15min"] {
+            let refusal = parse(&format!("[delivery]\ntimeout = \"{timeout}\"\n")).unwrap_err();
+            assert!(refusal.ends_with("it must be 100ms to 10m"), "{refusal}");
+        }
+        assert_eq!(parse("[a\n").unwrap_err().lines().count(), 1);
+    }
+
+    #[test]
+    fn a_key_that_moved_is_refused_with_where_it_is_now() {
+        assert!(parse("data = \"x\"").unwrap_err().contains("[database] directory"));
+        assert!(parse("listen = \"x\"").unwrap_err().contains("[listen]"));
+        assert!(parse("[log]\ncap = 1").unwrap_err().contains("it stands in [delivery]"));
+    }
+
+    #[test]
+    fn the_environment_beats_the_file_and_both_are_remembered() {
+        let environment = Environment::of([
+            ("ONCEBOX_DELIVERY__CAP", "3"),
+            ("ONCEBOX_DELIVERY__ALLOW", "10.0.0.0/8, 192.0.2.7"),
+            ("ONCEBOX_TOKEN", "not a setting"),
+        ]);
+        let loaded = load("[delivery]\ncap = 4\ntimeout = \"3s\"\n", environment).unwrap();
+        assert_eq!(loaded.settings.delivery.cap, 3);
+        assert_eq!(loaded.settings.delivery.allow.len(), 2);
+        let origin = |path: &str| {
+            loaded.origin(KEYS.iter().find(|key| key.path() == path).unwrap()).to_string()
+        };
+        assert_eq!(origin("delivery.cap"), "environment ONCEBOX_DELIVERY__CAP");
+        assert_eq!(origin("delivery.timeout"), "oncebox.toml:3");
+        assert_eq!(origin("log.level"), "default");
+        let wrong = Environment::of([("ONCEBOX_DELIVERY__CAPP", "3"), ("ONCEBOX_LOG__LEVEL", "x")]);
+        let refusal = load("", wrong).unwrap_err();
+        assert!(
+            refusal.contains(
+                "ONCEBOX_DELIVERY__CAPP: sets no key; did you mean ONCEBOX_DELIVERY__CAP?"
+            )
+        );
+        assert!(refusal.contains("ONCEBOX_LOG__LEVEL: log.level is \"x\"; it must be error, warn"));
+    }
+
+    #[test]
+    fn what_is_shown_is_read_back_as_the_same() {
+        for key in &KEYS {
+            let shown = key.get(&Settings::default());
+            if shown.is_null() {
+                continue;
+            }
+            let text = format!("[{}]\n{} = {shown}\n", key.section, key.name);
+            let read = parse(&text).unwrap_or_else(|error| panic!("{error} in {text}"));
+            assert_eq!(read, Settings::default(), "{}", key.path());
+        }
+    }
+
+    #[test]
+    fn every_example_can_be_used_and_every_section_has_keys() {
+        for key in &KEYS {
+            assert!(keys::SECTIONS.iter().any(|(section, _)| *section == key.section));
+            let Some((_, example)) = key.unset else { continue };
+            let text = format!("[{}]\n{} = {example}\n", key.section, key.name);
+            assert!(parse(&text).is_ok(), "{text}");
+        }
+        for (section, _) in keys::SECTIONS {
+            assert!(KEYS.iter().any(|key| key.section == section), "{section} has no key");
+        }
+    }
+
+    #[test]
+    fn sizes_take_units() {
+        let of = |text: &str| parse(&format!("[limits]\npayload_bytes = {text}\n"));
+        assert_eq!(of("\"2MiB\"").unwrap().limits.payload_bytes, 2 << 20);
+        assert_eq!(of("0x100").unwrap().limits.payload_bytes, 256);
+        for wrong in ["\"2 apples\"", "0", "\"26MiB\"", "-1", "\"99999999999999999999GiB\"", "1.5"]
+        {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Key files: private, written whole or not at all, and kept under their own id once they have served.
+//!
+//! Not here: which file holds the key in force (`appliance::master_key`).
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+use crate::base::secret::{KeyTextError, MasterKey};
+use crate::sys::user;
+
+/// Names that are tried for a file that is being written.
+const MAX_FRESH: u32 = 100;
+
+/// Why a key file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// The file or its directory.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It holds no key.
+    #[error("{path}: {source}")]
+    Key {
+        /// The key file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: KeyTextError,
+    },
+    /// It can be read by others.
+    #[error(
+        "{path} has mode {mode:03o}: others could read the master key; set it to 600 (chmod 600 {path})"
+    )]
+    Mode {
+        /// The key file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// It is somebody else's.
+    #[error(
+        "{path} belongs to user {owner}, not to root or to user {we}, as whom this runs: whoever owns \
+         the master key can read and change it (chown {we} {path})"
+    )]
+    Owner {
+        /// The key file.
+        path: PathBuf,
+        /// Its owner's number.
+        owner: u32,
+        /// Ours.
+        we: u32,
+    },
+}
+
+/// Reads a key file that nobody but its owner can read, and that is ours or root's.
+///
+/// # Errors
+/// When it is not so, or holds no key.
+pub fn read(path: &Path) -> Result<MasterKey, KeyFileError> {
+    let meta = user::in_directory(directory_of(path), || fs::metadata(path));
+    let meta = meta.map_err(file_error(path))?;
+    let mode = meta.permissions().mode() & 0o777;
+    if mode & 0o177 != 0 {
+        return Err(KeyFileError::Mode { path: path.to_owned(), mode });
+    }
+    let (owner, we) = (meta.uid(), user::id());
+    // Root may run a command for a service that has its key in a directory of its own.
+    let service = fs::metadata(directory_of(path)).map_or(0, |directory| directory.uid());
+    if owner != we && owner != 0 && !(we == 0 && owner == service) {
+        return Err(KeyFileError::Owner { path: path.to_owned(), owner, we });
+    }
+    read_given(path)
+}
+
+/// Reads a key file that the service manager guards, whatever its mode.
+///
+/// # Errors
+/// When it cannot be read, or holds no key.
+pub fn read_given(path: &Path) -> Result<MasterKey, KeyFileError> {
+    let text = user::in_directory(directory_of(path), || fs::read_to_string(path));
+    let text = Zeroizing::new(text.map_err(file_error(path))?);
+    MasterKey::from_text(&text)
+        .map_err(|source| KeyFileError::Key { path: path.to_owned(), source })
+}
+
+/// Writes a key file.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(path: &Path, key: &MasterKey) -> Result<(), KeyFileError> {
+    let text = key.to_text();
+    write_private(path, text.as_bytes())
+        .map_err(|(path, source)| KeyFileError::File { path, source })
+}
+
+/// Where a key is kept once another one has taken its place: beside it, under its own id. A database
+/// that names it, such as a backup from before, still opens.
+pub fn retired(path: &Path, key_id: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(key_id);
+    PathBuf::from(name)
+}
+
+/// The ids of the keys that are kept beside a key file; see [`retired`].
+pub fn retired_ids(path: &Path) -> Vec<String> {
+    let directory = directory_of(path);
+    let there = user::in_directory(directory, || fs::read_dir(directory));
+    let (Some(name), Ok(there)) = (path.file_name(), there) else { return Vec::new() };
+    let begins = format!("{}.", name.to_string_lossy());
+    let names = there.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let ids = names.filter_map(|name| name.strip_prefix(&begins).map(str::to_owned));
+    ids.filter(|id| read(&retired(path, id)).is_ok_and(|key| key.key_id() == *id)).collect()
+}
+
+fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> KeyFileError {
+    let path = path.to_owned();
+    move |source| KeyFileError::File { path, source }
+}
+
+/// Writes a file that only its owner may read: whole and on the disk, or not at all.
+///
+/// # Errors
+/// Which file or directory it was, and what the system said.
+pub fn write_private(path: &Path, content: &[u8]) -> Result<(), (PathBuf, std::io::Error)> {
+    let directory = directory_of(path);
+    let mut at = path.to_owned();
+    let written = user::in_directory(directory, || write_in(directory, path, content, &mut at));
+    written.map_err(|source| (at, source))
+}
+
+/// As [`write_private`]; `at` becomes the file or directory that is worked on.
+fn write_in(
+    directory: &Path,
+    path: &Path,
+    content: &[u8],
+    at: &mut PathBuf,
+) -> std::io::Result<()> {
+    // Nobody else can have made it, and no link is followed. What a killed process has left keeps its name: in a
+    // container the next one has the same number.
+    let mut tries = 0..MAX_FRESH;
+    let (mut file, fresh) = loop {
+        let mut name = path.as_os_str().to_owned();
+        let n = tries.next().ok_or(std::io::ErrorKind::AlreadyExists)?;
+        name.push(format!(".{}-{n}.fresh", std::process::id()));
+        let fresh = PathBuf::from(name);
+        at.clone_from(&fresh);
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            opened => break (opened?, fresh),
+        }
+    };
+    path.clone_into(at);
+    let written = file
+        .write_all(content)
+        .and_then(|()| keep_owner(&fresh, path))
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&fresh, path));
+    if written.is_err() {
+        drop(fs::remove_file(&fresh));
+    }
+    written?;
+    directory.clone_into(at);
+    File::open(directory).and_then(|d| d.sync_all())
+}
+
+fn directory_of(path: &Path) -> &Path {
+    let directory = path.parent().filter(|of| !of.as_os_str().is_empty());
+    directory.unwrap_or_else(|| Path::new("."))
+}
+
+/// What root writes belongs to whoever had it before, else to the directory's owner.
+fn keep_owner(fresh: &Path, path: &Path) -> std::io::Result<()> {
+    let before = fs::metadata(path).or_else(|_| fs::metadata(directory_of(path)))?;
+    if user::id() == 0 && before.uid() != 0 {
+        chown(fresh, Some(before.uid()), Some(before.gid()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::id::SystemDraw;
+
+    #[test]
+    fn a_key_file_that_others_can_read_or_anybody_can_run_is_refused_with_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("master.key");
+        let key = MasterKey::generate(&SystemDraw::new());
+        write(&path, &key).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        for (mode, good) in [
+            (0o600, true),
+            (0o400, true),
+            (0o640, false),
+            (0o604, false),
+            (0o660, false),
+            (0o700, false),
+        ] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            match read(&path) {
+                Ok(read) => assert!(good && read.key_id() == key.key_id(), "{mode:o}"),
+                Err(error) => assert!(!good && error.to_string().contains("chmod 600"), "{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_private_file_is_written_over_nothing_but_its_own_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, theirs) = (dir.path().join("token"), dir.path().join("theirs"));
+        fs::write(&theirs, "theirs").unwrap();
+        // A file that a killed process has left, a link, and what has a likely name.
+        let name = |n: u32| dir.path().join(format!("token.{}-{n}.fresh", std::process::id()));
+        fs::write(name(0), "left").unwrap();
+        std::os::unix::fs::symlink(&theirs, name(1)).unwrap();
+        fs::write(dir.path().join("token.new"), "new").unwrap();
+        std::os::unix::fs::symlink(&theirs, &path).unwrap();
+        write_private(&path, b"mine").unwrap();
+        let read = |path: &Path| fs::read_to_string(path).unwrap();
+        assert_eq!((read(&path), read(&theirs)), ("mine".to_owned(), "theirs".to_owned()));
+        assert_eq!(read(&name(0)) + &read(&dir.path().join("token.new")), "leftnew");
+        assert!(!path.symlink_metadata().unwrap().is_symlink() && !name(2).exists());
+    }
+
+    #[test]
+    fn a_retired_key_stands_beside_its_successor() {
+        assert_eq!(retired(Path::new("/a/master.key"), "0f"), Path::new("/a/master.key.0f"));
+    }
+}

@@ -1,0 +1,221 @@
+//! Audit events: who changed what, from where, and with which result.
+//!
+//! The chain of hashes that shows a row that is not as it was written is [`chain`]; how many rows refused
+//! calls may cost is [`refusals`]. Not here: who writes a row (the API's one way to write, and whoever
+//! acts without a call), and how rows are kept (`store::audit_events`).
+
+pub mod chain;
+pub mod changes;
+mod head;
+mod kept;
+pub mod refusals;
+mod row;
+
+use crate::base::clock::Timestamp;
+use crate::model::audit::changes::Changes;
+use crate::model::audit::head::{Hash, Head};
+use crate::model::audit::kept::kept;
+
+pub use kept::without_secrets;
+pub use row::AuditEvent;
+
+/// What kind of thing acted. Stored in `audit_events.actor_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActorType {
+    /// Somebody with a token, over the API.
+    Token,
+    /// Somebody at the machine, with a command that works on the file.
+    Cli,
+    /// Oncebox itself.
+    System,
+    /// Nobody known: the token was missing or not valid.
+    Anonymous,
+}
+
+impl ActorType {
+    /// The word in SQL and API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::Cli => "cli",
+            Self::System => "system",
+            Self::Anonymous => "anonymous",
+        }
+    }
+}
+
+/// Who acted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Actor {
+    /// What kind of thing.
+    pub kind: ActorType,
+    /// The token's UUID, or the user's number on this machine; empty for the other kinds.
+    pub id: String,
+    /// What a person calls it: the token's name, the user's name.
+    pub display: String,
+}
+
+impl Actor {
+    /// Oncebox itself.
+    pub fn system() -> Self {
+        Self { kind: ActorType::System, id: String::new(), display: "oncebox".to_owned() }
+    }
+
+    /// Nobody known.
+    pub fn anonymous() -> Self {
+        Self { kind: ActorType::Anonymous, id: String::new(), display: String::new() }
+    }
+}
+
+/// What it came to. Stored in `audit_events.result`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// It was done.
+    Success,
+    /// It was allowed, tried, and not done.
+    Failure,
+    /// It was not allowed.
+    Denied,
+}
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Success, Self::Failure, Self::Denied];
+
+    /// The word in SQL and API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "SUCCESS",
+            Self::Failure => "FAILURE",
+            Self::Denied => "DENIED",
+        }
+    }
+
+    /// Reads the word, in any case.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| outcome.as_str().eq_ignore_ascii_case(text))
+    }
+}
+
+/// The call that it came with; all `None` where there was none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The client's address.
+    pub address: Option<String>,
+    /// What the client calls itself.
+    pub user_agent: Option<String>,
+    /// Our number of the request.
+    pub request_id: Option<String>,
+    /// The caller's number of what it is doing.
+    pub correlation_id: Option<String>,
+    /// The method.
+    pub method: Option<&'static str>,
+    /// The path, without its query.
+    pub path: Option<String>,
+    /// The status it was answered with.
+    pub status: Option<u16>,
+}
+
+/// An audit event that has no place in the chain yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewAuditEvent {
+    /// When.
+    pub at: Timestamp,
+    /// Whose data it is about.
+    pub tenant: String,
+    /// Who.
+    pub actor: Actor,
+    /// From where.
+    pub origin: Origin,
+    /// What was done, such as `subscription.pause`.
+    pub action: String,
+    /// To what kind of thing.
+    pub resource_type: String,
+    /// To which.
+    pub resource_id: Option<String>,
+    /// What it came to.
+    pub outcome: Outcome,
+    /// Which fields changed.
+    pub changes: Changes,
+}
+
+impl NewAuditEvent {
+    /// What Oncebox did by itself, or somebody at the machine did without a call.
+    pub fn local(at: Timestamp, tenant: &str, actor: Actor, action: &str) -> Self {
+        let resource_type = action.split('.').next().unwrap_or(action).to_owned();
+        Self {
+            at,
+            tenant: tenant.to_owned(),
+            actor,
+            origin: Origin::default(),
+            action: action.to_owned(),
+            resource_type,
+            resource_id: None,
+            outcome: Outcome::Success,
+            changes: Changes::none(),
+        }
+    }
+
+    /// The same about a thing, with what changed of it.
+    #[must_use]
+    pub fn of(mut self, resource_type: &str, resource_id: &str, changes: Changes) -> Self {
+        resource_type.clone_into(&mut self.resource_type);
+        self.resource_id = Some(resource_id.to_owned());
+        self.changes = changes;
+        self
+    }
+
+    /// The row behind `head`.
+    pub fn chained(&self, head: Head) -> AuditEvent {
+        let Self {
+            at,
+            tenant,
+            actor,
+            origin,
+            action,
+            resource_type,
+            resource_id,
+            outcome,
+            changes,
+        } = self;
+        let kept = |text: &Option<String>| text.as_deref().map(kept);
+        let mut row = AuditEvent {
+            seq: head.seq.saturating_add(1),
+            at: at.ms(),
+            tenant: tenant.clone(),
+            actor_type: actor.kind.as_str().to_owned(),
+            actor_id: actor.id.clone(),
+            actor_display: actor.display.clone(),
+            address: origin.address.clone(),
+            user_agent: kept(&origin.user_agent),
+            action: action.clone(),
+            resource_type: resource_type.clone(),
+            resource_id: kept(resource_id),
+            result: outcome.as_str().to_owned(),
+            request_id: kept(&origin.request_id),
+            correlation_id: kept(&origin.correlation_id),
+            method: origin.method.map(str::to_owned),
+            path: kept(&origin.path),
+            status: origin.status.map(i64::from),
+            changes: changes.to_text(),
+            previous_hash: head.hash,
+            hash: Hash::ZERO,
+        };
+        row.hash = row::hash_of(&row);
+        row
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_is_read_back_from_its_word() {
+        for outcome in Outcome::ALL {
+            assert_eq!(Outcome::parse(outcome.as_str()), Some(outcome));
+        }
+        assert_eq!(Outcome::parse("denied"), Some(Outcome::Denied));
+        assert_eq!(Outcome::parse("ok"), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! How many rows refused calls may cost: one per address, action and result in a minute, and not more
+//! than [`MAX_ROWS`] a minute in all. What comes on top is counted and stands in the next row.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::base::clock::Timestamp;
+use crate::model::audit::{NewAuditEvent, Outcome};
+
+/// How long further refusals of the same kind are only counted.
+const WINDOW: Duration = Duration::from_mins(1);
+/// Kinds that are told apart at once, and so rows in a window; the rest are counted together.
+const MAX_ROWS: usize = 20;
+
+/// What is counted together: address, action and result. All `None`: whatever was too much.
+type Kind = Option<(String, String, Outcome)>;
+
+/// The refusals of the last minute.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    open: BTreeMap<Kind, Window>,
+}
+
+#[derive(Debug)]
+struct Window {
+    since: Timestamp,
+    /// How many were only counted, and the last of them.
+    counted: u32,
+    last: Option<NewAuditEvent>,
+}
+
+impl Ledger {
+    /// A refusal; the row that is to be written now, if one is.
+    pub fn note(&mut self, refused: NewAuditEvent, now: Timestamp) -> Option<NewAuditEvent> {
+        let address = refused.origin.address.clone().unwrap_or_default();
+        let own = Some((address, refused.action.clone(), refused.outcome));
+        let kind =
+            if self.open.contains_key(&own) || self.open.len() < MAX_ROWS { own } else { None };
+        if let Some(window) = self.open.get_mut(&kind) {
+            window.counted = window.counted.saturating_add(1);
+            window.last = Some(refused);
+            return None;
+        }
+        self.open.insert(kind, Window { since: now, counted: 0, last: None });
+        Some(refused)
+    }
+
+    /// The rows of what was only counted, once their minute is over; of everything when `all`.
+    pub fn due(&mut self, now: Timestamp, all: bool) -> Vec<NewAuditEvent> {
+        let is_over = |window: &Window| all || now.since(window.since) >= WINDOW;
+        let over: Vec<Kind> = self
+            .open
+            .iter()
+            .filter(|(_, window)| is_over(window))
+            .map(|(kind, _)| kind.clone())
+            .collect();
+        let mut due = Vec::new();
+        for kind in over {
+            let Some(window) = self.open.remove(&kind) else { continue };
+            let Some(mut row) = window.last else { continue };
+            row.changes = row.changes.and("calls", window.counted);
+            if kind.is_none() {
+                row.changes = row.changes.and("of", "several addresses or actions");
+            }
+            due.push(row);
+            // Who goes on and on gets one row a minute, not two.
+            self.open.insert(kind, Window { since: now, counted: 0, last: None });
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::audit::{Actor, Origin};
+
+    fn refused(address: &str) -> NewAuditEvent {
+        let origin = Origin { address: Some(address.to_owned()), ..Origin::default() };
+        let local =
+            NewAuditEvent::local(Timestamp::from_secs(1), "default", Actor::anonymous(), "a.b");
+        NewAuditEvent { origin, outcome: Outcome::Denied, ..local }
+    }
+
+    #[test]
+    fn a_flood_is_one_row_a_minute_with_its_number() {
+        let mut ledger = Ledger::default();
+        let at = Timestamp::from_secs;
+        let mut rows = Vec::new();
+        for second in 0..600 {
+            for _ in 0..10 {
+                rows.extend(ledger.note(refused("192.0.2.1"), at(second)));
+            }
+            rows.extend(ledger.due(at(second), false));
+        }
+        rows.extend(ledger.due(at(600), true));
+        assert_eq!(rows.len(), 11);
+        let counted: Vec<String> = rows.iter().map(|row| row.changes.to_text()).collect();
+        assert_eq!(counted[0], "{}");
+        assert!(counted[1].contains(r#""after":609"#), "{counted:?}");
+    }
+
+    #[test]
+    fn many_addresses_share_what_is_left() {
+        let mut ledger = Ledger::default();
+        let at = Timestamp::from_secs;
+        let rows = (0..5000).filter_map(|n| ledger.note(refused(&format!("192.0.2.{n}")), at(1)));
+        assert_eq!(rows.count(), MAX_ROWS + 1);
+        let due = ledger.due(at(61), false);
+        assert_eq!(due.len(), 1);
+        assert!(due[0].changes.to_text().contains(r#""after":4979"#), "{:?}", due[0].changes);
+        assert!(ledger.due(at(62), true).is_empty());
+    }
+
+    #[test]
+    fn what_is_quiet_for_a_minute_is_forgotten() {
+        let mut ledger = Ledger::default();
+        let at = Timestamp::from_secs;
+        assert!(ledger.note(refused("a"), at(0)).is_some());
+        assert!(ledger.note(refused("a"), at(59)).is_none());
+        assert_eq!(ledger.due(at(60), false).len(), 1);
+        assert!(ledger.due(at(120), false).is_empty());
+        assert!(ledger.note(refused("a"), at(121)).is_some());
+    }
+}

@@ -1,0 +1,93 @@
+//! An escalation: a failure that a person must see.
+//!
+//! One that is open counts up instead of standing there twice. Not here: telling anybody; this version
+//! shows escalations and sends them nowhere.
+
+use crate::base::clock::Timestamp;
+
+/// What happened. Stored in `escalations.class`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// A source cannot be read.
+    SourceFailing,
+    /// What a source reads is not what it read before.
+    SourceReplaced,
+    /// A source has had no event for too long.
+    SourceSilent,
+    /// A file of a drop folder was refused.
+    DropRejected,
+}
+
+impl Class {
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::SourceFailing, Self::SourceReplaced, Self::SourceSilent, Self::DropRejected];
+
+    /// The word in SQL and API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SourceFailing => "source.failing",
+            Self::SourceReplaced => "source.replaced",
+            Self::SourceSilent => "source.silent",
+            Self::DropRejected => "drop.rejected",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.as_str() == text)
+    }
+
+    /// Whether it is over once somebody has seen it. The others are over when their cause is.
+    pub const fn ends_when_seen(self) -> bool {
+        matches!(self, Self::DropRejected)
+    }
+}
+
+/// An escalation to be raised.
+#[derive(Clone, Debug)]
+pub struct NewEscalation {
+    /// A fresh UUIDv7, for the case that none is open.
+    pub id: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// What happened.
+    pub class: Class,
+    /// To what, such as `source:erp`.
+    pub subject: String,
+    /// What was seen, and what to do.
+    pub detail: String,
+}
+
+/// An escalation as kept.
+#[derive(Clone, Debug)]
+pub struct Escalation {
+    /// Its number in the file.
+    pub seq: i64,
+    /// What it was raised with; `detail` is the latest.
+    pub new: NewEscalation,
+    /// When it was raised.
+    pub first_at: Timestamp,
+    /// When it was raised last.
+    pub last_at: Timestamp,
+    /// How often.
+    pub count: u64,
+    /// When somebody has seen it.
+    pub acknowledged_at: Option<Timestamp>,
+    /// Who.
+    pub acknowledged_by: Option<String>,
+    /// When it was over.
+    pub resolved_at: Option<Timestamp>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_class_is_read_back_from_its_word() {
+        for class in Class::ALL {
+            assert_eq!(Class::parse(class.as_str()), Some(class));
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! An event: one business fact to carry out, as published and as kept.
+
+use std::fmt;
+
+use crate::base::clock::Timestamp;
+use crate::model::pii::sealed::Sealed;
+
+/// Where an event stands; derived from its deliveries. Stored in `outbox.status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// No attempt has been settled.
+    Pending,
+    /// Some of its deliveries are done, or one is with a worker outside.
+    Processing,
+    /// Final: everything that was to be delivered was.
+    Completed,
+    /// A delivery failed and waits for its next attempt.
+    Failed,
+    /// Every delivery is final and at least one is dead.
+    DeadLetter,
+    /// Final: a person stopped it.
+    Cancelled,
+    /// Final: nobody wanted it, or a rule made it superfluous.
+    Skipped,
+    /// It cannot be used; a person must repair or discard it.
+    Quarantined,
+}
+
+impl Status {
+    /// All, in the order of the table in `docs/states.md`.
+    pub const ALL: [Self; 8] = [
+        Self::Pending,
+        Self::Processing,
+        Self::Completed,
+        Self::Failed,
+        Self::DeadLetter,
+        Self::Cancelled,
+        Self::Skipped,
+        Self::Quarantined,
+    ];
+
+    /// The word in SQL, API and console.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Processing => "processing",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::DeadLetter => "dead_letter",
+            Self::Cancelled => "cancelled",
+            Self::Skipped => "skipped",
+            Self::Quarantined => "quarantined",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+
+    /// Whether nothing but a person moves it on.
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Completed | Self::DeadLetter | Self::Cancelled | Self::Skipped)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How many deliveries of one event stand where: what its status is derived from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Not final.
+    pub open: u32,
+    /// Open, and failed at least once in this run.
+    pub open_failed: u32,
+    /// Leased or waiting for a confirmation.
+    pub with_worker: u32,
+    /// Completed.
+    pub completed: u32,
+    /// Dead.
+    pub dead: u32,
+    /// Cancelled.
+    pub cancelled: u32,
+    /// Skipped.
+    pub skipped: u32,
+}
+
+/// The status of an event, from its deliveries alone.
+///
+/// ```
+/// use oncebox::model::event::{derive, Status, Tally};
+/// assert_eq!(derive(Tally { completed: 2, dead: 1, ..Tally::default() }), Status::DeadLetter);
+/// assert_eq!(derive(Tally { completed: 1, cancelled: 1, ..Tally::default() }), Status::Completed);
+/// assert_eq!(derive(Tally::default()), Status::Skipped);
+/// ```
+pub fn derive(tally: Tally) -> Status {
+    let done = tally.completed + tally.dead + tally.cancelled + tally.skipped;
+    if tally.open > 0 {
+        return if tally.open_failed > 0 {
+            Status::Failed
+        } else if tally.with_worker > 0 || done > 0 {
+            Status::Processing
+        } else {
+            Status::Pending
+        };
+    }
+    if tally.dead > 0 {
+        Status::DeadLetter
+    } else if tally.completed > 0 {
+        Status::Completed
+    } else if tally.cancelled > 0 && tally.skipped == 0 {
+        Status::Cancelled
+    } else {
+        Status::Skipped
+    }
+}
+
+/// An event to be stored. Every field has been checked against its limit (see [`NewEvent::check`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewEvent {
+    /// A fresh UUIDv7.
+    pub id: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// The system the fact comes from; 1–64 characters.
+    pub source_system: String,
+    /// The fact's own name there: 1–255 printable ASCII characters.
+    pub idempotency_key: String,
+    /// What happened; 1–128 characters.
+    pub event_type: String,
+    /// The kind of thing it happened to; at most 64 characters.
+    pub aggregate_type: Option<String>,
+    /// Which one; at most 255 characters.
+    pub aggregate_id: Option<String>,
+    /// The one subscription it is for, by name.
+    pub target: Option<String>,
+    /// The body that is sent, to the byte.
+    pub payload: Vec<u8>,
+    /// The body's media type.
+    pub content_type: String,
+    /// When it happened, by the source's clock.
+    pub occurred_at: Option<Timestamp>,
+    /// When it came in (wall time).
+    pub received_at: Timestamp,
+    /// Not to be sent before.
+    pub not_before: Option<Timestamp>,
+    /// What it is ordered by.
+    pub ordering_key: Option<String>,
+    /// The process it belongs to.
+    pub process_id: Option<String>,
+    /// The W3C trace id it came with.
+    pub trace_id: Option<String>,
+    /// Counted attempts until it is given up; wins over the subscription's.
+    pub max_attempts: Option<u32>,
+    /// Free for the source's own use.
+    pub custom_data: Option<String>,
+    /// What of the payload is sealed.
+    pub sealed: Sealed,
+}
+
+/// A field of an event that cannot be accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} {problem}")]
+pub struct FieldError {
+    /// The field's name.
+    pub field: &'static str,
+    /// What is wrong with it and what would be right.
+    pub problem: String,
+}
+
+impl NewEvent {
+    /// The words beside the body, which are stored as they are given.
+    pub fn words(&self) -> [(&'static str, Option<&str>); 10] {
+        [
+            ("idempotency_key", Some(self.idempotency_key.as_str())),
+            ("source_system", Some(self.source_system.as_str())),
+            ("event_type", Some(self.event_type.as_str())),
+            ("aggregate_type", self.aggregate_type.as_deref()),
+            ("aggregate_id", self.aggregate_id.as_deref()),
+            ("target", self.target.as_deref()),
+            ("content_type", Some(self.content_type.as_str())),
+            ("ordering_key", self.ordering_key.as_deref()),
+            ("process_id", self.process_id.as_deref()),
+            ("custom_data", self.custom_data.as_deref()),
+        ]
+    }
+
+    /// Whether another event says the same, whatever it is known by.
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        self.payload == other.payload
+            && self.event_type == other.event_type
+            && self.aggregate_id == other.aggregate_id
+            && self.target == other.target
+    }
+
+    /// Checks every field against its limit.
+    ///
+    /// # Errors
+    /// The first field that is out of bounds.
+    pub fn check(&self) -> Result<(), FieldError> {
+        length("event_type", &self.event_type, 1, 128)?;
+        check_source_system(&self.source_system)?;
+        length("idempotency_key", &self.idempotency_key, 1, 255)?;
+        printable_ascii("idempotency_key", &self.idempotency_key)?;
+        printable_ascii("event_type", &self.event_type)?;
+        printable_ascii("content_type", &self.content_type)?;
+        if self.source_system.starts_with("in:") {
+            let problem = "begins with \"in:\", which is kept for what providers send".to_owned();
+            return Err(FieldError { field: "source_system", problem });
+        }
+        for (field, value, most) in [
+            ("aggregate_type", &self.aggregate_type, 64),
+            ("aggregate_id", &self.aggregate_id, 255),
+            ("target", &self.target, 63),
+            ("ordering_key", &self.ordering_key, 255),
+            ("process_id", &self.process_id, 255),
+            ("custom_data", &self.custom_data, 4096),
+        ] {
+            if let Some(value) = value {
+                length(field, value, 1, most)?;
+            }
+        }
+        if let Some(most) = self.max_attempts
+            && !(1..=1000).contains(&most)
+        {
+            let problem = format!("is {most}; it must be 1 to 1000");
+            return Err(FieldError { field: "max_attempts", problem });
+        }
+        likely("occurred_at", self.occurred_at)?;
+        likely("not_before", self.not_before)
+    }
+}
+
+/// Checks the form of a source system's name.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_source_system(name: &str) -> Result<(), FieldError> {
+    length("source_system", name, 1, 64)?;
+    printable_ascii("source_system", name)
+}
+
+/// The source system of rows that plain SQL inserts and that name none.
+pub const SQL_SOURCE: &str = "sql";
+
+/// Refuses a source system that is the identity of another way in than HTTP.
+///
+/// # Errors
+/// Whose it is, as a sentence without its full stop.
+pub fn check_http_source(name: &str) -> Result<(), &'static str> {
+    if name == SQL_SOURCE {
+        return Err("source_system \"sql\" is kept for rows that plain SQL inserts");
+    }
+    if name.starts_with("in:") {
+        return Err("a source_system that begins with \"in:\" is kept for what providers send");
+    }
+    Ok(())
+}
+
+/// A wrong unit, or an ERP's word for never: it would stand first or last in its lane for good, or wait for ages.
+fn likely(field: &'static str, at: Option<Timestamp>) -> Result<(), FieldError> {
+    match at {
+        Some(at) if !at.is_likely() => {
+            let problem = format!("is {at}; it must lie in the years 1973 to 2199");
+            Err(FieldError { field, problem })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn length(field: &'static str, value: &str, least: usize, most: usize) -> Result<(), FieldError> {
+    let have = value.chars().count();
+    if (least..=most).contains(&have) {
+        return Ok(());
+    }
+    let problem = format!("has {have} characters; it must have {least} to {most}");
+    Err(FieldError { field, problem })
+}
+
+fn printable_ascii(field: &'static str, value: &str) -> Result<(), FieldError> {
+    match value.chars().find(|c| !matches!(c, ' '..='~')) {
+        None => Ok(()),
+        Some(bad) => Err(FieldError {
+            field,
+            problem: format!("contains {bad:?}; only printable ASCII characters are allowed"),
+        }),
+    }
+}
+
+/// An event as kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Its number in the file; the cursor of lists.
+    pub seq: i64,
+    /// What it was stored with. `payload` is empty in lists.
+    pub new: NewEvent,
+    /// Where it stands.
+    pub status: Status,
+    /// Deliveries that are not final.
+    pub open_deliveries: u32,
+    /// How often it was published again.
+    pub duplicate_count: u32,
+    /// How often it was published again with other content.
+    pub differing_count: u32,
+    /// Why it is quarantined, or why its latest attempt failed.
+    pub last_error: Option<String>,
+    /// What is wrong with it, in one word, where it was quarantined.
+    pub error_code: Option<String>,
+    /// When it became final.
+    pub completed_at: Option<Timestamp>,
+}
+
+impl Event {
+    /// The `webhook-id` its deliveries carry.
+    pub fn webhook_id(&self) -> String {
+        crate::base::id::webhook_id(
+            &self.new.tenant,
+            &self.new.source_system,
+            &self.new.idempotency_key,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_delivery_shows_before_a_done_one() {
+        let tally = Tally { open: 1, open_failed: 1, completed: 1, ..Tally::default() };
+        assert_eq!(derive(tally), Status::Failed);
+    }
+
+    #[test]
+    fn an_event_with_some_deliveries_done_is_processing() {
+        assert_eq!(derive(Tally { open: 1, completed: 1, ..Tally::default() }), Status::Processing);
+        assert_eq!(derive(Tally { open: 2, ..Tally::default() }), Status::Pending);
+    }
+
+    #[test]
+    fn cancelled_needs_all_to_be_cancelled() {
+        assert_eq!(derive(Tally { cancelled: 2, ..Tally::default() }), Status::Cancelled);
+        assert_eq!(derive(Tally { cancelled: 1, skipped: 1, ..Tally::default() }), Status::Skipped);
+    }
+
+    #[test]
+    fn every_status_is_read_back_from_its_word() {
+        for status in Status::ALL {
+            assert_eq!(Status::parse(status.as_str()), Some(status));
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! How well it is: readings in, checks with their levels out. `/readyz` and `oncebox doctor` judge alike.
+//!
+//! A check *fails* when a promise cannot be kept now: then nothing should be sent here. It *warns* when a
+//! person should look, while everything that comes is still carried out.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::base::clock::Timestamp;
+use crate::model::disk::Room;
+use crate::sys::disk::Space;
+
+/// No clock that is right shows an earlier time: this program was not there yet.
+pub const EARLIEST: Timestamp = Timestamp::from_secs(1_767_225_600);
+/// A job that waits longer for the writer is worth a look.
+const WRITER_LAG_WARN: Duration = Duration::from_secs(1);
+/// A job that waits longer means that the writer is stuck.
+const WRITER_LAG_FAIL: Duration = Duration::from_secs(10);
+/// A delivery that is due and neither held nor sent for longer is worth a look.
+const OVERDUE_WARN: Duration = Duration::from_mins(5);
+
+/// How well something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// A person should look.
+    Warn,
+    /// A promise cannot be kept now.
+    Fail,
+}
+
+impl Level {
+    /// The word in answers and on the terminal.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// Its name; stable.
+    pub name: &'static str,
+    /// How well it is.
+    pub level: Level,
+    /// The reading, for programs.
+    pub value: Value,
+    /// What was seen and, unless it is well, what to do.
+    pub detail: String,
+}
+
+impl Check {
+    /// A check.
+    pub fn new(name: &'static str, level: Level, value: Value, detail: impl Into<String>) -> Self {
+        Self { name, level, value, detail: detail.into() }
+    }
+}
+
+/// The worst of several.
+pub fn worst(checks: &[Check]) -> Level {
+    checks.iter().map(|check| check.level).max().unwrap_or(Level::Ok)
+}
+
+/// Whether something could be written just now.
+pub fn database(written: Result<(), String>) -> Check {
+    match written {
+        Ok(()) => Check::new("database", Level::Ok, json!(true), "can be written"),
+        Err(why) => Check::new(
+            "database",
+            Level::Fail,
+            json!(false),
+            format!("cannot be written: {why} (oncebox doctor names programs that have it open)"),
+        ),
+    }
+}
+
+/// The room on the disk.
+pub fn disk(room: Room, space: Option<Space>, reserve: u64) -> Check {
+    let Some(Space { total, free }) = space else {
+        let detail = "the room on the disk cannot be looked at; the log says why";
+        return Check::new("disk", Level::Warn, Value::Null, detail);
+    };
+    let value = json!({ "free_bytes": free, "reserve_bytes": reserve, "total_bytes": total });
+    let left = format!("{} free, {} are kept for results", bytes(free), bytes(reserve));
+    let (level, detail) = match room {
+        Room::Enough => (Level::Ok, left),
+        Room::Scarce => (Level::Warn, format!("{left}: free some space soon")),
+        Room::Low => (Level::Fail, format!("{left}: new work is refused until there is room")),
+    };
+    Check::new("disk", level, value, detail)
+}
+
+/// Our clock.
+pub fn clock(wall: Timestamp, stepped_lately: bool) -> Check {
+    let value = json!({ "now": wall, "stepped": stepped_lately });
+    let (level, detail) = if wall < EARLIEST {
+        (Level::Fail, format!("shows {wall}, which cannot be: set it, and let NTP keep it"))
+    } else if stepped_lately {
+        let detail =
+            "was set in the last ten minutes; webhooks whose time does not fit are sent again";
+        (Level::Warn, detail.to_owned())
+    } else {
+        (Level::Ok, format!("shows {wall}"))
+    };
+    Check::new("clock", level, value, detail)
+}
+
+/// The write-ahead log: its bytes that are not in the database yet, and whether another program keeps them
+/// from being copied. That program is not named: this is shown to everybody.
+pub fn log(uncopied: u64, is_held: bool) -> Check {
+    let shown = format!("{} wait to be copied into the database", bytes(uncopied));
+    let (level, detail) = if is_held {
+        let detail = format!(
+            "{shown}, because another program reads it in a transaction that does not end: end that \
+             transaction (oncebox status names the program)"
+        );
+        (Level::Warn, detail)
+    } else {
+        (Level::Ok, shown)
+    };
+    Check::new("log", level, json!({ "uncopied_bytes": uncopied, "held": is_held }), detail)
+}
+
+/// How long the oldest job has waited for the writer.
+pub fn writer(lag: Duration) -> Check {
+    let (level, remark) = if lag > WRITER_LAG_FAIL {
+        (Level::Fail, ": it is stuck; look for a process that locks the database, and at the disk")
+    } else if lag > WRITER_LAG_WARN {
+        (Level::Warn, ": the disk is slow, or another process locks the database")
+    } else {
+        (Level::Ok, "")
+    };
+    let detail = format!("the oldest job waits for {} ms{remark}", lag.as_millis());
+    Check::new("writer", level, json!({ "lag_seconds": lag.as_secs_f64() }), detail)
+}
+
+/// For how long the oldest delivery has been due that nothing holds.
+pub fn due(overdue: Option<Duration>) -> Check {
+    let seconds = overdue.unwrap_or_default().as_secs_f64();
+    let value = json!({ "oldest_seconds": seconds });
+    let (level, detail) = match overdue {
+        Some(late) if late > OVERDUE_WARN => {
+            let detail = format!(
+                "one has been due for {} s: targets are slow, or there is more than can be sent",
+                late.as_secs()
+            );
+            (Level::Warn, detail)
+        }
+        Some(late) => (Level::Ok, format!("the oldest has been due for {} s", late.as_secs())),
+        None => (Level::Ok, "nothing is overdue".to_owned()),
+    };
+    Check::new("due", level, value, detail)
+}
+
+/// Deliveries that were given up.
+pub fn dead_letters(count: u64) -> Check {
+    let (level, detail) = match count {
+        0 => (Level::Ok, "none".to_owned()),
+        count => (Level::Warn, format!("{count} were given up: oncebox dead-letter list")),
+    };
+    Check::new("dead_letters", level, json!({ "count": count }), detail)
+}
+
+/// Events that cannot be used.
+pub fn quarantined(count: u64) -> Check {
+    let (level, detail) = match count {
+        0 => (Level::Ok, "none".to_owned()),
+        count => {
+            let detail = format!("{count} cannot be used: oncebox event list --status quarantined");
+            (Level::Warn, detail)
+        }
+    };
+    Check::new("quarantined", level, json!({ "count": count }), detail)
+}
+
+/// Subscriptions that are not called: by a person's wish, and for another reason.
+pub fn subscriptions(paused: u64, held: u64) -> Check {
+    let (level, detail) = match (paused, held) {
+        (0, 0) => (Level::Ok, "none is held".to_owned()),
+        (paused, 0) => (Level::Ok, format!("{paused} paused by a person")),
+        (paused, held) => {
+            let detail = format!(
+                "{held} held by Oncebox, {paused} paused by a person: oncebox subscription list"
+            );
+            (Level::Warn, detail)
+        }
+    };
+    Check::new("subscriptions", level, json!({ "paused": paused, "held": held }), detail)
+}
+
+/// Failures that a person must see: open ones, and how many of them nobody has seen.
+pub fn escalations(open: u64, unseen: u64) -> Check {
+    let (level, detail) = match (open, unseen) {
+        (0, _) => (Level::Ok, "none is open".to_owned()),
+        (open, 0) => (Level::Ok, format!("{open} open, all of them acknowledged")),
+        (open, unseen) => {
+            let detail = format!("{open} open, {unseen} not acknowledged: oncebox escalation list");
+            (Level::Warn, detail)
+        }
+    };
+    Check::new("escalations", level, json!({ "open": open, "unseen": unseen }), detail)
+}
+
+/// The newest backup, where backups are made by the clock; without one its age counts as endless.
+pub fn backup(every: Option<Duration>, age: Option<Duration>) -> Check {
+    let value = json!({ "age_seconds": age.map(|age| age.as_secs()) });
+    let shown = |span: Duration| humantime::format_duration(Duration::from_secs(span.as_secs()));
+    let (level, detail) = match (every, age) {
+        (None, _) => (Level::Ok, "none are made by the clock (backup.every)".to_owned()),
+        (Some(_), None) => (Level::Warn, "there is none yet".to_owned()),
+        (Some(every), Some(age)) if age > every.saturating_mul(2) => {
+            let detail = format!("the newest is {} old: the log says why", shown(age));
+            (Level::Warn, detail)
+        }
+        (Some(_), Some(age)) => (Level::Ok, format!("the newest is {} old", shown(age))),
+    };
+    Check::new("backup", level, value, detail)
+}
+
+/// A number of bytes for people.
+pub fn bytes(count: u64) -> String {
+    let units = [(1_u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    let unit = units.into_iter().find(|(size, _)| count >= *size);
+    unit.map_or_else(
+        || format!("{count} B"),
+        |(size, name)| {
+            let tenths = (count % size).saturating_mul(10) / size;
+            format!("{}.{tenths} {name}", count / size)
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_check_has_its_level() {
+        let secs = Duration::from_secs;
+        let space = Some(Space { total: 100, free: 10 });
+        let now = EARLIEST.plus(secs(1));
+        for (check, level) in [
+            (database(Ok(())), Level::Ok),
+            (database(Err("locked".to_owned())), Level::Fail),
+            (disk(Room::Enough, space, 5), Level::Ok),
+            (disk(Room::Scarce, space, 5), Level::Warn),
+            (disk(Room::Low, space, 50), Level::Fail),
+            (disk(Room::Enough, None, 0), Level::Warn),
+            (log(0, false), Level::Ok),
+            (log(1, true), Level::Warn),
+            (clock(now, false), Level::Ok),
+            (clock(now, true), Level::Warn),
+            (clock(Timestamp::from_secs(0), false), Level::Fail),
+            (writer(secs(1)), Level::Ok),
+            (writer(secs(2)), Level::Warn),
+            (writer(secs(11)), Level::Fail),
+            (due(None), Level::Ok),
+            (due(Some(secs(300))), Level::Ok),
+            (due(Some(secs(301))), Level::Warn),
+            (dead_letters(0), Level::Ok),
+            (dead_letters(1), Level::Warn),
+            (quarantined(0), Level::Ok),
+            (quarantined(1), Level::Warn),
+            (subscriptions(0, 0), Level::Ok),
+            (subscriptions(2, 0), Level::Ok),
+            (subscriptions(0, 1), Level::Warn),
+            (escalations(0, 0), Level::Ok),
+            (escalations(1, 0), Level::Ok),
+            (escalations(2, 1), Level::Warn),
+            (backup(None, None), Level::Ok),
+            (backup(Some(secs(60)), None), Level::Warn),
+            (backup(Some(secs(60)), Some(secs(120))), Level::Ok),
+            (backup(Some(secs(60)), Some(secs(121))), Level::Warn),
+        ] {
+            assert_eq!(check.level, level, "{check:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_written_for_people() {
+        let shown = [0, 1023, 1536, 64_000_000, 5 << 30].map(bytes);
+        assert_eq!(shown, ["0 B", "1023 B", "1.5 KiB", "61.0 MiB", "5.0 GiB"]);
+    }
+}

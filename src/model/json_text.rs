@@ -1,0 +1,181 @@
+//! A JSON body read in place: where each value stands in the text, so that one can be replaced and every
+//! other byte stays as it is.
+//!
+//! [`Cursor::of`] asks `serde_json` whether the body is JSON at all; after that the cursor only has to find
+//! where things end. Not here: what is done with a value.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use serde::de::IgnoredAny;
+
+/// How deep a body may be nested.
+pub const MAX_DEPTH: u32 = 128;
+
+/// What a value is, by its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `{`
+    Object,
+    /// `[`
+    Array,
+    /// `"`
+    Text,
+    /// A number, `true`, `false` or `null`.
+    Plain,
+}
+
+/// A place in a JSON text.
+#[derive(Clone, Debug)]
+pub struct Cursor<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+impl<'t> Cursor<'t> {
+    /// At the beginning of a body; `None` when it is not JSON.
+    pub fn of(body: &'t [u8]) -> Option<Self> {
+        let text = std::str::from_utf8(body).ok()?;
+        serde_json::from_str::<IgnoredAny>(text).ok()?;
+        Some(Self { text, at: 0 })
+    }
+
+    /// Where it is.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The text of a span.
+    pub fn text(&self, span: &Range<usize>) -> &'t str {
+        self.text.get(span.clone()).unwrap_or_default()
+    }
+
+    /// What the next value is, after white space.
+    pub fn kind(&mut self) -> Kind {
+        match self.peek() {
+            Some(b'{') => Kind::Object,
+            Some(b'[') => Kind::Array,
+            Some(b'"') => Kind::Text,
+            _ => Kind::Plain,
+        }
+    }
+
+    /// The next byte after white space, which is passed over.
+    pub fn peek(&mut self) -> Option<u8> {
+        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.byte() {
+            self.at += 1;
+        }
+        self.byte()
+    }
+
+    /// Passes over one byte, after white space, if it is this one.
+    pub fn eats(&mut self, wanted: u8) -> bool {
+        let found = self.peek() == Some(wanted);
+        if found {
+            self.at += 1;
+        }
+        found
+    }
+
+    /// Passes over a whole value of any kind; returns where it stands.
+    pub fn value(&mut self) -> Range<usize> {
+        let _first = self.peek();
+        let start = self.at;
+        let mut open = 0_u64;
+        loop {
+            match self.peek() {
+                None => break,
+                Some(b'{' | b'[') => {
+                    open += 1;
+                    self.at += 1;
+                }
+                Some(b'}' | b']') => {
+                    open = open.saturating_sub(1);
+                    self.at += 1;
+                }
+                Some(b',' | b':') => self.at += 1,
+                Some(b'"') => self.skip_string(),
+                Some(_) => self.skip_plain(),
+            }
+            if open == 0 {
+                break;
+            }
+        }
+        start..self.at
+    }
+
+    fn byte(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn skip_string(&mut self) {
+        self.at += 1;
+        while let Some(byte) = self.byte() {
+            self.at += if byte == b'\\' { 2 } else { 1 };
+            if byte == b'"' {
+                break;
+            }
+        }
+    }
+
+    fn skip_plain(&mut self) {
+        while !matches!(
+            self.byte(),
+            None | Some(
+                b',' | b':' | b'}' | b']' | b'{' | b'[' | b'"' | b' ' | b'\n' | b'\r' | b'\t'
+            )
+        ) {
+            self.at += 1;
+        }
+    }
+}
+
+/// What a string in JSON says; `None` when half a character is escaped in it.
+pub fn said(raw: &str) -> Option<Cow<'_, str>> {
+    let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
+    if inner.contains('\\') {
+        return serde_json::from_str(raw).ok().map(Cow::Owned);
+    }
+    Some(Cow::Borrowed(inner))
+}
+
+/// A text as a string in JSON.
+pub fn string(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_ends_where_it_ends() {
+        for (text, value) in [
+            (r#" {"a" : [1, "]}"], "b\"" : {} } "#, r#"{"a" : [1, "]}"], "b\"" : {} }"#),
+            ("-1.50e+3 ", "-1.50e+3"),
+            ("\n\"x\\\\\"", "\"x\\\\\""),
+            ("null", "null"),
+            ("[]", "[]"),
+        ] {
+            let mut cursor = Cursor::of(text.as_bytes()).unwrap();
+            let span = cursor.value();
+            assert_eq!(cursor.text(&span), value);
+            assert_eq!(cursor.peek(), None);
+        }
+    }
+
+    #[test]
+    fn what_is_not_json_is_not_read() {
+        for body in [&b"{"[..], b"", b"a=b", b"\"\xff\"", b"{} {}", b"01"] {
+            assert!(Cursor::of(body).is_none(), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn a_string_says_what_its_escapes_mean() {
+        assert_eq!(said(r#""a\u0040b""#).as_deref(), Some("a@b"));
+        assert_eq!(said(r#""a@b""#).as_deref(), Some("a@b"));
+        assert_eq!(said(r#""\ud800""#), None);
+        assert_eq!(string("a\"b"), r#""a\"b""#);
+    }
+}

@@ -1,0 +1,42 @@
+//! Nouns and decisions. Pure: no I/O, no clock, no randomness of its own.
+//!
+//! Each noun is in three places: what it is and decides is here, how it is kept is in `store`, how it is
+//! shown is in `api`. The same struct crosses all three.
+
+pub mod address;
+pub mod audit;
+pub mod delivery;
+pub mod detect;
+pub mod disk;
+pub mod escalation;
+pub mod event;
+pub mod failure;
+pub mod few;
+pub mod health;
+pub mod in_doubt;
+pub mod json_path;
+pub mod json_text;
+mod json_variants;
+pub mod lane;
+pub mod lease;
+pub mod lenient_int;
+pub mod name;
+pub mod nesting;
+pub mod pattern;
+pub mod pii;
+pub mod pointer;
+pub mod provider;
+pub mod public_url;
+pub mod retry;
+pub mod scheme;
+pub mod signature;
+pub mod source;
+pub mod sql_row;
+pub mod strict_object;
+pub mod subscription;
+pub mod target_url;
+pub mod tenant;
+pub mod throttle;
+pub mod token;
+pub mod trace;
+pub mod webhook_event;

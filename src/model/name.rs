@@ -1,0 +1,62 @@
+//! The names people give to providers and subscriptions.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// 1 to 63 characters of `a-z`, `0-9` and `-`: safe in a path, a file and a shell.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Name(String);
+
+/// A text that is not a name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a name: use 1 to 63 characters of a-z, 0-9 and -, and no UUID")]
+pub struct NameError(String);
+
+impl Name {
+    /// Reads a name.
+    ///
+    /// # Errors
+    /// When it is empty, too long or has another character.
+    ///
+    /// ```
+    /// use oncebox::model::name::Name;
+    /// assert!(Name::parse("logistics-2").is_ok());
+    /// assert!(Name::parse("../etc").is_err());
+    /// ```
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        // A subscription is found by name or by UUID, so that a name must not look like one.
+        let is_uuid = uuid::Uuid::try_parse(text).is_ok();
+        if (1..=63).contains(&text.len()) && text.bytes().all(allowed) && !is_uuid {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(NameError(text.chars().take(80).collect()))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> Self {
+        name.0
+    }
+}

@@ -1,0 +1,246 @@
+//! Which event types a subscription asks for: `invoice.*`, `*`, `order.*.paid`.
+//!
+//! Not here: conditions on the payload, and which subscriptions exist.
+
+use std::fmt;
+
+/// How long a pattern may be, in bytes: as long as the event types that it is to match.
+const MAX_TEXT_BYTES: usize = 128;
+/// How many patterns a subscription may have. Each costs a comparison for every event.
+const MAX_PATTERNS: usize = 100;
+
+/// Why a text is not a pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// Too long, or nothing at all.
+    #[error("a pattern has 1 to {MAX_TEXT_BYTES} bytes, this one has {bytes}")]
+    Length {
+        /// How many bytes it has.
+        bytes: usize,
+    },
+    /// Two dots in a row, or one at an end.
+    #[error("the pattern `{text}` has an empty segment: a dot at its end, or two in a row")]
+    EmptySegment {
+        /// The pattern.
+        text: String,
+    },
+    /// A star beside other characters.
+    #[error(
+        "in the pattern `{text}` a `*` stands beside other characters; it replaces a whole segment, as in `invoice.*`"
+    )]
+    Star {
+        /// The pattern.
+        text: String,
+    },
+    /// A character that patterns do not have.
+    #[error(
+        "the pattern `{text}` contains {letter:?}; letters, digits, `_-+:/` and the dot are taken"
+    )]
+    Letter {
+        /// The pattern.
+        text: String,
+        /// The first such character.
+        letter: char,
+    },
+    /// More patterns than a subscription may have.
+    #[error("a subscription has at most {MAX_PATTERNS} patterns, these are {count}; use a `*`")]
+    Many {
+        /// How many there are.
+        count: usize,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Segment {
+    Exactly(String),
+    Any,
+}
+
+/// A pattern over event types, split at dots.
+///
+/// `*` as the last segment stands for one or more segments, elsewhere for exactly one. Matching is
+/// linear in the length of the event type, and case counts.
+///
+/// ```
+/// use oncebox::model::pattern::Pattern;
+/// let pattern = Pattern::parse("invoice.*")?;
+/// assert!(pattern.matches("invoice.paid") && pattern.matches("invoice.line.added"));
+/// assert!(!pattern.matches("invoice") && !pattern.matches("invoices.paid"));
+/// assert!(Pattern::parse("a.*.c")?.matches("a.b.c"));
+/// # Ok::<(), oncebox::model::pattern::PatternError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Pattern(Vec<Segment>);
+
+impl Pattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// [`PatternError`], each with what is taken instead.
+    pub fn parse(text: &str) -> Result<Self, PatternError> {
+        if text.is_empty() || text.len() > MAX_TEXT_BYTES {
+            return Err(PatternError::Length { bytes: text.len() });
+        }
+        text.split('.')
+            .map(|segment| parse_segment(text, segment))
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// Whether an event of that type is asked for.
+    pub fn matches(&self, event_type: &str) -> bool {
+        let mut have = event_type.split('.');
+        let mut wanted = self.0.iter().peekable();
+        while let Some(segment) = wanted.next() {
+            let Some(here) = have.next() else { return false };
+            match segment {
+                Segment::Any if wanted.peek().is_none() => return true,
+                Segment::Any => {}
+                Segment::Exactly(text) if text == here => {}
+                Segment::Exactly(_) => return false,
+            }
+        }
+        have.next().is_none()
+    }
+}
+
+fn parse_segment(text: &str, segment: &str) -> Result<Segment, PatternError> {
+    if segment == "*" {
+        return Ok(Segment::Any);
+    }
+    if segment.is_empty() {
+        return Err(PatternError::EmptySegment { text: text.to_owned() });
+    }
+    let taken = |letter: char| letter.is_ascii_alphanumeric() || "_-+:/".contains(letter);
+    match segment.chars().find(|letter| !taken(*letter)) {
+        None => Ok(Segment::Exactly(segment.to_owned())),
+        Some('*') => Err(PatternError::Star { text: text.to_owned() }),
+        Some(letter) => Err(PatternError::Letter { text: text.to_owned(), letter }),
+    }
+}
+
+impl TryFrom<String> for Pattern {
+    type Error = PatternError;
+
+    fn try_from(text: String) -> Result<Self, PatternError> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Pattern> for String {
+    fn from(pattern: Pattern) -> Self {
+        pattern.to_string()
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, segment) in self.0.iter().enumerate() {
+            f.write_str(if index == 0 { "" } else { "." })?;
+            f.write_str(match segment {
+                Segment::Exactly(text) => text,
+                Segment::Any => "*",
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// All patterns of a subscription. An empty list asks for nothing.
+///
+/// *Shape*: `["invoice.*","order.created"]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "Vec<Pattern>", into = "Vec<Pattern>")]
+pub struct Patterns(Vec<Pattern>);
+
+impl Patterns {
+    /// Reads a list of patterns.
+    ///
+    /// # Errors
+    /// [`PatternError`] of the first pattern that is none, or [`PatternError::Many`].
+    pub fn parse<T: AsRef<str>>(texts: &[T]) -> Result<Self, PatternError> {
+        let patterns: Result<Vec<_>, _> =
+            texts.iter().map(|text| Pattern::parse(text.as_ref())).collect();
+        Self::try_from(patterns?)
+    }
+
+    /// Whether any of them asks for that type.
+    pub fn matches(&self, event_type: &str) -> bool {
+        self.0.iter().any(|pattern| pattern.matches(event_type))
+    }
+}
+
+impl TryFrom<Vec<Pattern>> for Patterns {
+    type Error = PatternError;
+
+    fn try_from(patterns: Vec<Pattern>) -> Result<Self, PatternError> {
+        if patterns.len() > MAX_PATTERNS {
+            return Err(PatternError::Many { count: patterns.len() });
+        }
+        Ok(Self(patterns))
+    }
+}
+
+impl From<Patterns> for Vec<Pattern> {
+    fn from(patterns: Patterns) -> Self {
+        patterns.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_what_the_table_says() {
+        let table = [
+            ("*", "invoice", true),
+            ("*", "invoice.paid.late", true),
+            ("*", "", true),
+            ("invoice.*", "invoice.paid", true),
+            ("invoice.*", "invoice.line.added", true),
+            ("invoice.*", "invoice", false),
+            ("invoice.*", "invoice.", true),
+            ("invoice.*", "invoicepaid", false),
+            ("a.*.c", "a.b.c", true),
+            ("a.*.c", "a.b.b.c", false),
+            ("a.*.c", "a.c", false),
+            ("*.*", "a", false),
+            ("*.*", "a.b.c", true),
+            ("*.paid", "invoice.paid", true),
+            ("*.paid", "invoice.line.paid", false),
+            ("orders/create", "orders/create", true),
+            ("orders/create", "orders/created", false),
+            ("Invoice", "invoice", false),
+            ("a.b", "a.b.c", false),
+            ("a.b", "a", false),
+        ];
+        for (pattern, event_type, wanted) in table {
+            let pattern = Pattern::parse(pattern).unwrap();
+            assert_eq!(pattern.matches(event_type), wanted, "{pattern} on {event_type:?}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_pattern_is_refused_with_the_reason() {
+        let refuse = |text: &str| Pattern::parse(text).unwrap_err();
+        assert_eq!(refuse(""), PatternError::Length { bytes: 0 });
+        assert_eq!(refuse(&"a".repeat(129)), PatternError::Length { bytes: 129 });
+        assert!(matches!(refuse("invoice."), PatternError::EmptySegment { .. }));
+        assert!(matches!(refuse("a..b"), PatternError::EmptySegment { .. }));
+        assert!(matches!(refuse("inv*"), PatternError::Star { .. }));
+        assert!(matches!(refuse("**"), PatternError::Star { .. }));
+        assert!(matches!(refuse("a b"), PatternError::Letter { letter: ' ', .. }));
+        assert!(matches!(refuse("é"), PatternError::Letter { letter: 'é', .. }));
+    }
+
+    #[test]
+    fn a_list_matches_if_one_of_it_does() {
+        let patterns: Patterns = serde_json::from_str(r#"["invoice.*","order.created"]"#).unwrap();
+        assert!(patterns.matches("order.created") && patterns.matches("invoice.paid"));
+        assert!(!patterns.matches("order.paid") && !Patterns::default().matches("order.paid"));
+        assert_eq!(serde_json::to_string(&patterns).unwrap(), r#"["invoice.*","order.created"]"#);
+        assert_eq!(Patterns::parse(&["*"; 101]), Err(PatternError::Many { count: 101 }));
+    }
+}

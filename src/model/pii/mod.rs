@@ -1,0 +1,116 @@
+//! What happens to personal data before it is stored: a policy of rules over the places and the texts of a
+//! body.
+//!
+//! A body is never written anew: what a rule changes is spliced into it, and every other byte stays. Not
+//! here: keys and ciphers ([`crate::keys::subject`]), and where a policy is asked (`flow::privacy`).
+
+mod apply;
+mod body;
+mod metadata;
+mod policy;
+mod refused;
+mod response_scrub;
+pub mod sealed;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use apply::{Applied, Edit, Finding, Shape, With};
+pub use policy::{
+    Action, Answers, MAX_RULES, MAX_TEXT_BYTES, Otherwise, Policy, PolicyError, Rule,
+};
+pub use refused::Refused;
+pub use response_scrub::Echo;
+pub use sealed::{NewSubjectKey, Sealed};
+
+/// What is stated about personal data: nothing is done, or these rules hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Pii {
+    /// Everything is stored as it comes.
+    #[default]
+    Allow,
+    /// These rules hold.
+    Rules(Arc<Policy>),
+}
+
+impl Pii {
+    /// The rules, where there are any.
+    pub fn rules(&self) -> Option<&Arc<Policy>> {
+        match self {
+            Self::Allow => None,
+            Self::Rules(policy) => Some(policy),
+        }
+    }
+
+    /// Reads the form in which the file keeps it.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text == "allow" {
+            return Some(Self::Allow);
+        }
+        Policy::parse(text).ok().map(|policy| Self::Rules(Arc::new(policy)))
+    }
+
+    /// Reads it from JSON: `"allow"`, or an object.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_json(value: &serde_json::Value) -> Result<Self, PolicyError> {
+        match value {
+            serde_json::Value::String(word) if word == "allow" => Ok(Self::Allow),
+            serde_json::Value::Object(_) => {
+                Policy::parse(&value.to_string()).map(|policy| Self::Rules(Arc::new(policy)))
+            }
+            _ => Err(PolicyError::NotOne),
+        }
+    }
+
+    /// As JSON.
+    pub fn to_json(&self) -> serde_json::Value {
+        match self {
+            Self::Allow => "allow".into(),
+            Self::Rules(policy) => serde_json::to_value(&**policy).unwrap_or_default(),
+        }
+    }
+}
+
+/// The form in which the file keeps it.
+impl fmt::Display for Pii {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Allow => f.write_str("allow"),
+            Self::Rules(_) => write!(f, "{}", self.to_json()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_read_and_written_the_same() {
+        let text = r#"{"rules":[{"path":"$..iban","action":"seal"},{"detect":["email"],"action":"mask"},{"path":"$.shop","action":"allow"}],"subject":"$.customer.id","unreadable":"reject","identifiers":"allow","answers":"drop"}"#;
+        let pii = Pii::parse(text).unwrap();
+        assert_eq!(pii.to_string(), text);
+        assert_eq!(Pii::from_json(&pii.to_json()).unwrap(), pii);
+        assert_eq!(Pii::parse("allow"), Some(Pii::Allow));
+        assert_eq!(Pii::Allow.to_json(), "allow");
+    }
+
+    #[test]
+    fn what_is_no_policy_is_refused_with_the_reason() {
+        for (text, reason) in [
+            (r#"{"rules":[]}"#, "1 to 32 rules"),
+            (r#"{"rules":[{"action":"mask"}]}"#, "rule 1: give a path"),
+            (r#"{"rules":[{"detect":["email"],"action":"allow"}]}"#, "rule 1: allow takes a path"),
+            (r#"{"rules":[{"path":"$.a[-1]","action":"mask"}]}"#, "character 5"),
+            (r#"{"rules":[{"path":"$.a","action":"burn"}]}"#, "unknown variant `burn`"),
+            (r#"{"rules":[{"path":"$.a","action":"mask","x":1}]}"#, "unknown field `x`"),
+            (r#"{"rules":[{"detect":["ssn"],"action":"mask"}]}"#, "unknown variant `ssn`"),
+        ] {
+            let error = Policy::parse(text).unwrap_err().to_string();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+        assert_eq!(Pii::from_json(&serde_json::json!("deny")), Err(PolicyError::NotOne));
+    }
+}

@@ -1,0 +1,353 @@
+//! One value out of a JSON body, by JSON Pointer, without building the rest of it in memory.
+//!
+//! Not here: `JSONPath` conditions of payload filters, and changing a body.
+
+use std::fmt;
+
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
+use serde_json::value::RawValue;
+
+use crate::model::few::Few;
+
+/// How long a pointer's text may be, in bytes: deeper places than this are mistakes.
+const MAX_TEXT_BYTES: usize = 512;
+
+/// Why a text is not a JSON Pointer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PointerError {
+    /// RFC 6901 pointers that name a place inside begin with a slash.
+    #[error("`{text}` is not a JSON Pointer: write it like `/data/id`, beginning with a slash")]
+    NoSlash {
+        /// The text.
+        text: String,
+    },
+    /// `~` stands only before `0` (for `~`) and `1` (for `/`).
+    #[error("`{text}` is not a JSON Pointer: after `~` comes 0 (for a tilde) or 1 (for a slash)")]
+    Tilde {
+        /// The text.
+        text: String,
+    },
+    /// The text is too long.
+    #[error("a JSON Pointer has at most {MAX_TEXT_BYTES} bytes, this one has {bytes}")]
+    Long {
+        /// How many bytes it has.
+        bytes: usize,
+    },
+}
+
+/// A place in a JSON body. Source: RFC 6901.
+///
+/// ```
+/// use oncebox::model::pointer::Pointer;
+/// let place = Pointer::parse("/data/items/1/id")?;
+/// let body = br#"{"data":{"items":[{"id":1},{"id":"in_2"}]}}"#;
+/// assert_eq!(place.text_in(body).as_deref(), Some("in_2"));
+/// # Ok::<(), oncebox::model::pointer::PointerError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Pointer(Vec<String>);
+
+impl Pointer {
+    /// Reads `/a/b`.
+    ///
+    /// # Errors
+    /// [`PointerError`]: no slash at the start, a tilde that escapes nothing, or too long.
+    pub fn parse(text: &str) -> Result<Self, PointerError> {
+        if text.len() > MAX_TEXT_BYTES {
+            return Err(PointerError::Long { bytes: text.len() });
+        }
+        let Some(steps) = text.strip_prefix('/') else {
+            return Err(PointerError::NoSlash { text: text.to_owned() });
+        };
+        let escapes = |step: &str| step.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+        if !escapes(steps) {
+            return Err(PointerError::Tilde { text: text.to_owned() });
+        }
+        Ok(Self(steps.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect()))
+    }
+
+    /// The string or number at that place.
+    ///
+    /// A number is given as it is written, so that ids too long for a float stay apart. `None` if the
+    /// body is not JSON, or has something else or nothing there. Of equal names the last one counts.
+    pub fn text_in(&self, body: &[u8]) -> Option<String> {
+        text_at(body, &self.0)
+    }
+
+    /// Its steps.
+    pub(super) fn steps(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Pointer {
+    type Error = PointerError;
+
+    fn try_from(text: String) -> Result<Self, PointerError> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Pointer> for String {
+    fn from(pointer: Pointer) -> Self {
+        pointer.to_string()
+    }
+}
+
+impl fmt::Display for Pointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .iter()
+            .try_for_each(|step| write!(f, "/{}", step.replace('~', "~0").replace('/', "~1")))
+    }
+}
+
+/// The string or number that stands at `path`, as [`Pointer::text_in`] gives it.
+pub(super) fn text_at<P: AsRef<str>>(body: &[u8], path: &[P]) -> Option<String> {
+    text_of(raw_at(body, path)?)
+}
+
+fn text_of(raw: &RawValue) -> Option<String> {
+    let raw = raw.get();
+    if raw.starts_with('"') {
+        return serde_json::from_str(raw).ok();
+    }
+    raw.starts_with(|first: char| first == '-' || first.is_ascii_digit()).then(|| raw.to_owned())
+}
+
+/// What stands at `path`, where every reader finds the same: other readers take the first of equal names,
+/// or do not mind their case.
+///
+/// # Errors
+/// When a name of the path is there twice, or in another case. A body that is not JSON has nothing there.
+pub(super) fn clear_at<'b, P: AsRef<str>>(
+    body: &'b [u8],
+    path: &[P],
+) -> Result<Option<&'b RawValue>, &'static str> {
+    match walk(body, path, true) {
+        Ok(found) => Ok(found),
+        Err(error) if error.is_data() => Err("a name that is signed stands in it twice"),
+        Err(_broken) => Ok(None),
+    }
+}
+
+/// The string or number at `path`, where every reader finds the same; `null` is nothing.
+///
+/// # Errors
+/// Those of [`clear_at`]; and when something else stands there.
+pub(super) fn clear_text_at<P: AsRef<str>>(
+    body: &[u8],
+    path: &[P],
+) -> Result<Option<String>, &'static str> {
+    match clear_at(body, path)? {
+        Some(raw) if raw.get() != "null" => {
+            text_of(raw).map(Some).ok_or("a field that is signed is no text")
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The first `MOST` members of the array that stands at `path`, as they are written.
+pub(super) fn list_at<'b, P: AsRef<str>, const MOST: usize>(
+    body: &'b [u8],
+    path: &[P],
+) -> Option<Few<&'b RawValue, MOST>> {
+    serde_json::from_str(raw_at(body, path)?.get()).ok()
+}
+
+/// What stands at `path`, as it is written.
+pub(super) fn raw_at<'b, P: AsRef<str>>(body: &'b [u8], path: &[P]) -> Option<&'b RawValue> {
+    walk(body, path, false).ok()?
+}
+
+fn walk<'b, P: AsRef<str>>(
+    body: &'b [u8],
+    path: &[P],
+    once: bool,
+) -> serde_json::Result<Option<&'b RawValue>> {
+    let mut from = serde_json::Deserializer::from_slice(body);
+    let found = Walk { path, once }.deserialize(&mut from)?;
+    from.end()?;
+    Ok(found)
+}
+
+/// Goes down one step and passes over everything beside it.
+struct Walk<'p, P> {
+    path: &'p [P],
+    /// Whether each name on the way may stand there once only.
+    once: bool,
+}
+
+impl<'de, P: AsRef<str>> DeserializeSeed<'de> for Walk<'_, P> {
+    type Value = Option<&'de RawValue>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        if self.path.is_empty() {
+            return <&RawValue as serde::Deserialize>::deserialize(from).map(Some);
+        }
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de, P: AsRef<str>> Visitor<'de> for Walk<'_, P> {
+    type Value = Option<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let Self { path, once } = self;
+        let (mut found, mut seen) = (None, false);
+        while let Some(name) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+            match path.split_first() {
+                Some((step, path)) if step.as_ref() == name => {
+                    if once && seen {
+                        return Err(A::Error::custom("twice"));
+                    }
+                    seen = true;
+                    found = map.next_value_seed(Walk { path, once })?;
+                }
+                Some((step, _)) if once && step.as_ref().eq_ignore_ascii_case(&name) => {
+                    return Err(A::Error::custom("in another case"));
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let Self { path, once } = self;
+        let (step, path) = path.split_first().map_or(("", path), |(s, rest)| (s.as_ref(), rest));
+        let wanted = step.parse::<usize>().ok().filter(|index| index.to_string() == step);
+        let mut found = None;
+        let mut index = 0_usize;
+        loop {
+            if wanted == Some(index) {
+                let Some(here) = seq.next_element_seed(Walk { path, once })? else { break };
+                found = here;
+            } else if seq.next_element::<IgnoredAny>()?.is_none() {
+                break;
+            }
+            index = index.saturating_add(1);
+        }
+        Ok(found)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(pointer: &str, body: &str) -> Option<String> {
+        Pointer::parse(pointer).unwrap().text_in(body.as_bytes())
+    }
+
+    #[test]
+    fn names_with_slashes_and_tildes_are_reached_by_their_escapes() {
+        let body = r#"{"a/b":{"~":"x"},"~1":"y","":"z"}"#;
+        assert_eq!(at("/a~1b/~0", body).as_deref(), Some("x"));
+        assert_eq!(at("/~01", body).as_deref(), Some("y"));
+        assert_eq!(at("/", body).as_deref(), Some("z"));
+        assert_eq!(Pointer::parse("/a~1b/~0").unwrap().to_string(), "/a~1b/~0");
+    }
+
+    #[test]
+    fn long_numbers_keep_every_digit() {
+        let body = r#"{"id":123456789012345678901234567890}"#;
+        assert_eq!(at("/id", body).as_deref(), Some("123456789012345678901234567890"));
+    }
+
+    #[test]
+    fn what_is_no_string_and_no_number_is_nothing() {
+        for body in [r#"{"id":null}"#, r#"{"id":{}}"#, r#"{"id":true}"#, "{}", "[1]", "3", "\"id\""]
+        {
+            assert_eq!(at("/id", body), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_not_wholly_json_has_nothing_in_it() {
+        for body in [r#"{"id":"a"}x"#, r#"{"id":"a""#, "", "\u{feff}{}", r#"{"id":"\ud800"}"#] {
+            assert_eq!(at("/id", body), None, "{body}");
+        }
+        assert_eq!(Pointer::parse("/id").unwrap().text_in(b"{\"id\":\"\xff\"}"), None);
+    }
+
+    #[test]
+    fn what_another_reader_may_find_otherwise_is_not_clear() {
+        let clear = |body: &str| clear_text_at(body.as_bytes(), &["a", "b"]);
+        assert_eq!(
+            clear(r#"{"b":1,"x":{"b":2,"b":3},"a":{"b":"x","c":0,"c":1}}"#),
+            Ok(Some("x".into()))
+        );
+        for nothing in ["{}", r#"{"a":{}}"#, r#"{"a":{"b":null}}"#, "[", "1", r#"{"a":7}"#] {
+            assert_eq!(clear(nothing), Ok(None), "{nothing}");
+        }
+        for twice in [
+            r#"{"a":{"b":1,"b":1}}"#,
+            r#"{"a":{"b":1},"a":{"c":1}}"#,
+            r#"{"a":{"b":1,"\u0062":2}}"#,
+            r#"{"a":{"b":1,"B":2}}"#,
+            r#"{"A":{},"a":{"b":1}}"#,
+            r#"{"a":{"B":1}}"#,
+        ] {
+            assert!(clear(twice).is_err_and(|why| why.contains("twice")), "{twice}");
+        }
+        for other in [r#"{"a":{"b":true}}"#, r#"{"a":{"b":{}}}"#, r#"{"a":{"b":"\ud800"}}"#] {
+            assert!(clear(other).is_err_and(|why| why.contains("no text")), "{other}");
+        }
+    }
+
+    #[test]
+    fn array_places_are_plain_numbers() {
+        assert_eq!(at("/1", r#"["a","b"]"#).as_deref(), Some("b"));
+        assert_eq!(at("/01", r#"["a","b"]"#), None);
+        assert_eq!(at("/2", r#"["a","b"]"#), None);
+    }
+
+    #[test]
+    fn deep_nesting_beside_the_place_is_passed_over() {
+        let deep = format!(r#"{{"a":{}{},"id":"x"}}"#, "[".repeat(9000), "]".repeat(9000));
+        assert_eq!(at("/id", &deep).as_deref(), Some("x"));
+        assert_eq!(at("/a/0/0", &deep), None);
+    }
+
+    #[test]
+    fn a_wrong_pointer_is_refused_with_the_reason() {
+        assert!(matches!(Pointer::parse("id"), Err(PointerError::NoSlash { .. })));
+        assert!(matches!(Pointer::parse("/a~2"), Err(PointerError::Tilde { .. })));
+        assert!(matches!(Pointer::parse("/a~"), Err(PointerError::Tilde { .. })));
+        assert!(matches!(Pointer::parse(&"/a".repeat(300)), Err(PointerError::Long { .. })));
+    }
+}

@@ -1,0 +1,373 @@
+//! How long to wait after a failed attempt, and when to stop trying.
+//!
+//! Not here: which attempts count and what an answer means; holds; and the queue itself.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use time::{Date, Month, PrimitiveDateTime, Time};
+
+use crate::base::clock::Timestamp;
+use crate::base::id::Draw;
+
+/// Jitter adds at most a tenth: enough to spread a thousand deliveries that failed together, too little
+/// to surprise who reads the schedule.
+const JITTER_DIVISOR: u64 = 10;
+/// The longest wait that an answer can ask of us. Source: the product page, section 7.
+const MAX_RETRY_AFTER: Duration = Duration::from_hours(24);
+/// The time limits an attempt may be given: shorter ones fail on any real line, longer ones hold a thread.
+pub const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(10);
+const MAX_STEPS: usize = 50;
+const STEP_MIN: Duration = Duration::from_millis(100);
+const MAX_STEP: Duration = Duration::from_hours(7 * 24);
+const MAX_ATTEMPTS: u32 = 1000;
+
+/// Why a schedule is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScheduleError {
+    /// No step, or too many.
+    #[error(
+        "a schedule has 1 to {MAX_STEPS} steps, this one has {count}; the last one is repeated"
+    )]
+    Steps {
+        /// How many there are.
+        count: usize,
+    },
+    /// A step that is too short or too long.
+    #[error("a step of {} is outside 100ms to 7days", humantime::format_duration(*.step))]
+    Step {
+        /// The step.
+        step: Duration,
+    },
+    /// A text that is not a span of time.
+    #[error("`{text}` is not a span of time; write it like `5s`, `30min` or `4h`")]
+    Text {
+        /// The text.
+        text: String,
+    },
+    /// No attempt, or too many.
+    #[error("max_attempts is {max_attempts}; it can be 1 to {MAX_ATTEMPTS}")]
+    Attempts {
+        /// The number given.
+        max_attempts: u32,
+    },
+}
+
+/// The waits between attempts, and after how many counted failures to give up.
+///
+/// *Shape*: `{"steps":["5s","30s"],"max_attempts":22}`; what is left out is as in the default.
+///
+/// ```
+/// use oncebox::model::retry::Schedule;
+/// use std::time::Duration;
+/// let schedule = Schedule::default();
+/// assert_eq!(schedule.wait_after(1), Duration::from_secs(5));
+/// assert_eq!(schedule.wait_after(21), Duration::from_hours(4));
+/// assert!(!schedule.gives_up(21) && schedule.gives_up(22));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Wire", into = "Wire")]
+pub struct Schedule {
+    steps: Vec<Duration>,
+    max_attempts: u32,
+}
+
+impl Default for Schedule {
+    /// 5 s, 30 s, 5 min, 30 min, then every 4 h, 22 attempts: 68 h 35 min of waits, which with a mean of
+    /// 5 % jitter makes the promised 72 h.
+    fn default() -> Self {
+        let secs = [5, 30, 5 * 60, 30 * 60, 4 * 3600];
+        Self { steps: secs.map(Duration::from_secs).to_vec(), max_attempts: 22 }
+    }
+}
+
+impl Schedule {
+    /// A schedule of its own: the last step is repeated until `max_attempts` attempts have failed.
+    ///
+    /// *Range*: 1 to 50 steps of 100 ms to 7 days, 1 to 1,000 attempts.
+    ///
+    /// # Errors
+    /// [`ScheduleError`] naming the number that is out of range.
+    pub fn new(steps: Vec<Duration>, max_attempts: u32) -> Result<Self, ScheduleError> {
+        if steps.is_empty() || steps.len() > MAX_STEPS {
+            return Err(ScheduleError::Steps { count: steps.len() });
+        }
+        if let Some(step) = steps.iter().find(|step| !(STEP_MIN..=MAX_STEP).contains(*step)) {
+            return Err(ScheduleError::Step { step: *step });
+        }
+        if !(1..=MAX_ATTEMPTS).contains(&max_attempts) {
+            return Err(ScheduleError::Attempts { max_attempts });
+        }
+        Ok(Self { steps, max_attempts })
+    }
+
+    /// The same steps with another number of attempts, such as the event's own.
+    ///
+    /// # Errors
+    /// [`ScheduleError::Attempts`] outside 1 to 1,000.
+    pub fn with_max_attempts(self, max_attempts: u32) -> Result<Self, ScheduleError> {
+        Self::new(self.steps, max_attempts)
+    }
+
+    /// The waits, in order.
+    pub fn steps(&self) -> &[Duration] {
+        &self.steps
+    }
+
+    /// After how many counted failures a delivery is given up.
+    pub fn max_attempts(&self) -> u32 {
+        self.max_attempts
+    }
+
+    /// The step after so many counted failures, without jitter. Before the first one it is the first step.
+    pub fn wait_after(&self, counted_failures: u32) -> Duration {
+        let index = usize::try_from(counted_failures.saturating_sub(1)).unwrap_or(usize::MAX);
+        let step = self.steps.get(index).or_else(|| self.steps.last());
+        // There is always a last one; the longest wait would be the safe side.
+        step.copied().unwrap_or(MAX_STEP)
+    }
+
+    /// Whether so many counted failures are the end.
+    pub fn gives_up(&self, counted_failures: u32) -> bool {
+        counted_failures >= self.max_attempts
+    }
+}
+
+/// The form in settings and rows.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    steps: Option<Vec<String>>,
+    max_attempts: Option<u32>,
+}
+
+impl TryFrom<Wire> for Schedule {
+    type Error = ScheduleError;
+
+    fn try_from(wire: Wire) -> Result<Self, ScheduleError> {
+        let default = Self::default();
+        let steps = wire.steps.map_or(Ok(default.steps), |texts| {
+            texts.into_iter().map(span).collect::<Result<Vec<_>, _>>()
+        })?;
+        Self::new(steps, wire.max_attempts.unwrap_or(default.max_attempts))
+    }
+}
+
+fn span(text: String) -> Result<Duration, ScheduleError> {
+    humantime::parse_duration(&text).map_err(|_why| ScheduleError::Text { text })
+}
+
+impl From<Schedule> for Wire {
+    fn from(schedule: Schedule) -> Self {
+        // humantime separates units by spaces; one word is easier to read in a list, and read back.
+        let text = |step: &Duration| humantime::format_duration(*step).to_string().replace(' ', "");
+        Self {
+            steps: Some(schedule.steps.iter().map(text).collect()),
+            max_attempts: Some(schedule.max_attempts),
+        }
+    }
+}
+
+/// The wait with 0 to 10 % added, in whole milliseconds; never shorter.
+pub fn with_jitter(base: Duration, draw: &dyn Draw) -> Duration {
+    let base_ms = u64::try_from(base.as_millis()).unwrap_or(u64::MAX);
+    let extra_ms = draw.below((base_ms / JITTER_DIVISOR).saturating_add(1));
+    base.saturating_add(Duration::from_millis(extra_ms))
+}
+
+/// How long to wait before the next attempt: the schedule's step with jitter, or longer if the answer's
+/// `Retry-After` (see [`retry_after`]) asked for more. Jitter takes nothing off either.
+///
+/// ```
+/// use oncebox::model::retry::{Schedule, next_wait};
+/// use oncebox::base::id::SystemDraw;
+/// use std::time::Duration;
+/// let (schedule, draw) = (Schedule::default(), SystemDraw::new());
+/// let asked = Some(Duration::from_mins(1));
+/// assert_eq!(next_wait(&schedule, 1, asked, &draw), Duration::from_mins(1));
+/// assert!(next_wait(&schedule, 3, asked, &draw) >= Duration::from_mins(5));
+/// ```
+pub fn next_wait(
+    schedule: &Schedule,
+    counted_failures: u32,
+    retry_after: Option<Duration>,
+    draw: &dyn Draw,
+) -> Duration {
+    let step = with_jitter(schedule.wait_after(counted_failures), draw);
+    step.max(retry_after.unwrap_or(Duration::ZERO))
+}
+
+/// What a `Retry-After` header asks for: seconds, or a date in any of the three forms of HTTP.
+///
+/// A date in the past is no wait, more than 24 h is 24 h, and what cannot be read is `None`.
+/// Source: RFC 9110, sections 10.2.3 and 5.6.7.
+///
+/// ```
+/// use oncebox::base::clock::Timestamp;
+/// use oncebox::model::retry::retry_after;
+/// use std::time::Duration;
+/// let now = Timestamp::parse("1994-11-06T08:49:00Z").unwrap();
+/// assert_eq!(retry_after("120", now), Some(Duration::from_secs(120)));
+/// let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+/// assert_eq!(retry_after(date, now), Some(Duration::from_secs(37)));
+/// assert_eq!(retry_after("soon", now), None);
+/// ```
+pub fn retry_after(value: &str, wall_now: Timestamp) -> Option<Duration> {
+    let value = value.trim();
+    if value.is_empty() {
+        return None;
+    }
+    if value.bytes().all(|byte| byte.is_ascii_digit()) {
+        // Digits beyond what a number holds ask for more than the cap as well.
+        let asked = value.parse().map_or(MAX_RETRY_AFTER, Duration::from_secs);
+        return Some(asked.min(MAX_RETRY_AFTER));
+    }
+    let at = http_date(value, wall_now)?;
+    Some(at.since(wall_now).min(MAX_RETRY_AFTER))
+}
+
+/// Reads the three date forms; the weekday is not compared with the date.
+fn http_date(value: &str, wall_now: Timestamp) -> Option<Timestamp> {
+    let words: Vec<&str> = value.split_ascii_whitespace().collect();
+    let at = match *words.as_slice() {
+        // Sun, 06 Nov 1994 08:49:37 GMT
+        [weekday, day, month, year, time, "GMT"] => {
+            weekday.strip_suffix(',')?;
+            moment(four_digits(year)?, month, day, time)?
+        }
+        // Sunday, 06-Nov-94 08:49:37 GMT
+        [weekday, date, time, "GMT"] => {
+            weekday.strip_suffix(',')?;
+            let mut parts = date.splitn(3, '-');
+            let (day, month, year) = (parts.next()?, parts.next()?, parts.next()?);
+            moment(full_year(digits(year, 2)?, wall_now)?, month, day, time)?
+        }
+        // Sun Nov  6 08:49:37 1994
+        [_weekday, month, day, time, year] => moment(four_digits(year)?, month, day, time)?,
+        _ => return None,
+    };
+    Some(Timestamp::from_secs(at.assume_utc().unix_timestamp()))
+}
+
+fn moment(year: i32, month: &str, day: &str, time: &str) -> Option<PrimitiveDateTime> {
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let number = MONTHS.iter().position(|name| name.eq_ignore_ascii_case(month))?;
+    let month = Month::try_from(u8::try_from(number + 1).ok()?).ok()?;
+    let day = digits(day, 1).or_else(|| digits(day, 2))?;
+    let date = Date::from_calendar_date(year, month, u8::try_from(day).ok()?).ok()?;
+    let mut parts = time.splitn(3, ':').map(|part| digits(part, 2));
+    let (hour, minute, second) = (parts.next()??, parts.next()??, parts.next()??);
+    // A leap second has no number of its own in POSIX time.
+    let second = if second == 60 { 59 } else { second };
+    let byte = |number: i32| u8::try_from(number).ok();
+    let time = Time::from_hms(byte(hour)?, byte(minute)?, byte(second)?).ok()?;
+    Some(PrimitiveDateTime::new(date, time))
+}
+
+fn digits(text: &str, count: usize) -> Option<i32> {
+    let right = text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit());
+    right.then(|| text.parse().ok()).flatten()
+}
+
+fn four_digits(text: &str) -> Option<i32> {
+    digits(text, 4)
+}
+
+/// A year of two digits that seems more than 50 years ahead is the past one with the same digits.
+fn full_year(two_digits: i32, wall_now: Timestamp) -> Option<i32> {
+    let this_year = time::OffsetDateTime::from_unix_timestamp(wall_now.secs()).ok()?.year();
+    let year = this_year - this_year.rem_euclid(100) + two_digits;
+    Some(if year > this_year + 50 { year - 100 } else { year })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_gives_up_after_the_promised_time() {
+        let schedule = Schedule::default();
+        let waits: Duration = (1..schedule.max_attempts()).map(|n| schedule.wait_after(n)).sum();
+        assert_eq!(waits, Duration::from_secs(68 * 3600 + 35 * 60 + 35));
+        assert_eq!((waits + waits / 20).as_secs() / 3600, 72);
+    }
+
+    #[test]
+    fn before_the_first_failure_the_first_step_counts() {
+        assert_eq!(Schedule::default().wait_after(0), Duration::from_secs(5));
+        assert_eq!(Schedule::default().wait_after(u32::MAX), Duration::from_hours(4));
+    }
+
+    #[test]
+    fn a_schedule_survives_its_settings_form() {
+        let text = r#"{"steps":["5s","1m30s","4h"],"max_attempts":8}"#;
+        let schedule: Schedule = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&schedule).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Schedule>("{}").unwrap(), Schedule::default());
+    }
+
+    #[test]
+    fn a_wrong_schedule_is_refused_with_the_reason() {
+        let refuse = |text: &str| serde_json::from_str::<Schedule>(text).unwrap_err().to_string();
+        assert!(refuse(r#"{"steps":["soon"]}"#).contains("`soon` is not a span of time"));
+        assert!(refuse(r#"{"steps":["0s"]}"#).contains("a step of 0s is outside"));
+        assert!(refuse(r#"{"steps":["1y"]}"#).contains("outside 100ms to 7days"));
+        assert!(refuse(r#"{"steps":[]}"#).contains("1 to 50 steps"));
+        assert!(refuse(r#"{"max_attempts":0}"#).contains("it can be 1 to 1000"));
+        assert!(refuse(r#"{"attempts":3}"#).contains("unknown field"));
+        assert!(Schedule::default().with_max_attempts(1001).is_err());
+        assert_eq!(Schedule::default().with_max_attempts(3).map(|s| s.max_attempts()), Ok(3));
+    }
+
+    #[test]
+    fn every_form_of_date_means_the_same() {
+        let now = Timestamp::parse("1994-11-06T08:49:00Z").unwrap();
+        for date in [
+            "Sun, 06 Nov 1994 08:49:37 GMT",
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+            "Sun Nov  6 08:49:37 1994",
+        ] {
+            assert_eq!(retry_after(date, now), Some(Duration::from_secs(37)), "{date}");
+            let later = now.plus(Duration::from_secs(100));
+            assert_eq!(retry_after(date, later), Some(Duration::ZERO), "{date}");
+            let earlier = now.minus(Duration::from_hours(100));
+            assert_eq!(retry_after(date, earlier), Some(MAX_RETRY_AFTER), "{date}");
+        }
+    }
+
+    #[test]
+    fn a_year_of_two_digits_is_at_most_fifty_years_ahead() {
+        let now = Timestamp::parse("2026-11-21T00:00:00Z").unwrap();
+        assert_eq!(full_year(76, now), Some(2076));
+        assert_eq!(full_year(77, now), Some(1977));
+        let soon = "Saturday, 21-Nov-26 00:01:00 GMT";
+        assert_eq!(retry_after(soon, now), Some(Duration::from_mins(1)));
+    }
+
+    #[test]
+    fn what_cannot_be_read_asks_for_nothing() {
+        let now = Timestamp::from_secs(0);
+        for text in [
+            "",
+            " ",
+            "-1",
+            "1.5",
+            "+5",
+            "5 s",
+            "0x10",
+            "Sun, 31 Feb 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 24:49:37 GMT",
+            "Sun, 06 Nov 1994 08:49:37 CET",
+            "Sun, 06 Nov 1994 08:49 GMT",
+            "1994-11-06T08:49:37Z",
+            "٣",
+        ] {
+            assert_eq!(retry_after(text, now), None, "{text:?}");
+        }
+        let endless = "9".repeat(60);
+        assert_eq!(retry_after(&endless, now), Some(MAX_RETRY_AFTER));
+        assert_eq!(retry_after("86401", now), Some(MAX_RETRY_AFTER));
+    }
+}

@@ -1,0 +1,104 @@
+//! Adyen's standard notifications: each item of a batch carries its own signature over some of its fields.
+//!
+//! Not here: the basic authentication that Adyen can send as well; and taking the batch apart
+//! ([`super::batch`]).
+
+use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
+use zeroize::Zeroizing;
+
+use super::check::{MAX_ITEMS, Verified, any_match, long_enough};
+use super::incoming::Incoming;
+use super::refused::{Refused, body};
+use crate::model::few::Few;
+use crate::model::pointer::{clear_at, clear_text_at, list_at, text_at};
+use crate::model::signature::{Hash, SecretError, mac};
+
+/// Where the items stand.
+pub(super) const ITEMS: [&str; 1] = ["notificationItems"];
+const ITEM: &str = "NotificationRequestItem";
+/// What is signed, with a colon between; what is missing counts as empty, and nothing is escaped.
+const SIGNED: [&[&str]; 8] = [
+    &[ITEM, "pspReference"],
+    &[ITEM, "originalReference"],
+    &[ITEM, "merchantAccountCode"],
+    &[ITEM, "merchantReference"],
+    &[ITEM, "amount", "value"],
+    &[ITEM, "amount", "currency"],
+    &[ITEM, "eventCode"],
+    &[ITEM, "success"],
+];
+
+/// Settings of `adyen`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Adyen {
+    /// Answer the text `[accepted]` instead of JSON, which older accounts wait for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accepted: bool,
+}
+
+/// Adyen shows its keys in hex.
+pub(super) fn check_secret(text: &str) -> Result<(), SecretError> {
+    let key = HEXLOWER_PERMISSIVE.decode(text.as_bytes());
+    let key = key.map_err(|_where| SecretError::Encoding { encoding: "hex, as Adyen shows it" })?;
+    long_enough(key.len())
+}
+
+/// Every item has to be right, each under any of the secrets.
+pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
+    clear_at(incoming.body, &ITEMS).map_err(body)?;
+    let found = list_at::<_, MAX_ITEMS>(incoming.body, &ITEMS);
+    let Few { kept: items, count } = found.ok_or_else(|| body("it has no notificationItems"))?;
+    if !(1..=MAX_ITEMS).contains(&count) {
+        return Err(body("it has no notificationItems, or too many"));
+    }
+    let mut first = None;
+    for item in items {
+        let item = item.get().as_bytes();
+        let offered = clear_text_at(item, &[ITEM, "additionalData", "hmacSignature"])
+            .map_err(body)?
+            .ok_or_else(|| body("an item has no additionalData.hmacSignature"))?;
+        let offered = BASE64
+            .decode(offered.as_bytes())
+            .map_err(|_where| body("an hmacSignature is not base64"))?;
+        let signed = signed(item)?;
+        let secret = any_match(secrets, &[offered], |secret| sign(secret, &signed))?;
+        first.get_or_insert(secret);
+    }
+    Ok(Verified { secret: first.unwrap_or_default(), signed_at: None })
+}
+
+fn signed(item: &[u8]) -> Result<String, Refused> {
+    let mut fields = Vec::with_capacity(SIGNED.len());
+    for path in SIGNED {
+        let text = clear_text_at(item, path).map_err(body)?.unwrap_or_default();
+        // A colon elsewhere than in the shop's own reference would shift the fields under a signature.
+        if text.contains(':') && !path.ends_with(&["merchantReference"]) {
+            return Err(body("a field that is signed has a colon"));
+        }
+        fields.push(text);
+    }
+    Ok(fields.join(":"))
+}
+
+fn sign(secret: &[u8], signed: &str) -> Option<Vec<u8>> {
+    let key = Zeroizing::new(HEXLOWER_PERMISSIVE.decode(secret).ok()?);
+    Some(mac(Hash::Sha256, &key, &[signed.as_bytes()]))
+}
+
+/// The signature of an item, as it stands in it.
+pub(super) fn signature(secret: &str, item: &[u8]) -> String {
+    let signed = signed(item).unwrap_or_default();
+    BASE64.encode(&sign(secret.as_bytes(), &signed).unwrap_or_default())
+}
+
+/// The reference names a payment; with the code and its success it names the event.
+pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
+    let field = |name: &str| text_at(incoming.body, &[ITEM, name]);
+    let code = field("eventCode");
+    let id = field("pspReference").filter(|reference| !reference.is_empty()).map(|reference| {
+        let success = field("success").unwrap_or_default();
+        format!("{reference}:{}:{success}", code.as_deref().unwrap_or_default())
+    });
+    (id, code)
+}

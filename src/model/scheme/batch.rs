@@ -1,0 +1,109 @@
+//! What a request brings: one event, or a batch that is taken apart, each with its own id.
+//!
+//! Not here: whether it is believed, which has been decided before, and storing it.
+
+use super::check::MAX_ITEMS;
+use super::identity::Identity;
+use super::incoming::Incoming;
+use super::{Scheme, adyen, paypal, shared};
+use crate::base::headers::Headers;
+use crate::model::few::Few;
+use crate::model::pointer::{list_at, text_at};
+
+/// The events of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Events<'a> {
+    /// In the request's order. A batch may be empty.
+    pub items: Vec<Item<'a>>,
+    /// Whether they came as a list.
+    pub is_batch: bool,
+}
+
+/// One event of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item<'a> {
+    /// What it is called.
+    pub identity: Identity,
+    /// The body, or the part of it that is this event, to the byte.
+    pub payload: &'a [u8],
+}
+
+/// Why a request that is believed cannot be used. Sent again, it would be no better.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// The list is missing.
+    #[error("The body must be JSON with a list of events at {place}.")]
+    NoList {
+        /// Where it should be.
+        place: String,
+    },
+    /// The list is too long.
+    #[error("The batch has {count} events; at most {MAX_ITEMS} are taken at once.")]
+    Many {
+        /// How long it is.
+        count: usize,
+    },
+    /// One of them is none.
+    #[error("Item {number} of the batch is not a JSON object; nothing of the batch was stored.")]
+    Item {
+        /// Which, counted from 1.
+        number: usize,
+    },
+}
+
+impl Scheme {
+    /// What a verified request brings.
+    ///
+    /// # Errors
+    /// [`Unusable`], for batches alone: one broken item refuses all of it.
+    pub fn events<'a>(&self, incoming: &Incoming<'a>) -> Result<Events<'a>, Unusable> {
+        let Some(path) = self.list(incoming) else {
+            let item = Item { identity: self.identify(incoming), payload: incoming.body };
+            return Ok(Events { items: vec![item], is_batch: false });
+        };
+        let place =
+            || if path.is_empty() { "its top".to_owned() } else { format!("/{}", path.join("/")) };
+        let found = list_at::<_, MAX_ITEMS>(incoming.body, &path);
+        let Few { kept: list, count } = found.ok_or_else(|| Unusable::NoList { place: place() })?;
+        if count > MAX_ITEMS {
+            return Err(Unusable::Many { count });
+        }
+        let no_headers = Headers::default();
+        let mut items = Vec::with_capacity(list.len());
+        for (index, raw) in list.iter().enumerate() {
+            let payload = raw.get().as_bytes();
+            if !payload.starts_with(b"{") {
+                return Err(Unusable::Item { number: index.saturating_add(1) });
+            }
+            // One header cannot name several events; a generic one may give the type of all.
+            let headers =
+                if matches!(self, Self::Generic(_)) { incoming.headers } else { &no_headers };
+            let identity = self.identify(&Incoming { body: payload, headers, ..*incoming });
+            items.push(Item { identity, payload });
+        }
+        Ok(Events { items, is_batch: true })
+    }
+
+    /// Where the list of events stands; `None` where a request is one event.
+    fn list(&self, incoming: &Incoming<'_>) -> Option<Vec<&str>> {
+        match self {
+            Self::Sendgrid => Some(Vec::new()),
+            Self::Adyen(_) => Some(adyen::ITEMS.to_vec()),
+            Self::Dynamics => Some(shared::DYNAMICS_ITEMS.to_vec()),
+            // Event Streams posts lists, everything else single events.
+            Self::Twilio => incoming.body.trim_ascii_start().starts_with(b"[").then(Vec::new),
+            Self::Generic(generic) => generic.items(),
+            _ => None,
+        }
+    }
+
+    /// What a request may use once, where its signature does not cover the body: a recorded one would fit
+    /// any other body.
+    pub fn nonce(&self, incoming: &Incoming<'_>) -> Option<String> {
+        match self {
+            Self::Mailgun => text_at(incoming.body, &["signature", "token"]),
+            Self::Paypal(_) => incoming.headers.get(paypal::TRANSMISSION).map(str::to_owned),
+            _ => None,
+        }
+    }
+}

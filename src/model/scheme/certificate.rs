@@ -1,0 +1,206 @@
+//! Signatures that are checked with a certificate: which one a request names, and whether it may be
+//! believed.
+//!
+//! Not here: fetching it. Whoever asks is given the bytes.
+
+use std::time::Duration;
+
+use data_encoding::BASE64;
+use ring::signature::{
+    RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY, RSA_PKCS1_2048_8192_SHA256, RsaParameters,
+    UnparsedPublicKey,
+};
+use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage};
+
+use super::refused::{Refused, body};
+use crate::base::clock::Timestamp;
+use crate::model::signature::Hash;
+
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+const END: &str = "-----END CERTIFICATE-----";
+/// Certificates of one chain at most.
+const MAX_CHAIN: usize = 8;
+
+/// How long RSA signatures are, in bytes: keys have 2,048 to 4,096 bits.
+pub(super) const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=512;
+
+/// What a signature is checked with, besides what is kept of the provider.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Proof<'a> {
+    /// The certificates that were fetched from where the request says, PEM.
+    pub fetched: Option<&'a [u8]>,
+}
+
+/// Whether a text holds certificates: looked at when it is entered.
+pub(super) fn check_pem(text: &str) -> bool {
+    let found = pem(text.as_bytes());
+    !found.is_empty() && found.iter().all(|der| key(der).is_some())
+}
+
+/// The certificates in a PEM text, in its order.
+fn pem(text: &[u8]) -> Vec<CertificateDer<'static>> {
+    let Ok(text) = std::str::from_utf8(text) else { return Vec::new() };
+    let blocks = text.split(BEGIN).skip(1).filter_map(|rest| rest.split_once(END));
+    let encoded = blocks.map(|(inside, _)| {
+        inside.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect::<Vec<u8>>()
+    });
+    encoded
+        .filter_map(|encoded| BASE64.decode(&encoded).ok())
+        .map(CertificateDer::from)
+        .take(MAX_CHAIN)
+        .collect()
+}
+
+/// Whether one of the certificates made the signature. The text is one that a person has entered, so none
+/// of them has to be vouched for.
+pub(super) fn signed_by_any(text: &str, hash: Hash, message: &[u8], signature: &[u8]) -> bool {
+    pem(text.as_bytes()).iter().any(|der| signed_by(der, hash, message, signature))
+}
+
+/// Whether the first of the certificates made the signature; who fetched them knows from where.
+pub(super) fn signed_by_first(text: &[u8], hash: Hash, message: &[u8], signature: &[u8]) -> bool {
+    // A page that holds one somewhere is none.
+    text.starts_with(BEGIN.as_bytes())
+        && pem(text).first().is_some_and(|der| signed_by(der, hash, message, signature))
+}
+
+/// The same, when the first one is also vouched for by the roots, through the others, at that time, for a
+/// name that ends so.
+pub(super) fn vouched_for(
+    text: &[u8],
+    ending: &str,
+    roots: &[TrustAnchor<'_>],
+    now: Timestamp,
+) -> Result<(), Refused> {
+    let chain = pem(text);
+    let Some((first, others)) = chain.split_first() else {
+        return Err(body("the certificate that was fetched is none"));
+    };
+    let leaf = EndEntityCert::try_from(first)
+        .map_err(|_why| body("the certificate that was fetched cannot be read"))?;
+    let seconds = u64::try_from(now.secs()).unwrap_or(0);
+    let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+    leaf.verify_for_usage(
+        ALL_VERIFICATION_ALGS,
+        roots,
+        others,
+        time,
+        KeyUsage::server_auth(),
+        None,
+        None,
+    )
+    .map_err(|_why| body("no root vouches for the certificate that was fetched"))?;
+    let named = leaf.valid_dns_names().any(|name| name.to_ascii_lowercase().ends_with(ending));
+    if named { Ok(()) } else { Err(body("the certificate that was fetched is another host's")) }
+}
+
+fn signed_by(der: &CertificateDer<'_>, hash: Hash, message: &[u8], signature: &[u8]) -> bool {
+    let parameters: &RsaParameters = match hash {
+        Hash::Sha1 => &RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY,
+        Hash::Sha256 => &RSA_PKCS1_2048_8192_SHA256,
+        Hash::Sha512 => return false,
+    };
+    let public = key(der).map(|key| UnparsedPublicKey::new(parameters, key));
+    public.is_some_and(|public| public.verify(message, signature).is_ok())
+}
+
+/// The RSA key of a certificate, as ring wants it: what is inside of the bit string of its public key.
+fn key(der: &CertificateDer<'_>) -> Option<Vec<u8>> {
+    let certificate = EndEntityCert::try_from(der).ok()?;
+    let info = certificate.subject_public_key_info();
+    let (inside, _) = value(0x30, info.as_ref())?;
+    let (_algorithm, rest) = value(0x30, inside)?;
+    let (bits, _) = value(0x03, rest)?;
+    // No bit of the last byte is unused.
+    bits.strip_prefix(&[0]).map(<[u8]>::to_vec)
+}
+
+/// The value of a DER element with that tag, and what follows it.
+fn value(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (head, rest) = der.split_first()?;
+    let (first, rest) = rest.split_first().filter(|_| *head == tag)?;
+    let (length, rest) = match first {
+        0..=127 => (usize::from(*first), rest),
+        0x81 => rest.split_first().map(|(byte, rest)| (usize::from(*byte), rest))?,
+        0x82 => {
+            let (bytes, rest) = rest.split_first_chunk::<2>()?;
+            (usize::from(u16::from_be_bytes(*bytes)), rest)
+        }
+        _ => return None,
+    };
+    rest.split_at_checked(length)
+}
+
+/// The host of an `https` URL without user, port or fragment; `None` for any other.
+pub(super) fn https_host(url: &str) -> Option<(String, String)> {
+    let uri = url.parse::<http::Uri>().ok()?;
+    let host = uri.host()?;
+    let bare = uri.authority().is_some_and(|authority| authority.as_str() == host);
+    (url.starts_with("https://") && bare && !url.contains('#'))
+        .then(|| (host.to_ascii_lowercase(), uri.path().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+    use super::*;
+
+    /// A root, and a certificate for that name which it vouches for, PEM.
+    fn chain(name: &str) -> (CertificateDer<'static>, String) {
+        let mut root = CertificateParams::new(Vec::new()).unwrap();
+        root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let root = CertifiedIssuer::self_signed(root, KeyPair::generate().unwrap()).unwrap();
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let leaf = params.signed_by(&KeyPair::generate().unwrap(), &root).unwrap();
+        (CertificateDer::from(root.der().to_vec()), leaf.pem())
+    }
+
+    #[test]
+    fn a_certificate_is_believed_when_a_root_vouches_for_it_and_it_is_the_hosts() {
+        let now = Timestamp::from_secs(1_769_860_800);
+        let (root, leaf) = chain("messageverificationcerts.paypal.com");
+        let (other_root, _) = chain("messageverificationcerts.paypal.com");
+        let roots = [webpki::anchor_from_trusted_cert(&root).unwrap()];
+        let others = [webpki::anchor_from_trusted_cert(&other_root).unwrap()];
+        let judge = |text: &str, roots: &[TrustAnchor<'_>], now| {
+            vouched_for(text.as_bytes(), ".paypal.com", roots, now).is_ok()
+        };
+        assert!(judge(&leaf, &roots, now));
+        assert!(!judge(&leaf, &others, now), "another root");
+        assert!(!judge(&leaf, webpki_roots::TLS_SERVER_ROOTS, now), "the web's roots");
+        assert!(!judge(&leaf, &roots, Timestamp::from_secs(1_000_000)), "not valid yet");
+        assert!(!judge("no certificate", &roots, now));
+        for name in ["paypal.com.evil.example", "evilpaypal.com", "www.example.com"] {
+            let (root, leaf) = chain(name);
+            let roots = [webpki::anchor_from_trusted_cert(&root).unwrap()];
+            assert!(!judge(&leaf, &roots, now), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_url_with_anything_but_a_host_is_none() {
+        let host = |url: &str| https_host(url).map(|(host, _)| host);
+        assert_eq!(host("https://api.PayPal.com/a").as_deref(), Some("api.paypal.com"));
+        for url in [
+            "http://api.paypal.com/a",
+            "https://api.paypal.com:8443/a",
+            "https://api.paypal.com@evil.example/a",
+            "https://evil.example#.paypal.com",
+            "//api.paypal.com/a",
+            "",
+        ] {
+            assert_eq!(host(url), None, "{url}");
+        }
+    }
+
+    #[test]
+    fn der_that_is_cut_off_or_too_long_has_no_value() {
+        assert_eq!(value(0x30, &[0x30, 2, 1, 2, 3]), Some((&[1_u8, 2][..], &[3_u8][..])));
+        for der in [&[][..], &[0x30], &[0x31, 0], &[0x30, 3, 1], &[0x30, 0x82, 1], &[0x30, 0x84, 0]]
+        {
+            assert_eq!(value(0x30, der), None);
+        }
+    }
+}

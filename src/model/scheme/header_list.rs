@@ -1,0 +1,120 @@
+//! Providers that list a time and signatures in one header: Stripe's `t=…,v1=…`, Paddle's `ts=…;h1=…`.
+//!
+//! Not here: entries under other names, such as Stripe's `v0`, which it sends for test events and which
+//! prove nothing.
+
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
+
+use super::check::{Verified, any_match, long_enough, time_digits};
+use super::incoming::Incoming;
+use super::naming::{Naming, Place};
+use super::refused::{Refused, malformed, needed};
+use crate::base::clock::Timestamp;
+use crate::model::signature::{Hash, SecretError, mac};
+
+/// Such a header, and where id and type stand.
+#[derive(Debug)]
+pub struct Listed {
+    /// The scheme's word.
+    pub(super) kind: &'static str,
+    pub(super) header: &'static str,
+    separator: char,
+    time: &'static str,
+    signature: &'static str,
+    /// What stands between time and body in what is signed.
+    between: &'static str,
+    /// How secrets begin. It is part of the key: nothing is decoded, unlike Standard Webhooks' secrets.
+    pub(super) secret_prefix: &'static str,
+    pub(super) naming: Naming,
+    pub(super) sample_type: &'static str,
+}
+
+impl PartialEq for Listed {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind == other.kind
+    }
+}
+
+pub(super) static STRIPE: Listed = Listed {
+    kind: "stripe",
+    header: "stripe-signature",
+    separator: ',',
+    time: "t",
+    signature: "v1",
+    between: ".",
+    secret_prefix: "whsec_",
+    naming: Naming {
+        ids: &[Place::Body(&["id"])],
+        types: &[Place::Body(&["type"])],
+        detail: None,
+        kept: &[],
+    },
+    sample_type: "invoice.paid",
+};
+
+/// `notification_id` names one destination's copy, `event_id` the event.
+pub(super) static PADDLE: Listed = Listed {
+    kind: "paddle",
+    header: "paddle-signature",
+    separator: ';',
+    time: "ts",
+    signature: "h1",
+    between: ":",
+    secret_prefix: "",
+    naming: Naming {
+        ids: &[Place::Body(&["event_id"])],
+        types: &[Place::Body(&["event_type"])],
+        detail: None,
+        kept: &[],
+    },
+    sample_type: "transaction.completed",
+};
+
+impl Listed {
+    pub(super) fn check_secret(&self, text: &str) -> Result<(), SecretError> {
+        let prefix = self.secret_prefix;
+        let key = text.strip_prefix(prefix).ok_or(SecretError::NoPrefix { prefix })?;
+        long_enough(key.len())
+    }
+
+    pub(super) fn verify(
+        &self,
+        secrets: &[&[u8]],
+        incoming: &Incoming<'_>,
+    ) -> Result<Verified, Refused> {
+        let mut time = None;
+        let mut offered = Vec::new();
+        for entry in needed(incoming.headers, self.header)?.split(self.separator) {
+            let Some((name, value)) = entry.trim().split_once('=') else { continue };
+            if name == self.time {
+                if time.is_some() {
+                    return Err(malformed(self.header, "it has two times"));
+                }
+                time = Some(value);
+            } else if name == self.signature {
+                offered.extend(HEXLOWER_PERMISSIVE.decode(value.as_bytes()).ok());
+            }
+        }
+        let time = time.ok_or_else(|| malformed(self.header, "it has no time"))?;
+        let signed_at = time_digits(time)
+            .ok_or_else(|| malformed(self.header, "its time is not a whole number of seconds"))?;
+        if offered.is_empty() {
+            return Err(malformed(self.header, "it has no signature in hex"));
+        }
+        let secret =
+            any_match(secrets, &offered, |secret| Some(self.mac(secret, time, incoming.body)))?;
+        Ok(Verified { secret, signed_at: Some(Timestamp::from_secs(signed_at)) })
+    }
+
+    fn mac(&self, secret: &[u8], time: &str, body: &[u8]) -> Vec<u8> {
+        mac(Hash::Sha256, secret, &[time.as_bytes(), self.between.as_bytes(), body])
+    }
+
+    /// The header's value for a body that is signed now.
+    pub(super) fn sign(&self, secret: &[u8], at: Timestamp, body: &[u8]) -> String {
+        let Self { separator, time, signature, .. } = self;
+        let seconds = at.secs().to_string();
+        let signed = HEXLOWER.encode(&self.mac(secret, &seconds, body));
+        format!("{time}={seconds}{separator}{signature}={signed}")
+    }
+}

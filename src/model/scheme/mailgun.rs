@@ -1,0 +1,51 @@
+//! Mailgun: time, token and signature stand in the body, and the signature covers the first two alone.
+//!
+//! A recorded signature would fit any body, so each token is taken with one body only
+//! ([`super::Scheme::nonce`]).
+//!
+//! Not here: `parent-signature`, which subaccounts' webhooks carry as well.
+
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
+
+use super::check::{Verified, any_match, time_digits};
+use super::incoming::Incoming;
+use super::naming::{Naming, Place};
+use super::refused::{Refused, body};
+use crate::base::clock::Timestamp;
+use crate::model::pointer::text_at;
+use crate::model::signature::{Hash, mac};
+
+pub(super) static NAMING: Naming = Naming {
+    ids: &[Place::Body(&["event-data", "id"])],
+    types: &[Place::Body(&["event-data", "event"])],
+    detail: None,
+    kept: &[],
+};
+
+pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
+    let field = |name| text_at(incoming.body, &["signature", name]);
+    let (Some(time), Some(token), Some(signature)) =
+        (field("timestamp"), field("token"), field("signature"))
+    else {
+        return Err(body("it has no signature.timestamp, .token and .signature"));
+    };
+    let at =
+        time_digits(&time).ok_or_else(|| body("its timestamp is not a whole number of seconds"))?;
+    // Without one, nothing would tell a recorded signature from a fresh one.
+    if token.is_empty() {
+        return Err(body("its token is empty"));
+    }
+    let offered = HEXLOWER_PERMISSIVE
+        .decode(signature.as_bytes())
+        .map_err(|_where| body("its signature is not hex"))?;
+    let secret = any_match(secrets, &[offered], |secret| {
+        Some(mac(Hash::Sha256, secret, &[time.as_bytes(), token.as_bytes()]))
+    })?;
+    Ok(Verified { secret, signed_at: Some(Timestamp::from_secs(at)) })
+}
+
+/// The signature's text.
+pub(super) fn sign(secret: &str, time: &str, token: &str) -> String {
+    let parts = [time.as_bytes(), token.as_bytes()];
+    HEXLOWER.encode(&mac(Hash::Sha256, secret.as_bytes(), &parts))
+}

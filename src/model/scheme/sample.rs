@@ -1,0 +1,478 @@
+//! Sample webhooks: what a provider would send, signed as it would sign.
+//!
+//! Not here: providers that sign with a key that only they have, whose samples nobody else can make; and
+//! posting the sample.
+
+use data_encoding::{BASE64, HEXLOWER};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Map, Value, json};
+
+use super::incoming::Incoming;
+use super::naming::{Naming, Place};
+use super::plain::Plain;
+use super::{Scheme, adyen, mailgun, sendgrid, shared, standard, twilio};
+use crate::base::clock::Timestamp;
+use crate::base::headers::Headers;
+use crate::base::id::{self, Draw};
+use crate::model::signature::{Hash, SecretError, SigningSecret, mac};
+
+/// A request's header fields and its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The fields, the signature among them.
+    pub headers: Vec<(String, String)>,
+    /// The body, as it was signed.
+    pub body: Vec<u8>,
+}
+
+/// Why there is no sample.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SampleError {
+    /// Nobody but the provider can sign.
+    #[error("there are no samples for the scheme {kind}: {why}")]
+    NoSuch {
+        /// The scheme.
+        kind: &'static str,
+        /// Why not.
+        why: &'static str,
+    },
+    /// The key of a pair did not sign.
+    #[error("the private key did not sign: this machine gives no randomness")]
+    Unsigned,
+    /// The secret is none of the scheme's.
+    #[error("the secret cannot be used: {0}")]
+    Secret(#[from] SecretError),
+}
+
+/// What a sample is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// The provider's id for the event.
+    pub id: &'a str,
+    /// Its type, in the provider's spelling.
+    pub event_type: &'a str,
+    /// When it is signed.
+    pub at: Timestamp,
+    /// The URL that the provider knows.
+    pub url: &'a str,
+}
+
+/// The type of a scheme's sample unless another is asked for.
+pub fn type_default(scheme: &Scheme) -> &'static str {
+    match scheme {
+        Scheme::Plain(plain) => plain.sample_type,
+        Scheme::Listed(listed) => listed.sample_type,
+        Scheme::Gitlab => "push",
+        Scheme::Chargebee { .. } => "payment_succeeded",
+        Scheme::Twilio => "message.delivered",
+        Scheme::Mailgun | Scheme::Sendgrid => "delivered",
+        Scheme::Adyen(_) => "AUTHORISATION",
+        Scheme::Dynamics => "updated",
+        Scheme::Paypal(_) => "PAYMENT.CAPTURE.COMPLETED",
+        Scheme::Sns(_) => "Notification",
+        Scheme::Standard | Scheme::Polar | Scheme::Generic(_) => "invoice.paid",
+    }
+}
+
+/// A new id, in the form that the scheme's providers give theirs.
+///
+/// ```
+/// use oncebox::base::clock::Timestamp;
+/// use oncebox::model::scheme::{Scheme, sample};
+/// let stripe = Scheme::of("stripe").unwrap();
+/// let id = sample::new_id(&stripe, Timestamp::from_secs(0), &oncebox::base::id::SystemDraw::new());
+/// assert!(id.starts_with("evt_") && id.len() == 28);
+/// ```
+pub fn new_id(scheme: &Scheme, at: Timestamp, draw: &dyn Draw) -> String {
+    let mut bytes = [0_u8; 12];
+    draw.fill(&mut bytes);
+    match scheme {
+        Scheme::Listed(_) => format!("evt_{}", HEXLOWER.encode(&bytes)),
+        Scheme::Standard | Scheme::Polar => format!("msg_{}", HEXLOWER.encode(&bytes)),
+        _ => id::uuid7(at, draw),
+    }
+}
+
+/// What the provider would send.
+///
+/// ```
+/// use oncebox::base::clock::Timestamp;
+/// use oncebox::model::scheme::sample::{Subject, sample};
+/// use oncebox::model::scheme::Scheme;
+/// let (at, url) = (Timestamp::from_secs(0), "https://edge.example/in/github");
+/// let subject = Subject { id: "4711", event_type: "push", at, url };
+/// let made = sample(&Scheme::of("github").unwrap(), "0123456789abcdef", subject)?;
+/// assert!(made.headers.iter().any(|(name, _)| name == "x-hub-signature-256"));
+/// # Ok::<(), oncebox::model::scheme::sample::SampleError>(())
+/// ```
+///
+/// # Errors
+/// For schemes whose signatures nobody else can make, and for a secret that is none of the scheme's.
+pub fn sample(scheme: &Scheme, secret: &str, subject: Subject<'_>) -> Result<Sample, SampleError> {
+    only_its_own(scheme)?;
+    scheme.check_secret(secret)?;
+    let Subject { id, at, .. } = subject;
+    match scheme {
+        Scheme::Standard => standard_webhooks(scheme.kind(), &standard::OWN, secret, subject),
+        Scheme::Polar => {
+            let sample = Draft::new(&standard::OWN, scheme.kind(), subject).done();
+            let seconds = at.secs().to_string();
+            let parts = [id.as_bytes(), b".", seconds.as_bytes(), b".", &sample.body];
+            let signature = BASE64.encode(&mac(Hash::Sha256, secret.as_bytes(), &parts));
+            Ok(sample
+                .with("webhook-timestamp", seconds)
+                .with("webhook-signature", format!("v1,{signature}")))
+        }
+        Scheme::Plain(plain) => Ok(plain_sample(plain, secret, subject)),
+        Scheme::Listed(listed) => {
+            let sample = Draft::new(&listed.naming, listed.kind, subject).done();
+            let field = listed.sign(secret.as_bytes(), at, &sample.body);
+            Ok(sample.with(listed.header, field))
+        }
+        Scheme::Gitlab if secret.starts_with(shared::SIGNING_PREFIX) => {
+            standard_webhooks(scheme.kind(), &shared::GITLAB, secret, subject)
+        }
+        Scheme::Gitlab => {
+            let sample = Draft::new(&shared::GITLAB, scheme.kind(), subject).done();
+            Ok(sample.with("x-gitlab-token", secret.to_owned()))
+        }
+        Scheme::Chargebee { user } => {
+            let sample = Draft::new(&shared::CHARGEBEE, scheme.kind(), subject).done();
+            let password = BASE64.encode(format!("{user}:{secret}").as_bytes());
+            Ok(sample.with("authorization", format!("Basic {password}")))
+        }
+        Scheme::Mailgun => {
+            let time = at.secs().to_string();
+            // A token goes with one body, and the time is part of that.
+            let token = id::sha256_hex(format!("{id}:{time}").as_bytes());
+            let mut draft = Draft::new(&mailgun::NAMING, scheme.kind(), subject);
+            let signature = mailgun::sign(secret, &time, &token);
+            put(&mut draft.body, &["signature", "timestamp"], &time);
+            put(&mut draft.body, &["signature", "token"], &token);
+            put(&mut draft.body, &["signature", "signature"], &signature);
+            Ok(draft.done())
+        }
+        Scheme::Twilio => Ok(twilio_sample(secret, subject)),
+        Scheme::Adyen(_) => Ok(adyen_sample(secret, subject)),
+        Scheme::Dynamics => {
+            let mut draft = Draft::new(&shared::DYNAMICS, scheme.kind(), subject);
+            put(&mut draft.body, &["clientState"], secret);
+            draft.body = json!({ "value": [draft.body] });
+            Ok(draft.done())
+        }
+        Scheme::Sendgrid => Err(by_public_key(scheme.kind())),
+        Scheme::Paypal(_) | Scheme::Sns(_) | Scheme::Generic(_) => Err(SampleError::NoSuch {
+            kind: scheme.kind(),
+            why: "only its settings know its requests",
+        }),
+    }
+}
+
+/// What a provider would send that is checked with a public key: `sign` has the private one.
+///
+/// # Errors
+/// For schemes that are checked otherwise, and when `sign` gives nothing.
+pub fn sample_by_key(
+    scheme: &Scheme,
+    subject: Subject<'_>,
+    sign: impl FnOnce(&[u8]) -> Option<Vec<u8>>,
+) -> Result<Sample, SampleError> {
+    only_its_own(scheme)?;
+    let (id, seconds) = (subject.id, subject.at.secs().to_string());
+    let signed = |message: &[u8]| match sign(message) {
+        Some(signature) => Ok(BASE64.encode(&signature)),
+        None => Err(SampleError::Unsigned),
+    };
+    match scheme {
+        Scheme::Standard => {
+            let sample = Draft::new(&standard::OWN, scheme.kind(), subject).done();
+            let parts = [id.as_bytes(), b".", seconds.as_bytes(), b".", &sample.body];
+            let signature = signed(&parts.concat())?;
+            Ok(sample
+                .with("webhook-timestamp", seconds)
+                .with("webhook-signature", format!("v1a,{signature}")))
+        }
+        Scheme::Sendgrid => {
+            let mut draft = Draft::new(&sendgrid::NAMING, scheme.kind(), subject);
+            draft.body = json!([draft.body]);
+            let sample = draft.done();
+            let signature = signed(&[seconds.as_bytes(), &sample.body].concat())?;
+            Ok(sample.with(sendgrid::TIMESTAMP, seconds).with(sendgrid::SIGNATURE, signature))
+        }
+        _ => Err(SampleError::NoSuch { kind: scheme.kind(), why: "no public key checks it" }),
+    }
+}
+
+/// Refuses those that sign with a certificate: what a sample would be checked with is theirs alone.
+fn only_its_own(scheme: &Scheme) -> Result<(), SampleError> {
+    let why = match scheme {
+        Scheme::Paypal(_) => {
+            "PayPal signs with the key of its own certificate, which nobody else has; a payment in its sandbox \
+             sends a real one"
+        }
+        Scheme::Sns(_) => {
+            "Amazon signs with the key of its own certificate, which nobody else has; `aws sns publish` to the \
+             topic sends a real one"
+        }
+        _ => return Ok(()),
+    };
+    Err(SampleError::NoSuch { kind: scheme.kind(), why })
+}
+
+fn by_public_key(kind: &'static str) -> SampleError {
+    let why = "it is checked with a public key, and only the sender has the private one";
+    SampleError::NoSuch { kind, why }
+}
+
+fn standard_webhooks(
+    kind: &'static str,
+    naming: &Naming,
+    secret: &str,
+    subject: Subject<'_>,
+) -> Result<Sample, SampleError> {
+    let Subject { id, event_type: _, at, url: _ } = subject;
+    if !secret.starts_with(shared::SIGNING_PREFIX) {
+        return Err(by_public_key(kind));
+    }
+    let sample = Draft::new(naming, kind, subject).done();
+    let signature = SigningSecret::parse(secret)?.sign(id, at, &sample.body);
+    Ok(sample.with("webhook-timestamp", at.secs().to_string()).with("webhook-signature", signature))
+}
+
+/// A message's status.
+fn twilio_sample(secret: &str, subject: Subject<'_>) -> Sample {
+    let Subject { id, event_type, at: _, url } = subject;
+    let status = event_type.strip_prefix("message.").unwrap_or(event_type);
+    let name = if status == event_type { "EventType" } else { "MessageStatus" };
+    let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let body =
+        format!("MessageSid={}&{name}={}&To=%2B491234567", encode(id), encode(status)).into_bytes();
+    let form = "application/x-www-form-urlencoded".to_owned();
+    let signature = twilio::sign(secret, url, &body);
+    Sample { headers: vec![("content-type".to_owned(), form)], body }
+        .with("i-twilio-idempotency-token", id.to_owned())
+        .with("x-twilio-signature", signature)
+}
+
+/// A payment of that reference.
+fn adyen_sample(secret: &str, subject: Subject<'_>) -> Sample {
+    let Subject { id, event_type, at, url: _ } = subject;
+    let mut item = json!({ "NotificationRequestItem": {
+        "eventCode": event_type, "success": "true", "eventDate": at,
+        "merchantAccountCode": "TestMerchant", "merchantReference": "4711", "pspReference": id,
+        "amount": { "value": 11_900, "currency": "EUR" },
+    } });
+    let signature = adyen::signature(secret, item.to_string().as_bytes());
+    put(&mut item, &["NotificationRequestItem", "additionalData", "hmacSignature"], &signature);
+    let body = json!({ "live": "false", "notificationItems": [item] }).to_string().into_bytes();
+    Sample { headers: vec![("content-type".to_owned(), "application/json".to_owned())], body }
+}
+
+fn plain_sample(plain: &Plain, secret: &str, subject: Subject<'_>) -> Sample {
+    let mut draft = Draft::new(&plain.naming, plain.kind, subject);
+    if let (Some(field), Value::Object(fields)) = (plain.time, &mut draft.body) {
+        fields.insert(field.to_owned(), subject.at.ms().into());
+    }
+    let mut sample = draft.done();
+    let time = subject.at.secs().to_string();
+    let headers = Headers::default();
+    let signature = plain.sign(
+        secret.as_bytes(),
+        &time,
+        &Incoming {
+            method: "POST",
+            path: "",
+            url: subject.url,
+            headers: &headers,
+            body: &sample.body,
+        },
+    );
+    if let Some(header) = plain.timestamp_header() {
+        sample = sample.with(header, time);
+    }
+    sample.with(plain.header, format!("{}{}", plain.prefix, plain.writing.encode(&signature)))
+}
+
+impl Sample {
+    fn with(mut self, name: &str, value: String) -> Self {
+        self.headers.push((name.to_owned(), value));
+        self
+    }
+}
+
+/// A sample that is not signed yet: id and type stand where the scheme looks for them.
+struct Draft {
+    headers: Vec<(String, String)>,
+    body: Value,
+}
+
+impl Draft {
+    fn new(naming: &Naming, kind: &str, subject: Subject<'_>) -> Self {
+        let Subject { id, event_type, at, url: _ } = subject;
+        let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+        let mut draft = Self { headers, body: content(kind, subject) };
+        // `pull_request.opened` has its second half in the body.
+        let (name, detail) = match (&naming.detail, event_type.split_once('.')) {
+            (Some(place), Some((name, detail))) => (name, Some((place, detail))),
+            _ => (event_type, None),
+        };
+        match naming.ids.first() {
+            Some(place) => draft.put(place, id),
+            // It is known by its body, so the body is another one for each id.
+            None => draft.put(&Place::Body(&["sample_id"]), id),
+        }
+        if let Some(place) = naming.types.first() {
+            draft.put(place, name);
+        }
+        if let Some((place, detail)) = detail {
+            draft.put(place, detail);
+        }
+        if kind == "shopify" {
+            draft.headers.push(("x-shopify-triggered-at".to_owned(), at.to_string()));
+        }
+        draft
+    }
+
+    fn put(&mut self, place: &Place, text: &str) {
+        match place {
+            Place::Header(name) | Place::Headers(name, _) => {
+                self.headers.push(((*name).to_owned(), text.to_owned()));
+            }
+            Place::Body(path) => put(&mut self.body, path, text),
+        }
+    }
+
+    fn done(self) -> Sample {
+        Sample { headers: self.headers, body: self.body.to_string().into_bytes() }
+    }
+}
+
+/// Sets a text in an object, making what is on the way to it.
+fn put(within: &mut Value, path: &[&str], text: &str) {
+    let Some((step, rest)) = path.split_first() else {
+        *within = Value::from(text);
+        return;
+    };
+    if *step == "0" {
+        let mut item = Value::Null;
+        put(&mut item, rest, text);
+        *within = Value::Array(vec![item]);
+        return;
+    }
+    if !within.is_object() {
+        *within = Value::Object(Map::new());
+    }
+    if let Value::Object(fields) = within {
+        put(fields.entry((*step).to_owned()).or_insert(Value::Null), rest, text);
+    }
+}
+
+/// What such a provider tells, as far as a sample goes.
+fn content(kind: &str, Subject { event_type, at, .. }: Subject<'_>) -> Value {
+    match kind {
+        "stripe" => json!({
+            "id": "",
+            "object": "event",
+            "api_version": "2025-03-31.basil",
+            "created": at.secs(),
+            "data": { "object": {
+                "id": "in_4711",
+                "object": event_type.rsplit_once('.').map_or(event_type, |(object, _)| object),
+                "customer": "cus_sample", "currency": "eur",
+                "amount_due": 11_900, "amount_paid": 11_900, "status": "paid", "number": "4711",
+            } },
+            "livemode": false,
+            "pending_webhooks": 1,
+        }),
+        "github" | "gitea" | "forgejo" | "gitlab" => json!({
+            "ref": "refs/heads/main",
+            "after": "6113728f27ae82c7b1a177c8d03f9e96e0adf246",
+            "repository": { "id": 1, "name": "sample", "full_name": "octo-org/sample" },
+            "sender": { "login": "octocat", "id": 583_231, "type": "User" },
+            "head_commit": { "message": "Sample", "timestamp": at },
+        }),
+        "shopify" | "woocommerce" => json!({
+            "id": 4711,
+            "name": "#4711",
+            "email": "buyer@example.com",
+            "created_at": at,
+            "currency": "EUR",
+            "total_price": "119.00",
+            "line_items": [{ "id": 1, "title": "Sample", "quantity": 1, "price": "119.00" }],
+        }),
+        "standard" | "polar" => json!({ "type": "", "timestamp": at, "data": { "id": 4711 } }),
+        // No time: those that are known by their body are the same again under the same id.
+        _ => json!({
+            "data": { "id": 4711, "currency": "EUR", "total": "119.00", "status": "paid" },
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::form::KINDS;
+    use super::*;
+    use crate::base::id::SystemDraw;
+
+    /// Every scheme that is known without settings, with a secret.
+    fn schemes() -> Vec<(Scheme, &'static str)> {
+        let secret = |kind: &str| match kind {
+            "standard" => "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            "stripe" => "whsec_0123456789abcdef",
+            _ => "0123456789abcdef0123456789abcdef",
+        };
+        // SendGrid's are signed by a key pair.
+        let ours = KINDS.iter().filter(|kind| **kind != "sendgrid");
+        let mut all: Vec<_> =
+            ours.filter_map(|kind| Some((Scheme::of(kind)?, secret(kind)))).collect();
+        all.push((Scheme::Gitlab, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"));
+        all.push((Scheme::Chargebee { user: "erp".to_owned() }, "0123456789abcdef"));
+        all
+    }
+
+    #[test]
+    fn a_sample_is_accepted_and_is_called_what_was_asked_for() {
+        let (at, url) = (Timestamp::from_secs(1_700_000_000), "http://127.0.0.1/in/x");
+        for (scheme, secret) in schemes() {
+            let id = new_id(&scheme, at, &SystemDraw::new());
+            for event_type in [type_default(&scheme), "thing.changed"] {
+                let subject = Subject { id: &id, event_type, at, url };
+                let made = sample(&scheme, secret, subject).unwrap();
+                let mut headers = Headers::default();
+                for (name, value) in &made.headers {
+                    headers.push(name, value.as_bytes());
+                }
+                let incoming = Incoming {
+                    method: "POST",
+                    path: "/in/x",
+                    url,
+                    headers: &headers,
+                    body: &made.body,
+                };
+                let tolerance = Duration::from_mins(5);
+                let verified = scheme.verify(&[secret], &incoming, at, tolerance);
+                assert_eq!(verified, Ok(0), "{scheme:?}");
+                let events = scheme.events(&incoming).unwrap();
+                let [item] = events.items.as_slice() else { panic!("{scheme:?}: {events:?}") };
+                assert_eq!(item.identity.event_type, event_type, "{scheme:?}");
+                let by_body = item.identity.event_id == id::sha256_hex(item.payload);
+                assert!(by_body || item.identity.event_id.starts_with(&id), "{scheme:?}: {item:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_secret_that_is_none_of_the_schemes_makes_no_sample() {
+        let (at, url) = (Timestamp::from_secs(0), "http://127.0.0.1/in/x");
+        let subject = Subject { id: "1", event_type: "x", at, url };
+        for (scheme, _) in schemes() {
+            assert!(matches!(sample(&scheme, "short", subject), Err(SampleError::Secret(_))));
+        }
+        let generic = r#"{"kind":"generic","check":{"token":{"header":"X-Token"}}}"#;
+        let generic: Scheme = serde_json::from_str(generic).unwrap();
+        let refused = sample(&generic, "0123456789abcdef", subject);
+        assert!(matches!(refused, Err(SampleError::NoSuch { kind: "generic", .. })));
+    }
+}

@@ -1,0 +1,70 @@
+//! SendGrid's event webhook: ECDSA over P-256 on time and body; what is entered as the secret is its public
+//! key.
+
+use data_encoding::BASE64;
+use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+
+use super::check::{Verified, time_digits};
+use super::incoming::Incoming;
+use super::naming::{Naming, Place};
+use super::refused::{Refused, malformed, needed};
+use crate::base::clock::Timestamp;
+use crate::model::signature::SecretError;
+
+pub(super) const SIGNATURE: &str = "x-twilio-email-event-webhook-signature";
+pub(super) const TIMESTAMP: &str = "x-twilio-email-event-webhook-timestamp";
+
+/// What stands before the point in the DER of a P-256 public key. Source: RFC 5480.
+const SPKI_HEAD: [u8; 26] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
+    0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
+/// An uncompressed point of P-256.
+const POINT_BYTES: usize = 65;
+
+pub(super) static NAMING: Naming = Naming {
+    ids: &[Place::Body(&["sg_event_id"])],
+    types: &[Place::Body(&["event"])],
+    detail: None,
+    kept: &[TIMESTAMP],
+};
+
+pub(super) fn check_secret(text: &str) -> Result<(), SecretError> {
+    let encoding = "the base64 public key of SendGrid's signed event webhook";
+    point(text.as_bytes()).map(drop).ok_or(SecretError::Encoding { encoding })
+}
+
+fn point(secret: &[u8]) -> Option<Vec<u8>> {
+    let der = BASE64.decode(secret).ok()?;
+    let point = der.strip_prefix(&SPKI_HEAD)?;
+    (point.len() == POINT_BYTES).then(|| point.to_vec())
+}
+
+pub(super) fn public_text(point: &[u8]) -> String {
+    BASE64.encode(&[&SPKI_HEAD, point].concat())
+}
+
+/// The time that a request says it was signed at.
+pub(super) fn claimed_time(incoming: &Incoming<'_>) -> Option<Timestamp> {
+    time_digits(incoming.headers.get(TIMESTAMP)?).map(Timestamp::from_secs)
+}
+
+pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
+    let signature = BASE64
+        .decode(needed(incoming.headers, SIGNATURE)?.as_bytes())
+        .map_err(|_where| malformed(SIGNATURE, "it is not base64"))?;
+    let time = needed(incoming.headers, TIMESTAMP)?;
+    let at = time_digits(time)
+        .ok_or_else(|| malformed(TIMESTAMP, "it is not a whole number of seconds"))?;
+    let signed = [time.as_bytes(), incoming.body].concat();
+    let mut refused = Refused::NoSecret;
+    for (secret, text) in secrets.iter().enumerate() {
+        let Some(point) = point(text) else { continue };
+        refused = Refused::Mismatch;
+        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point);
+        if key.verify(&signed, &signature).is_ok() {
+            return Ok(Verified { secret, signed_at: Some(Timestamp::from_secs(at)) });
+        }
+    }
+    Err(refused)
+}

@@ -1,0 +1,122 @@
+//! Providers that sign nothing: a secret travels with each request, as a token, as a password, or in the
+//! body.
+//!
+//! Not here: such a secret in a header that people name ([`super::generic`]).
+
+use data_encoding::BASE64;
+use zeroize::Zeroizing;
+
+use super::check::{MAX_ITEMS, Verified};
+use super::incoming::Incoming;
+use super::naming::{Naming, Place};
+use super::refused::{Refused, body, malformed, needed};
+use super::standard;
+use crate::model::few::Few;
+use crate::model::pointer::{list_at, text_at};
+use crate::model::signature::same_secret;
+
+/// Secrets of this beginning sign; all others are tokens.
+pub(super) const SIGNING_PREFIX: &str = "whsec_";
+
+const TOKEN: &str = "x-gitlab-token";
+const SIGNATURE: &str = "webhook-signature";
+
+/// `Idempotency-Key` stays the same over retries.
+pub(super) static GITLAB: Naming = Naming {
+    ids: &[
+        Place::Header("webhook-id"),
+        Place::Header("idempotency-key"),
+        Place::Header("x-gitlab-event-uuid"),
+    ],
+    types: &[
+        Place::Body(&["object_kind"]),
+        Place::Body(&["event_name"]),
+        Place::Header("x-gitlab-event"),
+    ],
+    detail: None,
+    kept: &[
+        "x-gitlab-event",
+        "x-gitlab-event-uuid",
+        "x-gitlab-webhook-uuid",
+        "x-gitlab-instance",
+        "idempotency-key",
+        "webhook-id",
+        "webhook-timestamp",
+    ],
+};
+
+pub(super) static CHARGEBEE: Naming = Naming {
+    ids: &[Place::Body(&["id"])],
+    types: &[Place::Body(&["event_type"])],
+    detail: None,
+    kept: &[],
+};
+
+/// Where the notifications of Dynamics stand.
+pub(super) const DYNAMICS_ITEMS: [&str; 1] = ["value"];
+/// They have no id of their own: a record changes often.
+pub(super) static DYNAMICS: Naming =
+    Naming { ids: &[], types: &[Place::Body(&["changeType"])], detail: None, kept: &[] };
+
+/// Dynamics 365 Business Central: each notification carries the `clientState` that the subscription was
+/// made with.
+pub(super) fn dynamics(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
+    let found = list_at::<_, MAX_ITEMS>(incoming.body, &DYNAMICS_ITEMS);
+    let Few { kept: items, count } = found.ok_or_else(|| body("it has no value"))?;
+    if !(1..=MAX_ITEMS).contains(&count) {
+        return Err(body("it has no notifications in value, or too many"));
+    }
+    let mut first = None;
+    for item in items {
+        let state = text_at(item.get().as_bytes(), &["clientState"])
+            .ok_or_else(|| body("a notification has no clientState"))?;
+        let found = matching(secrets, |secret| same_secret(state.as_bytes(), secret))?;
+        first.get_or_insert(found.secret);
+    }
+    Ok(Verified { secret: first.unwrap_or_default(), signed_at: None })
+}
+
+/// GitLab: a signature where there is one, else the token.
+pub(super) fn gitlab(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
+    let signs = |secret: &&[u8]| secret.starts_with(SIGNING_PREFIX.as_bytes());
+    if incoming.headers.get(SIGNATURE).is_some() {
+        return standard::verify(secrets, incoming, standard::Key::Decoded);
+    }
+    let token = needed(incoming.headers, TOKEN)?;
+    // A signing token never travels, so that nobody learns it from a request.
+    matching(secrets, |secret| !signs(&secret) && same_secret(token.as_bytes(), secret))
+}
+
+/// Basic authentication with that user; the secret is the password.
+pub(super) fn basic(
+    user: &str,
+    secrets: &[&[u8]],
+    incoming: &Incoming<'_>,
+) -> Result<Verified, Refused> {
+    const HEADER: &str = "authorization";
+    let value = needed(incoming.headers, HEADER)?;
+    let (scheme, encoded) =
+        value.split_once(' ').ok_or_else(|| malformed(HEADER, "it has one word only"))?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return Err(malformed(HEADER, "it is not basic authentication"));
+    }
+    let given = BASE64.decode(encoded.trim().as_bytes()).map(Zeroizing::new);
+    let given = given.map_err(|_where| malformed(HEADER, "it is not base64"))?;
+    matching(secrets, |secret| {
+        let wanted = Zeroizing::new([user.as_bytes(), b":", secret].concat());
+        same_secret(&given, &wanted)
+    })
+}
+
+/// Checks with a secret that travels itself; nothing is signed, so there is no time.
+pub(super) fn matching(
+    secrets: &[&[u8]],
+    equal: impl Fn(&[u8]) -> bool,
+) -> Result<Verified, Refused> {
+    if secrets.iter().all(|secret| secret.is_empty()) {
+        return Err(Refused::NoSecret);
+    }
+    let matching = |secret: &&[u8]| !secret.is_empty() && equal(secret);
+    let secret = secrets.iter().position(matching).ok_or(Refused::Mismatch)?;
+    Ok(Verified { secret, signed_at: None })
+}

@@ -1,0 +1,220 @@
+//! Amazon SNS: RSA over some of the body's fields, with a certificate that the body names.
+//!
+//! Anybody can have a topic, and Amazon signs for all of them: only the topics in the settings are believed.
+//! The time is not compared with ours, because Amazon sends again for hours; a repetition is known by its
+//! `MessageId`, which is signed.
+//!
+//! Not here: raw message delivery, which is not signed.
+
+use data_encoding::BASE64;
+
+use super::certificate::{self, Proof, RSA_BYTES};
+use super::check::Verified;
+use super::incoming::Incoming;
+use super::naming::{Naming, Place};
+use super::refused::{Refused, body};
+use crate::model::pointer::{clear_text_at, text_at};
+use crate::model::signature::Hash;
+
+/// What is signed, in this order, each name and value on a line of its own.
+const NOTIFICATION: [&str; 6] =
+    ["Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"];
+const CONFIRMATION: [&str; 7] =
+    ["Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"];
+
+pub(super) static NAMING: Naming = Naming {
+    ids: &[Place::Body(&["MessageId"])],
+    types: &[Place::Body(&["Type"])],
+    detail: None,
+    kept: &["x-amz-sns-topic-arn", "x-amz-sns-subscription-arn"],
+};
+
+/// Settings of `sns`.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, try_from = "Unchecked")]
+pub struct Sns {
+    /// The topics that are believed, by their ARNs.
+    pub topics: Vec<String>,
+    /// Whether a subscription of these topics is confirmed without a person.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub confirm: bool,
+    /// Amazon's certificates, PEM, for boxes that may not fetch them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificates: Option<String>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unchecked {
+    topics: Vec<String>,
+    #[serde(default)]
+    confirm: bool,
+    #[serde(default)]
+    certificates: Option<String>,
+}
+
+impl TryFrom<Unchecked> for Sns {
+    type Error = &'static str;
+
+    fn try_from(unchecked: Unchecked) -> Result<Self, &'static str> {
+        let Unchecked { topics, confirm, certificates } = unchecked;
+        let known = |topic: &String| topic.starts_with("arn:aws") && topic.len() <= 512;
+        if !(1..=100).contains(&topics.len()) || !topics.iter().all(known) {
+            return Err(
+                "`topics` must list 1 to 100 ARNs like arn:aws:sns:eu-central-1:123456789012:orders",
+            );
+        }
+        if certificates.as_deref().is_some_and(|text| !certificate::check_pem(text)) {
+            return Err("`certificates` must be PEM certificates with RSA keys");
+        }
+        Ok(Self { topics, confirm, certificates })
+    }
+}
+
+fn field(incoming: &Incoming<'_>, name: &str) -> Option<String> {
+    text_at(incoming.body, &[name])
+}
+
+/// Where the certificate is to be fetched, unless there is one already.
+pub(super) fn certificate_url(
+    sns: &Sns,
+    incoming: &Incoming<'_>,
+) -> Result<Option<String>, Refused> {
+    if sns.certificates.is_some() {
+        return Ok(None);
+    }
+    // Nothing is fetched for a request that could not be believed anyway.
+    let _proof = parts(sns, incoming)?;
+    let url = field(incoming, "SigningCertURL").ok_or_else(|| body("it has no SigningCertURL"))?;
+    let own = after_host(incoming, &url).is_some_and(|path| {
+        let name = path.strip_prefix("SimpleNotificationService-");
+        name.and_then(|name| name.strip_suffix(".pem")).is_some_and(|name| {
+            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        })
+    });
+    own.then_some(Some(url)).ok_or_else(|| body("its SigningCertURL is none of Amazon's"))
+}
+
+/// What follows `https://sns.eu-central-1.amazonaws.com/` in a URL, where that is the host of the topic's
+/// own region and nothing else.
+fn after_host<'u>(incoming: &Incoming<'_>, url: &'u str) -> Option<&'u str> {
+    let topic = field(incoming, "TopicArn")?;
+    let region = topic.split(':').nth(3).filter(|region| is_region(region))?;
+    let (host, path) = url.strip_prefix("https://")?.split_once('/')?;
+    let ending = host.strip_prefix("sns.")?.strip_prefix(region)?;
+    matches!(ending, ".amazonaws.com" | ".amazonaws.com.cn").then_some(path)
+}
+
+/// `eu-central-1` and the like.
+fn is_region(text: &str) -> bool {
+    let word = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase());
+    let Some((words, number)) = text.rsplit_once('-') else { return false };
+    let Some((area, names)) = words.split_once('-') else { return false };
+    let numbered = number.len() == 1 && number.bytes().all(|byte| byte.is_ascii_digit());
+    numbered && area.len() == 2 && word(area) && names.split('-').all(word)
+}
+
+fn check_topic(sns: &Sns, incoming: &Incoming<'_>) -> Result<(), Refused> {
+    let topic = field(incoming, "TopicArn").ok_or_else(|| body("it has no TopicArn"))?;
+    let known = sns.topics.contains(&topic);
+    known.then_some(()).ok_or_else(|| body("its topic is none of those in the settings"))
+}
+
+/// How the signature was made, what is signed, and the signature.
+fn parts(sns: &Sns, incoming: &Incoming<'_>) -> Result<(Hash, String, Vec<u8>), Refused> {
+    check_topic(sns, incoming)?;
+    let hash = match field(incoming, "SignatureVersion").as_deref() {
+        Some("1") => Hash::Sha1,
+        Some("2") => Hash::Sha256,
+        _ => return Err(body("its SignatureVersion is neither 1 nor 2")),
+    };
+    let names = match field(incoming, "Type").as_deref() {
+        Some("Notification") => &NOTIFICATION[..],
+        Some("SubscriptionConfirmation" | "UnsubscribeConfirmation") => &CONFIRMATION[..],
+        _ => return Err(body("its Type is unknown")),
+    };
+    let signature = field(incoming, "Signature")
+        .and_then(|text| BASE64.decode(text.as_bytes()).ok())
+        .ok_or_else(|| body("it has no Signature in base64"))?;
+    if !RSA_BYTES.contains(&signature.len()) {
+        return Err(body("its Signature is as long as no RSA signature"));
+    }
+    let mut message = String::new();
+    for name in names {
+        match clear_text_at(incoming.body, &[name]).map_err(body)? {
+            // It would shift the fields under a signature; the message stands first, and may have some.
+            Some(value) if *name != "Message" && value.contains('\n') => {
+                return Err(body("a field that is signed has a line break"));
+            }
+            Some(value) => message.extend([name, "\n", &value, "\n"]),
+            None if *name == "Subject" => {}
+            None => return Err(body("a field that is signed is missing")),
+        }
+    }
+    Ok((hash, message, signature))
+}
+
+pub(super) fn verify(
+    sns: &Sns,
+    proof: Proof<'_>,
+    incoming: &Incoming<'_>,
+) -> Result<Verified, Refused> {
+    let (hash, message, signature) = parts(sns, incoming)?;
+    let message = message.as_bytes();
+    let right = match (&sns.certificates, proof.fetched) {
+        (Some(own), _) => certificate::signed_by_any(own, hash, message, &signature),
+        (None, Some(fetched)) => certificate::signed_by_first(fetched, hash, message, &signature),
+        (None, None) => return Err(Refused::NoSecret),
+    };
+    let verified = Verified { secret: 0, signed_at: None };
+    right.then_some(verified).ok_or(Refused::Mismatch)
+}
+
+/// The URL that confirms a subscription, where the settings allow to call it.
+pub(super) fn confirmation(sns: &Sns, incoming: &Incoming<'_>) -> Option<String> {
+    let asked = field(incoming, "Type").is_some_and(|kind| kind == "SubscriptionConfirmation");
+    let url = field(incoming, "SubscribeURL").filter(|_| asked && sns.confirm)?;
+    let plain = |rest: &&str| {
+        rest.starts_with('?') && !rest.contains('#') && rest.bytes().all(|b| b.is_ascii_graphic())
+    };
+    after_host(incoming, &url).as_ref().is_some_and(plain).then_some(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::headers::Headers;
+
+    #[test]
+    fn a_certificate_is_amazons_own_of_the_topics_region() {
+        let topic = "arn:aws:sns:eu-central-1:123456789012:orders";
+        let sns = Sns { topics: vec![topic.to_owned()], confirm: true, certificates: None };
+        let taken = |url: &str, subscribe: &str| {
+            let body = serde_json::json!({ "TopicArn": topic, "SigningCertURL": url,
+                "Type": "SubscriptionConfirmation", "SubscribeURL": subscribe, "Message": "",
+                "MessageId": "m-1", "Token": "t", "Timestamp": "", "SignatureVersion": "2",
+                "Signature": BASE64.encode(&[0; 256]) })
+            .to_string();
+            let headers = Headers::default();
+            let (method, body) = ("POST", body.as_bytes());
+            let incoming = Incoming { method, path: "/", url: "", headers: &headers, body };
+            (certificate_url(&sns, &incoming).is_ok(), confirmation(&sns, &incoming).is_some())
+        };
+        let host = "https://sns.eu-central-1.amazonaws.com";
+        let good = format!("{host}/SimpleNotificationService-0a.pem");
+        assert_eq!(taken(&good, &format!("{host}/?Action=ConfirmSubscription")), (true, true));
+        for bad in ["@evil.example/", ":443/", ".evil.example/", "/x/", "/#", "//"] {
+            let file = format!("{host}{bad}SimpleNotificationService-0a.pem");
+            assert_eq!(taken(&file, &format!("{host}{bad}?Action=x")), (false, false), "{bad}");
+        }
+        for bad in ["?x", "#x", ".pem/../x.pem"] {
+            assert!(!taken(&format!("{good}{bad}"), "").0, "{bad}");
+        }
+        for other in ["sns.s3-eu-central-1", "sns.us-east-1", "s3.eu-central-1", "sns.s3-x"] {
+            let host = format!("https://{other}.amazonaws.com");
+            let file = format!("{host}/SimpleNotificationService-0a.pem");
+            assert_eq!(taken(&file, &format!("{host}/?Action=x")), (false, false), "{other}");
+        }
+        assert!(!is_region("s3-eu-1") && !is_region("eu-1") && is_region("us-gov-west-1"));
+    }
+}

@@ -1,0 +1,160 @@
+//! Twilio: an HMAC over the URL and the sorted form fields, or over the URL that carries the body's digest.
+//!
+//! Not here: which URL Twilio knows, which is the provider's public URL. Twilio signs it now with its port
+//! and now without, so both are tried.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use data_encoding::BASE64;
+use percent_encoding::percent_decode;
+
+use super::check::{Verified, any_match};
+use super::incoming::Incoming;
+use super::naming::{Naming, Place};
+use super::refused::{Refused, body, malformed, needed};
+use crate::base::id::sha256_hex;
+use crate::model::signature::{Hash, mac, same};
+
+const SIGNATURE: &str = "x-twilio-signature";
+const TOKEN: &str = "i-twilio-idempotency-token";
+const BODY_DIGEST: &str = "bodySHA256=";
+/// Fields of one form at most; Twilio sends some dozens.
+const MAX_FIELDS: usize = 1_000;
+
+/// JSON bodies, such as those of Event Streams.
+pub(super) static NAMING: Naming = Naming {
+    ids: &[Place::Body(&["id"]), Place::Header(TOKEN)],
+    types: &[Place::Body(&["type"]), Place::Body(&["EventType"])],
+    detail: None,
+    kept: &[TOKEN],
+};
+
+type Form = BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>;
+
+pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
+    let offered = BASE64
+        .decode(needed(incoming.headers, SIGNATURE)?.as_bytes())
+        .map_err(|_where| malformed(SIGNATURE, "it is not base64"))?;
+    let fields = match digest_in(incoming.url) {
+        Some(digest) => {
+            // The digest is part of the URL, which is what is signed then.
+            if !same(digest.to_ascii_lowercase().as_bytes(), sha256_hex(incoming.body).as_bytes()) {
+                return Err(Refused::Mismatch);
+            }
+            Vec::new()
+        }
+        // Fields beyond would not be covered.
+        None => flat(&form(incoming.body).ok_or_else(|| body("its form has too many fields"))?),
+    };
+    let offered = [offered];
+    let mut refused = Refused::NoSecret;
+    for url in ways(incoming.url) {
+        let expected = |secret: &[u8]| Some(mac(Hash::Sha1, secret, &[url.as_bytes(), &fields]));
+        match any_match(secrets, &offered, expected) {
+            Ok(secret) => return Ok(Verified { secret, signed_at: None }),
+            Err(why) => refused = why,
+        }
+    }
+    Err(refused)
+}
+
+/// What is signed besides the URL, in the one form in which it is: an attacker may write a form otherwise.
+pub(super) fn signed<'a>(incoming: &Incoming<'a>) -> Cow<'a, [u8]> {
+    match digest_in(incoming.url) {
+        Some(_) => incoming.body.into(),
+        None => flat(&form(incoming.body).unwrap_or_default()).into(),
+    }
+}
+
+/// The signature's text for a form.
+pub(super) fn sign(secret: &str, url: &str, body: &[u8]) -> String {
+    let fields = flat(&form(body).unwrap_or_default());
+    BASE64.encode(&mac(Hash::Sha1, secret.as_bytes(), &[url.as_bytes(), &fields]))
+}
+
+fn digest_in(url: &str) -> Option<&str> {
+    let (_, query) = url.split_once('?')?;
+    query.split('&').find_map(|pair| pair.strip_prefix(BODY_DIGEST))
+}
+
+/// The URL, with the scheme's own port and without.
+fn ways(url: &str) -> Vec<String> {
+    let mut ways = vec![url.to_owned()];
+    let Some((scheme, rest)) = url.split_once("://") else { return ways };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let Some((authority, path)) = rest.split_at_checked(end) else { return ways };
+    let own = if scheme == "https" { "443" } else { "80" };
+    let port = authority
+        .rsplit_once(':')
+        .filter(|(_, port)| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()));
+    ways.push(match port {
+        Some((host, _)) => format!("{scheme}://{host}{path}"),
+        None => format!("{scheme}://{authority}:{own}{path}"),
+    });
+    ways
+}
+
+/// The fields of a form; `None` where there are too many. A name that is there several times has each of
+/// its values once.
+fn form(body: &[u8]) -> Option<Form> {
+    let mut fields = Form::new();
+    let pairs = body.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());
+    for (count, pair) in pairs.enumerate() {
+        if count >= MAX_FIELDS {
+            return None;
+        }
+        let mut halves = pair.splitn(2, |byte| *byte == b'=');
+        let mut half = || decoded(halves.next().unwrap_or_default());
+        let (name, value) = (half(), half());
+        fields.entry(name).or_default().insert(value);
+    }
+    Some(fields)
+}
+
+fn decoded(text: &[u8]) -> Vec<u8> {
+    let spaced: Vec<u8> =
+        text.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
+    percent_decode(&spaced).collect()
+}
+
+fn flat(fields: &Form) -> Vec<u8> {
+    let mut flat = Vec::new();
+    for (name, values) in fields {
+        for value in values {
+            flat.extend_from_slice(name);
+            flat.extend_from_slice(value);
+        }
+    }
+    flat
+}
+
+/// A form's status is part of its id: a message has several. Without one, as for what happens in a
+/// conversation, and for calls, which have many requests of one status, its fields tell them apart.
+pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
+    if matches!(incoming.body.trim_ascii_start().first(), Some(b'{' | b'[')) {
+        return NAMING.identify(incoming);
+    }
+    let fields = form(incoming.body).unwrap_or_default();
+    let field = |name: &str| {
+        let value = fields.get(name.as_bytes())?.first()?;
+        String::from_utf8(value.clone()).ok().filter(|value| !value.is_empty())
+    };
+    let of = |kind: &str, names: [&str; 2]| {
+        names.into_iter().find_map(field).map(|status| format!("{kind}.{status}"))
+    };
+    let message = of("message", ["MessageStatus", "SmsStatus"]);
+    let status = message.or_else(|| of("call", ["CallStatus", "CallStatus"]));
+    let token = incoming.headers.get(TOKEN).map(str::to_owned).filter(|token| !token.is_empty());
+    // The token is not signed, so it counts only where nothing that is signed tells.
+    let digest = || sha256_hex(&flat(&fields));
+    let message = ["MessageSid", "SmsSid"].into_iter().find_map(field);
+    let signed = match (message, &status) {
+        (Some(sid), Some(status)) => Some(format!("{sid}:{status}")),
+        (Some(sid), None) => Some(format!("{sid}:{}", digest())),
+        (None, status) => field("CallSid")
+            .map(|sid| format!("{sid}:{}:{}", status.as_deref().unwrap_or_default(), digest())),
+    };
+    let id = signed.or(token);
+    (id, field("EventType").or(status))
+}

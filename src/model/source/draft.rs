@@ -1,0 +1,474 @@
+//! A row of a source, before it is an event: cells by field, and the way from there to a [`NewEvent`].
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use data_encoding::HEXLOWER;
+use ring::digest::{Context, SHA256, digest};
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use crate::base::clock::Timestamp;
+use crate::model::event::{FieldError, NewEvent};
+use crate::model::pii::sealed::Sealed;
+use crate::model::source::field::{Cell, Field};
+use crate::model::{nesting, trace};
+
+/// Whole seconds up to the year 5138; a larger number counts milliseconds.
+const MAX_SECONDS: u64 = 100_000_000_000;
+/// The type of an event that has no usable one, which is quarantined.
+const TYPE_UNUSABLE: &str = "unusable";
+/// Whole numbers from here on have floating-point numbers in common: 2 to the power of 53.
+const REAL_EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
+/// The longest key that is kept as it is.
+const MAX_KEY_BYTES: usize = 255;
+
+/// A row as its source gives it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Draft {
+    cells: Vec<(Field, Cell)>,
+}
+
+/// What an event takes from elsewhere than its row.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// A fresh UUIDv7.
+    pub id: String,
+    /// Whose it is.
+    pub tenant: &'a str,
+    /// The source's name.
+    pub source: &'a str,
+    /// Its key, where the row has none.
+    pub key: String,
+    /// When it came in.
+    pub received_at: Timestamp,
+    /// What stands in fields that the row has not.
+    pub defaults: &'a BTreeMap<Field, String>,
+    /// The largest payload that is accepted.
+    pub payload_bytes_max: usize,
+}
+
+impl Draft {
+    /// Puts something into a field.
+    pub fn put(&mut self, field: Field, cell: Cell) {
+        self.cells.push((field, cell));
+    }
+
+    /// What stands in a field.
+    pub fn get(&self, field: Field) -> Option<&Cell> {
+        self.cells.iter().find(|(have, _)| *have == field).map(|(_, cell)| cell)
+    }
+
+    /// How much it holds, about.
+    pub fn bytes(&self) -> usize {
+        let size = |cell: &Cell| match cell {
+            Cell::Text(text) => text.len(),
+            Cell::Bytes(bytes) => bytes.len(),
+            Cell::Integer(_) | Cell::Real(_) | Cell::TooLarge(_) => 8,
+        };
+        self.cells.iter().map(|(_, cell)| size(cell)).sum()
+    }
+
+    /// How large its payload is, where that was not read.
+    pub fn unread_payload(&self) -> Option<u64> {
+        match self.get(Field::Payload) {
+            Some(Cell::TooLarge(bytes)) => Some(*bytes),
+            _ => None,
+        }
+    }
+
+    /// What tells it from the row that another fact would have left under its id, in hex: SHA-256 over its
+    /// type and its payload as they stand there, and over nothing else. Other fields come and go with columns and
+    /// settings; these two are there however it is read. What is absent and what is empty are the same.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = Context::new(&SHA256);
+        for field in Field::OF_FINGERPRINT {
+            let (kind, bytes) = match self.get(field) {
+                Some(Cell::TooLarge(bytes)) => (b'l', bytes.to_le_bytes().to_vec().into()),
+                cell => (b'b', cell.map(Cell::raw).unwrap_or_default()),
+            };
+            hash.update(&[kind]);
+            hash.update(&bytes.len().to_le_bytes());
+            hash.update(&bytes);
+        }
+        HEXLOWER.encode(hash.finish().as_ref())
+    }
+
+    /// The event.
+    ///
+    /// # Errors
+    /// The first field that cannot be used.
+    pub fn event(&self, facts: &Facts<'_>) -> Result<NewEvent, FieldError> {
+        let text = |field: Field| self.text(field, facts);
+        let content_type =
+            text(Field::ContentType)?.unwrap_or_else(|| "application/json".to_owned());
+        let event = NewEvent {
+            sealed: Sealed::default(),
+            id: facts.id.clone(),
+            tenant: facts.tenant.to_owned(),
+            source_system: text(Field::SourceSystem)?.unwrap_or_else(|| facts.source.to_owned()),
+            idempotency_key: text(Field::IdempotencyKey)?
+                .map_or_else(|| facts.key.clone(), short_key),
+            event_type: text(Field::EventType)?.ok_or_else(|| {
+                wrong(Field::EventType, "is missing: give it a column, or a default")
+            })?,
+            aggregate_type: text(Field::AggregateType)?,
+            aggregate_id: text(Field::AggregateId)?,
+            target: text(Field::Target)?,
+            payload: self.payload(facts, &content_type)?,
+            content_type,
+            occurred_at: self.time(Field::OccurredAt)?,
+            received_at: facts.received_at,
+            not_before: self.time(Field::NotBefore)?,
+            ordering_key: text(Field::OrderingKey)?,
+            process_id: text(Field::ProcessId)?,
+            trace_id: text(Field::Headers)?.map(|text| trace_id(&text)).transpose()?.flatten(),
+            max_attempts: text(Field::MaxAttempts)?.map(|text| attempts(&text)).transpose()?,
+            custom_data: text(Field::CustomData)?,
+        };
+        event.check()?;
+        Ok(event)
+    }
+
+    /// The event as which a row is kept that cannot be used: whatever of it can be, under its own key.
+    pub fn unusable(&self, facts: &Facts<'_>) -> NewEvent {
+        let text = |field: Field| self.text(field, facts).ok().flatten();
+        let mut event = NewEvent {
+            sealed: Sealed::default(),
+            id: facts.id.clone(),
+            tenant: facts.tenant.to_owned(),
+            source_system: facts.source.to_owned(),
+            idempotency_key: text(Field::IdempotencyKey)
+                .map_or_else(|| facts.key.clone(), short_key),
+            event_type: text(Field::EventType).unwrap_or_else(|| TYPE_UNUSABLE.to_owned()),
+            aggregate_type: text(Field::AggregateType),
+            aggregate_id: text(Field::AggregateId),
+            target: None,
+            payload: self
+                .raw_payload()
+                .filter(|raw| raw.len() <= facts.payload_bytes_max)
+                .unwrap_or_default()
+                .into_owned(),
+            content_type: "application/octet-stream".to_owned(),
+            occurred_at: self.time(Field::OccurredAt).ok().flatten(),
+            received_at: facts.received_at,
+            not_before: None,
+            ordering_key: None,
+            process_id: None,
+            trace_id: None,
+            max_attempts: None,
+            custom_data: None,
+        };
+        if event.check().is_err() {
+            TYPE_UNUSABLE.clone_into(&mut event.event_type);
+            (event.aggregate_type, event.aggregate_id) = (None, None);
+        }
+        event
+    }
+
+    fn text(&self, field: Field, facts: &Facts<'_>) -> Result<Option<String>, FieldError> {
+        let own = self.get(field).map(|cell| match cell {
+            Cell::Real(n) if field.tells_apart() => exact(*n).map(Some),
+            cell => cell.text(),
+        });
+        let own = own.transpose().map_err(|why| wrong(field, why))?;
+        Ok(own.flatten().or_else(|| facts.defaults.get(&field).cloned()))
+    }
+
+    fn raw_payload(&self) -> Option<Cow<'_, [u8]>> {
+        self.get(Field::Payload).map(Cell::raw)
+    }
+
+    fn payload(&self, facts: &Facts<'_>, content_type: &str) -> Result<Vec<u8>, FieldError> {
+        let too_large = |bytes: String| {
+            let most = facts.payload_bytes_max;
+            wrong(Field::Payload, format!("has {bytes} bytes; at most {most} are accepted"))
+        };
+        if let Some(Cell::TooLarge(bytes)) = self.get(Field::Payload) {
+            return Err(too_large(bytes.to_string()));
+        }
+        let payload = self.raw_payload().ok_or_else(|| wrong(Field::Payload, "is missing"))?;
+        if payload.len() > facts.payload_bytes_max {
+            return Err(too_large(payload.len().to_string()));
+        }
+        if content_type.contains("json") {
+            if !nesting::is_shallow(&payload) {
+                let problem = format!("is nested deeper than {}", nesting::MAX_DEPTH);
+                return Err(wrong(Field::Payload, problem));
+            }
+            let read = serde_json::from_slice::<IgnoredAny>(&payload);
+            read.map_err(|error| wrong(Field::Payload, format!("is not JSON: {error}")))?;
+        }
+        Ok(payload.into_owned())
+    }
+
+    fn time(&self, field: Field) -> Result<Option<Timestamp>, FieldError> {
+        let text = self.get(field).map(Cell::text).transpose().map_err(|why| wrong(field, why))?;
+        let Some(text) = text.flatten() else { return Ok(None) };
+        let at = time(&text).filter(|at| at.is_likely());
+        at.map(Some).ok_or_else(|| no_time(field, &text))
+    }
+}
+
+fn wrong(field: Field, problem: impl Into<String>) -> FieldError {
+    FieldError { field: field.as_str(), problem: problem.into() }
+}
+
+/// What is wrong with a row, where the field's name in the source is another one with that name too.
+pub fn said(error: &FieldError, names: &BTreeMap<Field, String>) -> String {
+    let FieldError { field, problem } = error;
+    match names.iter().find(|(named, _)| named.as_str() == *field) {
+        Some((_, name)) if name != field => format!("{field} (here {name:?}) {problem}"),
+        _ => error.to_string(),
+    }
+}
+
+fn no_time(field: Field, text: &str) -> FieldError {
+    let text: String = text.chars().take(40).collect();
+    wrong(
+        field,
+        format!(
+            "is {text:?}, which is no time from 1973 to 2199: give 2026-01-31T12:00:00Z, \
+             2026-01-31 12:00:00 (UTC), or whole seconds or milliseconds since 1970"
+        ),
+    )
+}
+
+/// A floating-point number as the name of something, which it can only be where no other number is read as the
+/// same one.
+fn exact(n: f64) -> Result<String, String> {
+    if n.fract() == 0.0 && n.abs() < REAL_EXACT_BELOW {
+        // Without the sign of a negative zero.
+        return Ok((n + 0.0).to_string());
+    }
+    Err(format!(
+        "is {n:?}, a floating-point number (REAL): other numbers may have been rounded to the same one. \
+         Let the column hold text or whole numbers"
+    ))
+}
+
+fn of_number(n: i64) -> Timestamp {
+    if n.unsigned_abs() <= MAX_SECONDS { Timestamp::from_secs(n) } else { Timestamp::from_ms(n) }
+}
+
+/// A time as databases and files write it.
+fn time(text: &str) -> Option<Timestamp> {
+    if let Ok(number) = text.parse::<i64>() {
+        return Some(of_number(number));
+    }
+    let spaced = |text: &str| Timestamp::parse(&format!("{}Z", text.replacen(' ', "T", 1)));
+    Timestamp::parse(text).or_else(|| spaced(text))
+}
+
+/// A key as it is kept: one that is too long, or holds other characters than printable ASCII, as its
+/// SHA-256.
+fn short_key(key: String) -> String {
+    if key.len() <= MAX_KEY_BYTES && key.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return key;
+    }
+    format!("sha256:{}", HEXLOWER.encode(digest(&SHA256, key.as_bytes()).as_ref()))
+}
+
+fn attempts(text: &str) -> Result<u32, FieldError> {
+    text.parse().map_err(|_no| wrong(Field::MaxAttempts, format!("is {text:?}, not a number")))
+}
+
+fn trace_id(text: &str) -> Result<Option<String>, FieldError> {
+    let Ok(Value::Object(headers)) = serde_json::from_str(text) else {
+        return Err(wrong(Field::Headers, "is not a JSON object"));
+    };
+    let parent = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("traceparent"));
+    Ok(parent.and_then(|(_, value)| value.as_str()).and_then(trace::trace_id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft(cells: &[(Field, Cell)]) -> Draft {
+        Draft { cells: cells.to_vec() }
+    }
+
+    fn text(text: &str) -> Cell {
+        Cell::Text(text.to_owned())
+    }
+
+    fn with<T>(run: impl FnOnce(&Facts<'_>) -> T) -> T {
+        let facts = Facts {
+            id: "id".to_owned(),
+            tenant: "default",
+            source: "erp",
+            key: "7-abc".to_owned(),
+            received_at: Timestamp::from_secs(1),
+            defaults: &BTreeMap::new(),
+            payload_bytes_max: 1000,
+        };
+        run(&facts)
+    }
+
+    #[test]
+    fn a_row_becomes_an_event() {
+        let row = draft(&[
+            (Field::EventType, text("invoice.created")),
+            (Field::Payload, text(r#"{"total":"99.00"}"#)),
+            (Field::AggregateId, Cell::Integer(4711)),
+            (Field::OccurredAt, text("2026-01-31 12:00:00")),
+            (Field::OrderingKey, text("")),
+        ]);
+        let event = with(|facts| row.event(facts)).unwrap();
+        assert_eq!(
+            (event.source_system.as_str(), event.idempotency_key.as_str()),
+            ("erp", "7-abc")
+        );
+        assert_eq!(event.aggregate_id.as_deref(), Some("4711"));
+        assert_eq!(event.occurred_at, Timestamp::parse("2026-01-31T12:00:00Z"));
+        assert_eq!(event.ordering_key, None);
+        assert_eq!(event.payload, br#"{"total":"99.00"}"#);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_row_is_said_and_the_row_is_kept() {
+        let payload = (Field::Payload, text("{}"));
+        let kind = (Field::EventType, text("a"));
+        let deep = format!("{}{}", "[".repeat(129), "]".repeat(129));
+        for (cells, why) in [
+            (vec![payload.clone()], "event_type is missing"),
+            (vec![kind.clone()], "payload is missing"),
+            (vec![kind.clone(), (Field::Payload, text("{"))], "payload is not JSON"),
+            (vec![kind.clone(), (Field::Payload, Cell::Bytes(vec![0xff]))], "payload is not JSON"),
+            (vec![kind.clone(), (Field::Payload, Cell::TooLarge(1001))], "has 1001 bytes"),
+            (vec![kind.clone(), (Field::Payload, text(&deep))], "nested deeper than 128"),
+            (
+                vec![(Field::EventType, Cell::Bytes(vec![0xff])), payload.clone()],
+                "not text in UTF-8",
+            ),
+            (vec![kind.clone(), payload.clone(), (Field::OccurredAt, text("soon"))], "no time"),
+            (
+                vec![kind.clone(), payload.clone(), (Field::Headers, text("[]"))],
+                "not a JSON object",
+            ),
+            (vec![kind.clone(), payload.clone(), (Field::MaxAttempts, text("x"))], "not a number"),
+            (vec![kind, payload, (Field::Target, text(&"x".repeat(64)))], "has 64 characters"),
+        ] {
+            let row = draft(&cells);
+            let error = with(|facts| row.event(facts)).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+            with(|facts| row.unusable(facts)).check().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_floating_point_number_tells_nothing_apart_unless_it_is_whole_and_exact() {
+        let row = |field, n| {
+            let cells = [(Field::EventType, text("a")), (Field::Payload, text("{}"))];
+            let mut row = draft(&cells);
+            row.put(field, Cell::Real(n));
+            with(|facts| row.event(facts))
+        };
+        for (n, key) in [(1e3, "1000"), (-0.0, "0"), (0.0, "0"), (-7.0, "-7")] {
+            assert_eq!(row(Field::IdempotencyKey, n).unwrap().idempotency_key, key);
+        }
+        for n in [2.026_112_112_345_6e19, 9_007_199_254_740_992.0, 1.5, f64::INFINITY] {
+            for field in [Field::IdempotencyKey, Field::AggregateId, Field::OrderingKey] {
+                let why = row(field, n).unwrap_err().to_string();
+                assert!(why.contains("(REAL)") && why.starts_with(field.as_str()), "{why}");
+            }
+        }
+        assert_eq!(row(Field::CustomData, 1.5).unwrap().custom_data.as_deref(), Some("1.5"));
+    }
+
+    #[test]
+    fn times_are_read_as_databases_write_them() {
+        let at = Timestamp::parse("2026-01-31T12:00:00Z").unwrap();
+        for given in [
+            "2026-01-31T12:00:00Z",
+            "2026-01-31T13:00:00+01:00",
+            "2026-01-31 12:00:00",
+            "1769860800",
+        ] {
+            assert_eq!(time(given), Some(at), "{given}");
+        }
+        assert_eq!(of_number(1_769_860_800_000), at);
+        assert_eq!(time("31.01.2026"), None);
+    }
+
+    #[test]
+    fn what_is_no_time_is_said_with_its_column_its_value_and_the_units() {
+        let row = |cell: &Cell| {
+            draft(&[
+                (Field::EventType, text("a")),
+                (Field::Payload, text("{}")),
+                (Field::NotBefore, cell.clone()),
+            ])
+        };
+        let odd = [
+            // Microseconds, nanoseconds, days, a date as a number, and ends of what there is.
+            Cell::Integer(1_763_728_496_000_000),
+            Cell::Integer(1_763_728_496_000_000_000),
+            Cell::Integer(20_000),
+            Cell::Integer(20_260_131),
+            Cell::Integer(0),
+            Cell::Integer(i64::MIN),
+            Cell::Integer(i64::MAX),
+            Cell::Integer(100_000_000_000),
+            Cell::Real(1_769_860_800.5),
+            text("1763728496000000"),
+            text("9999-12-31 00:00:00"),
+            text("1900-01-01T00:00:00Z"),
+        ];
+        for cell in &odd {
+            let error = with(|facts| row(cell).event(facts)).unwrap_err();
+            let names = BTreeMap::from([(Field::NotBefore, "start".to_owned())]);
+            let (why, value) = (said(&error, &names), cell.text().unwrap().unwrap());
+            let expected = format!("not_before (here \"start\") is {value:?}, which is no time");
+            assert!(why.starts_with(&expected), "{why}");
+            assert!(why.contains("whole seconds or milliseconds since 1970"), "{why}");
+            with(|facts| row(cell).unusable(facts)).check().unwrap();
+        }
+        for good in [Cell::Integer(1_769_860_800), Cell::Real(1_769_860_800_000.0)] {
+            let event = with(|facts| row(&good).event(facts)).unwrap();
+            assert_eq!(event.not_before, Timestamp::parse("2026-01-31T12:00:00Z"));
+        }
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_kept_is_kept_as_its_hash() {
+        assert_eq!(short_key("RE-4711".to_owned()), "RE-4711");
+        for odd in ["Größe".to_owned(), "x".repeat(256)] {
+            assert_eq!(short_key(odd).len(), 71);
+        }
+    }
+
+    #[test]
+    fn another_fact_has_another_fingerprint() {
+        let rows = [
+            draft(&[]),
+            draft(&[(Field::Payload, text("1"))]),
+            draft(&[(Field::Payload, text("2"))]),
+            draft(&[(Field::EventType, text("1"))]),
+            draft(&[(Field::EventType, text("1")), (Field::Payload, text("1"))]),
+            draft(&[(Field::EventType, text("11"))]),
+            draft(&[(Field::Payload, Cell::TooLarge(1))]),
+        ];
+        let all: std::collections::BTreeSet<_> = rows.iter().map(Draft::fingerprint).collect();
+        assert_eq!(all.len(), rows.len());
+    }
+
+    #[test]
+    fn a_fingerprint_is_the_same_whatever_else_is_read_of_the_row() {
+        let row = [(Field::EventType, text("a")), (Field::Payload, text("1"))];
+        let same = draft(&row).fingerprint();
+        for more in Field::ALL.into_iter().filter(|f| !Field::OF_FINGERPRINT.contains(f)) {
+            let mut row = row.to_vec();
+            row.insert(0, (more, text("x")));
+            assert_eq!(draft(&row).fingerprint(), same, "{more:?}");
+        }
+        // A table that was made anew may keep the same bytes as another kind of value.
+        for payload in [Cell::Integer(1), Cell::Bytes(b"1".to_vec())] {
+            let row = [row[0].clone(), (Field::Payload, payload)];
+            assert_eq!(draft(&row).fingerprint(), same);
+        }
+        let empty = draft(&[(Field::EventType, text("")), (Field::Payload, text("1"))]);
+        assert_eq!(empty.fingerprint(), draft(&[(Field::Payload, text("1"))]).fingerprint());
+    }
+}

@@ -1,0 +1,185 @@
+//! CSV as RFC 4180 has it: a line of names, lines of values, quotes doubled inside quotes.
+//!
+//! Read strictly and by hand: a file whose quoting is odd is a file whose values are not what its writer
+//! meant, and lenient readers pass it on in silence.
+
+use std::collections::BTreeSet;
+
+use crate::model::json_text::string;
+use crate::model::source::draft::Draft;
+use crate::model::source::field::{Cell, Field};
+use crate::model::source::folder::{FolderSettings, MAX_COLUMNS};
+use crate::model::source::reading::{Fault, FileRow, Place, Rows, too_long};
+
+pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, Fault> {
+    let mut records = Records { rest: text, delimiter: settings.delimiter, line: 1 };
+    let Some((_, names)) = records.next()? else { return Ok(Vec::new()) };
+    check_names(settings, &names)?;
+    let columns = Columns::of(settings, &names);
+    let mut rows = Rows::default();
+    while let Some((line, values)) = records.next()? {
+        if values.len() != names.len() {
+            let (have, want) = (values.len(), names.len());
+            let why = format!("it has {have} values, the line of names has {want}");
+            return Err(Fault::at(Place::Line(line), why));
+        }
+        rows.push(FileRow { draft: columns.draft(&values), place: Place::Line(line) })?;
+    }
+    Ok(rows.rows)
+}
+
+fn check_names(settings: &FolderSettings, names: &[String]) -> Result<(), Fault> {
+    let first = |why: String| Err(Fault::at(Place::Line(1), why));
+    let mut before = BTreeSet::new();
+    for (n, name) in names.iter().enumerate() {
+        if name.is_empty() {
+            return first(format!("column {} has no name", n.saturating_add(1)));
+        }
+        if let Some(why) = too_long("a column", name) {
+            return first(why);
+        }
+        if !before.insert(name) {
+            return first(format!("there are two columns named {name:?}"));
+        }
+    }
+    let other = [',', ';', '\t', '|'].into_iter().find(|other| {
+        *other != settings.delimiter && names.len() == 1 && names.iter().any(|n| n.contains(*other))
+    });
+    if let Some(other) = other {
+        let used = settings.delimiter;
+        return first(format!(
+            "there is one column, with {other:?} in its name: set the delimiter of the source, which is {used:?}"
+        ));
+    }
+    let missing = settings.fields.values().find(|wanted| !names.contains(wanted));
+    match missing {
+        Some(wanted) => first(format!(
+            "there is no column {wanted:?}, which the source's fields name; the first line has to be the \
+                 columns' names"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Which column is which field, found once for all rows.
+struct Columns {
+    fields: Vec<(Field, usize)>,
+    /// The names as JSON, where all columns as an object are the payload: where none of them is.
+    names: Option<Vec<String>>,
+}
+
+impl Columns {
+    fn of(settings: &FolderSettings, names: &[String]) -> Self {
+        let place = |field: Field| names.iter().position(|name| name == settings.name(field));
+        let placed = Field::ALL.into_iter().filter_map(|field| Some((field, place(field)?)));
+        let fields: Vec<(Field, usize)> = placed.collect();
+        let is_there = fields.iter().any(|(field, _)| *field == Field::Payload);
+        let names = (!is_there).then(|| names.iter().map(|name| string(name)).collect());
+        Self { fields, names }
+    }
+
+    fn draft(&self, values: &[String]) -> Draft {
+        let mut draft = Draft::default();
+        for (field, place) in &self.fields {
+            if let Some(value) = values.get(*place) {
+                draft.put(*field, Cell::Text(value.clone()));
+            }
+        }
+        if let Some(names) = &self.names {
+            let members = names.iter().zip(values);
+            let members = members.map(|(name, value)| format!("{name}:{}", string(value)));
+            let members = members.collect::<Vec<String>>().join(",");
+            draft.put(Field::Payload, Cell::Text(format!("{{{members}}}")));
+        }
+        draft
+    }
+}
+
+/// What is left of a file.
+struct Records<'a> {
+    rest: &'a str,
+    delimiter: char,
+    line: usize,
+}
+
+impl Records<'_> {
+    /// The next record and the line it begins in; lines with nothing in them count for nothing.
+    fn next(&mut self) -> Result<Option<(usize, Vec<String>)>, Fault> {
+        loop {
+            if self.rest.is_empty() {
+                return Ok(None);
+            }
+            let began = self.line;
+            let record = self.record()?;
+            if record.len() > 1 || record.iter().any(|value| !value.is_empty()) {
+                return Ok(Some((began, record)));
+            }
+        }
+    }
+
+    fn record(&mut self) -> Result<Vec<String>, Fault> {
+        let mut values = Vec::new();
+        loop {
+            if values.len() >= MAX_COLUMNS {
+                return self.fault(&format!("it has more than {MAX_COLUMNS} columns"));
+            }
+            values.push(if self.rest.starts_with('"') { self.quoted()? } else { self.bare()? });
+            match self.take() {
+                Some(c) if c == self.delimiter => {}
+                // The end of the line, or of the file.
+                Some(_) | None => return Ok(values),
+            }
+        }
+    }
+
+    /// Takes a character; the two of a line's end are one.
+    fn take(&mut self) -> Option<char> {
+        let c = self.rest.chars().next()?;
+        let long = if self.rest.starts_with("\r\n") { 2 } else { c.len_utf8() };
+        self.rest = self.rest.get(long..).unwrap_or_default();
+        if c == '\n' || c == '\r' {
+            self.line = self.line.saturating_add(1);
+        }
+        Some(c)
+    }
+
+    fn fault<T>(&self, why: &str) -> Result<T, Fault> {
+        Err(Fault::at(Place::Line(self.line), why))
+    }
+
+    fn bare(&mut self) -> Result<String, Fault> {
+        let ends = |c: char| c == self.delimiter || c == '\n' || c == '\r';
+        let end = self.rest.find(ends).unwrap_or(self.rest.len());
+        let (value, rest) = self.rest.split_at_checked(end).unwrap_or((self.rest, ""));
+        if value.contains('"') {
+            return self.fault(
+                "a quote in the middle of a value: quote the whole value, and double the quotes in it",
+            );
+        }
+        self.rest = rest;
+        Ok(value.to_owned())
+    }
+
+    fn quoted(&mut self) -> Result<String, Fault> {
+        let began = self.line;
+        let mut value = String::new();
+        self.rest = self.rest.strip_prefix('"').unwrap_or(self.rest);
+        loop {
+            let Some((inside, after)) = self.rest.split_once('"') else {
+                return Err(Fault::at(Place::Line(began), "a quote is opened and never closed"));
+            };
+            value.push_str(inside);
+            let ends = inside.matches('\n').count();
+            self.line = self.line.saturating_add(ends);
+            self.rest = after;
+            let Some(more) = self.rest.strip_prefix('"') else { break };
+            value.push('"');
+            self.rest = more;
+        }
+        let closes = |c: char| c == self.delimiter || c == '\n' || c == '\r';
+        if !self.rest.is_empty() && !self.rest.starts_with(closes) {
+            return self.fault("after a closing quote there is more than a delimiter");
+        }
+        Ok(value)
+    }
+}

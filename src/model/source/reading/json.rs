@@ -1,0 +1,153 @@
+//! JSON and lines of JSON. Payloads are kept to the byte.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::model::few::Few;
+use crate::model::nesting;
+use crate::model::source::draft::Draft;
+use crate::model::source::field::{Cell, Field};
+use crate::model::source::folder::{FolderSettings, MAX_FILE_ROWS, MAX_NAME_CHARS, MAX_NODES};
+use crate::model::source::reading::{Fault, FileRow, Place, Rows};
+
+/// The longest object of header fields.
+const MAX_HEADERS_BYTES: usize = 16_384;
+
+/// Rows that are kept of an array: one more than may be tells that there are too many.
+const ROWS_KEPT: usize = MAX_FILE_ROWS + 1;
+
+/// One object, or an array of them.
+pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, Fault> {
+    let wrong = |error: serde_json::Error| Fault(format!("it is not JSON: {error}"));
+    let objects: Few<&RawValue, ROWS_KEPT> = if text.trim_start().starts_with('[') {
+        serde_json::from_str(text).map_err(wrong)?
+    } else {
+        Few { kept: vec![serde_json::from_str(text).map_err(wrong)?], count: 1 }
+    };
+    let mut rows = Rows::default();
+    for (object, n) in objects.kept.iter().zip(1..) {
+        rows.push(row(settings, object.get(), Place::Row(n))?)?;
+    }
+    Ok(rows.rows)
+}
+
+/// An object a line; empty lines count for nothing.
+pub(super) fn line_rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, Fault> {
+    let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
+    let mut rows = Rows::default();
+    for (line, n) in lines {
+        rows.push(row(settings, line.trim(), Place::Line(n))?)?;
+    }
+    Ok(rows.rows)
+}
+
+/// An event as it is published, or, where fields are mapped and it has no payload, any object: then it is
+/// the payload itself.
+fn row(settings: &FolderSettings, text: &str, place: Place) -> Result<FileRow, Fault> {
+    if !text.starts_with('{') {
+        return Err(Fault::at(place, "it is no object"));
+    }
+    if !nesting::is_shallow(text.as_bytes()) {
+        let most = nesting::MAX_DEPTH;
+        return Err(Fault::at(place, format!("it is nested deeper than {most}")));
+    }
+    let written: Written<'_> = serde_json::from_str(text)
+        .map_err(|error| Fault::at(place, format!("it is not JSON: {error}")))?;
+    if let Some(name) = written.twice().find(|name| fills_a_field(settings, name)) {
+        return Err(Fault::at(place, format!("{name:?} stands in it twice: which one is meant?")));
+    }
+    let payload = written.get(settings.name(Field::Payload));
+    if payload.is_some()
+        && let Some(odd) = written.names().find(|name| !fills_a_field(settings, name))
+    {
+        let odd: String = odd.chars().take(MAX_NAME_CHARS).collect();
+        let why = format!("there is no field {odd:?}; there are event_type, payload, and more");
+        return Err(Fault::at(place, why));
+    }
+    let mut draft = Draft::default();
+    for field in Field::ALL.into_iter().filter(|field| *field != Field::Payload) {
+        let name = settings.name(field);
+        if let Some(raw) = written.get(name) {
+            match cell(field, raw.get()) {
+                Ok(Some(cell)) => draft.put(field, cell),
+                Ok(None) => {}
+                Err(why) => return Err(Fault::at(place, format!("{name} {why}"))),
+            }
+        }
+    }
+    let own = payload.map_or(text, |raw| raw.get());
+    draft.put(Field::Payload, Cell::Text(own.to_owned()));
+    Ok(FileRow { draft, place })
+}
+
+/// Whether a member fills a field: a misspelt one must not pass for none.
+fn fills_a_field(settings: &FolderSettings, name: &str) -> bool {
+    Field::ALL.iter().any(|field| settings.name(*field) == name)
+}
+
+/// The members of an object as they are written, in their order.
+struct Written<'t>(Vec<(String, &'t RawValue)>);
+
+impl<'t> Written<'t> {
+    fn get(&self, name: &str) -> Option<&'t RawValue> {
+        self.0.iter().find(|(written, _)| written == name).map(|(_, value)| *value)
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Names that stand there again.
+    fn twice(&self) -> impl Iterator<Item = &str> {
+        let mut seen = BTreeSet::new();
+        self.names().filter(move |name| !seen.insert(*name))
+    }
+}
+
+impl<'de: 't, 't> Deserialize<'de> for Written<'t> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Members)
+    }
+}
+
+struct Members;
+
+impl<'de> Visitor<'de> for Members {
+    type Value = Written<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = Vec::new();
+        while let Some(member) = map.next_entry()? {
+            if members.len() >= MAX_NODES {
+                let why = format!("an object has more than {MAX_NODES} members");
+                return Err(A::Error::custom(why));
+            }
+            members.push(member);
+        }
+        Ok(Written(members))
+    }
+}
+
+/// A number is taken as it is written: as floats, two long ones may be the same.
+fn cell(field: Field, raw: &str) -> Result<Option<Cell>, String> {
+    let text = match raw.as_bytes().first() {
+        Some(b'n') => return Ok(None),
+        Some(b'"') => serde_json::from_str(raw).map_err(|error| format!("is no text: {error}"))?,
+        Some(b'{') if field == Field::Headers && raw.len() > MAX_HEADERS_BYTES => {
+            return Err(format!("has more than {MAX_HEADERS_BYTES} bytes"));
+        }
+        Some(b'[') => return Err("is neither a text nor a number".to_owned()),
+        Some(b'{') if field != Field::Headers => {
+            return Err("is neither a text nor a number".to_owned());
+        }
+        _ => raw.to_owned(),
+    };
+    Ok(Some(Cell::Text(text)))
+}

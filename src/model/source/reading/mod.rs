@@ -1,0 +1,398 @@
+//! From a file's bytes to its rows: JSON, lines of JSON, CSV and XML.
+//!
+//! All or nothing: a file that is not wholly understood gives no row, but a reason with the place in it. Not
+//! here: whether a row can be an event ([`super::draft`]).
+
+mod csv;
+mod json;
+mod xml;
+
+use std::fmt;
+
+use data_encoding::HEXLOWER;
+use ring::digest::{SHA256, digest};
+
+use crate::model::source::draft::Draft;
+use crate::model::source::folder::{
+    FolderSettings, Format, MAX_FILE_ROWS, MAX_NAME_CHARS, MAX_ROWS_BYTES,
+};
+
+/// A row of a file, and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileRow {
+    /// What stands in it.
+    pub draft: Draft,
+    /// Where.
+    pub place: Place,
+}
+
+/// Where something stands in a file, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In this line.
+    Line(usize),
+    /// In this row.
+    Row(usize),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(n) => write!(f, "line {n}"),
+            Self::Row(n) => write!(f, "row {n}"),
+        }
+    }
+}
+
+/// Why a file cannot be read, with the place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Fault(pub String);
+
+impl Fault {
+    fn at(place: Place, why: impl fmt::Display) -> Self {
+        Self(format!("{place}: {why}"))
+    }
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// The first thing that is wrong with it, and where.
+pub fn rows(settings: &FolderSettings, name: &str, bytes: &[u8]) -> Result<Vec<FileRow>, Fault> {
+    let text = text(bytes)?;
+    let rows = match settings.format.of(name) {
+        Some(Format::Json) => json::rows(settings, text)?,
+        Some(Format::Ndjson) => json::line_rows(settings, text)?,
+        Some(Format::Csv) => csv::rows(settings, text)?,
+        Some(Format::Xml) => xml::rows(settings, text)?,
+        Some(Format::Auto) | None => {
+            let why = "the ending of its name does not say what it is: .json, .ndjson, .csv or .xml; or \
+                       set the format of the source";
+            return Err(Fault(why.to_owned()));
+        }
+    };
+    if rows.is_empty() {
+        return Err(Fault("there is no row in it".to_owned()));
+    }
+    Ok(rows)
+}
+
+/// The rows of a file while it is read: bounded, so that no file takes all the memory.
+#[derive(Debug, Default)]
+struct Rows {
+    rows: Vec<FileRow>,
+    bytes: usize,
+}
+
+impl Rows {
+    fn push(&mut self, row: FileRow) -> Result<(), Fault> {
+        if self.rows.len() >= MAX_FILE_ROWS {
+            return Err(Fault(format!(
+                "it has more than {MAX_FILE_ROWS} rows; at most {MAX_FILE_ROWS} are taken at once, because \
+                 one file is one transaction: split it"
+            )));
+        }
+        self.bytes = self.bytes.saturating_add(row.draft.bytes());
+        if self.bytes > MAX_ROWS_BYTES {
+            let why = format!(
+                "the rows up to here have more than {MAX_ROWS_BYTES} bytes as events, with the names of all \
+                 columns in each; at most so many are taken at once: split the file"
+            );
+            return Err(Fault::at(row.place, why));
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+}
+
+/// Why a name of a column or an element cannot be used, where it is too long.
+fn too_long(what: &str, name: &str) -> Option<String> {
+    let is_long = name.chars().nth(MAX_NAME_CHARS).is_some();
+    let begin: String = name.chars().take(40).collect();
+    is_long.then(|| {
+        format!("the name of {what} that begins with {begin:?} has more than {MAX_NAME_CHARS} characters")
+    })
+}
+
+/// What the rows of a file are known by, besides their number, in hex: its SHA-256; and which element is a row,
+/// where that is what the settings say, as the first row is another one then.
+pub fn fingerprint(settings: &FolderSettings, name: &str, sha256: &[u8]) -> String {
+    match (settings.format.of(name), &settings.row) {
+        (Some(Format::Xml), Some(row)) => {
+            let of_rows = [sha256, row.as_bytes()].concat();
+            HEXLOWER.encode(digest(&SHA256, &of_rows).as_ref())
+        }
+        _ => HEXLOWER.encode(sha256),
+    }
+}
+
+/// The text of a file, without a byte order mark.
+fn text(bytes: &[u8]) -> Result<&str, Fault> {
+    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+        return Err(Fault("it is UTF-16; save it as UTF-8".to_owned()));
+    }
+    let bytes = bytes.strip_prefix(&[0xef, 0xbb, 0xbf]).unwrap_or(bytes);
+    std::str::from_utf8(bytes).map_err(|error| {
+        let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
+        let line = line_ends(before).saturating_add(1);
+        let odd = bytes.get(error.valid_up_to()).copied().unwrap_or_default();
+        let why = format!("the byte 0x{odd:02X} is not UTF-8 (Latin-1, perhaps); save it as UTF-8");
+        Fault::at(Place::Line(line), why)
+    })
+}
+
+fn line_ends(bytes: &[u8]) -> usize {
+    bytes.split(|byte| *byte == b'\n').count().saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::base::clock::Clock;
+    use crate::model::source::Settings;
+    use crate::model::source::field::{Cell, Field};
+
+    fn settings(more: Value) -> FolderSettings {
+        let mut given = json!({ "path": "/drop" });
+        if let (Value::Object(given), Value::Object(more)) = (&mut given, more) {
+            given.extend(more);
+        }
+        match Settings::read("drop", given).unwrap() {
+            Settings::Drop(folder) => folder,
+            Settings::Sqlite(_) => panic!("no folder"),
+        }
+    }
+
+    fn field(row: &FileRow, field: Field) -> String {
+        match row.draft.get(field) {
+            Some(Cell::Text(text)) => text.clone(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn refused(more: Value, name: &str, bytes: &[u8], why: &str) {
+        let error = rows(&settings(more), name, bytes).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+
+    #[test]
+    fn json_is_one_event_or_many_to_the_byte() {
+        let none = settings(json!({}));
+        let one = rows(&none, "a.json", br#"{"event_type":"a","payload":{ "x" : 1.10 }}"#).unwrap();
+        assert_eq!(field(&one[0], Field::Payload), r#"{ "x" : 1.10 }"#);
+        let text =
+            "\u{feff}[{\"event_type\":\"a\",\"payload\":1},\n{\"event_type\":\"b\",\"payload\":2}]";
+        assert_eq!(rows(&none, "a.json", text.as_bytes()).unwrap().len(), 2);
+        // With a mapping the whole object is the payload.
+        let mapped = settings(json!({ "fields": { "event_type": "kind", "aggregate_id": "no" } }));
+        let one = rows(&mapped, "a.json", br#"{"kind":"a","no":7,"more":[]}"#).unwrap();
+        assert_eq!(field(&one[0], Field::Payload), r#"{"kind":"a","no":7,"more":[]}"#);
+        assert_eq!(field(&one[0], Field::AggregateId), "7");
+        // What fills no field is the receiver's to read.
+        let one = rows(&mapped, "a.json", br#"{"kind":"a","more":1,"more":2}"#).unwrap();
+        assert_eq!(field(&one[0], Field::Payload), r#"{"kind":"a","more":1,"more":2}"#);
+        let lines =
+            b"{\"event_type\":\"a\",\"payload\":1}\r\n\n{\"event_type\":\"b\",\"payload\":2}";
+        let lines = rows(&none, "a.ndjson", lines).unwrap();
+        assert_eq!(lines[1].place, Place::Line(3));
+    }
+
+    #[test]
+    fn numbers_in_json_are_taken_as_they_are_written() {
+        let mapped =
+            settings(json!({ "fields": { "event_type": "kind", "idempotency_key": "no" } }));
+        let key = |number: &str| {
+            let text = format!(r#"{{"kind":"a","no":{number},"aggregate_id":{number}}}"#);
+            let row = rows(&mapped, "a.json", text.as_bytes()).unwrap().remove(0);
+            assert_eq!(field(&row, Field::AggregateId), number);
+            field(&row, Field::IdempotencyKey)
+        };
+        for number in
+            ["20261121123456000001", "20261121123456000002", "-0", "1e3", "1000", "1.10", "0.1E+2"]
+        {
+            assert_eq!(key(number), number);
+        }
+    }
+
+    #[test]
+    fn wrong_json_is_refused_with_its_place() {
+        refused(json!({}), "a.json", b"{\n\"a\":,}", "line 2");
+        refused(json!({}), "a.json", b"[1]", "row 1: it is no object");
+        refused(json!({}), "a.json", b"[]", "no row");
+        let twice = br#"{"event_type":"a","payload":1,"payload":2}"#;
+        refused(json!({}), "a.json", twice, "row 1: \"payload\" stands in it twice");
+        let mapped = json!({ "fields": { "event_type": "kind" } });
+        refused(mapped, "a.json", br#"{"kind":"a","kind":"b"}"#, "\"kind\" stands in it twice");
+        let typo = br#"{"event_typ":"a","payload":1}"#;
+        refused(json!({}), "a.json", typo, "row 1: there is no field \"event_typ\"");
+        refused(json!({}), "a.ndjson", b"{\"event_type\":\"a\",\"payload\":1}\n{", "line 2");
+        refused(json!({}), "a.ndjson", b"{}{}", "line 1");
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        let deep = format!(r#"{{"event_type":"a","payload":{deep}}}"#);
+        refused(json!({}), "a.json", deep.as_bytes(), "nested deeper than 128");
+        refused(json!({}), "a.txt", b"{}", "ending");
+        let many = format!("[{}{{}}]", "{},".repeat(MAX_FILE_ROWS));
+        refused(json!({}), "a.json", many.as_bytes(), "at most 10000");
+        let wide = format!(r#"{{"event_type":"a"{}}}"#, r#","":0"#.repeat(50_000));
+        refused(json!({}), "a.json", wide.as_bytes(), "more than 50000 members");
+        let headers = format!(
+            r#"{{"event_type":"a","payload":1,"headers":{{"a":"{}"}}}}"#,
+            "a".repeat(16_384)
+        );
+        refused(json!({}), "a.json", headers.as_bytes(), "headers has more than 16384 bytes");
+    }
+
+    #[test]
+    fn csv_has_a_line_of_names_and_any_quoting() {
+        let shop = settings(json!({
+            "delimiter": ";", "fields": { "event_type": "Kind", "idempotency_key": "No" },
+        }));
+        let text = "\u{feff}No;Kind;Text\r\n1;a;\"x;\"\"y\"\"\nz\"\r\n2;b;\r\n";
+        let found = rows(&shop, "a.csv", text.as_bytes()).unwrap();
+        assert_eq!(found.len(), 2);
+        let payload = field(&found[0], Field::Payload);
+        assert_eq!(payload, r#"{"No":"1","Kind":"a","Text":"x;\"y\"\nz"}"#);
+        assert_eq!(
+            (field(&found[1], Field::IdempotencyKey), found[1].place),
+            ("2".into(), Place::Line(4))
+        );
+    }
+
+    #[test]
+    fn wrong_csv_is_refused_with_its_line() {
+        let none = || json!({ "defaults": { "event_type": "a" } });
+        refused(
+            none(),
+            "a.csv",
+            b"a,b\n1,2\n1\n",
+            "line 3: it has 1 values, the line of names has 2",
+        );
+        refused(
+            none(),
+            "a.csv",
+            b"a,b\n1,\"2\n3,4\n",
+            "line 2: a quote is opened and never closed",
+        );
+        refused(none(), "a.csv", b"a,b\n1,\"2\"x\n", "line 2: after a closing quote");
+        refused(none(), "a.csv", b"a,b\n1,2\"x\n", "line 2: a quote in the middle");
+        refused(none(), "a.csv", b"a,a\n1,2\n", "line 1: there are two columns named \"a\"");
+        refused(none(), "a.csv", b"a,\n1,2\n", "line 1: column 2 has no name");
+        refused(none(), "a.csv", b"a;b\n1;2\n", "delimiter");
+        refused(none(), "a.csv", b"a,b\nx,Gr\xf6\xdfe\n", "line 2: the byte 0xF6 is not UTF-8");
+        refused(none(), "a.csv", b"\xff\xfea\0", "UTF-16");
+        refused(none(), "a.csv", b"a,b\n", "no row");
+        let long = format!("{}\n1\n", "n".repeat(201));
+        refused(none(), "a.csv", long.as_bytes(), "has more than 200 characters");
+        let wide = format!("a{}\n", ",a".repeat(1_000));
+        refused(none(), "a.csv", wide.as_bytes(), "line 1: it has more than 1000 columns");
+        let names: Vec<String> = (0..1_000).map(|n| format!("{n:0>200}")).collect();
+        let large =
+            format!("{}\n{}", names.join(","), format!("{}\n", ",".repeat(999)).repeat(170));
+        refused(none(), "a.csv", large.as_bytes(), "bytes as events");
+        let many = format!("a\n{}", "1\n".repeat(MAX_FILE_ROWS + 1));
+        refused(none(), "a.csv", many.as_bytes(), "at most 10000");
+    }
+
+    const ORDERS: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+<!-- daily --><Orders xmlns="urn:x">
+ <Order id="7"><Header><No>RE&#45;1</No></Header><Line n="1">a &amp; b</Line><Line n="2"><![CDATA[<c>]]></Line></Order>
+ <Order id="8"><Header><No>RE-2</No></Header><Empty/></Order>
+</Orders>"#;
+
+    fn orders() -> Value {
+        json!({
+            "row": "Orders/Order",
+            "fields": { "idempotency_key": "Header/No", "aggregate_id": "@id" },
+            "defaults": { "event_type": "order.placed" },
+        })
+    }
+
+    #[test]
+    fn xml_is_read_by_paths_and_a_repeated_element_is_a_row() {
+        let found = rows(&settings(orders()), "a.xml", ORDERS.as_bytes()).unwrap();
+        assert_eq!(found.len(), 2);
+        assert_eq!(field(&found[0], Field::IdempotencyKey), "RE-1");
+        assert_eq!(field(&found[1], Field::AggregateId), "8");
+        assert_eq!(
+            field(&found[0], Field::Payload),
+            r##"{"@id":"7","Header":{"No":"RE-1"},"Line":[{"@n":"1","#text":"a & b"},{"@n":"2","#text":"<c>"}]}"##
+        );
+        assert_eq!(found[1].place, Place::Line(4));
+    }
+
+    #[test]
+    fn hostile_and_wrong_xml_is_refused() {
+        let bomb = "<!DOCTYPE x [<!ENTITY a \"aaaa\"><!ENTITY b \"&a;&a;\">]>\n<Orders><Order>&b;</Order></Orders>";
+        refused(orders(), "a.xml", bomb.as_bytes(), "DOCTYPE");
+        let file = "<!DOCTYPE x SYSTEM \"file:///etc/passwd\"><Orders/>";
+        refused(orders(), "a.xml", file.as_bytes(), "DOCTYPE");
+        refused(
+            orders(),
+            "a.xml",
+            b"<orders><order/></orders>",
+            "no element stands at Orders/Order",
+        );
+        refused(orders(), "a.xml", b"<Orders><Order/>", "was it still being written?");
+        let entity = "<Orders>\n<Order>&x;</Order></Orders>";
+        refused(orders(), "a.xml", entity.as_bytes(), "line 2: the entity &x; is not known");
+        let many = format!("<Orders><Order>{}</Order></Orders>", "<a/>".repeat(50_000));
+        refused(orders(), "a.xml", many.as_bytes(), "more than 50000 elements and attributes");
+        let wide: Vec<String> = (0..1_001).map(|n| format!("a{n}=''")).collect();
+        let wide = format!("<Orders {}/>", wide.join(" "));
+        refused(
+            orders(),
+            "a.xml",
+            wide.as_bytes(),
+            "line 1: an element has more than 1000 attributes",
+        );
+        let long = format!("<Orders><Order><{0}></{0}></Order></Orders>", "n".repeat(201));
+        refused(orders(), "a.xml", long.as_bytes(), "has more than 200 characters");
+        let deep = format!("<Orders>{}", "<a>".repeat(10_000));
+        refused(orders(), "a.xml", deep.as_bytes(), "nested");
+        refused(orders(), "a.xml", b"<Orders>\n<Order></Orders>", "line 2");
+        refused(orders(), "a.xml", b"<Orders><Order>", "ends before");
+        refused(orders(), "a.xml", b"<Orders/><Orders/>", "second root");
+        refused(orders(), "a.xml", b"<Orders a='1' a='2'/>", "line 1");
+        refused(orders(), "a.xml", b"<Other/>", "no row");
+        let latin = "<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><Orders/>";
+        refused(orders(), "a.xml", latin.as_bytes(), "ISO-8859-1");
+        refused(json!({}), "a.xml", b"<Orders/>", "row");
+    }
+
+    #[test]
+    fn four_times_the_file_takes_about_four_times_the_time() {
+        let csv = |n: usize| {
+            let names: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
+            format!("{}\n{}", names.join(","), format!("{}\n", "\"a\"\"b\",".repeat(999)).repeat(n))
+        };
+        let json = |n: usize| format!("[{}{{}}]", r#"{"a":"b\n","c":[1]},"#.repeat(n * 50));
+        let xml = |n: usize| {
+            format!(
+                "<Orders>{}</Orders>",
+                format!("<Order>{}</Order>", "<a b='c'>&amp;</a>".repeat(500)).repeat(n)
+            )
+        };
+        let fields = json!({ "row": "Orders/Order", "defaults": { "event_type": "a" } });
+        let settings = settings(fields);
+        let clock = Clock::machine();
+        let time = |name: &str, text: &str| {
+            let once = || {
+                let began = clock.monotonic();
+                rows(&settings, name, text.as_bytes()).unwrap();
+                clock.monotonic().saturating_sub(began)
+            };
+            (0..5).map(|_| once()).min().unwrap()
+        };
+        let check = |name: &str, text: &dyn Fn(usize) -> String| {
+            let (one, four) = (time(name, &text(20)), time(name, &text(80)));
+            assert!(four < one * 10, "{name}: {one:?}, four times as much: {four:?}");
+        };
+        check("a.csv", &csv);
+        check("a.json", &json);
+        check("a.xml", &xml);
+    }
+}

@@ -1,0 +1,367 @@
+//! An event as plain SQL left it in the outbox, and whether it can be used.
+//!
+//! The schema's CHECKs refuse wrong structure, in the transaction that inserts. Everything else is looked at
+//! here, later and outside of it: a row that passes becomes a [`NewEvent`] like any other, one that does not
+//! is quarantined with the first [`Defect`] found. Nothing here takes a column for what it should be: text
+//! need not be UTF-8, a time need not be one.
+//!
+//! Not here: what only the file knows (whether the tenant and the parent exist); see `store::outbox_relay`.
+
+use std::collections::BTreeMap;
+
+use crate::base::clock::Timestamp;
+use crate::model::event::NewEvent;
+use crate::model::pii::sealed::Sealed;
+use crate::model::{nesting, trace};
+
+/// Bytes of a value that a reason shows.
+const MAX_SHOWN_BYTES: usize = 64;
+
+/// The columns that hold text, in the order in which they are read and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Column {
+    /// `id`
+    Id,
+    /// `tenant`
+    Tenant,
+    /// `source_system`
+    SourceSystem,
+    /// `idempotency_key`
+    IdempotencyKey,
+    /// `event_type`
+    EventType,
+    /// `aggregate_type`
+    AggregateType,
+    /// `aggregate_id`
+    AggregateId,
+    /// `target`
+    Target,
+    /// `content_type`
+    ContentType,
+    /// `headers`
+    Headers,
+    /// `ordering_key`
+    OrderingKey,
+    /// `funnel_point`
+    FunnelPoint,
+    /// `funnel_value`
+    FunnelValue,
+    /// `process_id`
+    ProcessId,
+    /// `trace_id`
+    TraceId,
+    /// `custom_data`
+    CustomData,
+}
+
+impl Column {
+    /// All, in order.
+    pub const ALL: [Self; 16] = [
+        Self::Id,
+        Self::Tenant,
+        Self::SourceSystem,
+        Self::IdempotencyKey,
+        Self::EventType,
+        Self::AggregateType,
+        Self::AggregateId,
+        Self::Target,
+        Self::ContentType,
+        Self::Headers,
+        Self::OrderingKey,
+        Self::FunnelPoint,
+        Self::FunnelValue,
+        Self::ProcessId,
+        Self::TraceId,
+        Self::CustomData,
+    ];
+
+    /// Its name, and how many characters it holds at most.
+    pub const fn facts(self) -> (&'static str, usize) {
+        match self {
+            Self::Id => ("id", 36),
+            Self::Tenant => ("tenant", 63),
+            Self::SourceSystem => ("source_system", 64),
+            Self::IdempotencyKey => ("idempotency_key", 255),
+            Self::EventType => ("event_type", 128),
+            Self::AggregateType => ("aggregate_type", 64),
+            Self::AggregateId => ("aggregate_id", 255),
+            Self::Target => ("target", 63),
+            Self::ContentType => ("content_type", 255),
+            Self::Headers => ("headers", 16_384),
+            Self::OrderingKey => ("ordering_key", 255),
+            Self::FunnelPoint => ("funnel_point", 255),
+            Self::FunnelValue => ("funnel_value", 255),
+            Self::ProcessId => ("process_id", 255),
+            Self::TraceId => ("trace_id", 55),
+            Self::CustomData => ("custom_data", 4096),
+        }
+    }
+
+    /// Whether it is part of what makes two events the same.
+    const fn is_identity(self) -> bool {
+        matches!(self, Self::Tenant | Self::SourceSystem | Self::IdempotencyKey)
+    }
+}
+
+/// What is to be sent, as far as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// All of it; a number as its digits.
+    Bytes(Vec<u8>),
+    /// So many bytes, too many to be read.
+    TooLarge(u64),
+}
+
+/// A row as it stands in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SqlRow {
+    /// Its number.
+    pub seq: i64,
+    /// Its text, in the order of [`Column::ALL`]; whatever bytes stand there.
+    pub texts: [Option<Vec<u8>>; 16],
+    /// What is to be sent.
+    pub payload: Payload,
+    /// Where it stands, when not in the row itself.
+    pub payload_seq: Option<i64>,
+    /// When it happened, by the source.
+    pub occurred_at: Option<i64>,
+    /// When it was inserted.
+    pub received_at: i64,
+    /// Not to be sent before.
+    pub not_before: Option<i64>,
+    /// The event it belongs to.
+    pub parent_seq: Option<i64>,
+    /// Counted attempts until it is given up.
+    pub max_attempts: Option<i64>,
+    /// Whether Oncebox stored it itself: what policies say was done before that.
+    pub own: bool,
+    /// How many places of its payload are sealed.
+    pub sealed_fields: u32,
+}
+
+/// Why a row cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Defect {
+    /// One word for programs; kept in `error_code`.
+    pub code: &'static str,
+    /// What is wrong and what would be right; kept in `last_error`.
+    pub reason: String,
+}
+
+impl Defect {
+    /// A defect.
+    pub fn new(code: &'static str, reason: impl Into<String>) -> Self {
+        Self { code, reason: reason.into() }
+    }
+}
+
+impl SqlRow {
+    /// The bytes of a text column.
+    pub fn bytes(&self, column: Column) -> Option<&[u8]> {
+        let mut both = Column::ALL.iter().zip(&self.texts);
+        both.find(|(each, _)| **each == column).and_then(|(_, bytes)| bytes.as_deref())
+    }
+
+    /// Puts another text into a column.
+    pub fn set(&mut self, column: Column, text: Option<String>) {
+        let mut both = Column::ALL.iter().zip(&mut self.texts);
+        if let Some((_, bytes)) = both.find(|(each, _)| **each == column) {
+            *bytes = text.map(String::into_bytes);
+        }
+    }
+
+    /// The text of a column, with what is no UTF-8 replaced.
+    pub fn text(&self, column: Column) -> Option<String> {
+        self.bytes(column).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+    }
+
+    /// The words of the row that are none of the event's.
+    pub fn other_words(&self) -> [(&'static str, Option<String>); 3] {
+        [Column::Headers, Column::FunnelPoint, Column::FunnelValue]
+            .map(|column| (column.facts().0, self.text(column)))
+    }
+
+    fn required(&self, column: Column) -> String {
+        self.text(column).unwrap_or_default()
+    }
+
+    /// The event it is, if every column can be used for what it is for.
+    ///
+    /// # Errors
+    /// The first defect.
+    pub fn check(&self, payload_bytes_most: u64) -> Result<NewEvent, Defect> {
+        self.check_texts()?;
+        let event = NewEvent {
+            id: self.required(Column::Id),
+            tenant: self.required(Column::Tenant),
+            source_system: self.required(Column::SourceSystem),
+            idempotency_key: self.required(Column::IdempotencyKey),
+            event_type: self.required(Column::EventType),
+            aggregate_type: self.text(Column::AggregateType),
+            aggregate_id: self.text(Column::AggregateId),
+            target: self.text(Column::Target),
+            payload: Vec::new(),
+            content_type: self.required(Column::ContentType),
+            occurred_at: time("occurred_at", self.occurred_at)?,
+            received_at: time("received_at", Some(self.received_at))?.unwrap_or_default(),
+            not_before: time("not_before", self.not_before)?,
+            ordering_key: self.text(Column::OrderingKey),
+            process_id: self.text(Column::ProcessId),
+            trace_id: self.text(Column::TraceId).map(|text| trace_id(&text)).transpose()?,
+            max_attempts: self.max_attempts.and_then(|most| u32::try_from(most).ok()),
+            custom_data: self.text(Column::CustomData),
+            sealed: Sealed { fields: self.sealed_fields, key: None },
+        };
+        event.check().map_err(|error| Defect::new("bad_field", error.to_string()))?;
+        let payload = self.usable_payload(&event.content_type, payload_bytes_most)?;
+        Ok(NewEvent { payload, ..event })
+    }
+
+    /// What can be said of the text columns alone.
+    fn check_texts(&self) -> Result<(), Defect> {
+        for (column, bytes) in Column::ALL.iter().zip(&self.texts) {
+            let Some(bytes) = bytes else { continue };
+            let (name, most) = column.facts();
+            let text = std::str::from_utf8(bytes).map_err(|error| {
+                let reason = format!(
+                    "{name} is no UTF-8 from byte {} on (hex {:?})",
+                    error.valid_up_to(),
+                    hex(bytes)
+                );
+                Defect::new("invalid_utf8", reason)
+            })?;
+            let have = text.chars().count();
+            if have > most {
+                let reason = format!("{name} has {have} characters; it may have {most}");
+                return Err(Defect::new("bad_field", reason));
+            }
+        }
+        let id = self.required(Column::Id);
+        if !is_uuid(&id) {
+            let reason = format!(
+                "id was {id:?}; leave it out, or give a UUID in lower case such as \
+                 01916f3a-5c1e-7000-8000-000000000001"
+            );
+            return Err(Defect::new("bad_id", reason));
+        }
+        check_headers(&self.required(Column::Headers))
+    }
+
+    fn usable_payload(&self, content_type: &str, most: u64) -> Result<Vec<u8>, Defect> {
+        let too_large = |have: u64| {
+            let reason = format!("payload has {have} bytes; it may have {most}");
+            Defect::new("payload_too_large", reason)
+        };
+        let bytes = match &self.payload {
+            Payload::Bytes(bytes) => bytes,
+            Payload::TooLarge(have) => return Err(too_large(*have)),
+        };
+        let have = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        if have > most {
+            return Err(too_large(have));
+        }
+        if content_type.contains("json") {
+            if !nesting::is_shallow(bytes) {
+                let reason = format!("payload is nested deeper than {}", nesting::MAX_DEPTH);
+                return Err(Defect::new("payload_too_deep", reason));
+            }
+            let no_json = |why: String| {
+                let reason =
+                    format!("payload is no JSON, although content_type is {content_type:?}: {why}");
+                Defect::new("bad_payload", reason)
+            };
+            let text = std::str::from_utf8(bytes).map_err(|error| no_json(error.to_string()))?;
+            let read = serde_json::from_str::<serde::de::IgnoredAny>(text);
+            read.map_err(|error| no_json(error.to_string()))?;
+        }
+        Ok(bytes.clone())
+    }
+
+    /// The same row so that everybody can read it, whatever is wrong with it: text is UTF-8 and fits, times
+    /// are times, and an identity that had to be changed is one that nothing else has. `fresh` is a new
+    /// UUIDv7; the defect's reason tells what stood there.
+    #[must_use]
+    pub fn presentable(&self, fresh: &str, now: Timestamp) -> Self {
+        let mut row = self.clone();
+        let mut is_identity_lost = false;
+        for (column, bytes) in Column::ALL.iter().zip(&mut row.texts) {
+            let Some(raw) = bytes else { continue };
+            if std::str::from_utf8(raw).is_ok() {
+                continue;
+            }
+            is_identity_lost |= column.is_identity();
+            let (_, most) = column.facts();
+            *raw = String::from_utf8_lossy(raw).chars().take(most).collect::<String>().into_bytes();
+        }
+        if is_identity_lost {
+            row.set(Column::IdempotencyKey, Some(format!("unusable-{fresh}")));
+        }
+        if !is_uuid(&row.required(Column::Id)) {
+            row.set(Column::Id, Some(fresh.to_owned()));
+        }
+        row.occurred_at = row.occurred_at.filter(|ms| is_time(*ms));
+        row.not_before = row.not_before.filter(|ms| is_time(*ms));
+        if !is_time(row.received_at) {
+            row.received_at = now.ms();
+        }
+        row
+    }
+}
+
+fn is_time(ms: i64) -> bool {
+    Timestamp::from_ms(ms).is_likely()
+}
+
+fn time(column: &str, ms: Option<i64>) -> Result<Option<Timestamp>, Defect> {
+    match ms {
+        Some(ms) if !is_time(ms) => {
+            let reason = format!(
+                "{column} was {ms}; it is the number of milliseconds since 1970 in UTC, from 1973 to 2199"
+            );
+            Err(Defect::new("bad_time", reason))
+        }
+        ms => Ok(ms.map(Timestamp::from_ms)),
+    }
+}
+
+fn is_uuid(text: &str) -> bool {
+    text.len() == 36
+        && text.bytes().enumerate().all(|(n, byte)| match n {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+        })
+}
+
+/// A trace id, or the whole of a `traceparent`.
+fn trace_id(text: &str) -> Result<String, Defect> {
+    let whole = if text.len() == 32 {
+        format!("00-{text}-{}1-01", "0".repeat(15))
+    } else {
+        text.to_owned()
+    };
+    trace::trace_id(&whole).ok_or_else(|| {
+        let reason = format!(
+            "trace_id is {text:?}; it is 32 digits of 0-9 and a-f, or a whole W3C traceparent"
+        );
+        Defect::new("bad_field", reason)
+    })
+}
+
+fn check_headers(text: &str) -> Result<(), Defect> {
+    let bad = |why: String| Defect::new("bad_headers", why);
+    let fields: BTreeMap<String, String> = serde_json::from_str(text)
+        .map_err(|error| bad(format!("headers is no JSON object of names to texts: {error}")))?;
+    for (name, value) in fields {
+        let is_name = !name.is_empty()
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
+        if !is_name || value.chars().any(char::is_control) {
+            return Err(bad(format!("headers has a field {name:?} that cannot be sent")));
+        }
+    }
+    Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let shown = data_encoding::HEXLOWER.encode(bytes.get(..MAX_SHOWN_BYTES).unwrap_or(bytes));
+    if bytes.len() > MAX_SHOWN_BYTES { format!("{shown}…") } else { shown }
+}

@@ -1,0 +1,305 @@
+//! A subscription: who wants which events, where they go and how.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::clock::Timestamp;
+use crate::base::id::SubscriptionSeq;
+use crate::model::lane::{Key, Ordering};
+use crate::model::lenient_int;
+use crate::model::name::Name;
+use crate::model::pattern::Patterns;
+use crate::model::target_url::TargetUrl;
+
+/// Which stream of events a subscription takes from. Stored in `subscriptions.source`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Events of the outbox.
+    Outbox,
+    /// Webhook events of one provider.
+    Provider(Name),
+    /// Both.
+    All,
+}
+
+impl Source {
+    /// Reads `outbox`, `all` or `provider:<name>`; `None` for anything else.
+    ///
+    /// ```
+    /// use oncebox::model::subscription::Source;
+    /// assert_eq!(Source::parse("provider:stripe").unwrap().to_string(), "provider:stripe");
+    /// assert!(Source::parse("stripe").is_none());
+    /// ```
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "outbox" => Some(Self::Outbox),
+            "all" => Some(Self::All),
+            other => Name::parse(other.strip_prefix("provider:")?).ok().map(Self::Provider),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outbox => f.write_str("outbox"),
+            Self::All => f.write_str("all"),
+            Self::Provider(name) => write!(f, "provider:{name}"),
+        }
+    }
+}
+
+/// The method a subscription is called with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum CallMethod {
+    /// `POST`
+    #[default]
+    Post,
+    /// `PUT`
+    Put,
+    /// `PATCH`
+    Patch,
+}
+
+impl CallMethod {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Post, Self::Put, Self::Patch];
+
+    /// The method as it stands on the request line and in SQL.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.as_str() == text)
+    }
+}
+
+/// What a subscription's events go to. Stored in `subscriptions.target_kind` and `url`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// We send them there; may hold `{aggregate_id}` and its like.
+    Http(TargetUrl),
+    /// Consumers ask for them.
+    Pull,
+}
+
+impl Target {
+    /// The words for its kinds.
+    pub const KINDS: [&str; 2] = ["http", "pull"];
+
+    /// The word for its kind in SQL and API.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Http(_) => "http",
+            Self::Pull => "pull",
+        }
+    }
+
+    /// Where they are sent to; empty where consumers ask for them.
+    pub fn url(&self) -> &str {
+        match self {
+            Self::Http(url) => url.as_str(),
+            Self::Pull => "",
+        }
+    }
+
+    /// Reads it back from its kind and its URL.
+    pub fn parse(kind: &str, url: &str) -> Option<Self> {
+        match kind {
+            "http" => TargetUrl::parse(url).ok().map(Self::Http),
+            "pull" => url.is_empty().then_some(Self::Pull),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a subscription is called. Stored in `subscriptions.state`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Called when it has something due and no hold.
+    Active,
+    /// A person paused it. Left by resume.
+    Paused,
+    /// The target said 410. Left by resume.
+    DisabledDead,
+}
+
+impl State {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Active, Self::Paused, Self::DisabledDead];
+
+    /// The word in SQL, API and console (the seed's).
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "ACTIVE",
+            Self::Paused => "PAUSED",
+            Self::DisabledDead => "DISABLED_DEAD",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == text)
+    }
+}
+
+/// Why a subscription must not be called for now. Stored in `holds.reason`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldReason {
+    /// A person paused it.
+    Paused,
+    /// The target said 410.
+    Disabled,
+    /// Its tenant is suspended. Stored with the tenant, not in `holds`.
+    Suspended,
+}
+
+impl HoldReason {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Paused, Self::Disabled, Self::Suspended];
+
+    /// The word in SQL, API and console.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Paused => "paused",
+            Self::Disabled => "disabled",
+            Self::Suspended => "suspended",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
+    }
+}
+
+/// A hold as kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Why.
+    pub reason: HoldReason,
+    /// Since when.
+    pub since: Timestamp,
+    /// For a person: who paused it, what the target answered.
+    pub detail: String,
+}
+
+/// How a subscription is called where it differs from the settings. Stored as JSON in `policy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    /// Waits between attempts, like `5s`, `30min`; the last is repeated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<Vec<String>>,
+    /// Counted attempts until a delivery is given up.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "lenient_int::optional"
+    )]
+    pub max_attempts: Option<u32>,
+    /// Time for a whole attempt, like `30s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<String>,
+    /// Requests in flight at once.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "lenient_int::optional"
+    )]
+    pub in_flight_max: Option<u32>,
+    /// How long a pull consumer has an event to itself, like `60s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<String>,
+}
+
+/// A subscription to be stored.
+#[derive(Clone, Debug)]
+pub struct NewSubscription {
+    /// A fresh UUIDv7.
+    pub id: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// Unique per tenant.
+    pub name: Name,
+    /// The person or system that answers for it; free text.
+    pub owner_id: String,
+    /// Where its events come from.
+    pub source: Source,
+    /// Which types it wants.
+    pub event_types: Patterns,
+    /// Where they go.
+    pub target: Target,
+    /// How it is called.
+    pub method: CallMethod,
+    /// Further header fields.
+    pub headers: BTreeMap<String, String>,
+    /// What differs from the settings.
+    pub policy: Policy,
+    /// Which of its events go one after another.
+    pub ordering: Ordering,
+}
+
+/// A subscription as kept.
+#[derive(Clone, Debug)]
+pub struct Subscription {
+    /// Its number in the file.
+    pub seq: SubscriptionSeq,
+    /// What it was stored with, or last changed to.
+    pub new: NewSubscription,
+    /// Whether it is called.
+    pub state: State,
+    /// Why it is not called for now.
+    pub holds: Vec<Hold>,
+    /// Failed attempts since the last success.
+    pub failure_count: u32,
+    /// The first of them.
+    pub failing_since: Option<Timestamp>,
+    /// The latest 2xx.
+    pub last_success_at: Option<Timestamp>,
+    /// The latest failed attempt.
+    pub last_failure_at: Option<Timestamp>,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
+}
+
+/// What routing has to know of an event.
+#[derive(Clone, Copy, Debug)]
+pub struct Routed<'a> {
+    /// Whose it is.
+    pub tenant: &'a str,
+    /// The provider, for a webhook event; `None` for an event of the outbox.
+    pub provider: Option<&'a str>,
+    /// Its type.
+    pub event_type: &'a str,
+    /// The one subscription it is for.
+    pub target: Option<&'a str>,
+    /// What it is put in order by.
+    pub key: Key<'a>,
+}
+
+impl NewSubscription {
+    /// Whether it wants this event. A named target passes its patterns by, but not its source.
+    pub fn wants(&self, event: Routed<'_>) -> bool {
+        let from = match (&self.source, event.provider) {
+            (Source::All, _) | (Source::Outbox, None) => true,
+            (Source::Provider(name), Some(provider)) => name.as_str() == provider,
+            (Source::Outbox, Some(_)) | (Source::Provider(_), None) => false,
+        };
+        let named = event.target.map(|target| target == self.name.as_str());
+        self.tenant == event.tenant
+            && from
+            && named.unwrap_or_else(|| self.event_types.matches(event.event_type))
+    }
+}

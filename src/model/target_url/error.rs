@@ -1,0 +1,122 @@
+//! What is wrong with a URL, and what to write instead.
+
+use crate::model::address::PortRefused;
+use crate::model::target_url::placeholders::NAMES;
+
+/// How long a template may be, in bytes.
+pub(super) const MAX_TEXT_BYTES: usize = 2048;
+/// How long a filled URL may be, in bytes: what servers take without being told.
+pub(super) const MAX_FILLED_BYTES: usize = 8000;
+
+/// Why a text is not taken as a target.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    /// Too long.
+    #[error("the URL has {bytes} bytes, at most {MAX_TEXT_BYTES} are taken")]
+    Long {
+        /// How many bytes it has.
+        bytes: usize,
+    },
+    /// A character that URLs do not have.
+    #[error(
+        "the URL contains {letter:?}, which URLs do not have; write it percent-encoded, a host in punycode"
+    )]
+    Letter {
+        /// The first such character.
+        letter: char,
+    },
+    /// A percent sign that encodes nothing.
+    #[error("the URL has a `%` without two hex digits after it; write `%25` for the sign itself")]
+    Percent,
+    /// Not HTTP.
+    #[error("the URL does not begin with `https://` or `http://`")]
+    Scheme,
+    /// A user name or password.
+    #[error(
+        "the URL contains a user name or an `@` before its path; leave it out: requests are signed instead"
+    )]
+    UserInfo,
+    /// A fragment, which would never be sent.
+    #[error("the URL contains a `#`; fragments are not sent, leave it out or write `%23`")]
+    Fragment,
+    /// No host.
+    #[error("the URL names no host")]
+    NoHost,
+    /// A host that no name service resolves.
+    #[error(
+        "`{host}` is not a host name; it has labels of letters, digits, `-` and `_`, and no dot at its end"
+    )]
+    Host {
+        /// The host.
+        host: String,
+    },
+    /// An address in one of the forms that programs read differently.
+    #[error(
+        "`{host}` is an address in an unusual form; write four decimal numbers, like 192.0.2.1"
+    )]
+    OddAddress {
+        /// The host.
+        host: String,
+    },
+    /// Brackets around something else than an IPv6 address.
+    #[error("`[{host}]` is not an IPv6 address")]
+    NotV6 {
+        /// What stands between the brackets.
+        host: String,
+    },
+    /// A port that is no number from 1 to 65535.
+    #[error("`{text}` is not a port; write a number from 1 to 65535, or nothing")]
+    Port {
+        /// What stands after the colon.
+        text: String,
+    },
+    /// A port of another service.
+    #[error(transparent)]
+    PortRefused(#[from] PortRefused),
+    /// A placeholder where none may be.
+    #[error(
+        "`{{` in the scheme, host or port: an event may not choose whom we call; use placeholders after the host"
+    )]
+    PlaceholderInHost,
+    /// A placeholder that does not exist.
+    #[error("`{{{name}}}` is not a placeholder of URLs; there are {NAMES}")]
+    Unknown {
+        /// What stands between the braces.
+        name: String,
+    },
+    /// A brace without its partner.
+    #[error("the URL has a brace without its partner; write `%7B` and `%7D` for braces themselves")]
+    Brace,
+    /// A path with `.` or `..` in it.
+    #[error("the path contains the segment `{segment}`; write the path that it leads to")]
+    DotSegment {
+        /// The segment.
+        segment: String,
+    },
+    /// Our HTTP client would read it differently.
+    #[error("the HTTP client does not read this URL as it is written; write it more plainly")]
+    Client,
+}
+
+/// Why a template could not be filled for one event.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FillError {
+    /// The event has no such value; in a path, an empty one would name another resource.
+    #[error("the URL needs {{{name}}}, and the event has none")]
+    Missing {
+        /// The placeholder.
+        name: &'static str,
+    },
+    /// A path segment became `.` or `..`, which leads out of its place.
+    #[error("a value makes `{segment}` a segment of the URL's path, which leads elsewhere")]
+    DotSegment {
+        /// The segment.
+        segment: String,
+    },
+    /// The result is too long to be sent.
+    #[error("the filled URL has {bytes} bytes, at most {MAX_FILLED_BYTES} are sent")]
+    Long {
+        /// How many bytes it has.
+        bytes: usize,
+    },
+}

@@ -1,0 +1,270 @@
+//! API tokens: what they look like, what they may do.
+
+use std::fmt;
+
+use data_encoding::BASE64URL_NOPAD;
+use serde::{Deserialize, Serialize};
+
+use crate::base::clock::Timestamp;
+use crate::base::id::Draw;
+use crate::model::{event, tenant};
+
+/// What a token may do. Stored in `tokens.role`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Publish events and claim them, under the names that its [`Scope`] lists; see nothing.
+    Publish,
+    /// See everything; change nothing.
+    Read,
+    /// See, publish, retry, pause and resume.
+    Operate,
+    /// All of it: providers, subscriptions, tokens.
+    Admin,
+}
+
+/// What a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// To publish events.
+    Publish,
+    /// To look.
+    Read,
+    /// To retry, pause and resume.
+    Operate,
+    /// To change providers, subscriptions and tokens.
+    Admin,
+    /// To manage tenants: the box's administrator, an admin of the tenant `default`.
+    Box,
+}
+
+impl Role {
+    /// All roles.
+    pub const ALL: [Self; 4] = [Self::Publish, Self::Read, Self::Operate, Self::Admin];
+
+    /// The word in SQL, API and console.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Publish => "publish",
+            Self::Read => "read",
+            Self::Operate => "operate",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|role| role.as_str() == text)
+    }
+
+    /// Whether the role has the right, in the tenant that administers the box; elsewhere nobody has
+    /// [`Right::Box`]: see [`Token::may`].
+    ///
+    /// ```
+    /// use oncebox::model::token::{Right, Role};
+    /// assert!(Role::Operate.may(Right::Publish));
+    /// assert!(!Role::Publish.may(Right::Read));
+    /// ```
+    pub const fn may(self, right: Right) -> bool {
+        match (self, right) {
+            (Self::Admin, _)
+            | (Self::Operate, Right::Publish | Right::Read | Right::Operate)
+            | (Self::Publish, Right::Publish)
+            | (Self::Read, Right::Read) => true,
+            (Self::Operate, Right::Admin | Right::Box)
+            | (Self::Publish, Right::Read | Right::Operate | Right::Admin | Right::Box)
+            | (Self::Read, Right::Publish | Right::Operate | Right::Admin | Right::Box) => false,
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What every token begins with.
+const PREFIX: &str = "obx_";
+/// Random bytes of a token.
+const BYTES: usize = 32;
+/// Characters they are written in.
+const CHARS: usize = 43;
+
+/// A new token: `obx_` and 32 random bytes. Shown once; only its hash is kept.
+pub fn generate(draw: &dyn Draw) -> String {
+    let mut bytes = [0_u8; BYTES];
+    draw.fill(&mut bytes);
+    format!("{PREFIX}{}", BASE64URL_NOPAD.encode(&bytes))
+}
+
+/// Whether a text looks like a token. What does not need not be looked for.
+///
+/// ```
+/// use oncebox::model::token::{generate, has_form};
+/// use oncebox::base::id::SystemDraw;
+/// assert!(has_form(&generate(&SystemDraw::new())));
+/// assert!(!has_form("obx_guess"));
+/// ```
+pub fn has_form(text: &str) -> bool {
+    let rest = text.strip_prefix(PREFIX);
+    rest.is_some_and(|rest| {
+        rest.len() == CHARS
+            && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    })
+}
+
+/// Checks what a person calls a token.
+///
+/// # Errors
+/// What a name has to be.
+pub fn check_name(name: &str) -> Result<(), &'static str> {
+    if (1..=100).contains(&name.chars().count()) {
+        return Ok(());
+    }
+    Err("A token's name has 1 to 100 characters.")
+}
+
+/// The word that stands for every name, in [`Scope`].
+pub const ANY: &str = "*";
+/// Names of one kind that a token may list.
+const MAX_NAMES: usize = 100;
+/// Characters of a consumer group's name.
+pub const MAX_GROUP_CHARS: usize = 64;
+
+/// What a token with the role `publish` may speak for. Other roles have none: theirs is not narrowed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// The source systems it may publish as.
+    pub source_systems: Vec<String>,
+    /// The consumer groups it may claim events for.
+    pub consumer_groups: Vec<String>,
+}
+
+impl Scope {
+    /// Checks the names of a new token with that role.
+    ///
+    /// # Errors
+    /// What to change, as a sentence.
+    pub fn check(&self, role: Role) -> Result<(), String> {
+        let Self { source_systems, consumer_groups } = self;
+        let is_empty = source_systems.is_empty() && consumer_groups.is_empty();
+        if role != Role::Publish {
+            let why =
+                "Only a token with the role publish names source systems and consumer groups.";
+            return if is_empty { Ok(()) } else { Err(why.to_owned()) };
+        }
+        if is_empty {
+            return Err("A publish token names the source systems it publishes as (source_systems, \
+                        --source-system shop), the consumer groups it claims events for (consumer_groups, \
+                        --group billing), or both; \"*\" stands for any."
+                .to_owned());
+        }
+        if source_systems.len().max(consumer_groups.len()) > MAX_NAMES {
+            return Err(format!("A token lists at most {MAX_NAMES} names of each kind."));
+        }
+        for name in source_systems {
+            event::check_source_system(name).map_err(|why| format!("{why}."))?;
+            event::check_http_source(name).map_err(|why| format!("{why}."))?;
+        }
+        for name in consumer_groups {
+            check_text("consumer_group", name, MAX_GROUP_CHARS)?;
+        }
+        Ok(())
+    }
+
+    /// The source system of an event that names none, where there is only one it can be.
+    pub fn only_source(&self) -> Option<&str> {
+        match self.source_systems.as_slice() {
+            [only] if only != ANY => Some(only),
+            _ => None,
+        }
+    }
+
+    /// Whether it may publish as this source system.
+    ///
+    /// # Errors
+    /// What it may, and what was asked for.
+    pub fn check_publish(&self, source_system: &str) -> Result<(), String> {
+        allowed(&self.source_systems, source_system).map_err(|names| {
+            format!(
+                "this token publishes as {names}; the event's source_system is {source_system:?}"
+            )
+        })
+    }
+
+    /// Whether it may claim events for this consumer group.
+    ///
+    /// # Errors
+    /// What it may, and what was asked for.
+    pub fn check_claim(&self, group: &str) -> Result<(), String> {
+        allowed(&self.consumer_groups, group).map_err(|names| {
+            format!("this token claims events for {names}; the claim's consumer_group is {group:?}")
+        })
+    }
+}
+
+/// Whether a name is listed; else the list.
+fn allowed(names: &[String], asked: &str) -> Result<(), String> {
+    if names.iter().any(|name| name == ANY || name == asked) {
+        return Ok(());
+    }
+    let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+    Err(if quoted.is_empty() { "nobody".to_owned() } else { quoted.join(", ") })
+}
+
+/// Checks a text of 1 to `most` characters.
+///
+/// # Errors
+/// What is wrong with it, as a sentence that names the field.
+pub fn check_text(field: &str, text: &str, most: usize) -> Result<(), String> {
+    if !(1..=most).contains(&text.chars().count()) {
+        return Err(format!("{field} must have 1 to {most} characters."));
+    }
+    if let Some(bad) = text.chars().find(|c| c.is_control()) {
+        return Err(format!("{field} contains the control character {bad:?}; leave it out."));
+    }
+    Ok(())
+}
+
+/// A token as kept; the secret itself is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// Its number in the file.
+    pub seq: i64,
+    /// Its name outside.
+    pub id: String,
+    /// Whose data it opens.
+    pub tenant: String,
+    /// What a person calls it.
+    pub name: String,
+    /// What it may do.
+    pub role: Role,
+    /// What it may speak for, where its role is `publish`.
+    pub scope: Scope,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it ends by itself.
+    pub expires_at: Option<Timestamp>,
+    /// When it was last used, to the minute.
+    pub last_used_at: Option<Timestamp>,
+    /// When it was revoked.
+    pub revoked_at: Option<Timestamp>,
+}
+
+impl Token {
+    /// Whether it has the right. Nobody manages tenants but an admin of the tenant `default`.
+    pub fn may(&self, right: Right) -> bool {
+        self.role.may(right) && (right != Right::Box || self.tenant == tenant::DEFAULT)
+    }
+
+    /// Whether it can administer the box at this time.
+    pub fn administers_the_box(&self, now: Timestamp) -> bool {
+        self.may(Right::Box) && self.is_valid(now)
+    }
+
+    /// Whether it opens anything at this time.
+    pub fn is_valid(&self, now: Timestamp) -> bool {
+        self.revoked_at.is_none() && self.expires_at.is_none_or(|end| now < end)
+    }
+}

@@ -1,0 +1,142 @@
+//! A webhook event: one event received from a provider.
+
+use std::fmt;
+
+use crate::base::clock::Timestamp;
+use crate::model::event::{self, Tally};
+use crate::model::pii::sealed::Sealed;
+
+/// Where a webhook event stands; derived from its deliveries. Stored in `webhook_events.status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// Stored; no attempt has been settled.
+    Received,
+    /// Attempts have been made and something is still open.
+    Processing,
+    /// Final: all its deliveries are done.
+    Completed,
+    /// Final: at least one of its deliveries is dead.
+    Failed,
+    /// Final: no subscription wanted it, or a person cancelled all its deliveries.
+    Skipped,
+}
+
+impl Status {
+    /// All, in the order of the table in `docs/states.md`.
+    pub const ALL: [Self; 5] =
+        [Self::Received, Self::Processing, Self::Completed, Self::Failed, Self::Skipped];
+
+    /// The word in SQL, API and console.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Received => "received",
+            Self::Processing => "processing",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The status of a webhook event, from its deliveries: the outbox's rule in the intake's words.
+pub fn derive(tally: Tally) -> Status {
+    match event::derive(tally) {
+        event::Status::Pending | event::Status::Quarantined => Status::Received,
+        event::Status::Processing | event::Status::Failed => Status::Processing,
+        event::Status::Completed => Status::Completed,
+        event::Status::DeadLetter => Status::Failed,
+        event::Status::Cancelled | event::Status::Skipped => Status::Skipped,
+    }
+}
+
+/// A verified webhook event to be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewWebhookEvent {
+    /// A fresh UUIDv7.
+    pub id: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// The provider's name.
+    pub provider: String,
+    /// The provider's id for it; 1–500 characters.
+    pub provider_event_id: String,
+    /// The provider's type for it; 1–128 characters.
+    pub event_type: String,
+    /// When it came in (wall time).
+    pub received_at: Timestamp,
+    /// The body as received, but for what the policy on personal data changed.
+    pub payload: Vec<u8>,
+    /// The body's media type.
+    pub content_type: String,
+    /// The header fields that are kept: name and value.
+    pub headers: Vec<(String, String)>,
+    /// The credential that verified it.
+    pub key_id: Option<String>,
+    /// The W3C trace id it came with.
+    pub trace_id: Option<String>,
+    /// The batch it came in, and its place there, counted from 1.
+    pub batch: Option<(String, u32)>,
+    /// What of the payload is sealed.
+    pub sealed: Sealed,
+}
+
+/// A webhook event as kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookEvent {
+    /// Its number in the file; the cursor of lists.
+    pub seq: i64,
+    /// What it was stored with. `payload` is empty in lists.
+    pub new: NewWebhookEvent,
+    /// Where it stands.
+    pub status: Status,
+    /// Deliveries that are not final.
+    pub open_deliveries: u32,
+    /// How often it came again.
+    pub duplicate_count: u32,
+    /// Failed attempts so far, over its deliveries.
+    pub retry_count: u32,
+    /// When its first attempt was settled.
+    pub processing_started_at: Option<Timestamp>,
+    /// When it became final.
+    pub completed_at: Option<Timestamp>,
+    /// Why its latest attempt failed.
+    pub error_message: Option<String>,
+}
+
+impl WebhookEvent {
+    /// The `webhook-id` its deliveries carry.
+    pub fn webhook_id(&self) -> String {
+        webhook_id(&self.new.tenant, &self.new.provider, &self.new.provider_event_id)
+    }
+}
+
+/// The `webhook-id` of a webhook event. `in:` keeps it apart from an outbox source of the same name.
+pub fn webhook_id(tenant: &str, provider: &str, provider_event_id: &str) -> String {
+    crate::base::id::webhook_id(tenant, &format!("in:{provider}"), provider_event_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_webhook_event_with_a_dead_delivery_has_failed() {
+        assert_eq!(derive(Tally { dead: 1, ..Tally::default() }), Status::Failed);
+        assert_eq!(
+            derive(Tally { open: 1, open_failed: 1, ..Tally::default() }),
+            Status::Processing
+        );
+        assert_eq!(derive(Tally::default()), Status::Skipped);
+    }
+}

@@ -1,0 +1,138 @@
+//! What the stages have counted since the start.
+//!
+//! Not here: names and labels of metrics; those stand in `api::metrics`.
+
+use std::time::Duration;
+
+use crate::model::delivery::{Next, Settlement};
+use crate::model::failure::Class;
+use crate::store::outbox_relay::Relayed;
+use crate::telemetry::tally::{self, Counter, Histogram};
+
+/// Counters and histograms of the stages.
+#[derive(Debug)]
+pub struct Counts {
+    /// Webhooks stored for the first time.
+    pub webhooks_stored: Counter,
+    /// Webhooks that were there before.
+    pub webhooks_repeated: Counter,
+    /// Webhooks whose signature was not accepted.
+    pub webhooks_refused: Counter,
+    /// Webhooks put off because our clock is suspect.
+    pub webhooks_put_off: Counter,
+    /// Webhooks that a policy on personal data refused.
+    pub webhooks_unwanted: Counter,
+    /// Webhooks that could not be stored.
+    pub webhooks_failed: Counter,
+    /// Events stored for the first time.
+    pub events_stored: Counter,
+    /// Events that were there before, with the same content.
+    pub events_repeated: Counter,
+    /// Events that were there before, with other content.
+    pub events_differing: Counter,
+    /// Publish requests that a policy on personal data refused.
+    pub publishes_unwanted: Counter,
+    /// Publish requests of which nothing could be stored.
+    pub publishes_failed: Counter,
+    /// Events inserted by plain SQL that were routed.
+    pub sql_routed: Counter,
+    /// Events inserted by plain SQL that cannot be used.
+    pub sql_quarantined: Counter,
+    /// Rows of sources that could not be used and were quarantined.
+    pub events_quarantined: Counter,
+    /// Files of drop folders that were taken.
+    pub files_taken: Counter,
+    /// Files of drop folders that were refused.
+    pub files_rejected: Counter,
+    /// Settled attempts by class.
+    attempts: [(Class, Counter); 7],
+    /// Deliveries completed.
+    pub completed: Counter,
+    /// Deliveries given up.
+    pub dead_lettered: Counter,
+    /// How long attempts took.
+    pub attempt_span: Histogram,
+    /// From an event's arrival to its completed delivery, all waits included.
+    pub delivered_span: Histogram,
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self {
+            webhooks_stored: Counter::default(),
+            webhooks_repeated: Counter::default(),
+            webhooks_refused: Counter::default(),
+            webhooks_put_off: Counter::default(),
+            webhooks_unwanted: Counter::default(),
+            webhooks_failed: Counter::default(),
+            events_stored: Counter::default(),
+            events_repeated: Counter::default(),
+            events_differing: Counter::default(),
+            publishes_unwanted: Counter::default(),
+            publishes_failed: Counter::default(),
+            sql_routed: Counter::default(),
+            sql_quarantined: Counter::default(),
+            events_quarantined: Counter::default(),
+            files_taken: Counter::default(),
+            files_rejected: Counter::default(),
+            attempts: Class::ALL.map(|class| (class, Counter::default())),
+            completed: Counter::default(),
+            dead_lettered: Counter::default(),
+            attempt_span: Histogram::new(tally::SPANS),
+            delivered_span: Histogram::new(tally::LONG_SPANS),
+        }
+    }
+}
+
+impl Counts {
+    /// What came of rows that plain SQL inserted.
+    pub fn relayed(&self, relayed: Relayed) {
+        self.sql_routed.add_many(relayed.routed);
+        self.sql_quarantined.add_many(relayed.quarantined);
+    }
+
+    /// What came of one event.
+    pub fn admitted(&self, repeated: bool, differs: bool) {
+        let counter = match (repeated, differs) {
+            (false, _) => &self.events_stored,
+            (true, false) => &self.events_repeated,
+            (true, true) => &self.events_differing,
+        };
+        counter.add();
+    }
+
+    /// An attempt is settled.
+    pub fn settled(&self, settlement: &Settlement) {
+        let latency = Duration::from_millis(settlement.attempt.latency_ms.into());
+        self.attempt_span.note_span(latency);
+        self.count(settlement);
+    }
+
+    fn count(&self, settlement: &Settlement) {
+        let attempt = &settlement.attempt;
+        if let Some((_, counter)) = self.attempts.iter().find(|(class, _)| *class == attempt.class)
+        {
+            counter.add();
+        }
+        match settlement.next {
+            Next::Complete => {
+                self.completed.add();
+                let taken = attempt.finished_at.since(settlement.accepted_at);
+                self.delivered_span.note_span(taken);
+            }
+            Next::GiveUp(_) | Next::GiveUpAndDisable(_) => self.dead_lettered.add(),
+            Next::Retry(_) => (),
+        }
+    }
+
+    /// What came of a lease is settled. How long a consumer takes is its own business, so that it is not
+    /// among the times of our attempts.
+    pub fn consumed(&self, settlement: &Settlement) {
+        self.count(settlement);
+    }
+
+    /// Settled attempts by class.
+    pub fn attempts(&self) -> impl Iterator<Item = (Class, u64)> {
+        self.attempts.iter().map(|(class, counter)| (*class, counter.get()))
+    }
+}

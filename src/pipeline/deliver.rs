@@ -1,0 +1,381 @@
+//! The deliverers: each takes one assignment, sends one request, hands in its outcome.
+//!
+//! No transaction is open while a request is under way, and nobody waits for the settlement's COMMIT:
+//! the dispatcher learns of it from the writer.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Sender as ChannelSender;
+
+use crate::base::budget::Budget;
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::faults::{Faults, Step};
+use crate::base::id::{DeliverySeq, Draw};
+use crate::http::client::{Answer, Call, CallError, Client};
+use crate::model::delivery::{Attempt, OutgoingRequest, Progress, Settlement, judge};
+use crate::model::failure::Outcome;
+use crate::model::pii::Echo;
+use crate::model::retry;
+use crate::model::subscription::Target;
+use crate::pipeline::counts::Counts;
+use crate::pipeline::destinations::{Destination, Destinations};
+use crate::pipeline::privacy::{NOT_OPENED, Opened, Privacy};
+use crate::pipeline::scheduler::assignments::{Assignment, Assignments};
+use crate::pipeline::scheduler::mailbox::{Finished, Mailbox, PutOff};
+use crate::pipeline::suspects::Suspects;
+use crate::store::deliveries::Sized;
+use crate::store::error::{Error, Result as StoreResult};
+use crate::store::tx::Settled;
+use crate::store::writer::Queue;
+use crate::store::{Store, deliveries, settlement};
+
+/// Characters of an answer that are kept.
+const MAX_EXCERPT_CHARS: usize = 2048;
+/// When a delivery whose subscription cannot be called for a reason of ours is looked at again.
+const UNCALLABLE_AGAIN: Duration = Duration::from_secs(30);
+/// When a delivery whose row could not be read is looked at again.
+const UNREADABLE_AGAIN: Duration = Duration::from_secs(5);
+
+/// When a large delivery is looked at again while others have the memory.
+const CROWDED_AGAIN: Duration = Duration::from_millis(100);
+/// Bodies up to this many bytes take nothing of the budget: all deliverers together have a few MiB of them.
+const PARCEL_BYTES_SMALL: usize = 64 * 1024;
+/// How much memory a parcel takes for each byte of its body: as it is stored, and with its seals opened.
+const PARCEL_FACTOR: usize = 2;
+/// Why a delivery is given up that was in hand at two unclean ends.
+const DIED: &str = "the service ended twice in a row while this was being sent, without being asked to (for want \
+                    of memory, perhaps; its log says more), so it is not sent again by itself";
+
+/// Sends one request. The real one is [`Client`]; tests put their own in its place.
+pub trait Sender: Send + Sync {
+    /// Sends it and reads the answer.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    fn send(&self, call: &Call<'_>) -> Result<Answer, CallError>;
+}
+
+impl Sender for Client {
+    fn send(&self, call: &Call<'_>) -> Result<Answer, CallError> {
+        self.call(call)
+    }
+}
+
+/// What all deliverers share.
+#[derive(Clone)]
+pub struct Deliver {
+    /// Where parcels are read and outcomes handed in.
+    pub store: Store,
+    /// Time.
+    pub clock: Clock,
+    /// Randomness for jitter and spans.
+    pub draw: Arc<dyn Draw>,
+    /// The line to the outside.
+    pub sender: Arc<dyn Sender>,
+    /// How each subscription is called.
+    pub destinations: Arc<Destinations>,
+    /// Where the dispatcher is told.
+    pub mailbox: Mailbox,
+    /// Settlements that could not be stored and are handed in again. Holds at most what is in hand.
+    pub unsettled: ChannelSender<Settlement>,
+    /// What was counted.
+    pub counts: Arc<Counts>,
+    /// What opens sealed fields.
+    pub privacy: Arc<Privacy>,
+    /// What large parcels take their memory from.
+    pub budget: Budget,
+    /// What the process may have died on.
+    pub suspects: Arc<Suspects>,
+    /// Planned failures.
+    pub faults: Faults,
+}
+
+impl std::fmt::Debug for Deliver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Deliver").finish_non_exhaustive()
+    }
+}
+
+/// A request's parts as they go out.
+struct Request {
+    url: String,
+    headers: Vec<(String, String)>,
+    key_id: String,
+    span: String,
+}
+
+impl Deliver {
+    /// Works off assignments until there are no more.
+    pub fn run(&self, assignments: &Assignments) {
+        while let Some(assignment) = assignments.take() {
+            let started = self.clock.monotonic();
+            let limit = self.tick(assignment);
+            let latency = self.clock.monotonic().saturating_sub(started);
+            let finished = Finished { subscription: assignment.subscription, latency, limit };
+            self.mailbox.leave(|letters| letters.finished.push(finished));
+        }
+    }
+
+    /// One attempt, from the row to the settlement that is handed in; its time limit, if there was one.
+    fn tick(&self, assignment: Assignment) -> Option<Duration> {
+        let delivery = assignment.delivery;
+        let (mut found, mut is_convicted) = (self.read(delivery, PARCEL_BYTES_SMALL), false);
+        // Both are held until the attempt is over.
+        let (share, _marked);
+        if let Ok(Some(Sized::Larger(bytes))) = found {
+            share = self.budget.try_take_own(bytes.saturating_mul(PARCEL_FACTOR));
+            if share.is_none() {
+                // Others have the memory: this thread goes on with another delivery.
+                self.reschedule(assignment, CROWDED_AGAIN, false);
+                return None;
+            }
+            let item = format!("delivery/{delivery}");
+            is_convicted = self.suspects.is_convicted(&item);
+            _marked = self.suspects.mark(&item, bytes);
+            found = self.read(delivery, usize::MAX);
+        }
+        match found {
+            Ok(Some(Sized::OutgoingRequest(parcel))) => {
+                self.deliver(assignment, *parcel, is_convicted)
+            }
+            // Cancelled since it was fetched, and perhaps reopened since it was read: worth a look.
+            Ok(_) => {
+                self.let_go(assignment, Some(self.clock.now()));
+                None
+            }
+            Err(error) => {
+                tracing::error!(%error, %delivery, "a delivery could not be read");
+                self.reschedule(assignment, UNREADABLE_AGAIN, false);
+                None
+            }
+        }
+    }
+
+    /// What an attempt needs, unless its body has more bytes than that.
+    fn read(&self, delivery: DeliverySeq, most: usize) -> StoreResult<Option<Sized>> {
+        if self.faults.hit(Step::ReadParcel) {
+            return Err(Error::Busy);
+        }
+        self.store.read(|tx| deliveries::parcel_within(tx, delivery, most))
+    }
+
+    fn deliver(
+        &self,
+        assignment: Assignment,
+        mut parcel: OutgoingRequest,
+        is_convicted: bool,
+    ) -> Option<Duration> {
+        let delivery = parcel.delivery;
+        match self.destinations.of(parcel.subscription) {
+            // Held since it was handed out: whoever was told so may rely on it.
+            Ok(destination) if !destination.subscription.holds.is_empty() => {
+                self.let_go(assignment, Some(self.clock.now()));
+            }
+            Ok(destination) => match self.privacy.open_parcel(&mut parcel) {
+                Ok(opened) => {
+                    let why_not = is_convicted.then_some(DIED);
+                    let why_not = why_not.or_else(|| (!opened.is_whole).then_some(NOT_OPENED));
+                    self.settle(self.attempt(&parcel, &destination, (&opened, why_not)));
+                    return Some(destination.timeout);
+                }
+                Err(error) => {
+                    tracing::error!(%error, %delivery, "a sealed field cannot be opened");
+                    self.reschedule(assignment, UNCALLABLE_AGAIN, false);
+                }
+            },
+            // Ours to mend (settings, key, file): the target has refused nothing, so nothing counts.
+            Err(reason) => {
+                tracing::error!(%delivery, %reason, "the subscription cannot be called; it is tried again");
+                self.reschedule(assignment, UNCALLABLE_AGAIN, true);
+            }
+        }
+        None
+    }
+
+    fn let_go(&self, assignment: Assignment, next_due: Option<Timestamp>) {
+        let Assignment { delivery, subscription } = assignment;
+        let settled = Settled { delivery, subscription, next_due };
+        self.mailbox.leave(|letters| letters.settled.push(settled));
+    }
+
+    /// Its row stays due: the dispatcher does not look at it for a while.
+    fn reschedule(&self, assignment: Assignment, span: Duration, whole: bool) {
+        let Assignment { delivery, subscription } = assignment;
+        let until = self.clock.now().plus(span);
+        let reschedule = PutOff { delivery, subscription, until, whole };
+        self.mailbox.leave(|letters| letters.reschedule.push(reschedule));
+    }
+
+    fn attempt(
+        &self,
+        parcel: &OutgoingRequest,
+        destination: &Destination,
+        (opened, why_not): (&Opened, Option<&str>),
+    ) -> Settlement {
+        let started_at = self.clock.wall();
+        let started = self.clock.monotonic();
+        // A panic on the way is an outcome, not the end of the thread.
+        let exchange = || match why_not {
+            Some(why) => (None, Outcome::Unbuildable { reason: why.to_owned() }),
+            None => self.exchange(parcel, destination, opened, started_at),
+        };
+        let exchanged = catch_unwind(AssertUnwindSafe(exchange));
+        let (request, outcome) = exchanged.unwrap_or_else(|_panic| {
+            tracing::error!(delivery = %parcel.delivery, "sending panicked; it counts as a failed attempt");
+            let reason = "oncebox failed while sending; see its log".to_owned();
+            (None, Outcome::Unreachable { reason })
+        });
+        // Before it is judged: what is given up tells the reason as well.
+        let outcome = outcome.told(|reason| cleaned(&opened.echo, reason));
+        let latency = self.clock.monotonic().saturating_sub(started);
+        // The schema bounds the event's own number, so it cannot be refused here.
+        let schedule = destination.schedule.clone();
+        let own =
+            parcel.max_attempts.and_then(|most| schedule.clone().with_max_attempts(most).ok());
+        let schedule = own.unwrap_or(schedule);
+        let progress = Progress { counted_failures: parcel.counted_failures, schedule: &schedule };
+        let verdict = judge(&outcome, progress, &*self.draw);
+        let (url, key_id, span) =
+            request.map_or((String::new(), None, None), |r| (r.url, Some(r.key_id), Some(r.span)));
+        let attempt = Attempt {
+            n: 0,
+            started_at,
+            finished_at: self.clock.wall(),
+            url,
+            class: verdict.class,
+            counted: verdict.counted,
+            http_status: outcome.status(),
+            latency_ms: u32::try_from(latency.as_millis()).unwrap_or(u32::MAX),
+            failed_reason: outcome.failed_reason(),
+            excerpt: excerpt_of(outcome),
+            key_id,
+            span,
+        };
+        Settlement {
+            delivery: parcel.delivery,
+            subscription: parcel.subscription,
+            run_no: parcel.run_no,
+            accepted_at: parcel.accepted_at,
+            attempt,
+            next: verdict.next,
+            now: self.clock.now(),
+        }
+    }
+
+    /// Builds and sends the request.
+    fn exchange(
+        &self,
+        parcel: &OutgoingRequest,
+        destination: &Destination,
+        opened: &Opened,
+        at: Timestamp,
+    ) -> (Option<Request>, Outcome) {
+        let request = match self.build(parcel, destination, at) {
+            Ok(request) => request,
+            Err(reason) => return (None, Outcome::Unbuildable { reason }),
+        };
+        let call = Call {
+            method: destination.subscription.new.method.as_str(),
+            url: &request.url,
+            headers: &request.headers,
+            body: &parcel.payload,
+            timeout: destination.timeout,
+        };
+        let outcome = self.send(&call, &opened.echo, at);
+        (Some(request), outcome)
+    }
+
+    fn send(&self, call: &Call<'_>, echo: &Echo, at: Timestamp) -> Outcome {
+        if self.faults.hit(Step::BeforeSend) {
+            return Outcome::Unreachable { reason: "planned: the line is down".to_owned() };
+        }
+        let answer = self.sender.send(call);
+        if self.faults.hit(Step::AfterSend) {
+            return Outcome::Unreachable { reason: "planned: the answer is lost".to_owned() };
+        }
+        assert!(!self.faults.hit(Step::Panic), "planned");
+        match answer {
+            Ok(answer) => Outcome::Answered {
+                status: answer.status,
+                retry_after: answer.retry_after.and_then(|value| retry::retry_after(&value, at)),
+                excerpt: excerpt(&answer.body, echo),
+            },
+            Err(CallError::Blocked(reason)) => Outcome::Blocked { reason },
+            Err(CallError::Unbuildable(reason)) => Outcome::Unbuildable { reason },
+            Err(CallError::Failed(reason)) => Outcome::Unreachable { reason },
+        }
+    }
+
+    fn build(
+        &self,
+        parcel: &OutgoingRequest,
+        destination: &Destination,
+        at: Timestamp,
+    ) -> Result<Request, String> {
+        let new = &destination.subscription.new;
+        let value = |name: &str| match name {
+            "id" => Some(parcel.event_id.as_str()),
+            "event_type" => Some(parcel.event_type.as_str()),
+            "aggregate_type" => parcel.aggregate_type.as_deref(),
+            "aggregate_id" => parcel.aggregate_id.as_deref(),
+            "idempotency_key" => Some(parcel.idempotency_key.as_str()),
+            _ => None,
+        };
+        let Target::Http(url) = &new.target else {
+            return Err("its events are asked for, not sent".to_owned());
+        };
+        let url = url.fill(value).map_err(|error| error.to_string())?;
+        let mut span = [0_u8; 8];
+        self.draw.fill(&mut span);
+        let span = data_encoding::HEXLOWER.encode(&span);
+        let headers = destination.headers(parcel, at, &span);
+        Ok(Request { url, headers, key_id: destination.key_id.clone(), span })
+    }
+
+    /// Hands in an outcome. What the disk refuses for now is handed in again by upkeep; until then the
+    /// delivery stays in hand and is not sent again.
+    pub fn settle(&self, settlement: Settlement) {
+        let settlement = Arc::new(settlement);
+        let again = Arc::clone(&settlement);
+        let unsettled = self.unsettled.clone();
+        let counts = Arc::clone(&self.counts);
+        self.store.writer().submit(
+            Queue::Settle,
+            move |tx| settlement::settle(tx, &settlement),
+            move |outcome| {
+                let Err(error) = outcome else { return counts.settled(&again) };
+                let delivery = again.delivery;
+                if error.is_lasting() {
+                    // Handing it in again would fail again. It stays in hand: the next start sends it.
+                    tracing::error!(%error, %delivery, "an outcome cannot be stored");
+                    return;
+                }
+                tracing::error!(%error, %delivery, "an outcome could not be stored; it is kept and tried again");
+                drop(unsettled.send(Arc::unwrap_or_clone(again)));
+            },
+        );
+    }
+}
+
+/// The beginning of an answer. What may not be kept of it is taken out before it is cut.
+fn excerpt(body: &[u8], echo: &Echo) -> String {
+    let text = String::from_utf8_lossy(body);
+    if echo.is_idle() {
+        return text.chars().take(MAX_EXCERPT_CHARS).collect();
+    }
+    echo.clean(text.into_owned()).chars().take(MAX_EXCERPT_CHARS).collect()
+}
+
+/// Why an attempt failed is always told.
+fn cleaned(echo: &Echo, reason: String) -> String {
+    if echo.is_idle() { reason } else { echo.clean_reason(reason) }
+}
+
+fn excerpt_of(outcome: Outcome) -> Option<String> {
+    match outcome {
+        Outcome::Answered { excerpt, .. } if !excerpt.is_empty() => Some(excerpt),
+        _ => None,
+    }
+}

@@ -1,0 +1,166 @@
+//! How each subscription is called: its row, its secret opened, its schedule worked out; kept in memory
+//! until a subscription changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::cache::Cache;
+use crate::base::clock::Timestamp;
+use crate::base::id::SubscriptionSeq;
+use crate::config::{Delivery, Live};
+use crate::keys::Keyring;
+use crate::model::delivery::OutgoingRequest;
+use crate::model::lease::LEASES;
+use crate::model::retry::{self, Schedule};
+use crate::model::signature::SigningSecret;
+use crate::model::subscription::{Policy, Subscription};
+use crate::store::{Store, credentials, subscriptions};
+
+/// How long a pull consumer has an event to itself, where its subscription does not say.
+const LEASE: Duration = Duration::from_mins(1);
+/// Destinations kept open at most; those beyond are opened for each attempt.
+const MAX_OPEN: usize = 10_000;
+
+/// A subscription, ready to be called.
+#[derive(Debug)]
+pub struct Destination {
+    /// Its row.
+    pub subscription: Subscription,
+    /// Its waits and number of attempts.
+    pub schedule: Schedule,
+    /// Time for a whole attempt.
+    pub timeout: Duration,
+    /// What its requests are signed with.
+    pub secret: SigningSecret,
+    /// The credential that is.
+    pub key_id: String,
+}
+
+impl Destination {
+    /// The header fields an event goes out with at that time, in that span of its trace.
+    pub fn headers(
+        &self,
+        parcel: &OutgoingRequest,
+        at: Timestamp,
+        span: &str,
+    ) -> Vec<(String, String)> {
+        let trace = parcel.trace_id.clone().unwrap_or_else(|| parcel.event_id.replace('-', ""));
+        let signature = self.secret.sign(&parcel.webhook_id, at, &parcel.payload);
+        let mut headers = vec![
+            ("content-type".to_owned(), parcel.content_type.clone()),
+            ("webhook-id".to_owned(), parcel.webhook_id.clone()),
+            ("webhook-timestamp".to_owned(), at.secs().to_string()),
+            ("webhook-signature".to_owned(), signature),
+            ("x-idempotency-key".to_owned(), parcel.idempotency_key.clone()),
+            ("traceparent".to_owned(), format!("00-{trace}-{span}-01")),
+        ];
+        let own = &self.subscription.new.headers;
+        headers.extend(own.iter().map(|(name, value)| (name.clone(), value.clone())));
+        headers
+    }
+}
+
+/// All of them, opened when they are first needed.
+#[derive(Debug)]
+pub struct Destinations {
+    store: Store,
+    key: Arc<Keyring>,
+    settings: Live,
+    open: Cache<SubscriptionSeq, Destination>,
+}
+
+impl Destinations {
+    /// None opened yet.
+    pub fn new(store: Store, key: Arc<Keyring>, settings: Live) -> Self {
+        Self { store, key, settings, open: Cache::new(MAX_OPEN) }
+    }
+
+    /// Forgets them; called after a commit that changed a subscription, and when the settings changed.
+    pub fn forget(&self) {
+        self.open.forget();
+    }
+
+    /// How a subscription is called.
+    ///
+    /// # Errors
+    /// Why it cannot be, for a person.
+    pub fn of(&self, subscription: SubscriptionSeq) -> Result<Arc<Destination>, String> {
+        let found = self.open.get(subscription, |seq| self.read(*seq))?;
+        found.ok_or_else(|| "the subscription was deleted".to_owned())
+    }
+
+    fn read(&self, seq: SubscriptionSeq) -> Result<Option<Destination>, String> {
+        let (subscription, credential) = self
+            .store
+            .snapshot(|tx| {
+                Ok((subscriptions::by_seq(tx, seq)?, credentials::of_subscription(tx, seq)?))
+            })
+            .map_err(|error| error.to_string())?;
+        let Some(subscription) = subscription else { return Ok(None) };
+        let credential = credential.ok_or("the subscription has no signing secret")?;
+        let context = credentials::context(&credential.id);
+        let opened = self.key.open(&context, &credential.sealed).map_err(|error| {
+            format!("the signing secret {} cannot be opened: {error}", credential.id)
+        })?;
+        let text = std::str::from_utf8(opened.expose())
+            .map_err(|error| format!("the signing secret {}: {error}", credential.id))?;
+        let secret = SigningSecret::parse(text).map_err(|error| error.to_string())?;
+        let (schedule, timeout) =
+            effective(&subscription.new.policy, &self.settings.get().delivery)?;
+        Ok(Some(Destination { subscription, schedule, timeout, secret, key_id: credential.id }))
+    }
+}
+
+/// A policy laid over the settings, which hold where a subscription does not say.
+///
+/// # Errors
+/// Which of its values cannot be used.
+pub fn effective(policy: &Policy, defaults: &Delivery) -> Result<(Schedule, Duration), String> {
+    let span = |text: &String| {
+        humantime::parse_duration(text)
+            .map_err(|error| format!("{text:?} is not a span like 5s or 30min: {error}"))
+    };
+    let mut schedule = match &policy.steps {
+        None => defaults.schedule.clone(),
+        Some(steps) => {
+            let steps = steps.iter().map(span).collect::<Result<Vec<_>, _>>()?;
+            Schedule::new(steps, defaults.schedule.max_attempts())
+                .map_err(|error| error.to_string())?
+        }
+    };
+    if let Some(most) = policy.max_attempts {
+        schedule = schedule.with_max_attempts(most).map_err(|error| error.to_string())?;
+    }
+    let timeout = policy.timeout.as_ref().map_or(Ok(defaults.timeout), span)?;
+    if !retry::TIMEOUTS.contains(&timeout) {
+        return Err("timeout must be 100ms to 10min".to_owned());
+    }
+    if let Some(most) = policy.in_flight_max
+        && !(1..=256).contains(&most)
+    {
+        return Err(format!("in_flight_max is {most}; it must be 1 to 256"));
+    }
+    Ok((schedule, timeout))
+}
+
+/// How long a pull consumer has an event to itself.
+///
+/// # Errors
+/// When it cannot be that long.
+pub fn lease_time(policy: &Policy) -> Result<Duration, String> {
+    let Some(text) = &policy.lease else { return Ok(LEASE) };
+    lease_of(text)
+}
+
+/// A lease time from its text.
+///
+/// # Errors
+/// When it cannot be that long.
+pub fn lease_of(text: &str) -> Result<Duration, String> {
+    let span = humantime::parse_duration(text)
+        .map_err(|error| format!("lease {text:?} is not a span like 60s or 5min: {error}"))?;
+    if LEASES.contains(&span) {
+        return Ok(span);
+    }
+    Err(format!("lease is {text}; it must be 1s to 12h"))
+}

@@ -1,0 +1,88 @@
+//! The gates webhooks come in by: each provider with its secrets opened, kept in memory until one
+//! changes.
+
+use std::sync::Arc;
+
+use zeroize::Zeroizing;
+
+use crate::base::cache::Cache;
+use crate::base::faults::{Faults, Step};
+use crate::keys::Keyring;
+use crate::model::provider::Provider;
+use crate::store::error::{Error, Result};
+use crate::store::{Store, credentials, providers, tenants};
+
+/// ProviderCache kept open at most; those beyond are opened for each request.
+const MAX_OPEN: usize = 10_000;
+
+/// A provider, ready to be verified.
+#[derive(Debug)]
+pub struct VerifiedProvider {
+    /// Its row.
+    pub provider: Provider,
+    /// Its secrets in force, newest first.
+    pub secrets: Vec<Zeroizing<String>>,
+    /// The credentials they come from, in the same order.
+    pub key_ids: Vec<String>,
+    /// Whether its tenant is suspended: nothing may come in.
+    pub suspended: bool,
+}
+
+/// All of them, opened when they are first needed.
+#[derive(Debug)]
+pub struct ProviderCache {
+    store: Store,
+    key: Arc<Keyring>,
+    faults: Faults,
+    /// By tenant and name.
+    open: Cache<(String, String), VerifiedProvider>,
+}
+
+impl ProviderCache {
+    /// None opened yet.
+    pub fn new(store: Store, key: Arc<Keyring>, faults: Faults) -> Self {
+        Self { store, key, faults, open: Cache::new(MAX_OPEN) }
+    }
+
+    /// Forgets them; called after a commit that changed a provider or a tenant.
+    pub fn forget(&self) {
+        self.open.forget();
+    }
+
+    /// The gate of a provider; `None` where there is no such provider.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or holds a secret that the master key does not open.
+    pub fn of(&self, tenant: &str, name: &str) -> Result<Option<Arc<VerifiedProvider>>> {
+        if self.faults.hit(Step::ReadIntake) {
+            return Err(Error::Busy);
+        }
+        let place = (tenant.to_owned(), name.to_owned());
+        self.open.get(place, |(tenant, name)| self.read(tenant, name))
+    }
+
+    fn read(&self, tenant: &str, name: &str) -> Result<Option<VerifiedProvider>> {
+        let found = self.store.look_up(|tx| {
+            let Some(provider) = providers::by_name(tx, tenant, name)? else { return Ok(None) };
+            let sealed = credentials::of_provider(tx, provider.seq)?;
+            Ok(Some((provider, sealed, tenants::is_suspended(tx, tenant)?)))
+        })?;
+        let Some((provider, sealed, suspended)) = found else { return Ok(None) };
+        let mut gate =
+            VerifiedProvider { provider, secrets: Vec::new(), key_ids: Vec::new(), suspended };
+        for credential in sealed {
+            let context = credentials::context(&credential.id);
+            let unreadable =
+                |value: String| Error::Unreadable { column: "credentials.sealed", value };
+            let opened = self
+                .key
+                .open(&context, &credential.sealed)
+                .map_err(|error| unreadable(format!("{}: {error}", credential.id)))?;
+            let text = std::str::from_utf8(opened.expose())
+                .map_err(|error| unreadable(format!("{}: {error}", credential.id)))?;
+            gate.secrets.push(Zeroizing::new(text.to_owned()));
+            gate.key_ids.push(credential.id);
+        }
+        Ok(Some(gate))
+    }
+}

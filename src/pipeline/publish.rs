@@ -1,0 +1,223 @@
+//! Publishing: events are stored once, all of a request or none, then acknowledged.
+
+use std::sync::Arc;
+
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::id;
+use crate::model::event::{NewEvent, Status};
+use crate::model::pii::Refused;
+use crate::pipeline::counts::Counts;
+use crate::pipeline::privacy::{NotAdmitted, Privacy};
+use crate::pipeline::sql_rows::SqlRows;
+use crate::store::Store;
+use crate::store::error::{Error, Result};
+use crate::store::idempotency_keys::{self, Seen};
+use crate::store::outbox::{self, Inserted};
+use crate::store::sources;
+use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::writer::Queue;
+
+/// A stored event, as its publisher is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Its UUID: of the first publish, where it was published before.
+    pub id: String,
+    /// The `webhook-id` its deliveries carry.
+    pub webhook_id: String,
+    /// Where it stands.
+    pub status: Status,
+    /// Whether it was there before. It is not processed for that where it is quarantined.
+    pub repeated: bool,
+    /// Whether it was there before with other content, which stays.
+    pub differs: bool,
+    /// Whether it is new and held, because it may have been sent before a restore.
+    pub in_doubt: bool,
+}
+
+/// What came of a publish request.
+#[derive(Debug)]
+pub enum Outcome {
+    /// All its events are stored, and on the disk.
+    Stored(Vec<Published>),
+    /// The same request was answered before, with this.
+    Replayed {
+        /// The stored status.
+        status: u16,
+        /// The stored body.
+        body: Vec<u8>,
+    },
+    /// Its `Idempotency-Key` was used by another request.
+    OtherRequest,
+    /// The same request is still being carried out.
+    Running,
+    /// A policy on personal data refuses one of its events; none is stored.
+    Refused {
+        /// Which, from 0.
+        event: usize,
+        /// The rule and the place.
+        why: Refused,
+    },
+    /// An event's source system is a configured source; nothing was stored.
+    OfSource(String),
+    /// Nothing of it was stored.
+    Failed(Error),
+}
+
+impl Outcome {
+    /// Counts it. A request that was answered from memory brought nothing.
+    fn count(&self, counts: &Counts) {
+        match self {
+            Self::Stored(events) => {
+                for event in events {
+                    counts.admitted(event.repeated, event.differs);
+                }
+            }
+            Self::Refused { .. } => counts.publishes_unwanted.add(),
+            Self::Failed(_) => counts.publishes_failed.add(),
+            _ => (),
+        }
+    }
+}
+
+/// The answer that is stored with an `Idempotency-Key`: from the events, its status and body.
+pub type Encode = fn(&[Published]) -> (u16, Vec<u8>);
+
+/// A request's `Idempotency-Key` and what it was used for.
+#[derive(Clone, Debug)]
+pub struct Idempotency {
+    /// The key.
+    pub key: String,
+    /// SHA-256 over method, path and body.
+    pub request_hash: Vec<u8>,
+}
+
+/// The publisher.
+#[derive(Clone, Debug)]
+pub struct Publish {
+    /// Where it is stored.
+    pub store: Store,
+    /// Time.
+    pub clock: Clock,
+    /// What was counted.
+    pub counts: Arc<Counts>,
+    /// What is done about personal data.
+    pub privacy: Arc<Privacy>,
+    /// What was inserted by plain SQL before.
+    pub sql_rows: SqlRows,
+}
+
+impl Publish {
+    /// Stores the events of one request; `done` is called after COMMIT. Each event has passed
+    /// [`NewEvent::check`], so that nothing in the transaction can fail for one of them alone.
+    pub fn publish(
+        &self,
+        tenant: String,
+        mut events: Vec<NewEvent>,
+        idempotency: Option<Idempotency>,
+        encode: Encode,
+        done: impl FnOnce(Outcome) + Send + 'static,
+    ) {
+        let clock = self.clock.clone();
+        let counts = Arc::clone(&self.counts);
+        let sql_rows = self.sql_rows.clone();
+        if let Err(not) = self.privacy.admit(&mut events) {
+            let outcome = match not {
+                NotAdmitted::Refused { event, why } => Outcome::Refused { event, why },
+                NotAdmitted::Failed(error) => Outcome::Failed(error),
+            };
+            outcome.count(&counts);
+            return done(outcome);
+        }
+        self.store.writer().submit(
+            Queue::Accept,
+            move |tx| {
+                let relayed = sql_rows.relay_before(tx)?;
+                let outcome = match (configured_source(tx, &tenant, &events)?, &idempotency) {
+                    (Some(name), _) => Outcome::OfSource(name),
+                    (None, None) => Outcome::Stored(store_all(tx, &events, &clock)?),
+                    (None, Some(key)) => store_once(tx, (&tenant, key), &events, (&clock, encode))?,
+                };
+                Ok((outcome, relayed))
+            },
+            move |stored| {
+                let outcome = match stored {
+                    Ok((outcome, relayed)) => {
+                        counts.relayed(relayed);
+                        outcome
+                    }
+                    Err(error) => Outcome::Failed(error),
+                };
+                outcome.count(&counts);
+                done(outcome);
+            },
+        );
+    }
+}
+
+/// The first source system among these events that is a configured source. Only that source speaks for it.
+fn configured_source(tx: &ReadTx<'_>, tenant: &str, events: &[NewEvent]) -> Result<Option<String>> {
+    let mut before = None;
+    for NewEvent { source_system, .. } in events {
+        // Most requests have one source system throughout.
+        if before.replace(source_system) != Some(source_system)
+            && sources::exists(tx, tenant, source_system)?
+        {
+            return Ok(Some(source_system.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Stores the events of a request, unless the request was carried out before.
+fn store_once(
+    tx: &WriteTx<'_>,
+    (tenant, idempotency): (&str, &Idempotency),
+    events: &[NewEvent],
+    (clock, encode): (&Clock, Encode),
+) -> Result<Outcome> {
+    let Idempotency { key, request_hash } = idempotency;
+    match idempotency_keys::begin(tx, tenant, key, request_hash, clock.now())? {
+        Seen::First => {
+            let stored = store_all(tx, events, clock)?;
+            let (status, body) = encode(&stored);
+            idempotency_keys::finish(tx, tenant, key, status, &body)?;
+            Ok(Outcome::Stored(stored))
+        }
+        Seen::Answered { status, body } => Ok(Outcome::Replayed { status, body }),
+        Seen::OtherRequest => Ok(Outcome::OtherRequest),
+        Seen::Running => Ok(Outcome::Running),
+    }
+}
+
+fn store_all(tx: &WriteTx<'_>, events: &[NewEvent], clock: &Clock) -> Result<Vec<Published>> {
+    let now = clock.now();
+    events
+        .iter()
+        .map(|event| {
+            let webhook_id =
+                id::webhook_id(&event.tenant, &event.source_system, &event.idempotency_key);
+            Ok(match admit(tx, event, now)? {
+                Inserted::First { status, in_doubt } => Published {
+                    id: event.id.clone(),
+                    webhook_id,
+                    status,
+                    repeated: false,
+                    differs: false,
+                    in_doubt,
+                },
+                Inserted::Again { id, status, differs } => {
+                    Published { id, webhook_id, status, repeated: true, differs, in_doubt: false }
+                }
+            })
+        })
+        .collect()
+}
+
+/// The one way by which an event comes into the outbox, whoever brings it: stored once, with its deliveries.
+/// It has passed [`NewEvent::check`].
+///
+/// # Errors
+/// When the file cannot be written.
+pub(super) fn admit(tx: &WriteTx<'_>, event: &NewEvent, now: Timestamp) -> Result<Inserted> {
+    outbox::insert(tx, event, now)
+}

@@ -1,0 +1,341 @@
+//! Intake: a provider's request is verified over its raw bytes, stored once, then acknowledged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::id::{self, Draw};
+use crate::base::semaphore::Semaphore;
+use crate::model::pii::{self, Sealed};
+use crate::model::scheme::batch::Unusable;
+use crate::model::scheme::certificate::Proof;
+use crate::model::scheme::handshake::Handshake;
+use crate::model::scheme::{Incoming, Refused};
+use crate::model::trace;
+use crate::model::webhook_event::NewWebhookEvent;
+use crate::pipeline::certificates::{Certificates, Missing};
+use crate::pipeline::clock_watch::ClockWatch;
+use crate::pipeline::counts::Counts;
+use crate::pipeline::privacy::{Fresh, NotAdmitted, Privacy};
+use crate::pipeline::provider_cache::{ProviderCache, VerifiedProvider};
+use crate::store::error::{Error, Result};
+use crate::store::webhook_events::{self, Inserted, Replay};
+use crate::store::writer::Queue;
+use crate::store::{Store, idempotency_keys};
+
+/// How the provider is told to come again when our clock cannot be trusted.
+pub const CLOCK_RETRY_AFTER: Duration = Duration::from_mins(1);
+/// The same while too many signatures are being checked.
+pub const CROWDED_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What came of a request to the intake.
+#[derive(Debug)]
+pub enum Received {
+    /// Stored now or before, and on the disk.
+    Stored(Inserted),
+    /// The events of a batch, each stored now or before, and on the disk.
+    Batch {
+        /// The batch.
+        id: String,
+        /// How many were not there before.
+        stored: u64,
+        /// How many were.
+        repeated: u64,
+    },
+    /// It brings nothing: the provider tries the address, and waits for this.
+    Greeted(Handshake),
+    /// The signature is not accepted. The answer outside is the same for every reason.
+    Refused(Refused),
+    /// The signature was used before, for another body that it fits as well. Outside, like a wrong one.
+    Reused,
+    /// Correctly signed, and of no use.
+    Unusable(Unusable),
+    /// Correctly signed, but the time does not fit and it may be ours that is wrong.
+    ClockSuspect,
+    /// The provider's policy on personal data refuses it: the rule and the place.
+    Unwanted(pii::Refused),
+    /// What it takes to believe it, or to make it count, cannot be fetched now.
+    Unfetched(Missing),
+    /// Too many others are being checked that cost as much.
+    Crowded,
+    /// It could not be stored.
+    Failed(Error),
+}
+
+impl Received {
+    /// Counts it.
+    fn count(&self, counts: &Counts) {
+        let counter = match self {
+            Self::Stored(Inserted { already_processed: false, .. }) => &counts.webhooks_stored,
+            Self::Stored(Inserted { already_processed: true, .. }) => &counts.webhooks_repeated,
+            Self::Batch { id: _, stored, repeated } => {
+                counts.webhooks_stored.add_many(*stored);
+                counts.webhooks_repeated.add_many(*repeated);
+                return;
+            }
+            Self::Greeted(_) => return,
+            Self::Refused(_) | Self::Reused | Self::Unusable(_) => &counts.webhooks_refused,
+            Self::ClockSuspect | Self::Unfetched(_) | Self::Crowded => &counts.webhooks_put_off,
+            Self::Unwanted(_) => &counts.webhooks_unwanted,
+            Self::Failed(_) => &counts.webhooks_failed,
+        };
+        counter.add();
+    }
+}
+
+/// The intake.
+#[derive(Clone)]
+pub struct Receive {
+    /// Where it is stored.
+    pub store: Store,
+    /// Time.
+    pub clock: Clock,
+    /// Randomness for identifiers.
+    pub draw: Arc<dyn Draw>,
+    /// The providers.
+    pub gates: Arc<ProviderCache>,
+    /// What signatures by certificate are checked with.
+    pub certificates: Arc<Certificates>,
+    /// How many of those are checked at once.
+    pub turns: Arc<Semaphore>,
+    /// Whether our clock can be trusted.
+    pub clock_watch: Arc<ClockWatch>,
+    /// What was counted.
+    pub counts: Arc<Counts>,
+    /// What is done about personal data.
+    pub privacy: Arc<Privacy>,
+}
+
+impl std::fmt::Debug for Receive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Receive").finish_non_exhaustive()
+    }
+}
+
+impl Receive {
+    /// The gate of a provider; `None` where there is no such provider.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn gate(&self, tenant: &str, provider: &str) -> Result<Option<Arc<VerifiedProvider>>> {
+        self.gates.of(tenant, provider)
+    }
+
+    /// Verifies a request and stores it; `done` is called after COMMIT, or at once with a refusal.
+    pub fn receive(
+        &self,
+        gate: &VerifiedProvider,
+        incoming: &Incoming<'_>,
+        done: impl FnOnce(Received) + Send + 'static,
+    ) {
+        let counts = Arc::clone(&self.counts);
+        let done = move |received: Received| {
+            received.count(&counts);
+            done(received);
+        };
+        match self.accept(gate, incoming) {
+            Ok(arrival) => self.store(arrival, done),
+            Err(received) => done(received),
+        }
+    }
+
+    /// What is to be stored of a request, or what is answered without.
+    fn accept(
+        &self,
+        gate: &VerifiedProvider,
+        incoming: &Incoming<'_>,
+    ) -> core::result::Result<Arrival, Received> {
+        let provider = &gate.provider.new;
+        let scheme = &provider.scheme;
+        if let Some(greeting) = scheme.greeting(incoming) {
+            return Err(Received::Greeted(greeting));
+        }
+        let wall = self.clock.wall();
+        let matched = self.verify(gate, incoming, wall)?;
+        if let Some(challenge) = scheme.challenge(incoming) {
+            return Err(Received::Greeted(challenge));
+        }
+        let found = scheme.events(incoming).map_err(Received::Unusable)?;
+        if let Some(url) = scheme.confirmation(incoming) {
+            let ids = found.items.iter().map(|item| item.identity.event_id.as_str());
+            self.confirm((&provider.tenant, provider.name.as_str()), &url, ids)?;
+        }
+        let batch_id = found.is_batch.then(|| id::uuid7(wall, &*self.draw));
+        let (mut events, mut fresh) = (Vec::with_capacity(found.items.len()), Fresh::new());
+        for (item, number) in found.items.into_iter().zip(1_u32..) {
+            let mut event = NewWebhookEvent {
+                id: id::uuid7(wall, &*self.draw),
+                tenant: provider.tenant.clone(),
+                provider: provider.name.to_string(),
+                provider_event_id: item.identity.event_id,
+                event_type: item.identity.event_type,
+                received_at: wall,
+                payload: item.payload.to_vec(),
+                content_type: content_type(incoming),
+                headers: scheme.kept(incoming.headers),
+                key_id: gate.key_ids.get(matched).cloned(),
+                trace_id: incoming.headers.get("traceparent").and_then(trace::trace_id),
+                batch: batch_id.clone().map(|id| (id, number)),
+                sealed: Sealed::default(),
+            };
+            if let Some(policy) = provider.pii.rules() {
+                let admitted = self.privacy.admit_webhook(policy, &mut event, &mut fresh);
+                admitted.map_err(not_admitted)?;
+            }
+            events.push(event);
+        }
+        let once = scheme.nonce(incoming).map(|nonce| {
+            let key =
+                format!("in:{}", id::sha256_hex(format!("{}:{nonce}", provider.id).as_bytes()));
+            let kept = provider.tolerance.saturating_mul(2).max(idempotency_keys::KEPT);
+            let tenant = provider.tenant.clone();
+            Once { tenant, key, hash: id::sha256_hex(incoming.body), kept }
+        });
+        let replay = replay(gate, matched, incoming, &events);
+        Ok(Arrival { events, batch_id, once, replay })
+    }
+
+    /// Calls the URL that confirms a subscription, once: what is stored was confirmed before that, and whoever has
+    /// caught such a request could send it again and again.
+    fn confirm<'i, I: Iterator<Item = &'i str>>(
+        &self,
+        (tenant, name): (&str, &str),
+        url: &str,
+        mut ids: I,
+    ) -> core::result::Result<(), Received> {
+        let is_stored = self.store.read(|tx| {
+            ids.try_fold(true, |all, id| {
+                Ok(all && webhook_events::is_stored(tx, (tenant, name, id))?)
+            })
+        });
+        if is_stored.map_err(Received::Failed)? {
+            return Ok(());
+        }
+        self.certificates.confirm(url).map_err(Received::Unfetched)
+    }
+
+    /// Which of the gate's secrets a request was signed with. What costs nothing is looked at first.
+    fn verify(
+        &self,
+        gate: &VerifiedProvider,
+        incoming: &Incoming<'_>,
+        wall: Timestamp,
+    ) -> core::result::Result<usize, Received> {
+        let (provider, secrets) = (&gate.provider.new, &gate.secrets);
+        let scheme = &provider.scheme;
+        let is_costly = scheme.is_costly(secrets);
+        let is_suspect = || self.clock_watch.is_suspect(self.clock.now());
+        if is_costly
+            && let Err(untimely) = scheme.in_time(incoming, wall, provider.tolerance)
+            && !is_suspect()
+        {
+            return Err(Received::Refused(untimely));
+        }
+        let url = scheme.certificate_url(incoming).map_err(Received::Refused)?;
+        let fetched = url.as_deref().map(|url| self.certificates.get(&provider.id, url));
+        let found = fetched.transpose().map_err(Received::Unfetched)?;
+        let turn = is_costly.then(|| self.turns.take().ok_or(Received::Crowded)).transpose()?;
+        let proof = Proof { fetched: found.as_ref().map(|found| found.body.as_slice()) };
+        let verified = scheme.verify_with(secrets, proof, incoming, wall, provider.tolerance);
+        drop(turn);
+        if let (Some(url), Some(found), Ok(_) | Err(Refused::Stale { .. })) =
+            (&url, &found, &verified)
+            && !found.is_proven
+        {
+            self.certificates.proved(&provider.id, url, found);
+        }
+        verified.map_err(|refused| match refused {
+            Refused::Stale { .. } if is_suspect() => Received::ClockSuspect,
+            refused => Received::Refused(refused),
+        })
+    }
+
+    /// Stores all of it in one transaction, or nothing.
+    fn store(&self, arrival: Arrival, done: impl FnOnce(Received) + Send + 'static) {
+        let (now, wall) = (self.clock.now(), self.clock.wall());
+        let Arrival { events, batch_id, once, replay } = arrival;
+        self.store.writer().submit(
+            Queue::Accept,
+            move |tx| {
+                if let Some(Once { tenant, key, hash, kept }) = &once
+                    && !idempotency_keys::remember(tx, (tenant, key), hash.as_bytes(), wall, *kept)?
+                {
+                    return Ok(None);
+                }
+                let insert = |new| webhook_events::insert(tx, new, replay.as_ref(), now);
+                events.iter().map(insert).collect::<Result<Vec<_>>>().map(Some)
+            },
+            move |outcome| {
+                done(match outcome {
+                    Err(error) => Received::Failed(error),
+                    Ok(None) => Received::Reused,
+                    Ok(Some(inserted)) => settled(inserted, batch_id),
+                });
+            },
+        );
+    }
+}
+
+/// What tells this request when it is sent again under another id. The items of a batch have theirs in the signed
+/// body.
+fn replay(
+    gate: &VerifiedProvider,
+    matched: usize,
+    incoming: &Incoming<'_>,
+    events: &[NewWebhookEvent],
+) -> Option<Replay> {
+    let (provider, [event]) = (&gate.provider.new, events) else { return None };
+    if provider.replay_window.is_zero() || event.batch.is_some() {
+        return None;
+    }
+    let secret = gate.secrets.get(matched)?;
+    let fingerprint =
+        provider.scheme.fingerprint(secret.as_bytes(), incoming, &event.event_type)?;
+    Some(Replay { fingerprint, since: event.received_at.minus(provider.replay_window) })
+}
+
+/// What a request brought, ready to be stored.
+struct Arrival {
+    events: Vec<NewWebhookEvent>,
+    /// The batch they came in.
+    batch_id: Option<String>,
+    once: Option<Once>,
+    replay: Option<Replay>,
+}
+
+/// Something that a request uses up: only the same body may use it again.
+struct Once {
+    tenant: String,
+    key: String,
+    hash: String,
+    kept: Duration,
+}
+
+fn settled(mut inserted: Vec<Inserted>, batch_id: Option<String>) -> Received {
+    let Some(id) = batch_id else {
+        // One event is what there is outside of batches.
+        let one = inserted.pop().ok_or(Error::Changed("the webhook event"));
+        return one.map_or_else(Received::Failed, Received::Stored);
+    };
+    let (mut stored, mut repeated) = (0_u64, 0_u64);
+    for one in &inserted {
+        let count = if one.already_processed { &mut repeated } else { &mut stored };
+        *count = count.saturating_add(1);
+    }
+    Received::Batch { id, stored, repeated }
+}
+
+fn not_admitted(not: NotAdmitted) -> Received {
+    match not {
+        NotAdmitted::Refused { why, .. } => Received::Unwanted(why),
+        NotAdmitted::Failed(error) => Received::Failed(error),
+    }
+}
+
+/// The body's media type, if it can be sent on as a header value.
+fn content_type(incoming: &Incoming<'_>) -> String {
+    let given = incoming.headers.get("content-type").unwrap_or_default();
+    let fits =
+        (1..=255).contains(&given.len()) && given.bytes().all(|b| (b' '..=b'~').contains(&b));
+    if fits { given.to_owned() } else { "application/octet-stream".to_owned() }
+}

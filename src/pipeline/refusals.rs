@@ -1,0 +1,59 @@
+//! Calls that were refused, on their way into the audit events: bounded, and never waited for.
+//!
+//! What is counted together is decided in `domain::audit::refusals`; upkeep writes what was only counted
+//! once its minute is over.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::base::clock::Clock;
+use crate::model::audit::NewAuditEvent;
+use crate::model::audit::refusals::Ledger;
+use crate::store::Store;
+use crate::store::audit_events;
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+
+/// Where refused calls are noted. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Refusals {
+    store: Store,
+    clock: Clock,
+    ledger: Arc<Mutex<Ledger>>,
+}
+
+impl Refusals {
+    /// Nothing refused yet.
+    pub fn new(store: Store, clock: Clock) -> Self {
+        Self { store, clock, ledger: Arc::default() }
+    }
+
+    /// Notes a refused call. Called by the listener too, so it waits for nothing: where the writer's queue
+    /// is full, the row is lost and the log says so.
+    pub fn note(&self, refused: NewAuditEvent) {
+        let now = self.clock.now();
+        let row = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).note(refused, now);
+        self.write(row);
+    }
+
+    /// Writes the rows of what was only counted, once its minute is over; of everything when `all`.
+    pub fn flush(&self, all: bool) {
+        let now = self.clock.now();
+        let rows = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).due(now, all);
+        self.write(rows);
+    }
+
+    fn write(&self, rows: impl IntoIterator<Item = NewAuditEvent>) {
+        for row in rows {
+            let action = row.action.clone();
+            self.store.writer().submit(
+                Queue::Accept,
+                move |tx: &WriteTx<'_>| audit_events::append(tx, &row),
+                move |outcome| {
+                    if let Err(error) = outcome {
+                        tracing::warn!(%error, action, "a refused call could not be recorded");
+                    }
+                },
+            );
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The relay: events that other programs insert into the outbox by plain SQL are seen, and routed like those
+//! that are published.
+//!
+//! Another process rings no doorbell. What tells is `PRAGMA data_version`, which is asked every 250 ms, and
+//! inotify on the write-ahead log, which says at once that somebody writes: before the commit can be seen, so
+//! that one look at it is not enough. Our own commits are told as well; the writer's counts say which commits are
+//! ours, so that the relay does not read the outbox after each of them.
+//!
+//! Not here: whether a row can be used, and what becomes of it (`store::outbox_relay`).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::stop::Stop;
+use crate::pipeline::counts::Counts;
+use crate::pipeline::sql_rows::SqlRows;
+use crate::store::error::{Error, Result};
+use crate::store::outbox_relay::{self, MAX_ROWS, Relayed};
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+use crate::store::{OwnReader, Store};
+use crate::sys::watch::Watch;
+
+/// How often the relay looks when nothing tells it to.
+const EVERY: Duration = Duration::from_millis(250);
+/// After a change of the log: the first look comes after this, each further one after twice as long, until
+/// one would come after more than [`LAST`]. A commit is seen about as long after its sync as that took.
+const FIRST: Duration = Duration::from_millis(1);
+/// The longest wait between two looks after a change of the log.
+const LAST: Duration = Duration::from_millis(32);
+/// How long after a commit of our own the relay looks, unless the writer notices a foreign commit before: one may
+/// have come right after ours.
+const AFTER_OURS: Duration = Duration::from_millis(20);
+/// How long to wait when a row could not be written for now.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The relay and what it needs.
+pub struct Relay {
+    /// The file.
+    pub store: Store,
+    /// Its own read connection.
+    pub reader: OwnReader,
+    /// How the rows are judged.
+    pub sql_rows: SqlRows,
+    /// What was counted.
+    pub counts: Arc<Counts>,
+}
+
+impl std::fmt::Debug for Relay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Relay").finish_non_exhaustive()
+    }
+}
+
+impl Relay {
+    /// Looks until a stop is asked for. The first look finds what was inserted while nobody served the file.
+    pub fn run(&self, stop: &Stop) {
+        let (watch, log) = (Watch::new(), self.log());
+        let (mut commits, mut pause) = (Commits::default(), EVERY);
+        while !stop.asked() {
+            // The counts first: what is committed after them is found by the next look.
+            let (now, counted) = (self.store.writer().done().now(), self.counted());
+            if commits.call_for_look(counted, now) {
+                let looked = self.look(stop);
+                commits = Commits { seen: counted.filter(|_| looked), ours_since: None };
+            }
+            pause = rest(&watch, &log, pause, stop);
+        }
+    }
+
+    /// What tells of commits; `None` when the file cannot be read.
+    fn counted(&self) -> Option<Counted> {
+        let version = outbox_relay::data_version(&self.reader.tx()).ok()?;
+        let done = self.store.writer().done();
+        Some(Counted { version, ours: done.commits.get(), foreign: done.foreign_commits.get() })
+    }
+
+    fn log(&self) -> PathBuf {
+        let mut log = self.store.path().as_os_str().to_owned();
+        log.push("-wal");
+        log.into()
+    }
+
+    /// Routes what is there; tells whether all of it could be dealt with.
+    fn look(&self, stop: &Stop) -> bool {
+        let routed = self
+            .unrouted(0, 1)
+            .and_then(|found| if found.is_empty() { Ok(()) } else { self.relay_all(stop) });
+        match routed {
+            Ok(()) => true,
+            Err(Error::Stopped) => false,
+            Err(error) => {
+                tracing::warn!(%error, "events inserted by SQL could not be routed; they are tried again");
+                let _asked = stop.wait(AGAIN);
+                false
+            }
+        }
+    }
+
+    fn unrouted(&self, after: i64, limit: u32) -> Result<Vec<i64>> {
+        outbox_relay::unrouted(&self.reader.tx(), after, limit)
+    }
+
+    /// # Errors
+    /// What passes; everything else is dealt with row by row.
+    fn relay_all(&self, stop: &Stop) -> Result<()> {
+        let mut after = 0;
+        while !stop.asked() {
+            let done = match self.relay(after, MAX_ROWS) {
+                Err(error) if error.passes() || matches!(error, Error::Fatal(_)) => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "rows are routed one by one");
+                    self.one_by_one(after)?
+                }
+                Ok(done) => done,
+            };
+            self.counts.relayed(done);
+            if !done.more {
+                break;
+            }
+            after = done.last;
+        }
+        Ok(())
+    }
+
+    /// Rows of which one cannot be dealt with like the others: it must not hold them up.
+    fn one_by_one(&self, after: i64) -> Result<Relayed> {
+        let found = self.unrouted(after, MAX_ROWS)?;
+        let more = u32::try_from(found.len()).is_ok_and(|have| have >= MAX_ROWS);
+        let mut all = Relayed { last: after, more, ..Relayed::default() };
+        for seq in found {
+            match self.relay(seq.saturating_sub(1), 1) {
+                Ok(done) => all.add(done),
+                Err(error) if error.passes() => return Err(error),
+                Err(error) => {
+                    self.set_aside(seq, &error)?;
+                    all.quarantined = all.quarantined.saturating_add(1);
+                }
+            }
+            all.last = seq;
+        }
+        Ok(all)
+    }
+
+    fn relay(&self, after: i64, limit: u32) -> Result<Relayed> {
+        let rows = self.sql_rows.clone();
+        let writer = self.store.writer();
+        writer.write(Queue::Accept, move |tx: &WriteTx<'_>| rows.relay(tx, after, limit))
+    }
+
+    fn set_aside(&self, seq: i64, error: &Error) -> Result<()> {
+        let (rows, why) = (self.sql_rows.clone(), error.to_string());
+        let writer = self.store.writer();
+        let set_aside =
+            writer.write(Queue::Accept, move |tx: &WriteTx<'_>| rows.set_aside(tx, seq, &why));
+        match set_aside {
+            Err(error) if error.passes() => Err(error),
+            Err(error) => {
+                tracing::error!(%error, seq, "an event inserted by SQL can neither be routed nor quarantined");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+/// What tells of commits, as it stood at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counted {
+    /// Changes with every commit, our own ones included.
+    version: i64,
+    /// Our own commits.
+    ours: u64,
+    /// Foreign commits that the writer noticed when it began a transaction.
+    foreign: u64,
+}
+
+/// What the relay knows of commits.
+#[derive(Debug, Default)]
+struct Commits {
+    /// What stood when it was last asked; `None`: a look is due.
+    seen: Option<Counted>,
+    /// When the first commit of our own came after the last look.
+    ours_since: Option<Duration>,
+}
+
+impl Commits {
+    /// Whether a foreign commit may have come since the last look.
+    fn call_for_look(&mut self, counted: Option<Counted>, now: Duration) -> bool {
+        let before = std::mem::replace(&mut self.seen, counted);
+        let (Some(counted), Some(seen)) = (counted, before) else { return true };
+        if counted.ours != seen.ours {
+            self.ours_since.get_or_insert(now);
+        } else if counted.version != seen.version {
+            return true;
+        }
+        counted.foreign != seen.foreign
+            || self.ours_since.is_some_and(|at| now.saturating_sub(at) >= AFTER_OURS)
+    }
+}
+
+/// Waits for the next look, for at most `pause`; returns for how long at most to wait after it.
+fn rest(watch: &Watch, log: &Path, pause: Duration, stop: &Stop) -> Duration {
+    if pause <= LAST {
+        // Somebody wrote a moment ago. What is told meanwhile begins the count anew, but not before a millisecond
+        // is over: a busy writer tells all the time.
+        let is_told = watch.wait(pause);
+        if is_told {
+            let _asked = stop.wait(FIRST);
+        }
+        return if is_told { FIRST } else { longer(pause) };
+    }
+    // The log comes and goes with its file; one that is watched already is not watched twice.
+    let _watched = watch.add(log);
+    if watch.wait(EVERY) { FIRST } else { EVERY }
+}
+
+fn longer(pause: Duration) -> Duration {
+    let longer = pause.saturating_mul(2);
+    if longer > LAST { EVERY } else { longer }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn asked(commits: &mut Commits, [version, ours, foreign]: [u32; 3], at: u32) -> bool {
+        let counted =
+            Counted { version: version.into(), ours: ours.into(), foreign: foreign.into() };
+        commits.call_for_look(Some(counted), at * MS)
+    }
+
+    /// What is known after a look at version 1, one commit of ours and none of others.
+    fn looked() -> Commits {
+        Commits { seen: Some(Counted { version: 1, ours: 1, foreign: 0 }), ours_since: None }
+    }
+
+    #[test]
+    fn the_first_look_and_one_that_failed_are_made_up_for() {
+        assert!(asked(&mut Commits::default(), [1, 0, 0], 0));
+        assert!(looked().call_for_look(None, MS));
+    }
+
+    #[test]
+    fn a_commit_that_is_not_ours_calls_for_a_look_at_once() {
+        assert!(!asked(&mut looked(), [1, 1, 0], 1000));
+        assert!(asked(&mut looked(), [2, 1, 0], 1));
+        assert!(asked(&mut looked(), [3, 2, 1], 1), "the writer noticed it");
+    }
+
+    #[test]
+    fn our_own_commits_call_for_one_look_in_20_ms() {
+        let mut commits = looked();
+        for n in 1..=20 {
+            assert!(!asked(&mut commits, [n + 1, n + 1, 0], n), "{n}");
+        }
+        assert!(asked(&mut commits, [22, 22, 0], 21));
+    }
+
+    #[test]
+    fn a_foreign_commit_between_two_of_ours_is_seen_after_20_ms_at_the_latest() {
+        let mut commits = looked();
+        assert!(!asked(&mut commits, [2, 2, 0], 1), "it may hide behind ours");
+        assert!(!asked(&mut commits, [2, 2, 0], 20));
+        assert!(asked(&mut commits, [2, 2, 0], 21));
+    }
+}

@@ -1,0 +1,189 @@
+//! Rotating the master key: everything sealed is sealed anew, while it is used.
+//!
+//! The order makes a crash at any point harmless: the old key is kept under its own id, then the new one
+//! takes its place, then the rows follow in bounded transactions, and last the file names the new key.
+//! Each sealed value names its key, and the start loads every key that is named and goes on where it was
+//! left. The old key's file stays: backups from before need it.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use data_encoding::HEXLOWER;
+
+use crate::base::faults::{Faults, Step};
+use crate::base::id::Draw;
+use crate::base::secret::MasterKey;
+use crate::keys::Keyring;
+use crate::keys::file::{self, KeyFileError};
+use crate::store::credentials::{self, Credential, context};
+use crate::store::error::{Error, Result};
+use crate::store::meta;
+use crate::store::subjects::{self, SubjectKey};
+use crate::store::tx::WriteTx;
+
+/// Secrets that are sealed anew in one transaction.
+const MAX_ROWS: u32 = 100;
+/// What the key that tokens are hashed under is bound to when it is sealed.
+pub const PEPPER_CONTEXT: &str = "meta|token_pepper|value";
+
+/// Why the master key was not rotated.
+#[derive(Debug, thiserror::Error)]
+pub enum RotationError {
+    /// It lies where this program does not write.
+    #[error(
+        "the master key comes from {0}, which Oncebox does not write: make a new one with \
+         `oncebox keys new FILE`, give it there, give the old one as the previous key, and restart"
+    )]
+    Given(&'static str),
+    /// The key's file.
+    #[error("{0}")]
+    File(#[from] KeyFileError),
+    /// The database.
+    #[error("{0}")]
+    Store(#[from] Error),
+}
+
+/// What a rotation needs. Cheap to clone.
+#[derive(Clone)]
+pub struct Rotation {
+    keyring: Arc<Keyring>,
+    draw: Arc<dyn Draw>,
+    /// The file of the key, or who else gives it.
+    place: std::result::Result<PathBuf, &'static str>,
+    faults: Faults,
+    turn: Arc<Mutex<()>>,
+}
+
+impl std::fmt::Debug for Rotation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rotation").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rotated {
+    /// The key before.
+    pub from: String,
+    /// The key now.
+    pub to: String,
+    /// Secrets that were sealed anew.
+    pub secrets: u64,
+}
+
+impl Rotation {
+    /// Of the keys on this ring; `place` is the file of the one that seals, or who else gives it.
+    pub fn new(
+        keyring: Arc<Keyring>,
+        draw: Arc<dyn Draw>,
+        place: std::result::Result<PathBuf, &'static str>,
+        faults: Faults,
+    ) -> Self {
+        Self { keyring, draw, place, faults, turn: Arc::default() }
+    }
+
+    /// Makes a new key, puts it into the place of the one that seals, and seals everything anew; `write`
+    /// runs a job in a transaction of its own. The caller has the last transaction: [`name_current`].
+    ///
+    /// # Errors
+    /// What is in the way. Whatever was done by then stays, and everything opens.
+    pub fn run<W>(&self, write: W) -> std::result::Result<Rotated, RotationError>
+    where
+        W: FnMut(Job) -> Result<usize>,
+    {
+        let path = self.place.as_ref().map_err(|given| RotationError::Given(given))?;
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let (old, new) = (self.keyring.current(), MasterKey::generate(&*self.draw));
+        self.pass(path)?;
+        file::write(&file::retired(path, &old.key_id()), &old)?;
+        self.pass(path)?;
+        file::write(path, &new)?;
+        let to = new.key_id();
+        self.keyring.turn_to(new);
+        let secrets = reseal(&self.keyring, &self.draw, write)?;
+        Ok(Rotated { from: old.key_id(), to, secrets })
+    }
+
+    fn pass(&self, path: &std::path::Path) -> std::result::Result<(), KeyFileError> {
+        if self.faults.hit(Step::KeyFile) {
+            let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
+            return Err(KeyFileError::File { path: path.to_owned(), source });
+        }
+        Ok(())
+    }
+
+    /// The keys.
+    pub fn keyring(&self) -> &Arc<Keyring> {
+        &self.keyring
+    }
+
+    /// Randomness.
+    pub fn draw(&self) -> &Arc<dyn Draw> {
+        &self.draw
+    }
+}
+
+/// A write that can be run again.
+pub type Job = Box<dyn FnMut(&WriteTx<'_>) -> Result<usize> + Send>;
+
+/// Seals anew whatever is not sealed under the current key, so many in a transaction; returns how many.
+///
+/// # Errors
+/// When the file cannot be written, or holds a secret that none of the keys opens.
+pub fn reseal(
+    keyring: &Arc<Keyring>,
+    draw: &Arc<dyn Draw>,
+    mut write: impl FnMut(Job) -> Result<usize>,
+) -> Result<u64> {
+    let mut done = 0_u64;
+    loop {
+        let (keyring, draw) = (Arc::clone(keyring), Arc::clone(draw));
+        let moved = write(Box::new(move |tx| some(tx, &keyring, &*draw)))?;
+        if moved == 0 {
+            return Ok(done);
+        }
+        done = done.saturating_add(u64::try_from(moved).unwrap_or(0));
+    }
+}
+
+fn some(tx: &WriteTx<'_>, keyring: &Keyring, draw: &dyn Draw) -> Result<usize> {
+    let current = keyring.current();
+    let master = current.key_id();
+    let anew = |column, name: &str, place: &str, sealed: &[u8]| {
+        let value = |error| format!("{name}: {error}");
+        let plain = keyring.open(place, sealed);
+        let plain = plain.map_err(|error| Error::Unreadable { column, value: value(error) })?;
+        Ok::<_, Error>(current.seal(place, plain.expose(), draw))
+    };
+    let others = credentials::sealed_otherwise(tx, &master, MAX_ROWS)?;
+    for Credential { id, sealed, .. } in &others {
+        let sealed = anew("credentials.sealed", id, &context(id), sealed)?;
+        credentials::reseal(tx, id, &sealed, &master)?;
+    }
+    let keys = subjects::sealed_otherwise(tx, &master, MAX_ROWS)?;
+    for SubjectKey { key_id, sealed, .. } in &keys {
+        let (name, kept) = (HEXLOWER.encode(key_id), sealed.as_deref().unwrap_or_default());
+        let sealed = anew("subjects.sealed", &name, &subjects::context(key_id), kept)?;
+        subjects::reseal(tx, key_id, &sealed, &master)?;
+    }
+    Ok(others.len() + keys.len())
+}
+
+/// The last step: what tokens are hashed under is sealed anew, and the file names the current key.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn name_current(tx: &WriteTx<'_>, keyring: &Keyring, draw: &dyn Draw) -> Result<()> {
+    let current = keyring.current();
+    if let Some(sealed) = meta::token_pepper(tx)? {
+        let plain = keyring.open(PEPPER_CONTEXT, &sealed).map_err(unreadable_pepper)?;
+        let sealed = current.seal(PEPPER_CONTEXT, plain.expose(), draw);
+        meta::set_token_pepper(tx, &sealed)?;
+    }
+    meta::set_master_key_id(tx, &current.key_id())
+}
+
+/// What it means that the pepper does not open.
+pub fn unreadable_pepper(error: crate::base::secret::OpenError) -> Error {
+    Error::Unreadable { column: "meta.value of token_pepper", value: error.to_string() }
+}

@@ -1,0 +1,343 @@
+//! What is asked for, input by input.
+
+use std::time::Duration;
+
+use super::*;
+
+const SUB: SubscriptionSeq = SubscriptionSeq(1);
+
+fn at(secs: i64) -> Timestamp {
+    Timestamp::from_secs(secs)
+}
+
+fn changed(subscription: SubscriptionSeq, cap: u32, hard: bool, callable: bool) -> In {
+    let (tenant, pace) = ("default".to_owned(), Pace::Prompt);
+    In::SubscriptionChanged { subscription, cap, hard, callable, tenant, pace }
+}
+
+fn finished(latency: Duration) -> In {
+    In::Finished { subscription: SUB, latency, limit: None }
+}
+
+fn machine(deliverers: usize, cap: u32) -> Machine {
+    let mut machine = Machine::new(deliverers);
+    let out = machine.step(at(0), changed(SUB, cap, false, true));
+    assert_eq!(fetches(&out), [SUB]);
+    machine
+}
+
+fn fetched(rows: std::ops::Range<i64>) -> In {
+    let rows = rows.map(|seq| (DeliverySeq(seq), None)).collect();
+    In::Fetched { subscription: SUB, rows, more: false, next_due: None }
+}
+
+fn fetches(out: &[Out]) -> Vec<SubscriptionSeq> {
+    out.iter()
+        .filter_map(|o| match o {
+            Out::Fetch { subscription, .. } => Some(*subscription),
+            Out::Start { .. } | Out::Drained => None,
+        })
+        .collect()
+}
+
+fn starts(out: &[Out]) -> Vec<i64> {
+    out.iter()
+        .filter_map(|o| match o {
+            Out::Start { delivery, .. } => Some(delivery.0),
+            Out::Fetch { .. } | Out::Drained => None,
+        })
+        .collect()
+}
+
+fn settled(delivery: i64, next_due: Option<Timestamp>) -> In {
+    In::Settled { delivery: DeliverySeq(delivery), subscription: SUB, next_due }
+}
+
+#[test]
+fn no_more_are_started_than_the_cap() {
+    let mut machine = machine(64, 3);
+    assert_eq!(starts(&machine.step(at(0), fetched(1..10))), [1, 2, 3]);
+    let finished = finished(Duration::from_secs(2));
+    assert_eq!(starts(&machine.step(at(0), finished)), [4]);
+}
+
+#[test]
+fn a_fast_subscription_may_exceed_its_cap_while_half_the_deliverers_are_idle() {
+    let mut machine = machine(8, 1);
+    assert_eq!(starts(&machine.step(at(0), fetched(1..20))), [1]);
+    let finished = finished(Duration::from_millis(5));
+    assert_eq!(starts(&machine.step(at(0), finished)), [2, 3, 4, 5]);
+}
+
+#[test]
+fn a_cap_that_was_asked_for_holds_however_fast_the_target_is() {
+    let mut machine = machine(8, 1);
+    machine.step(at(0), changed(SUB, 1, true, true));
+    assert_eq!(starts(&machine.step(at(0), fetched(1..20))), [1]);
+    let finished = finished(Duration::from_millis(5));
+    assert_eq!(starts(&machine.step(at(0), finished)), [2]);
+}
+
+#[test]
+fn a_delivery_that_is_finished_but_not_settled_is_not_sent_again() {
+    let mut machine = machine(64, 8);
+    assert_eq!(starts(&machine.step(at(0), fetched(1..2))), [1]);
+    machine.step(at(0), finished(Duration::ZERO));
+    machine.step(at(0), In::Rang(SUB));
+    assert_eq!(starts(&machine.step(at(0), fetched(1..2))), [0_i64; 0]);
+    machine.step(at(0), settled(1, None));
+    machine.step(at(0), In::Rang(SUB));
+    assert_eq!(starts(&machine.step(at(0), fetched(1..2))), [1]);
+}
+
+#[test]
+fn a_retry_is_looked_for_when_it_is_due() {
+    let mut machine = machine(64, 8);
+    machine.step(at(0), fetched(1..2));
+    machine.step(at(0), settled(1, Some(at(5))));
+    assert_eq!(machine.sleep_until(), Some(at(5)));
+    assert_eq!(fetches(&machine.step(at(4), In::Tick)), [SubscriptionSeq(0); 0]);
+    assert_eq!(fetches(&machine.step(at(5), In::Tick)), [SUB]);
+}
+
+#[test]
+fn a_held_subscription_starts_nothing_and_lets_go_of_its_window() {
+    let mut machine = machine(64, 1);
+    machine.step(at(0), fetched(1..5));
+    machine.step(at(0), changed(SUB, 1, false, false));
+    assert_eq!(machine.in_hand(), 1, "only the one in flight stays in hand");
+    let out = machine.step(at(0), finished(Duration::ZERO));
+    assert_eq!(out, []);
+}
+
+#[test]
+fn turns_go_round_so_that_one_subscription_does_not_starve_another() {
+    let mut machine = machine(2, 8);
+    let other = SubscriptionSeq(2);
+    machine.step(at(0), changed(other, 8, false, true));
+    machine.step(at(0), fetched(1..50));
+    let rows = (100..150).map(|seq| (DeliverySeq(seq), None)).collect();
+    let out =
+        machine.step(at(0), In::Fetched { subscription: other, rows, more: false, next_due: None });
+    assert_eq!(starts(&out), [100]);
+    let finished = finished(Duration::from_millis(5));
+    assert_eq!(starts(&machine.step(at(0), finished)), [2]);
+}
+
+#[test]
+fn half_of_the_deliverers_are_kept_for_the_first_request_of_each() {
+    let mut machine = machine(8, 8);
+    assert_eq!(starts(&machine.step(at(0), fetched(1..50))), [1, 2, 3, 4]);
+    let other = SubscriptionSeq(2);
+    machine.step(at(0), changed(other, 8, false, true));
+    let rows = (100..150).map(|seq| (DeliverySeq(seq), None)).collect();
+    let fetched = In::Fetched { subscription: other, rows, more: false, next_due: None };
+    assert_eq!(starts(&machine.step(at(0), fetched)), [100]);
+}
+
+#[test]
+fn a_stop_is_drained_when_the_last_attempt_is_settled() {
+    let mut machine = machine(64, 8);
+    machine.step(at(0), fetched(1..2));
+    assert_eq!(machine.step(at(0), In::Stop), []);
+    assert_eq!(machine.step(at(0), finished(Duration::ZERO)), []);
+    assert_eq!(machine.step(at(0), settled(1, None)), [Out::Drained]);
+}
+
+#[test]
+fn a_lane_in_hand_is_refused_until_its_delivery_is_settled() {
+    let mut machine = machine(4, 4);
+    let fetched = |seq| In::Fetched {
+        subscription: SUB,
+        rows: vec![(DeliverySeq(seq), Some(7))],
+        more: false,
+        next_due: None,
+    };
+    let started = |out: &[Out], seq| {
+        out.contains(&Out::Start { delivery: DeliverySeq(seq), subscription: SUB })
+    };
+    assert!(started(&machine.step(at(0), fetched(1)), 1));
+    machine.step(at(0), In::Rang(SUB));
+    // An earlier one has come, and is the head now.
+    assert!(!started(&machine.step(at(0), fetched(2)), 2));
+    machine.step(at(0), finished(Duration::ZERO));
+    let settled = In::Settled { delivery: DeliverySeq(1), subscription: SUB, next_due: None };
+    assert_eq!(fetches(&machine.step(at(0), settled)), [SUB]);
+    assert!(started(&machine.step(at(0), fetched(2)), 2));
+}
+
+fn reschedule(delivery: i64, until: Timestamp, whole: bool) -> In {
+    In::PutOff { delivery: DeliverySeq(delivery), subscription: SUB, until, whole }
+}
+
+#[test]
+fn a_delivery_that_is_put_off_is_not_started_again_before_its_time() {
+    let mut machine = machine(4, 4);
+    // It is unordered, and there are more than fit into a window: it is looked at again and again.
+    let more = |rows: std::ops::Range<i64>| match fetched(rows) {
+        In::Fetched { subscription, rows, next_due, .. } => {
+            In::Fetched { subscription, rows, more: true, next_due }
+        }
+        other => other,
+    };
+    assert_eq!(starts(&machine.step(at(0), more(1..2))), [1]);
+    machine.step(at(0), finished(Duration::ZERO));
+    machine.step(at(0), reschedule(1, at(30), false));
+    assert_eq!(starts(&machine.step(at(0), more(1..3))), [2], "others are not held up");
+    assert_eq!(machine.sleep_until(), Some(at(30)));
+    machine.step(at(30), In::Tick);
+    assert_eq!(starts(&machine.step(at(30), more(1..2))), [1]);
+}
+
+#[test]
+fn a_subscription_that_is_put_off_is_not_read_before_its_time_however_much_is_due() {
+    let mut machine = machine(2, 4);
+    assert_eq!(starts(&machine.step(at(0), fetched(1..50))), [1]);
+    machine.step(at(0), finished(Duration::ZERO));
+    let out = machine.step(at(0), reschedule(1, at(30), true));
+    assert_eq!(out, []);
+    assert_eq!(machine.step(at(0), In::Rang(SUB)), []);
+    machine.step(at(1), finished(Duration::ZERO));
+    assert_eq!(machine.step(at(1), reschedule(2, at(31), true)), []);
+    assert_eq!(machine.step(at(29), In::Tick), []);
+    assert_eq!(fetches(&machine.step(at(30), In::Tick)), [SUB]);
+    assert_eq!(starts(&machine.step(at(30), fetched(1..50))), [1]);
+}
+
+#[test]
+fn what_is_put_off_is_looked_at_when_its_subscription_is_changed_and_keeps_no_stop_waiting() {
+    let mut machine = machine(4, 4);
+    machine.step(at(0), fetched(1..2));
+    machine.step(at(0), finished(Duration::ZERO));
+    machine.step(at(0), reschedule(1, at(30), false));
+    let changed = changed(SUB, 9, true, true);
+    assert_eq!(fetches(&machine.step(at(1), changed)), [SUB]);
+    machine.step(at(1), fetched(1..2));
+    machine.step(at(1), finished(Duration::ZERO));
+    machine.step(at(1), reschedule(1, at(31), false));
+    assert_eq!(machine.step(at(2), In::Stop), [Out::Drained]);
+}
+
+#[test]
+fn a_lane_that_is_let_go_of_before_its_time_is_looked_at_then_and_not_at_once() {
+    let (mut machine, lane) = (machine(4, 4), Some(7));
+    let rows = vec![(DeliverySeq(1), lane)];
+    machine.step(at(0), In::Fetched { subscription: SUB, rows, more: false, next_due: None });
+    machine.step(at(0), finished(Duration::ZERO));
+    // Its secret does not open: nothing came of it, and it is still due by its row.
+    let later = Some(at(30));
+    let let_go = In::Settled { delivery: DeliverySeq(1), subscription: SUB, next_due: later };
+    assert!(fetches(&machine.step(at(0), let_go)).is_empty());
+    assert!(fetches(&machine.step(at(29), In::Tick)).is_empty());
+    assert_eq!(fetches(&machine.step(at(30), In::Tick)), [SUB]);
+}
+
+/// Subscriptions of one kind: their tenant, their pace, how many, and how many deliveries each has due.
+type Group = (&'static str, Pace, usize, i64);
+
+/// A machine of 64 deliverers that has read what is due, and how many it has started of each group.
+fn served(groups: &[Group]) -> (Machine, Vec<usize>) {
+    let mut machine = Machine::new(64);
+    let mut group_of = Vec::new();
+    for (n, (tenant, pace, subscriptions, _)) in groups.iter().enumerate() {
+        for _ in 0..*subscriptions {
+            group_of.push(n);
+            let (subscription, tenant) = (sub(group_of.len()), (*tenant).to_owned());
+            let (cap, hard, callable, pace) = (8, true, true, *pace);
+            let new = In::SubscriptionChanged { subscription, cap, hard, callable, tenant, pace };
+            assert_eq!(fetches(&machine.step(at(0), new)), [subscription]);
+        }
+    }
+    let mut counts = vec![0; groups.len()];
+    for (n, group) in group_of.iter().enumerate() {
+        let subscription = sub(n + 1);
+        let rows = (0..groups[*group].3).map(|row| DeliverySeq(subscription.0 * 1000 + row));
+        let rows = rows.map(|delivery| (delivery, None)).collect();
+        let fetched = In::Fetched { subscription, rows, more: false, next_due: None };
+        for out in machine.step(at(0), fetched) {
+            if let Out::Start { subscription, .. } = out {
+                counts[group_of[usize::try_from(subscription.0).unwrap() - 1]] += 1;
+            }
+        }
+    }
+    (machine, counts)
+}
+
+fn sub(n: usize) -> SubscriptionSeq {
+    SubscriptionSeq(i64::try_from(n).unwrap())
+}
+
+#[test]
+fn endpoints_that_hang_get_half_and_those_that_may_hang_three_quarters() {
+    use Pace::{Hangs, Prompt, Unknown};
+    for (groups, wanted) in [
+        (&[("a", Hangs, 100, 1), ("a", Prompt, 1, 1)][..], &[32, 1][..]),
+        (&[("a", Hangs, 100, 1)], &[32]),
+        (&[("a", Hangs, 3, 20)], &[24]),
+        (&[("a", Hangs, 10, 20)], &[32]),
+        (&[("a", Unknown, 100, 1), ("a", Prompt, 1, 1)], &[48, 1]),
+        (&[("a", Unknown, 100, 1), ("a", Hangs, 9, 1), ("a", Prompt, 20, 1)], &[48, 0, 16]),
+        (&[("a", Hangs, 100, 1), ("a", Unknown, 100, 1), ("a", Prompt, 9, 1)], &[32, 16, 9]),
+        (&[("a", Prompt, 100, 1)], &[64]),
+        // One that was never called has one request; a prompt one has more, whatever hangs beside it.
+        (&[("a", Unknown, 30, 20), ("a", Unknown, 1, 1)], &[30, 1]),
+        (&[("a", Hangs, 100, 1), ("a", Prompt, 1, 20)], &[32, 8]),
+        (&[("a", Hangs, 100, 1), ("a", Unknown, 100, 1), ("a", Prompt, 9, 20)], &[32, 16, 16]),
+    ] {
+        assert_eq!(served(groups).1, wanted, "{groups:?}");
+    }
+}
+
+#[test]
+fn a_tenant_gets_half_of_each_share_while_another_has_something_due() {
+    use Pace::{Hangs, Prompt, Unknown};
+    for (groups, wanted) in [
+        (&[("a", Prompt, 100, 1), ("b", Prompt, 1, 1)][..], &[32, 1][..]),
+        (&[("a", Prompt, 100, 9), ("b", Prompt, 100, 9)], &[32, 32]),
+        (&[("a", Prompt, 100, 1), ("b", Prompt, 9, 0)], &[64, 0]),
+        (&[("a", Hangs, 100, 1), ("b", Hangs, 100, 1)], &[16, 16]),
+        (&[("a", Unknown, 100, 1), ("b", Unknown, 1, 1)], &[24, 1]),
+        (&[("a", Hangs, 100, 1), ("b", Prompt, 1, 1)], &[16, 1]),
+    ] {
+        assert_eq!(served(groups).1, wanted, "{groups:?}");
+    }
+}
+
+#[test]
+fn an_endpoint_hangs_from_half_of_its_time_limit_until_it_is_prompt_again() {
+    for (pace, latency, limit, wanted) in [
+        (Pace::Unknown, 5_000, Some(30), Pace::Hangs),
+        (Pace::Unknown, 4_999, Some(30), Pace::Prompt),
+        (Pace::Prompt, 500, Some(1), Pace::Hangs),
+        (Pace::Hangs, 499, Some(1), Pace::Prompt),
+        (Pace::Hangs, 0, None, Pace::Hangs),
+        (Pace::Unknown, 9_000, None, Pace::Unknown),
+    ] {
+        let (mut machine, _) = served(&[("a", pace, 1, 2)]);
+        let limit = limit.map(Duration::from_secs);
+        let latency = Duration::from_millis(latency);
+        machine.step(at(9), In::Finished { subscription: SUB, latency, limit });
+        assert_eq!(machine.windows[&SUB].pace, wanted, "{pace:?} {latency:?} of {limit:?}");
+        let finished = In::Finished { subscription: SUB, latency, limit: None };
+        machine.step(at(9), finished);
+        assert!(!machine.is_busy(), "{:?}", machine.load);
+    }
+}
+
+#[test]
+fn every_endpoint_that_hangs_gets_its_turn() {
+    let (mut machine, _) = served(&[("a", Pace::Hangs, 100, 1), ("b", Pace::Hangs, 1, 1)]);
+    let (mut seen, mut busy) = (BTreeSet::new(), VecDeque::new());
+    let limit = Some(Duration::from_secs(30));
+    busy.extend((1..=101).filter(|n| machine.windows[&SubscriptionSeq(*n)].in_flight > 0));
+    while let Some(n) = busy.pop_front() {
+        assert!(seen.insert(n), "nobody has two turns");
+        let (subscription, latency) = (SubscriptionSeq(n), Duration::from_secs(30));
+        for out in machine.step(at(30), In::Finished { subscription, latency, limit }) {
+            if let Out::Start { subscription, .. } = out {
+                busy.push_back(subscription.0);
+            }
+        }
+    }
+    assert_eq!(seen.len(), 101);
+}

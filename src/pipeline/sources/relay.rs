@@ -1,0 +1,303 @@
+//! One source's relay: reads, waits, and says what stands in its way.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::base::clock::Timestamp;
+use crate::base::stop::Stop;
+use crate::model::escalation::Class;
+use crate::model::source::{NewSource, Settings, Source};
+use crate::pipeline::sources::folder::FolderReader;
+use crate::pipeline::sources::permission::permitted;
+use crate::pipeline::sources::shared::Shared;
+use crate::pipeline::sources::source_error::{Snag, SnagKind, Turn, escalation, subject};
+use crate::pipeline::sources::table::TableReader;
+use crate::store::error::Result;
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
+use crate::store::{escalations, sources};
+use crate::sys::watch::Watch;
+
+/// How often it is looked where nothing tells of changes.
+const POLL: Duration = Duration::from_millis(250);
+/// After a sign of a change it is looked this often …
+const POLL_HOT: Duration = Duration::from_millis(1);
+/// … and so many times: the sign comes before the change can be read.
+const LOOKS_HOT: u32 = 50;
+/// Between two tries while something stands in the way.
+const PAUSE: Duration = Duration::from_millis(500);
+/// What is likely to pass is not worth a word before this.
+const PASSING_NOTED: Duration = Duration::from_secs(10);
+/// What has not passed by then is an escalation.
+const PASSING_RAISED: Duration = Duration::from_mins(1);
+/// The same trouble is raised again after this.
+const RAISED_AGAIN: Duration = Duration::from_hours(1);
+/// Jobs before the writer beyond which nothing more is read.
+const MAX_JOBS_WAITING: usize = 2_048;
+
+/// Reads what a source of one kind has.
+enum Reader {
+    Table(Box<TableReader>),
+    Folder(FolderReader),
+}
+
+impl Reader {
+    fn of(settings: &Settings) -> Self {
+        match settings {
+            Settings::Sqlite(_) => Self::Table(Box::default()),
+            Settings::Drop(_) => Self::Folder(FolderReader::default()),
+        }
+    }
+
+    fn turn(&mut self, shared: &Shared, source: &Source) -> std::result::Result<Turn, Snag> {
+        match (self, &source.new.settings) {
+            (Self::Table(reader), Settings::Sqlite(table)) => reader.turn(shared, source, table),
+            (Self::Folder(reader), Settings::Drop(folder)) => reader.turn(shared, source, folder),
+            // The kind of a source never changes.
+            (Self::Table(_), Settings::Drop(_)) | (Self::Folder(_), Settings::Sqlite(_)) => {
+                Err(Snag::lasting("it is of another kind than it was"))
+            }
+        }
+    }
+}
+
+/// The relay of one source.
+pub(super) struct Relay {
+    shared: Shared,
+    seq: i64,
+    stop: Stop,
+    watch: Watch,
+    reader: Option<Reader>,
+    /// Since when something stands in the way.
+    since: Option<Timestamp>,
+    /// What was raised last, and when.
+    raised: Option<(String, Timestamp)>,
+    /// Whether its silence was raised.
+    silence_raised: bool,
+    /// Looks left that are made at once.
+    hot: u32,
+}
+
+impl Relay {
+    pub(super) fn new(shared: Shared, seq: i64, stop: Stop) -> Self {
+        Self {
+            shared,
+            seq,
+            stop,
+            watch: Watch::new(),
+            reader: None,
+            since: None,
+            raised: None,
+            silence_raised: false,
+            hot: 0,
+        }
+    }
+
+    /// Reads until a stop is asked for.
+    pub(super) fn run(mut self) {
+        while !self.stop.asked() {
+            let seq = self.seq;
+            match self.shared.store.read(|tx| sources::one_to_read(tx, seq)) {
+                Ok(Some(source)) => self.tick(&source),
+                // Deleted or paused: the thread is ended in a moment.
+                Ok(None) => self.pause(POLL),
+                Err(error) => {
+                    tracing::error!(%error, "a source cannot be looked up; it is tried again");
+                    self.pause(PAUSE);
+                }
+            }
+        }
+    }
+
+    fn tick(&mut self, source: &Source) {
+        // What stands in somebody else's file must not end the service.
+        let turn = catch_unwind(AssertUnwindSafe(|| self.turn(source)));
+        let turn = turn.unwrap_or_else(|_panic| {
+            self.reader = None;
+            Err(Snag::lasting("reading it failed in a way that should not be: the log says where"))
+        });
+        match turn {
+            Ok(turn) => {
+                // While there is more, a file that was passed over may still stand in the way.
+                if turn == Turn::Done {
+                    self.well(source);
+                }
+                self.watch_silence(source);
+                if turn == Turn::Done {
+                    self.wait(source);
+                }
+            }
+            Err(snag) => {
+                // What is known of the other files of a folder stays, and costs nothing to keep.
+                if !matches!(self.reader, Some(Reader::Folder(_))) {
+                    self.reader = None;
+                    if snag.kind != SnagKind::Ours {
+                        self.shared.standings.set(self.seq, |standing| standing.lag = None);
+                    }
+                }
+                self.note(source, &snag);
+                self.watch_silence(source);
+                self.pause(PAUSE);
+            }
+        }
+    }
+
+    fn turn(&mut self, source: &Source) -> std::result::Result<Turn, Snag> {
+        let waits_for = if self.shared.disk.is_low() {
+            Some("room on the disk")
+        } else if self.shared.store.writer().waiting_in(Queue::Accept) > MAX_JOBS_WAITING {
+            Some("the writer")
+        } else {
+            None
+        };
+        let now = self.shared.clock.wall();
+        self.shared.standings.set(self.seq, |standing| {
+            standing.waits_for = waits_for;
+            if waits_for.is_none() {
+                standing.last_read_at = Some(now);
+            } else {
+                standing.lag = None;
+            }
+        });
+        if waits_for.is_some() {
+            return Ok(Turn::Done);
+        }
+        let (settings, new) = (self.shared.settings.get(), &source.new);
+        // Each time: who writes there can put a link in its place whenever they like.
+        let place = match permitted(&settings, &new.tenant, new.settings.path()) {
+            Ok(place) => place,
+            Err(why) => {
+                self.reader = None;
+                return Err(Snag::lasting(why));
+            }
+        };
+        let reader = self.reader.get_or_insert_with(|| Reader::of(&new.settings));
+        if place == new.settings.path() {
+            return reader.turn(&self.shared, source);
+        }
+        let new = NewSource { settings: new.settings.at(place), ..new.clone() };
+        reader.turn(&self.shared, &Source { new, ..source.clone() })
+    }
+
+    /// Waits for a change, or for a while.
+    fn wait(&mut self, source: &Source) {
+        if self.hot > 0 {
+            self.hot = self.hot.saturating_sub(1);
+            self.pause(POLL_HOT);
+            return;
+        }
+        for path in watched(&source.new.settings) {
+            self.watch.add(&path);
+        }
+        if self.watch.wait(POLL) && matches!(self.reader, Some(Reader::Table(_))) {
+            self.hot = LOOKS_HOT;
+        }
+    }
+
+    fn pause(&self, span: Duration) {
+        let _asked = self.stop.wait(span);
+    }
+
+    /// Nothing stands in the way: what was noted is taken back.
+    fn well(&mut self, source: &Source) {
+        self.since = None;
+        if source.last_error.is_none() && self.raised.is_none() {
+            return;
+        }
+        let (seq, now) = (self.seq, self.shared.clock.wall());
+        let (tenant, subject) = (source.new.tenant.clone(), subject(source));
+        let done = self.write(move |tx| {
+            sources::well(tx, seq)?;
+            escalations::resolve(tx, &tenant, Class::SourceReplaced, &subject, now)?;
+            escalations::resolve(tx, &tenant, Class::SourceFailing, &subject, now)
+        });
+        if done {
+            self.raised = None;
+            tracing::info!(source = source.new.name.as_str(), "the source can be read again");
+        }
+    }
+
+    /// Notes what stands in the way where people look, once it is worth a word.
+    fn note(&mut self, source: &Source, snag: &Snag) {
+        let now = self.shared.clock.now();
+        if snag.kind == SnagKind::Ours {
+            return;
+        }
+        let lasts = now.since(*self.since.get_or_insert(now));
+        let passing = snag.kind == SnagKind::Passing;
+        let noted = source.last_error.as_deref() == Some(&snag.why);
+        let raised = self.raised.as_ref();
+        let fresh =
+            raised.is_none_or(|(why, at)| *why != snag.why || now.since(*at) >= RAISED_AGAIN);
+        let raise = fresh && (!passing || lasts >= PASSING_RAISED);
+        if (passing && lasts < PASSING_NOTED) || (noted && !raise) {
+            return;
+        }
+        let name = source.new.name.as_str();
+        tracing::warn!(source = name, why = snag.why, "the source cannot be read");
+        let class = match snag.kind {
+            SnagKind::Replaced => Class::SourceReplaced,
+            SnagKind::Passing | SnagKind::Lasting | SnagKind::Ours => Class::SourceFailing,
+        };
+        let new = raise.then(|| escalation(&self.shared, source, class, &snag.why));
+        let (seq, why, at) = (self.seq, snag.why.clone(), self.shared.clock.wall());
+        let done = self.write(move |tx| {
+            sources::fail(tx, seq, &why, at)?;
+            match &new {
+                Some(new) => escalations::raise(tx, new, at).map(drop),
+                None => Ok(()),
+            }
+        });
+        if done && raise {
+            self.raised = Some((snag.why.clone(), now));
+        }
+    }
+
+    /// Raises it when no event has come for too long. What ends it is the next event.
+    fn watch_silence(&mut self, source: &Source) {
+        let now = self.shared.clock.wall();
+        let Some(since) = source.silent_since(now) else {
+            self.silence_raised = false;
+            return;
+        };
+        if self.silence_raised {
+            return;
+        }
+        // This turn may have read what ends it, as after a start: the source stands here as it was before.
+        let seq = self.seq;
+        let is_silent = self.shared.store.read(|tx| {
+            Ok(sources::one_to_read(tx, seq)?.is_some_and(|is| is.silent_since(now).is_some()))
+        });
+        if !is_silent.unwrap_or(false) {
+            return;
+        }
+        let name = source.new.name.as_str();
+        let detail = format!(
+            "no event has come from the source {name} since {since}: look whether the ERP still writes"
+        );
+        tracing::warn!(source = name, detail, "the source is silent");
+        let new = escalation(&self.shared, source, Class::SourceSilent, &detail);
+        self.silence_raised = self.write(move |tx| escalations::raise(tx, &new, now).map(drop));
+    }
+
+    fn write(&self, run: impl FnMut(&WriteTx<'_>) -> Result<()> + Send + 'static) -> bool {
+        let written = self.shared.store.writer().write(Queue::Accept, run);
+        if let Err(error) = &written {
+            tracing::debug!(%error, "a note on a source could not be stored; it is tried again");
+        }
+        written.is_ok()
+    }
+}
+
+/// What is watched for changes.
+fn watched(settings: &Settings) -> Vec<PathBuf> {
+    match settings {
+        Settings::Sqlite(table) => {
+            let mut log = table.path.as_os_str().to_owned();
+            log.push("-wal");
+            vec![table.path.clone(), log.into()]
+        }
+        Settings::Drop(folder) => vec![folder.path.clone()],
+    }
+}

@@ -1,0 +1,129 @@
+//! Table `deliveries`, those in doubt: put there by a restore, taken out by a person.
+//!
+//! What has to move with one (its event) is put together in [`crate::store::settlement`].
+
+use crate::base::clock::Timestamp;
+use crate::base::id::DeliverySeq;
+use crate::store::error::Result;
+use crate::store::tx::{ReadTx, WriteTx, one_row, rows};
+
+/// Everything that could still be sent, in the order of the rows.
+pub(super) const UNSENT: &str = "
+    SELECT seq
+      FROM deliveries
+     WHERE seq > ?1
+       AND (state = 'pending' OR state = 'leased' OR state = 'waiting')
+     ORDER BY seq
+     LIMIT ?2";
+
+const DOUBT: &str = "
+    UPDATE deliveries
+       SET state = 'in_doubt', due_at = NULL, lease_until = NULL, lease_owner = NULL
+     WHERE seq = ?1
+       AND state IN ('pending', 'leased', 'waiting')";
+
+pub(super) const RELEASE: &str = "
+    UPDATE deliveries
+       SET state = 'pending', delay_ms = 0, due_at = max(?2, coalesce(
+           (SELECT o.not_before FROM outbox AS o WHERE o.seq = deliveries.outbox_seq), 0))
+     WHERE seq = ?1
+       AND state = 'in_doubt'";
+
+pub(super) const SKIP: &str = "
+    UPDATE deliveries
+       SET state = 'skipped', finished_at = ?2, reason = ?3
+     WHERE seq = ?1
+       AND state = 'in_doubt'";
+
+// CROSS JOIN keeps the scan on the partial index of what needs attention, in the order of its numbers.
+pub(super) const IN_DOUBT: &str = "
+    SELECT d.seq
+      FROM deliveries AS d
+     CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
+      LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
+      LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
+     WHERE d.state = 'in_doubt'
+       AND d.tenant = ?1
+       AND (?3 IS NULL OR s.name = ?3 OR s.id = ?3)
+       AND (?4 IS NULL OR coalesce(o.event_type, w.event_type) = ?4)
+       AND (?5 IS NULL OR coalesce(o.received_at, w.received_at) >= ?5)
+       AND (?6 IS NULL OR coalesce(o.received_at, w.received_at) < ?6)
+     ORDER BY d.seq
+     LIMIT ?2";
+
+pub(super) const COUNT: &str = "
+    SELECT count(*)
+      FROM deliveries AS d
+     CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
+      LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
+      LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
+     WHERE d.state = 'in_doubt'
+       AND d.tenant = ?1
+       AND (?2 IS NULL OR s.name = ?2 OR s.id = ?2)
+       AND (?3 IS NULL OR coalesce(o.event_type, w.event_type) = ?3)
+       AND (?4 IS NULL OR coalesce(o.received_at, w.received_at) >= ?4)
+       AND (?5 IS NULL OR coalesce(o.received_at, w.received_at) < ?5)";
+
+/// Which deliveries in doubt are meant. Absent means any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Their subscription, by name or UUID.
+    pub subscription: Option<String>,
+    /// The exact type of what they carry.
+    pub event_type: Option<String>,
+    /// What they carry was received at or after.
+    pub since: Option<Timestamp>,
+    /// What they carry was received before.
+    pub until: Option<Timestamp>,
+}
+
+/// Deliveries above `after` that could still be sent.
+pub(super) fn unsent(tx: &ReadTx<'_>, after: DeliverySeq, limit: u32) -> Result<Vec<DeliverySeq>> {
+    rows(&mut *tx.prepare(UNSENT)?, (after, limit), |row| Ok(row.get(0)?))
+}
+
+/// Holds a delivery that may have been made.
+pub(super) fn doubt(tx: &WriteTx<'_>, delivery: DeliverySeq) -> Result<()> {
+    one_row(tx.prepare(DOUBT)?.execute([delivery])?, "the delivery")
+}
+
+/// Lets a delivery in doubt be sent.
+pub(super) fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
+    one_row(tx.prepare(RELEASE)?.execute((delivery, now))?, "the delivery")
+}
+
+/// Ends a delivery in doubt without sending it.
+pub(super) fn skip(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    reason: &str,
+    now: Timestamp,
+) -> Result<()> {
+    one_row(tx.prepare(SKIP)?.execute((delivery, now, reason))?, "the delivery")
+}
+
+/// Deliveries in doubt, the oldest first.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn in_doubt(
+    tx: &ReadTx<'_>,
+    tenant: &str,
+    filter: &Filter,
+    limit: u32,
+) -> Result<Vec<DeliverySeq>> {
+    let Filter { subscription, event_type, since, until } = filter;
+    let params = (tenant, limit, subscription, event_type, since, until);
+    rows(&mut *tx.prepare(IN_DOUBT)?, params, |row| Ok(row.get(0)?))
+}
+
+/// How many deliveries are in doubt.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn count(tx: &ReadTx<'_>, tenant: &str, filter: &Filter) -> Result<u64> {
+    let Filter { subscription, event_type, since, until } = filter;
+    let params = (tenant, subscription, event_type, since, until);
+    let count: i64 = tx.prepare(COUNT)?.query_row(params, |row| row.get(0))?;
+    Ok(count.unsigned_abs())
+}

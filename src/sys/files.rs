@@ -1,0 +1,274 @@
+//! Files that something else writes.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, accessat, fchmod,
+    mkdirat, openat, openat2, renameat, renameat_with, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+use crate::base::clock::Timestamp;
+
+/// When the newest file of that ending in a directory was last written; `None` where there is none.
+pub fn newest(directory: &Path, ending: &str) -> Option<Timestamp> {
+    let entries = fs::read_dir(directory).ok()?.flatten();
+    let times = entries
+        .filter(|entry| entry.file_name().to_string_lossy().ends_with(ending))
+        .filter_map(|entry| entry.metadata().ok()?.modified().ok())
+        .map(Timestamp::from);
+    times.max()
+}
+
+/// Which file it is and how it stands: another one, or the same after somebody wrote into it, has another stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    /// Seconds and nanoseconds.
+    written_at: (i64, i64),
+}
+
+impl Stamp {
+    fn of(file: &fs::Metadata) -> Self {
+        Self {
+            device: file.dev(),
+            inode: file.ino(),
+            size: file.len(),
+            written_at: (file.mtime(), file.mtime_nsec()),
+        }
+    }
+}
+
+/// A file, and what it was when it was read. It is held open, so that nothing else gets its inode's number.
+#[derive(Debug)]
+pub struct Contents {
+    /// Its bytes; empty where it is too large.
+    pub bytes: Vec<u8>,
+    /// Its size.
+    pub size: u64,
+    /// What it was before it was read and after.
+    pub stamp: Stamp,
+    _open: fs::File,
+}
+
+/// What can have a name in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A file that has no other name.
+    File,
+    /// A file that has other names as well (hard links), perhaps where whoever put this one there may not read.
+    Shared,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A pipe, a device, a socket.
+    Special,
+}
+
+/// What has a name in a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Those that are UTF-8.
+    pub usable: Vec<String>,
+    /// Those that are not, about, but for directories.
+    pub other: Vec<String>,
+}
+
+/// A directory that somebody else may write into. It is held open, and no link is followed to reach it or what
+/// is in it: who may put names into a directory must not reach with them what we may read or write.
+#[derive(Debug)]
+pub struct Directory(OwnedFd);
+
+impl Directory {
+    /// Opens one whose path has no link in it (`fs::canonicalize`).
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be opened.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+            // Kernels before 5.6, and sandboxes that do not know it.
+            Err(Errno::NOSYS | Errno::PERM) => Ok(Self(openat(CWD, path, flags, Mode::empty())?)),
+            opened => Ok(Self(opened?)),
+        }
+    }
+
+    /// Opens a directory in it, and makes it where there is none.
+    ///
+    /// # Errors
+    /// When it cannot be made, or something else has its name, such as a link.
+    pub fn make(&self, name: &str) -> io::Result<Self> {
+        match mkdirat(&self.0, name, Mode::RWXU | Mode::RWXG | Mode::RWXO) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(&self.0, name, flags, Mode::empty()) {
+            Err(Errno::LOOP | Errno::NOTDIR) => Err(io::Error::new(
+                io::ErrorKind::NotADirectory,
+                "it is there, and a link or no directory",
+            )),
+            opened => Ok(Self(opened?)),
+        }
+    }
+
+    /// The names in it, sorted.
+    ///
+    /// # Errors
+    /// When it cannot be listed.
+    pub fn names(&self) -> io::Result<Names> {
+        let mut names = Names::default();
+        for entry in Dir::read_from(&self.0)? {
+            let entry = entry?;
+            match entry.file_name().to_str() {
+                Ok("." | "..") => {}
+                Ok(name) => names.usable.push(name.to_owned()),
+                Err(_bytes) if entry.file_type() == FileType::Directory => {}
+                Err(_bytes) => names.other.push(entry.file_name().to_string_lossy().into_owned()),
+            }
+        }
+        names.usable.sort_unstable();
+        Ok(names)
+    }
+
+    /// Whether a name is taken, by whatever it is.
+    pub fn has(&self, name: &str) -> bool {
+        !matches!(statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT))
+    }
+
+    /// What kind of thing has a name; `None` where nothing has.
+    pub fn kind(&self, name: &str) -> Option<Kind> {
+        let found = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some(match FileType::from_raw_mode(found.st_mode) {
+            FileType::RegularFile if found.st_nlink > 1 => Kind::Shared,
+            FileType::RegularFile => Kind::File,
+            FileType::Directory => Kind::Directory,
+            FileType::Symlink => Kind::Link,
+            _ => Kind::Special,
+        })
+    }
+
+    /// What has that name now; `None` where nothing has, or what has it is no plain file.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    pub fn stamp(&self, name: &str) -> io::Result<Option<Stamp>> {
+        // By a handle that can neither read nor write, because the fields of a bare look differ by machine.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(&self.0, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => Ok(None),
+            opened => {
+                let found = fs::File::from(opened?).metadata()?;
+                Ok(found.is_file().then(|| Stamp::of(&found)))
+            }
+        }
+    }
+
+    /// Since when a plain file has lain there as it is: neither written nor renamed since; `None` where the
+    /// name is of something else.
+    pub fn lies_since(&self, name: &str) -> Option<Timestamp> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = fs::File::from(openat(&self.0, name, flags, Mode::empty()).ok()?);
+        let found = found.metadata().ok().filter(fs::Metadata::is_file)?;
+        Some(Timestamp::from_secs(found.ctime().max(found.mtime())))
+    }
+
+    /// Writes a file that is not there yet.
+    ///
+    /// # Errors
+    /// When its name is taken, or the disk refuses.
+    pub fn write_new(&self, name: &str, text: &str) -> io::Result<()> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o666);
+        let mut file = fs::File::from(openat(&self.0, name, flags, mode)?);
+        file.write_all(text.as_bytes())
+    }
+
+    /// Moves what is in it to another directory, where it replaces nothing.
+    ///
+    /// # Errors
+    /// When the new name is taken, or it cannot be moved.
+    pub fn move_to(&self, name: &str, to: &Self, new: &str) -> io::Result<()> {
+        match renameat_with(&self.0, name, &to.0, new, RenameFlags::NOREPLACE) {
+            // Some file systems cannot promise it.
+            Err(Errno::INVAL | Errno::NOSYS) if to.has(new) => Err(Errno::EXIST.into()),
+            Err(Errno::INVAL | Errno::NOSYS) => Ok(renameat(&self.0, name, &to.0, new)?),
+            moved => Ok(moved?),
+        }
+    }
+
+    /// Removes a name.
+    ///
+    /// # Errors
+    /// When there is none, or it may not be removed.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        Ok(unlinkat(&self.0, name, AtFlags::empty())?)
+    }
+}
+
+/// Reads a regular file of `most` bytes at most; `None` where the name is of something else, such as a link, or
+/// not the only one of its file, or the file was changed meanwhile.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read_regular(from: &Directory, name: &str, most: u64) -> io::Result<Option<Contents>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match openat(&from.0, name, flags, Mode::empty()) {
+        Ok(file) => fs::File::from(file),
+        Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let before = file.metadata()?;
+    if !before.is_file() || before.nlink() > 1 {
+        return Ok(None);
+    }
+    let (size, stamp) = (before.len(), Stamp::of(&before));
+    if size > most {
+        return Ok(Some(Contents { bytes: Vec::new(), size, stamp, _open: file }));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+    (&file).take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    let read = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    let is_whole = size == read && Stamp::of(&file.metadata()?) == stamp;
+    Ok(is_whole.then_some(Contents { bytes, size, stamp, _open: file }))
+}
+
+/// Sets the mode of a file or directory, and follows no link.
+///
+/// # Errors
+/// When it is a link, or belongs to somebody else.
+pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(CWD, path, flags, Mode::empty())?;
+    Ok(fchmod(file, Mode::from_raw_mode(mode))?)
+}
+
+/// Whether this process may make files in a directory.
+pub fn may_write(directory: &Path) -> bool {
+    let wanted = Access::WRITE_OK | Access::EXEC_OK;
+    accessat(CWD, directory, wanted, AtFlags::EACCESS).is_ok()
+}
+
+/// Whether nothing stands there. What this user may not look at is not missing: opening it says why.
+pub fn is_missing(path: &Path) -> bool {
+    path.try_exists().is_ok_and(|there| !there)
+}
+
+/// Whether this process may not look into a directory.
+pub fn is_closed(directory: &Path) -> bool {
+    let denied = io::ErrorKind::PermissionDenied;
+    fs::read_dir(directory).is_err_and(|error| error.kind() == denied)
+}
+
+/// Whether this process may do everything.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -1,0 +1,144 @@
+//! The index beside SQLite's write-ahead log (`-shm`): gives it blocks on the disk before they are needed, and
+//! tells who reads the log.
+//!
+//! The index is mapped into memory. A store into a page that has no block ends the process with SIGBUS when the
+//! disk is full. SQLite's locks are byte ranges of this file (<https://sqlite.org/walformat.html>, "WAL Locks").
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, fallocate};
+
+/// The bytes that readers lock; each reader holds one of them for as long as its transaction lasts.
+const READ_LOCKS: std::ops::RangeInclusive<u64> = 123..=127;
+/// Bytes of the index for each [`FRAMES`] frames of the log.
+const REGION: u64 = 32 * 1024;
+/// Frames of the log that one region describes.
+const FRAMES: u64 = 4096;
+/// Regions that are allocated beyond the one in use: 64 MiB of log.
+const REGIONS_AHEAD: u64 = 4;
+
+/// The index of one database.
+///
+/// The file is never closed: a process that closes a file gives up every lock it holds on it (fcntl(2)), SQLite's
+/// among them.
+#[derive(Debug)]
+pub struct LogIndex {
+    file: BorrowedFd<'static>,
+    allocated: u64,
+}
+
+impl LogIndex {
+    /// Opens the index, which a connection of this process has made.
+    ///
+    /// # Errors
+    /// What the system says.
+    #[expect(unsafe_code, reason = "a descriptor that is never closed is lent for ever")]
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?.into_raw_fd();
+        // SAFETY: it is open, and nobody owns it any more, so that nobody closes it.
+        Ok(Self { file: unsafe { BorrowedFd::borrow_raw(file) }, allocated: 0 })
+    }
+
+    /// Allocates blocks for a log of so many frames and the next 64 MiB. SQLite leaves a longer file as it is,
+    /// and makes it short again when it is the first to open it. Does nothing where they are there already.
+    ///
+    /// # Errors
+    /// When there is no room, or the file system cannot do it: then SQLite extends the file itself.
+    pub fn allocate(&mut self, frames: u64) -> io::Result<()> {
+        let bytes = (frames / FRAMES).saturating_add(1 + REGIONS_AHEAD).saturating_mul(REGION);
+        if bytes > self.allocated {
+            fallocate(self.file, FallocateFlags::empty(), 0, bytes)?;
+            self.allocated = bytes;
+        }
+        Ok(())
+    }
+
+    /// Another process that reads the log in a transaction.
+    #[expect(unsafe_code, reason = "no safe binding asks for locks of single bytes")]
+    pub fn reader(&self) -> Option<u32> {
+        let short = |number| libc::c_short::try_from(number).unwrap_or_default();
+        let mut lock = libc::flock {
+            l_type: short(libc::F_WRLCK),
+            l_whence: short(libc::SEEK_SET),
+            l_start: i64::try_from(*READ_LOCKS.start()).ok()?,
+            l_len: i64::try_from(READ_LOCKS.count()).ok()?,
+            l_pid: 0,
+        };
+        // SAFETY: the descriptor is open for ever, and the command reads and writes one `flock`, no more.
+        let answer = unsafe {
+            libc::fcntl(self.file.as_raw_fd(), libc::F_GETLK, std::ptr::from_mut(&mut lock))
+        };
+        let is_held = answer == 0 && i32::from(lock.l_type) != libc::F_UNLCK;
+        is_held.then(|| u32::try_from(lock.l_pid).ok().filter(|pid| *pid > 0))?
+    }
+}
+
+/// The processes that read the log whose index this is in a transaction now, as far as the system shows them.
+///
+/// ```
+/// let file = tempfile::NamedTempFile::new()?;
+/// assert!(oncebox::sys::log_index::readers(file.path()).is_empty());
+/// # Ok::<_, std::io::Error>(())
+/// ```
+pub fn readers(index: &Path) -> Vec<u32> {
+    let Ok(file) = std::fs::metadata(index) else { return Vec::new() };
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    let mut found: Vec<u32> = locks.lines().filter_map(|line| reader(line, file.ino())).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The process of a line of `/proc/locks` (proc(5)), where it is a reader's lock on this file.
+fn reader(line: &str, inode: u64) -> Option<u32> {
+    let mut fields = line.split_whitespace().skip(4);
+    let (process, file) = (fields.next()?, fields.next()?);
+    let first: u64 = fields.next()?.parse().ok()?;
+    let is_ours = file.rsplit(':').next()?.parse() == Ok(inode) && READ_LOCKS.contains(&first);
+    process.parse().ok().filter(|_| is_ours)
+}
+
+/// A process for people: its program and its number.
+pub fn shown(process: u32) -> String {
+    // Another user's program may be hidden from a service.
+    let program = std::fs::read_to_string(format!("/proc/{process}/comm"));
+    program.map_or_else(
+        |_| format!("process {process}"),
+        |program| format!("{} (process {process})", program.trim()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_allocated_ahead_once() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut index = LogIndex::open(file.path()).unwrap();
+        let blocks = |file: &tempfile::NamedTempFile| file.as_file().metadata().unwrap().blocks();
+        index.allocate(1).unwrap();
+        assert!(blocks(&file) * 512 >= 5 * REGION);
+        let before = file.as_file().metadata().unwrap().len();
+        index.allocate(4095).unwrap();
+        assert_eq!(file.as_file().metadata().unwrap().len(), before);
+        index.allocate(4096).unwrap();
+        assert_eq!(file.as_file().metadata().unwrap().len(), before + REGION);
+        assert_eq!(index.reader(), None);
+    }
+
+    #[test]
+    fn a_readers_lock_is_told_from_others() {
+        let lock = "7: POSIX  ADVISORY  READ  4071 00:2f:815 124 124";
+        assert_eq!(reader(lock, 815), Some(4071));
+        assert_eq!(reader(lock, 816), None);
+        assert_eq!(reader("7: POSIX  ADVISORY  READ  4071 00:2f:815 128 128", 815), None);
+        assert_eq!(reader("7: OFDLCK ADVISORY  READ  -1 00:2f:815 124 124", 815), None);
+        assert_eq!(reader("7: -> POSIX", 815), None);
+        assert_eq!(shown(u32::MAX), "process 4294967295");
+    }
+}
