@@ -1,28 +1,61 @@
 //! Oncebox: webhooks come in, business events go out through a transactional outbox, each exactly once.
 //!
-//! Start reading at `ARCHITECTURE.md`, then `schema.sql`, then [`pipeline`].
+//! Three modules are for programs that embed Oncebox, and need no service: [`outbox`] writes an event in the
+//! transaction of an ERP, [`webhook`] checks the signature of a request, [`guard`] makes its effect happen
+//! once. They work on transactions of [`rusqlite`], which is re-exported so that versions agree.
 //!
-//! Three modules are for programs that are not the service, and need none: [`outbox`] writes an event in the
-//! transaction of an ERP, [`webhook`] checks the signature of what comes, [`guard`] makes its effect happen
-//! once. They speak of transactions of [`rusqlite`], which is handed on so that versions agree.
+//! The feature `service` (default) adds the program itself. To read it, start at `ARCHITECTURE.md`, then
+//! `schema.sql`, then `pipeline`. Its rooms are private; the feature `internals` opens them to the tests and
+//! benches of this repository.
 
-pub mod api;
-pub mod app;
-pub mod backup;
-pub mod base;
-pub mod cli;
-pub mod config;
-pub mod conformance;
-pub mod demo;
+#![cfg_attr(feature = "internals", allow(missing_docs, reason = "rooms are not public"))]
+
 pub mod guard;
-pub mod http;
-pub mod keys;
-pub mod model;
 pub mod outbox;
-pub mod pipeline;
-pub mod store;
-pub mod sys;
-pub mod telemetry;
 pub mod webhook;
 
+#[cfg(not(feature = "internals"))]
+mod api;
+#[cfg(not(feature = "internals"))]
+mod app;
+#[cfg(not(feature = "internals"))]
+mod backup;
+#[cfg(not(feature = "internals"))]
+mod base;
+#[cfg(not(feature = "internals"))]
+mod cli;
+#[cfg(not(feature = "internals"))]
+mod config;
+#[cfg(not(feature = "internals"))]
+mod conformance;
+#[cfg(not(feature = "internals"))]
+mod demo;
+#[cfg(not(feature = "internals"))]
+mod http;
+#[cfg(not(feature = "internals"))]
+mod keys;
+#[cfg(not(feature = "internals"))]
+mod model;
+#[cfg(not(feature = "internals"))]
+mod pipeline;
+#[cfg(not(feature = "internals"))]
+mod store;
+#[cfg(not(feature = "internals"))]
+mod sys;
+#[cfg(not(feature = "internals"))]
+mod telemetry;
+
+/// Opens the rooms to the tests and benches of this repository.
+#[cfg(feature = "internals")]
+macro_rules! open {
+    ($($room:ident)*) => {$(pub mod $room;)*};
+}
+#[cfg(feature = "internals")]
+open! { api app backup base cli config conformance demo http keys model pipeline store sys telemetry }
+
 pub use rusqlite;
+
+/// Runs the program `oncebox`: see `oncebox --help`.
+pub fn run() -> std::process::ExitCode {
+    cli::main()
+}

@@ -6,7 +6,7 @@
 
 use rusqlite::Transaction;
 
-use crate::base::clock::Timestamp;
+pub use crate::base::clock::Timestamp;
 use crate::base::id::{self, Draw, SystemDraw};
 use crate::model::event::{FieldError, NewEvent, SQL_SOURCE};
 use crate::model::name::Name;

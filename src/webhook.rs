@@ -6,10 +6,12 @@
 
 use std::time::Duration;
 
-use crate::base::clock::{Clock, Timestamp};
+use crate::base::clock::Clock;
+pub use crate::base::clock::Timestamp;
 use crate::base::headers::Headers;
 use crate::model::scheme::{Incoming, Refused, Scheme, id_header};
-use crate::model::signature::{SecretError, SigningSecret};
+pub use crate::model::signature::SecretError;
+use crate::model::signature::SigningSecret;
 
 /// How far a webhook's time may be from ours, either way. Source: Standard Webhooks 1.0.0 leaves it to the
 /// receiver; its libraries take five minutes.

@@ -148,9 +148,8 @@ fn upward_imports(path: &str, text: &str) -> Vec<String> {
     let Some(own_layer) = layer_of(own) else {
         return vec![format!("{path}: the part {own:?} has no place in LAYERS of tests/tidy.rs")];
     };
-    let upward = |part: &&str| {
-        *part != own && layer_of(part).is_none_or(|layer| layer > own_layer || layer == own_layer)
-    };
+    let upward =
+        |part: &&str| *part != own && layer_of(part).is_none_or(|layer| layer >= own_layer);
     imports(text)
         .into_iter()
         .filter(upward)

@@ -79,6 +79,7 @@ impl Route {
     }
 
     /// Whether it changes something, and each call that succeeds makes one audit event.
+    #[cfg(any(test, feature = "internals"))]
     pub fn is_audited(&self) -> bool {
         matches!(self.answer, Answer::Change(..))
     }

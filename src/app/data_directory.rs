@@ -14,8 +14,6 @@ use crate::base::clock::Clock;
 use crate::keys::file::{self, KeyFileError};
 use crate::sys::user;
 
-pub use crate::config::KEY_FILE;
-
 /// The database.
 pub const DATABASE: &str = "oncebox.db";
 /// The first admin token.

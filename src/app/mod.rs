@@ -33,6 +33,7 @@ use crate::store::writer::Queue;
 use crate::store::{Store, audit_events, boots};
 
 pub use error::Error;
+#[cfg(any(test, feature = "internals"))]
 pub use injected::Injected;
 
 /// How long requests that are in hand may take when the service stops.
@@ -62,6 +63,7 @@ impl Appliance {
     ///
     /// # Errors
     /// What is in the way, and what to do about it.
+    #[cfg(any(test, feature = "internals"))]
     pub fn start(settings: Settings, injected: Injected) -> Result<Self, Error> {
         Self::start_on(Vec::new(), settings, injected, || ())
     }
@@ -128,11 +130,13 @@ impl Appliance {
     }
 
     /// Lets the dispatcher look at the clock, which a test has moved.
+    #[cfg(any(test, feature = "internals"))]
     pub fn wake(&self) {
         self.flow.wake();
     }
 
     /// The settings that hold right now.
+    #[cfg(any(test, feature = "internals"))]
     pub fn settings(&self) -> &Live {
         &self.settings
     }

@@ -32,17 +32,6 @@ pub enum Reason {
     BeforeUpgrade,
 }
 
-impl Reason {
-    /// The word in manifests and lists.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Asked => "asked",
-            Self::Scheduled => "scheduled",
-            Self::BeforeUpgrade => "before_upgrade",
-        }
-    }
-}
-
 /// A manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {

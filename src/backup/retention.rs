@@ -44,6 +44,7 @@ pub fn list(directory: &Path) -> Result<Vec<Kept>> {
 ///
 /// # Errors
 /// When the directory cannot be read.
+#[cfg(any(test, feature = "internals"))]
 pub fn newest(directory: &Path) -> Result<Option<Kept>> {
     Ok(list(directory)?.into_iter().next())
 }

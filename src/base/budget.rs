@@ -99,6 +99,7 @@ impl Budget {
     }
 
     /// Bytes that are taken now.
+    #[cfg(test)]
     pub fn used(&self) -> usize {
         let state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.request.saturating_add(state.own)

@@ -172,12 +172,14 @@ pub fn machine_monotonic() -> Duration {
 /// assert_eq!(clock.now(), Timestamp::from_secs(1_005));
 /// assert_eq!(clock.wall(), Timestamp::from_secs(9));
 /// ```
+#[cfg(any(test, feature = "internals"))]
 #[derive(Debug)]
 pub struct ManualTime {
     wall_ms: AtomicI64,
     monotonic_ms: AtomicI64,
 }
 
+#[cfg(any(test, feature = "internals"))]
 impl ManualTime {
     /// A clock that shows `wall`.
     pub fn at(wall: Timestamp) -> Arc<Self> {
@@ -196,6 +198,7 @@ impl ManualTime {
     }
 }
 
+#[cfg(any(test, feature = "internals"))]
 impl TimeSource for ManualTime {
     fn wall(&self) -> Timestamp {
         Timestamp(self.wall_ms.load(Ordering::SeqCst))

@@ -37,6 +37,7 @@ pub enum Step {
 impl Step {
     /// Every step of a running service after which the process goes on, so that a test can fail each in turn.
     /// Those of keeping and of key files are passed in order and tried one by one beside their code.
+    #[cfg(any(test, feature = "internals"))]
     pub const ALL: [Self; 8] = [
         Self::Write,
         Self::Commit,
@@ -110,6 +111,7 @@ impl Faults {
     /// assert!(!faults.hit(Step::Commit));
     /// assert!(faults.happened());
     /// ```
+    #[cfg(any(test, feature = "internals"))]
     pub fn at(step: Step, nth: u32) -> Self {
         let plan = Plan { step, nth, passes: AtomicU32::new(0) };
         Self { plan: Some(Arc::new(plan)), stalls: None }
@@ -126,16 +128,19 @@ impl Faults {
     }
 
     /// Whether the planned failure has come.
+    #[cfg(any(test, feature = "internals"))]
     pub fn happened(&self) -> bool {
         self.plan.as_ref().is_some_and(|plan| plan.passes.load(Ordering::SeqCst) >= plan.nth)
     }
 
     /// Threads can be made to stand still with [`Faults::stall`].
+    #[cfg(any(test, feature = "internals"))]
     pub fn stalling() -> Self {
         Self { plan: None, stalls: Some(Arc::default()) }
     }
 
     /// From now on this thread stands still; with `None`, every thread goes on.
+    #[cfg(any(test, feature = "internals"))]
     pub fn stall(&self, who: Option<Stall>) {
         if let Some(stalls) = &self.stalls {
             stalls.now.lock().unwrap_or_else(PoisonError::into_inner).wanted = who;
@@ -144,6 +149,7 @@ impl Faults {
     }
 
     /// Whether this thread has come to its place and stands there.
+    #[cfg(any(test, feature = "internals"))]
     pub fn is_standing(&self, who: Stall) -> bool {
         self.stalls.as_ref().is_some_and(|stalls| {
             stalls.now.lock().unwrap_or_else(PoisonError::into_inner).standing == Some(who)

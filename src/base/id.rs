@@ -50,7 +50,7 @@ impl Draw for SystemDraw {
 /// A new UUIDv7 (RFC 9562): sorts by the time it was made.
 ///
 /// ```
-/// use oncebox::{clock::Timestamp, id};
+/// use oncebox::base::{clock::Timestamp, id};
 /// let id = id::uuid7(Timestamp::from_secs(1_700_000_000), &id::SystemDraw::new());
 /// assert!(id.starts_with("018bcfe5-6800-7"));
 /// ```
@@ -98,7 +98,7 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
 /// When a UUIDv7 was made; `None` when the text is none.
 ///
 /// ```
-/// use oncebox::{clock::Timestamp, id};
+/// use oncebox::base::{clock::Timestamp, id};
 /// let at = Timestamp::from_secs(1_769_860_800);
 /// assert_eq!(id::made_at(&id::uuid7(at, &id::SystemDraw::new())), Some(at));
 /// assert_eq!(id::made_at("soon"), None);

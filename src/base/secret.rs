@@ -111,7 +111,7 @@ pub enum OpenError {
 /// The key under which secrets are sealed in the file; it is kept outside the file.
 ///
 /// ```
-/// use oncebox::{id::SystemDraw, secret::MasterKey};
+/// use oncebox::base::{id::SystemDraw, secret::MasterKey};
 /// let draw = SystemDraw::new();
 /// let key = MasterKey::generate(&draw);
 /// let sealed = key.seal("credential|7|secret", b"whsec_...", &draw);

@@ -26,6 +26,7 @@ impl Environment {
     }
 
     /// These variables.
+    #[cfg(any(test, feature = "internals"))]
     pub fn of<const N: usize>(variables: [(&str, &str); N]) -> Self {
         Self(variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec())
     }

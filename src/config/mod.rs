@@ -21,11 +21,10 @@ use std::path::{Path, PathBuf};
 pub use environment::{CREDENTIALS, Environment, environment, own_variables};
 pub use live::{Change, Live};
 pub use parse::Given;
-pub use problem::{Origin, Problem, SettingsError, meant};
-pub use settings::{
-    Backup, Database, Delivery, Disk, KEY_FILE, Keys, Limits, Listen, Log, LogFormat, LogLevel,
-    Metrics, Settings,
-};
+pub use problem::{Origin, Problem, SettingsError};
+#[cfg(any(test, feature = "internals"))]
+pub use settings::KEY_FILE;
+pub use settings::{Delivery, Listen, Log, LogFormat, LogLevel, Settings};
 
 use keys::{KEYS, Key};
 use problem::{Text, did_you_mean};

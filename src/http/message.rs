@@ -105,6 +105,7 @@ impl Request {
     }
 
     /// Who sent it, as trusted proxies tell: for records, throttling and the log.
+    #[cfg(any(test, feature = "internals"))]
     pub const fn client_address(&self) -> IpAddr {
         self.head.client
     }
@@ -187,6 +188,7 @@ impl Response {
     }
 
     /// The same answer with a reason for the log.
+    #[cfg(any(test, feature = "internals"))]
     #[must_use]
     pub fn because(mut self, cause: impl Into<String>) -> Self {
         self.cause = Some(cause.into());

@@ -25,7 +25,7 @@ const HASH_BYTES: usize = 16;
 /// The key of one subject.
 ///
 /// ```
-/// use oncebox::{id::SystemDraw, keyring::subject::SubjectKey};
+/// use oncebox::{base::id::SystemDraw, keys::subject::SubjectKey};
 /// let key = SubjectKey::generate(&SystemDraw::new());
 /// let sealed = key.seal("acme|evt_1", b"Jane");
 /// assert_eq!(SubjectKey::id_in(&sealed), Some(key.id()));

@@ -69,6 +69,7 @@ impl State {
     }
 
     /// Whether nothing but a person moves it on.
+    #[cfg(test)]
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Completed | Self::DeadLetter | Self::Skipped | Self::Cancelled)
     }

@@ -75,6 +75,7 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
     }
 
     /// Keys remembered.
+    #[cfg(test)]
     pub fn keys(&self) -> usize {
         self.order.len()
     }

@@ -133,8 +133,6 @@ pub struct Flow {
     pub refusals: Refusals,
     /// How the sources stand.
     pub standings: Standings,
-    /// What is done about personal data.
-    pub privacy: Arc<Privacy>,
     mailbox: Mailbox,
     destinations: Arc<Destinations>,
     writer_stop: Sender<()>,
@@ -267,7 +265,6 @@ impl Flow {
             consume,
             refusals: upkeep.refusals.clone(),
             standings,
-            privacy,
             mailbox,
             destinations,
             writer_stop,

@@ -12,7 +12,7 @@ use crate::model::provider::Provider;
 use crate::store::error::{Error, Result};
 use crate::store::{Store, credentials, providers, tenants};
 
-/// ProviderCache kept open at most; those beyond are opened for each request.
+/// Providers kept open at most; those beyond are opened for each request.
 const MAX_OPEN: usize = 10_000;
 
 /// A provider, ready to be verified.

@@ -113,11 +113,13 @@ impl Rotation {
     }
 
     /// The keys.
+    #[cfg(any(test, feature = "internals"))]
     pub fn keyring(&self) -> &Arc<Keyring> {
         &self.keyring
     }
 
     /// Randomness.
+    #[cfg(any(test, feature = "internals"))]
     pub fn draw(&self) -> &Arc<dyn Draw> {
         &self.draw
     }

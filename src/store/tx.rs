@@ -68,19 +68,6 @@ pub struct Settled {
     pub next_due: Option<Timestamp>,
 }
 
-impl Effects {
-    /// Adds what another transaction has to tell.
-    pub fn absorb(&mut self, other: Self) {
-        self.rang.extend(other.rang);
-        self.settled.extend(other.settled);
-        self.subscriptions_changed |= other.subscriptions_changed;
-        self.providers_changed |= other.providers_changed;
-        self.tokens_changed |= other.tokens_changed;
-        self.sources_changed |= other.sources_changed;
-        self.subjects_erased |= other.subjects_erased;
-    }
-}
-
 /// What a transaction's attempts mean for one subscription; written as one UPDATE before COMMIT.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Standing {

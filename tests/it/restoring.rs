@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use oncebox::app::data_directory::{DATABASE, KEY_FILE};
+use oncebox::app::data_directory::DATABASE;
 use oncebox::backup::manifest::Reason;
 use oncebox::backup::online::{self, Plan as BackupPlan};
 use oncebox::backup::restore::{self, Done, Plan};
 use oncebox::backup::{Error, Result};
 use oncebox::base::clock::Timestamp;
 use oncebox::base::faults::Faults;
+use oncebox::config::KEY_FILE;
 use oncebox::keys::file::{read as read_key, retired_ids};
 use oncebox::model::audit::Actor;
 use oncebox::model::in_doubt::Window;

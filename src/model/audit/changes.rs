@@ -64,6 +64,7 @@ impl Changes {
     }
 
     /// Whether there is nothing.
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -16,7 +16,6 @@ use crate::model::audit::changes::Changes;
 use crate::model::audit::head::{Hash, Head};
 use crate::model::audit::kept::kept;
 
-pub use kept::without_secrets;
 pub use row::AuditEvent;
 
 /// What kind of thing acted. Stored in `audit_events.actor_type`.

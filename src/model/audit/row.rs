@@ -12,7 +12,6 @@ const LABEL: &[u8] = b"oncebox audit 1\0";
 /// anything narrower first. Exported as one line of JSON with the hashes in hex.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "the columns are explained in schema.sql")]
 pub struct AuditEvent {
     pub seq: i64,
     pub at: i64,

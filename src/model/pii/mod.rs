@@ -16,9 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use apply::{Applied, Edit, Finding, Shape, With};
-pub use policy::{
-    Action, Answers, MAX_RULES, MAX_TEXT_BYTES, Otherwise, Policy, PolicyError, Rule,
-};
+pub use policy::{Action, MAX_RULES, Policy, PolicyError};
 pub use refused::Refused;
 pub use response_scrub::Echo;
 pub use sealed::{NewSubjectKey, Sealed};

@@ -17,9 +17,7 @@ use crate::base::clock::Timestamp;
 use crate::model::signature::{SecretError, same_secret};
 
 pub(super) use basic::{check_password, is_user};
-pub use settings::{
-    Check, IdPlace, Items, Settings, SettingsError, SignedCheck, TimestampPlace, TypePlace, Unit,
-};
+pub use settings::{Check, IdPlace, Items, Settings, SettingsError, TypePlace};
 
 /// Settings of the generic scheme, checked against each other.
 ///
