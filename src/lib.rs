@@ -14,35 +14,35 @@ pub mod guard;
 pub mod outbox;
 pub mod webhook;
 
-#[cfg(not(feature = "internals"))]
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod api;
-#[cfg(not(feature = "internals"))]
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod app;
-#[cfg(not(feature = "internals"))]
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod backup;
 #[cfg(not(feature = "internals"))]
 mod base;
-#[cfg(not(feature = "internals"))]
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod cli;
-#[cfg(not(feature = "internals"))]
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod config;
-#[cfg(not(feature = "internals"))]
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod conformance;
-#[cfg(not(feature = "internals"))]
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod demo;
-#[cfg(not(feature = "internals"))]
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod http;
-#[cfg(not(feature = "internals"))]
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod keys;
 #[cfg(not(feature = "internals"))]
 mod model;
-#[cfg(not(feature = "internals"))]
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod pipeline;
-#[cfg(not(feature = "internals"))]
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod store;
-#[cfg(not(feature = "internals"))]
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod sys;
-#[cfg(not(feature = "internals"))]
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod telemetry;
 
 /// Opens the rooms to the tests and benches of this repository.
@@ -55,6 +55,7 @@ open! { api app backup base cli config conformance demo http keys model pipeline
 
 pub use rusqlite;
 
+#[cfg(feature = "service")]
 /// Runs the program `oncebox`: see `oncebox --help`.
 pub fn run() -> std::process::ExitCode {
     cli::main()

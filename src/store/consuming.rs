@@ -5,10 +5,10 @@
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{self, DeliverySeq, Draw, SubscriptionSeq};
+use crate::guard::Savepoint;
 use crate::model::delivery::{Attempt, Next, Progress, Settlement, State, Verdict};
 use crate::model::lease::{LEASES, Said, judge_said};
 use crate::model::retry::Schedule;
-use crate::store::consumer_guards::Stretch;
 use crate::store::error::Result;
 use crate::store::leases::{self, Held};
 use crate::store::settlement::{note_standing, refresh};
@@ -195,16 +195,16 @@ fn alone(
     delivery: DeliverySeq,
     run: impl FnOnce() -> Result<Settled>,
 ) -> Result<Settled> {
-    let stretch = Stretch::begin(tx.conn())?;
+    let savepoint = Savepoint::begin(tx.conn())?;
     match run() {
         Ok(settled) => {
-            stretch.keep()?;
+            savepoint.keep()?;
             Ok(settled)
         }
         // Where SQLite has undone the whole transaction, there is no rest.
         Err(error) if error.concerns_all() || tx.conn().is_autocommit() => Err(error),
         Err(error) => {
-            drop(stretch);
+            drop(savepoint);
             tracing::error!(%error, %delivery, "what a consumer says of a delivery cannot be stored");
             Ok(Heard::Unusable.into())
         }

@@ -4,14 +4,12 @@
 //! Functions that write take `&WriteTx`, functions that read take `&ReadTx`. The writer's thread is
 //! started by `flow`; see [`writer`]. Which error means what stands in [`error`].
 
-pub(crate) mod appending;
 pub mod attempts;
 pub mod audit_events;
 pub mod audit_trail;
 pub mod boots;
 mod column;
 mod connection;
-pub(crate) mod consumer_guards;
 pub mod consuming;
 mod contention;
 pub mod copies;
@@ -31,7 +29,6 @@ pub mod leases;
 pub mod meta;
 pub mod outbox;
 pub mod outbox_lists;
-pub(crate) mod outbox_of_erp;
 pub mod outbox_relay;
 mod outbox_routing;
 pub mod page;

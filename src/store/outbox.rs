@@ -2,7 +2,7 @@
 
 use crate::base::clock::Timestamp;
 use crate::keys::subject::SubjectKey;
-use crate::model::event::{NewEvent, Status, Tally, derive};
+use crate::model::event::{MAX_INLINE_BYTES, NewEvent, Status, Tally, derive};
 use crate::model::pii::sealed::same_but_for_keys;
 use crate::store::error::{Error, Result};
 use crate::store::outbox_routing::{carry_out, end, plan};
@@ -67,7 +67,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Insert
     let plan = plan(tx, new, now)?;
     let standing = (plan.open(), plan.epoch());
     // A large payload is only stored apart once it is known to be the first.
-    let is_there = new.payload.len() > payloads::MAX_INLINE_BYTES && is_stored(tx, identity(new))?;
+    let is_there = new.payload.len() > MAX_INLINE_BYTES && is_stored(tx, identity(new))?;
     if is_there || write(tx, new, now, standing)? == 0 {
         let is_usable = plan.open() > 0 || new.target.is_none();
         if let Some(again) = repeated(tx, new, is_usable, now)? {

@@ -11,7 +11,7 @@ use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
 use crate::base::clock::Timestamp;
-use crate::model::event::{NewEvent, Status};
+use crate::model::event::{MAX_INLINE_BYTES, NewEvent, Status};
 use crate::model::sql_row::{Column, Defect, Payload, SqlRow};
 use crate::model::tenant;
 use crate::store::column::any_count;
@@ -322,7 +322,7 @@ pub(super) fn route(
     let routed =
         tx.prepare(ROUTED)?.execute((seq, &event.trace_id, now, plan.open(), plan.epoch()))?;
     one_row(routed, "the event")?;
-    if row.payload_seq.is_none() && event.payload.len() > payloads::MAX_INLINE_BYTES {
+    if row.payload_seq.is_none() && event.payload.len() > MAX_INLINE_BYTES {
         let _apart = replace_payload(tx, seq, event)?;
     }
     outbox_routing::carry_out(tx, seq, event, plan, now)

@@ -2,12 +2,9 @@
 
 use rusqlite::types::ValueRef;
 
+use crate::model::event::MAX_INLINE_BYTES;
 use crate::store::error::{Error, Result};
 use crate::store::tx::{ReadTx, WriteTx, one_row};
-
-/// Bodies above this many bytes are kept apart. Measured: a change of status beside a body of 1 MB
-/// rewrites that megabyte into the write-ahead log.
-pub(crate) const MAX_INLINE_BYTES: usize = 16 * 1024;
 
 const INSERT: &str = "
     INSERT INTO payloads (body)

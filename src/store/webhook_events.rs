@@ -3,6 +3,7 @@
 use rusqlite::{Row, params};
 
 use crate::base::clock::Timestamp;
+use crate::model::event::MAX_INLINE_BYTES;
 use crate::model::event::Tally;
 use crate::model::in_doubt::{self, Fence};
 use crate::model::lane::Key;
@@ -159,7 +160,7 @@ pub fn insert(
     {
         return Ok(again);
     }
-    if new.payload.len() > payloads::MAX_INLINE_BYTES
+    if new.payload.len() > MAX_INLINE_BYTES
         && let Some(again) = find_repeated(tx, new)?
     {
         return Ok(again);

@@ -4,6 +4,8 @@
 //! service has to run for that; the one that serves the file finds the row after the commit and delivers it.
 //! Not here: publishing over HTTP, for an ERP whose tables are elsewhere (`docs/api.md`).
 
+mod store;
+
 use rusqlite::Transaction;
 
 pub use crate::base::clock::Timestamp;
@@ -12,15 +14,14 @@ use crate::model::event::{FieldError, NewEvent, SQL_SOURCE};
 use crate::model::name::Name;
 use crate::model::pii::Sealed;
 use crate::model::{nesting, tenant, trace};
-use crate::store;
-use crate::store::appending::{self, Row};
-use crate::store::outbox_of_erp;
+
+use store::Row;
 
 const JSON: &str = "application/json";
 
 /// The table for an ERP that keeps its own file instead of living in `oncebox.db`: it makes it there, and
 /// `oncebox source create` lets the service read it. Running it again does nothing.
-pub const TABLE: &str = outbox_of_erp::TABLE;
+pub const TABLE: &str = store::TABLE;
 
 /// An event to be appended: what happened, to what, and under which name.
 ///
@@ -240,7 +241,7 @@ pub enum Error {
     /// What else SQLite says, such as that the file is locked. The transaction cannot be trusted: roll it
     /// back.
     #[error("appending the event: {0}")]
-    Store(#[from] store::error::Error),
+    Sqlite(#[from] rusqlite::Error),
 }
 
 /// Appends an event in the caller's own transaction: it is there when, and only when, the rest is.
@@ -279,23 +280,12 @@ pub enum Error {
 /// [`Error`]; then nothing was appended.
 pub fn append(tx: &Transaction<'_>, event: Event) -> Result<Appended, Error> {
     let (new, traceparent) = event.checked()?;
-    let appended = outbox_of_erp::is_ours(tx).and_then(|is_ours| {
-        if is_ours {
-            appending::append(tx, &new)
-        } else {
-            outbox_of_erp::append(tx, &new, traceparent.as_deref())
-        }
-    });
-    let Row { id, already_there, differs, is_quarantined } = appended.map_err(told)?;
+    let appended = store::append(tx, &new, traceparent.as_deref()).map_err(explain)?;
+    let Row { id, already_there, differs, is_quarantined } = appended;
     let webhook_id = id::webhook_id(&new.tenant, &new.source_system, &new.idempotency_key);
     Ok(Appended { id, webhook_id, already_there, differs, is_quarantined })
 }
 
-fn told(error: store::error::Error) -> Error {
-    match &error {
-        store::error::Error::Sqlite(cause) if appending::is_shape(cause) => {
-            Error::NoOutbox(cause.to_string())
-        }
-        _ => Error::Store(error),
-    }
+fn explain(error: rusqlite::Error) -> Error {
+    if store::is_shape(&error) { Error::NoOutbox(error.to_string()) } else { Error::Sqlite(error) }
 }

@@ -5,13 +5,15 @@
 //! `packaging/sql/`; `docs/guards.md` says which guard is right where. Not here: the guard of a consumer
 //! without a database, which is `POST /v1/processed-events`.
 
+mod store;
+
 use rusqlite::Transaction;
 
-use crate::store::consumer_guards::{self, Stretch};
+pub(crate) use store::Savepoint;
 
 /// The tables that the guards keep in the consumer's file. They are made when they are first needed; this is
 /// for who would rather make them in a migration. Running it again does nothing.
-pub const TABLE: &str = consumer_guards::TABLES;
+pub const TABLE: &str = store::TABLES;
 
 /// Characters of a consumer group at most.
 const MAX_GROUP_CHARS: usize = 64;
@@ -104,7 +106,7 @@ pub fn once<T, E: From<Error>>(
 ) -> Result<Once<T>, E> {
     named("consumer group", consumer_group, MAX_GROUP_CHARS)?;
     named("event id", event_id, MAX_ID_CHARS)?;
-    let claim = || consumer_guards::claim(tx, consumer_group, event_id);
+    let claim = || store::claim(tx, consumer_group, event_id);
     guarded(tx, claim, effect)
 }
 
@@ -145,7 +147,7 @@ pub fn once_newer<T, E: From<Error>>(
 ) -> Result<Once<T>, E> {
     named("consumer group", consumer_group, MAX_GROUP_CHARS)?;
     named("entity", entity, MAX_ID_CHARS)?;
-    let claim = || consumer_guards::claim_newer(tx, consumer_group, entity, version);
+    let claim = || store::claim_newer(tx, consumer_group, entity, version);
     guarded(tx, claim, effect)
 }
 
@@ -154,9 +156,9 @@ fn guarded<T, E: From<Error>>(
     claim: impl FnOnce() -> rusqlite::Result<bool>,
     effect: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
 ) -> Result<Once<T>, E> {
-    let stretch = Stretch::begin(tx).map_err(Error::from)?;
+    let savepoint = Savepoint::begin(tx).map_err(Error::from)?;
     let once = if claim().map_err(Error::from)? { Once::Done(effect(tx)?) } else { Once::Before };
-    stretch.keep().map_err(Error::from)?;
+    savepoint.keep().map_err(Error::from)?;
     Ok(once)
 }
 

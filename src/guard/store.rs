@@ -1,7 +1,7 @@
 //! Tables `processed_events` and `processed_versions` in a consumer's own file, and in ours where the consumer's
 //! tables live beside it. The same statements as in `packaging/sql/sqlite.sql`.
 //!
-//! Not here: the guard of a consumer without a database, which is [`crate::store::processed_events`].
+//! Not here: the guard of a consumer without a database, which is `store::processed_events`.
 
 use rusqlite::{Connection, Params};
 
@@ -78,14 +78,14 @@ fn claimed(
     Ok(changed? == 1)
 }
 
-/// A stretch of a transaction that is undone unless it is kept.
+/// A savepoint: rolled back when it is dropped, unless it was kept.
 #[derive(Debug)]
-pub(crate) struct Stretch<'c> {
+pub(crate) struct Savepoint<'c> {
     conn: &'c Connection,
     kept: bool,
 }
 
-impl<'c> Stretch<'c> {
+impl<'c> Savepoint<'c> {
     pub(crate) fn begin(conn: &'c Connection) -> rusqlite::Result<Self> {
         conn.execute_batch("SAVEPOINT oncebox_guard")?;
         Ok(Self { conn, kept: false })
@@ -98,7 +98,7 @@ impl<'c> Stretch<'c> {
     }
 }
 
-impl Drop for Stretch<'_> {
+impl Drop for Savepoint<'_> {
     fn drop(&mut self) {
         if !self.kept {
             // It only fails where SQLite has undone the whole transaction already.

@@ -1,0 +1,211 @@
+//! The SQL of [`append`](super::append): table `outbox` in `oncebox.db`, or in an ERP's own file that a source reads.
+//!
+//! Nothing is routed here. The service finds a row of its own file by `routed_at IS NULL`.
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OptionalExtension, Result};
+use serde_json::json;
+
+use crate::base::clock::Timestamp;
+use crate::model::event::{MAX_INLINE_BYTES, NewEvent};
+
+/// The table, with a column for every field that a source takes. Does nothing where it is.
+pub(crate) const TABLE: &str = "\
+CREATE TABLE IF NOT EXISTS outbox (
+  -- AUTOINCREMENT: Oncebox reads on from the last number it saw, so that none may be given twice.
+  id              INTEGER PRIMARY KEY AUTOINCREMENT,
+  source_system   TEXT NOT NULL,
+  idempotency_key TEXT NOT NULL,
+  event_type      TEXT NOT NULL,
+  aggregate_type  TEXT,
+  aggregate_id    TEXT,
+  target          TEXT,
+  payload         BLOB NOT NULL,
+  content_type    TEXT NOT NULL,
+  headers         TEXT,
+  -- Milliseconds since 1970, UTC.
+  occurred_at     INTEGER,
+  not_before      INTEGER,
+  ordering_key    TEXT,
+  process_id      TEXT,
+  max_attempts    INTEGER,
+  custom_data     TEXT,
+  UNIQUE (source_system, idempotency_key)
+);
+";
+
+// Where there is no such table either, the insert says so.
+// Whether the file's `outbox` is that of `oncebox.db`.
+const IS_OURS: &str = "
+    SELECT EXISTS (
+           SELECT 1
+             FROM pragma_table_info('outbox')
+            WHERE name = 'routed_at')";
+
+// Columns that are left out have their default. Only a row that says own = 1 may name a payload of its own row.
+const APPEND: &str = "
+    INSERT INTO outbox
+           (tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
+            payload, payload_seq, content_type, occurred_at, not_before, ordering_key, process_id, trace_id,
+            max_attempts, custom_data, own)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, 1)
+        ON CONFLICT (tenant, source_system, idempotency_key) DO NOTHING
+ RETURNING id";
+
+const APPEND_PAYLOAD: &str = "
+    INSERT INTO payloads (body)
+    VALUES (?1)";
+
+const FIND: &str = "
+    SELECT o.id, o.event_type IS NOT ?4 OR o.aggregate_id IS NOT ?5 OR o.target IS NOT ?6
+             OR CAST(coalesce(p.body, o.payload) AS BLOB) IS NOT ?7,
+           o.status = 'quarantined'
+      FROM outbox AS o
+      LEFT JOIN payloads AS p ON p.seq = o.payload_seq
+     WHERE o.tenant = ?1
+       AND o.source_system = ?2
+       AND o.idempotency_key = ?3";
+
+const APPEND_TO_ERP: &str = "
+    INSERT INTO outbox
+           (source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target, payload,
+            content_type, headers, occurred_at, not_before, ordering_key, process_id, max_attempts, custom_data)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+        ON CONFLICT (source_system, idempotency_key) DO NOTHING
+ RETURNING id";
+
+const FIND_IN_ERP: &str = "
+    SELECT id, event_type IS NOT ?3 OR aggregate_id IS NOT ?4 OR target IS NOT ?5
+             OR CAST(payload AS BLOB) IS NOT ?6
+      FROM outbox
+     WHERE source_system = ?1
+       AND idempotency_key = ?2";
+
+/// A row of the outbox: appended now, or found by its key.
+pub(super) struct Row {
+    /// The event's UUID; in an ERP's own file the row's number.
+    pub id: String,
+    pub already_there: bool,
+    /// Found with other content.
+    pub differs: bool,
+    pub is_quarantined: bool,
+}
+
+/// Appends an event once, in the transaction that the connection is in.
+pub(super) fn append(conn: &Connection, new: &NewEvent, traceparent: Option<&str>) -> Result<Row> {
+    let is_ours = conn.prepare_cached(IS_OURS)?.query_row([], |row| row.get(0))?;
+    if is_ours { append_to_oncebox(conn, new) } else { append_to_erp(conn, new, traceparent) }
+}
+
+fn append_to_oncebox(conn: &Connection, new: &NewEvent) -> Result<Row> {
+    let is_large = new.payload.len() > MAX_INLINE_BYTES;
+    if is_large && let Some(row) = find(conn, new)? {
+        return Ok(row);
+    }
+    let payload_seq = if is_large {
+        conn.prepare_cached(APPEND_PAYLOAD)?.execute([&new.payload])?;
+        Some(conn.last_insert_rowid())
+    } else {
+        None
+    };
+    let inline = (!is_large).then(|| payload(new));
+    let params = rusqlite::params![
+        new.tenant,
+        new.source_system,
+        new.idempotency_key,
+        new.event_type,
+        new.aggregate_type,
+        new.aggregate_id,
+        new.target,
+        inline,
+        payload_seq,
+        new.content_type,
+        new.occurred_at.map(Timestamp::ms),
+        new.not_before.map(Timestamp::ms),
+        new.ordering_key,
+        new.process_id,
+        new.trace_id,
+        new.max_attempts,
+        new.custom_data,
+    ];
+    let id = conn.prepare_cached(APPEND)?.query_row(params, |row| row.get(0)).optional()?;
+    match id {
+        Some(id) => Ok(Row { id, already_there: false, differs: false, is_quarantined: false }),
+        None => find(conn, new)?.ok_or(rusqlite::Error::QueryReturnedNoRows),
+    }
+}
+
+fn find(conn: &Connection, new: &NewEvent) -> Result<Option<Row>> {
+    let asked = (
+        &new.tenant,
+        &new.source_system,
+        &new.idempotency_key,
+        &new.event_type,
+        &new.aggregate_id,
+        &new.target,
+        &new.payload,
+    );
+    let row = |row: &rusqlite::Row<'_>| {
+        let (id, differs, is_quarantined) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(Row { id, already_there: true, differs, is_quarantined })
+    };
+    conn.prepare_cached(FIND)?.query_row(asked, row).optional()
+}
+
+fn append_to_erp(conn: &Connection, new: &NewEvent, traceparent: Option<&str>) -> Result<Row> {
+    let headers = traceparent.map(|text| json!({ "traceparent": text }).to_string());
+    let params = rusqlite::params![
+        new.source_system,
+        new.idempotency_key,
+        new.event_type,
+        new.aggregate_type,
+        new.aggregate_id,
+        new.target,
+        payload(new),
+        new.content_type,
+        headers,
+        new.occurred_at.map(Timestamp::ms),
+        new.not_before.map(Timestamp::ms),
+        new.ordering_key,
+        new.process_id,
+        new.max_attempts,
+        new.custom_data,
+    ];
+    let row = |row: &rusqlite::Row<'_>, already_there, differs| {
+        let id: i64 = row.get(0)?;
+        Ok(Row { id: id.to_string(), already_there, differs, is_quarantined: false })
+    };
+    let appended = conn
+        .prepare_cached(APPEND_TO_ERP)?
+        .query_row(params, |inserted| row(inserted, false, false))
+        .optional()?;
+    if let Some(appended) = appended {
+        return Ok(appended);
+    }
+    let asked = (
+        &new.source_system,
+        &new.idempotency_key,
+        &new.event_type,
+        &new.aggregate_id,
+        &new.target,
+        &new.payload,
+    );
+    conn.prepare_cached(FIND_IN_ERP)?.query_row(asked, |found| row(found, true, found.get(1)?))
+}
+
+/// Text where it is UTF-8, so that other programs can read it.
+fn payload(new: &NewEvent) -> ToSqlOutput<'_> {
+    ToSqlOutput::Borrowed(match std::str::from_utf8(&new.payload) {
+        Ok(text) => ValueRef::Text(text.as_bytes()),
+        Err(_binary) => ValueRef::Blob(&new.payload),
+    })
+}
+
+/// Whether the file has no such table, or one of another shape.
+pub(super) fn is_shape(error: &rusqlite::Error) -> bool {
+    let text = error.to_string();
+    text.contains("no such table")
+        || text.contains("no column named")
+        || text.contains("no such column")
+        || text.contains("ON CONFLICT clause does not match")
+}
