@@ -51,9 +51,6 @@ const DIED: &str = "the service ended twice in a row while this was being sent, 
 /// Sends one request. The real one is [`Client`]; tests put their own in its place.
 pub trait Sender: Send + Sync {
     /// Sends it and reads the answer.
-    ///
-    /// # Errors
-    /// When there is no answer.
     fn send(&self, call: &Call<'_>) -> Result<Answer, CallError>;
 }
 

@@ -81,9 +81,6 @@ impl Destinations {
     }
 
     /// How a subscription is called.
-    ///
-    /// # Errors
-    /// Why it cannot be, for a person.
     pub fn of(&self, subscription: SubscriptionSeq) -> Result<Arc<Destination>, String> {
         let found = self.open.get(subscription, |seq| self.read(*seq))?;
         found.ok_or_else(|| "the subscription was deleted".to_owned())
@@ -112,9 +109,6 @@ impl Destinations {
 }
 
 /// A policy laid over the settings, which hold where a subscription does not say.
-///
-/// # Errors
-/// Which of its values cannot be used.
 pub fn effective(policy: &Policy, defaults: &Delivery) -> Result<(Schedule, Duration), String> {
     let span = |text: &String| {
         humantime::parse_duration(text)
@@ -144,18 +138,12 @@ pub fn effective(policy: &Policy, defaults: &Delivery) -> Result<(Schedule, Dura
 }
 
 /// How long a pull consumer has an event to itself.
-///
-/// # Errors
-/// When it cannot be that long.
 pub fn lease_time(policy: &Policy) -> Result<Duration, String> {
     let Some(text) = &policy.lease else { return Ok(LEASE) };
     lease_of(text)
 }
 
 /// A lease time from its text.
-///
-/// # Errors
-/// When it cannot be that long.
 pub fn lease_of(text: &str) -> Result<Duration, String> {
     let span = humantime::parse_duration(text)
         .map_err(|error| format!("lease {text:?} is not a span like 60s or 5min: {error}"))?;

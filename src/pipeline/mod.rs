@@ -220,9 +220,6 @@ impl AfterCommit for Told {
 
 impl Flow {
     /// Starts every stage.
-    ///
-    /// # Errors
-    /// When the dispatcher's read connection cannot be opened or a thread cannot be started.
     pub fn start(parts: Parts) -> Result<Self> {
         let Parts { store, key, faults, .. } = &parts;
         let mailbox = Mailbox::new();
@@ -327,9 +324,7 @@ impl Flow {
 
     /// Stops what [`Flow::end_deliveries`] has left. `clean` is called while the writer still runs, and only
     /// when nothing is left over.
-    ///
-    /// # Errors
-    /// What made the process end, if it was not asked to.
+    /// Fails with what made the process end, if nobody asked it to.
     pub fn stop(self, clean: impl FnOnce()) -> Result<()> {
         self.consume.end();
         join(self.attendant);

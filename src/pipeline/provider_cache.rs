@@ -50,9 +50,7 @@ impl ProviderCache {
     }
 
     /// The gate of a provider; `None` where there is no such provider.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or holds a secret that the master key does not open.
+    /// Fails when the file cannot be read, or holds a secret that the master key does not open.
     pub fn of(&self, tenant: &str, name: &str) -> Result<Option<Arc<VerifiedProvider>>> {
         if self.faults.hit(Step::ReadIntake) {
             return Err(Error::Busy);

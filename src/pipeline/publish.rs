@@ -215,9 +215,6 @@ fn store_all(tx: &WriteTx<'_>, events: &[NewEvent], clock: &Clock) -> Result<Vec
 
 /// The one way by which an event comes into the outbox, whoever brings it: stored once, with its deliveries.
 /// It has passed [`NewEvent::check`].
-///
-/// # Errors
-/// When the file cannot be written.
 pub(super) fn admit(tx: &WriteTx<'_>, event: &NewEvent, now: Timestamp) -> Result<Inserted> {
     outbox::insert(tx, event, now)
 }

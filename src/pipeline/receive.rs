@@ -114,9 +114,6 @@ impl std::fmt::Debug for Receive {
 
 impl Receive {
     /// The gate of a provider; `None` where there is no such provider.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
     pub fn gate(&self, tenant: &str, provider: &str) -> Result<Option<Arc<VerifiedProvider>>> {
         self.gates.of(tenant, provider)
     }

@@ -102,8 +102,7 @@ impl Relay {
         outbox_relay::unrouted(&self.reader.tx(), after, limit)
     }
 
-    /// # Errors
-    /// What passes; everything else is dealt with row by row.
+    /// Fails only with errors that pass by themselves; every other error is handled row by row.
     fn relay_all(&self, stop: &Stop) -> Result<()> {
         let mut after = 0;
         while !stop.asked() {

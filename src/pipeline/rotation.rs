@@ -84,9 +84,7 @@ impl Rotation {
 
     /// Makes a new key, puts it into the place of the one that seals, and seals everything anew; `write`
     /// runs a job in a transaction of its own. The caller has the last transaction: [`name_current`].
-    ///
-    /// # Errors
-    /// What is in the way. Whatever was done by then stays, and everything opens.
+    /// If it fails, what was done so far stays, and every secret still opens.
     pub fn run<W>(&self, write: W) -> std::result::Result<Rotated, RotationError>
     where
         W: FnMut(Job) -> Result<usize>,
@@ -129,9 +127,7 @@ impl Rotation {
 pub type Job = Box<dyn FnMut(&WriteTx<'_>) -> Result<usize> + Send>;
 
 /// Seals anew whatever is not sealed under the current key, so many in a transaction; returns how many.
-///
-/// # Errors
-/// When the file cannot be written, or holds a secret that none of the keys opens.
+/// Fails when the file cannot be written, or holds a secret that none of the keys opens.
 pub fn reseal(
     keyring: &Arc<Keyring>,
     draw: &Arc<dyn Draw>,
@@ -172,9 +168,6 @@ fn some(tx: &WriteTx<'_>, keyring: &Keyring, draw: &dyn Draw) -> Result<usize> {
 }
 
 /// The last step: what tokens are hashed under is sealed anew, and the file names the current key.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn name_current(tx: &WriteTx<'_>, keyring: &Keyring, draw: &dyn Draw) -> Result<()> {
     let current = keyring.current();
     if let Some(sealed) = meta::token_pepper(tx)? {

@@ -36,9 +36,6 @@ pub struct Marked<'s>(&'s Suspects, String);
 
 impl Suspects {
     /// Reads what was in hand at the end of the boot before this one, and forgets everything else.
-    ///
-    /// # Errors
-    /// When the file cannot be read or written.
     pub fn at_start(writer: &mut WriterLoop, store: &Store, boot: i64) -> Result<Self> {
         let last = writer.read(|tx| boots::before(tx, boot))?;
         let is_on = last.is_some_and(|(_, was_clean)| !was_clean);

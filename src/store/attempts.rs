@@ -48,9 +48,6 @@ pub(super) fn insert(
 }
 
 /// The tries of a delivery, in order, after the `after`-th.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn of(tx: &ReadTx<'_>, delivery: DeliverySeq, after: u32, limit: u32) -> Result<Vec<Attempt>> {
     rows(&mut *tx.prepare(OF)?, (delivery, after, limit), |row| {
         let class: String = row.get(4)?;

@@ -72,9 +72,7 @@ pub struct Filter {
 }
 
 /// Appends a row and moves the head.
-///
-/// # Errors
-/// When the file cannot be written; then the change it is about must not be kept either.
+/// Fails when the file cannot be written; then the change it is about must not be kept either.
 pub fn append(tx: &WriteTx<'_>, event: &NewAuditEvent) -> Result<()> {
     let before = meta::audit_head(tx)?.map_or_else(|| meta::audit_start(tx), Ok)?;
     let row = event.chained(before);
@@ -104,9 +102,6 @@ pub fn append(tx: &WriteTx<'_>, event: &NewAuditEvent) -> Result<()> {
 }
 
 /// Rows, newest first.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<AuditEvent>> {
     let Newest { tenant, before, limit } = newest;
     let Filter { actor, action, resource, outcome, done } = filter;
@@ -123,9 +118,6 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
 }
 
 /// The latest row, for whoever wants to note the head elsewhere.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn head(tx: &ReadTx<'_>) -> Result<Head> {
     meta::audit_head(tx)?.map_or_else(|| meta::audit_start(tx), Ok)
 }

@@ -36,9 +36,7 @@ pub struct Trail(rusqlite::Connection);
 impl Trail {
     /// Opens a database for looking at its audit events. Nothing is made, changed or upgraded. `None`
     /// when the file has no such table.
-    ///
-    /// # Errors
-    /// When it is no database, or cannot be opened.
+    /// Fails when it is no database, or cannot be opened.
     pub fn open(path: &Path) -> Result<Option<Self>> {
         let conn = pool::open_to_look(path)?;
         let there = conn.query_row(ANY_TABLE, [], |_| Ok(())).optional()?.is_some();
@@ -46,9 +44,6 @@ impl Trail {
     }
 
     /// The place behind which rows are handed on: row `after`, or what stands before the first row.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
     pub fn start(&self, after: Option<i64>) -> Result<Head> {
         let tx = ReadTx::new(&self.0);
         let start = meta::audit_start(&tx)?;
@@ -59,9 +54,6 @@ impl Trail {
     }
 
     /// Hands on every row behind `start`, in one snapshot; returns the head that the file remembers.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or what `row` returns.
     pub fn walk<E: From<Error>>(
         &mut self,
         start: Head,
@@ -82,9 +74,7 @@ impl Trail {
     }
 
     /// Looks at the whole chain; every place of `noted` has to be in it.
-    ///
-    /// # Errors
-    /// When the file cannot be read. A chain that is broken is no error but in the report.
+    /// Fails when the file cannot be read. A chain that is broken is no error but in the report.
     pub fn verify(&mut self, noted: &[Head]) -> Result<Report> {
         let start = self.start(None)?;
         let mut verifier = Verifier::new(start);

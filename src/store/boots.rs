@@ -30,35 +30,23 @@ const BEFORE: &str = "
      LIMIT 1";
 
 /// Records a start; returns its number.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn start(tx: &WriteTx<'_>, now: Timestamp, version: &str) -> Result<i64> {
     tx.prepare(START)?.execute((now, version))?;
     Ok(tx.conn().last_insert_rowid())
 }
 
 /// Records a clean stop.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn stop(tx: &WriteTx<'_>, boot: i64, now: Timestamp) -> Result<()> {
     tx.prepare(STOP)?.execute((boot, now))?;
     Ok(())
 }
 
 /// Whether the latest start ended cleanly; `None` before the first.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn last_was_clean(tx: &ReadTx<'_>) -> Result<Option<bool>> {
     Ok(tx.prepare(LAST)?.query_row([], |row| row.get(0)).optional()?)
 }
 
 /// The number of the start before this one, and whether it ended cleanly; `None` where this is the first.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn before(tx: &ReadTx<'_>, boot: i64) -> Result<Option<(i64, bool)>> {
     let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
     Ok(tx.prepare(BEFORE)?.query_row([boot], read).optional()?)

@@ -90,9 +90,6 @@ impl From<Heard> for Settled {
 }
 
 /// Gives a consumer what is due, oldest first; nothing where the subscription is held or gone.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn take(tx: &WriteTx<'_>, ask: &Ask) -> Result<Vec<Taken>> {
     let Ask { subscription, most, bytes_most, lease, until, now } = ask;
     let routes = subscriptions::routes(tx)?;
@@ -120,9 +117,6 @@ pub fn take(tx: &WriteTx<'_>, ask: &Ask) -> Result<Vec<Taken>> {
 /// Stores what a consumer says of a delivery that it has, or had and nobody else has taken yet. What comes
 /// too late for that moves nothing; where a row is spoiled, nothing of this word is stored, and others are
 /// heard all the same.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn settle(
     tx: &WriteTx<'_>,
     consumer: &Consumer,
@@ -157,9 +151,6 @@ fn settle_sound(
 }
 
 /// Gives a consumer more time for a delivery that it has, or had and nobody else has taken yet.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn extend(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
@@ -212,9 +203,6 @@ fn alone(
 }
 
 /// Puts back a delivery whose lease is over: a failed attempt. `None` when it is not over, or settled.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn expire(
     tx: &WriteTx<'_>,
     consumer: &Consumer,

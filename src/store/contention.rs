@@ -82,9 +82,7 @@ impl WriteContention {
 
     /// Begins a transaction. While another program has the lock it sleeps and tries again, for 2 s at most once
     /// clients are served.
-    ///
-    /// # Errors
-    /// `Busy` when the other program has the lock for longer.
+    /// Fails with `Busy` when the other program has the lock for longer.
     #[expect(clippy::disallowed_methods, reason = "the pause between two tries for the lock")]
     pub(crate) fn begin<'conn>(
         &mut self,

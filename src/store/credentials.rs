@@ -104,9 +104,6 @@ const REVOKE: &str = "
        AND state IN ('next', 'active', 'retiring')";
 
 /// Stores a secret as the newest version of its owner's.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn insert(tx: &WriteTx<'_>, new: &NewCredential) -> Result<()> {
     let (provider, subscription) = match new.owner {
         Owner::Provider(seq) => (Some(seq), None),
@@ -127,9 +124,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewCredential) -> Result<()> {
 
 /// Ends a secret: nothing is verified or signed with it from the commit on. The row stays, for what it has
 /// signed.
-///
-/// # Errors
-/// `Changed` when it is not in force any more.
+/// Fails with `Changed` when it is not in force any more.
 pub fn revoke(tx: &WriteTx<'_>, owner: Owner, id: &str) -> Result<()> {
     let revoked = tx.prepare(REVOKE)?.execute([id])?;
     owner_changed(tx, owner);
@@ -144,17 +139,11 @@ fn owner_changed(tx: &WriteTx<'_>, owner: Owner) {
 }
 
 /// Every secret of a provider that is in force, newest first.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn of_provider(tx: &ReadTx<'_>, provider: i64) -> Result<Vec<Credential>> {
     rows(&mut *tx.prepare(OF_PROVIDER)?, [provider], credential)
 }
 
 /// The secret a subscription's requests are signed with.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn of_subscription(
     tx: &ReadTx<'_>,
     subscription: SubscriptionSeq,
@@ -163,25 +152,17 @@ pub fn of_subscription(
 }
 
 /// Secrets that are not sealed under this key, a few.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn sealed_otherwise(tx: &ReadTx<'_>, key_id: &str, most: u32) -> Result<Vec<Credential>> {
     rows(&mut *tx.prepare(SEALED_OTHERWISE)?, (key_id, most), credential)
 }
 
 /// Puts the same secret, sealed under another key, into the place of what was there.
-///
-/// # Errors
-/// `Changed` when it is sealed under that key already.
+/// Fails with `Changed` when it is sealed under that key already.
 pub fn reseal(tx: &WriteTx<'_>, id: &str, sealed: &[u8], key_id: &str) -> Result<()> {
     one_row(tx.prepare(RESEAL)?.execute((id, sealed, key_id))?, "the credential")
 }
 
 /// The master keys that seal secrets, and how many each.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn count_by_key(tx: &ReadTx<'_>) -> Result<Vec<(String, i64)>> {
     rows(&mut *tx.prepare(COUNT_BY_KEY)?, [], |row| Ok((row.get(0)?, row.get(1)?)))
 }

@@ -278,9 +278,6 @@ pub(crate) fn route(
 pub type Due = (DeliverySeq, Option<i64>);
 
 /// Deliveries of a subscription that are due, oldest first, without their lanes.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn due(
     tx: &ReadTx<'_>,
     subscription: SubscriptionSeq,
@@ -291,9 +288,6 @@ pub fn due(
 }
 
 /// The same with their lanes, for a subscription that keeps an order.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn due_with_lane(
     tx: &ReadTx<'_>,
     subscription: SubscriptionSeq,
@@ -305,9 +299,6 @@ pub fn due_with_lane(
 }
 
 /// When the next delivery of a subscription that is not due yet will be.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn next_due(
     tx: &ReadTx<'_>,
     subscription: SubscriptionSeq,
@@ -317,9 +308,6 @@ pub fn next_due(
 }
 
 /// What an attempt of a delivery needs that waits, or that a consumer has; `None` when it does neither.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn parcel(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<OutgoingRequest>> {
     let found = parcel_within(tx, delivery, usize::MAX)?;
     Ok(found.and_then(|found| match found {
@@ -338,9 +326,6 @@ pub enum Sized {
 }
 
 /// The same, unless its body stands apart and has more than `most` bytes.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn parcel_within(tx: &ReadTx<'_>, delivery: DeliverySeq, most: usize) -> Result<Option<Sized>> {
     first(&mut *tx.prepare(PARCEL)?, [delivery], |row| {
         let apart: Option<i64> = row.get(14)?;
@@ -486,9 +471,6 @@ pub(super) fn tally(tx: &ReadTx<'_>, origin: Origin) -> Result<Tally> {
 }
 
 /// Pulls in due times that a wrong clock put too far ahead, at most `limit`; returns how many.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn clamp_due_times(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
@@ -503,9 +485,6 @@ pub fn clamp_due_times(
 }
 
 /// Whether a subscription has deliveries that are open or dead.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn has_unfinished(tx: &ReadTx<'_>, subscription: SubscriptionSeq) -> Result<bool> {
     Ok(tx.prepare(HAS_UNFINISHED)?.query_row([subscription], |row| row.get(0))?)
 }

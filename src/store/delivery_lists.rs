@@ -150,17 +150,11 @@ pub struct Filter {
 }
 
 /// A delivery.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn by_seq(tx: &ReadTx<'_>, tenant: &str, seq: DeliverySeq) -> Result<Option<Delivery>> {
     first(&mut *tx.prepare(BY_SEQ)?, (tenant, seq), delivery)
 }
 
 /// Deliveries, newest first.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Delivery>> {
     let Newest { tenant, before, limit } = newest;
     let Filter { state, subscription, event_id, made } = filter;

@@ -82,9 +82,6 @@ const OPEN: &str = "
 
 /// Raises an escalation: a new row, or one more of the open one. Tells whether it is new. The first is
 /// audited as Oncebox's own doing.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn raise(tx: &WriteTx<'_>, new: &NewEscalation, now: Timestamp) -> Result<bool> {
     let NewEscalation { id, tenant, class, subject, detail } = new;
     let class = class.as_str();
@@ -99,9 +96,6 @@ pub fn raise(tx: &WriteTx<'_>, new: &NewEscalation, now: Timestamp) -> Result<bo
 }
 
 /// How often the open escalation of a cause was raised; 0 where none is open.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn raised(tx: &ReadTx<'_>, tenant: &str, class: Class, subject: &str) -> Result<u64> {
     let key = (tenant, class.as_str(), subject);
     let found: Option<u64> = first(&mut *tx.prepare(OPEN_COUNT)?, key, |row| Ok(count(row, 0)?))?;
@@ -109,9 +103,6 @@ pub fn raised(tx: &ReadTx<'_>, tenant: &str, class: Class, subject: &str) -> Res
 }
 
 /// Ends the open escalation of a cause that is gone, if there is one.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn resolve(
     tx: &WriteTx<'_>,
     tenant: &str,
@@ -124,26 +115,18 @@ pub fn resolve(
 }
 
 /// Notes who has seen it. One of a class that ends with that is over.
-///
-/// # Errors
-/// `Changed` when somebody has seen it before.
+/// Fails with `Changed` when somebody has seen it before.
 pub fn acknowledge(tx: &WriteTx<'_>, seen: &Escalation, by: &str, now: Timestamp) -> Result<()> {
     let ends = seen.new.class.ends_when_seen();
     one_row(tx.prepare(ACKNOWLEDGE)?.execute((seen.seq, now, by, ends))?, "the escalation")
 }
 
 /// An escalation by its id.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Escalation>> {
     first(&mut *tx.prepare(BY_ID)?, (tenant, id), escalation)
 }
 
 /// Escalations, newest first, below `before`; with `all` those that are over as well.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, all: bool) -> Result<Vec<Escalation>> {
     let Newest { tenant, before, limit } = newest;
     let sql = if all { PAGE } else { PAGE_OF_OPEN };
@@ -162,9 +145,6 @@ pub struct Open {
 }
 
 /// What is open, by class.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn open(tx: &ReadTx<'_>) -> Result<Vec<Open>> {
     rows(&mut *tx.prepare(OPEN)?, [], |row| {
         let class: String = row.get(0)?;

@@ -34,9 +34,6 @@ const OF: &str = "
      LIMIT 16";
 
 /// Holds a subscription; an older hold for the same reason stays.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn put(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
@@ -50,9 +47,6 @@ pub fn put(
 }
 
 /// Ends a hold; nothing happens where there is none.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn release(tx: &WriteTx<'_>, subscription: SubscriptionSeq, reason: HoldReason) -> Result<()> {
     tx.prepare(RELEASE)?.execute((subscription, reason.as_str()))?;
     tx.subscriptions_changed();
@@ -60,9 +54,6 @@ pub fn release(tx: &WriteTx<'_>, subscription: SubscriptionSeq, reason: HoldReas
 }
 
 /// The holds of a subscription.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn of(tx: &ReadTx<'_>, subscription: SubscriptionSeq) -> Result<Vec<Hold>> {
     rows(&mut *tx.prepare(OF)?, [subscription], |row| {
         let reason: String = row.get(0)?;

@@ -65,9 +65,6 @@ pub enum Seen {
 
 /// Claims a key, or tells what it was used for. The insert comes first and the conflict decides, so
 /// that two requests at once cannot both be first.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn begin(
     tx: &WriteTx<'_>,
     tenant: &str,
@@ -94,9 +91,6 @@ pub fn begin(
 
 /// Remembers that something was used once, for so long; tells whether `hash` is what it was used for. Keys
 /// with a colon are none that the API takes.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn remember(
     tx: &WriteTx<'_>,
     (tenant, key): (&str, &str),
@@ -115,26 +109,18 @@ pub fn remember(
 }
 
 /// Stores the answer of the request that was first.
-///
-/// # Errors
-/// `Changed` when the key was not claimed.
+/// Fails with `Changed` when the key was not claimed.
 pub fn finish(tx: &WriteTx<'_>, tenant: &str, key: &str, status: u16, body: &[u8]) -> Result<()> {
     let finished = tx.prepare(FINISH)?.execute((tenant, key, status, body))?;
     one_row(finished, "the idempotency key")
 }
 
 /// Whether any key has expired.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn any_expired(tx: &ReadTx<'_>, now: Timestamp) -> Result<bool> {
     Ok(tx.prepare(ANY_EXPIRED)?.query_row([now], |row| row.get(0))?)
 }
 
 /// Deletes keys that have expired, at most `limit`; returns how many.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn expire(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
     Ok(tx.prepare(EXPIRE)?.execute((now, limit))?)
 }

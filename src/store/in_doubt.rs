@@ -103,9 +103,6 @@ pub(super) fn skip(
 }
 
 /// Deliveries in doubt, the oldest first.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn in_doubt(
     tx: &ReadTx<'_>,
     tenant: &str,
@@ -118,9 +115,6 @@ pub fn in_doubt(
 }
 
 /// How many deliveries are in doubt.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn count(tx: &ReadTx<'_>, tenant: &str, filter: &Filter) -> Result<u64> {
     let Filter { subscription, event_type, since, until } = filter;
     let params = (tenant, subscription, event_type, since, until);

@@ -34,9 +34,6 @@ pub struct Findings {
 
 /// Looks over a file, which may be served meanwhile. `deep` compares the indexes with their tables as
 /// well, which takes as long as reading everything.
-///
-/// # Errors
-/// When it cannot be read at all.
 pub fn inspect(path: &Path, deep: bool) -> Result<Findings> {
     let conn = pool::open_reader(path)?;
     let mut statement = conn.prepare(if deep { DEEP } else { QUICK })?;
@@ -56,9 +53,6 @@ pub fn inspect(path: &Path, deep: bool) -> Result<Findings> {
 }
 
 /// Empties the write-ahead log into a file that nobody serves.
-///
-/// # Errors
-/// When it cannot be written.
 pub fn empty_log(path: &Path) -> Result<()> {
     let conn = schema::open_writer(path)?;
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;

@@ -234,9 +234,6 @@ pub(super) fn take_from(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp)
 }
 
 /// Leases that end not after a time, by their end, from the one after `after` on.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn between(
     tx: &ReadTx<'_>,
     after: (Timestamp, DeliverySeq),
@@ -250,9 +247,6 @@ pub fn between(
 }
 
 /// When the next lease is over that ends after `after`.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn next_expiry(tx: &ReadTx<'_>, after: Timestamp) -> Result<Option<Timestamp>> {
     Ok(tx.prepare(NEXT_EXPIRY)?.query_row([after], |row| row.get(0))?)
 }

@@ -39,26 +39,17 @@ const REMOVE: &str = "
      WHERE key = ?1";
 
 /// The id of the master key that sealed the secrets in this file.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn master_key_id(tx: &ReadTx<'_>) -> Result<Option<String>> {
     Ok(tx.prepare(READ)?.query_row(["master_key_id"], |row| row.get(0)).optional()?)
 }
 
 /// Remembers the id of the master key.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn set_master_key_id(tx: &WriteTx<'_>, key_id: &str) -> Result<()> {
     tx.prepare(WRITE)?.execute(["master_key_id", key_id])?;
     Ok(())
 }
 
 /// What the file remembers of its latest restore.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn fence(tx: &ReadTx<'_>) -> Result<Fence> {
     let number = |key: &str| -> Result<Option<i64>> {
         Ok(tx.prepare(READ)?.query_row([key], |row| row.get(0)).optional()?)
@@ -80,9 +71,6 @@ pub struct Restored {
 }
 
 /// The latest restore of the file; `None` when it was never restored.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn restored(tx: &ReadTx<'_>) -> Result<Option<Restored>> {
     let at = tx.prepare(READ)?.query_row(["restored_at"], |row| row.get(0)).optional()?;
     let from = tx.prepare(READ)?.query_row(["restored_from"], |row| row.get(0)).optional()?;
@@ -100,9 +88,6 @@ pub(super) fn set_restored(tx: &WriteTx<'_>, restored: &Restored, fence: Fence) 
 }
 
 /// Doubts what comes in within a window, or nothing any more.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn set_window(tx: &WriteTx<'_>, window: Option<Window>) -> Result<()> {
     match window {
         Some(Window { lost_at, until }) => {
@@ -119,9 +104,6 @@ pub fn set_window(tx: &WriteTx<'_>, window: Option<Window>) -> Result<()> {
 }
 
 /// When and why the latest backup by the clock failed; `None` when it did not.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn backup_failure(tx: &ReadTx<'_>) -> Result<Option<(Timestamp, String)>> {
     let at = tx.prepare(READ)?.query_row(["backup_failed_at"], |row| row.get(0)).optional()?;
     let why = tx.prepare(READ)?.query_row(["backup_failure"], |row| row.get(0)).optional()?;
@@ -129,9 +111,6 @@ pub fn backup_failure(tx: &ReadTx<'_>) -> Result<Option<(Timestamp, String)>> {
 }
 
 /// Remembers that a backup by the clock failed, or that the latest did not.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn set_backup_failure(tx: &WriteTx<'_>, failure: Option<&(Timestamp, String)>) -> Result<()> {
     let Some((at, why)) = failure else {
         let _none = tx.prepare(FORGET_BACKUP_FAILURE)?.execute([])?;
@@ -145,9 +124,6 @@ pub fn set_backup_failure(tx: &WriteTx<'_>, failure: Option<&(Timestamp, String)
 
 /// Large work that was in hand when it was marked: the item, the number of the start, and at how many unclean ends
 /// before that it was in hand.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn in_hand(tx: &ReadTx<'_>) -> Result<Vec<(String, i64, u32)>> {
     rows(&mut *tx.prepare(IN_HAND)?, [], |row| {
         let (item, at): (String, String) = (row.get(0)?, row.get(1)?);
@@ -160,9 +136,6 @@ pub fn in_hand(tx: &ReadTx<'_>) -> Result<Vec<(String, i64, u32)>> {
 }
 
 /// Marks large work that is begun.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn set_in_hand(tx: &WriteTx<'_>, item: &str, boot: i64, ends: u32) -> Result<()> {
     let key = format!("in_hand/{item}");
     tx.prepare(WRITE)?.execute([key, format!("{boot}:{ends}")])?;
@@ -170,51 +143,33 @@ pub fn set_in_hand(tx: &WriteTx<'_>, item: &str, boot: i64, ends: u32) -> Result
 }
 
 /// Takes the mark away.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn not_in_hand(tx: &WriteTx<'_>, item: &str) -> Result<()> {
     tx.prepare(REMOVE)?.execute([format!("in_hand/{item}")])?;
     Ok(())
 }
 
 /// What tokens are hashed under, sealed; `None` before the first start that knows it.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn token_pepper(tx: &ReadTx<'_>) -> Result<Option<Vec<u8>>> {
     Ok(tx.prepare(READ)?.query_row(["token_pepper"], |row| row.get(0)).optional()?)
 }
 
 /// Keeps what tokens are hashed under, sealed.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn set_token_pepper(tx: &WriteTx<'_>, sealed: &[u8]) -> Result<()> {
     tx.prepare(WRITE)?.execute(("token_pepper", sealed))?;
     Ok(())
 }
 
 /// The last audit event, as it was remembered when it was written; `None` before the first.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn audit_head(tx: &ReadTx<'_>) -> Result<Option<Head>> {
     place(tx, "audit_head")
 }
 
 /// The place before the first audit event of this file: the beginning, or the last that was archived.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn audit_start(tx: &ReadTx<'_>) -> Result<Head> {
     Ok(place(tx, "audit_start")?.unwrap_or(Head::START))
 }
 
 /// Remembers the last audit event.
-///
-/// # Errors
-/// When the file cannot be written.
 pub(super) fn set_audit_head(tx: &WriteTx<'_>, head: Head) -> Result<()> {
     tx.prepare(WRITE)?.execute(("audit_head", head.to_string()))?;
     Ok(())

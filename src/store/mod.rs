@@ -88,9 +88,7 @@ pub struct Store {
 impl Store {
     /// Opens the file, making it where there is none, and brings its schema up to date. The second part
     /// is the writing end, which has to be run on a thread of its own.
-    ///
-    /// # Errors
-    /// When the file is newer than this version, damaged, or cannot be made durable.
+    /// Fails when the file is newer than this version, damaged, or cannot be made durable.
     pub fn open(path: &Path, faults: Faults) -> Result<(Self, WriterLoop)> {
         let conn = schema::open_writer(path)?;
         let opener = pool::opener();
@@ -121,9 +119,6 @@ impl Store {
     }
 
     /// Reads; each statement sees the latest commit.
-    ///
-    /// # Errors
-    /// What `read` returns.
     pub fn read<T>(&self, read: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
         let conn = self.readers.checkout()?;
         read(&ReadTx::new(&conn))
@@ -131,18 +126,12 @@ impl Store {
 
     /// Looks something up by its key. Waits for other look-ups only, never for a list: the listener asks
     /// here who is calling before it reads a body.
-    ///
-    /// # Errors
-    /// What `read` returns.
     pub fn look_up<T>(&self, read: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
         let conn = self.lookups.checkout()?;
         read(&ReadTx::new(&conn))
     }
 
     /// Reads in one snapshot: every statement sees the same commit.
-    ///
-    /// # Errors
-    /// What `read` returns.
     pub fn snapshot<T>(&self, read: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
         let mut conn = self.readers.checkout()?;
         in_snapshot(&mut conn, read)
@@ -150,9 +139,7 @@ impl Store {
 
     /// Reads a list in one snapshot, on a connection of the lists' own, until `is_over` says that it takes too
     /// long.
-    ///
-    /// # Errors
-    /// `TooLong`, or what `read` returns.
+    /// Fails with `TooLong`, or what `read` returns.
     pub fn list<T>(
         &self,
         is_over: impl FnMut() -> bool + Send + 'static,
@@ -165,9 +152,6 @@ impl Store {
     }
 
     /// A reader that is not shared, for the dispatcher.
-    ///
-    /// # Errors
-    /// When the file cannot be opened.
     pub fn own_reader(&self) -> Result<OwnReader> {
         pool::open_reader(&self.path).map(OwnReader)
     }
@@ -189,9 +173,7 @@ pub fn sqlite_version() -> &'static str {
 }
 
 /// A reader of a file that another process may be serving. Nothing is made, changed or upgraded.
-///
-/// # Errors
-/// When there is no such file, or it cannot be opened.
+/// Fails when there is no such file, or it cannot be opened.
 pub fn read_only(path: &Path) -> Result<OwnReader> {
     pool::open_reader(path).map(OwnReader)
 }

@@ -60,9 +60,6 @@ pub enum Inserted {
 }
 
 /// Stores an event once and makes its deliveries, all in this transaction.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn insert(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Inserted> {
     let plan = plan(tx, new, now)?;
     let standing = (plan.open(), plan.epoch());
@@ -119,9 +116,6 @@ fn write(
 }
 
 /// Stores an event that cannot be used, with the reason, so that a person sees it. No delivery is made of it.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn insert_quarantined(
     tx: &WriteTx<'_>,
     new: &NewEvent,
@@ -145,9 +139,6 @@ pub fn insert_quarantined(
 }
 
 /// Whether there is an event of that tenant, source system and key.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn is_stored(tx: &ReadTx<'_>, identity: (&str, &str, &str)) -> Result<bool> {
     Ok(tx.prepare(EXISTS)?.query_row(identity, |row| row.get(0))?)
 }

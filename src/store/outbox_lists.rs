@@ -140,9 +140,6 @@ pub(super) const PAGE_OF_KEY: &str = "
      LIMIT ?3";
 
 /// An event with its payload.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Event>> {
     first(&mut *tx.prepare(BY_ID)?, (tenant, id), |row| with_payload(tx, row))
 }
@@ -153,9 +150,6 @@ pub(super) fn by_identity(tx: &ReadTx<'_>, identity: (&str, &str, &str)) -> Resu
 }
 
 /// An event without its payload, by its number.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn by_seq(tx: &ReadTx<'_>, seq: i64) -> Result<Option<Event>> {
     first(&mut *tx.prepare(BY_SEQ)?, [seq], event)
 }
@@ -178,9 +172,6 @@ pub struct Filter {
 }
 
 /// Events without their payloads, newest first.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Event>> {
     let Newest { tenant, before, limit } = newest;
     let Filter { status, event_type, idempotency_key, aggregate_id, webhook_id, received } = filter;

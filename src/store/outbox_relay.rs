@@ -116,26 +116,18 @@ pub struct Terms {
 }
 
 /// Numbers of rows after `after` that are not routed, the oldest first.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn unrouted(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<i64>> {
     rows(&mut *tx.prepare(UNROUTED)?, (after, limit), |row| Ok(row.get(0)?))
 }
 
 /// A number that changes with every commit of another connection, our own writer's too.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn data_version(tx: &ReadTx<'_>) -> Result<i64> {
     contention::data_version(tx.conn())
 }
 
 /// Routes rows after `after`, at most `limit` and only so many bytes of them. `fresh` makes UUIDs.
-///
-/// # Errors
-/// When the file cannot be written, or one of the rows is such that nothing can be done about it here; see
-/// [`set_aside`].
+/// Fails when the file cannot be written, or one of the rows is such that nothing can be done about it here;
+/// see [`set_aside`].
 pub fn relay(
     tx: &WriteTx<'_>,
     after: i64,
@@ -167,9 +159,6 @@ pub fn relay(
 /// Routes what was committed before this transaction, where a subscription asks for order: what is published in
 /// it comes after that. Looks once in a transaction. Rows beyond the first thousand, and those that nothing can be
 /// done about here, are left to the relay.
-///
-/// # Errors
-/// When the file cannot be read or written.
 pub fn relay_before(tx: &WriteTx<'_>, terms: Terms, fresh: &dyn Fn() -> String) -> Result<Relayed> {
     let is_needed = tx.is_first_look()
         && subscriptions::is_order_asked_for(tx)?
@@ -227,9 +216,7 @@ pub enum Seen {
 
 /// Whether a row that plain SQL left can be used: the one place that decides it, at its first sight and
 /// again when a person has changed it. What it returns is what is routed; its payload is the row's.
-///
-/// # Errors
-/// When the file cannot be read. A defect of the row is the inner error.
+/// Fails when the file cannot be read. A defect of the row is the inner error.
 pub fn check(
     tx: &ReadTx<'_>,
     row: &SqlRow,
@@ -269,9 +256,6 @@ fn is_parent(tx: &ReadTx<'_>, parent: i64, seq: i64, tenant: &str) -> Result<boo
 
 /// A row as it stands; `None` when there is none of that number. A payload of more than `payload_bytes_most`
 /// is not read, unless it stands apart.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn read(tx: &ReadTx<'_>, seq: i64, payload_bytes_most: u64) -> Result<Option<SqlRow>> {
     let most = i64::try_from(payload_bytes_most).unwrap_or(i64::MAX);
     first(&mut *tx.prepare(ROW)?, (seq, most), |row| {
@@ -386,9 +370,6 @@ fn quarantine(
 
 /// Quarantines a row that [`relay`] can neither route nor quarantine, with what went wrong: as everybody can
 /// read it where that can be stored, or else as it stands. `fresh` is a new UUID.
-///
-/// # Errors
-/// When not even this can be done.
 pub fn set_aside(tx: &WriteTx<'_>, seq: i64, why: &str, terms: Terms, fresh: &str) -> Result<()> {
     if let Ok(Some(row)) = read(tx, seq, 0) {
         let row = SqlRow { parent_seq: None, ..row };

@@ -87,9 +87,7 @@ impl Pool {
     }
 
     /// Takes a connection. The one that came back last goes out first: its pages are the warmest.
-    ///
-    /// # Errors
-    /// `Busy` when none is given back for [`MAX_WAIT`].
+    /// Fails with `Busy` when none is given back for [`MAX_WAIT`].
     pub(crate) fn checkout(&self) -> Result<Lent> {
         self.0.get().map_err(|_timed_out| Error::Busy)
     }

@@ -71,9 +71,7 @@ pub struct Claimed {
 }
 
 /// Claims an event for a consumer group.
-///
-/// # Errors
-/// `Constraint` when a name is empty or too long.
+/// Fails with `Constraint` when a name is empty or too long.
 pub fn claim(
     tx: &WriteTx<'_>,
     tenant: &str,
@@ -109,9 +107,6 @@ impl FromSql for Text {
 pub type Key = (Text, Text, Text);
 
 /// Guards behind a key in the order of their keys, with when each event was claimed.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn page(tx: &ReadTx<'_>, after: &Key, limit: u32) -> Result<Vec<(Key, Timestamp)>> {
     let (tenant, group, event) = after;
     rows(&mut *tx.prepare(PAGE)?, (tenant, group, event, limit), |row| {
@@ -122,9 +117,6 @@ pub fn page(tx: &ReadTx<'_>, after: &Key, limit: u32) -> Result<Vec<(Key, Timest
 /// What guards may be called that are still needed: each tenant with the webhook-ids and the ids of its events
 /// that came by then and are neither settled nor given up for good, a dead letter being none that is. `None`
 /// where there are more than `most`.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn needed(tx: &ReadTx<'_>, by: Timestamp, most: u32) -> Result<Option<BTreeSet<(Text, Text)>>> {
     let limit = most.saturating_add(1);
     let found = rows(&mut *tx.prepare(NEEDED)?, (by, limit), |row| {
@@ -139,9 +131,6 @@ pub fn needed(tx: &ReadTx<'_>, by: Timestamp, most: u32) -> Result<Option<BTreeS
 }
 
 /// Forgets guards, if they are as old as that; tells how many.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn forget(tx: &WriteTx<'_>, guards: &[Key], by: Timestamp) -> Result<usize> {
     let mut statement = tx.prepare(FORGET)?;
     let mut forgotten = 0_usize;

@@ -61,9 +61,6 @@ const DELETE: &str = "
        AND deleted_at IS NULL";
 
 /// Stores a provider; `None` when its name is taken.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn insert(tx: &WriteTx<'_>, new: &NewProvider, now: Timestamp) -> Result<Option<i64>> {
     let inserted = tx.prepare(INSERT)?.execute((
         &new.id,
@@ -82,25 +79,16 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewProvider, now: Timestamp) -> Result<Opt
 }
 
 /// A provider by its name.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn by_name(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<Provider>> {
     first(&mut *tx.prepare(BY_NAME)?, (tenant, name), provider)
 }
 
 /// Providers by number, after `after`.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Provider>> {
     rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), provider)
 }
 
 /// The names of a tenant's providers that do not allow everything, with what they state; later ones count.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn policies(tx: &ReadTx<'_>, tenant: &str) -> Result<Vec<(String, Pii)>> {
     rows(&mut *tx.prepare(POLICIES)?, [tenant], |row| {
         let pii: String = row.get(1)?;
@@ -109,9 +97,7 @@ pub fn policies(tx: &ReadTx<'_>, tenant: &str) -> Result<Vec<(String, Pii)>> {
 }
 
 /// Changes how a provider signs and what it may send.
-///
-/// # Errors
-/// `Changed` when it was deleted meanwhile.
+/// Fails with `Changed` when it was deleted meanwhile.
 pub fn update(tx: &WriteTx<'_>, changed: &Provider, now: Timestamp) -> Result<()> {
     let new = &changed.new;
     let updated = tx.prepare(UPDATE)?.execute((
@@ -129,9 +115,7 @@ pub fn update(tx: &WriteTx<'_>, changed: &Provider, now: Timestamp) -> Result<()
 }
 
 /// Deletes a provider; what it sent stays.
-///
-/// # Errors
-/// `Changed` when it was deleted already.
+/// Fails with `Changed` when it was deleted already.
 pub fn delete(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
     let deleted = tx.prepare(DELETE)?.execute((seq, now))?;
     tx.providers_changed();

@@ -96,9 +96,6 @@ pub(super) const DISCARD: &str = "
        AND status = 'quarantined'";
 
 /// Quarantined events without their payloads, newest first.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<Event>> {
     let Newest { tenant, before, limit } = newest;
     let Filter { status: _, event_type, idempotency_key, aggregate_id, webhook_id, received } =
@@ -115,35 +112,23 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
 }
 
 /// How many events are quarantined, over all tenants.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn count(tx: &ReadTx<'_>) -> Result<u64> {
     let count: i64 = tx.prepare(COUNT)?.query_row([], |row| row.get(0))?;
     Ok(count.unsigned_abs())
 }
 
 /// How many events of a tenant are quarantined.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn count_of(tx: &ReadTx<'_>, tenant: &str) -> Result<u64> {
     let count: i64 = tx.prepare(COUNT_OF)?.query_row([tenant], |row| row.get(0))?;
     Ok(count.unsigned_abs())
 }
 
 /// The number of an event that a tenant may do something about, and where the event stands.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn find(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<(i64, String)>> {
     first(&mut *tx.prepare(FIND)?, (tenant, id), |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
 /// A quarantined event of a tenant there is none of, with its payload, for those who run the box.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn nobodys(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Event>> {
     let Some((seq, status)) = find(tx, tenant, id)? else { return Ok(None) };
     let event =
@@ -156,9 +141,6 @@ pub fn nobodys(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Event>>
 
 /// What stands in the way of an event that passed [`outbox_relay::check`], if anything: another event with
 /// its key, or a target that there is still none of. Else where it goes.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn ready(
     tx: &WriteTx<'_>,
     seq: i64,
@@ -184,9 +166,7 @@ pub fn ready(
 pub struct Ready(Plan);
 
 /// Routes a quarantined event that was repaired; `is_replaced` says whether its payload is another one now.
-///
-/// # Errors
-/// `Changed` when it is not quarantined any more.
+/// Fails with `Changed` when it is not quarantined any more.
 pub fn release(
     tx: &WriteTx<'_>,
     row: &mut SqlRow,
@@ -242,9 +222,7 @@ pub(super) fn make_way(
 }
 
 /// Ends a quarantined event: it is never routed, and its key is free. What was wrong with it stays in its code.
-///
-/// # Errors
-/// `Changed` when it is not quarantined.
+/// Fails with `Changed` when it is not quarantined.
 pub fn discard(tx: &WriteTx<'_>, seq: i64, reason: &str, now: Timestamp) -> Result<()> {
     one_row(tx.prepare(DISCARD)?.execute((seq, now, reason))?, "the event")
 }

@@ -73,9 +73,7 @@ impl Steps {
     }
 
     /// The steps that a file of version `have` needs, each with the version it leads to.
-    ///
-    /// # Errors
-    /// `NoStep` when no step leads from that version.
+    /// Fails with `NoStep` when no step leads from that version.
     pub fn after(
         self,
         path: &Path,
@@ -122,9 +120,6 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
 }
 
 /// Runs something on the write connection that waits a little for whoever stands in its way.
-///
-/// # Errors
-/// What `run` returns.
 pub(crate) fn waiting_shortly<T>(conn: &Connection, run: impl FnOnce() -> Result<T>) -> Result<T> {
     conn.busy_timeout(MAX_EMPTYING)?;
     let outcome = run();
@@ -133,9 +128,7 @@ pub(crate) fn waiting_shortly<T>(conn: &Connection, run: impl FnOnce() -> Result
 }
 
 /// The schema version of a file; `None` when it has none of our tables yet.
-///
-/// # Errors
-/// When the file is newer than this version, or cannot be read.
+/// Fails when the file is newer than this version, or cannot be read.
 pub(crate) fn version(path: &Path, conn: &Connection) -> Result<Option<i64>> {
     let have: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if have > VERSION {
@@ -148,9 +141,7 @@ pub(crate) fn version(path: &Path, conn: &Connection) -> Result<Option<i64>> {
 }
 
 /// The schema version of a file; `None` where there is no file, or nothing of ours in it.
-///
-/// # Errors
-/// When it is newer than this version, or cannot be read.
+/// Fails when it is newer than this version, or cannot be read.
 pub fn standing(path: &Path) -> Result<Option<i64>> {
     if std::fs::metadata(path).map_or(0, |found| found.len()) == 0 {
         return Ok(None);
@@ -176,9 +167,7 @@ fn make(conn: &mut Connection) -> Result<()> {
 }
 
 /// Brings an older file up to date, all steps in one transaction; returns the version it had.
-///
-/// # Errors
-/// When the file is newer than this version, or a step fails; then it is what it was.
+/// Fails when the file is newer than this version, or a step fails; then it is what it was.
 pub(crate) fn migrate(
     path: &Path,
     steps: Steps,

@@ -21,9 +21,6 @@ use crate::store::{
 /// Stores an attempt and what follows it.
 ///
 /// An attempt whose delivery was cancelled or reopened meanwhile is recorded and moves nothing.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn settle(tx: &WriteTx<'_>, settlement: &Settlement) -> Result<()> {
     let Settlement { delivery, subscription, run_no, attempt, .. } = settlement;
     let before = deliveries::standing(tx, *delivery)?;
@@ -126,9 +123,7 @@ pub(super) fn note_standing(
 
 /// Sends a delivery again: one that waits becomes due now, one that a consumer has is taken from it, one
 /// that was given up is reopened.
-///
-/// # Errors
-/// `Changed` when it is completed, waits to be confirmed, or its subscription is deleted.
+/// Fails with `Changed` when it is completed, waits to be confirmed, or its subscription is deleted.
 pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     let before = deliveries::standing(tx, delivery)?;
     match before.state {
@@ -144,9 +139,7 @@ pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<
 
 /// Stops a delivery that waits, or puts a dead one away for good. An attempt that is under way is not
 /// called back.
-///
-/// # Errors
-/// `Changed` when it neither waits, nor is dead or in doubt.
+/// Fails with `Changed` when it neither waits, nor is dead or in doubt.
 pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
     let before = deliveries::standing(tx, delivery)?;
     deliveries::cancel(tx, delivery, reason, now)?;
@@ -163,9 +156,7 @@ pub(super) fn doubt(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> 
 }
 
 /// Lets a delivery in doubt be sent, under the `webhook-id` it had.
-///
-/// # Errors
-/// `Changed` when it is not in doubt.
+/// Fails with `Changed` when it is not in doubt.
 pub fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     let before = deliveries::standing(tx, delivery)?;
     in_doubt::release(tx, delivery, now)?;
@@ -175,9 +166,7 @@ pub fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Resul
 }
 
 /// Ends a delivery in doubt without sending it: it was made before the restore.
-///
-/// # Errors
-/// `Changed` when it is not in doubt.
+/// Fails with `Changed` when it is not in doubt.
 pub fn skip(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
     let before = deliveries::standing(tx, delivery)?;
     in_doubt::skip(tx, delivery, reason, now)?;

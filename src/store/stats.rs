@@ -104,9 +104,6 @@ pub struct Standing {
 }
 
 /// Looks over all tenants; costs a seek a subscription.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn standing(tx: &ReadTx<'_>) -> Result<Standing> {
     let oldest_due_at = tx.prepare(OVERDUE)?.query_row([], |row| row.get(0))?;
     let dead_letters = count(tx.prepare(DEAD)?.query_row([], |row| row.get(0))?);
@@ -118,17 +115,11 @@ pub fn standing(tx: &ReadTx<'_>) -> Result<Standing> {
 
 /// How many deliveries wait, and how many of them are due, over all tenants. Reads an index from end to
 /// end.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn depth(tx: &ReadTx<'_>, now: Timestamp) -> Result<(u64, u64)> {
     Ok(tx.prepare(DEPTH)?.query_row([now], |row| Ok((count(row.get(0)?), count(row.get(1)?))))?)
 }
 
 /// How many deliveries consumers have, over all tenants.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn leased(tx: &ReadTx<'_>) -> Result<u64> {
     Ok(count(tx.prepare(LEASED)?.query_row([], |row| row.get(0))?))
 }
@@ -157,9 +148,6 @@ pub struct Counts {
 }
 
 /// Counts what a tenant has.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn counts(tx: &ReadTx<'_>, tenant: &str) -> Result<Counts> {
     let quarantined = quarantine::count_of(tx, tenant)?;
     Ok(tx.prepare(COUNTS)?.query_row([tenant], |row| {
@@ -176,9 +164,6 @@ pub fn counts(tx: &ReadTx<'_>, tenant: &str) -> Result<Counts> {
 }
 
 /// Writes something, to see that it can be written.
-///
-/// # Errors
-/// When it cannot.
 pub fn probe(tx: &WriteTx<'_>) -> Result<()> {
     tx.prepare(PROBE)?.execute([])?;
     Ok(())

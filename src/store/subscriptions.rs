@@ -91,9 +91,6 @@ const STORE_STANDING: &str = "
      WHERE seq = ?1";
 
 /// Stores a subscription; `None` when its name is taken.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn insert(
     tx: &WriteTx<'_>,
     new: &NewSubscription,
@@ -119,33 +116,21 @@ pub fn insert(
 }
 
 /// A subscription by its name or its UUID.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn find(tx: &ReadTx<'_>, tenant: &str, name_or_id: &str) -> Result<Option<Subscription>> {
     first(&mut *tx.prepare(FIND)?, (tenant, name_or_id), |row| subscription(tx, row))
 }
 
 /// A subscription by its number.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn by_seq(tx: &ReadTx<'_>, seq: SubscriptionSeq) -> Result<Option<Subscription>> {
     first(&mut *tx.prepare(BY_SEQ)?, [seq], |row| subscription(tx, row))
 }
 
 /// Subscriptions by number, after `after`.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Subscription>> {
     rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), |row| subscription(tx, row))
 }
 
 /// Every subscription there is and can be read, of all tenants.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn live(tx: &ReadTx<'_>) -> Result<Vec<Subscription>> {
     let found = rows(&mut *tx.prepare(LIVE)?, [], |row| Ok(subscription(tx, row)))?;
     let mut live = Vec::with_capacity(found.len());
@@ -173,17 +158,12 @@ pub(crate) fn routes(tx: &WriteTx<'_>) -> Result<Arc<Vec<Subscription>>> {
 }
 
 /// Whether any subscription wants order.
-///
-/// # Errors
-/// When the file cannot be read.
 pub(crate) fn is_order_asked_for(tx: &WriteTx<'_>) -> Result<bool> {
     Ok(routes(tx)?.iter().any(|subscription| subscription.new.ordering != Ordering::None))
 }
 
 /// Changes everything but name, tenant and state.
-///
-/// # Errors
-/// `Changed` when it was deleted meanwhile.
+/// Fails with `Changed` when it was deleted meanwhile.
 pub fn update(tx: &WriteTx<'_>, changed: &Subscription, now: Timestamp) -> Result<()> {
     let new = &changed.new;
     let updated = tx.prepare(UPDATE)?.execute((
@@ -203,9 +183,7 @@ pub fn update(tx: &WriteTx<'_>, changed: &Subscription, now: Timestamp) -> Resul
 }
 
 /// Sets whether it is called; the hold that goes with it is the caller's to put or release.
-///
-/// # Errors
-/// `Changed` when it was deleted meanwhile.
+/// Fails with `Changed` when it was deleted meanwhile.
 pub fn set_state(
     tx: &WriteTx<'_>,
     seq: SubscriptionSeq,
@@ -218,9 +196,7 @@ pub fn set_state(
 }
 
 /// Deletes a subscription; its deliveries stay. The caller has made sure that none is open or dead.
-///
-/// # Errors
-/// `Changed` when it was deleted already.
+/// Fails with `Changed` when it was deleted already.
 pub fn delete(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<()> {
     let deleted = tx.prepare(DELETE)?.execute((seq, now))?;
     tx.subscriptions_changed();

@@ -66,9 +66,6 @@ const IS_SUSPENDED: &str = "
               AND suspended_at IS NOT NULL)";
 
 /// Stores a tenant; tells whether its name was free.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn insert(
     tx: &WriteTx<'_>,
     (name, title): (&Name, &str),
@@ -79,41 +76,27 @@ pub fn insert(
 }
 
 /// A tenant by its name.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn by_name(tx: &ReadTx<'_>, name: &str) -> Result<Option<Tenant>> {
     first(&mut *tx.prepare(BY_NAME)?, [name], tenant)
 }
 
 /// Tenants by number, after `after`.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn page(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<Tenant>> {
     rows(&mut *tx.prepare(PAGE)?, (after, limit), tenant)
 }
 
 /// Whether a tenant is suspended; one that is in no row is not.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn is_suspended(tx: &ReadTx<'_>, name: &str) -> Result<bool> {
     Ok(tx.prepare(IS_SUSPENDED)?.query_row([name], |row| row.get(0))?)
 }
 
 /// Changes what a person calls it.
-///
-/// # Errors
-/// `Changed` when there is no such tenant.
+/// Fails with `Changed` when there is no such tenant.
 pub fn set_title(tx: &WriteTx<'_>, name: &str, title: &str) -> Result<()> {
     one_row(tx.prepare(SET_TITLE)?.execute((name, title))?, "the tenant")
 }
 
 /// What is stated about personal data in events; nothing is done where there is no such tenant.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn pii(tx: &ReadTx<'_>, name: &str) -> Result<Pii> {
     let stated = first(&mut *tx.prepare(PII)?, [name], |row| {
         let pii: String = row.get(0)?;
@@ -123,9 +106,7 @@ pub fn pii(tx: &ReadTx<'_>, name: &str) -> Result<Pii> {
 }
 
 /// States what happens to personal data in events that are published from the commit on.
-///
-/// # Errors
-/// `Changed` when there is no such tenant.
+/// Fails with `Changed` when there is no such tenant.
 pub fn set_pii(tx: &WriteTx<'_>, name: &str, pii: &Pii) -> Result<()> {
     let changed = tx.prepare(SET_PII)?.execute((name, pii.to_string()))?;
     tx.providers_changed();
@@ -134,9 +115,6 @@ pub fn set_pii(tx: &WriteTx<'_>, name: &str, pii: &Pii) -> Result<()> {
 
 /// Suspends a tenant, or ends that; tells whether it was otherwise before. It holds for every request
 /// and every delivery from the commit on.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn set_suspended(tx: &WriteTx<'_>, name: &str, since: Option<Timestamp>) -> Result<bool> {
     let changed = match since {
         Some(since) => tx.prepare(SUSPEND)?.execute((name, since))?,

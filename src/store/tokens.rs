@@ -89,9 +89,6 @@ pub struct NewToken {
 }
 
 /// Stores a token.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn insert(tx: &WriteTx<'_>, new: &NewToken, now: Timestamp) -> Result<()> {
     tx.prepare(INSERT)?.execute((
         &new.id,
@@ -118,9 +115,6 @@ pub struct Presented {
 }
 
 /// The token with this hash.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn by_hash(tx: &ReadTx<'_>, hash: &[u8]) -> Result<Option<Presented>> {
     first(&mut *tx.prepare(BY_HASH)?, [hash], |row| {
         Ok(Presented { token: token(row)?, suspended: row.get(11)? })
@@ -128,50 +122,33 @@ pub fn by_hash(tx: &ReadTx<'_>, hash: &[u8]) -> Result<Option<Presented>> {
 }
 
 /// The token with this name outside.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Token>> {
     first(&mut *tx.prepare(BY_ID)?, (tenant, id), token)
 }
 
 /// Tokens by number, after `after`.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Token>> {
     rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), token)
 }
 
 /// Whether there is any token at all.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn any(tx: &ReadTx<'_>) -> Result<bool> {
     Ok(tx.prepare(ANY)?.query_row([], |row| row.get(0))?)
 }
 
 /// Whether its tenant has another admin token that is valid now.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn another_admin(tx: &ReadTx<'_>, than: &Token, now: Timestamp) -> Result<bool> {
     let params = (&than.tenant, than.seq, now);
     Ok(tx.prepare(ANOTHER_ADMIN)?.query_row(params, |row| row.get(0))?)
 }
 
 /// Whether a token with the role `admin` is valid now.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn any_admin(tx: &ReadTx<'_>, now: Timestamp) -> Result<bool> {
     Ok(tx.prepare(ANY_ADMIN)?.query_row([now], |row| row.get(0))?)
 }
 
 /// Ends a token at once.
-///
-/// # Errors
-/// `Changed` when it was revoked already.
+/// Fails with `Changed` when it was revoked already.
 pub fn revoke(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
     let revoked = tx.prepare(REVOKE)?.execute((seq, now))?;
     tx.tokens_changed();
@@ -179,9 +156,6 @@ pub fn revoke(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
 }
 
 /// Notes that a token was used.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn used(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
     tx.prepare(USED)?.execute((seq, now))?;
     Ok(())

@@ -131,9 +131,7 @@ impl<'c> WriteTx<'c> {
 
     /// Runs a part that leaves nothing in the file where it fails. Whom it rang for is still rung for, which costs
     /// them a look. The inner error is the part's.
-    ///
-    /// # Errors
-    /// When the whole transaction is lost.
+    /// Fails when the whole transaction is lost.
     pub(crate) fn apart<T>(&self, part: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
         self.conn().execute_batch("SAVEPOINT part")?;
         let done = part();

@@ -147,9 +147,6 @@ pub struct Replay {
 }
 
 /// Stores a webhook event once and makes its deliveries, all in this transaction.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn insert(
     tx: &WriteTx<'_>,
     new: &NewWebhookEvent,
@@ -225,9 +222,6 @@ fn is_doubted(fence: Fence, new: &NewWebhookEvent) -> bool {
 }
 
 /// Whether there is a webhook event of that tenant, provider and id.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn is_stored(tx: &ReadTx<'_>, identity: (&str, &str, &str)) -> Result<bool> {
     Ok(first(&mut *tx.prepare(FIND_IDENTITY)?, identity, |_| Ok(()))?.is_some())
 }
@@ -286,9 +280,6 @@ pub(crate) fn refresh(
 }
 
 /// A webhook event with its payload.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<WebhookEvent>> {
     first(&mut *tx.prepare(BY_ID)?, (tenant, id), |row| {
         let mut found = webhook_event(row)?;
@@ -315,9 +306,6 @@ pub struct Filter {
 }
 
 /// Webhook events without their payloads, newest first.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Found<WebhookEvent>> {
     let Newest { tenant, before, limit } = newest;
     let Filter { status, provider, event_type, provider_event_id, id, received } = filter;

@@ -50,9 +50,6 @@ impl WriterLoop {
     }
 
     /// Refuses a transaction that is about to be committed, if the log could not be copied afterwards.
-    ///
-    /// # Errors
-    /// `Full`.
     pub(super) fn leaves_room(&self, near: Option<Near>, jobs: usize) -> Result<()> {
         let Some(Near { free, floor, owed }) = near else { return Ok(()) };
         let after = self.owed()?;
@@ -120,9 +117,6 @@ impl WriterLoop {
     }
 
     /// Copies the log into the file and cuts it to nothing, if there is room.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub(super) fn empty_if_it_fits(&self) -> Result<bool> {
         Ok(self.fits() && !self.empty()?.busy)
     }

@@ -36,9 +36,6 @@ impl WriterLoop {
     }
 
     /// Destroys keys that were destroyed before, in a database that was put back; tells how many there were.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub fn erase_again(&mut self, erasures: &[(KeyId, Timestamp)]) -> Result<u64> {
         let mut erased = 0_u64;
         for some in erasures.chunks(MAX_BATCH_JOBS) {

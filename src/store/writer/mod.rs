@@ -76,9 +76,6 @@ impl Writer {
 
     /// Hands in a job and waits for its COMMIT. For people's changes and chores; a handler of events
     /// uses [`Writer::submit`].
-    ///
-    /// # Errors
-    /// What the job returns, or what the commit came to.
     pub fn write<T, R>(&self, queue: Queue, run: R) -> Result<T>
     where
         T: Send + 'static,

@@ -135,17 +135,11 @@ impl WriterLoop {
     }
 
     /// Reads on the spot, before the loop is started; others who write are not waited for.
-    ///
-    /// # Errors
-    /// What `read` returns.
     pub fn read<T>(&self, read: impl FnOnce(&ReadTx<'_>) -> Result<T>) -> Result<T> {
         read(&ReadTx::new(&self.conn))
     }
 
     /// Runs one transaction on the spot, before the loop is started.
-    ///
-    /// # Errors
-    /// What the job returns, or what the commit came to.
     pub fn direct<T>(&mut self, run: impl FnOnce(&WriteTx<'_>) -> Result<T>) -> Result<T> {
         let transaction = self.contention.begin(&self.conn, &self.done)?;
         let tx = WriteTx::new(&transaction, &self.remembered);
@@ -190,9 +184,7 @@ impl WriterLoop {
 
     /// Commits a batch in one transaction; if anything in it fails, job by job. What is left in it waits for
     /// another process to let go of the database.
-    ///
-    /// # Errors
-    /// Only when the disk failed.
+    /// Fails only when the disk failed.
     fn commit_all(
         &mut self,
         batch: &mut Vec<BoxedJob>,
