@@ -19,7 +19,7 @@ use crate::cli::show::{Column, minute, text};
 use crate::cli::{Failure, Shared, exit, out};
 use crate::model::audit::AuditEvent;
 use crate::model::audit::chain::{Head, Report, Verifier};
-use crate::store::audit_trail::Trail;
+use crate::store::audit_events::Trail;
 use crate::store::error::Error as StoreError;
 use crate::sys::files::is_missing;
 

@@ -61,28 +61,21 @@ const INSERT: &str = "
      WHERE provider_seq IS ?3
        AND subscription_seq IS ?4";
 
-const OF_PROVIDER: &str = "
-    SELECT id, sealed, version, created_at
-      FROM credentials
-     WHERE provider_seq = ?1
-       AND state IN ('next', 'active', 'retiring')
-     ORDER BY version DESC
-     LIMIT 32";
+/// What [`credential`] reads, in its order.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!("SELECT id, sealed, version, created_at FROM credentials ", $rest)
+    };
+}
 
-const OF_SUBSCRIPTION: &str = "
-    SELECT id, sealed, version, created_at
-      FROM credentials
-     WHERE subscription_seq = ?1
-       AND state = 'active'
-     ORDER BY version DESC
-     LIMIT 1";
+const OF_PROVIDER: &str = select!(
+    "WHERE provider_seq = ?1 AND state IN ('next', 'active', 'retiring') ORDER BY version DESC LIMIT 32"
+);
 
-const SEALED_OTHERWISE: &str = "
-    SELECT id, sealed, version, created_at
-      FROM credentials
-     WHERE master_key_id <> ?1
-     ORDER BY seq
-     LIMIT ?2";
+const OF_SUBSCRIPTION: &str =
+    select!("WHERE subscription_seq = ?1 AND state = 'active' ORDER BY version DESC LIMIT 1");
+
+const SEALED_OTHERWISE: &str = select!("WHERE master_key_id <> ?1 ORDER BY seq LIMIT ?2");
 
 const RESEAL: &str = "
     UPDATE credentials

@@ -35,26 +35,27 @@ pub(super) const INSERT_INTO_LANE: &str = "
                  LIMIT 1), ?5)), ?5),
            ?6, ?7, ?8, ?9, ?10, 0)";
 
-pub(super) const DUE: &str = "
-    SELECT seq
-      FROM deliveries
-     WHERE subscription_seq = ?1
-       AND state = 'pending'
-       AND head = 1
-       AND due_at <= ?2
-     ORDER BY due_at, seq
-     LIMIT ?3";
+macro_rules! due {
+    ($columns:literal) => {
+        concat!(
+            "SELECT ",
+            $columns,
+            "
+               FROM deliveries
+              WHERE subscription_seq = ?1
+                AND state = 'pending'
+                AND head = 1
+                AND due_at <= ?2
+              ORDER BY due_at, seq
+              LIMIT ?3"
+        )
+    };
+}
+
+pub(super) const DUE: &str = due!("seq");
 
 // The index above has no lanes, so that this looks at each row as well: only for those who asked for order.
-pub(super) const DUE_WITH_LANE: &str = "
-    SELECT seq, lane
-      FROM deliveries
-     WHERE subscription_seq = ?1
-       AND state = 'pending'
-       AND head = 1
-       AND due_at <= ?2
-     ORDER BY due_at, seq
-     LIMIT ?3";
+pub(super) const DUE_WITH_LANE: &str = due!("seq, lane");
 
 pub(super) const NEXT_DUE: &str = "
     SELECT min(due_at)
@@ -155,27 +156,27 @@ pub(super) const PULL_IN: &str = "
               AND d.due_at > max(?2 + d.delay_ms, coalesce(o.not_before, 0))
             LIMIT ?3)";
 
-pub(super) const TALLY_OF_EVENT: &str = "
-    SELECT count(*) FILTER (WHERE finished_at IS NULL),
-           count(*) FILTER (WHERE state = 'pending' AND counted_failures > 0),
-           count(*) FILTER (WHERE state IN ('leased', 'waiting')),
-           count(*) FILTER (WHERE state = 'completed'),
-           count(*) FILTER (WHERE state = 'dead_letter'),
-           count(*) FILTER (WHERE state = 'cancelled'),
-           count(*) FILTER (WHERE state = 'skipped')
-      FROM deliveries
-     WHERE outbox_seq = ?1";
+macro_rules! counts_of {
+    ($event:literal) => {
+        concat!(
+            "SELECT count(*) FILTER (WHERE finished_at IS NULL),
+                    count(*) FILTER (WHERE state = 'pending' AND counted_failures > 0),
+                    count(*) FILTER (WHERE state IN ('leased', 'waiting')),
+                    count(*) FILTER (WHERE state = 'completed'),
+                    count(*) FILTER (WHERE state = 'dead_letter'),
+                    count(*) FILTER (WHERE state = 'cancelled'),
+                    count(*) FILTER (WHERE state = 'skipped')
+               FROM deliveries
+              WHERE ",
+            $event,
+            " = ?1"
+        )
+    };
+}
 
-pub(super) const TALLY_OF_WEBHOOK_EVENT: &str = "
-    SELECT count(*) FILTER (WHERE finished_at IS NULL),
-           count(*) FILTER (WHERE state = 'pending' AND counted_failures > 0),
-           count(*) FILTER (WHERE state IN ('leased', 'waiting')),
-           count(*) FILTER (WHERE state = 'completed'),
-           count(*) FILTER (WHERE state = 'dead_letter'),
-           count(*) FILTER (WHERE state = 'cancelled'),
-           count(*) FILTER (WHERE state = 'skipped')
-      FROM deliveries
-     WHERE webhook_seq = ?1";
+pub(super) const TALLY_OF_EVENT: &str = counts_of!("outbox_seq");
+
+pub(super) const TALLY_OF_WEBHOOK_EVENT: &str = counts_of!("webhook_seq");
 
 // Three seeks, each on a partial index: what is due, what waits behind that, and what a person may have to
 // look at.

@@ -7,7 +7,7 @@ use crate::model::delivery::{Delivery, State};
 use crate::model::failure::Class;
 use crate::store::column::word;
 use crate::store::error::Result;
-use crate::store::page::{Found, Newest, Span, Stretch};
+use crate::store::page::{Found, Newest, Span, Stretch, newest, newest_first, place, row_from};
 use crate::store::tx::{ReadTx, first};
 
 const BY_SEQ: &str = "
@@ -23,118 +23,60 @@ const BY_SEQ: &str = "
      WHERE d.seq = ?2
        AND d.tenant = ?1";
 
-pub(super) const MADE_FROM: &str = "
-    SELECT seq, created_at
-      FROM deliveries
-     WHERE seq >= ?1
-     ORDER BY seq
-     LIMIT 1";
+/// The condition of a list's filter by subscription (?5).
+macro_rules! of_subscription {
+    () => {
+        "(?5 IS NULL OR EXISTS (
+          SELECT 1 FROM subscriptions AS s
+           WHERE s.seq = subscription_seq AND (s.name = ?5 OR s.id = ?5)))"
+    };
+}
 
-pub(super) const PAGE: &str = "
-    SELECT d.seq
-      FROM deliveries AS d
-     WHERE d.seq < ?1
-       AND d.seq >= ?2
-       AND d.tenant = ?4
-       AND (?5 IS NULL OR EXISTS (
-           SELECT 1
-             FROM subscriptions AS s
-            WHERE s.seq = d.subscription_seq
-              AND (s.name = ?5 OR s.id = ?5)))
-       AND (?6 IS NULL OR d.state = ?6)
-     ORDER BY d.seq DESC
-     LIMIT ?3";
+macro_rules! of_event {
+    ($table:literal, $number:literal) => {
+        concat!(
+            "SELECT d.seq
+               FROM ",
+            $table,
+            " AS e
+              CROSS JOIN deliveries AS d ON d.",
+            $number,
+            " = e.seq
+              WHERE e.id = ?6 AND e.tenant = ?4 AND d.seq < ?1 AND d.seq >= ?2 AND ",
+            of_subscription!(),
+            " AND (?7 IS NULL OR d.state = ?7)
+              ORDER BY d.seq DESC
+              LIMIT ?3"
+        )
+    };
+}
 
-pub(super) const NEWEST: &str = "
-    SELECT max(seq)
-      FROM deliveries
-     WHERE seq < ?1
-       AND seq >= ?2";
+pub(super) const MADE_FROM: &str = row_from!("deliveries", "created_at");
+
+pub(super) const PAGE: &str = newest_first!(
+    "deliveries" where "tenant = ?4 AND (?6 IS NULL OR state = ?6) AND ", of_subscription!()
+);
+
+pub(super) const NEWEST: &str = newest!("deliveries");
 
 // Two states that a person waits for have an index; it only serves a state that is named outright.
-pub(super) const PAGE_OF_DEAD: &str = "
-    SELECT d.seq
-      FROM deliveries AS d
-     WHERE d.seq < ?1
-       AND d.seq >= ?2
-       AND d.tenant = ?4
-       AND d.state = 'dead_letter'
-       AND (?5 IS NULL OR EXISTS (
-           SELECT 1
-             FROM subscriptions AS s
-            WHERE s.seq = d.subscription_seq
-              AND (s.name = ?5 OR s.id = ?5)))
-     ORDER BY d.seq DESC
-     LIMIT ?3";
+pub(super) const PAGE_OF_DEAD: &str = newest_first!(
+    "deliveries" where "tenant = ?4 AND state = 'dead_letter' AND ", of_subscription!()
+);
 
-pub(super) const PLACE_OF_DEAD: &str = "
-    SELECT d.seq
-      FROM deliveries AS d
-     WHERE d.seq < ?1
-       AND d.seq >= ?2
-       AND d.tenant = ?4
-       AND d.state = 'dead_letter'
-     ORDER BY d.seq DESC
-     LIMIT 1 OFFSET ?3";
+pub(super) const PLACE_OF_DEAD: &str =
+    place!("deliveries" where "tenant = ?4 AND state = 'dead_letter'");
 
-pub(super) const PAGE_IN_DOUBT: &str = "
-    SELECT d.seq
-      FROM deliveries AS d
-     WHERE d.seq < ?1
-       AND d.seq >= ?2
-       AND d.tenant = ?4
-       AND d.state = 'in_doubt'
-       AND (?5 IS NULL OR EXISTS (
-           SELECT 1
-             FROM subscriptions AS s
-            WHERE s.seq = d.subscription_seq
-              AND (s.name = ?5 OR s.id = ?5)))
-     ORDER BY d.seq DESC
-     LIMIT ?3";
+pub(super) const PAGE_IN_DOUBT: &str = newest_first!(
+    "deliveries" where "tenant = ?4 AND state = 'in_doubt' AND ", of_subscription!()
+);
 
-pub(super) const PLACE_IN_DOUBT: &str = "
-    SELECT d.seq
-      FROM deliveries AS d
-     WHERE d.seq < ?1
-       AND d.seq >= ?2
-       AND d.tenant = ?4
-       AND d.state = 'in_doubt'
-     ORDER BY d.seq DESC
-     LIMIT 1 OFFSET ?3";
+pub(super) const PLACE_IN_DOUBT: &str =
+    place!("deliveries" where "tenant = ?4 AND state = 'in_doubt'");
 
-pub(super) const OF_EVENT: &str = "
-    SELECT d.seq
-      FROM outbox AS o
-     CROSS JOIN deliveries AS d ON d.outbox_seq = o.seq
-     WHERE o.id = ?6
-       AND o.tenant = ?4
-       AND d.seq < ?1
-       AND d.seq >= ?2
-       AND (?5 IS NULL OR EXISTS (
-           SELECT 1
-             FROM subscriptions AS s
-            WHERE s.seq = d.subscription_seq
-              AND (s.name = ?5 OR s.id = ?5)))
-       AND (?7 IS NULL OR d.state = ?7)
-     ORDER BY d.seq DESC
-     LIMIT ?3";
+pub(super) const OF_EVENT: &str = of_event!("outbox", "outbox_seq");
 
-pub(super) const OF_WEBHOOK_EVENT: &str = "
-    SELECT d.seq
-      FROM webhook_events AS w
-     CROSS JOIN deliveries AS d ON d.webhook_seq = w.seq
-     WHERE w.id = ?6
-       AND w.tenant = ?4
-       AND d.seq < ?1
-       AND d.seq >= ?2
-       AND (?5 IS NULL OR EXISTS (
-           SELECT 1
-             FROM subscriptions AS s
-            WHERE s.seq = d.subscription_seq
-              AND (s.name = ?5 OR s.id = ?5)))
-       AND (?7 IS NULL OR d.state = ?7)
-     ORDER BY d.seq DESC
-     LIMIT ?3";
+pub(super) const OF_WEBHOOK_EVENT: &str = of_event!("webhook_events", "webhook_seq");
 
 /// Which deliveries a list shows. Absent means any.
 #[derive(Clone, Debug, Default)]

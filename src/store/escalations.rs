@@ -47,31 +47,25 @@ const ACKNOWLEDGE: &str = "
      WHERE seq = ?1
        AND acknowledged_at IS NULL";
 
-const BY_ID: &str = "
-    SELECT seq, id, tenant, class, subject, detail, first_at, last_at, count, acknowledged_at,
-           acknowledged_by, resolved_at
-      FROM escalations
-     WHERE tenant = ?1
-       AND id = ?2";
+/// What [`escalation`] reads, in its order.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT seq, id, tenant, class, subject, detail, first_at, last_at, count, acknowledged_at,
+                acknowledged_by, resolved_at
+               FROM escalations
+              WHERE tenant = ?1 ",
+            $rest
+        )
+    };
+}
 
-pub(super) const PAGE: &str = "
-    SELECT seq, id, tenant, class, subject, detail, first_at, last_at, count, acknowledged_at,
-           acknowledged_by, resolved_at
-      FROM escalations
-     WHERE tenant = ?1
-       AND seq < ?2
-     ORDER BY seq DESC
-     LIMIT ?3";
+const BY_ID: &str = select!("AND id = ?2");
 
-pub(super) const PAGE_OF_OPEN: &str = "
-    SELECT seq, id, tenant, class, subject, detail, first_at, last_at, count, acknowledged_at,
-           acknowledged_by, resolved_at
-      FROM escalations
-     WHERE tenant = ?1
-       AND seq < ?2
-       AND resolved_at IS NULL
-     ORDER BY seq DESC
-     LIMIT ?3";
+pub(super) const PAGE: &str = select!("AND seq < ?2 ORDER BY seq DESC LIMIT ?3");
+
+pub(super) const PAGE_OF_OPEN: &str =
+    select!("AND seq < ?2 AND resolved_at IS NULL ORDER BY seq DESC LIMIT ?3");
 
 // Served by the partial index of those that are open.
 const OPEN: &str = "

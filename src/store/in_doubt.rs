@@ -36,33 +36,30 @@ pub(super) const SKIP: &str = "
        AND state = 'in_doubt'";
 
 // CROSS JOIN keeps the scan on the partial index of what needs attention, in the order of its numbers.
-pub(super) const IN_DOUBT: &str = "
-    SELECT d.seq
-      FROM deliveries AS d
-     CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
-      LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
-      LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
-     WHERE d.state = 'in_doubt'
-       AND d.tenant = ?1
-       AND (?3 IS NULL OR s.name = ?3 OR s.id = ?3)
-       AND (?4 IS NULL OR coalesce(o.event_type, w.event_type) = ?4)
-       AND (?5 IS NULL OR coalesce(o.received_at, w.received_at) >= ?5)
-       AND (?6 IS NULL OR coalesce(o.received_at, w.received_at) < ?6)
-     ORDER BY d.seq
-     LIMIT ?2";
+macro_rules! in_doubt {
+    ($what:literal, $rest:literal) => {
+        concat!(
+            "SELECT ",
+            $what,
+            "
+               FROM deliveries AS d
+              CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
+               LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
+               LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
+              WHERE d.state = 'in_doubt'
+                AND d.tenant = ?1
+                AND (?2 IS NULL OR s.name = ?2 OR s.id = ?2)
+                AND (?3 IS NULL OR coalesce(o.event_type, w.event_type) = ?3)
+                AND (?4 IS NULL OR coalesce(o.received_at, w.received_at) >= ?4)
+                AND (?5 IS NULL OR coalesce(o.received_at, w.received_at) < ?5)",
+            $rest
+        )
+    };
+}
 
-pub(super) const COUNT: &str = "
-    SELECT count(*)
-      FROM deliveries AS d
-     CROSS JOIN subscriptions AS s ON s.seq = d.subscription_seq
-      LEFT JOIN outbox AS o ON o.seq = d.outbox_seq
-      LEFT JOIN webhook_events AS w ON w.seq = d.webhook_seq
-     WHERE d.state = 'in_doubt'
-       AND d.tenant = ?1
-       AND (?2 IS NULL OR s.name = ?2 OR s.id = ?2)
-       AND (?3 IS NULL OR coalesce(o.event_type, w.event_type) = ?3)
-       AND (?4 IS NULL OR coalesce(o.received_at, w.received_at) >= ?4)
-       AND (?5 IS NULL OR coalesce(o.received_at, w.received_at) < ?5)";
+pub(super) const IN_DOUBT: &str = in_doubt!("d.seq", " ORDER BY d.seq LIMIT ?6");
+
+pub(super) const COUNT: &str = in_doubt!("count(*)", "");
 
 /// Which deliveries in doubt are meant. Absent means any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,7 +107,7 @@ pub fn in_doubt(
     limit: u32,
 ) -> Result<Vec<DeliverySeq>> {
     let Filter { subscription, event_type, since, until } = filter;
-    let params = (tenant, limit, subscription, event_type, since, until);
+    let params = (tenant, subscription, event_type, since, until, limit);
     rows(&mut *tx.prepare(IN_DOUBT)?, params, |row| Ok(row.get(0)?))
 }
 

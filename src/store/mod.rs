@@ -6,7 +6,6 @@
 
 pub mod attempts;
 pub mod audit_events;
-pub mod audit_trail;
 pub mod boots;
 mod column;
 mod connection;

@@ -7,137 +7,70 @@ use crate::model::pii::Sealed;
 use crate::model::tenant;
 use crate::store::column::{any_count, word};
 use crate::store::error::Result;
-use crate::store::page::{Found, Newest, Span, Stretch};
+use crate::store::page::{
+    Found, Newest, Span, Stretch, newest, newest_first, newest_of_id, place, row_from,
+};
 use crate::store::payloads;
 use crate::store::tx::{ReadTx, first};
 
-pub(super) const BY_IDENTITY: &str = "
-    SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
-           target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
-           max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, error_code, completed_at, sealed_fields, payload, payload_seq
-      FROM outbox
-     WHERE tenant = ?1
-       AND source_system = ?2
-       AND idempotency_key = ?3";
+/// What [`event`] reads, in its order, and further columns.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
+                target, content_type, occurred_at, received_at, not_before, ordering_key, process_id,
+                trace_id, max_attempts, custom_data, status, open_deliveries, duplicate_count,
+                differing_count, last_error, error_code, completed_at, sealed_fields",
+            $rest
+        )
+    };
+}
 
-const BY_ID: &str = "
-    SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
-           target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
-           max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, error_code, completed_at, sealed_fields, payload, payload_seq
-      FROM outbox
-     WHERE id = ?2
-       AND tenant = ?1";
+/// The conditions of a list's filter, from ?5 on.
+macro_rules! filter {
+    () => {
+        "(?5 IS NULL OR status = ?5) AND (?6 IS NULL OR event_type = ?6)
+     AND (?7 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?7)"
+    };
+}
 
-pub(super) const BY_SEQ: &str = "
-    SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
-           target, content_type, occurred_at, received_at, not_before, ordering_key, process_id, trace_id,
-           max_attempts, custom_data, status, open_deliveries, duplicate_count, differing_count,
-           last_error, error_code, completed_at, sealed_fields
-      FROM outbox
-     WHERE seq = ?1";
+pub(super) const BY_IDENTITY: &str = select!(
+    ", payload, payload_seq FROM outbox
+     WHERE tenant = ?1 AND source_system = ?2 AND idempotency_key = ?3"
+);
 
-pub(super) const RECEIVED_FROM: &str = "
-    SELECT seq, received_at
-      FROM outbox
-     WHERE seq >= ?1
-     ORDER BY seq
-     LIMIT 1";
+const BY_ID: &str = select!(", payload, payload_seq FROM outbox WHERE id = ?2 AND tenant = ?1");
 
-pub(super) const PAGE: &str = "
-    SELECT seq
-      FROM outbox NOT INDEXED
-     WHERE seq < ?1
-       AND seq >= ?2
-       AND tenant = ?4
-       AND (?5 IS NULL OR status = ?5)
-       AND (?6 IS NULL OR event_type = ?6)
-       AND (?7 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?7)
-     ORDER BY seq DESC
-     LIMIT ?3";
+pub(super) const BY_SEQ: &str = select!(" FROM outbox WHERE seq = ?1");
 
-pub(super) const NEWEST: &str = "
-    SELECT max(seq)
-      FROM outbox
-     WHERE seq < ?1
-       AND seq >= ?2";
+pub(super) const RECEIVED_FROM: &str = row_from!("outbox", "received_at");
+
+pub(super) const PAGE: &str =
+    newest_first!("outbox NOT INDEXED" where "tenant = ?4 AND ", filter!());
+
+pub(super) const NEWEST: &str = newest!("outbox");
 
 // The index of the other tenants' lists serves a statement that leaves out the first tenant.
-pub(super) const PAGE_OF_TENANT: &str = "
-    SELECT seq
-      FROM outbox
-     WHERE seq < ?1
-       AND seq >= ?2
-       AND tenant = ?4
-       AND tenant <> 'default'
-       AND (?5 IS NULL OR status = ?5)
-       AND (?6 IS NULL OR event_type = ?6)
-       AND (?7 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?7)
-     ORDER BY seq DESC
-     LIMIT ?3";
+pub(super) const PAGE_OF_TENANT: &str = newest_first!(
+    "outbox" where "tenant = ?4 AND tenant <> 'default' AND ", filter!()
+);
 
-pub(super) const PLACE_OF_TENANT: &str = "
-    SELECT seq
-      FROM outbox
-     WHERE seq < ?1
-       AND seq >= ?2
-       AND tenant = ?4
-       AND tenant <> 'default'
-     ORDER BY seq DESC
-     LIMIT 1 OFFSET ?3";
+pub(super) const PLACE_OF_TENANT: &str =
+    place!("outbox" where "tenant = ?4 AND tenant <> 'default'");
 
 // Without statistics SQLite would take the list of the whole tenant.
-pub(super) const PAGE_OF_AGGREGATE: &str = "
-    SELECT seq
-      FROM outbox INDEXED BY outbox_aggregate
-     WHERE seq < ?1
-       AND seq >= ?2
-       AND tenant = ?4
-       AND (?5 IS NULL OR status = ?5)
-       AND (?6 IS NULL OR event_type = ?6)
-       AND (?7 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?7)
-       AND aggregate_id = ?8
-     ORDER BY seq DESC
-     LIMIT ?3";
+pub(super) const PAGE_OF_AGGREGATE: &str = newest_first!(
+    "outbox INDEXED BY outbox_aggregate" where "tenant = ?4 AND aggregate_id = ?8 AND ", filter!()
+);
 
-pub(super) const PLACE_OF_AGGREGATE: &str = "
-    SELECT seq
-      FROM outbox INDEXED BY outbox_aggregate
-     WHERE seq < ?1
-       AND seq >= ?2
-       AND tenant = ?4
-       AND aggregate_id = ?5
-     ORDER BY seq DESC
-     LIMIT 1 OFFSET ?3";
+pub(super) const PLACE_OF_AGGREGATE: &str = place!(
+    "outbox INDEXED BY outbox_aggregate" where "tenant = ?4 AND aggregate_id = ?5"
+);
 
-// An identity has a source as well; each of the tenant's few sources is one seek.
-pub(super) const PAGE_OF_KEY: &str = "
-      WITH RECURSIVE sources (name) AS (
-           SELECT min(source_system)
-             FROM outbox
-            WHERE tenant = ?4
-            UNION ALL
-           SELECT (SELECT min(o.source_system)
-                     FROM outbox AS o
-                    WHERE o.tenant = ?4
-                      AND o.source_system > s.name)
-             FROM sources AS s
-            WHERE s.name IS NOT NULL)
-    SELECT o.seq
-      FROM sources AS s
-     CROSS JOIN outbox AS o
-        ON o.tenant = ?4
-       AND o.source_system = s.name
-       AND o.idempotency_key = ?9
-     WHERE o.seq < ?1
-       AND o.seq >= ?2
-       AND (?5 IS NULL OR o.status = ?5)
-       AND (?6 IS NULL OR o.event_type = ?6)
-       AND (?7 IS NULL OR webhook_id(o.tenant, o.source_system, o.idempotency_key) = ?7)
-       AND (?8 IS NULL OR o.aggregate_id = ?8)
-     ORDER BY o.seq DESC
-     LIMIT ?3";
+pub(super) const PAGE_OF_KEY: &str = newest_of_id!(
+    "outbox", "source_system", "idempotency_key"
+    where "(?8 IS NULL OR aggregate_id = ?8) AND ", filter!()
+);
 
 /// An event with its payload.
 pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Event>> {

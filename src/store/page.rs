@@ -6,6 +6,62 @@ use crate::base::clock::Timestamp;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, first, rows};
 
+/// A statement for a [`Stretch`]: the numbers of a table's rows that meet a condition, the newest first.
+macro_rules! newest_first {
+    ($from:literal where $($condition:expr),+) => {
+        $crate::store::page::newest_first!($from limit "?3" where $($condition),+)
+    };
+    ($from:literal limit $limit:literal where $($condition:expr),+) => {
+        concat!(
+            "SELECT seq FROM ", $from, " WHERE seq < ?1 AND seq >= ?2 AND ", $($condition,)+
+            " ORDER BY seq DESC LIMIT ", $limit
+        )
+    };
+}
+
+/// A statement for [`Stretch::cut`]: the number of the row behind so many others that meet a condition.
+macro_rules! place {
+    ($from:literal where $condition:literal) => {
+        $crate::store::page::newest_first!($from limit "1 OFFSET ?3" where $condition)
+    };
+}
+
+/// A statement for [`Stretch::new`]: the number and the time of a table's first row from a number on.
+macro_rules! row_from {
+    ($table:literal, $time:literal) => {
+        concat!("SELECT seq, ", $time, " FROM ", $table, " WHERE seq >= ?1 ORDER BY seq LIMIT 1")
+    };
+}
+
+/// A statement for [`Stretch::cut_numbers`]: a table's newest row on the stretch.
+macro_rules! newest {
+    ($table:literal) => {
+        concat!("SELECT max(seq) FROM ", $table, " WHERE seq < ?1 AND seq >= ?2")
+    };
+}
+
+/// A statement for a [`Stretch`]: rows by an id (?9) that is unique within its source. Each of the tenant's few
+/// sources is one seek.
+macro_rules! newest_of_id {
+    ($table:literal, $source:literal, $id:literal where $($condition:expr),+) => {
+        concat!(
+            "WITH RECURSIVE sources (name) AS (
+                  SELECT min(", $source, ") FROM ", $table, " WHERE tenant = ?4
+                   UNION ALL
+                  SELECT (SELECT min(t.", $source, ") FROM ", $table, " AS t
+                           WHERE t.tenant = ?4 AND t.", $source, " > s.name)
+                    FROM sources AS s WHERE s.name IS NOT NULL)
+             SELECT seq FROM sources AS s
+              CROSS JOIN ", $table, " AS t
+                 ON tenant = ?4 AND ", $source, " = s.name AND ", $id, " = ?9
+              WHERE seq < ?1 AND seq >= ?2 AND ", $($condition,)+
+            " ORDER BY seq DESC LIMIT ?3"
+        )
+    };
+}
+
+pub(super) use {newest, newest_first, newest_of_id, place, row_from};
+
 /// Rows that one page looks at, at most, for a filter that no index serves.
 pub const MAX_LOOKED_AT: u32 = 20_000;
 

@@ -20,23 +20,22 @@ const INSERT: &str = "
     VALUES (?1, ?2, ?3, ?4, ?9, ?5, ?6, ?7, ?8, ?8, ?10)
         ON CONFLICT DO NOTHING";
 
-const BY_NAME: &str = "
-    SELECT seq, id, tenant, name, scheme, body_bytes_max, tolerance_ms, created_at, updated_at, public_url,
-           pii, replay_window_ms
-      FROM providers
-     WHERE tenant = ?1
-       AND name = ?2
-       AND deleted_at IS NULL";
+/// What [`provider`] reads, in its order, of a tenant's providers that are not deleted.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT seq, id, tenant, name, scheme, body_bytes_max, tolerance_ms, created_at, updated_at,
+                public_url, pii, replay_window_ms
+               FROM providers
+              WHERE tenant = ?1 AND deleted_at IS NULL ",
+            $rest
+        )
+    };
+}
 
-const PAGE: &str = "
-    SELECT seq, id, tenant, name, scheme, body_bytes_max, tolerance_ms, created_at, updated_at, public_url,
-           pii, replay_window_ms
-      FROM providers
-     WHERE tenant = ?1
-       AND deleted_at IS NULL
-       AND seq > ?2
-     ORDER BY seq
-     LIMIT ?3";
+const BY_NAME: &str = select!("AND name = ?2");
+
+const PAGE: &str = select!("AND seq > ?2 ORDER BY seq LIMIT ?3");
 
 const UPDATE: &str = "
     UPDATE providers

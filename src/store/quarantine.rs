@@ -12,61 +12,44 @@ use crate::model::sql_row::{Column, SqlRow};
 use crate::store::error::Result;
 use crate::store::outbox_lists::{self, Filter};
 use crate::store::outbox_routing::{self, Plan};
-use crate::store::page::{Found, Newest, Stretch};
+use crate::store::page::{Found, Newest, Stretch, newest_first, place};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row};
 use crate::store::{audit_events, outbox_relay, payloads, subjects};
 
-pub(super) const PAGE: &str = "
-    SELECT seq
-      FROM outbox
-     WHERE status = 'quarantined'
-       AND seq < ?1
-       AND seq >= ?2
-       AND (tenant = ?4
-        OR ?4 = 'default' AND NOT EXISTS (
-           SELECT 1
-             FROM tenants AS t
-            WHERE t.name = outbox.tenant))
-       AND (?5 IS NULL OR event_type = ?5)
-       AND (?6 IS NULL OR idempotency_key = ?6)
-       AND (?7 IS NULL OR aggregate_id = ?7)
-       AND (?8 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?8)
-     ORDER BY seq DESC
-     LIMIT ?3";
+/// Whether the tenant in a parameter may see an event: its own, and an unknown tenant's where it is the first.
+macro_rules! is_visible_to {
+    ($tenant:literal) => {
+        concat!(
+            "(tenant = ",
+            $tenant,
+            " OR ",
+            $tenant,
+            " = 'default'
+              AND NOT EXISTS (SELECT 1 FROM tenants AS t WHERE t.name = outbox.tenant))"
+        )
+    };
+}
 
-pub(super) const PLACE: &str = "
-    SELECT seq
-      FROM outbox
-     WHERE status = 'quarantined'
-       AND seq < ?1
-       AND seq >= ?2
-     ORDER BY seq DESC
-     LIMIT 1 OFFSET ?3";
+pub(super) const PAGE: &str = newest_first!(
+    "outbox" where
+    "status = 'quarantined'
+     AND (?5 IS NULL OR event_type = ?5)
+     AND (?6 IS NULL OR idempotency_key = ?6)
+     AND (?7 IS NULL OR aggregate_id = ?7)
+     AND (?8 IS NULL OR webhook_id(tenant, source_system, idempotency_key) = ?8)
+     AND ",
+    is_visible_to!("?4")
+);
 
-pub(super) const COUNT: &str = "
-    SELECT count(*)
-      FROM outbox
-     WHERE status = 'quarantined'";
+pub(super) const PLACE: &str = place!("outbox" where "status = 'quarantined'");
 
-pub(super) const COUNT_OF: &str = "
-    SELECT count(*)
-      FROM outbox
-     WHERE status = 'quarantined'
-       AND (tenant = ?1
-        OR ?1 = 'default' AND NOT EXISTS (
-           SELECT 1
-             FROM tenants AS t
-            WHERE t.name = outbox.tenant))";
+pub(super) const COUNT: &str = "SELECT count(*) FROM outbox WHERE status = 'quarantined'";
 
-const FIND: &str = "
-    SELECT seq, status
-      FROM outbox
-     WHERE id = ?2
-       AND (tenant = ?1
-        OR ?1 = 'default' AND NOT EXISTS (
-           SELECT 1
-             FROM tenants AS t
-            WHERE t.name = outbox.tenant))";
+pub(super) const COUNT_OF: &str =
+    concat!("SELECT count(*) FROM outbox WHERE status = 'quarantined' AND ", is_visible_to!("?1"));
+
+const FIND: &str =
+    concat!("SELECT seq, status FROM outbox WHERE id = ?2 AND ", is_visible_to!("?1"));
 
 const TAKEN: &str = "
     SELECT EXISTS (

@@ -24,43 +24,28 @@ const INSERT: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)
         ON CONFLICT DO NOTHING";
 
-const FIND: &str = "
-    SELECT seq, id, tenant, name, owner_id, source, event_types, url, method, headers, policy, state,
-           failure_count, failing_since, last_success_at, last_failure_at, created_at, updated_at,
-           target_kind, ordering
-      FROM subscriptions
-     WHERE tenant = ?1
-       AND (name = ?2 OR id = ?2)
-       AND deleted_at IS NULL";
+/// What [`subscription`] reads, in its order, of subscriptions that are not deleted.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT seq, id, tenant, name, owner_id, source, event_types, url, method, headers, policy,
+                state, failure_count, failing_since, last_success_at, last_failure_at, created_at,
+                updated_at, target_kind, ordering
+               FROM subscriptions
+              WHERE deleted_at IS NULL ",
+            $rest
+        )
+    };
+}
 
-const BY_SEQ: &str = "
-    SELECT seq, id, tenant, name, owner_id, source, event_types, url, method, headers, policy, state,
-           failure_count, failing_since, last_success_at, last_failure_at, created_at, updated_at,
-           target_kind, ordering
-      FROM subscriptions
-     WHERE seq = ?1
-       AND deleted_at IS NULL";
+const FIND: &str = select!("AND tenant = ?1 AND (name = ?2 OR id = ?2)");
 
-const PAGE: &str = "
-    SELECT seq, id, tenant, name, owner_id, source, event_types, url, method, headers, policy, state,
-           failure_count, failing_since, last_success_at, last_failure_at, created_at, updated_at,
-           target_kind, ordering
-      FROM subscriptions
-     WHERE tenant = ?1
-       AND deleted_at IS NULL
-       AND seq > ?2
-     ORDER BY seq
-     LIMIT ?3";
+const BY_SEQ: &str = select!("AND seq = ?1");
+
+const PAGE: &str = select!("AND tenant = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3");
 
 // The limit is far above what routing by a scan can serve; docs/data.md says so.
-const LIVE: &str = "
-    SELECT seq, id, tenant, name, owner_id, source, event_types, url, method, headers, policy, state,
-           failure_count, failing_since, last_success_at, last_failure_at, created_at, updated_at,
-           target_kind, ordering
-      FROM subscriptions
-     WHERE deleted_at IS NULL
-     ORDER BY seq
-     LIMIT 100000";
+const LIVE: &str = select!("ORDER BY seq LIMIT 100000");
 
 const UPDATE: &str = "
     UPDATE subscriptions

@@ -19,17 +19,16 @@ const INSERT: &str = "
     VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT DO NOTHING";
 
-const BY_NAME: &str = "
-    SELECT seq, name, title, created_at, suspended_at, pii
-      FROM tenants
-     WHERE name = ?1";
+/// What [`tenant`] reads, in its order.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!("SELECT seq, name, title, created_at, suspended_at, pii FROM tenants ", $rest)
+    };
+}
 
-const PAGE: &str = "
-    SELECT seq, name, title, created_at, suspended_at, pii
-      FROM tenants
-     WHERE seq > ?1
-     ORDER BY seq
-     LIMIT ?2";
+const BY_NAME: &str = select!("WHERE name = ?1");
+
+const PAGE: &str = select!("WHERE seq > ?1 ORDER BY seq LIMIT ?2");
 
 const SET_TITLE: &str = "
     UPDATE tenants

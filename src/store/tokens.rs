@@ -12,28 +12,24 @@ const INSERT: &str = "
     INSERT INTO tokens (id, tenant, name, role, hash, created_at, expires_at, source_systems, consumer_groups)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
-pub(super) const BY_HASH: &str = "
-    SELECT t.seq, t.id, t.tenant, t.name, t.role, t.created_at, t.expires_at, t.last_used_at,
-           t.revoked_at, t.source_systems, t.consumer_groups, n.suspended_at IS NOT NULL
-      FROM tokens AS t
-      LEFT JOIN tenants AS n ON n.name = t.tenant
-     WHERE t.hash = ?1";
+/// What [`token`] reads, in its order, and whether the tenant is suspended.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT t.seq, t.id, t.tenant, t.name, t.role, t.created_at, t.expires_at, t.last_used_at,
+                t.revoked_at, t.source_systems, t.consumer_groups, n.suspended_at IS NOT NULL
+               FROM tokens AS t
+               LEFT JOIN tenants AS n ON n.name = t.tenant ",
+            $rest
+        )
+    };
+}
 
-const BY_ID: &str = "
-    SELECT seq, id, tenant, name, role, created_at, expires_at, last_used_at, revoked_at, source_systems,
-           consumer_groups
-      FROM tokens
-     WHERE tenant = ?1
-       AND id = ?2";
+pub(super) const BY_HASH: &str = select!("WHERE t.hash = ?1");
 
-const PAGE: &str = "
-    SELECT seq, id, tenant, name, role, created_at, expires_at, last_used_at, revoked_at, source_systems,
-           consumer_groups
-      FROM tokens
-     WHERE tenant = ?1
-       AND seq > ?2
-     ORDER BY seq
-     LIMIT ?3";
+const BY_ID: &str = select!("WHERE t.tenant = ?1 AND t.id = ?2");
+
+const PAGE: &str = select!("WHERE t.tenant = ?1 AND t.seq > ?2 ORDER BY t.seq LIMIT ?3");
 
 const ANY: &str = "
     SELECT EXISTS (

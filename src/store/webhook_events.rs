@@ -13,7 +13,9 @@ use crate::model::webhook_event::{NewWebhookEvent, Status, WebhookEvent, derive}
 use crate::store::column::{json, to_json, word};
 use crate::store::deliveries::{self, Origin, Route};
 use crate::store::error::{Error, Result};
-use crate::store::page::{Found, Newest, Span, Stretch};
+use crate::store::page::{
+    Found, Newest, Span, Stretch, newest_first, newest_of_id, place, row_from,
+};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row};
 use crate::store::{payloads, subjects};
 
@@ -54,79 +56,40 @@ pub(super) const SETTLED: &str = "
            processing_started_at = coalesce(processing_started_at, ?7)
      WHERE seq = ?1";
 
-const BY_ID: &str = "
-    SELECT seq, id, tenant, provider, provider_event_id, event_type, received_at, content_type, headers,
-           key_id, trace_id, status, open_deliveries, duplicate_count, retry_count,
-           processing_started_at, completed_at, error_message, batch_id, item_no, sealed_fields, payload, payload_seq
-      FROM webhook_events
-     WHERE id = ?2
-       AND tenant = ?1";
+/// What [`webhook_event`] reads, in its order, and further columns.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT seq, id, tenant, provider, provider_event_id, event_type, received_at, content_type,
+                headers, key_id, trace_id, status, open_deliveries, duplicate_count, retry_count,
+                processing_started_at, completed_at, error_message, batch_id, item_no, sealed_fields",
+            $rest
+        )
+    };
+}
 
-const BY_SEQ: &str = "
-    SELECT seq, id, tenant, provider, provider_event_id, event_type, received_at, content_type, headers,
-           key_id, trace_id, status, open_deliveries, duplicate_count, retry_count,
-           processing_started_at, completed_at, error_message, batch_id, item_no, sealed_fields
-      FROM webhook_events
-     WHERE seq = ?1";
+/// The conditions of a list's filter, from ?5 on.
+macro_rules! filter {
+    () => {
+        "(?5 IS NULL OR status = ?5) AND (?6 IS NULL OR provider = ?6) AND (?7 IS NULL OR event_type = ?7)
+     AND (?8 IS NULL OR id = ?8 OR substr(provider_event_id, 1, length(?8)) = ?8
+      OR webhook_id(tenant, 'in:' || provider, provider_event_id) = ?8)"
+    };
+}
 
-pub(super) const RECEIVED_FROM: &str = "
-    SELECT seq, received_at
-      FROM webhook_events
-     WHERE seq >= ?1
-     ORDER BY seq
-     LIMIT 1";
+const BY_ID: &str =
+    select!(", payload, payload_seq FROM webhook_events WHERE id = ?2 AND tenant = ?1");
 
-pub(super) const PAGE: &str = "
-    SELECT seq
-      FROM webhook_events
-     WHERE seq < ?1
-       AND seq >= ?2
-       AND tenant = ?4
-       AND (?5 IS NULL OR status = ?5)
-       AND (?6 IS NULL OR provider = ?6)
-       AND (?7 IS NULL OR event_type = ?7)
-       AND (?8 IS NULL OR id = ?8 OR substr(provider_event_id, 1, length(?8)) = ?8
-        OR webhook_id(tenant, 'in:' || provider, provider_event_id) = ?8)
-     ORDER BY seq DESC
-     LIMIT ?3";
+const BY_SEQ: &str = select!(" FROM webhook_events WHERE seq = ?1");
 
-pub(super) const PLACE: &str = "
-    SELECT seq
-      FROM webhook_events
-     WHERE seq < ?1
-       AND seq >= ?2
-       AND tenant = ?4
-     ORDER BY seq DESC
-     LIMIT 1 OFFSET ?3";
+pub(super) const RECEIVED_FROM: &str = row_from!("webhook_events", "received_at");
 
-// An identity has a provider as well; each of the tenant's few providers is one seek.
-pub(super) const PAGE_OF_ID: &str = "
-      WITH RECURSIVE providers (name) AS (
-           SELECT min(provider)
-             FROM webhook_events
-            WHERE tenant = ?4
-            UNION ALL
-           SELECT (SELECT min(w.provider)
-                     FROM webhook_events AS w
-                    WHERE w.tenant = ?4
-                      AND w.provider > p.name)
-             FROM providers AS p
-            WHERE p.name IS NOT NULL)
-    SELECT w.seq
-      FROM providers AS p
-     CROSS JOIN webhook_events AS w
-        ON w.tenant = ?4
-       AND w.provider = p.name
-       AND w.provider_event_id = ?9
-     WHERE w.seq < ?1
-       AND w.seq >= ?2
-       AND (?5 IS NULL OR w.status = ?5)
-       AND (?6 IS NULL OR w.provider = ?6)
-       AND (?7 IS NULL OR w.event_type = ?7)
-       AND (?8 IS NULL OR w.id = ?8 OR substr(w.provider_event_id, 1, length(?8)) = ?8
-        OR webhook_id(w.tenant, 'in:' || w.provider, w.provider_event_id) = ?8)
-     ORDER BY w.seq DESC
-     LIMIT ?3";
+pub(super) const PAGE: &str = newest_first!("webhook_events" where "tenant = ?4 AND ", filter!());
+
+pub(super) const PLACE: &str = place!("webhook_events" where "tenant = ?4");
+
+pub(super) const PAGE_OF_ID: &str =
+    newest_of_id!("webhook_events", "provider", "provider_event_id" where filter!());
 
 /// Whether a webhook event was stored now or before.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use oncebox::store::audit_trail::Trail;
+use oncebox::store::audit_events::Trail;
 use rusqlite::{Connection, OpenFlags, Row};
 
 /// A connection of the test's own, that cannot write.
