@@ -38,6 +38,8 @@ mod keys;
 mod model;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod pipeline;
+#[cfg(not(feature = "internals"))]
+mod signatures;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod store;
 #[cfg(all(feature = "service", not(feature = "internals")))]
@@ -51,7 +53,7 @@ macro_rules! open {
     ($($room:ident)*) => {$(pub mod $room;)*};
 }
 #[cfg(feature = "internals")]
-open! { api app backup base cli config conformance demo http keys model pipeline store sys telemetry }
+open! { api app backup base cli config conformance demo http keys model pipeline signatures store sys telemetry }
 
 pub use rusqlite;
 

@@ -2,16 +2,16 @@
 //!
 //! Standard Webhooks `v1`, which is how Oncebox signs what it sends. No service is needed for it. Not here:
 //! doing what the webhook says exactly once, which is [`crate::guard`]'s; other providers' schemes, which
-//! are [`crate::model::scheme`]'s.
+//! are [`crate::signatures`]'s.
 
 use std::time::Duration;
 
 use crate::base::clock::Clock;
 pub use crate::base::clock::Timestamp;
 use crate::base::headers::Headers;
-use crate::model::scheme::{Incoming, Refused, Scheme, id_header};
-pub use crate::model::signature::SecretError;
-use crate::model::signature::SigningSecret;
+pub use crate::signatures::signing::SecretError;
+use crate::signatures::signing::SigningSecret;
+use crate::signatures::{Incoming, Refused, Scheme, id_header};
 
 /// How far a webhook's time may be from ours, either way. Source: Standard Webhooks 1.0.0 leaves it to the
 /// receiver; its libraries take five minutes.
@@ -85,7 +85,7 @@ pub enum Error {
 /// use oncebox::webhook;
 ///
 /// # use oncebox::base::clock::Clock;
-/// # use oncebox::model::signature::SigningSecret;
+/// # use oncebox::signatures::signing::SigningSecret;
 /// # let secret = SigningSecret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")?;
 /// # let now = Clock::machine().wall();
 /// # let (seconds, signature) = (now.secs().to_string(), secret.sign("evt_1", now, b"{}"));

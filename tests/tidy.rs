@@ -19,10 +19,11 @@ use std::path::{Path, PathBuf};
 const MAX_FILE_LINES: usize = 800;
 
 /// The rooms from the ground up. A room may import rooms of the layers before its own, and itself.
-const LAYERS: [&[&str]; 13] = [
+const LAYERS: [&[&str]; 14] = [
     &["base"],
     &["sys"],
     &["model"],
+    &["signatures"],
     // For programs that are not the service: each stands alone on what is below.
     &["guard", "outbox", "webhook"],
     &["config", "keys"],
@@ -115,41 +116,45 @@ fn code_of(text: &str) -> &str {
     text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text)
 }
 
-/// Every `crate::part` that a file names, outside comments.
-fn imports(text: &str) -> Vec<&str> {
+/// Every `crate::room::module` that a file names outside comments, as `room/module`.
+fn imports(text: &str) -> Vec<String> {
     let lines = code_of(text).lines().filter(|line| !line.trim_start().starts_with("//"));
+    let word = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     lines
         .flat_map(|line| line.split("crate::").skip(1))
-        .map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or(""))
-        .filter(|part| !part.is_empty())
+        .map(|rest| rest.split(|c| !word(c)).next().unwrap_or("").replace("::", "/"))
+        .filter(|path| !path.is_empty())
         .collect()
 }
 
-fn layer_of(part: &str) -> Option<usize> {
-    LAYERS.iter().position(|layer| layer.contains(&part))
-}
-
-fn part_of(path: &str) -> &str {
-    let inside = path.strip_prefix("src/").unwrap_or(path);
-    inside.split(['/', '.']).next().unwrap_or(inside)
+/// The room of a module, or the part of a room that has a layer of its own; and its layer.
+fn place_of(path: &str) -> Option<(&'static str, usize)> {
+    let all =
+        LAYERS.iter().enumerate().flat_map(|(n, layer)| layer.iter().map(move |room| (*room, n)));
+    let holds = |room: &str| {
+        path.strip_prefix(room)
+            .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+    };
+    all.filter(|(room, _)| holds(room)).max_by_key(|(room, _)| room.len())
 }
 
 /// What is wrong with the imports of one file.
 fn upward_imports(path: &str, text: &str) -> Vec<String> {
-    let own = part_of(path);
-    if own == "lib" || own == "main" {
+    let own = path.strip_prefix("src/").unwrap_or(path);
+    if own == "lib.rs" || own == "main.rs" {
         return Vec::new();
     }
-    let Some(own_layer) = layer_of(own) else {
-        return vec![format!("{path}: the part {own:?} has no place in LAYERS of tests/tidy.rs")];
+    let Some((own_room, own_layer)) = place_of(own) else {
+        return vec![format!("{path}: this room has no place in LAYERS of tests/tidy.rs")];
     };
-    let upward =
-        |part: &&str| *part != own && layer_of(part).is_none_or(|layer| layer >= own_layer);
+    let is_upward = |import: &String| {
+        place_of(import).is_none_or(|(room, layer)| room != own_room && layer >= own_layer)
+    };
     imports(text)
         .into_iter()
-        .filter(upward)
-        .map(|part| {
-            format!("{path}: imports {part}; imports only point down (tests/tidy.rs, LAYERS)")
+        .filter(is_upward)
+        .map(|import| {
+            format!("{path}: imports {import}; imports only point down (tests/tidy.rs, LAYERS)")
         })
         .collect()
 }

@@ -15,10 +15,10 @@ use crate::api::{Api, DEFAULT_TENANT};
 use crate::http::message::Method::Post;
 use crate::http::message::Response;
 use crate::http::service::Reply;
-use crate::model::scheme::Incoming;
-use crate::model::scheme::handshake::{GiveUp, Handshake};
 use crate::pipeline::provider_cache::VerifiedProvider;
 use crate::pipeline::receive::{CLOCK_RETRY_AFTER, CROWDED_RETRY_AFTER, Received};
+use crate::signatures::Incoming;
+use crate::signatures::handshake::{GiveUp, Handshake};
 use crate::store::webhook_events::Inserted;
 
 /// When a provider is asked to come again while the tenant is suspended: most go by their own schedule.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::api::description::Doc;
 use crate::api::kind::{Facts, Kind};
 use crate::http::message::Response;
-use crate::model::scheme::handshake::GiveUp;
+use crate::signatures::handshake::GiveUp;
 use crate::store::error::Error;
 
 /// An error, ready to be answered.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::api::route::{Shape, shape};
 use crate::api::{pii_shapes, schema, scheme_shapes};
-use crate::model::provider::{MAX_BODY_BYTES, MAX_REPLAY_WINDOW, MAX_TOLERANCE};
+use crate::signatures::provider::{MAX_BODY_BYTES, MAX_REPLAY_WINDOW, MAX_TOLERANCE};
 
 /// The longest tolerance that may be set.
 pub(super) const MAX_TOLERANCE_SECS: u64 = MAX_TOLERANCE.as_secs();

@@ -20,13 +20,13 @@ use crate::http::message::Method::{Delete, Get, Patch, Post};
 use crate::http::message::Response;
 use crate::model::lenient_int;
 use crate::model::name::Name;
-use crate::model::provider::{
+use crate::model::public_url::PublicUrl;
+use crate::model::token::Right;
+use crate::signatures::Scheme;
+use crate::signatures::provider::{
     BODY_BYTES_DEFAULT, MAX_BODY_BYTES, MAX_REPLAY_WINDOW, NewProvider, Provider,
     REPLAY_WINDOW_DEFAULT,
 };
-use crate::model::public_url::PublicUrl;
-use crate::model::scheme::Scheme;
-use crate::model::token::Right;
 use crate::store::credentials::{self, Owner};
 use crate::store::providers;
 

@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::api::schema::{about, list, nullable, of, request, text, text_of, words, yes_or_no};
-use crate::model::scheme::Scheme;
-use crate::model::scheme::form::KINDS;
+use crate::signatures::Scheme;
+use crate::signatures::kinds;
 
 /// All forms that a scheme has.
 pub(super) fn all() -> Vec<Value> {
     let bare = |kind: &&str| *kind != "adyen" && Scheme::of(kind).is_some();
-    let plain: Vec<&str> = KINDS.iter().copied().filter(bare).collect();
+    let plain: Vec<&str> = kinds().filter(bare).collect();
     let plain = json!({ "type": "string", "enum": plain });
     let user = about(text_of(1, 255), "The user name; the secret is the password.");
     vec![

@@ -16,8 +16,8 @@ use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
 use crate::api::{provider_shapes, providers, schema, subscriptions};
 use crate::http::message::Method::{Delete, Get, Post};
 use crate::http::message::Response;
-use crate::model::signature::SigningSecret;
 use crate::model::token::Right;
+use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Credential, Owner, context};
 use crate::store::tx::ReadTx;
 

@@ -19,12 +19,12 @@ use crate::http::message::Method::{Delete, Get, Patch, Post};
 use crate::http::message::Response;
 use crate::model::lane::Ordering;
 use crate::model::name::Name;
-use crate::model::signature::SigningSecret;
 use crate::model::strict_object;
 use crate::model::subscription::{
     CallMethod, HoldReason, NewSubscription, Policy, State, Subscription,
 };
 use crate::model::token::Right;
+use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Owner};
 use crate::store::error::Result as StoreResult;
 use crate::store::tx::WriteTx;

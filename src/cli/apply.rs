@@ -13,7 +13,7 @@ use crate::cli::show::text;
 use crate::cli::{Failure, Shared, difference, exit, listing, out, secrets};
 use crate::config::declared::{KINDS, Kind, SecretAt, Thing};
 use crate::config::{Loaded, Sources};
-use crate::model::scheme::Scheme;
+use crate::signatures::Scheme;
 
 /// Make tenants, providers, subscriptions, tokens and sources as the file declares them
 #[derive(Debug, Args)]

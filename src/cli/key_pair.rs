@@ -1,6 +1,6 @@
 //! Key pairs for samples of schemes that are checked with a public key: made here, kept by whoever tries them.
 //!
-//! Not here: what is signed ([`crate::model::scheme::sample`]).
+//! Not here: what is signed ([`crate::signatures::sample`]).
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::base::id::{Draw, SystemDraw};
 use crate::cli::secrets::NewFile;
 use crate::cli::{Failure, exit};
-use crate::model::scheme::Scheme;
+use crate::signatures::Scheme;
 
 /// How private keys of `v1a` begin; 32 bytes of the private and 32 of the public key follow, in base64.
 const PREFIX: &str = "whsk_";

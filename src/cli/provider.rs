@@ -14,8 +14,8 @@ use crate::cli::remote::{ConnectArgs, Remote, plain};
 use crate::cli::secrets::{Secret, SecretFrom};
 use crate::cli::show::{self, Column, instant, minute, text};
 use crate::cli::{Failure, Shared, exit, input, out, pii};
-use crate::model::scheme::Scheme;
-use crate::model::scheme::form::KINDS;
+use crate::signatures::Scheme;
+use crate::signatures::kinds;
 
 /// Who may post webhooks, and how they sign
 #[derive(Debug, Args)]
@@ -73,7 +73,7 @@ struct Create {
     /// What you call it: a-z, 0-9 and -; the last part of its path
     name: String,
     /// How it signs
-    #[arg(long, value_name = "SCHEME", value_parser = PossibleValuesParser::new(KINDS))]
+    #[arg(long, value_name = "SCHEME", value_parser = PossibleValuesParser::new(kinds()))]
     scheme: String,
     #[command(flatten)]
     signing: Signing,
@@ -91,7 +91,7 @@ struct Change {
     /// The provider's name
     name: String,
     /// How it signs
-    #[arg(long, value_name = "SCHEME", value_parser = PossibleValuesParser::new(KINDS))]
+    #[arg(long, value_name = "SCHEME", value_parser = PossibleValuesParser::new(kinds()))]
     scheme: Option<String>,
     #[command(flatten)]
     signing: Signing,

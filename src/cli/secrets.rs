@@ -14,10 +14,10 @@ use zeroize::Zeroizing;
 
 use crate::base::id::{Draw, SystemDraw};
 use crate::cli::{Failure, input};
-use crate::model::scheme::Scheme;
-use crate::model::scheme::encoding::SecretEncoding;
-use crate::model::scheme::generic::Check;
-use crate::model::signature::SigningSecret;
+use crate::signatures::Scheme;
+use crate::signatures::encoding::SecretEncoding;
+use crate::signatures::generic::Check;
+use crate::signatures::signing::SigningSecret;
 
 /// Bytes of a secret that is made here.
 const BYTES_NEW: usize = 32;
@@ -71,26 +71,14 @@ fn generate(scheme: &Scheme, draw: &dyn Draw) -> Zeroizing<String> {
     draw.fill(bytes.as_mut_slice());
     let text = match scheme {
         Scheme::Standard => return SigningSecret::generate(draw).to_text(),
-        Scheme::Listed(_) => format!("whsec_{}", HEXLOWER.encode(bytes.as_slice())),
-        Scheme::Plain(_)
-        | Scheme::Polar
-        | Scheme::Gitlab
-        | Scheme::Chargebee { .. }
-        | Scheme::Twilio
-        | Scheme::Mailgun
-        | Scheme::Sendgrid
-        | Scheme::Adyen(_)
-        | Scheme::Paypal(_)
-        | Scheme::Sns(_)
-        | Scheme::Dynamics => HEXLOWER.encode(bytes.as_slice()),
+        Scheme::HeaderList(_) => format!("whsec_{}", HEXLOWER.encode(bytes.as_slice())),
         Scheme::Generic(generic) => match &generic.settings().check {
             Check::Hmac(check) if check.secret_encoding == SecretEncoding::Base64 => {
                 BASE64.encode(bytes.as_slice())
             }
-            Check::Hmac(_) | Check::Ed25519(_) | Check::Token { .. } | Check::Basic { .. } => {
-                HEXLOWER.encode(bytes.as_slice())
-            }
+            _ => HEXLOWER.encode(bytes.as_slice()),
         },
+        _ => HEXLOWER.encode(bytes.as_slice()),
     };
     Zeroizing::new(text)
 }

@@ -21,9 +21,9 @@ use crate::cli::remote::{Answer, ConnectArgs, Remote, plain};
 use crate::cli::show::text;
 use crate::cli::{Failure, Shared, exit, out, secrets};
 use crate::config::Settings;
-use crate::model::scheme::Scheme;
-use crate::model::scheme::form::KINDS;
-use crate::model::scheme::sample::{self, SampleError, Subject};
+use crate::signatures::Scheme;
+use crate::signatures::kinds;
+use crate::signatures::sample::{self, SampleError, Subject};
 use crate::store::{self, credentials, providers};
 use crate::sys::files::is_missing;
 
@@ -36,7 +36,7 @@ use crate::sys::files::is_missing;
 )]
 pub(super) struct Trigger {
     /// Whose webhook it is
-    #[arg(value_parser = PossibleValuesParser::new(KINDS))]
+    #[arg(value_parser = PossibleValuesParser::new(kinds()))]
     scheme: String,
     /// The provider it is posted to [default: the scheme's name]
     #[arg(long, value_name = "NAME")]

@@ -12,10 +12,9 @@ use serde_json::{Map, Value, json};
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::headers::Headers;
 use crate::cli::{Failure, exit, input, out, secrets};
-use crate::model::scheme::certificate::Proof;
-use crate::model::scheme::diagnosis::{Case, Diagnosis};
-use crate::model::scheme::form::KINDS;
-use crate::model::scheme::{Incoming, Refused, Scheme};
+use crate::signatures::diagnosis::{Case, Diagnosis};
+use crate::signatures::kinds;
+use crate::signatures::{Incoming, Refused, Scheme};
 
 /// Say whether a captured webhook's signature is right, or why it is not
 #[derive(Debug, Args)]
@@ -24,7 +23,7 @@ use crate::model::scheme::{Incoming, Refused, Scheme};
     bytes: what a log shows is often written anew.")]
 pub(super) struct VerifySignature {
     /// How it should be signed
-    #[arg(long, value_name = "SCHEME", value_parser = PossibleValuesParser::new(KINDS))]
+    #[arg(long, value_name = "SCHEME", value_parser = PossibleValuesParser::new(kinds()))]
     scheme: String,
     /// Settings of a scheme that has some: a JSON object, or @file
     #[arg(long, value_name = "JSON")]
@@ -95,7 +94,7 @@ impl VerifySignature {
         let case = Case {
             scheme: &scheme,
             secret: secret.as_bytes(),
-            proof: Proof { fetched: certificate.as_deref() },
+            fetched: certificate.as_deref(),
             incoming: Incoming {
                 method: &captured.method,
                 path: &captured.path,

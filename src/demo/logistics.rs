@@ -22,7 +22,7 @@ use crate::http::limits::Limits;
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::server::{self, Server, Setup};
 use crate::http::service::{Reply, Service};
-use crate::model::scheme::{Incoming, Scheme};
+use crate::signatures::{Incoming, Scheme};
 use crate::store::demo_ledger::{Arrival, Bookkeeping, Logistics as Ledger};
 use crate::telemetry;
 

@@ -78,7 +78,7 @@ impl Pointer {
     }
 
     /// Its steps.
-    pub(super) fn steps(&self) -> &[String] {
+    pub(crate) fn steps(&self) -> &[String] {
         &self.0
     }
 }
@@ -106,7 +106,7 @@ impl fmt::Display for Pointer {
 }
 
 /// The string or number that stands at `path`, as [`Pointer::text_in`] gives it.
-pub(super) fn text_at<P: AsRef<str>>(body: &[u8], path: &[P]) -> Option<String> {
+pub(crate) fn text_at<P: AsRef<str>>(body: &[u8], path: &[P]) -> Option<String> {
     text_of(raw_at(body, path)?)
 }
 
@@ -123,7 +123,7 @@ fn text_of(raw: &RawValue) -> Option<String> {
 ///
 /// # Errors
 /// When a name of the path is there twice, or in another case. A body that is not JSON has nothing there.
-pub(super) fn clear_at<'b, P: AsRef<str>>(
+pub(crate) fn clear_at<'b, P: AsRef<str>>(
     body: &'b [u8],
     path: &[P],
 ) -> Result<Option<&'b RawValue>, &'static str> {
@@ -138,7 +138,7 @@ pub(super) fn clear_at<'b, P: AsRef<str>>(
 ///
 /// # Errors
 /// Those of [`clear_at`]; and when something else stands there.
-pub(super) fn clear_text_at<P: AsRef<str>>(
+pub(crate) fn clear_text_at<P: AsRef<str>>(
     body: &[u8],
     path: &[P],
 ) -> Result<Option<String>, &'static str> {
@@ -151,7 +151,7 @@ pub(super) fn clear_text_at<P: AsRef<str>>(
 }
 
 /// The first `MOST` members of the array that stands at `path`, as they are written.
-pub(super) fn list_at<'b, P: AsRef<str>, const MOST: usize>(
+pub(crate) fn list_at<'b, P: AsRef<str>, const MOST: usize>(
     body: &'b [u8],
     path: &[P],
 ) -> Option<Few<&'b RawValue, MOST>> {
@@ -159,7 +159,7 @@ pub(super) fn list_at<'b, P: AsRef<str>, const MOST: usize>(
 }
 
 /// What stands at `path`, as it is written.
-pub(super) fn raw_at<'b, P: AsRef<str>>(body: &'b [u8], path: &[P]) -> Option<&'b RawValue> {
+pub(crate) fn raw_at<'b, P: AsRef<str>>(body: &'b [u8], path: &[P]) -> Option<&'b RawValue> {
     walk(body, path, false).ok()?
 }
 

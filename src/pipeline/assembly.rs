@@ -2,9 +2,9 @@
 //!
 //! Not here: threads, which [`crate::pipeline`] starts.
 
+use crate::http::client::Call;
 use crate::model::delivery::Settlement;
 use crate::pipeline::Parts;
-use crate::pipeline::certificates::Certificates;
 use crate::pipeline::clock_watch::ClockWatch;
 use crate::pipeline::consume::{Attendant, Consume};
 use crate::pipeline::counts::Counts;
@@ -21,6 +21,7 @@ use crate::pipeline::scheduler::mailbox::Mailbox;
 use crate::pipeline::sources::{Shared, Standings};
 use crate::pipeline::sql_rows::SqlRows;
 use crate::pipeline::upkeep::Upkeep;
+use crate::signatures::certificate_cache::{Certificates, Fetch};
 use crate::store::error::Result;
 use crossbeam_channel::{Receiver, Sender};
 use std::sync::Arc;
@@ -111,6 +112,15 @@ pub(super) fn sql_rows(parts: &Parts) -> SqlRows {
     SqlRows { clock, draw, settings: parts.settings.clone() }
 }
 
+/// Certificates are fetched as deliveries are sent: under the same address policy, with the same roots.
+fn fetch(parts: &Parts) -> Fetch {
+    let sender = Arc::clone(&parts.sender);
+    Box::new(move |url, timeout| {
+        let call = Call { method: "GET", url, headers: &[], body: &[], timeout };
+        sender.send(&call).map(|answer| (answer.status, answer.body)).map_err(|e| e.to_string())
+    })
+}
+
 pub(super) fn entrances(
     parts: &Parts,
     (gates, privacy): (Arc<ProviderCache>, &Arc<Privacy>),
@@ -127,7 +137,7 @@ pub(super) fn entrances(
         draw: Arc::clone(&parts.draw),
         gates,
         clock_watch: Arc::clone(clock_watch),
-        certificates: Arc::new(Certificates::new(Arc::clone(&parts.sender), parts.clock.clone())),
+        certificates: Arc::new(Certificates::new(fetch(parts), parts.clock.clone())),
         turns: Arc::default(),
         counts,
         privacy: Arc::clone(privacy),

@@ -12,8 +12,8 @@ use crate::keys::Keyring;
 use crate::model::delivery::OutgoingRequest;
 use crate::model::lease::LEASES;
 use crate::model::retry::{self, Schedule};
-use crate::model::signature::SigningSecret;
 use crate::model::subscription::{Policy, Subscription};
+use crate::signatures::signing::SigningSecret;
 use crate::store::{Store, credentials, subscriptions};
 
 /// How long a pull consumer has an event to itself, where its subscription does not say.

@@ -18,7 +18,6 @@
 //! writer (drains its queues and empties the write-ahead log). So what comes in is taken while deliveries end.
 
 mod assembly;
-pub mod certificates;
 pub mod clock_watch;
 pub mod consume;
 pub mod counts;

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use crate::base::cache::Cache;
 use crate::base::faults::{Faults, Step};
 use crate::keys::Keyring;
-use crate::model::provider::Provider;
+use crate::signatures::provider::Provider;
 use crate::store::error::{Error, Result};
 use crate::store::{Store, credentials, providers, tenants};
 

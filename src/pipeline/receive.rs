@@ -7,17 +7,16 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::id::{self, Draw};
 use crate::base::semaphore::Semaphore;
 use crate::model::pii::{self, Sealed};
-use crate::model::scheme::batch::Unusable;
-use crate::model::scheme::certificate::Proof;
-use crate::model::scheme::handshake::Handshake;
-use crate::model::scheme::{Incoming, Refused};
 use crate::model::trace;
 use crate::model::webhook_event::NewWebhookEvent;
-use crate::pipeline::certificates::{Certificates, Missing};
 use crate::pipeline::clock_watch::ClockWatch;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::privacy::{Fresh, NotAdmitted, Privacy};
 use crate::pipeline::provider_cache::{ProviderCache, VerifiedProvider};
+use crate::signatures::batch::Unusable;
+use crate::signatures::certificate_cache::{Certificates, Missing};
+use crate::signatures::handshake::Handshake;
+use crate::signatures::{Incoming, Refused};
 use crate::store::error::{Error, Result};
 use crate::store::webhook_events::{self, Inserted, Replay};
 use crate::store::writer::Queue;
@@ -220,9 +219,9 @@ impl Receive {
     ) -> core::result::Result<usize, Received> {
         let (provider, secrets) = (&gate.provider.new, &gate.secrets);
         let scheme = &provider.scheme;
-        let is_costly = scheme.is_costly(secrets);
+        let is_asymmetric = scheme.is_asymmetric(secrets);
         let is_suspect = || self.clock_watch.is_suspect(self.clock.now());
-        if is_costly
+        if is_asymmetric
             && let Err(untimely) = scheme.in_time(incoming, wall, provider.tolerance)
             && !is_suspect()
         {
@@ -231,9 +230,9 @@ impl Receive {
         let url = scheme.certificate_url(incoming).map_err(Received::Refused)?;
         let fetched = url.as_deref().map(|url| self.certificates.get(&provider.id, url));
         let found = fetched.transpose().map_err(Received::Unfetched)?;
-        let turn = is_costly.then(|| self.turns.take().ok_or(Received::Crowded)).transpose()?;
-        let proof = Proof { fetched: found.as_ref().map(|found| found.body.as_slice()) };
-        let verified = scheme.verify_with(secrets, proof, incoming, wall, provider.tolerance);
+        let turn = is_asymmetric.then(|| self.turns.take().ok_or(Received::Crowded)).transpose()?;
+        let fetched = found.as_ref().map(|found| found.body.as_slice());
+        let verified = scheme.verify_with(secrets, fetched, incoming, wall, provider.tolerance);
         drop(turn);
         if let (Some(url), Some(found), Ok(_) | Err(Refused::Stale { .. })) =
             (&url, &found, &verified)

@@ -103,7 +103,7 @@ pub struct Inserted {
 /// What tells a request that is sent again under another id.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// See [`Scheme::fingerprint`](crate::model::scheme::Scheme::fingerprint).
+    /// See [`Scheme::fingerprint`](crate::signatures::Scheme::fingerprint).
     pub fingerprint: Vec<u8>,
     /// Requests that came since count.
     pub since: Timestamp,

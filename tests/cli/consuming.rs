@@ -353,7 +353,7 @@ fn listening_shows_and_forwards_signed_events_and_leaves_nothing_behind() {
         found.unwrap_or_else(|| panic!("no {name} in {head}")).trim().to_owned()
     };
     let headers = ["webhook-id", "webhook-timestamp", "webhook-signature"].map(field);
-    let signing = oncebox::model::signature::SigningSecret::parse(&secret).unwrap();
+    let signing = oncebox::signatures::signing::SigningSecret::parse(&secret).unwrap();
     let at = oncebox::base::clock::Timestamp::from_secs(headers[1].parse().unwrap());
     assert_eq!(headers[2], signing.sign(&headers[0], at, &body));
     // One that comes while it ends is cancelled with it.

@@ -1,36 +1,15 @@
 //! `oncebox trigger`: signed samples to the own intake, with a secret nobody typed.
 
-use crate::rig::Rig;
+use oncebox::signatures::kinds;
 
-const SCHEMES: [&str; 22] = [
-    "stripe",
-    "github",
-    "shopify",
-    "standard",
-    "gitlab",
-    "slack",
-    "square",
-    "paddle",
-    "polar",
-    "woocommerce",
-    "gitea",
-    "forgejo",
-    "pagerduty",
-    "linear",
-    "terraform",
-    "grafana",
-    "frappe",
-    "chargebee",
-    "twilio",
-    "mailgun",
-    "adyen",
-    "dynamics",
-];
+use crate::rig::Rig;
 
 #[test]
 fn a_sample_of_every_scheme_is_stored_and_known_the_second_time() {
     let rig = Rig::new();
-    for scheme in SCHEMES {
+    // Of the others nobody but the provider can make a sample.
+    let others = ["sendgrid", "paypal", "sns", "generic"];
+    for scheme in kinds().filter(|kind| !others.contains(kind)) {
         let args = ["provider", "create", scheme, "--scheme", scheme, "--pii", "allow"];
         let settings: &[&str] = match scheme {
             "chargebee" => &["--scheme-settings", r#"{"user":"erp"}"#],

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use oncebox::base::clock::Timestamp;
 use oncebox::base::headers::Headers;
-use oncebox::model::scheme::batch::{Item, Unusable};
-use oncebox::model::scheme::form::KINDS;
-use oncebox::model::scheme::{Incoming, Refused, Scheme};
-use oncebox::model::signature::SigningSecret;
+use oncebox::signatures::batch::{Item, Unusable};
+use oncebox::signatures::signing::SigningSecret;
+use oncebox::signatures::{Incoming, Refused, Scheme, kinds};
 use serde_json::Value;
 
 #[derive(serde::Deserialize)]
@@ -240,8 +239,8 @@ fn a_time_far_from_ours_is_stale_and_never_overflows() {
     for time in ["0", "999999999999999"] {
         let signed = format!("{time}.{{}}");
         let parts: [&[u8]; 1] = [signed.as_bytes()];
-        let hash = oncebox::model::signature::Hash::Sha256;
-        let mac = oncebox::model::signature::mac(hash, key.as_bytes(), &parts);
+        let hash = oncebox::signatures::signing::Hash::Sha256;
+        let mac = oncebox::signatures::signing::mac(hash, key.as_bytes(), &parts);
         let value = format!("t={time},v1={}", data_encoding::HEXLOWER.encode(&mac));
         let mut headers = Headers::default();
         headers.push("stripe-signature", value.as_bytes());
@@ -267,7 +266,7 @@ fn hostile_sizes_are_judged_and_not_waited_for() {
     let signature = "00".repeat(32);
     let entries = format!("v1={signature},").repeat(16_000);
     let list = format!("{}v1,AAAA", "v1,AAAA ".repeat(100_000));
-    for kind in KINDS {
+    for kind in kinds() {
         let Some(scheme) = Scheme::of(kind) else { continue };
         for (header, body) in [(&entries, deep.as_bytes()), (&list, b"\xff\xfe\x00{")] {
             let mut headers = Headers::default();

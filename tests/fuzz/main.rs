@@ -19,12 +19,12 @@ use oncebox::base::headers::Headers;
 use oncebox::model::address::AddressPolicy;
 use oncebox::model::pattern::Pattern;
 use oncebox::model::pointer::Pointer;
-use oncebox::model::scheme::form::KINDS;
-use oncebox::model::scheme::sample::{Subject, sample};
-use oncebox::model::scheme::template::Template;
-use oncebox::model::scheme::{Identity, Incoming, Refused, Scheme};
-use oncebox::model::signature::{Hash, SigningSecret, mac};
 use oncebox::model::target_url::TargetUrl;
+use oncebox::signatures::kinds;
+use oncebox::signatures::sample::{Subject, sample};
+use oncebox::signatures::signing::{Hash, SigningSecret, mac};
+use oncebox::signatures::template::Template;
+use oncebox::signatures::{Identity, Incoming, Refused, Scheme};
 
 /// A generator of numbers that a seed repeats (xorshift64*).
 struct Chance(u64);
@@ -262,7 +262,7 @@ fn no_request_breaks_a_scheme_and_a_changed_body_is_refused() {
         _ => "0123456789abcdef0123456789abcdef",
     };
     let read = |text: &&str| serde_json::from_str::<Scheme>(text).unwrap();
-    let mut schemes: Vec<Scheme> = KINDS.iter().filter_map(|kind| Scheme::of(kind)).collect();
+    let mut schemes: Vec<Scheme> = kinds().filter_map(Scheme::of).collect();
     schemes.extend(SET.iter().map(read));
     let (now, tolerance) = (Timestamp::from_secs(NOW), Duration::from_mins(5));
     let url = "https://edge.example/in/x?a=1";

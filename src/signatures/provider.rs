@@ -6,7 +6,7 @@ use crate::base::clock::Timestamp;
 use crate::model::name::Name;
 use crate::model::pii::Pii;
 use crate::model::public_url::PublicUrl;
-use crate::model::scheme::Scheme;
+use crate::signatures::Scheme;
 
 /// The most a provider may send in one body unless it is told otherwise: 1 MiB.
 pub const BODY_BYTES_DEFAULT: u32 = 1 << 20;

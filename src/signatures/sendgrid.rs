@@ -2,14 +2,13 @@
 //! key.
 
 use data_encoding::BASE64;
-use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+use ring::signature::ECDSA_P256_SHA256_ASN1;
 
-use super::check::{Verified, time_digits};
-use super::incoming::Incoming;
-use super::naming::{Naming, Place};
-use super::refused::{Refused, malformed, needed};
+use super::check::{Incoming, Refused, Verified, any_public_match, needed_base64, needed_seconds};
+use super::naming::Facts;
+use super::naming::Place::Body;
+use super::signing::SecretError;
 use crate::base::clock::Timestamp;
-use crate::model::signature::SecretError;
 
 pub(super) const SIGNATURE: &str = "x-twilio-email-event-webhook-signature";
 pub(super) const TIMESTAMP: &str = "x-twilio-email-event-webhook-timestamp";
@@ -22,11 +21,11 @@ const SPKI_HEAD: [u8; 26] = [
 /// An uncompressed point of P-256.
 const POINT_BYTES: usize = 65;
 
-pub(super) static NAMING: Naming = Naming {
-    ids: &[Place::Body(&["sg_event_id"])],
-    types: &[Place::Body(&["event"])],
-    detail: None,
+pub(super) static FACTS: Facts = Facts {
+    ids: &[Body(&["sg_event_id"])],
+    types: &[Body(&["event"])],
     kept: &[TIMESTAMP],
+    ..Facts::new("sendgrid", "delivered")
 };
 
 pub(super) fn check_secret(text: &str) -> Result<(), SecretError> {
@@ -46,25 +45,14 @@ pub(super) fn public_text(point: &[u8]) -> String {
 
 /// The time that a request says it was signed at.
 pub(super) fn claimed_time(incoming: &Incoming<'_>) -> Option<Timestamp> {
-    time_digits(incoming.headers.get(TIMESTAMP)?).map(Timestamp::from_secs)
+    needed_seconds(incoming.headers, TIMESTAMP).ok().map(|(_, at)| at)
 }
 
 pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
-    let signature = BASE64
-        .decode(needed(incoming.headers, SIGNATURE)?.as_bytes())
-        .map_err(|_where| malformed(SIGNATURE, "it is not base64"))?;
-    let time = needed(incoming.headers, TIMESTAMP)?;
-    let at = time_digits(time)
-        .ok_or_else(|| malformed(TIMESTAMP, "it is not a whole number of seconds"))?;
+    let signature = needed_base64(incoming.headers, SIGNATURE)?;
+    let (time, signed_at) = needed_seconds(incoming.headers, TIMESTAMP)?;
+    let keys: Vec<Option<Vec<u8>>> = secrets.iter().map(|secret| point(secret)).collect();
     let signed = [time.as_bytes(), incoming.body].concat();
-    let mut refused = Refused::NoSecret;
-    for (secret, text) in secrets.iter().enumerate() {
-        let Some(point) = point(text) else { continue };
-        refused = Refused::Mismatch;
-        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point);
-        if key.verify(&signed, &signature).is_ok() {
-            return Ok(Verified { secret, signed_at: Some(Timestamp::from_secs(at)) });
-        }
-    }
-    Err(refused)
+    let secret = any_public_match(&ECDSA_P256_SHA256_ASN1, &keys, &[signature], &signed)?;
+    Ok(Verified { secret, signed_at: Some(signed_at) })
 }

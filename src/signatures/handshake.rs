@@ -5,9 +5,8 @@
 use percent_encoding::percent_decode_str;
 use serde_json::json;
 
-use super::incoming::Incoming;
-use super::refused::needed;
-use super::{Scheme, sns};
+use super::Scheme;
+use super::check::{Incoming, needed};
 use crate::model::pointer::text_at;
 
 /// No token of a hand-shake is longer.
@@ -36,7 +35,7 @@ impl Scheme {
     /// The answer to a hand-shake that nobody signs. It stores nothing and tells nothing but what was sent.
     ///
     /// ```
-    /// use oncebox::model::scheme::{Incoming, Scheme};
+    /// use oncebox::signatures::{Incoming, Scheme};
     /// use oncebox::base::headers::Headers;
     /// let incoming = Incoming {
     ///     method: "POST",
@@ -62,8 +61,8 @@ impl Scheme {
                     .then(|| Handshake::text(token.into_owned()))
             }
             // When a webhook is saved there, its number alone is posted, without a signature.
-            Self::Plain(plain) if plain.kind == "woocommerce" => {
-                let unsigned = needed(incoming.headers, plain.header).is_err();
+            Self::HmacHeader(scheme) if scheme.facts.kind == "woocommerce" => {
+                let unsigned = needed(incoming.headers, scheme.header).is_err();
                 let number = incoming.body.strip_prefix(b"webhook_id=")?;
                 let ping =
                     (1..=20).contains(&number.len()) && number.iter().all(u8::is_ascii_digit);
@@ -75,8 +74,7 @@ impl Scheme {
 
     /// The answer to a hand-shake in a request that was verified.
     pub fn challenge(&self, incoming: &Incoming<'_>) -> Option<Handshake> {
-        let Self::Plain(plain) = self else { return None };
-        if plain.kind != "slack" || !incoming.body.trim_ascii_start().starts_with(b"{") {
+        if self.kind() != "slack" || !incoming.body.trim_ascii_start().starts_with(b"{") {
             return None;
         }
         let field = |name| text_at(incoming.body, &[name]);
@@ -88,7 +86,8 @@ impl Scheme {
     /// The URL that has to be called before a verified request counts, where the settings allow it.
     pub fn confirmation(&self, incoming: &Incoming<'_>) -> Option<String> {
         match self {
-            Self::Sns(sns) => sns::confirmation(sns, incoming),
+            #[cfg(feature = "certificates")]
+            Self::Certified(scheme) => scheme.confirmation(incoming),
             _ => None,
         }
     }
@@ -105,7 +104,7 @@ impl Scheme {
     pub fn give_up(&self) -> GiveUp {
         match self {
             Self::Mailgun => GiveUp::NotAcceptable,
-            Self::Plain(plain) if plain.kind == "slack" => GiveUp::SlackNoRetry,
+            _ if self.kind() == "slack" => GiveUp::SlackNoRetry,
             _ => GiveUp::Unprocessable,
         }
     }

@@ -5,18 +5,18 @@
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 
-use super::check::{Verified, any_match, long_enough, time_digits};
-use super::incoming::Incoming;
-use super::naming::{Naming, Place};
-use super::refused::{Refused, malformed, needed};
+use super::check::{
+    Incoming, Refused, Verified, any_match, long_enough, malformed, needed, time_digits,
+};
+use super::naming::Facts;
+use super::naming::Place::Body;
+use super::signing::{Hash, SecretError, mac};
 use crate::base::clock::Timestamp;
-use crate::model::signature::{Hash, SecretError, mac};
 
 /// Such a header, and where id and type stand.
 #[derive(Debug)]
-pub struct Listed {
-    /// The scheme's word.
-    pub(super) kind: &'static str,
+pub struct HeaderList {
+    pub(super) facts: Facts,
     pub(super) header: &'static str,
     separator: char,
     time: &'static str,
@@ -25,52 +25,44 @@ pub struct Listed {
     between: &'static str,
     /// How secrets begin. It is part of the key: nothing is decoded, unlike Standard Webhooks' secrets.
     pub(super) secret_prefix: &'static str,
-    pub(super) naming: Naming,
-    pub(super) sample_type: &'static str,
 }
 
-impl PartialEq for Listed {
+impl PartialEq for HeaderList {
     fn eq(&self, other: &Self) -> bool {
-        self.kind == other.kind
+        self.facts.kind == other.facts.kind
     }
 }
 
-pub(super) static STRIPE: Listed = Listed {
-    kind: "stripe",
+pub(super) static STRIPE: HeaderList = HeaderList {
     header: "stripe-signature",
     separator: ',',
     time: "t",
     signature: "v1",
     between: ".",
     secret_prefix: "whsec_",
-    naming: Naming {
-        ids: &[Place::Body(&["id"])],
-        types: &[Place::Body(&["type"])],
-        detail: None,
-        kept: &[],
+    facts: Facts {
+        ids: &[Body(&["id"])],
+        types: &[Body(&["type"])],
+        ..Facts::new("stripe", "invoice.paid")
     },
-    sample_type: "invoice.paid",
 };
 
 /// `notification_id` names one destination's copy, `event_id` the event.
-pub(super) static PADDLE: Listed = Listed {
-    kind: "paddle",
+pub(super) static PADDLE: HeaderList = HeaderList {
     header: "paddle-signature",
     separator: ';',
     time: "ts",
     signature: "h1",
     between: ":",
     secret_prefix: "",
-    naming: Naming {
-        ids: &[Place::Body(&["event_id"])],
-        types: &[Place::Body(&["event_type"])],
-        detail: None,
-        kept: &[],
+    facts: Facts {
+        ids: &[Body(&["event_id"])],
+        types: &[Body(&["event_type"])],
+        ..Facts::new("paddle", "transaction.completed")
     },
-    sample_type: "transaction.completed",
 };
 
-impl Listed {
+impl HeaderList {
     pub(super) fn check_secret(&self, text: &str) -> Result<(), SecretError> {
         let prefix = self.secret_prefix;
         let key = text.strip_prefix(prefix).ok_or(SecretError::NoPrefix { prefix })?;

@@ -8,13 +8,12 @@
 
 use data_encoding::BASE64;
 
-use super::certificate::{self, Proof, RSA_BYTES};
-use super::check::Verified;
-use super::incoming::Incoming;
-use super::naming::{Naming, Place};
-use super::refused::{Refused, body};
+use super::certificate::{RSA_BYTES, check_signature};
+use super::check::{Incoming, Refused, Verified, bad_body};
+use super::naming::Facts;
+use super::naming::Place::Body;
+use super::signing::Hash;
 use crate::model::pointer::{clear_text_at, text_at};
-use crate::model::signature::Hash;
 
 /// What is signed, in this order, each name and value on a line of its own.
 const NOTIFICATION: [&str; 6] =
@@ -22,52 +21,36 @@ const NOTIFICATION: [&str; 6] =
 const CONFIRMATION: [&str; 7] =
     ["Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"];
 
-pub(super) static NAMING: Naming = Naming {
-    ids: &[Place::Body(&["MessageId"])],
-    types: &[Place::Body(&["Type"])],
-    detail: None,
+pub(super) static FACTS: Facts = Facts {
+    ids: &[Body(&["MessageId"])],
+    types: &[Body(&["Type"])],
     kept: &["x-amz-sns-topic-arn", "x-amz-sns-subscription-arn"],
+    ..Facts::new("sns", "Notification")
 };
 
 /// Settings of `sns`.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields, try_from = "Unchecked")]
+#[serde(deny_unknown_fields)]
 pub struct Sns {
     /// The topics that are believed, by their ARNs.
     pub topics: Vec<String>,
     /// Whether a subscription of these topics is confirmed without a person.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub confirm: bool,
     /// Amazon's certificates, PEM, for boxes that may not fetch them.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates: Option<String>,
 }
 
-#[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Unchecked {
-    topics: Vec<String>,
-    #[serde(default)]
-    confirm: bool,
-    #[serde(default)]
-    certificates: Option<String>,
-}
-
-impl TryFrom<Unchecked> for Sns {
-    type Error = &'static str;
-
-    fn try_from(unchecked: Unchecked) -> Result<Self, &'static str> {
-        let Unchecked { topics, confirm, certificates } = unchecked;
-        let known = |topic: &String| topic.starts_with("arn:aws") && topic.len() <= 512;
-        if !(1..=100).contains(&topics.len()) || !topics.iter().all(known) {
-            return Err(
-                "`topics` must list 1 to 100 ARNs like arn:aws:sns:eu-central-1:123456789012:orders",
-            );
+impl Sns {
+    pub(super) fn check(&self) -> Result<(), String> {
+        let is_topic = |topic: &String| topic.starts_with("arn:aws") && topic.len() <= 512;
+        if (1..=100).contains(&self.topics.len()) && self.topics.iter().all(is_topic) {
+            return Ok(());
         }
-        if certificates.as_deref().is_some_and(|text| !certificate::check_pem(text)) {
-            return Err("`certificates` must be PEM certificates with RSA keys");
-        }
-        Ok(Self { topics, confirm, certificates })
+        let why =
+            "`topics` must list 1 to 100 ARNs like arn:aws:sns:eu-central-1:123456789012:orders";
+        Err(why.to_owned())
     }
 }
 
@@ -75,24 +58,19 @@ fn field(incoming: &Incoming<'_>, name: &str) -> Option<String> {
     text_at(incoming.body, &[name])
 }
 
-/// Where the certificate is to be fetched, unless there is one already.
-pub(super) fn certificate_url(
-    sns: &Sns,
-    incoming: &Incoming<'_>,
-) -> Result<Option<String>, Refused> {
-    if sns.certificates.is_some() {
-        return Ok(None);
-    }
-    // Nothing is fetched for a request that could not be believed anyway.
-    let _proof = parts(sns, incoming)?;
-    let url = field(incoming, "SigningCertURL").ok_or_else(|| body("it has no SigningCertURL"))?;
+/// Where the certificate is to be fetched.
+pub(super) fn certificate_url(sns: &Sns, incoming: &Incoming<'_>) -> Result<String, Refused> {
+    // Nothing is fetched for a request that would be refused anyway.
+    let _signed = parts(sns, incoming)?;
+    let url =
+        field(incoming, "SigningCertURL").ok_or_else(|| bad_body("it has no SigningCertURL"))?;
     let own = after_host(incoming, &url).is_some_and(|path| {
         let name = path.strip_prefix("SimpleNotificationService-");
         name.and_then(|name| name.strip_suffix(".pem")).is_some_and(|name| {
             !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
         })
     });
-    own.then_some(Some(url)).ok_or_else(|| body("its SigningCertURL is none of Amazon's"))
+    own.then_some(url).ok_or_else(|| bad_body("its SigningCertURL is none of Amazon's"))
 }
 
 /// What follows `https://sns.eu-central-1.amazonaws.com/` in a URL, where that is the host of the topic's
@@ -115,9 +93,9 @@ fn is_region(text: &str) -> bool {
 }
 
 fn check_topic(sns: &Sns, incoming: &Incoming<'_>) -> Result<(), Refused> {
-    let topic = field(incoming, "TopicArn").ok_or_else(|| body("it has no TopicArn"))?;
+    let topic = field(incoming, "TopicArn").ok_or_else(|| bad_body("it has no TopicArn"))?;
     let known = sns.topics.contains(&topic);
-    known.then_some(()).ok_or_else(|| body("its topic is none of those in the settings"))
+    known.then_some(()).ok_or_else(|| bad_body("its topic is none of those in the settings"))
 }
 
 /// How the signature was made, what is signed, and the signature.
@@ -126,29 +104,29 @@ fn parts(sns: &Sns, incoming: &Incoming<'_>) -> Result<(Hash, String, Vec<u8>), 
     let hash = match field(incoming, "SignatureVersion").as_deref() {
         Some("1") => Hash::Sha1,
         Some("2") => Hash::Sha256,
-        _ => return Err(body("its SignatureVersion is neither 1 nor 2")),
+        _ => return Err(bad_body("its SignatureVersion is neither 1 nor 2")),
     };
     let names = match field(incoming, "Type").as_deref() {
         Some("Notification") => &NOTIFICATION[..],
         Some("SubscriptionConfirmation" | "UnsubscribeConfirmation") => &CONFIRMATION[..],
-        _ => return Err(body("its Type is unknown")),
+        _ => return Err(bad_body("its Type is unknown")),
     };
     let signature = field(incoming, "Signature")
         .and_then(|text| BASE64.decode(text.as_bytes()).ok())
-        .ok_or_else(|| body("it has no Signature in base64"))?;
+        .ok_or_else(|| bad_body("it has no Signature in base64"))?;
     if !RSA_BYTES.contains(&signature.len()) {
-        return Err(body("its Signature is as long as no RSA signature"));
+        return Err(bad_body("its Signature is as long as no RSA signature"));
     }
     let mut message = String::new();
     for name in names {
-        match clear_text_at(incoming.body, &[name]).map_err(body)? {
+        match clear_text_at(incoming.body, &[name]).map_err(bad_body)? {
             // It would shift the fields under a signature; the message stands first, and may have some.
             Some(value) if *name != "Message" && value.contains('\n') => {
-                return Err(body("a field that is signed has a line break"));
+                return Err(bad_body("a field that is signed has a line break"));
             }
             Some(value) => message.extend([name, "\n", &value, "\n"]),
             None if *name == "Subject" => {}
-            None => return Err(body("a field that is signed is missing")),
+            None => return Err(bad_body("a field that is signed is missing")),
         }
     }
     Ok((hash, message, signature))
@@ -156,18 +134,13 @@ fn parts(sns: &Sns, incoming: &Incoming<'_>) -> Result<(Hash, String, Vec<u8>), 
 
 pub(super) fn verify(
     sns: &Sns,
-    proof: Proof<'_>,
+    fetched: Option<&[u8]>,
     incoming: &Incoming<'_>,
 ) -> Result<Verified, Refused> {
     let (hash, message, signature) = parts(sns, incoming)?;
-    let message = message.as_bytes();
-    let right = match (&sns.certificates, proof.fetched) {
-        (Some(own), _) => certificate::signed_by_any(own, hash, message, &signature),
-        (None, Some(fetched)) => certificate::signed_by_first(fetched, hash, message, &signature),
-        (None, None) => return Err(Refused::NoSecret),
-    };
-    let verified = Verified { secret: 0, signed_at: None };
-    right.then_some(verified).ok_or(Refused::Mismatch)
+    let signed = (message.as_bytes(), signature.as_slice());
+    check_signature(sns.certificates.as_deref(), fetched, hash, signed)?;
+    Ok(Verified { secret: 0, signed_at: None })
 }
 
 /// The URL that confirms a subscription, where the settings allow to call it.

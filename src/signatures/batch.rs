@@ -2,10 +2,9 @@
 //!
 //! Not here: whether it is believed, which has been decided before, and storing it.
 
-use super::check::MAX_ITEMS;
-use super::identity::Identity;
-use super::incoming::Incoming;
-use super::{Scheme, adyen, paypal, shared};
+use super::check::{Incoming, MAX_ITEMS};
+use super::naming::Identity;
+use super::{Scheme, adyen, shared};
 use crate::base::headers::Headers;
 use crate::model::few::Few;
 use crate::model::pointer::{list_at, text_at};
@@ -102,7 +101,8 @@ impl Scheme {
     pub fn nonce(&self, incoming: &Incoming<'_>) -> Option<String> {
         match self {
             Self::Mailgun => text_at(incoming.body, &["signature", "token"]),
-            Self::Paypal(_) => incoming.headers.get(paypal::TRANSMISSION).map(str::to_owned),
+            #[cfg(feature = "certificates")]
+            Self::Certified(scheme) => scheme.nonce(incoming),
             _ => None,
         }
     }

@@ -8,13 +8,10 @@ use data_encoding::{BASE64, BASE64_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde_json::Value;
 
 use super::Scheme;
-use super::certificate::Proof;
-use super::form::KINDS;
-use super::incoming::Incoming;
-use super::refused::Refused;
+use super::check::{Incoming, Refused};
+use super::{json_variants, kinds};
 use crate::base::clock::Timestamp;
 use crate::base::headers::Headers;
-use crate::model::json_variants;
 
 /// No time is too far away for a comparison.
 const EVER: Duration = Duration::from_secs(1 << 40);
@@ -26,8 +23,8 @@ pub struct Case<'a> {
     pub scheme: &'a Scheme,
     /// The secret's text, as the service would take it.
     pub secret: &'a [u8],
-    /// What was fetched.
-    pub proof: Proof<'a>,
+    /// The certificate that was fetched for the request, PEM.
+    pub fetched: Option<&'a [u8]>,
     /// The request.
     pub incoming: Incoming<'a>,
     /// When it is checked.
@@ -52,7 +49,7 @@ impl Case<'_> {
     pub fn diagnose(&self) -> Diagnosis {
         let verified = self.scheme.verify_with(
             &[self.secret],
-            self.proof,
+            self.fetched,
             &self.incoming,
             self.now,
             self.tolerance,
@@ -71,12 +68,12 @@ impl Case<'_> {
             Some(_) => {}
         }
         found.matches_if = self.changes();
-        found.hints = self.hints();
+        found.hints = self.hints(found.refused.as_ref());
         found
     }
 
     fn fits(&self, secret: &[u8], incoming: &Incoming<'_>) -> bool {
-        self.scheme.verify_with(&[secret], self.proof, incoming, self.now, EVER).is_ok()
+        self.scheme.verify_with(&[secret], self.fetched, incoming, self.now, EVER).is_ok()
     }
 
     /// Each single change that makes it match; where none does, a secret and a body together.
@@ -119,20 +116,20 @@ impl Case<'_> {
     }
 
     fn other_schemes(&self) -> Vec<String> {
-        let others = KINDS.iter().filter(|kind| **kind != self.scheme.kind());
+        let others = kinds().filter(|kind| *kind != self.scheme.kind());
         let fitting = others
-            .filter_map(|kind| Scheme::of(kind))
+            .filter_map(Scheme::of)
             .filter(|scheme| scheme.verify(&[self.secret], &self.incoming, self.now, EVER).is_ok());
         fitting.map(|scheme| format!("the scheme were `{}`", scheme.kind())).collect()
     }
 
-    fn hints(&self) -> Vec<String> {
+    fn hints(&self, refused: Option<&Refused>) -> Vec<String> {
         let mut hints = Vec::new();
         let text = std::str::from_utf8(self.secret).unwrap_or_default();
         if let Err(error) = self.scheme.check_secret(text) {
             hints.push(error.to_string());
         }
-        if let Some(Refused::Missing { header }) = self.refusal() {
+        if let Some(Refused::Missing { header }) = refused {
             let names: Vec<&str> = self.incoming.headers.iter().map(|(name, _)| name).collect();
             let like = |name: &&&str| name.contains("signature") || name.contains("hmac");
             let like: Vec<&str> = names.iter().filter(like).copied().collect();
@@ -150,17 +147,6 @@ impl Case<'_> {
             ));
         }
         hints
-    }
-
-    fn refusal(&self) -> Option<Refused> {
-        let tried = self.scheme.verify_with(
-            &[self.secret],
-            self.proof,
-            &self.incoming,
-            self.now,
-            self.tolerance,
-        );
-        tried.err()
     }
 }
 
@@ -305,7 +291,7 @@ fn writings(text: &str) -> Vec<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::signature::{Hash, mac};
+    use crate::signatures::signing::{Hash, mac};
 
     const SECRET: &[u8] = b"0123456789abcdef";
     const BODY: &[u8] = br#"{"b":1,"a":"x/y"}"#;
@@ -317,7 +303,7 @@ mod tests {
         let case = Case {
             scheme: &scheme,
             secret,
-            proof: Proof::default(),
+            fetched: None,
             incoming: Incoming { method: "POST", path: "/", url, headers: &headers, body },
             now: Timestamp::from_secs(1_700_000_000),
             tolerance: Duration::from_mins(5),

@@ -6,14 +6,16 @@
 use data_encoding::BASE64;
 use zeroize::Zeroizing;
 
-use super::check::{MAX_ITEMS, Verified};
-use super::incoming::Incoming;
-use super::naming::{Naming, Place};
-use super::refused::{Refused, body, malformed, needed};
+use super::check::{Incoming, MAX_ITEMS, Refused, Verified, bad_body, malformed, needed};
+use super::naming::Facts;
+use super::naming::Place::{Body, Header};
+use super::signing::{SecretError, same_secret};
 use super::standard;
 use crate::model::few::Few;
 use crate::model::pointer::{list_at, text_at};
-use crate::model::signature::same_secret;
+
+/// People choose passwords; one below 8 characters is guessed over the network.
+const PASSWORD_BYTES_MIN: usize = 8;
 
 /// Secrets of this beginning sign; all others are tokens.
 pub(super) const SIGNING_PREFIX: &str = "whsec_";
@@ -22,18 +24,9 @@ const TOKEN: &str = "x-gitlab-token";
 const SIGNATURE: &str = "webhook-signature";
 
 /// `Idempotency-Key` stays the same over retries.
-pub(super) static GITLAB: Naming = Naming {
-    ids: &[
-        Place::Header("webhook-id"),
-        Place::Header("idempotency-key"),
-        Place::Header("x-gitlab-event-uuid"),
-    ],
-    types: &[
-        Place::Body(&["object_kind"]),
-        Place::Body(&["event_name"]),
-        Place::Header("x-gitlab-event"),
-    ],
-    detail: None,
+pub(super) static GITLAB: Facts = Facts {
+    ids: &[Header("webhook-id"), Header("idempotency-key"), Header("x-gitlab-event-uuid")],
+    types: &[Body(&["object_kind"]), Body(&["event_name"]), Header("x-gitlab-event")],
     kept: &[
         "x-gitlab-event",
         "x-gitlab-event-uuid",
@@ -43,33 +36,33 @@ pub(super) static GITLAB: Naming = Naming {
         "webhook-id",
         "webhook-timestamp",
     ],
+    ..Facts::new("gitlab", "push")
 };
 
-pub(super) static CHARGEBEE: Naming = Naming {
-    ids: &[Place::Body(&["id"])],
-    types: &[Place::Body(&["event_type"])],
-    detail: None,
-    kept: &[],
+pub(super) static CHARGEBEE: Facts = Facts {
+    ids: &[Body(&["id"])],
+    types: &[Body(&["event_type"])],
+    ..Facts::new("chargebee", "payment_succeeded")
 };
 
 /// Where the notifications of Dynamics stand.
 pub(super) const DYNAMICS_ITEMS: [&str; 1] = ["value"];
 /// They have no id of their own: a record changes often.
-pub(super) static DYNAMICS: Naming =
-    Naming { ids: &[], types: &[Place::Body(&["changeType"])], detail: None, kept: &[] };
+pub(super) static DYNAMICS: Facts =
+    Facts { types: &[Body(&["changeType"])], ..Facts::new("dynamics", "updated") };
 
 /// Dynamics 365 Business Central: each notification carries the `clientState` that the subscription was
 /// made with.
 pub(super) fn dynamics(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
     let found = list_at::<_, MAX_ITEMS>(incoming.body, &DYNAMICS_ITEMS);
-    let Few { kept: items, count } = found.ok_or_else(|| body("it has no value"))?;
+    let Few { kept: items, count } = found.ok_or_else(|| bad_body("it has no value"))?;
     if !(1..=MAX_ITEMS).contains(&count) {
-        return Err(body("it has no notifications in value, or too many"));
+        return Err(bad_body("it has no notifications in value, or too many"));
     }
     let mut first = None;
     for item in items {
         let state = text_at(item.get().as_bytes(), &["clientState"])
-            .ok_or_else(|| body("a notification has no clientState"))?;
+            .ok_or_else(|| bad_body("a notification has no clientState"))?;
         let found = matching(secrets, |secret| same_secret(state.as_bytes(), secret))?;
         first.get_or_insert(found.secret);
     }
@@ -85,6 +78,20 @@ pub(super) fn gitlab(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verif
     let token = needed(incoming.headers, TOKEN)?;
     // A signing token never travels, so that nobody learns it from a request.
     matching(secrets, |secret| !signs(&secret) && same_secret(token.as_bytes(), secret))
+}
+
+/// Whether basic authentication can carry that user name.
+pub(super) fn is_user(user: &str) -> bool {
+    (1..=255).contains(&user.chars().count())
+        && !user.contains(':')
+        && !user.chars().any(char::is_control)
+}
+
+pub(super) fn check_password(text: &str) -> Result<(), SecretError> {
+    if text.len() < PASSWORD_BYTES_MIN {
+        return Err(SecretError::Short { bytes: text.len(), min: PASSWORD_BYTES_MIN });
+    }
+    Ok(())
 }
 
 /// Basic authentication with that user; the secret is the password.

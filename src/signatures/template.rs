@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use super::check::is_header_name;
+
 /// How long a template's text may be, in bytes. The longest known one has 40.
 const MAX_TEXT_BYTES: usize = 1024;
 const NAMES: &str = "{id}, {ts}, {method}, {path}, {url}, {body}, {header:Name}";
@@ -59,7 +61,7 @@ pub(super) enum Piece {
 /// What is signed, such as `{ts}.{body}`; parsed once, when a provider is made.
 ///
 /// ```
-/// use oncebox::model::scheme::template::Template;
+/// use oncebox::signatures::template::Template;
 /// assert_eq!(Template::parse("v0:{ts}:{body}").unwrap().to_string(), "v0:{ts}:{body}");
 /// let refused = Template::parse("{time}.{body}").unwrap_err().to_string();
 /// assert!(refused.starts_with("`{time}` is not a placeholder of `signed`; there are {id}, {ts}"));
@@ -138,9 +140,10 @@ fn placeholder(name: &str) -> Result<Piece, TemplateError> {
 }
 
 fn header_name(name: &str) -> Result<String, TemplateError> {
-    http::HeaderName::from_bytes(name.as_bytes())
-        .map(|_valid| name.to_owned())
-        .map_err(|_why| TemplateError::Header { name: name.to_owned() })
+    if !is_header_name(name) {
+        return Err(TemplateError::Header { name: name.to_owned() });
+    }
+    Ok(name.to_owned())
 }
 
 impl TryFrom<String> for Template {

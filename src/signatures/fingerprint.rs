@@ -5,9 +5,9 @@
 use std::borrow::Cow;
 
 use super::Scheme;
-use super::incoming::Incoming;
+use super::check::Incoming;
+use super::signing::{Hash, mac};
 use super::twilio;
-use crate::model::signature::{Hash, mac};
 
 /// Bytes of a fingerprint.
 const BYTES: usize = 16;
@@ -33,34 +33,25 @@ impl Scheme {
     /// What is signed, in the one form in which it is, where the id stands outside of it.
     fn signed_without_id<'a>(&'a self, incoming: &Incoming<'a>) -> Option<Vec<Cow<'a, [u8]>>> {
         match self {
-            Self::Plain(plain) => plain.has_unsigned_id().then(|| vec![incoming.body.into()]),
+            Self::HmacHeader(scheme) => {
+                scheme.has_unsigned_id().then(|| vec![incoming.body.into()])
+            }
             // Only where it has no SID, but then its token is not signed.
             Self::Twilio => Some(vec![twilio::signed(incoming)]),
             Self::Generic(generic) => {
                 let parts = generic.signed_without_id(incoming)?;
                 Some(parts.into_iter().map(Cow::Borrowed).collect())
             }
-            // The id is a signed header.
-            Self::Standard
-            | Self::Polar
-            // The id stands in the signed body, or in one that a used-up token belongs to.
-            | Self::Listed(_)
-            | Self::Mailgun
-            | Self::Sendgrid
-            | Self::Adyen(_)
-            | Self::Paypal(_)
-            | Self::Sns(_)
-            // Nothing is signed; a signing token of GitLab covers the id.
-            | Self::Gitlab
-            | Self::Chargebee { .. }
-            | Self::Dynamics => None,
+            // The id is a signed header (Standard Webhooks, a signing token of GitLab), stands in the signed body
+            // or in one with a token that is used up, or nothing is signed.
+            _ => None,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::form::KINDS;
+    use super::super::kinds;
     use super::*;
     use crate::base::headers::Headers;
 
@@ -73,7 +64,7 @@ mod tests {
             headers: &Headers::default(),
             body: b"{}",
         };
-        let told = KINDS.iter().filter_map(|kind| Scheme::of(kind)).filter_map(|scheme| {
+        let told = kinds().filter_map(Scheme::of).filter_map(|scheme| {
             scheme.fingerprint(b"secret", &incoming, "a").map(|_digest| scheme.kind())
         });
         let told: Vec<_> = told.collect();

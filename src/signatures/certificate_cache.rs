@@ -11,8 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Timestamp};
-use crate::http::client::Call;
-use crate::pipeline::deliver::Sender;
 
 /// How long a certificate is used before it is fetched again.
 const KEPT: Duration = Duration::from_hours(24);
@@ -55,9 +53,12 @@ struct State {
     pauses: HashMap<String, Pause>,
 }
 
-/// Those that were fetched.
+/// Asks for a URL within a time: the status and the body of the answer, or why there is none.
+pub type Fetch = Box<dyn Fn(&str, Duration) -> Result<(u16, Vec<u8>), String> + Send + Sync>;
+
+/// The certificates that were fetched.
 pub struct Certificates {
-    sender: Arc<dyn Sender>,
+    fetch: Fetch,
     clock: Clock,
     state: Mutex<State>,
     fetching: Mutex<()>,
@@ -102,8 +103,8 @@ impl std::fmt::Debug for Certificates {
 
 impl Certificates {
     /// None yet. What is fetched goes the way of deliveries: the same address policy, the same roots.
-    pub fn new(sender: Arc<dyn Sender>, clock: Clock) -> Self {
-        Self { sender, clock, state: Mutex::default(), fetching: Mutex::default() }
+    pub fn new(fetch: Fetch, clock: Clock) -> Self {
+        Self { fetch, clock, state: Mutex::default(), fetching: Mutex::default() }
     }
 
     /// What is at a URL that a request to this provider names.
@@ -175,12 +176,11 @@ impl Certificates {
         let place = place(url);
         let failed =
             |why: String| Missing::Failed { url: place.to_owned(), why: why.replace(url, place) };
-        let call = Call { method: "GET", url, headers: &[], body: &[], timeout: TIMEOUT };
-        let answer = self.sender.send(&call).map_err(|error| failed(error.to_string()))?;
-        if answer.status != 200 {
-            return Err(failed(format!("it was answered {}", answer.status)));
+        let (status, body) = (self.fetch)(url, TIMEOUT).map_err(failed)?;
+        if status != 200 {
+            return Err(failed(format!("it was answered {status}")));
         }
-        Ok(Arc::new(answer.body))
+        Ok(Arc::new(body))
     }
 
     /// What is known of a URL; `None` when it may be asked for.
@@ -229,26 +229,21 @@ mod tests {
 
     use super::*;
     use crate::base::clock::ManualTime;
-    use crate::http::client::{Answer, CallError};
 
     /// Answers what its URL says, and counts.
     #[derive(Default)]
     struct Line(AtomicUsize);
 
-    impl Sender for Line {
-        fn send(&self, call: &Call<'_>) -> Result<Answer, CallError> {
-            self.0.fetch_add(1, Ordering::SeqCst);
-            let status = if call.url.ends_with("gone") { 404 } else { 200 };
-            let long = if call.url.ends_with("long") { MAX_BYTES } else { 0 };
-            let body = [call.url.as_bytes(), &vec![b'x'; long]].concat();
-            Ok(Answer { status, retry_after: None, body })
-        }
-    }
-
     fn over(line: &Arc<Line>) -> (Certificates, Arc<ManualTime>) {
         let time = ManualTime::at(Timestamp::from_secs(0));
-        let sender: Arc<dyn Sender> = Arc::<Line>::clone(line);
-        (Certificates::new(sender, Clock::from_source(time.clone())), time)
+        let line = Arc::clone(line);
+        let fetch = move |url: &str, _timeout: Duration| {
+            line.0.fetch_add(1, Ordering::SeqCst);
+            let status = if url.ends_with("gone") { 404 } else { 200 };
+            let long = if url.ends_with("long") { MAX_BYTES } else { 0 };
+            Ok((status, [url.as_bytes(), &vec![b'x'; long]].concat()))
+        };
+        (Certificates::new(Box::new(fetch), Clock::from_source(time.clone())), time)
     }
 
     #[test]

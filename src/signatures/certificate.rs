@@ -1,7 +1,6 @@
-//! Signatures that are checked with a certificate: which one a request names, and whether it may be
-//! believed.
+//! PayPal and Amazon SNS: schemes whose provider signs with a certificate, which a request names.
 //!
-//! Not here: fetching it. Whoever asks is given the bytes.
+//! Not here: fetching a certificate ([`super::certificate_cache`]). The caller hands in its bytes.
 
 use std::time::Duration;
 
@@ -11,11 +10,15 @@ use ring::signature::{
     UnparsedPublicKey,
 };
 use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use serde_json::Value;
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage};
 
-use super::refused::{Refused, body};
+use super::check::{Incoming, Refused, Verified, bad_body};
+use super::naming::Facts;
+use super::paypal::{self, Paypal};
+use super::signing::Hash;
+use super::sns::{self, Sns};
 use crate::base::clock::Timestamp;
-use crate::model::signature::Hash;
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
@@ -25,15 +28,129 @@ const MAX_CHAIN: usize = 8;
 /// How long RSA signatures are, in bytes: keys have 2,048 to 4,096 bits.
 pub(super) const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=512;
 
-/// What a signature is checked with, besides what is kept of the provider.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Proof<'a> {
-    /// The certificates that were fetched from where the request says, PEM.
-    pub fetched: Option<&'a [u8]>,
+/// A scheme whose provider signs with a certificate, and its settings.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+#[serde(untagged)]
+pub enum Certified {
+    /// PayPal.
+    Paypal(Paypal),
+    /// Amazon SNS.
+    Sns(Sns),
+}
+
+impl Certified {
+    /// The scheme of that kind, or what is wrong with its settings.
+    pub(super) fn parse(kind: &str, settings: Value) -> Result<Self, String> {
+        let (read, certificates) = if kind == paypal::FACTS.kind {
+            let paypal: Paypal =
+                serde_json::from_value(settings).map_err(|error| error.to_string())?;
+            paypal.check()?;
+            let certificates = paypal.certificates.clone();
+            (Self::Paypal(paypal), certificates)
+        } else {
+            let sns: Sns = serde_json::from_value(settings).map_err(|error| error.to_string())?;
+            sns.check()?;
+            let certificates = sns.certificates.clone();
+            (Self::Sns(sns), certificates)
+        };
+        if certificates.is_some_and(|text| !check_pem(&text)) {
+            return Err("`certificates` must be PEM certificates with RSA keys".to_owned());
+        }
+        Ok(read)
+    }
+
+    pub(super) fn facts(&self) -> &'static Facts {
+        match self {
+            Self::Paypal(_) => &paypal::FACTS,
+            Self::Sns(_) => &sns::FACTS,
+        }
+    }
+
+    /// Where the certificate of a request has to be fetched, unless the settings have one.
+    pub(super) fn certificate_url(
+        &self,
+        incoming: &Incoming<'_>,
+    ) -> Result<Option<String>, Refused> {
+        match self {
+            Self::Paypal(Paypal { certificates: Some(_), .. })
+            | Self::Sns(Sns { certificates: Some(_), .. }) => Ok(None),
+            Self::Paypal(_) => paypal::certificate_url(incoming).map(Some),
+            Self::Sns(sns) => sns::certificate_url(sns, incoming).map(Some),
+        }
+    }
+
+    pub(super) fn verify(
+        &self,
+        fetched: Option<&[u8]>,
+        incoming: &Incoming<'_>,
+        now: Timestamp,
+    ) -> Result<Verified, Refused> {
+        match self {
+            Self::Paypal(paypal) => paypal::verify(paypal, fetched, incoming, now),
+            Self::Sns(sns) => sns::verify(sns, fetched, incoming),
+        }
+    }
+
+    /// The time that a request says it was signed at.
+    pub(super) fn claimed_time(&self, incoming: &Incoming<'_>) -> Option<Timestamp> {
+        match self {
+            Self::Paypal(_) => Timestamp::parse(incoming.headers.get(paypal::TIME)?),
+            Self::Sns(_) => None,
+        }
+    }
+
+    /// What a request may use once: see [`super::Scheme::nonce`].
+    pub(super) fn nonce(&self, incoming: &Incoming<'_>) -> Option<String> {
+        match self {
+            Self::Paypal(_) => incoming.headers.get(paypal::TRANSMISSION).map(str::to_owned),
+            Self::Sns(_) => None,
+        }
+    }
+
+    /// The URL that confirms a subscription, where the settings allow to call it.
+    pub(super) fn confirmation(&self, incoming: &Incoming<'_>) -> Option<String> {
+        match self {
+            Self::Paypal(_) => None,
+            Self::Sns(sns) => sns::confirmation(sns, incoming),
+        }
+    }
+
+    pub(super) const fn why_no_sample(&self) -> &'static str {
+        match self {
+            Self::Paypal(_) => {
+                "PayPal signs with the key of its own certificate, which nobody else has; a payment in its sandbox \
+                 sends a real one"
+            }
+            Self::Sns(_) => {
+                "Amazon signs with the key of its own certificate, which nobody else has; `aws sns publish` to the \
+                 topic sends a real one"
+            }
+        }
+    }
+}
+
+/// Whether the provider's certificate made the signature: one that a person has entered, which nobody has to vouch
+/// for, or the first of those that were fetched.
+pub(super) fn check_signature(
+    entered: Option<&str>,
+    fetched: Option<&[u8]>,
+    hash: Hash,
+    (message, signature): (&[u8], &[u8]),
+) -> Result<(), Refused> {
+    let signed = |der: &CertificateDer<'_>| signed_by(der, hash, message, signature);
+    let is_right = match (entered, fetched) {
+        (Some(text), _) => pem(text.as_bytes()).iter().any(signed),
+        // A web page with a certificate somewhere in it is not a certificate.
+        (None, Some(text)) => {
+            text.starts_with(BEGIN.as_bytes()) && pem(text).first().is_some_and(signed)
+        }
+        (None, None) => return Err(Refused::NoSecret),
+    };
+    is_right.then_some(()).ok_or(Refused::Mismatch)
 }
 
 /// Whether a text holds certificates: looked at when it is entered.
-pub(super) fn check_pem(text: &str) -> bool {
+fn check_pem(text: &str) -> bool {
     let found = pem(text.as_bytes());
     !found.is_empty() && found.iter().all(|der| key(der).is_some())
 }
@@ -52,21 +169,8 @@ fn pem(text: &[u8]) -> Vec<CertificateDer<'static>> {
         .collect()
 }
 
-/// Whether one of the certificates made the signature. The text is one that a person has entered, so none
-/// of them has to be vouched for.
-pub(super) fn signed_by_any(text: &str, hash: Hash, message: &[u8], signature: &[u8]) -> bool {
-    pem(text.as_bytes()).iter().any(|der| signed_by(der, hash, message, signature))
-}
-
-/// Whether the first of the certificates made the signature; who fetched them knows from where.
-pub(super) fn signed_by_first(text: &[u8], hash: Hash, message: &[u8], signature: &[u8]) -> bool {
-    // A page that holds one somewhere is none.
-    text.starts_with(BEGIN.as_bytes())
-        && pem(text).first().is_some_and(|der| signed_by(der, hash, message, signature))
-}
-
-/// The same, when the first one is also vouched for by the roots, through the others, at that time, for a
-/// name that ends so.
+/// Whether one of the roots vouches for the first certificate, through the others, at that time, and for a name
+/// with this ending.
 pub(super) fn vouched_for(
     text: &[u8],
     ending: &str,
@@ -75,10 +179,10 @@ pub(super) fn vouched_for(
 ) -> Result<(), Refused> {
     let chain = pem(text);
     let Some((first, others)) = chain.split_first() else {
-        return Err(body("the certificate that was fetched is none"));
+        return Err(bad_body("the certificate that was fetched is none"));
     };
     let leaf = EndEntityCert::try_from(first)
-        .map_err(|_why| body("the certificate that was fetched cannot be read"))?;
+        .map_err(|_why| bad_body("the certificate that was fetched cannot be read"))?;
     let seconds = u64::try_from(now.secs()).unwrap_or(0);
     let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
     leaf.verify_for_usage(
@@ -90,9 +194,9 @@ pub(super) fn vouched_for(
         None,
         None,
     )
-    .map_err(|_why| body("no root vouches for the certificate that was fetched"))?;
+    .map_err(|_why| bad_body("no root vouches for the certificate that was fetched"))?;
     let named = leaf.valid_dns_names().any(|name| name.to_ascii_lowercase().ends_with(ending));
-    if named { Ok(()) } else { Err(body("the certificate that was fetched is another host's")) }
+    if named { Ok(()) } else { Err(bad_body("the certificate that was fetched is another host's")) }
 }
 
 fn signed_by(der: &CertificateDer<'_>, hash: Hash, message: &[u8], signature: &[u8]) -> bool {
@@ -132,15 +236,6 @@ fn value(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(length)
 }
 
-/// The host of an `https` URL without user, port or fragment; `None` for any other.
-pub(super) fn https_host(url: &str) -> Option<(String, String)> {
-    let uri = url.parse::<http::Uri>().ok()?;
-    let host = uri.host()?;
-    let bare = uri.authority().is_some_and(|authority| authority.as_str() == host);
-    (url.starts_with("https://") && bare && !url.contains('#'))
-        .then(|| (host.to_ascii_lowercase(), uri.path().to_owned()))
-}
-
 #[cfg(test)]
 mod tests {
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -176,22 +271,6 @@ mod tests {
             let (root, leaf) = chain(name);
             let roots = [webpki::anchor_from_trusted_cert(&root).unwrap()];
             assert!(!judge(&leaf, &roots, now), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_url_with_anything_but_a_host_is_none() {
-        let host = |url: &str| https_host(url).map(|(host, _)| host);
-        assert_eq!(host("https://api.PayPal.com/a").as_deref(), Some("api.paypal.com"));
-        for url in [
-            "http://api.paypal.com/a",
-            "https://api.paypal.com:8443/a",
-            "https://api.paypal.com@evil.example/a",
-            "https://evil.example#.paypal.com",
-            "//api.paypal.com/a",
-            "",
-        ] {
-            assert_eq!(host(url), None, "{url}");
         }
     }
 

@@ -7,19 +7,17 @@
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 
-use super::check::{Verified, any_match, time_digits};
-use super::incoming::Incoming;
-use super::naming::{Naming, Place};
-use super::refused::{Refused, body};
+use super::check::{Incoming, Refused, Verified, any_match, bad_body, time_digits};
+use super::naming::Facts;
+use super::naming::Place::Body;
+use super::signing::{Hash, mac};
 use crate::base::clock::Timestamp;
 use crate::model::pointer::text_at;
-use crate::model::signature::{Hash, mac};
 
-pub(super) static NAMING: Naming = Naming {
-    ids: &[Place::Body(&["event-data", "id"])],
-    types: &[Place::Body(&["event-data", "event"])],
-    detail: None,
-    kept: &[],
+pub(super) static FACTS: Facts = Facts {
+    ids: &[Body(&["event-data", "id"])],
+    types: &[Body(&["event-data", "event"])],
+    ..Facts::new("mailgun", "delivered")
 };
 
 pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
@@ -27,17 +25,17 @@ pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verif
     let (Some(time), Some(token), Some(signature)) =
         (field("timestamp"), field("token"), field("signature"))
     else {
-        return Err(body("it has no signature.timestamp, .token and .signature"));
+        return Err(bad_body("it has no signature.timestamp, .token and .signature"));
     };
-    let at =
-        time_digits(&time).ok_or_else(|| body("its timestamp is not a whole number of seconds"))?;
+    let at = time_digits(&time)
+        .ok_or_else(|| bad_body("its timestamp is not a whole number of seconds"))?;
     // Without one, nothing would tell a recorded signature from a fresh one.
     if token.is_empty() {
-        return Err(body("its token is empty"));
+        return Err(bad_body("its token is empty"));
     }
     let offered = HEXLOWER_PERMISSIVE
         .decode(signature.as_bytes())
-        .map_err(|_where| body("its signature is not hex"))?;
+        .map_err(|_where| bad_body("its signature is not hex"))?;
     let secret = any_match(secrets, &[offered], |secret| {
         Some(mac(Hash::Sha256, secret, &[time.as_bytes(), token.as_bytes()]))
     })?;

@@ -5,15 +5,17 @@
 //! ([`crate::model::signature`]).
 
 use data_encoding::{BASE64, BASE64_NOPAD};
-use ring::signature::{ED25519, UnparsedPublicKey};
+use ring::signature::ED25519;
 
-use super::check::{Verified, any_match, long_enough, public_signatures, time_digits};
-use super::incoming::Incoming;
-use super::naming::{Naming, Place};
-use super::refused::{Refused, malformed, needed};
+use super::check::{
+    Incoming, Refused, Verified, any_match, any_public_match, long_enough, malformed, needed,
+    needed_seconds,
+};
+use super::naming::Facts;
+use super::naming::Place::{Body, Header};
+use super::signing::{Hash, SecretError, SigningSecret, mac};
 use crate::base::clock::Timestamp;
 use crate::base::headers::Headers;
-use crate::model::signature::{Hash, SecretError, SigningSecret, mac};
 
 /// How public keys of `v1a` begin.
 const PUBLIC_PREFIX: &str = "whpk_";
@@ -32,15 +34,15 @@ const SVIX: Names =
     Names { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" };
 
 /// Types stand in the body, ids in the header of the family that is used.
-pub(super) static OWN: Naming = Naming {
-    ids: &[Place::Header(WEBHOOK.id)],
-    types: &[Place::Body(&["type"])],
-    detail: None,
+const BASE: Facts = Facts {
+    ids: &[Header(WEBHOOK.id)],
+    types: &[Body(&["type"])],
     kept: &["webhook-id", "webhook-timestamp", "svix-id", "svix-timestamp"],
+    ..Facts::new("standard", "invoice.paid")
 };
-static OF_SVIX: Naming = Naming { ids: &[Place::Header(SVIX.id)], kept: &[], ..NAMING };
-const NAMING: Naming =
-    Naming { ids: &[], types: &[Place::Body(&["type"])], detail: None, kept: &[] };
+pub(super) static STANDARD: Facts = BASE;
+pub(super) static POLAR: Facts = Facts { kind: "polar", ..BASE };
+static SVIX_FACTS: Facts = Facts { ids: &[Header(SVIX.id)], ..BASE };
 
 /// What a secret's text stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +86,8 @@ pub(super) fn public_text(key: &[u8]) -> String {
 
 /// The time that a request says it was signed at.
 pub(super) fn claimed_time(incoming: &Incoming<'_>) -> Option<Timestamp> {
-    let seconds = incoming.headers.get(names(incoming.headers).timestamp)?;
-    time_digits(seconds).map(Timestamp::from_secs)
+    let header = names(incoming.headers).timestamp;
+    needed_seconds(incoming.headers, header).ok().map(|(_, at)| at)
 }
 
 fn public_key(text: &str) -> Option<Vec<u8>> {
@@ -102,9 +104,7 @@ pub(super) fn verify(
     let names = names(incoming.headers);
     needed(incoming.headers, names.signature)?;
     let id = needed(incoming.headers, names.id)?;
-    let seconds = needed(incoming.headers, names.timestamp)?;
-    let signed_at = time_digits(seconds)
-        .ok_or_else(|| malformed(names.timestamp, "it is not a whole number of seconds"))?;
+    let (seconds, signed_at) = needed_seconds(incoming.headers, names.timestamp)?;
     let entries = || incoming.headers.values(names.signature).flat_map(|value| value.split(' '));
     let offered = |version: &str| -> Vec<Vec<u8>> {
         let encoded = entries().filter_map(|entry| entry.strip_prefix(version));
@@ -114,11 +114,14 @@ pub(super) fn verify(
     if shared.is_empty() && public.is_empty() {
         return Err(malformed(names.signature, "it has no `v1,` or `v1a,` entry in base64"));
     }
-    let signed_at = Some(Timestamp::from_secs(signed_at));
+    let signed_at = Some(signed_at);
     let parts = [id.as_bytes(), b".", seconds.as_bytes(), b".", incoming.body];
-    let by_public = by_public_key(secrets, &public, key, &parts);
-    if let Some(secret) = by_public {
-        return Ok(Verified { secret, signed_at });
+    if !public.is_empty() && key == Key::Decoded {
+        let keys: Vec<_> =
+            secrets.iter().map(|secret| public_key(std::str::from_utf8(secret).ok()?)).collect();
+        if let Ok(secret) = any_public_match(&ED25519, &keys, &public, &parts.concat()) {
+            return Ok(Verified { secret, signed_at });
+        }
     }
     let secret = any_match(secrets, &shared, |secret| match key {
         Key::Verbatim => Some(mac(Hash::Sha256, secret, &parts)),
@@ -134,29 +137,7 @@ pub(super) fn verify(
     Ok(Verified { secret, signed_at })
 }
 
-/// The public key that one of the signatures was made for.
-fn by_public_key(
-    secrets: &[&[u8]],
-    offered: &[Vec<u8>],
-    key: Key,
-    parts: &[&[u8]],
-) -> Option<usize> {
-    if offered.is_empty() || key == Key::Verbatim {
-        return None;
-    }
-    let signed = parts.concat();
-    let most = public_signatures(secrets.iter().filter(|secret| is_public(secret)).count());
-    secrets.iter().position(|secret| {
-        let public = std::str::from_utf8(secret).ok().and_then(public_key);
-        public.is_some_and(|public| {
-            let public = UnparsedPublicKey::new(&ED25519, public);
-            let mut looked_at = offered.iter().take(most);
-            looked_at.any(|signature| public.verify(&signed, signature).is_ok())
-        })
-    })
-}
-
 pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
     let svix = names(incoming.headers).id == SVIX.id;
-    if svix { OF_SVIX.identify(incoming) } else { OWN.identify(incoming) }
+    if svix { SVIX_FACTS.identify(incoming) } else { STANDARD.identify(incoming) }
 }

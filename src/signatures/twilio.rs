@@ -9,12 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use data_encoding::BASE64;
 use percent_encoding::percent_decode;
 
-use super::check::{Verified, any_match};
-use super::incoming::Incoming;
-use super::naming::{Naming, Place};
-use super::refused::{Refused, body, malformed, needed};
+use super::check::{Incoming, Refused, Verified, any_match, bad_body, needed_base64};
+use super::naming::Facts;
+use super::naming::Place::{Body, Header};
+use super::signing::{Hash, mac, same};
 use crate::base::id::sha256_hex;
-use crate::model::signature::{Hash, mac, same};
 
 const SIGNATURE: &str = "x-twilio-signature";
 const TOKEN: &str = "i-twilio-idempotency-token";
@@ -23,19 +22,17 @@ const BODY_DIGEST: &str = "bodySHA256=";
 const MAX_FIELDS: usize = 1_000;
 
 /// JSON bodies, such as those of Event Streams.
-pub(super) static NAMING: Naming = Naming {
-    ids: &[Place::Body(&["id"]), Place::Header(TOKEN)],
-    types: &[Place::Body(&["type"]), Place::Body(&["EventType"])],
-    detail: None,
+pub(super) static FACTS: Facts = Facts {
+    ids: &[Body(&["id"]), Header(TOKEN)],
+    types: &[Body(&["type"]), Body(&["EventType"])],
     kept: &[TOKEN],
+    ..Facts::new("twilio", "message.delivered")
 };
 
 type Form = BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>;
 
 pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
-    let offered = BASE64
-        .decode(needed(incoming.headers, SIGNATURE)?.as_bytes())
-        .map_err(|_where| malformed(SIGNATURE, "it is not base64"))?;
+    let offered = [needed_base64(incoming.headers, SIGNATURE)?];
     let fields = match digest_in(incoming.url) {
         Some(digest) => {
             // The digest is part of the URL, which is what is signed then.
@@ -45,9 +42,8 @@ pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verif
             Vec::new()
         }
         // Fields beyond would not be covered.
-        None => flat(&form(incoming.body).ok_or_else(|| body("its form has too many fields"))?),
+        None => flat(&form(incoming.body).ok_or_else(|| bad_body("its form has too many fields"))?),
     };
-    let offered = [offered];
     let mut refused = Refused::NoSecret;
     for url in ways(incoming.url) {
         let expected = |secret: &[u8]| Some(mac(Hash::Sha1, secret, &[url.as_bytes(), &fields]));
@@ -133,7 +129,7 @@ fn flat(fields: &Form) -> Vec<u8> {
 /// conversation, and for calls, which have many requests of one status, its fields tell them apart.
 pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
     if matches!(incoming.body.trim_ascii_start().first(), Some(b'{' | b'[')) {
-        return NAMING.identify(incoming);
+        return FACTS.identify(incoming);
     }
     let fields = form(incoming.body).unwrap_or_default();
     let field = |name: &str| {

@@ -7,14 +7,14 @@ use data_encoding::{BASE64, HEXLOWER};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 
-use super::incoming::Incoming;
-use super::naming::{Naming, Place};
-use super::plain::Plain;
+use super::check::Incoming;
+use super::hmac_header::HmacHeader;
+use super::naming::{Facts, Place};
+use super::signing::{Hash, SecretError, SigningSecret, mac};
 use super::{Scheme, adyen, mailgun, sendgrid, shared, standard, twilio};
 use crate::base::clock::Timestamp;
 use crate::base::headers::Headers;
 use crate::base::id::{self, Draw};
-use crate::model::signature::{Hash, SecretError, SigningSecret, mac};
 
 /// A request's header fields and its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,28 +57,16 @@ pub struct Subject<'a> {
     pub url: &'a str,
 }
 
-/// The type of a scheme's sample unless another is asked for.
+/// The type of a scheme's sample, unless another one is asked for.
 pub fn type_default(scheme: &Scheme) -> &'static str {
-    match scheme {
-        Scheme::Plain(plain) => plain.sample_type,
-        Scheme::Listed(listed) => listed.sample_type,
-        Scheme::Gitlab => "push",
-        Scheme::Chargebee { .. } => "payment_succeeded",
-        Scheme::Twilio => "message.delivered",
-        Scheme::Mailgun | Scheme::Sendgrid => "delivered",
-        Scheme::Adyen(_) => "AUTHORISATION",
-        Scheme::Dynamics => "updated",
-        Scheme::Paypal(_) => "PAYMENT.CAPTURE.COMPLETED",
-        Scheme::Sns(_) => "Notification",
-        Scheme::Standard | Scheme::Polar | Scheme::Generic(_) => "invoice.paid",
-    }
+    scheme.facts().sample_type
 }
 
 /// A new id, in the form that the scheme's providers give theirs.
 ///
 /// ```
 /// use oncebox::base::clock::Timestamp;
-/// use oncebox::model::scheme::{Scheme, sample};
+/// use oncebox::signatures::{Scheme, sample};
 /// let stripe = Scheme::of("stripe").unwrap();
 /// let id = sample::new_id(&stripe, Timestamp::from_secs(0), &oncebox::base::id::SystemDraw::new());
 /// assert!(id.starts_with("evt_") && id.len() == 28);
@@ -87,7 +75,7 @@ pub fn new_id(scheme: &Scheme, at: Timestamp, draw: &dyn Draw) -> String {
     let mut bytes = [0_u8; 12];
     draw.fill(&mut bytes);
     match scheme {
-        Scheme::Listed(_) => format!("evt_{}", HEXLOWER.encode(&bytes)),
+        Scheme::HeaderList(_) => format!("evt_{}", HEXLOWER.encode(&bytes)),
         Scheme::Standard | Scheme::Polar => format!("msg_{}", HEXLOWER.encode(&bytes)),
         _ => id::uuid7(at, draw),
     }
@@ -97,13 +85,13 @@ pub fn new_id(scheme: &Scheme, at: Timestamp, draw: &dyn Draw) -> String {
 ///
 /// ```
 /// use oncebox::base::clock::Timestamp;
-/// use oncebox::model::scheme::sample::{Subject, sample};
-/// use oncebox::model::scheme::Scheme;
+/// use oncebox::signatures::sample::{Subject, sample};
+/// use oncebox::signatures::Scheme;
 /// let (at, url) = (Timestamp::from_secs(0), "https://edge.example/in/github");
 /// let subject = Subject { id: "4711", event_type: "push", at, url };
 /// let made = sample(&Scheme::of("github").unwrap(), "0123456789abcdef", subject)?;
 /// assert!(made.headers.iter().any(|(name, _)| name == "x-hub-signature-256"));
-/// # Ok::<(), oncebox::model::scheme::sample::SampleError>(())
+/// # Ok::<(), oncebox::signatures::sample::SampleError>(())
 /// ```
 ///
 /// # Errors
@@ -112,60 +100,57 @@ pub fn sample(scheme: &Scheme, secret: &str, subject: Subject<'_>) -> Result<Sam
     only_its_own(scheme)?;
     scheme.check_secret(secret)?;
     let Subject { id, at, .. } = subject;
-    match scheme {
-        Scheme::Standard => standard_webhooks(scheme.kind(), &standard::OWN, secret, subject),
+    let seconds = at.secs().to_string();
+    let mut draft = Draft::new(scheme.facts(), subject);
+    Ok(match scheme {
+        Scheme::Standard => return standard_webhooks(scheme, secret, subject),
+        Scheme::Gitlab if secret.starts_with(shared::SIGNING_PREFIX) => {
+            return standard_webhooks(scheme, secret, subject);
+        }
         Scheme::Polar => {
-            let sample = Draft::new(&standard::OWN, scheme.kind(), subject).done();
-            let seconds = at.secs().to_string();
+            let sample = draft.done();
             let parts = [id.as_bytes(), b".", seconds.as_bytes(), b".", &sample.body];
             let signature = BASE64.encode(&mac(Hash::Sha256, secret.as_bytes(), &parts));
-            Ok(sample
+            sample
                 .with("webhook-timestamp", seconds)
-                .with("webhook-signature", format!("v1,{signature}")))
+                .with("webhook-signature", format!("v1,{signature}"))
         }
-        Scheme::Plain(plain) => Ok(plain_sample(plain, secret, subject)),
-        Scheme::Listed(listed) => {
-            let sample = Draft::new(&listed.naming, listed.kind, subject).done();
-            let field = listed.sign(secret.as_bytes(), at, &sample.body);
-            Ok(sample.with(listed.header, field))
+        Scheme::HmacHeader(scheme) => hmac_sample(scheme, secret, subject),
+        Scheme::HeaderList(list) => {
+            let sample = draft.done();
+            let field = list.sign(secret.as_bytes(), at, &sample.body);
+            sample.with(list.header, field)
         }
-        Scheme::Gitlab if secret.starts_with(shared::SIGNING_PREFIX) => {
-            standard_webhooks(scheme.kind(), &shared::GITLAB, secret, subject)
-        }
-        Scheme::Gitlab => {
-            let sample = Draft::new(&shared::GITLAB, scheme.kind(), subject).done();
-            Ok(sample.with("x-gitlab-token", secret.to_owned()))
-        }
+        Scheme::Gitlab => draft.done().with("x-gitlab-token", secret.to_owned()),
         Scheme::Chargebee { user } => {
-            let sample = Draft::new(&shared::CHARGEBEE, scheme.kind(), subject).done();
             let password = BASE64.encode(format!("{user}:{secret}").as_bytes());
-            Ok(sample.with("authorization", format!("Basic {password}")))
+            draft.done().with("authorization", format!("Basic {password}"))
         }
         Scheme::Mailgun => {
-            let time = at.secs().to_string();
             // A token goes with one body, and the time is part of that.
-            let token = id::sha256_hex(format!("{id}:{time}").as_bytes());
-            let mut draft = Draft::new(&mailgun::NAMING, scheme.kind(), subject);
-            let signature = mailgun::sign(secret, &time, &token);
-            put(&mut draft.body, &["signature", "timestamp"], &time);
+            let token = id::sha256_hex(format!("{id}:{seconds}").as_bytes());
+            let signature = mailgun::sign(secret, &seconds, &token);
+            put(&mut draft.body, &["signature", "timestamp"], &seconds);
             put(&mut draft.body, &["signature", "token"], &token);
             put(&mut draft.body, &["signature", "signature"], &signature);
-            Ok(draft.done())
+            draft.done()
         }
-        Scheme::Twilio => Ok(twilio_sample(secret, subject)),
-        Scheme::Adyen(_) => Ok(adyen_sample(secret, subject)),
+        Scheme::Twilio => twilio_sample(secret, subject),
+        Scheme::Adyen(_) => adyen_sample(secret, subject),
         Scheme::Dynamics => {
-            let mut draft = Draft::new(&shared::DYNAMICS, scheme.kind(), subject);
             put(&mut draft.body, &["clientState"], secret);
             draft.body = json!({ "value": [draft.body] });
-            Ok(draft.done())
+            draft.done()
         }
-        Scheme::Sendgrid => Err(by_public_key(scheme.kind())),
-        Scheme::Paypal(_) | Scheme::Sns(_) | Scheme::Generic(_) => Err(SampleError::NoSuch {
-            kind: scheme.kind(),
-            why: "only its settings know its requests",
-        }),
-    }
+        Scheme::Sendgrid => return Err(by_public_key(scheme.kind())),
+        #[cfg(feature = "certificates")]
+        Scheme::Certified(_) => return Err(settings_only(scheme)),
+        Scheme::Generic(_) => return Err(settings_only(scheme)),
+    })
+}
+
+fn settings_only(scheme: &Scheme) -> SampleError {
+    SampleError::NoSuch { kind: scheme.kind(), why: "only its settings know its requests" }
 }
 
 /// What a provider would send that is checked with a public key: `sign` has the private one.
@@ -185,7 +170,7 @@ pub fn sample_by_key(
     };
     match scheme {
         Scheme::Standard => {
-            let sample = Draft::new(&standard::OWN, scheme.kind(), subject).done();
+            let sample = Draft::new(&standard::STANDARD, subject).done();
             let parts = [id.as_bytes(), b".", seconds.as_bytes(), b".", &sample.body];
             let signature = signed(&parts.concat())?;
             Ok(sample
@@ -193,7 +178,7 @@ pub fn sample_by_key(
                 .with("webhook-signature", format!("v1a,{signature}")))
         }
         Scheme::Sendgrid => {
-            let mut draft = Draft::new(&sendgrid::NAMING, scheme.kind(), subject);
+            let mut draft = Draft::new(&sendgrid::FACTS, subject);
             draft.body = json!([draft.body]);
             let sample = draft.done();
             let signature = signed(&[seconds.as_bytes(), &sample.body].concat())?;
@@ -203,20 +188,15 @@ pub fn sample_by_key(
     }
 }
 
-/// Refuses those that sign with a certificate: what a sample would be checked with is theirs alone.
+/// Refuses the schemes whose provider signs with a certificate: nobody else has its key.
 fn only_its_own(scheme: &Scheme) -> Result<(), SampleError> {
-    let why = match scheme {
-        Scheme::Paypal(_) => {
-            "PayPal signs with the key of its own certificate, which nobody else has; a payment in its sandbox \
-             sends a real one"
+    match scheme {
+        #[cfg(feature = "certificates")]
+        Scheme::Certified(certified) => {
+            Err(SampleError::NoSuch { kind: scheme.kind(), why: certified.why_no_sample() })
         }
-        Scheme::Sns(_) => {
-            "Amazon signs with the key of its own certificate, which nobody else has; `aws sns publish` to the \
-             topic sends a real one"
-        }
-        _ => return Ok(()),
-    };
-    Err(SampleError::NoSuch { kind: scheme.kind(), why })
+        _ => Ok(()),
+    }
 }
 
 fn by_public_key(kind: &'static str) -> SampleError {
@@ -225,16 +205,15 @@ fn by_public_key(kind: &'static str) -> SampleError {
 }
 
 fn standard_webhooks(
-    kind: &'static str,
-    naming: &Naming,
+    scheme: &Scheme,
     secret: &str,
     subject: Subject<'_>,
 ) -> Result<Sample, SampleError> {
-    let Subject { id, event_type: _, at, url: _ } = subject;
+    let Subject { id, at, .. } = subject;
     if !secret.starts_with(shared::SIGNING_PREFIX) {
-        return Err(by_public_key(kind));
+        return Err(by_public_key(scheme.kind()));
     }
-    let sample = Draft::new(naming, kind, subject).done();
+    let sample = Draft::new(scheme.facts(), subject).done();
     let signature = SigningSecret::parse(secret)?.sign(id, at, &sample.body);
     Ok(sample.with("webhook-timestamp", at.secs().to_string()).with("webhook-signature", signature))
 }
@@ -268,29 +247,21 @@ fn adyen_sample(secret: &str, subject: Subject<'_>) -> Sample {
     Sample { headers: vec![("content-type".to_owned(), "application/json".to_owned())], body }
 }
 
-fn plain_sample(plain: &Plain, secret: &str, subject: Subject<'_>) -> Sample {
-    let mut draft = Draft::new(&plain.naming, plain.kind, subject);
-    if let (Some(field), Value::Object(fields)) = (plain.time, &mut draft.body) {
+fn hmac_sample(scheme: &HmacHeader, secret: &str, subject: Subject<'_>) -> Sample {
+    let mut draft = Draft::new(&scheme.facts, subject);
+    if let (Some(field), Value::Object(fields)) = (scheme.time, &mut draft.body) {
         fields.insert(field.to_owned(), subject.at.ms().into());
     }
     let mut sample = draft.done();
     let time = subject.at.secs().to_string();
-    let headers = Headers::default();
-    let signature = plain.sign(
-        secret.as_bytes(),
-        &time,
-        &Incoming {
-            method: "POST",
-            path: "",
-            url: subject.url,
-            headers: &headers,
-            body: &sample.body,
-        },
-    );
-    if let Some(header) = plain.timestamp_header() {
+    let (headers, url) = (Headers::default(), subject.url);
+    let incoming =
+        Incoming { method: "POST", path: "", url, headers: &headers, body: &sample.body };
+    let signature = scheme.sign(secret.as_bytes(), &time, &incoming);
+    if let Some(header) = scheme.timestamp_header() {
         sample = sample.with(header, time);
     }
-    sample.with(plain.header, format!("{}{}", plain.prefix, plain.writing.encode(&signature)))
+    sample.with(scheme.header, format!("{}{}", scheme.prefix, scheme.encoding.encode(&signature)))
 }
 
 impl Sample {
@@ -307,27 +278,27 @@ struct Draft {
 }
 
 impl Draft {
-    fn new(naming: &Naming, kind: &str, subject: Subject<'_>) -> Self {
+    fn new(facts: &Facts, subject: Subject<'_>) -> Self {
         let Subject { id, event_type, at, url: _ } = subject;
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
-        let mut draft = Self { headers, body: content(kind, subject) };
+        let mut draft = Self { headers, body: content(facts.kind, subject) };
         // `pull_request.opened` has its second half in the body.
-        let (name, detail) = match (&naming.detail, event_type.split_once('.')) {
+        let (name, detail) = match (&facts.detail, event_type.split_once('.')) {
             (Some(place), Some((name, detail))) => (name, Some((place, detail))),
             _ => (event_type, None),
         };
-        match naming.ids.first() {
+        match facts.ids.first() {
             Some(place) => draft.put(place, id),
             // It is known by its body, so the body is another one for each id.
             None => draft.put(&Place::Body(&["sample_id"]), id),
         }
-        if let Some(place) = naming.types.first() {
+        if let Some(place) = facts.types.first() {
             draft.put(place, name);
         }
         if let Some((place, detail)) = detail {
             draft.put(place, detail);
         }
-        if kind == "shopify" {
+        if facts.kind == "shopify" {
             draft.headers.push(("x-shopify-triggered-at".to_owned(), at.to_string()));
         }
         draft
@@ -412,7 +383,7 @@ fn content(kind: &str, Subject { event_type, at, .. }: Subject<'_>) -> Value {
 mod tests {
     use std::time::Duration;
 
-    use super::super::form::KINDS;
+    use super::super::kinds;
     use super::*;
     use crate::base::id::SystemDraw;
 
@@ -424,7 +395,7 @@ mod tests {
             _ => "0123456789abcdef0123456789abcdef",
         };
         // SendGrid's are signed by a key pair.
-        let ours = KINDS.iter().filter(|kind| **kind != "sendgrid");
+        let ours = kinds().filter(|kind| *kind != "sendgrid");
         let mut all: Vec<_> =
             ours.filter_map(|kind| Some((Scheme::of(kind)?, secret(kind)))).collect();
         all.push((Scheme::Gitlab, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"));

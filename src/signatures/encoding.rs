@@ -1,10 +1,10 @@
-//! How signatures and secrets of the generic scheme are written.
+//! How signatures and secrets are written.
 
-use data_encoding::{BASE64, BASE64_NOPAD, BASE64URL_NOPAD, HEXLOWER_PERMISSIVE};
+use data_encoding::{BASE64, BASE64_NOPAD, BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::model::signature::SecretError;
+use super::signing::SecretError;
 
 /// How a signature is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +38,14 @@ impl Encoding {
             Self::Hex => HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok(),
             Self::Base64 => BASE64.decode(text.as_bytes()).ok(),
             Self::Base64url => BASE64URL_NOPAD.decode(text.trim_end_matches('=').as_bytes()).ok(),
+        }
+    }
+
+    pub(super) fn encode(self, bytes: &[u8]) -> String {
+        match self {
+            Self::Hex => HEXLOWER.encode(bytes),
+            Self::Base64 => BASE64.encode(bytes),
+            Self::Base64url => BASE64URL_NOPAD.encode(bytes),
         }
     }
 }

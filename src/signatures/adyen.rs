@@ -6,12 +6,14 @@
 use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
 use zeroize::Zeroizing;
 
-use super::check::{MAX_ITEMS, Verified, any_match, long_enough};
-use super::incoming::Incoming;
-use super::refused::{Refused, body};
+use super::check::{Incoming, MAX_ITEMS, Refused, Verified, any_match, bad_body, long_enough};
+use super::naming::Facts;
+use super::signing::{Hash, SecretError, mac};
 use crate::model::few::Few;
 use crate::model::pointer::{clear_at, clear_text_at, list_at, text_at};
-use crate::model::signature::{Hash, SecretError, mac};
+
+/// Id and type are put together from several fields ([`identify`]).
+pub(super) static FACTS: Facts = Facts::new("adyen", "AUTHORISATION");
 
 /// Where the items stand.
 pub(super) const ITEMS: [&str; 1] = ["notificationItems"];
@@ -46,21 +48,22 @@ pub(super) fn check_secret(text: &str) -> Result<(), SecretError> {
 
 /// Every item has to be right, each under any of the secrets.
 pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
-    clear_at(incoming.body, &ITEMS).map_err(body)?;
+    clear_at(incoming.body, &ITEMS).map_err(bad_body)?;
     let found = list_at::<_, MAX_ITEMS>(incoming.body, &ITEMS);
-    let Few { kept: items, count } = found.ok_or_else(|| body("it has no notificationItems"))?;
+    let Few { kept: items, count } =
+        found.ok_or_else(|| bad_body("it has no notificationItems"))?;
     if !(1..=MAX_ITEMS).contains(&count) {
-        return Err(body("it has no notificationItems, or too many"));
+        return Err(bad_body("it has no notificationItems, or too many"));
     }
     let mut first = None;
     for item in items {
         let item = item.get().as_bytes();
         let offered = clear_text_at(item, &[ITEM, "additionalData", "hmacSignature"])
-            .map_err(body)?
-            .ok_or_else(|| body("an item has no additionalData.hmacSignature"))?;
+            .map_err(bad_body)?
+            .ok_or_else(|| bad_body("an item has no additionalData.hmacSignature"))?;
         let offered = BASE64
             .decode(offered.as_bytes())
-            .map_err(|_where| body("an hmacSignature is not base64"))?;
+            .map_err(|_where| bad_body("an hmacSignature is not base64"))?;
         let signed = signed(item)?;
         let secret = any_match(secrets, &[offered], |secret| sign(secret, &signed))?;
         first.get_or_insert(secret);
@@ -71,10 +74,10 @@ pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verif
 fn signed(item: &[u8]) -> Result<String, Refused> {
     let mut fields = Vec::with_capacity(SIGNED.len());
     for path in SIGNED {
-        let text = clear_text_at(item, path).map_err(body)?.unwrap_or_default();
+        let text = clear_text_at(item, path).map_err(bad_body)?.unwrap_or_default();
         // A colon elsewhere than in the shop's own reference would shift the fields under a signature.
         if text.contains(':') && !path.ends_with(&["merchantReference"]) {
-            return Err(body("a field that is signed has a colon"));
+            return Err(bad_body("a field that is signed has a colon"));
         }
         fields.push(text);
     }

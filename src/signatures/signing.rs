@@ -73,12 +73,12 @@ pub enum SecretError {
 ///
 /// ```
 /// use oncebox::base::clock::Timestamp;
-/// use oncebox::model::signature::SigningSecret;
+/// use oncebox::signatures::signing::SigningSecret;
 /// let secret = SigningSecret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")?;
 /// let at = Timestamp::from_secs(1_614_265_330);
 /// let signed = secret.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", at, br#"{"test": 2432232314}"#);
 /// assert_eq!(signed, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
-/// # Ok::<(), oncebox::model::signature::SecretError>(())
+/// # Ok::<(), oncebox::signatures::signing::SecretError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SigningSecret(SecretBytes);
@@ -147,7 +147,7 @@ pub enum Hash {
 /// The HMAC of all parts, one after the other, nothing between them.
 ///
 /// ```
-/// use oncebox::model::signature::{Hash, mac};
+/// use oncebox::signatures::signing::{Hash, mac};
 /// assert_eq!(mac(Hash::Sha256, b"k", &[b"a", b"bc"]), mac(Hash::Sha256, b"k", &[b"abc"]));
 /// ```
 pub fn mac(hash: Hash, key: &[u8], parts: &[&[u8]]) -> Vec<u8> {

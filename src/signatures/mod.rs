@@ -1,0 +1,630 @@
+//! How a provider proves that a webhook is its own, and where the webhook's id and type stand.
+//!
+//! Not here: reading the request from the wire and storing what was accepted. Every scheme works on the raw body
+//! bytes. A body is parsed only after its signature has been found correct. Where the signature stands in the
+//! body, no more is read before than the check needs.
+
+#![cfg_attr(
+    not(feature = "certificates"),
+    allow(unused_variables, reason = "only certificates need every argument")
+)]
+
+pub mod adyen;
+pub mod batch;
+#[cfg(feature = "certificates")]
+mod certificate;
+pub mod certificate_cache;
+mod check;
+pub mod diagnosis;
+pub mod encoding;
+mod fingerprint;
+pub mod generic;
+pub mod handshake;
+mod header_list;
+mod hmac_header;
+mod json_variants;
+mod mailgun;
+mod naming;
+#[cfg(feature = "certificates")]
+mod paypal;
+pub mod provider;
+pub mod sample;
+mod sendgrid;
+mod shared;
+pub mod signing;
+#[cfg(feature = "certificates")]
+mod sns;
+mod standard;
+pub mod template;
+mod twilio;
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::base::clock::{Timestamp, millis};
+use crate::base::headers::Headers;
+
+use adyen::Adyen;
+#[cfg(feature = "certificates")]
+use certificate::Certified;
+use check::long_enough;
+use generic::{Check, Generic};
+use header_list::{HeaderList, PADDLE, STRIPE};
+use hmac_header::{
+    FORGEJO, FRAPPE, GITEA, GITHUB, GRAFANA, HmacHeader, LINEAR, PAGERDUTY, SHOPIFY, SLACK, SQUARE,
+    TERRAFORM, WOOCOMMERCE,
+};
+use naming::Facts;
+use signing::SecretError;
+use standard::Key;
+
+pub use check::{Incoming, Refused};
+pub use naming::Identity;
+pub(crate) use standard::id_header;
+
+/// How far a signed timestamp may be from our clock: what every reference library uses.
+const TOLERANCE_DEFAULT: Duration = Duration::from_mins(5);
+/// No provider's secret comes near this; what is longer is a file pasted by mistake.
+const MAX_SECRET_BYTES: usize = 1024;
+
+/// The schemes that need no settings, in the order in which people see them.
+static WITHOUT_SETTINGS: [Scheme; 22] = [
+    Scheme::Standard,
+    Scheme::HeaderList(&STRIPE),
+    Scheme::HmacHeader(&GITHUB),
+    Scheme::HmacHeader(&SHOPIFY),
+    Scheme::Gitlab,
+    Scheme::HmacHeader(&SLACK),
+    Scheme::HmacHeader(&SQUARE),
+    Scheme::HeaderList(&PADDLE),
+    Scheme::Polar,
+    Scheme::HmacHeader(&WOOCOMMERCE),
+    Scheme::Twilio,
+    Scheme::Sendgrid,
+    Scheme::Mailgun,
+    Scheme::Adyen(Adyen { accepted: false }),
+    Scheme::Dynamics,
+    Scheme::HmacHeader(&GITEA),
+    Scheme::HmacHeader(&FORGEJO),
+    Scheme::HmacHeader(&PAGERDUTY),
+    Scheme::HmacHeader(&LINEAR),
+    Scheme::HmacHeader(&TERRAFORM),
+    Scheme::HmacHeader(&GRAFANA),
+    Scheme::HmacHeader(&FRAPPE),
+];
+
+/// The schemes that are nothing without their settings.
+#[cfg(feature = "certificates")]
+const WITH_SETTINGS: [&str; 4] = ["chargebee", "paypal", "sns", "generic"];
+#[cfg(not(feature = "certificates"))]
+const WITH_SETTINGS: [&str; 2] = ["chargebee", "generic"];
+
+/// The words of all schemes.
+pub fn kinds() -> impl Iterator<Item = &'static str> {
+    WITHOUT_SETTINGS.iter().map(Scheme::kind).chain(WITH_SETTINGS)
+}
+
+fn kinds_listed() -> String {
+    kinds().collect::<Vec<_>>().join(", ")
+}
+
+/// The signature scheme of a provider.
+///
+/// *Shape*: `{"kind":"stripe"}`; only some have settings, such as `generic`, see [`Generic`].
+///
+/// ```
+/// use oncebox::signatures::Scheme;
+/// let scheme: Scheme = serde_json::from_str(r#"{"kind":"github"}"#)?;
+/// assert_eq!(scheme.kind(), "github");
+/// let wrong = serde_json::from_str::<Scheme>(r#"{"kind":"github","header":"X"}"#);
+/// assert_eq!(wrong.unwrap_err().to_string(), "the scheme `github` has no setting `header`");
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "Map<String, Value>", into = "Map<String, Value>")]
+pub enum Scheme {
+    /// Standard Webhooks `v1` and `v1a`, under `webhook-*` or `svix-*` headers: Svix, Clerk, Resend and
+    /// others.
+    Standard,
+    /// Standard Webhooks with the secret's text as the key.
+    Polar,
+    /// One HMAC under one header: GitHub, Shopify, Slack, Square and others.
+    HmacHeader(&'static HmacHeader),
+    /// Time and HMACs listed in one header: Stripe, Paddle.
+    HeaderList(&'static HeaderList),
+    /// GitLab: its token, or its signing token.
+    Gitlab,
+    /// Chargebee: basic authentication.
+    Chargebee {
+        /// The user name.
+        user: String,
+    },
+    /// Twilio: an HMAC over URL and form, or over a URL with the body's digest.
+    Twilio,
+    /// Mailgun: an HMAC in the body over time and token.
+    Mailgun,
+    /// SendGrid: ECDSA with its public key; batches.
+    Sendgrid,
+    /// Adyen: an HMAC in each item of a batch.
+    Adyen(Adyen),
+    /// PayPal and Amazon SNS: RSA with a certificate of the provider's own.
+    #[cfg(feature = "certificates")]
+    Certified(Box<Certified>),
+    /// Dynamics 365 Business Central: a shared `clientState` in each item of a batch.
+    Dynamics,
+    /// Put together from settings: HMAC or ed25519 over a template, a shared token, or basic
+    /// authentication.
+    Generic(Box<Generic>),
+}
+
+/// Why a scheme's settings are refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SchemeError {
+    /// `kind` is missing or not a string.
+    #[error("a scheme needs a `kind`, one of {}", kinds_listed())]
+    NoKind,
+    /// There is no such scheme.
+    #[error("there is no scheme `{kind}`; there are {}", kinds_listed())]
+    UnknownKind {
+        /// What was asked for.
+        kind: String,
+    },
+    /// There is such a scheme, but not in this build.
+    #[error(
+        "this build has no `{kind}`: PayPal and Amazon SNS need the feature `certificates`, which it was \
+         compiled without"
+    )]
+    NotBuilt {
+        /// What was asked for.
+        kind: String,
+    },
+    /// The scheme cannot be set in this way.
+    #[error("the scheme `{kind}` has no setting `{setting}`")]
+    NoSuchSetting {
+        /// The scheme.
+        kind: String,
+        /// The setting that it does not have.
+        setting: String,
+    },
+    /// The settings do not fit together, or one is missing.
+    #[error("the scheme `{kind}` cannot be set like this: {why}")]
+    Settings {
+        /// The scheme.
+        kind: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// Settings of `chargebee`.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Basic {
+    user: String,
+}
+
+impl TryFrom<Map<String, Value>> for Scheme {
+    type Error = SchemeError;
+
+    fn try_from(mut settings: Map<String, Value>) -> Result<Self, SchemeError> {
+        let Some(Value::String(kind)) = settings.remove("kind") else {
+            return Err(SchemeError::NoKind);
+        };
+        if kind != "adyen"
+            && let Some(scheme) = Self::of(&kind)
+        {
+            return match settings.keys().next() {
+                Some(setting) => Err(SchemeError::NoSuchSetting { kind, setting: setting.clone() }),
+                None => Ok(scheme),
+            };
+        }
+        let settings = Value::Object(settings);
+        let text = |error: serde_json::Error| error.to_string();
+        let read = match kind.as_str() {
+            "chargebee" => {
+                serde_json::from_value(settings).map_err(text).and_then(|Basic { user }| {
+                    let why = || generic::SettingsError::User.to_string();
+                    shared::is_user(&user).then_some(Self::Chargebee { user }).ok_or_else(why)
+                })
+            }
+            "adyen" => serde_json::from_value(settings).map(Self::Adyen).map_err(text),
+            "generic" => serde_json::from_value(settings).map(Self::Generic).map_err(text),
+            #[cfg(feature = "certificates")]
+            "paypal" | "sns" => Certified::parse(&kind, settings)
+                .map(|certified| Self::Certified(Box::new(certified))),
+            #[cfg(not(feature = "certificates"))]
+            "paypal" | "sns" => return Err(SchemeError::NotBuilt { kind }),
+            _ => return Err(SchemeError::UnknownKind { kind }),
+        };
+        read.map_err(|why| SchemeError::Settings { kind, why })
+    }
+}
+
+impl From<Scheme> for Map<String, Value> {
+    fn from(scheme: Scheme) -> Self {
+        let mut settings = Self::new();
+        settings.insert("kind".to_owned(), Value::from(scheme.kind()));
+        let own = match scheme {
+            Scheme::Chargebee { user } => serde_json::to_value(Basic { user }),
+            #[cfg(feature = "certificates")]
+            Scheme::Certified(certified) => serde_json::to_value(certified),
+            Scheme::Adyen(adyen) => serde_json::to_value(adyen),
+            Scheme::Generic(generic) => serde_json::to_value(generic),
+            _ => return settings,
+        };
+        if let Ok(Value::Object(own)) = own {
+            settings.extend(own);
+        }
+        settings
+    }
+}
+
+impl Scheme {
+    fn facts(&self) -> &'static Facts {
+        match self {
+            Self::Standard => &standard::STANDARD,
+            Self::Polar => &standard::POLAR,
+            Self::HmacHeader(scheme) => &scheme.facts,
+            Self::HeaderList(scheme) => &scheme.facts,
+            Self::Gitlab => &shared::GITLAB,
+            Self::Chargebee { .. } => &shared::CHARGEBEE,
+            Self::Twilio => &twilio::FACTS,
+            Self::Mailgun => &mailgun::FACTS,
+            Self::Sendgrid => &sendgrid::FACTS,
+            Self::Adyen(_) => &adyen::FACTS,
+            #[cfg(feature = "certificates")]
+            Self::Certified(certified) => certified.facts(),
+            Self::Dynamics => &shared::DYNAMICS,
+            Self::Generic(_) => &generic::FACTS,
+        }
+    }
+
+    /// The word for it in settings and rows.
+    pub fn kind(&self) -> &'static str {
+        self.facts().kind
+    }
+
+    /// The scheme of that word, if it needs no settings.
+    ///
+    /// ```
+    /// use oncebox::signatures::Scheme;
+    /// assert_eq!(Scheme::of("slack").map(|scheme| scheme.kind()), Some("slack"));
+    /// assert_eq!(Scheme::of("generic"), None);
+    /// ```
+    pub fn of(kind: &str) -> Option<Self> {
+        WITHOUT_SETTINGS.iter().find(|scheme| scheme.kind() == kind).cloned()
+    }
+
+    /// Whether its providers share a secret with us; others sign with a certificate.
+    pub const fn has_secret(&self) -> bool {
+        #[cfg(feature = "certificates")]
+        if matches!(self, Self::Certified(_)) {
+            return false;
+        }
+        true
+    }
+
+    /// Whether what is entered as its secret may be a public key, which everybody may know.
+    pub fn takes_public_keys(&self) -> bool {
+        match self {
+            Self::Standard | Self::Sendgrid => true,
+            Self::Generic(generic) => matches!(generic.settings().check, Check::Ed25519(_)),
+            _ => false,
+        }
+    }
+
+    /// Whether a request is checked with a public key, which costs many times what an HMAC does.
+    pub fn is_asymmetric<S: AsRef<[u8]>>(&self, secrets: &[S]) -> bool {
+        match self {
+            Self::Standard => secrets.iter().any(|secret| standard::is_public(secret.as_ref())),
+            _ => !self.has_secret() || self.takes_public_keys(),
+        }
+    }
+
+    /// A public key as it is entered as the secret: the 32 bytes of one of ed25519, the point of one of P-256.
+    pub fn public_text(&self, key: &[u8]) -> Option<String> {
+        match self {
+            Self::Standard => Some(standard::public_text(key)),
+            Self::Sendgrid => Some(sendgrid::public_text(key)),
+            _ => None,
+        }
+    }
+
+    /// How far a signed time may be from ours unless told. Nobody says whether Mailgun and PayPal sign anew
+    /// when they send again, so theirs outlast their retries; a recorded request is recognised by its token.
+    pub fn tolerance_default(&self) -> Duration {
+        match self.kind() {
+            "mailgun" => Duration::from_hours(12),
+            "paypal" => Duration::from_hours(4 * 24),
+            _ => TOLERANCE_DEFAULT,
+        }
+    }
+
+    /// Where the certificate of a request has to be fetched, for the schemes that need one. Its host is the
+    /// provider's own, whatever the request says.
+    ///
+    /// # Errors
+    /// When the request names none, or another's.
+    pub fn certificate_url(&self, incoming: &Incoming<'_>) -> Result<Option<String>, Refused> {
+        match self {
+            #[cfg(feature = "certificates")]
+            Self::Certified(certified) => certified.certificate_url(incoming),
+            _ => Ok(None),
+        }
+    }
+
+    /// Refuses a request with a costly check by the time it claims, before anything is fetched or computed for it.
+    ///
+    /// # Errors
+    /// [`Refused::Untimely`] when that is further from `now` than `tolerance`. A request without a readable time
+    /// is left to the check itself.
+    pub fn in_time(
+        &self,
+        incoming: &Incoming<'_>,
+        now: Timestamp,
+        tolerance: Duration,
+    ) -> Result<(), Refused> {
+        let claimed = match self {
+            Self::Standard => standard::claimed_time(incoming),
+            Self::Sendgrid => sendgrid::claimed_time(incoming),
+            #[cfg(feature = "certificates")]
+            Self::Certified(certified) => certified.claimed_time(incoming),
+            Self::Generic(generic) => generic.claimed_time(incoming),
+            _ => None,
+        };
+        match claimed.and_then(|at| skew_beyond(at, now, tolerance)) {
+            Some(skew_secs) => Err(Refused::Untimely { skew_secs }),
+            None => Ok(()),
+        }
+    }
+
+    /// Looks at a secret when it is entered, so that a wrong paste is noticed before the first webhook.
+    ///
+    /// # Errors
+    /// [`SecretError`], each with what to do.
+    pub fn check_secret(&self, text: &str) -> Result<(), SecretError> {
+        if text.is_empty() {
+            return Err(SecretError::Empty);
+        }
+        if text.len() > MAX_SECRET_BYTES {
+            return Err(SecretError::Long { bytes: text.len(), max: MAX_SECRET_BYTES });
+        }
+        if text.trim() != text || text.chars().any(char::is_control) {
+            return Err(SecretError::Blank);
+        }
+        match self {
+            Self::Standard => standard::check_secret(text, Key::Decoded),
+            Self::Polar => standard::check_secret(text, Key::Verbatim),
+            Self::Gitlab if text.starts_with(shared::SIGNING_PREFIX) => {
+                standard::check_secret(text, Key::Decoded)
+            }
+            Self::HeaderList(scheme) => scheme.check_secret(text),
+            Self::HmacHeader(_) | Self::Gitlab | Self::Twilio | Self::Mailgun | Self::Dynamics => {
+                long_enough(text.len())
+            }
+            #[cfg(feature = "certificates")]
+            Self::Certified(_) => Err(SecretError::None),
+            Self::Sendgrid => sendgrid::check_secret(text),
+            Self::Adyen(_) => adyen::check_secret(text),
+            Self::Chargebee { .. } => shared::check_password(text),
+            Self::Generic(generic) => generic.check_secret(text),
+        }
+    }
+
+    /// Whether one of the secrets made this request's signature; tells which, by its place in `secrets`.
+    ///
+    /// Every secret is tried against every signature in the request, in constant time each. Where the
+    /// scheme has a time, it must be within `tolerance` of `now` (wall time), either way.
+    ///
+    /// ```
+    /// use oncebox::base::clock::Timestamp;
+    /// use oncebox::signatures::{Incoming, Scheme};
+    /// use oncebox::base::headers::Headers;
+    /// use std::time::Duration;
+    /// let mut headers = Headers::default();
+    /// headers.push(
+    ///     "X-Hub-Signature-256",
+    ///     b"sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17",
+    /// );
+    /// let incoming = Incoming {
+    ///     method: "POST",
+    ///     path: "/in/github",
+    ///     url: "https://edge.example/in/github",
+    ///     headers: &headers,
+    ///     body: b"Hello, World!",
+    /// };
+    /// let secrets = ["a newer secret", "It's a Secret to Everybody"];
+    /// let (now, tolerance) = (Timestamp::from_secs(0), Duration::from_mins(5));
+    /// let github = Scheme::of("github").unwrap();
+    /// assert_eq!(github.verify(&secrets, &incoming, now, tolerance), Ok(1));
+    /// ```
+    ///
+    /// # Errors
+    /// [`Refused`]; [`Refused::Stale`] only when all else is right.
+    pub fn verify<S: AsRef<[u8]>>(
+        &self,
+        secrets: &[S],
+        incoming: &Incoming<'_>,
+        now: Timestamp,
+        tolerance: Duration,
+    ) -> Result<usize, Refused> {
+        self.verify_with(secrets, None, incoming, now, tolerance)
+    }
+
+    /// [`Scheme::verify`] with the certificate that was fetched for the request, PEM.
+    ///
+    /// # Errors
+    /// [`Refused`]; [`Refused::Stale`] only when all else is right.
+    pub fn verify_with<S: AsRef<[u8]>>(
+        &self,
+        secrets: &[S],
+        fetched: Option<&[u8]>,
+        incoming: &Incoming<'_>,
+        now: Timestamp,
+        tolerance: Duration,
+    ) -> Result<usize, Refused> {
+        let secrets: Vec<&[u8]> = secrets.iter().map(AsRef::as_ref).collect();
+        let secrets = secrets.as_slice();
+        let verified = match self {
+            Self::Standard => standard::verify(secrets, incoming, Key::Decoded)?,
+            Self::Polar => standard::verify(secrets, incoming, Key::Verbatim)?,
+            Self::HmacHeader(scheme) => scheme.verify(secrets, incoming)?,
+            Self::HeaderList(scheme) => scheme.verify(secrets, incoming)?,
+            Self::Gitlab => shared::gitlab(secrets, incoming)?,
+            Self::Chargebee { user } => shared::basic(user, secrets, incoming)?,
+            Self::Twilio => twilio::verify(secrets, incoming)?,
+            Self::Mailgun => mailgun::verify(secrets, incoming)?,
+            Self::Sendgrid => sendgrid::verify(secrets, incoming)?,
+            Self::Adyen(_) => adyen::verify(secrets, incoming)?,
+            #[cfg(feature = "certificates")]
+            Self::Certified(certified) => certified.verify(fetched, incoming, now)?,
+            Self::Dynamics => shared::dynamics(secrets, incoming)?,
+            Self::Generic(generic) => generic.verify(secrets, incoming)?,
+        };
+        match verified.signed_at.and_then(|at| skew_beyond(at, now, tolerance)) {
+            Some(skew_secs) => Err(Refused::Stale { skew_secs }),
+            None => Ok(verified.secret),
+        }
+    }
+
+    /// The id and type of a webhook. Call it after [`Scheme::verify`]: it parses the body.
+    ///
+    /// ```
+    /// use oncebox::signatures::{Incoming, Scheme};
+    /// use oncebox::base::headers::Headers;
+    /// let incoming = Incoming {
+    ///     method: "POST",
+    ///     path: "/in/stripe",
+    ///     url: "https://edge.example/in/stripe",
+    ///     headers: &Headers::default(),
+    ///     body: br#"{"id":"evt_1","type":"invoice.paid"}"#,
+    /// };
+    /// let identity = Scheme::of("stripe").unwrap().identify(&incoming);
+    /// assert_eq!((&*identity.event_id, &*identity.event_type), ("evt_1", "invoice.paid"));
+    /// ```
+    pub fn identify(&self, incoming: &Incoming<'_>) -> Identity {
+        let found = match self {
+            Self::Standard | Self::Polar => standard::identify(incoming),
+            Self::Twilio => twilio::identify(incoming),
+            Self::Adyen(_) => adyen::identify(incoming),
+            Self::Generic(generic) => generic.identify(incoming),
+            _ => self.facts().identify(incoming),
+        };
+        Identity::of(found, incoming.body)
+    }
+
+    /// The header fields that are kept with a webhook event: what tells about it, never a signature.
+    pub fn kept(&self, headers: &Headers) -> Vec<(String, String)> {
+        let own: &[&str] = match self {
+            Self::Generic(generic) => &generic.kept(),
+            _ => self.facts().kept,
+        };
+        let names = naming::KEPT_ALWAYS.iter().chain(own);
+        let found = names.filter_map(|name| {
+            headers.get(name).map(|value| ((*name).to_owned(), value.to_owned()))
+        });
+        found.collect()
+    }
+}
+
+/// How far a time is from `now`, in whole seconds, where that is more than the tolerance.
+fn skew_beyond(at: Timestamp, now: Timestamp, tolerance: Duration) -> Option<u64> {
+    let skew_ms = now.ms().abs_diff(at.ms());
+    let fits = i64::try_from(skew_ms).is_ok_and(|skew| skew <= millis(tolerance));
+    (!fits).then_some(skew_ms / 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check::SECRET_BYTES_MIN;
+    use super::*;
+
+    #[test]
+    fn a_scheme_survives_its_settings_form() {
+        for kind in kinds() {
+            let text = format!(r#"{{"kind":"{kind}"}}"#);
+            let read = serde_json::from_str::<Scheme>(&text);
+            assert_eq!(read.as_ref().ok(), Scheme::of(kind).as_ref());
+            match read {
+                Ok(scheme) => assert_eq!(serde_json::to_string(&scheme).unwrap(), text),
+                Err(error) => assert!(error.to_string().contains(kind), "{error}"),
+            }
+        }
+    }
+
+    #[cfg(not(feature = "certificates"))]
+    #[test]
+    fn a_scheme_that_was_left_out_is_refused_by_its_name() {
+        let read = serde_json::from_str::<Scheme>(r#"{"kind":"sns","topics":["arn:aws:sns:x"]}"#);
+        assert!(read.unwrap_err().to_string().starts_with("this build has no `sns`"));
+    }
+
+    #[test]
+    fn wrong_settings_are_refused_with_what_there_is() {
+        let refuse = |text: &str| serde_json::from_str::<Scheme>(text).unwrap_err().to_string();
+        assert!(
+            refuse(r#"{"kind":"strip"}"#)
+                .contains("there is no scheme `strip`; there are standard")
+        );
+        assert!(refuse(r#"{"sort":"stripe"}"#).contains("needs a `kind`"));
+        assert!(refuse(r#"{"kind":7}"#).contains("needs a `kind`"));
+    }
+
+    #[test]
+    fn secrets_are_looked_at_when_they_are_entered() {
+        let check = |scheme: Scheme, text: &str| scheme.check_secret(text);
+        let of = |kind: &str| Scheme::of(kind).unwrap();
+        assert_eq!(check(of("github"), ""), Err(SecretError::Empty));
+        assert_eq!(check(of("github"), "0123456789abcdef\n"), Err(SecretError::Blank));
+        assert_eq!(
+            check(of("shopify"), "short"),
+            Err(SecretError::Short { bytes: 5, min: SECRET_BYTES_MIN })
+        );
+        assert_eq!(check(of("shopify"), "0123456789abcdef"), Ok(()));
+        assert!(matches!(check(of("github"), &"x".repeat(2000)), Err(SecretError::Long { .. })));
+        assert!(matches!(
+            check(of("stripe"), "sk_live_0123456789"),
+            Err(SecretError::NoPrefix { .. })
+        ));
+        assert_eq!(check(of("stripe"), "whsec_0123456789abcdef"), Ok(()));
+        assert!(matches!(
+            check(Scheme::Standard, "0123456789abcdef"),
+            Err(SecretError::NoPrefix { .. })
+        ));
+    }
+
+    #[test]
+    fn what_a_public_key_checks_is_refused_by_its_time_alone() {
+        let paypal = r#"{"kind":"paypal","webhook_id":"4JH86294D6297924G"}"#;
+        let keyed = r#"{"kind":"generic","check":{"ed25519":{"signed":"{ts}{body}","header":"X",
+            "timestamp":{"header":"X-Time"}}}}"#;
+        let of = |text: &str| serde_json::from_str::<Scheme>(text).unwrap();
+        for (scheme, secret, header, time) in [
+            (Scheme::Standard, "whpk_AAAA", "webhook-timestamp", "1700000301"),
+            (Scheme::Standard, "whpk_AAAA", "svix-timestamp", "1700000301"),
+            (Scheme::Sendgrid, "x", "x-twilio-email-event-webhook-timestamp", "1699999699"),
+            (of(paypal), "", "paypal-transmission-time", "2023-11-14T22:18:21Z"),
+            (of(keyed), "x", "x-time", "1700000301"),
+        ] {
+            assert!(scheme.is_asymmetric(&[secret]), "{scheme:?}");
+            let judge = |signature: &str, time: &str, now| {
+                let mut headers = Headers::default();
+                headers.push(header, time.as_bytes());
+                headers.push(signature, b"x");
+                let (method, path, url) = ("POST", "/", "");
+                let incoming = Incoming { method, path, url, headers: &headers, body: b"" };
+                scheme.in_time(&incoming, Timestamp::from_secs(now), Duration::from_mins(5))
+            };
+            let signature = header.replace("timestamp", "signature");
+            let late = Err(Refused::Untimely { skew_secs: 301 });
+            assert_eq!(judge(&signature, time, 1_700_000_000), late, "{header}");
+            assert_eq!(
+                judge(&signature, time, 1_700_000_001 - 2 * i64::from(time == "1699999699")),
+                Ok(())
+            );
+            assert_eq!(judge(&signature, "none", 1_700_000_000), Ok(()));
+        }
+        assert!(!Scheme::Standard.is_asymmetric(&["whsec_AAAA"]));
+    }
+}

@@ -1,0 +1,153 @@
+//! The id and the type of a webhook: where a provider writes them, and how they are made to fit a column.
+//!
+//! Not here: places that people set ([`super::generic`]).
+
+use super::check::Incoming;
+use crate::base::id;
+use crate::model::pointer::text_at;
+
+/// Ids longer than this are stored as their SHA-256, in characters.
+const MAX_EVENT_ID_CHARS: usize = 500;
+/// How long an event type may be, in bytes. Source: the `event_type` column.
+const MAX_EVENT_TYPE_BYTES: usize = 128;
+/// The type of an event whose provider gives none.
+const TYPE_UNKNOWN: &str = "unknown";
+/// Header fields that are kept with every webhook event.
+pub(super) const KEPT_ALWAYS: [&str; 2] = ["content-type", "user-agent"];
+
+/// A place in a request.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// A header field.
+    Header(&'static str),
+    /// The first of two header fields; where the second is there too, a colon and the second.
+    Headers(&'static str, &'static str),
+    /// In the JSON body, step by step.
+    Body(&'static [&'static str]),
+}
+
+impl Place {
+    /// The text there, if it is more than white space. Of equal names in a body the last one counts.
+    fn text(&self, incoming: &Incoming<'_>) -> Option<String> {
+        let header = |name: &str| {
+            let text = incoming.headers.get(name).map(|text| text.trim().to_owned());
+            text.filter(|text| !text.is_empty())
+        };
+        match self {
+            Self::Header(name) => header(name),
+            Self::Headers(first, second) => header(first).map(|first| match header(second) {
+                Some(second) => format!("{first}:{second}"),
+                None => first,
+            }),
+            Self::Body(path) => text_at(incoming.body, path).filter(|text| !text.trim().is_empty()),
+        }
+    }
+}
+
+/// What is known of a scheme besides its check.
+#[derive(Debug)]
+pub(super) struct Facts {
+    /// The scheme's word in settings and rows.
+    pub(super) kind: &'static str,
+    /// Where the event's id stands: the first place that has one.
+    pub(super) ids: &'static [Place],
+    /// Where the event's type stands: the first place that has one.
+    pub(super) types: &'static [Place],
+    /// What is appended to the type after a dot, where it is there.
+    pub(super) detail: Option<Place>,
+    /// Header fields that are kept besides [`KEPT_ALWAYS`]; never a signature.
+    pub(super) kept: &'static [&'static str],
+    /// The type of a sample, unless another one is asked for.
+    pub(super) sample_type: &'static str,
+}
+
+impl Facts {
+    pub(super) const fn new(kind: &'static str, sample_type: &'static str) -> Self {
+        Self { kind, ids: &[], types: &[], detail: None, kept: &[], sample_type }
+    }
+
+    /// The id and the type, where they are there.
+    pub(super) fn identify(&self, incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
+        let first = |places: &[Place]| places.iter().find_map(|place| place.text(incoming));
+        let detail = || self.detail.as_ref()?.text(incoming);
+        let event_type = first(self.types).map(|name| match detail() {
+            Some(detail) => format!("{name}.{detail}"),
+            None => name,
+        });
+        (first(self.ids), event_type)
+    }
+}
+
+/// The id and the type of a webhook event as they are stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The provider's id for the event: 1 to 500 characters, none of them a control character. The SHA-256
+    /// of the body as hex if the provider gives none, of the id if that does not fit.
+    pub event_id: String,
+    /// 1 to 128 bytes without control characters and white space; `unknown` if there is none.
+    pub event_type: String,
+}
+
+impl Identity {
+    /// From what was found in a request with that body.
+    pub(super) fn of(
+        (event_id, event_type): (Option<String>, Option<String>),
+        body: &[u8],
+    ) -> Self {
+        Self {
+            event_id: event_id
+                .and_then(|id| bounded_id(&id))
+                .unwrap_or_else(|| id::sha256_hex(body)),
+            event_type: event_type
+                .and_then(|name| bounded_type(&name))
+                .unwrap_or_else(|| TYPE_UNKNOWN.to_owned()),
+        }
+    }
+}
+
+fn bounded_id(id: &str) -> Option<String> {
+    let id = id.trim();
+    if id.is_empty() {
+        return None;
+    }
+    if id.chars().any(char::is_control) || id.chars().count() > MAX_EVENT_ID_CHARS {
+        return Some(id::sha256_hex(id.as_bytes()));
+    }
+    Some(id.to_owned())
+}
+
+/// An event type as it is kept, if anything is left of it.
+pub(super) fn bounded_type(name: &str) -> Option<String> {
+    let mut bounded = String::new();
+    for letter in name.trim().chars() {
+        // A pattern names neither, and a line break would forge lines in logs.
+        let letter = if letter.is_control() || letter.is_whitespace() { '_' } else { letter };
+        if bounded.len() + letter.len_utf8() > MAX_EVENT_TYPE_BYTES {
+            break;
+        }
+        bounded.push(letter);
+    }
+    (!bounded.is_empty()).then_some(bounded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_that_do_not_fit_are_stored_as_their_digest() {
+        assert_eq!(bounded_id(" evt_1 ").as_deref(), Some("evt_1"));
+        assert_eq!(bounded_id("  "), None);
+        assert_eq!(bounded_id(&"x".repeat(500)).map(|id| id.len()), Some(500));
+        assert_eq!(bounded_id(&"x".repeat(501)), Some(id::sha256_hex("x".repeat(501).as_bytes())));
+        assert_eq!(bounded_id("a\nb"), Some(id::sha256_hex(b"a\nb")));
+    }
+
+    #[test]
+    fn types_are_cut_and_cleaned() {
+        assert_eq!(bounded_type("Push Hook").as_deref(), Some("Push_Hook"));
+        assert_eq!(bounded_type("a\u{1b}[31m\u{85}b").as_deref(), Some("a_[31m_b"));
+        assert_eq!(bounded_type(&"ä".repeat(100)), Some("ä".repeat(64)));
+        assert_eq!(bounded_type("\t"), None);
+    }
+}
