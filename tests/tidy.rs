@@ -47,7 +47,7 @@ struct Forbidden {
 /// Where SQL may stand: in the core's store, and in the file `store.rs` of a feature's room.
 const SQL: &[&str] = &["src/store/", "/store.rs"];
 
-const FORBIDDEN: [Forbidden; 11] = [
+const FORBIDDEN: [Forbidden; 12] = [
     Forbidden {
         text: "rusqlite::",
         // The last two take a transaction of the program that embeds them.
@@ -75,6 +75,11 @@ const FORBIDDEN: [Forbidden; 11] = [
         text: "env::var",
         allowed: &["src/config/"],
         reason: "only config reads the environment",
+    },
+    Forbidden {
+        text: "PoisonError",
+        allowed: &[],
+        reason: "take the locks of parking_lot: a panic does not poison them",
     },
     Forbidden { text: "LazyLock", allowed: &[], reason: "no global state" },
     Forbidden { text: "OnceLock", allowed: &[], reason: "no global state" },

@@ -6,8 +6,9 @@
 //! query, fields or body.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::http::message::{Asked, Method, Response};
 use crate::model::throttle::{self, Measure, Throttle, Verdict};
@@ -29,7 +30,7 @@ impl Refusals {
     }
 
     fn count(&self, client: IpAddr, now: Duration) -> Verdict {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         counts.count(throttle::client(client), now)
     }
 }

@@ -4,10 +4,11 @@
 //! and only failures are counted. A failure costs one hash and at most one probe of an index.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ring::hmac;
 
 use crate::api::problem::Problem;
@@ -160,7 +161,7 @@ impl Auth {
     /// Counts a failure, and answers it.
     fn failed(&self, client: IpAddr, cause: String) -> Problem {
         let (client, now) = (throttle::client(client), self.0.clock.monotonic());
-        let mut failures = self.0.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.0.failures.lock();
         let problem = match failures.count(client, now) {
             Verdict::Within => Problem::unauthorized("The token is unknown, revoked or expired."),
             Verdict::Reached(left) | Verdict::Beyond(left) => Problem::throttled(left),

@@ -1,11 +1,12 @@
 //! What `/readyz` looks at. The judgement is `domain::health`'s; no check names a tenant or anything of
 //! theirs, so that it needs no token.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
+use parking_lot::Mutex;
 
 use crate::api::Api;
 use crate::backup::manifest;
@@ -40,12 +41,7 @@ impl LastWrite {
     /// Writes, for two seconds at most. One caller at a time tries and holds up a handler; who comes
     /// meanwhile is told what the last one found.
     fn again(&self, api: &Api) -> Result<(), String> {
-        let trying = match self.trying.try_lock() {
-            Ok(trying) => Some(trying),
-            Err(TryLockError::Poisoned(poisoned)) => Some(PoisonError::into_inner(poisoned)),
-            Err(TryLockError::WouldBlock) => None,
-        };
-        if trying.is_some() {
+        if let Some(_trying) = self.trying.try_lock() {
             let (tell, told) = bounded(1);
             let done = move |written| drop(tell.send(written));
             api.store.writer().submit(Queue::Accept, stats::probe, done);
@@ -73,11 +69,11 @@ impl LastWrite {
     }
 
     fn found(&self, written: Result<(), String>) {
-        *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = written;
+        *self.outcome.lock() = written;
     }
 
     fn last(&self) -> Result<(), String> {
-        self.outcome.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.outcome.lock().clone()
     }
 }
 

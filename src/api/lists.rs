@@ -2,9 +2,9 @@
 //! lists' own. What comes meanwhile is put aside, so that the other handlers stay free for what is sent to us.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tracing::Span;
 
 use crate::api::Api;
@@ -70,7 +70,7 @@ pub(super) fn read<T>(
 
 impl Lists {
     fn lock(&self) -> MutexGuard<'_, Desk> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Lets a list begin; else puts it aside, or refuses it where too many are.

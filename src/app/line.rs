@@ -1,6 +1,8 @@
 //! The line to the outside, which other settings may replace while requests are under way.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use crate::config::Delivery;
 use crate::http::client::{self, Answer, Call, CallError, Client, ClientSettings, SetupError};
@@ -17,13 +19,13 @@ impl Line {
 
     /// Lets the next request go out over another client.
     pub(super) fn replace(&self, client: Client) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(client);
+        *self.0.write() = Arc::new(client);
     }
 }
 
 impl Sender for Line {
     fn send(&self, call: &Call<'_>) -> Result<Answer, CallError> {
-        let client = Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner));
+        let client = Arc::clone(&self.0.read());
         client.send(call)
     }
 }

@@ -6,7 +6,9 @@
 //!
 //! Not here: how many bytes a piece of work takes, which its place knows.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
 
 /// Who takes a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,14 +73,14 @@ impl Budget {
     /// assert!(budget.try_take(1_000).is_some(), "a single one goes on, however large it is");
     /// ```
     pub fn try_take(&self, bytes: usize) -> Option<Share> {
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.state.lock();
         let fits = state.fits(Kind::Request, bytes, self.0.limit);
         fits.then(|| self.share(&mut state, Kind::Request, bytes))
     }
 
     /// Takes bytes for work of our own; `None` while there is no room.
     pub fn try_take_own(&self, bytes: usize) -> Option<Share> {
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.state.lock();
         let fits = state.fits(Kind::Own, bytes, self.0.limit);
         fits.then(|| self.share(&mut state, Kind::Own, bytes))
     }
@@ -86,9 +88,8 @@ impl Budget {
     /// The same, and waits for room.
     pub fn take_own(&self, bytes: usize) -> Share {
         let Inner { limit, state, freed } = &*self.0;
-        let state = state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_full = |state: &mut State| !state.fits(Kind::Own, bytes, *limit);
-        let mut state = freed.wait_while(state, is_full).unwrap_or_else(PoisonError::into_inner);
+        let mut state = state.lock();
+        freed.wait_while(&mut state, |state| !state.fits(Kind::Own, bytes, *limit));
         self.share(&mut state, Kind::Own, bytes)
     }
 
@@ -101,14 +102,14 @@ impl Budget {
     /// Bytes that are taken now.
     #[cfg(test)]
     pub fn used(&self) -> usize {
-        let state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.0.state.lock();
         state.request.saturating_add(state.own)
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut state = self.from.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.from.state.lock();
         let used = state.used(self.kind);
         *used = used.saturating_sub(self.bytes);
         drop(state);

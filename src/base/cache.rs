@@ -6,7 +6,9 @@
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 /// Values by key, each read when it is first asked for.
 #[derive(Debug)]
@@ -31,7 +33,7 @@ impl<K: Eq + Hash, V> Cache<K, V> {
 
     /// Forgets everything; called after the commit that changed something.
     pub fn forget(&self) {
-        let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.write();
         kept.generation = kept.generation.wrapping_add(1);
         kept.values.clear();
     }
@@ -42,7 +44,7 @@ impl<K: Eq + Hash, V> Cache<K, V> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        self.kept.read().unwrap_or_else(PoisonError::into_inner).values.get(key).cloned()
+        self.kept.read().values.get(key).cloned()
     }
 
     /// The value of a key: the kept one, else what `read` finds. That there is none is not kept, so that
@@ -56,14 +58,14 @@ impl<K: Eq + Hash, V> Cache<K, V> {
         read: impl FnOnce(&K) -> Result<Option<V>, E>,
     ) -> Result<Option<Arc<V>>, E> {
         let generation = {
-            let kept = self.kept.read().unwrap_or_else(PoisonError::into_inner);
+            let kept = self.kept.read();
             if let Some(value) = kept.values.get(&key) {
                 return Ok(Some(Arc::clone(value)));
             }
             kept.generation
         };
         let Some(fresh) = read(&key)?.map(Arc::new) else { return Ok(None) };
-        let mut kept = self.kept.write().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.write();
         if kept.generation == generation && kept.values.len() < self.most {
             kept.values.insert(key, Arc::clone(&fresh));
         }

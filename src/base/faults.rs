@@ -1,7 +1,9 @@
 //! Planned failures: named places where a test makes the product fail. In production there are none.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use parking_lot::{Condvar, Mutex};
 
 /// A place where something outside can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -143,7 +145,7 @@ impl Faults {
     #[cfg(any(test, feature = "internals"))]
     pub fn stall(&self, who: Option<Stall>) {
         if let Some(stalls) = &self.stalls {
-            stalls.now.lock().unwrap_or_else(PoisonError::into_inner).wanted = who;
+            stalls.now.lock().wanted = who;
             stalls.changed.notify_all();
         }
     }
@@ -151,18 +153,16 @@ impl Faults {
     /// Whether this thread has come to its place and stands there.
     #[cfg(any(test, feature = "internals"))]
     pub fn is_standing(&self, who: Stall) -> bool {
-        self.stalls.as_ref().is_some_and(|stalls| {
-            stalls.now.lock().unwrap_or_else(PoisonError::into_inner).standing == Some(who)
-        })
+        self.stalls.as_ref().is_some_and(|stalls| stalls.now.lock().standing == Some(who))
     }
 
     /// Passes the place where this thread may be made to stand still.
     pub fn stand(&self, who: Stall) {
         let Some(stalls) = &self.stalls else { return };
-        let mut now = stalls.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = stalls.now.lock();
         while now.wanted == Some(who) {
             now.standing = Some(who);
-            now = stalls.changed.wait(now).unwrap_or_else(PoisonError::into_inner);
+            stalls.changed.wait(&mut now);
             now.standing = None;
         }
     }

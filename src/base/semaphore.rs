@@ -3,8 +3,9 @@
 //!
 //! Not here: which requests need a turn, which the scheme knows.
 
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 /// Checks at once. There are four handlers and mostly two cores.
 const MAX_RUNNING: usize = 2;
@@ -33,15 +34,14 @@ pub struct Turn<'t>(&'t Semaphore);
 impl Semaphore {
     /// A turn, now or in a moment; `None` when there are too many before.
     pub fn take(&self) -> Option<Turn<'_>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if state.running >= MAX_RUNNING {
             if state.waiting >= MAX_WAITING {
                 return None;
             }
             state.waiting += 1;
             let full = |state: &mut State| state.running >= MAX_RUNNING;
-            let waited = self.over.wait_timeout_while(state, WAIT, full);
-            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            self.over.wait_while_for(&mut state, full, WAIT);
             state.waiting -= 1;
             if state.running >= MAX_RUNNING {
                 return None;
@@ -54,7 +54,7 @@ impl Semaphore {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.state.lock();
         state.running = state.running.saturating_sub(1);
         drop(state);
         self.0.over.notify_one();
@@ -72,7 +72,7 @@ mod tests {
         let second = turns.take().unwrap();
         std::thread::scope(|scope| {
             let third = scope.spawn(|| turns.take().is_some());
-            while turns.state.lock().unwrap().waiting == 0 {
+            while turns.state.lock().waiting == 0 {
                 std::thread::yield_now();
             }
             assert!(turns.take().is_none());
@@ -81,7 +81,7 @@ mod tests {
             let _had_one = third.join().unwrap();
         });
         drop(second);
-        assert_eq!(turns.state.lock().unwrap().running, 0);
+        assert_eq!(turns.state.lock().running, 0);
         assert!(turns.take().is_some());
     }
 }

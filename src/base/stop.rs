@@ -1,8 +1,10 @@
 //! The stop signal and the doorbell: how threads are woken, and how they are asked to end.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 /// Asked once, seen by everyone. Clones share one flag.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +25,7 @@ impl Stop {
 
     /// Asks everyone to stop, and wakes who waits here.
     pub fn ask(&self) {
-        let guard = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.0.lock.lock();
         self.0.asked.store(true, Ordering::Release);
         drop(guard);
         self.0.changed.notify_all();
@@ -43,10 +45,9 @@ impl Stop {
     /// assert!(stop.wait(std::time::Duration::from_secs(60)));
     /// ```
     pub fn wait(&self, span: Duration) -> bool {
-        let guard = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let still_on = |(): &mut ()| !self.asked();
-        let waited = self.0.changed.wait_timeout_while(guard, span, still_on);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        let mut guard = self.0.lock.lock();
+        self.0.changed.wait_while_for(&mut guard, |()| !self.asked(), span);
+        drop(guard);
         self.asked()
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! Not here: who asks for it (SIGHUP, in `serve`).
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use crate::config::keys::{KEYS, Key, Takes};
 use crate::config::settings::Settings;
@@ -30,12 +32,12 @@ impl Live {
 
     /// What holds.
     pub fn get(&self) -> Arc<Settings> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.read())
     }
 
     /// Lets others hold from now on.
     pub fn set(&self, settings: Settings) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+        *self.0.write() = Arc::new(settings);
     }
 
     /// What would change if `fresh` were to hold.

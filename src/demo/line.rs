@@ -4,8 +4,10 @@
 //! It runs in the parent, so that no kill hits it, and follows the same plan whoever is dead.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::base::clock::Clock;
 use crate::demo::chaos::{self, Cut};
@@ -93,7 +95,7 @@ impl Wire {
             return Some(Cut::Request);
         }
         let id = head.headers.get("webhook-id").unwrap_or_default();
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         let nth = seen.entry(id.to_owned()).or_default();
         *nth = nth.saturating_add(1);
         chaos::cut_of(seed, id, *nth)

@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::base::clock::Clock;
@@ -159,7 +160,7 @@ impl Desk {
         if !self.site.faults {
             return None;
         }
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         let nth = seen.entry(event_id.to_owned()).or_default();
         *nth = nth.saturating_add(1);
         chaos::fault_of(self.site.seed, event_id, self.life, *nth)

@@ -3,8 +3,8 @@
 //! Not here: which answer is given, and what becomes of the connection after it.
 
 use std::io::{self, IoSlice, Write};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
@@ -27,7 +27,7 @@ pub(crate) struct DateLine(Mutex<(i64, Vec<u8>)>);
 
 impl DateLine {
     fn append(&self, now: Timestamp, to: &mut Vec<u8>) {
-        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.0.lock();
         let (second, line) = &mut *guard;
         if *second != now.secs() || line.is_empty() {
             *second = now.secs();

@@ -5,8 +5,10 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::http::answer::Outgoing;
 use crate::http::core::Core;
@@ -131,7 +133,7 @@ impl Connection {
     /// of what this gives. Idle ones come first, each with its deadline, which comes sooner the longer it
     /// has been idle. Then those follow whose client is slow, each with the time since when.
     pub(crate) fn spare(&self, now: Duration) -> Option<(bool, Duration)> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         match (state.phase, state.begun) {
             (Phase::InHand | Phase::Closed, _) => None,
             (Phase::Reading, Begun::Nothing) => {
@@ -144,7 +146,7 @@ impl Connection {
     /// Since when its client has been sending the request or taking the answer, if ending that would give
     /// memory back to a share.
     pub(crate) fn holds(&self, share: Share) -> Option<Duration> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         (state.held.can_end() && state.held.is_in(share)).then_some(state.since)
     }
 
@@ -177,7 +179,7 @@ impl Connection {
         now: Duration,
         act: impl FnOnce(&mut Turn<'_>),
     ) -> Standing {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         act(&mut Turn { connection: self, core, state: &mut state, now });
         match state.phase {
             Phase::Closed => Standing::Closed,

@@ -4,7 +4,9 @@
 //! a request and yet sleep on both. Not here: what a handler does with them.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::http::connection::Connection;
 use crate::http::message::{Request, Response};
@@ -91,7 +93,7 @@ impl Jobs {
                 return Some(job);
             }
             queues.asleep = queues.asleep.saturating_add(1);
-            queues = self.filled.wait(queues).unwrap_or_else(PoisonError::into_inner);
+            self.filled.wait(&mut queues);
             queues.asleep = queues.asleep.saturating_sub(1);
             queues.rung = false;
         }
@@ -118,6 +120,6 @@ impl Jobs {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queues> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queues.lock()
     }
 }

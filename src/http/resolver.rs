@@ -5,11 +5,12 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use http::Uri;
+use parking_lot::Mutex;
 use ureq::Error;
 use ureq::config::Config;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
@@ -43,14 +44,14 @@ impl Lookups {
 
     /// The addresses of a name; `None` when the time is over.
     fn ask(&self, place: Place, most: Duration) -> Option<Found> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = self.idle.lock().pop();
         let (ask, answer) = match idle.map_or_else(|| self.start(), Ok) {
             Ok(thread) => thread,
             Err(error) => return Some(Err(error)),
         };
         ask.send(place).ok()?;
         let found = answer.recv_timeout(most).ok()?;
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push((ask, answer));
+        self.idle.lock().push((ask, answer));
         Some(found)
     }
 

@@ -4,10 +4,11 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::http::core::Core;
@@ -56,8 +57,7 @@ impl Server {
     /// for `grace` at most, and joins the threads. A call that does not return holds this up.
     pub fn stop(&self, grace: Duration) {
         self.core.ask_stop(grace);
-        let threads =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *self.threads.lock());
         // Last in, first out: with the listener thread gone nothing more comes in, and the handlers end
         // when the jobs are closed.
         for thread in threads.into_iter().rev() {
@@ -92,7 +92,7 @@ impl Server {
         let thread = thread::Builder::new().name(name).spawn(work);
         // Handlers end with the jobs, and without a listener thread nobody else would close them.
         let thread = thread.inspect_err(|_| self.core.jobs.close())?;
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        self.threads.lock().push(thread);
         Ok(())
     }
 }
@@ -104,12 +104,12 @@ pub struct Line(Arc<Mutex<Weak<Core>>>);
 impl Line {
     /// From now on it is this server's.
     pub fn follow(&self, server: &Server) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&server.core);
+        *self.0.lock() = Arc::downgrade(&server.core);
     }
 
     /// The counters as they are now; zero without a server.
     pub fn stats(&self) -> Stats {
-        let core = self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        let core = self.0.lock().upgrade();
         core.map_or_else(Stats::default, |core| core.stats())
     }
 }

@@ -7,7 +7,9 @@
 pub mod file;
 pub mod subject;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use crate::base::secret::{MasterKey, OpenError, SecretBytes};
 
@@ -27,24 +29,24 @@ impl Keyring {
     /// Never: a ring is made with a key, and none is taken off.
     #[expect(clippy::expect_used, reason = "a ring is made with a key, and none is taken off")]
     pub fn current(&self) -> Arc<MasterKey> {
-        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.0.read();
         Arc::clone(keys.first().expect("a ring has a key"))
     }
 
     /// The key of this id.
     pub fn of(&self, id: &str) -> Option<Arc<MasterKey>> {
-        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.0.read();
         keys.iter().find(|key| key.key_id() == id).cloned()
     }
 
     /// Adds a key that only opens.
     pub fn add(&self, key: MasterKey) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(key));
+        self.0.write().push(Arc::new(key));
     }
 
     /// Seals with this key from now on; those before it go on to open.
     pub fn turn_to(&self, key: MasterKey) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(0, Arc::new(key));
+        self.0.write().insert(0, Arc::new(key));
     }
 
     /// Opens what was sealed for the same context under any of the keys.

@@ -5,8 +5,10 @@
 //! [`Budget`]'s; what is refused is the API's.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::config::Live;
 use crate::model::disk::{Budget, Room};
@@ -78,7 +80,7 @@ impl DiskWatch {
 
     /// What was last seen.
     pub fn standing(&self) -> Standing {
-        let Seen { room, space } = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let Seen { room, space } = *self.seen.lock();
         Standing { room, space, reserve: self.budget().reserve_of(space.map_or(0, |s| s.total)) }
     }
 
@@ -86,7 +88,7 @@ impl DiskWatch {
     /// it was.
     pub fn look(&self) {
         let looked = self.gauge.look(&self.path);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         let space = match looked {
             Ok(space) => space,
             Err(error) => {

@@ -39,10 +39,11 @@ pub mod suspects;
 mod threads;
 pub mod upkeep;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Sender, bounded, unbounded};
+use parking_lot::Mutex;
 
 use crate::backup::schedule::Schedule;
 use crate::base::budget::Budget;
@@ -212,7 +213,7 @@ impl AfterCommit for Told {
 
     fn fatal(&self, error: &Error) {
         tracing::error!(%error, "the process ends, so that nothing is acknowledged that is not stored");
-        *self.fatal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+        *self.fatal.lock() = Some(error.clone());
         self.stop.ask();
     }
 }
@@ -272,7 +273,7 @@ impl Flow {
             })?,
             dispatcher: Some(spawn("dispatch", &told, move || {
                 let how = dispatcher.run();
-                *tell_ended.lock().unwrap_or_else(PoisonError::into_inner) = how;
+                *tell_ended.lock() = how;
             })?),
             ended,
             upkeep: spawn("upkeep", &told, move || upkeep.run(&upkeep_told))?,
@@ -330,8 +331,8 @@ impl Flow {
         self.upkeep_stop.ask();
         join(self.relay);
         join(self.upkeep);
-        let fatal = || self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
-        let drained = self.ended.lock().unwrap_or_else(PoisonError::into_inner).drained;
+        let fatal = || self.fatal.lock();
+        let drained = self.ended.lock().drained;
         if fatal().is_none() && drained {
             clean();
         }
@@ -342,11 +343,11 @@ impl Flow {
     }
 
     fn is_healthy(&self) -> bool {
-        self.fatal.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.fatal.lock().is_none()
     }
 
     fn how_it_ended(&self) -> Ended {
-        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.ended.lock()
     }
 }
 

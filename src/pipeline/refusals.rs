@@ -3,7 +3,9 @@
 //! What is counted together is decided in `domain::audit::refusals`; upkeep writes what was only counted
 //! once its minute is over.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::base::clock::Clock;
 use crate::model::audit::NewAuditEvent;
@@ -31,14 +33,14 @@ impl Refusals {
     /// is full, the row is lost and the log says so.
     pub fn note(&self, refused: NewAuditEvent) {
         let now = self.clock.now();
-        let row = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).note(refused, now);
+        let row = self.ledger.lock().note(refused, now);
         self.write(row);
     }
 
     /// Writes the rows of what was only counted, once its minute is over; of everything when `all`.
     pub fn flush(&self, all: bool) {
         let now = self.clock.now();
-        let rows = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).due(now, all);
+        let rows = self.ledger.lock().due(now, all);
         self.write(rows);
     }
 

@@ -6,9 +6,10 @@
 //! left. The old key's file stays: backups from before need it.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
+use parking_lot::Mutex;
 
 use crate::base::faults::{Faults, Step};
 use crate::base::id::Draw;
@@ -90,7 +91,7 @@ impl Rotation {
         W: FnMut(Job) -> Result<usize>,
     {
         let path = self.place.as_ref().map_err(|given| RotationError::Given(given))?;
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         let (old, new) = (self.keyring.current(), MasterKey::generate(&*self.draw));
         self.pass(path)?;
         file::write(&file::retired(path, &old.key_id()), &old)?;

@@ -7,8 +7,10 @@
 //! be believed.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::base::clock::{Clock, Timestamp};
 
@@ -168,11 +170,7 @@ impl Certificates {
     /// Asks for a URL, whatever is kept.
     fn call(&self, url: &str) -> Result<Arc<Vec<u8>>, Missing> {
         // One at a time, so that strangers who name URLs hold one handler at most.
-        let _one = match self.fetching.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Err(Missing::Busy),
-        };
+        let _one = self.fetching.try_lock().ok_or(Missing::Busy)?;
         let place = place(url);
         let failed =
             |why: String| Missing::Failed { url: place.to_owned(), why: why.replace(url, place) };
@@ -206,7 +204,7 @@ impl Certificates {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -269,7 +267,7 @@ mod tests {
         assert!(matches!(certificates.get("p", &gone), Err(Missing::Failed { .. })));
         assert!(matches!(certificates.get("q", "https://long"), Err(Missing::Failed { .. })));
         assert_eq!(asked(), 5);
-        let held = certificates.fetching.lock().unwrap();
+        let held = certificates.fetching.lock();
         assert_eq!(certificates.get("r", "https://b"), Err(Missing::Busy));
         drop(held);
         certificates.get("r", "https://b").unwrap();

@@ -1,9 +1,11 @@
 //! Where requests for events are left, and word that something has become due. Leaving word never blocks.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
@@ -61,7 +63,7 @@ struct Shared {
 impl Desk {
     /// Leaves word.
     pub(super) fn leave(&self, write: impl FnOnce(&mut Letters)) {
-        let mut letters = self.0.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut letters = self.0.letters.lock();
         write(&mut letters);
         drop(letters);
         self.0.left.notify_one();
@@ -80,9 +82,8 @@ impl Desk {
 
     /// Takes what was left, waiting for it at most `span`.
     pub(super) fn take(&self, span: Duration) -> Letters {
-        let letters = self.0.letters.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.0.left.wait_timeout_while(letters, span, |letters| letters.is_empty());
-        let (mut letters, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut letters = self.0.letters.lock();
+        self.0.left.wait_while_for(&mut letters, |letters| letters.is_empty(), span);
         std::mem::take(&mut letters)
     }
 

@@ -5,7 +5,9 @@
 //! once, and one is rung for at a time: who comes up rings for the next if there is more to do.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 
@@ -35,7 +37,7 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     /// Wakes one sleeper, once the lock is free for it. A spurious wake-up costs a ring for nobody.
@@ -103,7 +105,7 @@ impl Assignments {
                 return None;
             }
             waiting.asleep = waiting.asleep.saturating_add(1);
-            waiting = self.0.filled.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            self.0.filled.wait(&mut waiting);
             waiting.asleep = waiting.asleep.saturating_sub(1);
             waiting.rung = false;
         }

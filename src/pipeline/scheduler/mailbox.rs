@@ -1,8 +1,10 @@
 //! Where the other threads leave word for the dispatcher. Leaving word never blocks.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
@@ -83,7 +85,7 @@ impl Mailbox {
 
     /// Leaves word.
     pub fn leave(&self, write: impl FnOnce(&mut Letters)) {
-        let mut letters = self.0.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut letters = self.0.letters.lock();
         let was_empty = letters.is_empty();
         write(&mut letters);
         drop(letters);
@@ -101,9 +103,8 @@ impl Mailbox {
     /// Takes what was left, waiting for it at most `span`.
     pub fn take(&self, span: Duration) -> Letters {
         self.0.pulse.beat();
-        let letters = self.0.letters.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.0.left.wait_timeout_while(letters, span, |letters| letters.is_empty());
-        let (mut letters, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut letters = self.0.letters.lock();
+        self.0.left.wait_while_for(&mut letters, |letters| letters.is_empty(), span);
         std::mem::take(&mut letters)
     }
 }

@@ -1,7 +1,9 @@
 //! What the relays of all sources share, and how each source stands.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::base::budget::Budget;
 use crate::base::clock::{Clock, Timestamp};
@@ -34,13 +36,13 @@ pub struct Standings(Arc<Mutex<BTreeMap<i64, Standing>>>);
 impl Standings {
     /// How one stands; nothing is known of one that is not read.
     pub fn of(&self, seq: i64) -> Standing {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         all.get(&seq).cloned().unwrap_or_default()
     }
 
     /// What all of them have not read yet, as far as it can be told, and of how many it cannot.
     pub fn lag(&self) -> (u64, u64) {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         all.values().fold((0, 0), |(lag, unknown): (u64, u64), standing| match standing.lag {
             Some(more) => (lag.saturating_add(more), unknown),
             None => (lag, unknown.saturating_add(1)),
@@ -48,12 +50,12 @@ impl Standings {
     }
 
     pub(super) fn set(&self, seq: i64, change: impl FnOnce(&mut Standing)) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         change(all.entry(seq).or_default());
     }
 
     pub(super) fn forget(&self, seq: i64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&seq);
+        self.0.lock().remove(&seq);
     }
 }
 
