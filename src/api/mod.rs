@@ -68,7 +68,7 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::id::Draw;
 use crate::config::Live;
 use crate::http::message::{Asked, Head, Method, Request, Response};
-use crate::http::server::Line;
+use crate::http::server::StatsHandle;
 use crate::http::service::{Reply, Service};
 use crate::keys::Keyring;
 use crate::model::audit::Actor;
@@ -137,7 +137,7 @@ pub struct Api {
     /// Who looks through rows.
     lists: Arc<Lists>,
     /// The listener's counters.
-    pub line: Line,
+    pub server_stats: StatsHandle,
     /// When this was made, by the wall.
     started_at: Timestamp,
     /// Which refusals are logged.
@@ -236,7 +236,7 @@ impl Api {
             last_write: Arc::default(),
             requests: Arc::default(),
             lists: Arc::default(),
-            line: Line::default(),
+            server_stats: StatsHandle::default(),
             started_at,
             refusals,
             router,

@@ -269,9 +269,9 @@ fn listen(
     let addresses: Vec<_> = sockets.addresses().collect();
     let (purposes, sockets) = sockets.into_parts();
     let address = settings.listen.api;
-    let line = api.line.clone();
+    let stats = api.server_stats.clone();
     let started = Server::start(sockets, setup, Arc::new(Doors::new(api, purposes)));
     let server = started.map_err(|source| Error::Listen { address, source })?;
-    line.follow(&server);
+    stats.follow(&server);
     Ok((addresses, server))
 }

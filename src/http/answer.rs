@@ -10,7 +10,7 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 
 use crate::base::clock::Timestamp;
-use crate::http::head::Manner;
+use crate::http::head::ReplyMode;
 use crate::http::message::Response;
 
 /// The form of a date that RFC 9110 (section 5.6.7) wants sent.
@@ -55,7 +55,7 @@ impl Outgoing {
     /// Encodes an answer; `persist` tells whether another request may follow it.
     pub(crate) fn new(
         response: Response,
-        manner: Manner,
+        mode: ReplyMode,
         persist: bool,
         (date, now): (&DateLine, Timestamp),
     ) -> Self {
@@ -79,13 +79,13 @@ impl Outgoing {
             head.extend_from_slice(b"\r\n");
         }
         date.append(now, &mut head);
-        match (persist, manner.old) {
+        match (persist, mode.old) {
             (false, _) => head.extend_from_slice(b"connection: close\r\n"),
             (true, true) => head.extend_from_slice(b"connection: keep-alive\r\n"),
             (true, false) => (),
         }
         head.extend_from_slice(b"\r\n");
-        let body = if bodiless || manner.head_only { Vec::new() } else { response.body };
+        let body = if bodiless || mode.head_only { Vec::new() } else { response.body };
         Self { head, body, sent: 0 }
     }
 
@@ -136,12 +136,12 @@ fn decimal(to: &mut Vec<u8>, mut number: usize) {
 mod tests {
     use super::*;
 
-    const KEEP: Manner = Manner { persist: true, old: false, head_only: false };
+    const KEEP: ReplyMode = ReplyMode { persist: true, old: false, head_only: false };
 
-    fn text(response: Response, manner: Manner) -> String {
+    fn text(response: Response, mode: ReplyMode) -> String {
         let date = DateLine::default();
         let at = (&date, Timestamp::from_secs(784_111_777));
-        let mut outgoing = Outgoing::new(response, manner, manner.persist, at);
+        let mut outgoing = Outgoing::new(response, mode, mode.persist, at);
         let mut bytes = Vec::new();
         assert!(outgoing.write_some(&mut bytes).unwrap());
         String::from_utf8(bytes).unwrap()
@@ -158,13 +158,13 @@ mod tests {
     #[test]
     fn an_answer_to_head_says_how_long_the_body_would_be() {
         let response = Response::with_body(200, "text/plain", vec![b'x'; 1234]);
-        let answer = text(response, Manner { head_only: true, ..KEEP });
+        let answer = text(response, ReplyMode { head_only: true, ..KEEP });
         assert!(answer.contains("content-length: 1234\r\n") && answer.ends_with("\r\n\r\n"));
     }
 
     #[test]
     fn an_answer_without_content_has_no_length() {
-        let answer = text(Response::new(204), Manner::CLOSE);
+        let answer = text(Response::new(204), ReplyMode::CLOSE);
         assert!(!answer.contains("content-length") && answer.contains("connection: close\r\n"));
     }
 

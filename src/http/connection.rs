@@ -1,24 +1,25 @@
-//! One connection: its socket, and the state every thread may find it in.
+//! One connection: its socket, what it is doing, and every transition between the phases of it.
 //!
-//! The listener thread reads, a handler writes; the lock makes it one at a time. Not here: what
-//! happens in a state (`turn`), and which connections there are (`table`).
+//! The listener thread reads and a handler writes; the lock lets one thread at a time. Not here: framing and
+//! encoding, which are pure, and which connections are open (`listener`).
 
-use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use socket2::SockRef;
 
 use crate::http::answer::Outgoing;
-use crate::http::core::Core;
-use crate::http::framing::{Begun, Framer};
-use crate::http::head::Manner;
-use crate::http::limits::FRESH_SPAN;
-use crate::http::message::{Asked, Response};
+use crate::http::core::{BROKEN, Core};
+use crate::http::framing::{Begun, Frame, Framer, Refused};
+use crate::http::head::ReplyMode;
+use crate::http::limits::{FRESH_SPAN, LINGER_BYTES, LINGER_SPAN};
+use crate::http::message::{Asked, Head, Request, Response};
 use crate::http::readiness::Interest;
 use crate::http::shares::{Holding, Share};
-use crate::http::turn::Turn;
 
 /// A client at the other end of a socket.
 pub(crate) struct Connection {
@@ -28,12 +29,14 @@ pub(crate) struct Connection {
     pub(crate) door: usize,
     pub(crate) peer: SocketAddr,
     pub(crate) socket: TcpStream,
+    /// Where complete requests go.
+    jobs: Arc<Jobs>,
     state: Mutex<State>,
 }
 
 /// What the connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+enum Phase {
     /// Waits for a request, or for the rest of one. Left with the request complete or refused.
     Reading,
     /// A request is with the service. Left when its answer comes, and only then.
@@ -47,36 +50,36 @@ pub(crate) enum Phase {
 }
 
 /// The part of a connection that changes.
-pub(crate) struct State {
-    pub(crate) phase: Phase,
-    pub(crate) framer: Framer,
+struct State {
+    phase: Phase,
+    framer: Framer,
     /// What the deadline was set for while reading.
-    pub(crate) begun: Begun,
-    pub(crate) deadline: Duration,
+    begun: Begun,
+    deadline: Duration,
     /// Until when its first request is taken to be on its way.
-    pub(crate) fresh_until: Duration,
+    fresh_until: Duration,
     /// What the socket is watched for.
-    pub(crate) armed: Interest,
+    armed: Interest,
     /// Since when the request has been sent, or its answer been taken.
-    pub(crate) since: Duration,
+    since: Duration,
     /// What this connection is counted with.
-    pub(crate) held: Holding,
+    held: Holding,
     /// Who sends the request, once its head is there.
-    pub(crate) client: Option<IpAddr>,
+    client: Option<IpAddr>,
     /// The current request and when its head was there; none while it cannot be read.
-    pub(crate) asked: Option<(Asked, Duration)>,
+    asked: Option<(Asked, Duration)>,
     /// How the current request is to be answered.
-    pub(crate) manner: Manner,
-    pub(crate) outgoing: Outgoing,
+    mode: ReplyMode,
+    outgoing: Outgoing,
 }
 
-/// What the listener thread has to know after it looked at a connection.
+/// What the listener thread needs to know of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum ConnectionState {
     /// A request is begun or not answered yet.
     Busy,
-    /// Nothing would be lost.
-    Quiet,
+    /// Closing it would lose nothing.
+    Idle,
     /// To be removed.
     Closed,
 }
@@ -89,6 +92,7 @@ impl Connection {
         (door, peer): (usize, SocketAddr),
         socket: TcpStream,
         (now, patience): (Duration, Duration),
+        jobs: Arc<Jobs>,
     ) -> Self {
         let state = State {
             phase: Phase::Reading,
@@ -101,32 +105,10 @@ impl Connection {
             held: Holding::default(),
             client: None,
             asked: None,
-            manner: Manner::CLOSE,
+            mode: ReplyMode::CLOSE,
             outgoing: Outgoing::default(),
         };
-        Self { key, door, peer, socket, state: Mutex::new(state) }
-    }
-
-    /// The socket can be read or written, or the other end is gone.
-    pub(crate) fn ready(
-        self: &Arc<Self>,
-        core: &Core,
-        now: Duration,
-        scratch: &mut [u8],
-    ) -> Standing {
-        self.turn(core, now, |turn| turn.ready(scratch))
-    }
-
-    /// Time has passed.
-    pub(crate) fn overdue(self: &Arc<Self>, core: &Core, now: Duration) -> Standing {
-        self.turn(core, now, |turn| {
-            turn.overdue();
-        })
-    }
-
-    /// The service has answered the request in hand.
-    pub(crate) fn answer(self: &Arc<Self>, core: &Core, response: Response) {
-        self.turn(core, core.now(), |turn| turn.answer(response));
+        Self { key, door, peer, socket, jobs, state: Mutex::new(state) }
     }
 
     /// Whether it may be closed to make room for another connection; which of two goes first is the order
@@ -150,13 +132,6 @@ impl Connection {
         (state.held.can_end() && state.held.is_in(share)).then_some(state.since)
     }
 
-    /// Its memory is needed.
-    pub(crate) fn make_room(self: &Arc<Self>, core: &Core, now: Duration) -> Standing {
-        self.turn(core, now, |turn| {
-            turn.make_room();
-        })
-    }
-
     /// Whether the other end has closed, or will at least send nothing more. What it may have sent is left
     /// where it is.
     pub(crate) fn is_left(&self) -> bool {
@@ -166,28 +141,438 @@ impl Connection {
         }
     }
 
-    /// The server ends.
-    pub(crate) fn close(self: &Arc<Self>, core: &Core, now: Duration) -> Standing {
-        self.turn(core, now, |turn| {
-            turn.close();
-        })
-    }
-
-    fn turn(
+    /// Locks the connection, lets `act` change it, and tells its state afterwards.
+    pub(crate) fn with(
         self: &Arc<Self>,
         core: &Core,
         now: Duration,
-        act: impl FnOnce(&mut Turn<'_>),
-    ) -> Standing {
+        act: impl FnOnce(&mut Locked<'_>),
+    ) -> ConnectionState {
         let mut state = self.state.lock();
-        act(&mut Turn { connection: self, core, state: &mut state, now });
+        act(&mut Locked { connection: self, core, state: &mut state, now });
         match state.phase {
-            Phase::Closed => Standing::Closed,
-            Phase::Draining { .. } => Standing::Quiet,
+            Phase::Closed => ConnectionState::Closed,
+            Phase::Draining { .. } => ConnectionState::Idle,
             Phase::Reading if state.begun == Begun::Nothing && now >= state.fresh_until => {
-                Standing::Quiet
+                ConnectionState::Idle
             }
-            Phase::Reading | Phase::InHand | Phase::Sending => Standing::Busy,
+            Phase::Reading | Phase::InHand | Phase::Sending => ConnectionState::Busy,
         }
+    }
+}
+
+/// A connection while its lock is held. Nothing here blocks, and every function leaves the connection in a
+/// phase with a deadline.
+pub(crate) struct Locked<'a> {
+    connection: &'a Arc<Connection>,
+    core: &'a Core,
+    state: &'a mut State,
+    now: Duration,
+}
+
+impl Locked<'_> {
+    /// The socket is ready for something: what, the phase knows.
+    pub(crate) fn ready(&mut self, scratch: &mut [u8]) {
+        match self.state.phase {
+            Phase::Reading => self.read(scratch),
+            Phase::Sending => {
+                self.flush();
+                self.resume();
+            }
+            Phase::Draining { left } => self.drain(scratch, left),
+            // The next request, or the end, before this one is answered: to be looked at afterwards.
+            Phase::InHand => self.arm(Interest::Nothing),
+            Phase::Closed => (),
+        }
+    }
+
+    /// The service's answer to the request in hand.
+    pub(crate) fn answer(&mut self, response: Response) {
+        // Only a stop takes a request out of hand; then nobody waits for this.
+        if self.state.phase == Phase::InHand {
+            if response.is_hang_up() {
+                return self.close();
+            }
+            let final_answer = (200..=599).contains(&response.status);
+            let response = if final_answer { response } else { self.core.refusal(500, BROKEN) };
+            self.send(response);
+            self.resume();
+        }
+    }
+
+    /// Looks at the deadline.
+    pub(crate) fn overdue(&mut self) {
+        let late = self.now >= self.state.deadline;
+        match (self.state.phase, self.state.begun) {
+            (Phase::Reading, Begun::Nothing) if late || self.is_left_by_stop() => self.close(),
+            (Phase::Reading, Begun::Head) if late => {
+                self.time_out("the head took too long to come");
+            }
+            (Phase::Reading, Begun::Body(_)) if late => {
+                self.time_out("the body took too long to come");
+            }
+            (Phase::Sending, _) if late => {
+                self.core.counters.timeouts.add();
+                self.reset();
+            }
+            (Phase::Draining { .. }, _) if late => self.close(),
+            _ => (),
+        }
+    }
+
+    /// Whether a stop need not wait for this connection, which has no request begun.
+    fn is_left_by_stop(&self) -> bool {
+        self.core.stop.asked() && self.now >= self.state.fresh_until
+    }
+
+    /// Ends what the client has been slow to send or to take.
+    pub(crate) fn make_room(&mut self) {
+        match self.state.phase {
+            Phase::Reading => self.refuse_for_room(ReplyMode::CLOSE),
+            Phase::Sending => {
+                self.core.counters.timeouts.add();
+                self.reset();
+            }
+            // Answered since it was chosen.
+            Phase::InHand | Phase::Draining { .. } | Phase::Closed => (),
+        }
+    }
+
+    /// Gives up the connection; the listener thread, which hears of the hang-up, removes it.
+    pub(crate) fn close(&mut self) {
+        self.state.phase = Phase::Closed;
+        self.state.framer = Framer::default();
+        self.state.outgoing = Outgoing::default();
+        self.charge(Holding::default());
+        // Both fail only where the other end has already done the same.
+        drop(self.connection.socket.shutdown(Shutdown::Both));
+        if self.state.armed != Interest::Read {
+            let key = self.connection.key;
+            drop(self.core.readiness.set(&self.connection.socket, key, Interest::Read));
+        }
+    }
+
+    fn read(&mut self, scratch: &mut [u8]) {
+        match (&self.connection.socket).read(scratch) {
+            Ok(0) => self.close(),
+            Ok(length) => self.frame(scratch.get(..length).unwrap_or_default()),
+            Err(error) if later(&error) => (),
+            Err(_) => self.close(),
+        }
+    }
+
+    /// Frames what a client has sent beyond the request just answered, without waiting for more.
+    fn resume(&mut self) {
+        if self.state.phase == Phase::Reading && self.state.framer.has_rest() {
+            self.frame(&[]);
+        }
+    }
+
+    /// Cuts requests from the input, until one is in hand or the input is used up.
+    fn frame(&mut self, mut fresh: &[u8]) {
+        while self.state.phase == Phase::Reading {
+            let (core, door) = (self.core, self.connection.door);
+            let from = (self.connection.peer, &core.limits);
+            let (now, State { framer, asked, client, .. }) = (self.now, &mut *self.state);
+            let mut gate = |head: &mut Head| {
+                head.door = door;
+                core.introduce(head);
+                *client = Some(head.client);
+                *asked = Some((Asked::of(head), now));
+                core.body_limit(head)
+            };
+            let fresh = std::mem::take(&mut fresh);
+            match framer.advance(fresh, from, &mut gate) {
+                Frame::Partial => return self.wait_for_more(),
+                Frame::Continue => self.go_on(),
+                Frame::Whole(request, mode) => self.hand_over(request, mode),
+                Frame::Refused(refused) => self.refuse(refused),
+            }
+        }
+    }
+
+    fn wait_for_more(&mut self) {
+        let begun = self.state.framer.begun();
+        let body = if let Begun::Body(bytes) = begun { bytes } else { 0 };
+        self.charge(Holding { bytes: self.state.framer.held(), body, ..Holding::default() });
+        if begun != self.state.begun {
+            if self.state.begun == Begun::Nothing {
+                self.state.since = self.now;
+            }
+            self.state.begun = begun;
+            let limits = &self.core.limits;
+            let span = match begun {
+                Begun::Nothing => limits.idle_timeout,
+                Begun::Head => limits.head_timeout,
+                Begun::Body(bytes) => limits.body_span(bytes),
+            };
+            self.state.deadline = self.now.saturating_add(span);
+        }
+    }
+
+    /// Lets the client send its body. The socket has nothing else to send, so this fits into it.
+    fn go_on(&mut self) {
+        const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+        match (&self.connection.socket).write(CONTINUE) {
+            Ok(length) if length == CONTINUE.len() => (),
+            _ => self.close(),
+        }
+    }
+
+    fn hand_over(&mut self, request: Request, mode: ReplyMode) {
+        let bytes = request.held().saturating_add(self.state.framer.held());
+        let body = request.body.len();
+        if !self.charge(Holding { bytes, body, in_hand: true, ..Holding::default() }) {
+            return self.refuse_for_room(mode.closing());
+        }
+        self.state.mode = mode;
+        self.state.fresh_until = Duration::ZERO;
+        self.state.phase = Phase::InHand;
+        if !self.connection.jobs.call(Arc::clone(self.connection), request) {
+            self.core.counters.overloaded.add();
+            let busy = self.core.refusal(503, "too many requests wait to be handled");
+            self.send(busy.header("retry-after", "1"));
+        }
+    }
+
+    fn refuse(&mut self, refused: Refused) {
+        let (response, mode) = match refused {
+            Refused::There(response, mode) => (response, mode),
+            Refused::Here(refusal, mode) => {
+                self.core.counters.malformed.add();
+                (self.core.refusal(refusal.status, refusal.detail), mode)
+            }
+        };
+        self.state.mode = mode;
+        self.send(response);
+    }
+
+    fn refuse_for_room(&mut self, mode: ReplyMode) {
+        self.core.counters.overloaded.add();
+        self.state.framer = Framer::default();
+        self.state.mode = mode;
+        let full = self.core.refusal(503, "too much input is being held");
+        self.send(full.header("retry-after", "1"));
+    }
+
+    fn time_out(&mut self, detail: &str) {
+        self.core.counters.timeouts.add();
+        self.state.framer = Framer::default();
+        self.state.mode = ReplyMode::CLOSE;
+        self.send(self.core.refusal(408, detail));
+    }
+
+    fn send(&mut self, response: Response) {
+        let asked = self.state.asked.take();
+        let (asked, since) =
+            asked.unwrap_or_else(|| (self.core.stranger(self.connection.peer), self.now));
+        let took = self.now.saturating_sub(since);
+        let response = self.core.finished(asked, took, response);
+        let persist = self.state.mode.persist && !response.close && !self.core.stop.asked();
+        self.state.mode.persist = persist;
+        let date = (&self.core.date, self.core.clock.wall());
+        self.state.outgoing = Outgoing::new(response, self.state.mode, persist, date);
+        self.state.phase = Phase::Sending;
+        self.state.since = self.now;
+        self.state.deadline = self.now.saturating_add(self.core.limits.answer_timeout);
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        match self.state.outgoing.write_some(&self.connection.socket) {
+            Ok(true) => self.settle(),
+            Ok(false) => self.wait_for_room(),
+            Err(error) if later(&error) => self.wait_for_room(),
+            Err(_) => self.close(),
+        }
+    }
+
+    /// The client is slow to take its answer.
+    fn wait_for_room(&mut self) {
+        let body = self.state.outgoing.held();
+        let bytes = body.saturating_add(self.state.framer.held());
+        // An answer is of our making, so it is not in the client's share: behind a proxy that is not trusted a
+        // small request of somebody else would cut off a large answer.
+        self.core.charge(&mut self.state.held, Holding { bytes, body, ..Holding::default() });
+        self.arm(Interest::Write);
+    }
+
+    /// The answer is written: on to the next request, or to the end.
+    fn settle(&mut self) {
+        self.state.outgoing = Outgoing::default();
+        self.state.begun = Begun::Nothing;
+        self.state.client = None;
+        if self.state.mode.persist {
+            self.state.phase = Phase::Reading;
+            self.state.deadline = self.now.saturating_add(self.core.limits.idle_timeout);
+        } else {
+            // Closed with input unread, the socket would send a reset, and that may overtake the
+            // answer (RFC 9112, section 9.6).
+            self.state.framer = Framer::default();
+            self.state.phase = Phase::Draining { left: LINGER_BYTES };
+            self.state.deadline = self.now.saturating_add(LINGER_SPAN);
+            if self.connection.socket.shutdown(Shutdown::Write).is_err() {
+                return self.close();
+            }
+        }
+        self.charge(Holding { bytes: self.state.framer.held(), ..Holding::default() });
+        self.arm(Interest::Read);
+    }
+
+    fn drain(&mut self, scratch: &mut [u8], left: usize) {
+        match (&self.connection.socket).read(scratch) {
+            Ok(length) if length > 0 && length < left => {
+                self.state.phase = Phase::Draining { left: left.saturating_sub(length) };
+            }
+            Err(error) if later(&error) => (),
+            Ok(_) | Err(_) => self.close(),
+        }
+    }
+
+    /// Ends the connection without leaving the rest of an answer to the kernel, which would try for
+    /// minutes to send it to somebody who does not read.
+    fn reset(&mut self) {
+        drop(SockRef::from(&self.connection.socket).set_linger(Some(Duration::ZERO)));
+        self.close();
+    }
+
+    fn arm(&mut self, interest: Interest) {
+        if self.state.armed == interest || self.state.phase == Phase::Closed {
+            return;
+        }
+        let Connection { key, socket, .. } = self.connection.as_ref();
+        match self.core.readiness.set(socket, *key, interest) {
+            Ok(()) => self.state.armed = interest,
+            Err(error) => {
+                tracing::warn!(%error, "a connection was closed because it could not be watched");
+                self.close();
+            }
+        }
+    }
+
+    /// Says what is held now, the client apart; false if the service must not get it for want of room.
+    fn charge(&mut self, new: Holding) -> bool {
+        let peer = self.connection.peer.ip();
+        let direct = || (!self.core.proxies.trusts(peer)).then_some(peer);
+        let client = self.state.client.or_else(direct);
+        self.core.charge(&mut self.state.held, Holding { client, ..new })
+    }
+}
+
+/// Whether the socket may well do later what it does not do now.
+fn later(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+/// One thing for a handler to do.
+pub(crate) enum Job {
+    /// Call the service.
+    Call(Arc<Connection>, Request),
+    /// Encode and write an answer that was made on another thread.
+    Answer(Arc<Connection>, Response),
+}
+
+/// The queues of one server.
+pub(crate) struct Jobs {
+    queues: Mutex<Queues>,
+    filled: Condvar,
+    pending: usize,
+}
+
+#[derive(Default)]
+struct Queues {
+    calls: VecDeque<(Arc<Connection>, Request)>,
+    /// Not bounded by a number of its own, because whoever sends an answer must never wait: it holds
+    /// at most one answer for each open connection, and those are bounded.
+    answers: VecDeque<(Arc<Connection>, Response)>,
+    /// Handlers that sleep, one that was rung for but is not up yet included.
+    asleep: usize,
+    /// Whether one was rung for and is not up yet. Ringing is a system call for whoever brings a job,
+    /// so only one ring is under way; who comes up rings for the next if there is more to do.
+    rung: bool,
+    closed: bool,
+}
+
+impl Queues {
+    fn pop(&mut self) -> Option<Job> {
+        let answer = self.answers.pop_front();
+        let answer = answer.map(|(connection, response)| Job::Answer(connection, response));
+        answer.or_else(|| {
+            self.calls.pop_front().map(|(connection, request)| Job::Call(connection, request))
+        })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.answers.is_empty() && self.calls.is_empty()
+    }
+}
+
+impl Jobs {
+    pub(crate) fn new(pending: usize) -> Self {
+        Self { queues: Mutex::default(), filled: Condvar::new(), pending }
+    }
+
+    /// Queues a request; false if there are too many.
+    fn call(&self, connection: Arc<Connection>, request: Request) -> bool {
+        let mut queues = self.lock();
+        if queues.closed || queues.calls.len() >= self.pending {
+            return false;
+        }
+        queues.calls.push_back((connection, request));
+        self.ring(queues);
+        true
+    }
+
+    /// Queues an answer. Once closed it is dropped: its connection is closed too.
+    pub(crate) fn answer(&self, connection: Arc<Connection>, response: Response) {
+        let mut queues = self.lock();
+        if !queues.closed {
+            queues.answers.push_back((connection, response));
+            self.ring(queues);
+        }
+    }
+
+    /// Waits for something to do; `None` once closed.
+    pub(crate) fn take(&self) -> Option<Job> {
+        let mut queues = self.lock();
+        loop {
+            if queues.closed {
+                return None;
+            }
+            if let Some(job) = queues.pop() {
+                if !queues.is_empty() {
+                    self.ring(queues);
+                }
+                return Some(job);
+            }
+            queues.asleep = queues.asleep.saturating_add(1);
+            self.filled.wait(&mut queues);
+            queues.asleep = queues.asleep.saturating_sub(1);
+            queues.rung = false;
+        }
+    }
+
+    /// Ends the handlers, and drops what still waits.
+    pub(crate) fn close(&self) {
+        let mut queues = self.lock();
+        queues.closed = true;
+        let dropped = (std::mem::take(&mut queues.calls), std::mem::take(&mut queues.answers));
+        drop(queues);
+        drop(dropped);
+        self.filled.notify_all();
+    }
+
+    /// Wakes one sleeper, once the lock is free for it. A spurious wake-up costs a ring for nobody.
+    fn ring(&self, mut queues: MutexGuard<'_, Queues>) {
+        let needed = queues.asleep > 0 && !queues.rung;
+        queues.rung |= needed;
+        drop(queues);
+        if needed {
+            self.filled.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock()
     }
 }

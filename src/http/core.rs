@@ -1,6 +1,6 @@
-//! What all threads of one server share.
+//! What all threads of one server share: its setup, its counters, and its calls to the service.
 //!
-//! Not here: the connections themselves, which the listener thread owns.
+//! Not here: the connections, which the listener thread owns.
 
 use std::any::Any;
 use std::io;
@@ -12,19 +12,17 @@ use std::time::Duration;
 
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
-use crate::base::id::{self, Draw};
+use crate::base::id::{self, Draw, SystemDraw};
 use crate::base::stop::Stop;
 use crate::http::answer::DateLine;
-use crate::http::jobs::Jobs;
 use crate::http::limits::Limits;
 use crate::http::message::{Asked, Head, Response};
 use crate::http::proxies::Proxies;
 use crate::http::readiness::Readiness;
 use crate::http::service::Service;
-use crate::http::setup::Setup;
 use crate::http::shares::{Holding, Shares};
-use crate::http::stats::{Counters, Stats};
 use crate::telemetry::heartbeat::Heartbeat;
+use crate::telemetry::tally::Counter;
 
 /// The shared part of a server.
 pub(crate) struct Core {
@@ -32,7 +30,6 @@ pub(crate) struct Core {
     pub(crate) proxies: Proxies,
     pub(crate) service: Arc<dyn Service>,
     pub(crate) readiness: Readiness,
-    pub(crate) jobs: Jobs,
     pub(crate) counters: Counters,
     pub(crate) date: DateLine,
     /// The product's clock: for the `date` field and for request ids.
@@ -56,7 +53,6 @@ impl Core {
             draw,
             faults,
             pulse: Heartbeat::default(),
-            jobs: Jobs::new(limits.pending),
             shares: Shares::new(&limits),
             limits,
             service,
@@ -158,3 +154,83 @@ impl Core {
 /// The detail of a 500.
 pub(crate) const BROKEN: &str =
     "the request could not be handled because of an error in this program";
+
+/// How a server works, but for what it answers.
+#[derive(Clone)]
+pub struct Setup {
+    /// How much it takes on.
+    pub limits: Limits,
+    /// Whom it believes where a request comes from.
+    pub proxies: Proxies,
+    /// Asked for the `date` field and for request ids; deadlines are counted in real time.
+    pub clock: Clock,
+    /// Randomness for request ids.
+    pub draw: Arc<dyn Draw>,
+    /// Planned failures.
+    pub faults: Faults,
+}
+
+impl Setup {
+    /// No proxies, the system's randomness, and no planned failures.
+    pub fn new(limits: Limits, clock: Clock) -> Self {
+        let (proxies, draw) = (Proxies::default(), Arc::new(SystemDraw::new()));
+        Self { limits, proxies, clock, draw, faults: Faults::none() }
+    }
+}
+
+impl std::fmt::Debug for Setup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setup").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// Makes [`Stats`] and the counters behind it of one list.
+macro_rules! counters {
+    ($($(#[$about:meta])* $name:ident,)*) => {
+        /// A reading of all counters. Only `connections`, `busy` and `buffered_bytes` go down again.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Stats {
+            /// Bytes of requests and answers held now.
+            pub buffered_bytes: u64,
+            $($(#[$about])* pub $name: u64,)*
+        }
+
+        /// The counters behind [`Stats`], each with the meaning given there.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: Counter,)*
+        }
+
+        impl Counters {
+            fn read(&self, buffered_bytes: usize) -> Stats {
+                let buffered_bytes = u64::try_from(buffered_bytes).unwrap_or(u64::MAX);
+                Stats { buffered_bytes, $($name: self.$name.get(),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Connections open now.
+    connections,
+    /// Connections accepted, those closed at once for a cap included.
+    accepted,
+    /// Connections closed at once because a cap on connections was reached.
+    refused,
+    /// Of these, those that came from an address with too many.
+    refused_for_address,
+    /// Connections with a request begun or in hand, as of the last look at deadlines.
+    busy,
+    /// Times accepting paused because the system would not give a socket.
+    accept_pauses,
+    /// Complete requests handed to the service.
+    requests,
+    /// Requests refused by the listener itself: malformed, too large, not implemented.
+    malformed,
+    /// Requests answered 503 because the queue, the buffers or a share of them were full.
+    overloaded,
+    /// Connections ended because the other end was too slow; idle ones are not counted.
+    timeouts,
+    /// Panics caught inside the service.
+    panics,
+}

@@ -31,14 +31,14 @@ const fn bad(detail: &'static str) -> Refusal {
 
 /// How much body follows the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub(crate) enum BodyLength {
     Fixed(u64),
     Chunked,
 }
 
 /// How the answer has to be given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Manner {
+pub(crate) struct ReplyMode {
     /// Another request may follow.
     pub(crate) persist: bool,
     /// The client speaks HTTP/1.0 and has to be told that the connection stays open.
@@ -47,7 +47,7 @@ pub(crate) struct Manner {
     pub(crate) head_only: bool,
 }
 
-impl Manner {
+impl ReplyMode {
     /// For an answer to something that could not be read to its end.
     pub(crate) const CLOSE: Self = Self { persist: false, old: false, head_only: false };
 
@@ -60,8 +60,8 @@ impl Manner {
 #[derive(Debug)]
 pub(crate) struct Parsed {
     pub(crate) head: Head,
-    pub(crate) extent: Extent,
-    pub(crate) manner: Manner,
+    pub(crate) extent: BodyLength,
+    pub(crate) mode: ReplyMode,
     /// The client waits for `100 Continue` before it sends the body.
     pub(crate) expects: bool,
 }
@@ -112,13 +112,13 @@ pub(crate) fn parse(bytes: &[u8], peer: SocketAddr, most: usize) -> Result<Parse
     }
     let host = fields.host(old)?;
     let extent = fields.extent(old)?;
-    let expects = fields.expects(old)? && extent != Extent::Fixed(0);
+    let expects = fields.expects(old)? && extent != BodyLength::Fixed(0);
     let (path, query) = target(method, raw.path.unwrap_or_default(), host)?;
     let persist = !fields.wish.close && (fields.wish.keep_alive || !old);
-    let manner = Manner { persist, old, head_only: method == Method::Head };
+    let mode = ReplyMode { persist, old, head_only: method == Method::Head };
     let (door, client, request_id) = (0, peer.ip(), String::new());
     let head = Head { method, path, query, headers, door, peer, client, request_id };
-    Ok(Parsed { head, extent, manner, expects })
+    Ok(Parsed { head, extent, mode, expects })
 }
 
 const TOO_MANY_FIELDS: Refusal = Refusal::new(431, "too many header fields");
@@ -240,13 +240,13 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn extent(&self, old: bool) -> Result<Extent, Refusal> {
+    fn extent(&self, old: bool) -> Result<BodyLength, Refusal> {
         match (self.lengths, self.codings) {
-            (0, 0) => Ok(Extent::Fixed(0)),
-            (1, 0) => length(self.length).map(Extent::Fixed),
+            (0, 0) => Ok(BodyLength::Fixed(0)),
+            (1, 0) => length(self.length).map(BodyLength::Fixed),
             (_, 0) => Err(bad("more than one Content-Length field")),
             (0, _) if old => Err(bad("Transfer-Encoding does not exist in HTTP/1.0")),
-            (0, 1) if self.coding.eq_ignore_ascii_case(b"chunked") => Ok(Extent::Chunked),
+            (0, 1) if self.coding.eq_ignore_ascii_case(b"chunked") => Ok(BodyLength::Chunked),
             (0, _) => Err(Refusal::new(501, "the only transfer coding known here is chunked")),
             _ => Err(bad("both Content-Length and Transfer-Encoding")),
         }

@@ -1,8 +1,9 @@
 //! The listener thread: accepts, waits for sockets, and sweeps over deadlines.
 //!
-//! Nothing that goes wrong with one socket ends the loop. Not here: what a connection does when its
-//! turn comes (`turn`).
+//! Nothing that goes wrong with one socket ends the loop. Not here: what a connection then does
+//! (`connection`).
 
+use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -11,11 +12,11 @@ use std::time::Duration;
 use polling::{Event, Events};
 
 use crate::base::faults::Stall;
-use crate::http::connection::{Connection, Standing};
+use crate::http::connection::{Connection, ConnectionState, Jobs, Locked};
 use crate::http::core::Core;
+use crate::http::proxies::client_network;
 use crate::http::readiness::Interest;
 use crate::http::shares::Share;
-use crate::http::table::Table;
 use crate::telemetry::heartbeat::BEAT;
 
 /// How often deadlines are looked at; a connection may live that much longer than its limit says.
@@ -48,6 +49,7 @@ const SCRATCH_BYTES: usize = 64 * 1024;
 /// The listener thread's own things.
 pub(crate) struct Listener {
     core: Arc<Core>,
+    jobs: Arc<Jobs>,
     doors: Vec<TcpListener>,
     /// The keys below are those of the doors, whether they are open or not.
     first_key: usize,
@@ -63,7 +65,11 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// Watches the listening sockets, which become non-blocking.
-    pub(crate) fn new(core: Arc<Core>, doors: Vec<TcpListener>) -> io::Result<Self> {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        jobs: Arc<Jobs>,
+        doors: Vec<TcpListener>,
+    ) -> io::Result<Self> {
         for (key, door) in doors.iter().enumerate() {
             door.set_nonblocking(true)?;
             core.readiness.add(door, key)?;
@@ -71,6 +77,7 @@ impl Listener {
         Ok(Self {
             now: core.now(),
             core,
+            jobs,
             first_key: doors.len(),
             doors,
             table: Table::default(),
@@ -88,7 +95,7 @@ impl Listener {
         let mut events = Events::new();
         loop {
             self.core.faults.stand(Stall::Listener);
-            self.core.pulse.beat();
+            self.core.pulse.tick();
             if let Err(error) = self.core.readiness.wait(&mut events, self.patience()) {
                 tracing::error!(%error, "waiting for sockets failed");
                 self.core.stop.wait(ACCEPT_PAUSE);
@@ -104,10 +111,9 @@ impl Listener {
             }
         }
         for slot in 0..self.table.slots() {
-            if let Some(connection) = self.table.get(slot) {
-                connection.close(&self.core, self.now);
-                self.forget(slot);
-            }
+            self.with(slot, |connection| {
+                connection.close();
+            });
         }
     }
 
@@ -122,13 +128,19 @@ impl Listener {
         let Some(slot) = event.key.checked_sub(self.first_key) else {
             return self.accept(event.key);
         };
-        if let Some(connection) = self.table.get(slot) {
-            let standing = connection.ready(&self.core, self.now, &mut self.scratch);
-            if standing == Standing::Closed {
-                self.forget(slot);
-            }
-            self.make_room();
+        let mut scratch = std::mem::take(&mut self.scratch);
+        self.with(slot, |connection| connection.ready(&mut scratch));
+        self.scratch = scratch;
+        self.make_room();
+    }
+
+    /// Lets `act` change the connection in a slot, and drops it if it is closed then. `None`: the slot is empty.
+    fn with(&mut self, slot: usize, act: impl FnOnce(&mut Locked<'_>)) -> Option<ConnectionState> {
+        let state = self.table.get(slot)?.with(&self.core, self.now, act);
+        if state == ConnectionState::Closed {
+            self.forget(slot);
         }
+        Some(state)
     }
 
     fn accept(&mut self, key: usize) {
@@ -168,10 +180,10 @@ impl Listener {
             return;
         }
         let patience = (self.now, limits.idle_timeout);
-        let first_key = self.first_key;
-        let connection = self
-            .table
-            .insert(|slot| Connection::new(first_key.saturating_add(slot), from, socket, patience));
+        let (first_key, jobs) = (self.first_key, Arc::clone(&self.jobs));
+        let connection = self.table.insert(|slot| {
+            Connection::new(first_key.saturating_add(slot), from, socket, patience, jobs)
+        });
         core.counters.connections.set(self.table.len());
         if let Err(error) = core.readiness.add(&connection.socket, connection.key) {
             tracing::warn!(%error, "a connection was refused because it could not be watched");
@@ -186,9 +198,9 @@ impl Listener {
         let most = self.core.limits.connections.div_ceil(EVICTED_PART);
         let slow = spare.first().is_some_and(|(_, (slow, _))| *slow);
         for (slot, _) in spare.iter().take_while(|(_, (other, _))| *other == slow).take(most) {
-            let Some(connection) = self.table.get(*slot) else { continue };
-            connection.close(&self.core, self.now);
-            self.forget(*slot);
+            self.with(*slot, |connection| {
+                connection.close();
+            });
             if slow {
                 self.core.counters.timeouts.add();
             }
@@ -206,10 +218,9 @@ impl Listener {
                 if !self.core.shares.wants_room(share) {
                     break;
                 }
-                let Some(connection) = self.table.get(slot) else { continue };
-                if connection.make_room(&self.core, self.now) == Standing::Closed {
-                    self.forget(slot);
-                }
+                self.with(slot, |connection| {
+                    connection.make_room();
+                });
             }
         }
     }
@@ -266,11 +277,11 @@ impl Listener {
         }
         let mut busy = 0_usize;
         for slot in 0..self.table.slots() {
-            let Some(connection) = self.table.get(slot) else { continue };
-            match connection.overdue(&self.core, self.now) {
-                Standing::Closed => self.forget(slot),
-                Standing::Busy => busy = busy.saturating_add(1),
-                Standing::Quiet => (),
+            if self.with(slot, |connection| {
+                connection.overdue();
+            }) == Some(ConnectionState::Busy)
+            {
+                busy = busy.saturating_add(1);
             }
         }
         self.make_room();
@@ -312,4 +323,62 @@ impl Listener {
 fn fleeting(error: &io::Error) -> bool {
     use ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, TimedOut};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | TimedOut)
+}
+
+/// The open connections of a server.
+#[derive(Default)]
+struct Table {
+    slots: Vec<Option<Arc<Connection>>>,
+    free: Vec<usize>,
+    by_network: HashMap<IpAddr, usize>,
+}
+
+impl Table {
+    /// Open connections.
+    fn len(&self) -> usize {
+        self.slots.len().saturating_sub(self.free.len())
+    }
+
+    /// Slots, empty ones included: every index is below.
+    fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Open connections from where `address` is.
+    fn count_from(&self, address: IpAddr) -> usize {
+        self.by_network.get(&client_network(address)).copied().unwrap_or(0)
+    }
+
+    fn get(&self, slot: usize) -> Option<Arc<Connection>> {
+        self.slots.get(slot).cloned().flatten()
+    }
+
+    /// Keeps the connection that `make` makes for the slot it is given. A slot is used again: an event
+    /// of its last connection may then reach the next one, which only looks once for nothing.
+    fn insert(&mut self, make: impl FnOnce(usize) -> Connection) -> Arc<Connection> {
+        let slot = self.free.pop().unwrap_or(self.slots.len());
+        let connection = Arc::new(make(slot));
+        if slot == self.slots.len() {
+            self.slots.push(None);
+        }
+        if let Some(place) = self.slots.get_mut(slot) {
+            *place = Some(Arc::clone(&connection));
+        }
+        let count = self.by_network.entry(client_network(connection.peer.ip())).or_default();
+        *count = count.saturating_add(1);
+        connection
+    }
+
+    fn remove(&mut self, slot: usize) -> Option<Arc<Connection>> {
+        let connection = self.slots.get_mut(slot)?.take()?;
+        self.free.push(slot);
+        let from = client_network(connection.peer.ip());
+        if let Some(count) = self.by_network.get_mut(&from) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.by_network.remove(&from);
+            }
+        }
+        Some(connection)
+    }
 }

@@ -5,19 +5,19 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Weak};
-use std::thread::{self, JoinHandle};
+use std::thread::{self, JoinHandle, ThreadId};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::http::core::Core;
-use crate::http::handler;
+use crate::http::connection::{Connection, Job, Jobs};
+use crate::http::core::{Core, Stats};
 use crate::http::listener::Listener;
-use crate::http::service::Service;
-use crate::http::stats::Stats;
+use crate::http::message::{Request, Response};
+use crate::http::service::{Reply, Service, WayBack};
 
-pub use crate::http::setup::Setup;
+pub use crate::http::core::Setup;
 
 /// Connections the kernel keeps for us while the listener thread is busy or accepting rests.
 const BACKLOG: i32 = 1024;
@@ -25,6 +25,7 @@ const BACKLOG: i32 = 1024;
 /// A running server. Dropped, it stops without grace.
 pub struct Server {
     core: Arc<Core>,
+    jobs: Arc<Jobs>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -41,13 +42,14 @@ impl Server {
         service: Arc<dyn Service>,
     ) -> io::Result<Self> {
         let handlers = setup.limits.handlers.max(1);
+        let jobs = Arc::new(Jobs::new(setup.limits.pending));
         let core = Arc::new(Core::new(setup, service)?);
-        let listener = Listener::new(Arc::clone(&core), listeners)?;
+        let listener = Listener::new(Arc::clone(&core), Arc::clone(&jobs), listeners)?;
         // Dropped by an early return, the server ends the threads that were started.
-        let server = Self { core, threads: Mutex::default() };
+        let server = Self { core, jobs, threads: Mutex::default() };
         for number in 0..handlers {
-            let core = Arc::clone(&server.core);
-            server.spawn(format!("http-{number}"), move || handler::run(&core))?;
+            let (core, jobs) = (Arc::clone(&server.core), Arc::clone(&server.jobs));
+            server.spawn(format!("http-{number}"), move || handle(&core, &jobs))?;
         }
         server.spawn("http-listen".to_owned(), move || listener.run())?;
         Ok(server)
@@ -64,7 +66,7 @@ impl Server {
             if thread.join().is_err() {
                 tracing::error!("a thread of the HTTP server had panicked");
             }
-            self.core.jobs.close();
+            self.jobs.close();
         }
     }
 
@@ -91,7 +93,7 @@ impl Server {
     fn spawn(&self, name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let thread = thread::Builder::new().name(name).spawn(work);
         // Handlers end with the jobs, and without a listener thread nobody else would close them.
-        let thread = thread.inspect_err(|_| self.core.jobs.close())?;
+        let thread = thread.inspect_err(|_| self.jobs.close())?;
         self.threads.lock().push(thread);
         Ok(())
     }
@@ -99,9 +101,9 @@ impl Server {
 
 /// Reads a server's counters from elsewhere, without keeping the server alive. Clones share it.
 #[derive(Clone, Default)]
-pub struct Line(Arc<Mutex<Weak<Core>>>);
+pub struct StatsHandle(Arc<Mutex<Weak<Core>>>);
 
-impl Line {
+impl StatsHandle {
     /// From now on it is this server's.
     pub fn follow(&self, server: &Server) {
         *self.0.lock() = Arc::downgrade(&server.core);
@@ -114,9 +116,9 @@ impl Line {
     }
 }
 
-impl std::fmt::Debug for Line {
+impl std::fmt::Debug for StatsHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Line").field(&self.stats()).finish()
+        f.debug_tuple("StatsHandle").field(&self.stats()).finish()
     }
 }
 
@@ -143,4 +145,61 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
+}
+
+/// No status at all: the answer of a reply that was dropped. Made per request and hardly ever sent,
+/// so its text is only written when it is.
+const UNANSWERED: u16 = 0;
+
+/// A handler thread: calls the service and writes answers until the jobs are closed. It never waits for a commit
+/// or for a slow socket.
+fn handle(core: &Arc<Core>, jobs: &Arc<Jobs>) {
+    while let Some(job) = jobs.take() {
+        match job {
+            Job::Call(connection, request) => call(core, jobs, connection, request),
+            Job::Answer(connection, response) => answer(core, &connection, response),
+        }
+    }
+}
+
+fn answer(core: &Core, connection: &Arc<Connection>, response: Response) {
+    connection.with(core, core.now(), |locked| locked.answer(response));
+}
+
+fn call(core: &Arc<Core>, jobs: &Arc<Jobs>, connection: Arc<Connection>, request: Request) {
+    core.counters.requests.add();
+    let (core_of, jobs) = (Arc::clone(core), Arc::clone(jobs));
+    let way_back = ToConnection { home: thread::current().id(), core: core_of, jobs, connection };
+    let reply = Reply::new(Box::new(way_back), Response::new(UNANSWERED));
+    let span = tracing::info_span!("request", request_id = request.request_id());
+    // A panic drops the reply while it unwinds, which answers 500.
+    let _entered = span.enter();
+    core.caught(|| core.service.call(request, reply));
+}
+
+/// The way back to the connection that a request came on.
+struct ToConnection {
+    /// The handler that took it.
+    home: ThreadId,
+    core: Arc<Core>,
+    jobs: Arc<Jobs>,
+    connection: Arc<Connection>,
+}
+
+impl WayBack for ToConnection {
+    fn deliver(self: Box<Self>, response: Response) {
+        let Self { home, core, jobs, connection } = *self;
+        // On this thread the answer is written at once. Elsewhere a system call could hold up somebody
+        // who has better things to do, the database writer for one; and while a panic unwinds, a
+        // second one would end the process.
+        if thread::current().id() == home && !thread::panicking() {
+            answer(&core, &connection, response);
+        } else {
+            jobs.answer(connection, response);
+        }
+    }
+
+    fn is_left(&self) -> bool {
+        self.connection.is_left()
+    }
 }

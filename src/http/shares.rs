@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::http::limits::{Limits, SMALL_BODY};
-use crate::http::origin::origin;
+use crate::http::proxies::client_network;
 
 /// What one connection holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Holding {
 
     pub(crate) fn is_in(&self, share: Share) -> bool {
         match share {
-            Share::Client(client) => self.client.map(origin) == Some(client),
+            Share::Client(client) => self.client.map(client_network) == Some(client),
             Share::Large => self.body > SMALL_BODY,
             Share::All => true,
         }
@@ -92,7 +92,7 @@ impl Shares {
         let mut ledger = self.lock();
         ledger.remove(old);
         ledger.add(new);
-        let shares = [new.client.map(|client| Share::Client(origin(client)))];
+        let shares = [new.client.map(|client| Share::Client(client_network(client)))];
         let shares = shares.into_iter().flatten().chain([Share::Large, Share::All]);
         let mut fits = true;
         for share in shares.filter(|share| new.bytes > 0 && new.is_in(*share)) {
@@ -180,7 +180,7 @@ impl Ledger {
         if holding.is_in(Share::Large) {
             change(&mut self.large);
         }
-        if let Some(client) = holding.client.map(origin) {
+        if let Some(client) = holding.client.map(client_network) {
             let sums = self.clients.entry(client).or_default();
             change(sums);
             if sums.held.requests == 0 {

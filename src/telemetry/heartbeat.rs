@@ -27,7 +27,7 @@ impl Heartbeat {
     }
 
     /// Gives a sign: called by the thread each time it comes round.
-    pub fn beat(&self) {
+    pub fn tick(&self) {
         let asked = self.0.asked.load(Ordering::Acquire);
         self.0.answered.store(asked, Ordering::Release);
     }
@@ -38,7 +38,7 @@ impl Heartbeat {
     /// let pulse = oncebox::telemetry::heartbeat::Heartbeat::default();
     /// pulse.ask();
     /// assert!(!pulse.has_answered());
-    /// pulse.beat();
+    /// pulse.tick();
     /// assert!(pulse.has_answered());
     /// ```
     pub fn has_answered(&self) -> bool {

@@ -227,7 +227,7 @@ fn http(api: &Api, page: &mut Page) {
     });
     page.each("oncebox_http_requests_total", labelled);
     page.spans("oncebox_http_request_seconds", &api.requests.span.read());
-    let line = api.line.stats();
+    let line = api.server_stats.stats();
     let busy = line.busy.min(line.connections);
     page.each(
         "oncebox_http_connections",

@@ -1,7 +1,9 @@
-//! The body of an unfinished request: as long as declared, or until its last chunk.
+//! The body of an unfinished request: as long as declared, or until its last chunk. Pure.
+//!
+//! As strict as `head`. Chunk extensions and trailers are checked, bounded and dropped: nothing here needs them,
+//! and a trailer has passed no check of the head.
 
-use crate::http::chunks::Chunks;
-use crate::http::head::{Extent, Manner, Parsed, Refusal};
+use crate::http::head::{BodyLength, Parsed, Refusal, ReplyMode};
 use crate::http::message::Request;
 
 /// What has come of a body, and how much may.
@@ -20,8 +22,8 @@ impl Body {
     /// `None` if the declared length is over the limit.
     pub(super) fn new(parsed: Parsed, limit: usize) -> Option<Self> {
         let (limit, chunks) = match parsed.extent {
-            Extent::Chunked => (limit, Some(Chunks::new())),
-            Extent::Fixed(length) => {
+            BodyLength::Chunked => (limit, Some(Chunks::new())),
+            BodyLength::Fixed(length) => {
                 (usize::try_from(length).ok().filter(|length| *length <= limit)?, None)
             }
         };
@@ -40,8 +42,8 @@ impl Body {
     }
 
     /// How its request wants to be answered.
-    pub(super) const fn manner(&self) -> Manner {
-        self.parsed.manner
+    pub(super) const fn mode(&self) -> ReplyMode {
+        self.parsed.mode
     }
 
     /// Takes bytes of the body; gives how many, and whether it is complete.
@@ -69,8 +71,147 @@ impl Body {
     }
 
     /// The request it belongs to, and how that wants to be answered.
-    pub(super) fn whole(self) -> (Request, Manner) {
-        let Parsed { head, manner, .. } = self.parsed;
-        (Request { head, body: self.bytes }, manner)
+    pub(super) fn whole(self) -> (Request, ReplyMode) {
+        let Parsed { head, mode, .. } = self.parsed;
+        (Request { head, body: self.bytes }, mode)
     }
+}
+
+/// Digits of a chunk size: eight reach 4 GiB, beyond any limit, and cannot overflow.
+const SIZE_DIGITS: usize = 8;
+
+/// Bytes of one line of the coding: a size with its extensions, or one trailer field.
+const LINE_BYTES: usize = 1024;
+
+/// Lines of the trailer.
+const TRAILER_LINES: usize = 16;
+
+const fn bad(detail: &'static str) -> Refusal {
+    Refusal::new(400, detail)
+}
+
+/// Where in the coding the next byte stands.
+#[derive(Clone, Copy, Debug)]
+enum ChunkState {
+    Size,
+    Data { left: usize },
+    AfterData,
+    Trailer { lines: usize },
+    End,
+}
+
+/// A decoder for one body.
+#[derive(Debug)]
+struct Chunks {
+    state: ChunkState,
+}
+
+impl Chunks {
+    const fn new() -> Self {
+        Self { state: ChunkState::Size }
+    }
+
+    const fn ended(&self) -> bool {
+        matches!(self.state, ChunkState::End)
+    }
+
+    /// Appends what `bytes` hold of the body; gives how many bytes it used. Stops at the end of the
+    /// body, or where it needs more bytes than there are.
+    fn decode(&mut self, bytes: &[u8], body: &mut Vec<u8>, limit: usize) -> Result<usize, Refusal> {
+        let mut used: usize = 0;
+        loop {
+            let rest = bytes.get(used..).unwrap_or_default();
+            let Some((step, state)) = self.step(rest, body, limit)? else { return Ok(used) };
+            used = used.saturating_add(step);
+            self.state = state;
+        }
+    }
+
+    /// One step: bytes used and where that leads; `None` when more bytes are needed, or no more.
+    fn step(
+        &self,
+        rest: &[u8],
+        body: &mut Vec<u8>,
+        limit: usize,
+    ) -> Result<Option<(usize, ChunkState)>, Refusal> {
+        Ok(match self.state {
+            ChunkState::Size => match line(rest)? {
+                None => None,
+                Some(line) => {
+                    Some((past(line), after_size(line, limit.saturating_sub(body.len()))?))
+                }
+            },
+            ChunkState::Data { left } => {
+                let (now, _) = rest.split_at_checked(left).unwrap_or((rest, &[]));
+                body.extend_from_slice(now);
+                match left.saturating_sub(now.len()) {
+                    0 => Some((now.len(), ChunkState::AfterData)),
+                    _ if now.is_empty() => None,
+                    left => Some((now.len(), ChunkState::Data { left })),
+                }
+            }
+            ChunkState::AfterData => match rest {
+                [] | [b'\r'] => None,
+                [b'\r', b'\n', ..] => Some((2, ChunkState::Size)),
+                _ => return Err(bad("a chunk does not end where its size says")),
+            },
+            ChunkState::Trailer { lines } => match line(rest)? {
+                None => None,
+                Some([]) => Some((2, ChunkState::End)),
+                Some(_) if lines == TRAILER_LINES => {
+                    return Err(Refusal::new(431, "too many trailers"));
+                }
+                Some(field) => Some((past(field), after_trailer(field, lines)?)),
+            },
+            ChunkState::End => None,
+        })
+    }
+}
+
+/// The line that begins here, without its end; `None` when it is not all there.
+fn line(bytes: &[u8]) -> Result<Option<&[u8]>, Refusal> {
+    let seen = bytes.split_at_checked(LINE_BYTES).map_or(bytes, |(seen, _)| seen);
+    let Some(at) = seen.iter().position(|&byte| byte.is_ascii_control() && byte != b'\t') else {
+        let whole = seen.len() == LINE_BYTES;
+        return if whole { Err(bad("a line of the chunked coding is too long")) } else { Ok(None) };
+    };
+    let (line, end) = seen.split_at_checked(at).unwrap_or_default();
+    match (end, bytes.get(at.saturating_add(1))) {
+        ([b'\r', ..], Some(b'\n')) => Ok(Some(line)),
+        ([b'\r', ..], None) => Ok(None),
+        _ => Err(bad("a control character or a bare CR or LF in the chunked coding")),
+    }
+}
+
+/// Length of a line with its CR LF.
+const fn past(line: &[u8]) -> usize {
+    line.len().saturating_add(2)
+}
+
+fn after_size(line: &[u8], room: usize) -> Result<ChunkState, Refusal> {
+    let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    let (size, rest) = line.split_at_checked(digits).unwrap_or_default();
+    if size.is_empty() || size.len() > SIZE_DIGITS {
+        return Err(bad("a malformed chunk size"));
+    }
+    if !matches!(rest.trim_ascii_start(), [] | [b';', ..]) {
+        return Err(bad("a malformed chunk size"));
+    }
+    let text = std::str::from_utf8(size).unwrap_or_default();
+    let size = u32::from_str_radix(text, 16).ok().and_then(|size| usize::try_from(size).ok());
+    match size {
+        None => Err(bad("a malformed chunk size")),
+        Some(0) => Ok(ChunkState::Trailer { lines: 0 }),
+        Some(size) if size > room => Err(Refusal::new(413, "the body is larger than allowed here")),
+        Some(left) => Ok(ChunkState::Data { left }),
+    }
+}
+
+fn after_trailer(field: &[u8], lines: usize) -> Result<ChunkState, Refusal> {
+    let token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    let name = field.iter().take_while(|byte| token(byte)).count();
+    if name == 0 || field.get(name) != Some(&b':') {
+        return Err(bad("a malformed trailer"));
+    }
+    Ok(ChunkState::Trailer { lines: lines.saturating_add(1) })
 }

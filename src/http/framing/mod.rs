@@ -1,18 +1,16 @@
 //! Cuts the bytes of one connection into requests. Pure: no socket, no clock.
 //!
-//! Whatever the network splits, the outcome is the same. Not here: the grammar of a head (`head`), the
-//! chunked coding (`chunks`), deadlines (`turn`).
+//! Whatever the network splits, the outcome is the same. Not here: the grammar of a head (`head`) and
+//! deadlines (`connection`).
 
 mod body;
-#[cfg(test)]
-mod damage;
 #[cfg(test)]
 mod tests;
 
 use std::net::SocketAddr;
 
 use crate::http::framing::body::Body;
-use crate::http::head::{self, Extent, Manner, Parsed, Refusal};
+use crate::http::head::{self, BodyLength, Parsed, Refusal, ReplyMode};
 use crate::http::limits::Limits;
 use crate::http::message::{Head, Request, Response};
 
@@ -28,7 +26,7 @@ pub(crate) enum Frame {
     /// The client waits for `100 Continue`. Told once.
     Continue,
     /// A request; further bytes may wait.
-    Whole(Request, Manner),
+    Whole(Request, ReplyMode),
     /// An answer to give without calling the service.
     Refused(Refused),
 }
@@ -37,9 +35,9 @@ pub(crate) enum Frame {
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// By the listener; the connection ends, since nobody knows where the next request would begin.
-    Here(Refusal, Manner),
+    Here(Refusal, ReplyMode),
     /// By the service, on the head alone.
-    There(Response, Manner),
+    There(Response, ReplyMode),
 }
 
 /// What a connection is in the middle of.
@@ -114,7 +112,7 @@ impl Framer {
     ) -> (usize, Frame) {
         if let Some(mut body) = self.body.take() {
             return match body.fill(bytes) {
-                Err(refusal) => refused(bytes, Refused::Here(refusal, body.manner().closing())),
+                Err(refusal) => refused(bytes, Refused::Here(refusal, body.mode().closing())),
                 Ok((used, true)) => (used, whole(*body)),
                 Ok((used, false)) => {
                     self.body = Some(body);
@@ -150,7 +148,7 @@ impl Framer {
             Err(refusal) => Err(refusal),
         };
         match parsed {
-            Err(refusal) => refused(bytes, Refused::Here(refusal, Manner::CLOSE)),
+            Err(refusal) => refused(bytes, Refused::Here(refusal, ReplyMode::CLOSE)),
             Ok((length, parsed)) => self.open(parsed, length, bytes, gate),
         }
     }
@@ -163,23 +161,23 @@ impl Framer {
         bytes: &[u8],
         gate: &mut Gate<'_>,
     ) -> (usize, Frame) {
-        let manner = parsed.manner;
+        let mode = parsed.mode;
         let limit = match gate(&mut parsed.head) {
             Ok(limit) => limit,
-            Err(response) if parsed.extent == Extent::Fixed(0) => {
-                return (length, Frame::Refused(Refused::There(response, manner)));
+            Err(response) if parsed.extent == BodyLength::Fixed(0) => {
+                return (length, Frame::Refused(Refused::There(response, mode)));
             }
             // Reading a body only to throw it away would be the attack succeeding.
-            Err(response) => return refused(bytes, Refused::There(response, manner.closing())),
+            Err(response) => return refused(bytes, Refused::There(response, mode.closing())),
         };
         let expects = parsed.expects;
         let Some(mut body) = Body::new(parsed, limit) else {
             let refusal = Refusal::new(413, "the body is larger than allowed here");
-            return refused(bytes, Refused::Here(refusal, manner.closing()));
+            return refused(bytes, Refused::Here(refusal, mode.closing()));
         };
         let rest = bytes.get(length..).unwrap_or_default();
         match body.fill(rest) {
-            Err(refusal) => refused(bytes, Refused::Here(refusal, manner.closing())),
+            Err(refusal) => refused(bytes, Refused::Here(refusal, mode.closing())),
             Ok((used, true)) => (length.saturating_add(used), whole(body)),
             Ok((used, false)) => {
                 self.body = Some(Box::new(body));
@@ -192,8 +190,8 @@ impl Framer {
 }
 
 fn whole(body: Body) -> Frame {
-    let (request, manner) = body.whole();
-    Frame::Whole(request, manner)
+    let (request, mode) = body.whole();
+    Frame::Whole(request, mode)
 }
 
 /// A refusal after which nothing of what came is looked at any more.

@@ -1,21 +1,25 @@
 //! Requests as they are meant, and as attackers write them: each cut at every byte.
 
+use std::time::Duration;
+
 use super::*;
+use crate::base::clock::Clock;
+use crate::config::environment;
 use crate::http::message::Method;
 
 const LIMIT: usize = 4096;
 
 /// What came of some input, in a form that can be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
-    Request(Method, String, Option<String>, Vec<(String, Vec<u8>)>, Vec<u8>, Manner),
+enum Seen {
+    Request(Method, String, Option<String>, Vec<(String, Vec<u8>)>, Vec<u8>, ReplyMode),
     Here(u16),
     There(u16),
     Open(Begun),
 }
 
 /// Feeds the pieces one after the other, as a connection would.
-pub(super) fn feed<P: AsRef<[u8]>>(pieces: impl IntoIterator<Item = P>) -> Vec<Seen> {
+fn feed<P: AsRef<[u8]>>(pieces: impl IntoIterator<Item = P>) -> Vec<Seen> {
     let mut framer = Framer::default();
     let mut seen = Vec::new();
     for piece in pieces {
@@ -49,17 +53,17 @@ fn next(framer: &mut Framer, fresh: &[u8]) -> Option<Frame> {
 fn describe(frame: Frame) -> (Option<Seen>, bool) {
     match frame {
         Frame::Partial | Frame::Continue => (None, false),
-        Frame::Whole(Request { head, body }, manner) => {
+        Frame::Whole(Request { head, body }, mode) => {
             let fields = head.headers.iter().map(|(n, v)| (n.to_owned(), v.to_vec())).collect();
             let Head { method, path, query, .. } = head;
-            (Some(Seen::Request(method, path, query, fields, body, manner)), false)
+            (Some(Seen::Request(method, path, query, fields, body, mode)), false)
         }
-        Frame::Refused(Refused::Here(refusal, manner)) => {
-            assert!(!manner.persist);
+        Frame::Refused(Refused::Here(refusal, mode)) => {
+            assert!(!mode.persist);
             (Some(Seen::Here(refusal.status)), true)
         }
-        Frame::Refused(Refused::There(response, manner)) => {
-            (Some(Seen::There(response.status)), !manner.persist)
+        Frame::Refused(Refused::There(response, mode)) => {
+            (Some(Seen::There(response.status)), !mode.persist)
         }
     }
 }
@@ -80,20 +84,20 @@ fn refused(input: &[u8], status: u16) {
     assert_eq!(outcome(input), [Seen::Here(status)], "{:?}", input.escape_ascii().to_string());
 }
 
-/// The only request in the input: its body and manner.
+/// The only request in the input: its body and mode.
 #[track_caller]
-fn accepted(input: &[u8]) -> (Vec<u8>, Manner) {
+fn accepted(input: &[u8]) -> (Vec<u8>, ReplyMode) {
     match outcome(input).as_slice() {
-        [Seen::Request(.., body, manner), Seen::Open(Begun::Nothing)] => (body.clone(), *manner),
+        [Seen::Request(.., body, mode), Seen::Open(Begun::Nothing)] => (body.clone(), *mode),
         other => panic!("{:?} gave {other:?}", input.escape_ascii().to_string()),
     }
 }
 
-pub(super) fn with_fields(fields: &str) -> Vec<u8> {
+fn with_fields(fields: &str) -> Vec<u8> {
     format!("POST /in HTTP/1.1\r\nHost: a\r\n{fields}\r\n").into_bytes()
 }
 
-pub(super) fn chunked(body: &str) -> Vec<u8> {
+fn chunked(body: &str) -> Vec<u8> {
     format!("POST /in HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}").into_bytes()
 }
 
@@ -114,7 +118,7 @@ fn a_request_is_the_same_however_it_is_split() {
         Some("y=1&z=%20".to_owned()),
         fields,
         b"hello\r\n\0\xff\r\n".to_vec(),
-        Manner { persist: true, old: false, head_only: false },
+        ReplyMode { persist: true, old: false, head_only: false },
     );
     assert_eq!(outcome(input), [wanted, Seen::Open(Begun::Nothing)]);
 }
@@ -358,4 +362,72 @@ fn a_client_that_waits_is_told_to_go_on_once_the_limit_is_known() {
     assert!(matches!(framer.advance(b"ok", from, &mut |_: &mut Head| Ok(2)), Frame::Whole(..)));
     let refused = framer.advance(&head, from, &mut |_: &mut Head| Ok(1));
     assert!(matches!(refused, Frame::Refused(Refused::Here(Refusal { status: 413, .. }, _))));
+}
+
+/// A small generator of the same numbers on every run.
+struct Xorshift(u64);
+
+impl Xorshift {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % u64::try_from(end.max(1)).unwrap()).unwrap()
+    }
+}
+
+#[test]
+fn damaged_requests_never_break_it_nor_depend_on_how_they_are_split() {
+    let seeds = [
+        b"GET /a?b=c HTTP/1.1\r\nHost: a\r\nConnection: keep-alive\r\n\r\n".to_vec(),
+        with_fields("Content-Length: 12\r\nExpect: 100-continue\r\n\r\nhello, world"),
+        chunked("5;x=y\r\nhello\r\n7\r\n, world\r\n0\r\nT: 1\r\n\r\n"),
+        b"PUT http://a/x HTTP/1.0\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc".to_vec(),
+    ];
+    let spice: [&[u8]; 14] = [
+        b"\r\n",
+        b"\r",
+        b"\n",
+        b"\0",
+        b" ",
+        b":",
+        b"0",
+        b"ffffffffffffffff",
+        b"\r\n\r\n",
+        b",",
+        b";",
+        b"Content-Length: 5\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"HTTP/1.1",
+    ];
+    // 60,000 rounds of the same numbers; with ONCEBOX_FUZZ_SECONDS as long as that, from ONCEBOX_SEED.
+    let number = |name| environment(name).and_then(|text| text.parse::<u64>().ok());
+    let clock = Clock::machine();
+    let until = number("ONCEBOX_FUZZ_SECONDS").map(Duration::from_secs);
+    let seed = number("ONCEBOX_SEED").unwrap_or(0x9e37_79b9_7f4a_7c15).max(1);
+    println!("seed {seed}");
+    let mut draw = Xorshift(seed);
+    let mut rounds = 0;
+    while until.map_or(rounds < 60_000, |until| clock.monotonic() < until) {
+        rounds += 1;
+        let mut input = seeds[draw.below(seeds.len())].clone();
+        input.extend_from_slice(&seeds[draw.below(seeds.len())]);
+        for _ in 0..=draw.below(4) {
+            let at = draw.below(input.len());
+            match draw.below(4) {
+                0 => input[at] = u8::try_from(draw.below(256)).unwrap(),
+                1 => drop(input.drain(at..(at + draw.below(9)).min(input.len()))),
+                2 => drop(input.splice(at..at, spice[draw.below(spice.len())].iter().copied())),
+                _ => input.truncate(at.max(1)),
+            }
+            if input.is_empty() {
+                input.push(b'x');
+            }
+        }
+        let whole = feed([input.as_slice()]);
+        let step = 1 + draw.below(7);
+        assert_eq!(feed(input.chunks(step)), whole, "{}", input.escape_ascii());
+        let (first, second) = input.split_at(draw.below(input.len()));
+        assert_eq!(feed([first, second]), whole, "{}", input.escape_ascii());
+    }
 }

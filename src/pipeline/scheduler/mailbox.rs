@@ -102,7 +102,7 @@ impl Mailbox {
 
     /// Takes what was left, waiting for it at most `span`.
     pub fn take(&self, span: Duration) -> Letters {
-        self.0.pulse.beat();
+        self.0.pulse.tick();
         let mut letters = self.0.letters.lock();
         self.0.left.wait_while_for(&mut letters, |letters| letters.is_empty(), span);
         std::mem::take(&mut letters)

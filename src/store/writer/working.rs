@@ -85,7 +85,7 @@ impl WriterLoop {
         self.tend_log(false);
         loop {
             self.faults.stand(Stall::Writer);
-            self.done.pulse.beat();
+            self.done.pulse.tick();
             // What a locked database has kept waiting is tried again at once, with what came since.
             let stopping = self.wait(stop, batch.is_empty());
             self.drain(&mut batch);
