@@ -4,15 +4,15 @@
 //! Every file is made with mode 0600; a directory that has to be made gets 0700, one that is there keeps
 //! its own. What the files mean is decided elsewhere.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::base::clock::Clock;
-use crate::keys::file::{self, KeyFileError};
-use crate::sys::user;
+use crate::keys::file::KeyFileError;
+use crate::sys::{files, user};
 
 /// The database.
 pub const DATABASE: &str = "oncebox.db";
@@ -91,13 +91,7 @@ impl DataDirectory {
     /// When it cannot be made.
     pub fn private_database(&self) -> Result<PathBuf, DirectoryError> {
         let path = self.database();
-        let open = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&path);
-        open.map(drop).map_err(file_error(&path))?;
+        files::private().append(true).open(&path).map(drop).map_err(file_error(&path))?;
         Ok(path)
     }
 
@@ -151,20 +145,11 @@ fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> DirectoryError {
 }
 
 fn write_private(path: &Path, content: &[u8]) -> Result<(), DirectoryError> {
-    file::write_private(path, content)
-        .map_err(|(path, source)| DirectoryError::File { path, source })
+    files::write_private(path, content).map_err(file_error(path))
 }
 
 fn lock(path: &Path) -> Result<File, DirectoryError> {
-    let open = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(path);
-    let mut file = open.map_err(file_error(path))?;
+    let mut file = files::private().read(true).write(true).open(path).map_err(file_error(path))?;
     if file.try_lock().is_err() {
         let mut holder = String::new();
         // The holder is only named for the person; an unreadable name changes nothing.

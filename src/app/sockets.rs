@@ -6,7 +6,7 @@ use crate::api::listeners::EndpointRole;
 use crate::app::error::Error;
 use crate::config::Listen;
 use crate::http::server;
-use crate::sys::systemd::activation::Passed;
+use crate::sys::systemd::Passed;
 
 /// Listening sockets, what each of them serves, and where it listens. The API's come first.
 #[derive(Debug)]

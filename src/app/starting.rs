@@ -40,7 +40,7 @@ use crate::store::schema::{self, Steps};
 use crate::store::tokens::NewToken;
 use crate::store::writer::WriterLoop;
 use crate::store::{Store, audit_events, boots, tokens};
-use crate::sys::systemd::activation::Passed;
+use crate::sys::systemd::Passed;
 
 impl Appliance {
     /// The same, on sockets that the service manager has handed over. `before_answering` is called when all is

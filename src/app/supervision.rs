@@ -13,7 +13,7 @@ use crate::app::Appliance;
 use crate::store::error::Result;
 use crate::store::stats;
 use crate::store::writer::Queue;
-use crate::sys::systemd::notify::Notifier;
+use crate::sys::systemd::Notifier;
 
 /// How long to wait before a write that was refused is tried again.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);

@@ -16,8 +16,7 @@ use crate::http::limits::Limits;
 use crate::http::server::{Server, Setup};
 use crate::store::error::Error as StoreError;
 use crate::sys::disk::{Gauge, is_out_of_room};
-use crate::sys::systemd::activation::Passed;
-use crate::sys::systemd::notify::Notifier;
+use crate::sys::systemd::{Notifier, Passed};
 
 /// How often it looks for room.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

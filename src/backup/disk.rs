@@ -1,7 +1,7 @@
 //! Files: made private, written whole or not at all, on the disk when a function says so.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -10,15 +10,13 @@ use ring::digest::{Context, SHA256};
 
 use crate::backup::{Bytes, Error, Result, file_error};
 use crate::sys::disk::Gauge;
+use crate::sys::files::{PARTIAL, directory_of, sync_directory_of, with_ending};
 use crate::sys::user;
 
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 1 << 20;
 /// Left free beside what is written, so that a service on the same disk can go on.
 const ROOM_LEFT: u64 = 32 << 20;
-/// What the name of a file that is not whole ends with.
-pub const PARTIAL: &str = ".partial";
-
 /// A file that is being written under another name. Dropped before it is finished, it is removed.
 #[derive(Debug)]
 pub struct Partial {
@@ -79,7 +77,7 @@ impl Partial {
         }
         fs::rename(&self.path, path).map_err(file_error(path))?;
         self.finished = true;
-        sync_directory_of(path)
+        sync_directory_of(path).map_err(file_error(path))
     }
 
     /// Leaves it as it is, as a process that is killed would.
@@ -118,27 +116,6 @@ fn lock(file: &File, path: &Path) -> Result<()> {
         Err(TryLockError::WouldBlock) => Err(Error::Busy(path.to_owned())),
         Err(TryLockError::Error(source)) => Err(file_error(path)(source)),
     }
-}
-
-/// A path with more at its end.
-pub fn with_ending(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(ending);
-    PathBuf::from(name)
-}
-
-/// The directory a file is in.
-pub fn directory_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
-}
-
-/// Puts the names of a file's directory on the disk.
-///
-/// # Errors
-/// When the disk refuses.
-pub fn sync_directory_of(path: &Path) -> Result<()> {
-    let directory = directory_of(path);
-    File::open(directory).and_then(|open| open.sync_all()).map_err(file_error(directory))
 }
 
 /// Removes a file that may be gone already.
@@ -191,19 +168,10 @@ pub fn sha256(path: &Path, mut copy: impl FnMut(&[u8]) -> std::io::Result<()>) -
     }
 }
 
-/// Writes a small private file: whole and on the disk, or not at all.
-///
-/// # Errors
-/// `Exists` when something has that name.
-pub fn write_new(path: &Path, content: &[u8]) -> Result<()> {
-    let mut partial = Partial::begin(path)?;
-    let written = partial.file().write_all(content);
-    written.map_err(file_error(partial.path()))?;
-    partial.finish(path)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
@@ -212,8 +180,13 @@ mod tests {
         let path = dir.path().join("a");
         drop(Partial::begin(&path).unwrap());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-        write_new(&path, b"first").unwrap();
-        assert!(matches!(write_new(&path, b"second"), Err(Error::Exists(_))));
+        let write = |content: &[u8]| {
+            let mut partial = Partial::begin(&path)?;
+            partial.file().write_all(content).unwrap();
+            partial.finish(&path)
+        };
+        write(b"first").unwrap();
+        assert!(matches!(write(b"second"), Err(Error::Exists(_))));
         assert_eq!(fs::read(&path).unwrap(), b"first");
     }
 

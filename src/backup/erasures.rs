@@ -5,17 +5,16 @@
 //! line is on the disk before the key is destroyed in the database: a process that dies between the two leaves
 //! a key to be destroyed at the next start. The other way round it would leave one that a restore brings back.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
 
-use crate::backup::disk::{directory_of, sync_directory_of, with_ending};
 use crate::backup::{Error, Result, file_error};
 use crate::base::clock::Timestamp;
 use crate::store::subjects::KeyId;
+use crate::sys::files::{self, directory_of, sync_directory_of, with_ending};
 use crate::sys::user;
 
 /// What the list is called in a directory of backups.
@@ -72,16 +71,13 @@ pub fn note(list: &Path, erasures: &[Erasure]) -> Result<()> {
     if !whole {
         lines.insert(0, '\n');
     }
-    let mut file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(list)
-        .map_err(file_error(list))?;
-    file.write_all(lines.as_bytes()).map_err(file_error(list))?;
-    file.sync_all().map_err(file_error(list))?;
-    sync_directory_of(list)
+    let append = || {
+        let mut file = files::private().append(true).open(list)?;
+        file.write_all(lines.as_bytes())?;
+        file.sync_all()?;
+        sync_directory_of(list)
+    };
+    append().map_err(file_error(list))
 }
 
 /// Notes erasures beside the database and, where there is one, in its directory of backups.

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::backup::disk::{directory_of, with_ending};
 use crate::backup::{Error, Result};
 use crate::base::clock::Timestamp;
 use crate::store::copies::Facts;
+use crate::sys::files::{directory_of, with_ending};
 use crate::sys::user;
 
 /// What a manifest's name has after the backup's.

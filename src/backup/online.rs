@@ -14,6 +14,7 @@ use crate::base::clock::Timestamp;
 use crate::base::faults::{Faults, Step};
 use crate::store::copies::{self, Facts, Progress};
 use crate::store::error::Error as StoreError;
+use crate::sys::files::{self, directory_of};
 
 /// What is to be backed up, and where to.
 #[derive(Clone, Debug)]
@@ -57,7 +58,7 @@ pub fn stamp(at: Timestamp) -> String {
 /// What is in the way. Nothing is left behind.
 pub fn take(plan: &Plan, go_on: &mut dyn FnMut(Progress) -> bool) -> Result<Manifest> {
     let Plan { database, to, reason, now, faults } = plan;
-    let directory = disk::directory_of(to);
+    let directory = directory_of(to);
     fs::metadata(database).map_err(file_error(database))?;
     disk::room_for(directory, copies::size(database)?)?;
     let partial = Partial::begin(to)?;
@@ -73,9 +74,9 @@ pub fn take(plan: &Plan, go_on: &mut dyn FnMut(Progress) -> bool) -> Result<Mani
     let facts = copies::check(partial.path())?;
     let manifest = describe(partial.path(), to, *reason, *now, facts)?;
     let manifest_path = Manifest::path_of(to);
-    // One that a killed process left says nothing about this backup.
-    disk::remove(&manifest_path)?;
-    disk::write_new(&manifest_path, manifest.to_text(&manifest_path)?.as_bytes())?;
+    // One that a killed process left says nothing about this backup, and is replaced.
+    let text = manifest.to_text(&manifest_path)?;
+    files::write_private(&manifest_path, text.as_bytes()).map_err(file_error(&manifest_path))?;
     erasures::carry(database, to)?;
     if faults.hit(Step::Backup) {
         return died(partial);

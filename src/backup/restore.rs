@@ -9,7 +9,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crate::backup::disk::{self, PARTIAL, Partial, with_ending};
+use crate::backup::disk::{self, Partial};
 use crate::backup::erasures::{self, Erasure};
 use crate::backup::manifest::Manifest;
 use crate::backup::online::stamp;
@@ -23,6 +23,7 @@ use crate::store::error::Error as StoreError;
 use crate::store::meta::Restored;
 use crate::store::restoring::{self, Raised};
 use crate::store::subjects;
+use crate::sys::files::{PARTIAL, directory_of, sync_directory_of, with_ending};
 use crate::sys::user;
 
 /// What the name of a finished file that is not in its place yet has after the database's.
@@ -78,12 +79,12 @@ pub fn run(plan: &Plan) -> Result<Done> {
         return Err(Error::DatabaseThere(database.clone()));
     }
     let log = with_ending(from, "-wal");
-    let of = |file: &Path| user::in_directory(disk::directory_of(from), || fs::metadata(file));
+    let of = |file: &Path| user::in_directory(directory_of(from), || fs::metadata(file));
     if of(&log).is_ok_and(|log| log.len() > 0) {
         return Err(Error::NotAlone { path: from.clone(), log });
     }
     let bytes = of(from).map_err(file_error(from))?.len();
-    disk::room_for(disk::directory_of(database), bytes)?;
+    disk::room_for(directory_of(database), bytes)?;
     let ready = with_ending(database, &format!("{FINISHED}{}", stamp(*now)));
     let (raised, made_at) = prepare(plan, &ready)?;
     let aside = there.then(|| aside_of(database, &stamp(*now)));
@@ -133,7 +134,7 @@ fn prepare(plan: &Plan, ready: &Path) -> Result<(Raised, Option<Timestamp>)> {
 fn erased_since(plan: &Plan) -> Result<Vec<Erasure>> {
     let lists = [
         erasures::beside(&plan.database),
-        erasures::within(disk::directory_of(&plan.from)),
+        erasures::within(directory_of(&plan.from)),
         erasures::beside(&plan.from),
     ];
     let mut all = Vec::new();
@@ -212,10 +213,10 @@ pub fn finish(database: &Path, faults: &Faults) -> Result<bool> {
     }
     step(faults)?;
     disk::remove(&with_ending(database, "-shm"))?;
-    disk::sync_directory_of(database)?;
+    sync_directory_of(database).map_err(file_error(database))?;
     step(faults)?;
     fs::rename(&ready, database).map_err(file_error(&ready))?;
-    disk::sync_directory_of(database)?;
+    sync_directory_of(database).map_err(file_error(database))?;
     step(faults)?;
     Ok(true)
 }
@@ -228,7 +229,7 @@ fn step(faults: &Faults) -> Result<()> {
 /// The finished file that is not in its place, and its stamp. What a restore left that died before it was
 /// finished is removed: whoever has the directory's lock knows that nobody writes it.
 fn decided(database: &Path) -> Result<Option<(PathBuf, String)>> {
-    let directory = disk::directory_of(database);
+    let directory = directory_of(database);
     let name = database.file_name().unwrap_or_default().to_string_lossy();
     let prefix = format!("{name}{FINISHED}");
     let mut found = None;

@@ -4,10 +4,11 @@ use std::cmp::Reverse;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::backup::disk::{self, PARTIAL};
+use crate::backup::disk;
 use crate::backup::manifest::{ENDING, Manifest, Reason};
 use crate::backup::{Result, file_error};
 use crate::base::clock::Timestamp;
+use crate::sys::files::PARTIAL;
 
 /// A backup on the shelf.
 #[derive(Clone, Debug, PartialEq, Eq)]

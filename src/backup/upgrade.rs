@@ -15,6 +15,7 @@ use crate::base::faults::Faults;
 use crate::model::audit::Actor;
 use crate::store::copies::{self, Facts, Progress};
 use crate::store::schema::{self, Steps};
+use crate::sys::files::{directory_of, with_ending};
 
 /// This program's own version.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
@@ -79,7 +80,7 @@ fn back_up(
     go_on: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<PathBuf> {
     let name = format!("before-upgrade-{PROGRAM}-{}.db", online::stamp(now));
-    let to = disk::directory_of(database).join(name);
+    let to = directory_of(database).join(name);
     let plan = Plan {
         database: database.to_owned(),
         to: to.clone(),
@@ -95,7 +96,7 @@ fn back_up(
 /// does not fill the disk. No service has run between the tries: a start counts in `boots`.
 fn made_before(database: &Path) -> Result<Option<PathBuf>> {
     let Facts { schema_version, epoch, highest, .. } = copies::identity(database)?;
-    let found = retention::list(disk::directory_of(database))?.into_iter().find(|kept| {
+    let found = retention::list(directory_of(database))?.into_iter().find(|kept| {
         let made = &kept.manifest;
         made.reason == Reason::BeforeUpgrade
             && (made.schema_version, made.epoch) == (schema_version, epoch)
@@ -114,8 +115,8 @@ pub fn rehearse(
     clock: &Clock,
     go_on: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<Rehearsal> {
-    disk::room_for(disk::directory_of(database), copies::size(database)?)?;
-    let copy = Partial::begin(&disk::with_ending(database, ".rehearsal"))?;
+    disk::room_for(directory_of(database), copies::size(database)?)?;
+    let copy = Partial::begin(&with_ending(database, ".rehearsal"))?;
     copies::copy(database, copy.path(), go_on)?;
     let started = clock.monotonic();
     let by = (clock.wall(), Actor::system());

@@ -14,6 +14,7 @@ use crate::cli::{Failure, Shared, difference, exit, listing, out, secrets};
 use crate::config::declared::{KINDS, Kind, SecretAt, Thing};
 use crate::config::{Loaded, Sources};
 use crate::signatures::Scheme;
+use crate::sys::files::NewFile;
 
 /// Make tenants, providers, subscriptions, tokens and sources as the file declares them
 #[derive(Debug, Args)]
@@ -220,9 +221,11 @@ impl Work<'_> {
         let into = format!("written to {}", path.display());
         self.send(|remote| {
             // The file comes first: a token that was made and cannot be kept would be of use to nobody.
-            let file = secrets::NewFile::create(path)?;
+            let failed = |error| secrets::unwritable(path, &error);
+            let file = NewFile::create(path).map_err(failed)?;
             let made = remote.post("/v1/tokens", Some(&Value::Object(body)))?;
-            file.keep(once(&made, "token")?)
+            let line = Zeroizing::new(format!("{}\n", once(&made, "token")?));
+            file.finish(line.as_bytes()).map_err(failed)
         })?;
         self.step((thing.kind, &thing.name), ("make", "made"), &into)
     }

@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::app::data_directory::DATABASE;
-use crate::backup::disk;
 use crate::backup::manifest::{ENDING, Manifest, Reason};
 use crate::backup::online::{self, Plan};
 use crate::backup::retention::{self, Kept};
@@ -24,6 +23,7 @@ use crate::cli::show::{self, Column, minute, text};
 use crate::cli::{Failure, Shared, exit, input, out};
 use crate::store::copies::Progress;
 use crate::store::error::Error as StoreError;
+use crate::sys::files::directory_of;
 use crate::sys::user;
 
 /// Copy the database while it is in use; check and list the copies
@@ -110,7 +110,7 @@ impl Backup {
         let database = settings.directory().join(DATABASE);
         // Into a directory of the service's user, root writes with that user's rights, and what is made is that
         // user's; into one of root's own, as root.
-        let directory = disk::directory_of(&to);
+        let directory = directory_of(&to);
         user::become_owner_of(directory).map_err(|source| {
             let path = directory.to_owned();
             failure(Error::File { path, source })

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::base::stop::Stop;
 use crate::cli::Failure;
 use crate::config::environment;
-use crate::sys::systemd::notify::Notifier;
+use crate::sys::systemd::Notifier;
 
 /// The file that holds the count.
 const FILE: &str = "failed-starts";

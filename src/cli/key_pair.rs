@@ -10,9 +10,10 @@ use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPa
 use zeroize::Zeroizing;
 
 use crate::base::id::{Draw, SystemDraw};
-use crate::cli::secrets::NewFile;
+use crate::cli::secrets::unwritable;
 use crate::cli::{Failure, exit};
 use crate::signatures::Scheme;
+use crate::sys::files;
 
 /// How private keys of `v1a` begin; 32 bytes of the private and 32 of the public key follow, in base64.
 const PREFIX: &str = "whsk_";
@@ -86,8 +87,11 @@ impl KeyPair {
             }
         };
         let public = scheme.public_text(&public).unwrap_or_default();
-        NewFile::create(path)?.keep(&private)?;
-        NewFile::create(&public_path)?.keep(&public)?;
+        for (path, line) in [(path, private.as_str()), (&public_path, &public)] {
+            let line = Zeroizing::new(format!("{line}\n"));
+            files::write_private(path, line.as_bytes())
+                .map_err(|error| unwritable(path, &error))?;
+        }
         Ok(public_path)
     }
 

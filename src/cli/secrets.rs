@@ -3,9 +3,6 @@
 //!
 //! Not here: which secret suits a scheme (`Scheme::check_secret`), and how it is kept (the service).
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -89,34 +86,8 @@ pub(super) fn one_line(path: &Path) -> Result<Zeroizing<String>, Failure> {
     line_of(&bytes, &path.display().to_string())
 }
 
-/// A file that only its owner may read, before it has its name: what stands under the name stays until the
-/// new content is whole.
-pub(super) struct NewFile {
-    file: File,
-    fresh: PathBuf,
-    path: PathBuf,
-}
-
-impl NewFile {
-    /// Makes it beside its place.
-    pub(super) fn create(path: &Path) -> Result<Self, Failure> {
-        let fresh = path.with_extension("new");
-        let open =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh);
-        let file = open.map_err(|error| unwritable(&fresh, &error))?;
-        Ok(Self { file, fresh, path: path.to_owned() })
-    }
-
-    /// Writes one line, and gives it its name.
-    pub(super) fn keep(mut self, line: &str) -> Result<(), Failure> {
-        let written = writeln!(self.file, "{line}").and_then(|()| self.file.sync_all());
-        written
-            .and_then(|()| std::fs::rename(&self.fresh, &self.path))
-            .map_err(|error| unwritable(&self.path, &error))
-    }
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+/// Why a file could not be written.
+pub(super) fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::failed(format!("{}: {error}", path.display()))
 }
 

@@ -17,8 +17,7 @@ use crate::cli::failed_starts::FailedStarts;
 use crate::cli::{Failure, Shared, exit, out, reload};
 use crate::config::{Settings, environment};
 use crate::demo::watch;
-use crate::sys::systemd::activation::Offer;
-use crate::sys::systemd::notify::Notifier;
+use crate::sys::systemd::{Notifier, Offer};
 use crate::telemetry;
 
 /// How often the signals are looked at.

@@ -19,9 +19,9 @@ use crate::cli::listing::{List, Paging, filter};
 use crate::cli::remote::{ConnectArgs, once, plain, with_query};
 use crate::cli::show::{Column, minute, text};
 use crate::cli::{Failure, Shared, exit, out};
-use crate::keys::file;
 use crate::model::tenant;
 use crate::model::token::{Role, Scope, check_name};
+use crate::sys::files;
 
 /// Who may use the API
 #[derive(Debug, Args)]
@@ -162,8 +162,8 @@ impl Create {
         let Some(path) = &self.out else { return shown(made, as_json) };
         let id = text(made, "id");
         let content = Zeroizing::new(format!("{}\n", once(made, "token")?));
-        file::write_private(path, content.as_bytes()).map_err(|(at, error)| {
-            Failure::failed(format!("{}: {error}", at.display()))
+        files::write_private(path, content.as_bytes()).map_err(|error| {
+            Failure::failed(format!("{}: {error}", path.display()))
                 .and(format_args!("Nobody has the token now: oncebox token revoke {id}"))
         })?;
         out::line(format_args!("written: {} (token {id})", path.display()))

@@ -1,19 +1,16 @@
-//! Key files: private, written whole or not at all, and kept under their own id once they have served.
+//! Key files: private, and kept under their own id after a rotation.
 //!
-//! Not here: which file holds the key in force (`appliance::master_key`).
+//! Not here: which file holds the key in force (`app::master_key`).
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
 use crate::base::secret::{KeyTextError, MasterKey};
+use crate::sys::files::{self, directory_of, with_ending};
 use crate::sys::user;
-
-/// Names that are tried for a file that is being written.
-const MAX_FRESH: u32 = 100;
 
 /// Why a key file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -95,18 +92,13 @@ pub fn read_given(path: &Path) -> Result<MasterKey, KeyFileError> {
 /// # Errors
 /// When it cannot be written.
 pub fn write(path: &Path, key: &MasterKey) -> Result<(), KeyFileError> {
-    let text = key.to_text();
-    write_private(path, text.as_bytes())
-        .map_err(|(path, source)| KeyFileError::File { path, source })
+    files::write_private(path, key.to_text().as_bytes()).map_err(file_error(path))
 }
 
 /// Where a key is kept once another one has taken its place: beside it, under its own id. A database
 /// that names it, such as a backup from before, still opens.
 pub fn retired(path: &Path, key_id: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".");
-    name.push(key_id);
-    PathBuf::from(name)
+    with_ending(path, &format!(".{key_id}"))
 }
 
 /// The ids of the keys that are kept beside a key file; see [`retired`].
@@ -123,66 +115,6 @@ pub fn retired_ids(path: &Path) -> Vec<String> {
 fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> KeyFileError {
     let path = path.to_owned();
     move |source| KeyFileError::File { path, source }
-}
-
-/// Writes a file that only its owner may read: whole and on the disk, or not at all.
-///
-/// # Errors
-/// Which file or directory it was, and what the system said.
-pub fn write_private(path: &Path, content: &[u8]) -> Result<(), (PathBuf, std::io::Error)> {
-    let directory = directory_of(path);
-    let mut at = path.to_owned();
-    let written = user::in_directory(directory, || write_in(directory, path, content, &mut at));
-    written.map_err(|source| (at, source))
-}
-
-/// As [`write_private`]; `at` becomes the file or directory that is worked on.
-fn write_in(
-    directory: &Path,
-    path: &Path,
-    content: &[u8],
-    at: &mut PathBuf,
-) -> std::io::Result<()> {
-    // Nobody else can have made it, and no link is followed. What a killed process has left keeps its name: in a
-    // container the next one has the same number.
-    let mut tries = 0..MAX_FRESH;
-    let (mut file, fresh) = loop {
-        let mut name = path.as_os_str().to_owned();
-        let n = tries.next().ok_or(std::io::ErrorKind::AlreadyExists)?;
-        name.push(format!(".{}-{n}.fresh", std::process::id()));
-        let fresh = PathBuf::from(name);
-        at.clone_from(&fresh);
-        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            opened => break (opened?, fresh),
-        }
-    };
-    path.clone_into(at);
-    let written = file
-        .write_all(content)
-        .and_then(|()| keep_owner(&fresh, path))
-        .and_then(|()| file.sync_all())
-        .and_then(|()| fs::rename(&fresh, path));
-    if written.is_err() {
-        drop(fs::remove_file(&fresh));
-    }
-    written?;
-    directory.clone_into(at);
-    File::open(directory).and_then(|d| d.sync_all())
-}
-
-fn directory_of(path: &Path) -> &Path {
-    let directory = path.parent().filter(|of| !of.as_os_str().is_empty());
-    directory.unwrap_or_else(|| Path::new("."))
-}
-
-/// What root writes belongs to whoever had it before, else to the directory's owner.
-fn keep_owner(fresh: &Path, path: &Path) -> std::io::Result<()> {
-    let before = fs::metadata(path).or_else(|_| fs::metadata(directory_of(path)))?;
-    if user::id() == 0 && before.uid() != 0 {
-        chown(fresh, Some(before.uid()), Some(before.gid()))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -211,24 +143,6 @@ mod tests {
                 Err(error) => assert!(!good && error.to_string().contains("chmod 600"), "{error}"),
             }
         }
-    }
-
-    #[test]
-    fn a_private_file_is_written_over_nothing_but_its_own_name() {
-        let dir = tempfile::tempdir().unwrap();
-        let (path, theirs) = (dir.path().join("token"), dir.path().join("theirs"));
-        fs::write(&theirs, "theirs").unwrap();
-        // A file that a killed process has left, a link, and what has a likely name.
-        let name = |n: u32| dir.path().join(format!("token.{}-{n}.fresh", std::process::id()));
-        fs::write(name(0), "left").unwrap();
-        std::os::unix::fs::symlink(&theirs, name(1)).unwrap();
-        fs::write(dir.path().join("token.new"), "new").unwrap();
-        std::os::unix::fs::symlink(&theirs, &path).unwrap();
-        write_private(&path, b"mine").unwrap();
-        let read = |path: &Path| fs::read_to_string(path).unwrap();
-        assert_eq!((read(&path), read(&theirs)), ("mine".to_owned(), "theirs".to_owned()));
-        assert_eq!(read(&name(0)) + &read(&dir.path().join("token.new")), "leftnew");
-        assert!(!path.symlink_metadata().unwrap().is_symlink() && !name(2).exists());
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Files that something else writes.
+//! Files: private ones that are written whole or not at all, and those that somebody else writes.
 
-use std::fs;
-use std::io::{self, Read, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, accessat, fchmod,
@@ -13,6 +13,115 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::base::clock::Timestamp;
+use crate::sys::user;
+
+/// Names that are tried for a file that is being written.
+const MAX_NAMES: u32 = 100;
+
+/// What the name of a file that is being written ends with.
+pub const PARTIAL: &str = ".partial";
+
+/// A path with more at its end.
+pub fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+/// The directory a file is in.
+pub fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
+}
+
+/// Puts the names of a file's directory on the disk.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn sync_directory_of(path: &Path) -> io::Result<()> {
+    File::open(directory_of(path))?.sync_all()
+}
+
+/// Opens a file, or makes it with mode 0600; a link is not followed.
+pub fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    options
+}
+
+/// Writes a file that only its owner may read: whole and on the disk, or not at all. One that is there is replaced.
+///
+/// # Errors
+/// When the system refuses.
+pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    NewFile::create(path)?.finish(content)
+}
+
+/// A private file that has not got its name yet: what stands under the name stays until the new content is whole.
+/// Dropped before it is finished, it is removed.
+#[derive(Debug)]
+pub struct NewFile {
+    /// Locked, so that a clean-up of leftovers leaves it alone.
+    file: File,
+    partial: PathBuf,
+    path: PathBuf,
+    finished: bool,
+}
+
+impl NewFile {
+    /// Makes it beside its place. No link is followed, and no leftover of a killed process is written into: in a
+    /// container the next process has the same number.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let mut numbers = 0..MAX_NAMES;
+        let create = || loop {
+            let n = numbers.next().ok_or(ErrorKind::AlreadyExists)?;
+            let partial = with_ending(path, &format!(".{}-{n}{PARTIAL}", std::process::id()));
+            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                opened => return opened.map(|file| (file, partial)),
+            }
+        };
+        let (file, partial) = user::in_directory(directory_of(path), create)?;
+        // Some file systems have no locks; then nothing is cleaned up there either.
+        drop(file.try_lock());
+        Ok(Self { file, partial, path: path.to_owned(), finished: false })
+    }
+
+    /// Writes the content, gives the file its name, and puts both on the disk.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn finish(mut self, content: &[u8]) -> io::Result<()> {
+        let path = self.path.clone();
+        user::in_directory(directory_of(&path), || {
+            self.file.write_all(content)?;
+            keep_owner(&self.partial, &path)?;
+            self.file.sync_all()?;
+            fs::rename(&self.partial, &path)?;
+            self.finished = true;
+            sync_directory_of(&path)
+        })
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if !self.finished {
+            drop(user::in_directory(directory_of(&self.path), || fs::remove_file(&self.partial)));
+        }
+    }
+}
+
+/// What root writes belongs to whoever had it before, else to the directory's owner.
+fn keep_owner(partial: &Path, path: &Path) -> io::Result<()> {
+    let before = fs::metadata(path).or_else(|_| fs::metadata(directory_of(path)))?;
+    if user::id() == 0 && before.uid() != 0 {
+        chown(partial, Some(before.uid()), Some(before.gid()))?;
+    }
+    Ok(())
+}
 
 /// When the newest file of that ending in a directory was last written; `None` where there is none.
 pub fn newest(directory: &Path, ending: &str) -> Option<Timestamp> {
@@ -54,7 +163,7 @@ pub struct Contents {
     pub size: u64,
     /// What it was before it was read and after.
     pub stamp: Stamp,
-    _open: fs::File,
+    _open: File,
 }
 
 /// What can have a name in a directory.
@@ -112,7 +221,7 @@ impl Directory {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match openat(&self.0, name, flags, Mode::empty()) {
             Err(Errno::LOOP | Errno::NOTDIR) => Err(io::Error::new(
-                io::ErrorKind::NotADirectory,
+                ErrorKind::NotADirectory,
                 "it is there, and a link or no directory",
             )),
             opened => Ok(Self(opened?)),
@@ -165,7 +274,7 @@ impl Directory {
         match openat(&self.0, name, flags, Mode::empty()) {
             Err(Errno::NOENT) => Ok(None),
             opened => {
-                let found = fs::File::from(opened?).metadata()?;
+                let found = File::from(opened?).metadata()?;
                 Ok(found.is_file().then(|| Stamp::of(&found)))
             }
         }
@@ -175,7 +284,7 @@ impl Directory {
     /// name is of something else.
     pub fn lies_since(&self, name: &str) -> Option<Timestamp> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let found = fs::File::from(openat(&self.0, name, flags, Mode::empty()).ok()?);
+        let found = File::from(openat(&self.0, name, flags, Mode::empty()).ok()?);
         let found = found.metadata().ok().filter(fs::Metadata::is_file)?;
         Some(Timestamp::from_secs(found.ctime().max(found.mtime())))
     }
@@ -188,7 +297,7 @@ impl Directory {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o666);
-        let mut file = fs::File::from(openat(&self.0, name, flags, mode)?);
+        let mut file = File::from(openat(&self.0, name, flags, mode)?);
         file.write_all(text.as_bytes())
     }
 
@@ -222,7 +331,7 @@ impl Directory {
 pub fn read_regular(from: &Directory, name: &str, most: u64) -> io::Result<Option<Contents>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match openat(&from.0, name, flags, Mode::empty()) {
-        Ok(file) => fs::File::from(file),
+        Ok(file) => File::from(file),
         Err(Errno::LOOP | Errno::NXIO) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
@@ -264,11 +373,34 @@ pub fn is_missing(path: &Path) -> bool {
 
 /// Whether this process may not look into a directory.
 pub fn is_closed(directory: &Path) -> bool {
-    let denied = io::ErrorKind::PermissionDenied;
+    let denied = ErrorKind::PermissionDenied;
     fs::read_dir(directory).is_err_and(|error| error.kind() == denied)
 }
 
 /// Whether this process may do everything.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_private_file_is_written_over_nothing_but_its_own_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, theirs) = (dir.path().join("token"), dir.path().join("theirs"));
+        fs::write(&theirs, "theirs").unwrap();
+        // A file that a killed process has left, a link, and what has a likely name.
+        let name = |n: u32| dir.path().join(format!("token.{}-{n}.partial", std::process::id()));
+        fs::write(name(0), "left").unwrap();
+        std::os::unix::fs::symlink(&theirs, name(1)).unwrap();
+        fs::write(dir.path().join("token.new"), "new").unwrap();
+        std::os::unix::fs::symlink(&theirs, &path).unwrap();
+        write_private(&path, b"mine").unwrap();
+        let read = |path: &Path| fs::read_to_string(path).unwrap();
+        assert_eq!((read(&path), read(&theirs)), ("mine".to_owned(), "theirs".to_owned()));
+        assert_eq!(read(&name(0)) + &read(&dir.path().join("token.new")), "leftnew");
+        assert!(!path.symlink_metadata().unwrap().is_symlink() && !name(2).exists());
+    }
 }

@@ -1,9 +1,23 @@
-//! Locks on single bytes of a file: whether another process holds one. No lock is taken here.
+//! SQLite's locks, which are locks on single bytes of its files: whether another process holds one. No lock is
+//! taken here.
 
 use std::fs::OpenOptions;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use rustix::fs::{FallocateFlags, fallocate};
+
+/// The bytes that readers lock; each reader holds one of them for as long as its transaction lasts.
+const READ_LOCKS: RangeInclusive<u16> = 123..=127;
+/// Bytes of the index for each [`FRAMES`] frames of the log.
+const REGION: u64 = 32 * 1024;
+/// Frames of the log that one region describes.
+const FRAMES: u64 = 4096;
+/// Regions that are allocated beyond the one in use: 64 MiB of log.
+const REGIONS_AHEAD: u64 = 4;
 
 /// A file whose bytes' locks are looked at.
 ///
@@ -35,9 +49,15 @@ impl LockFile {
 
     /// Whether another process holds a lock on a byte, or an open file in this one does, this one among them.
     pub fn is_held_by_another(self, byte: u16) -> bool {
-        let mut lock = flock(libc::F_WRLCK, byte);
-        // What stands in the way of that lock is written over it; `F_UNLCK`: nothing.
-        self.call(libc::F_GETLK, &mut lock).is_ok() && i32::from(lock.l_type) != libc::F_UNLCK
+        self.holder(byte..=byte).is_some()
+    }
+
+    /// The process that holds a lock on one of these bytes; zero or less where the system does not say which.
+    fn holder(self, bytes: RangeInclusive<u16>) -> Option<libc::pid_t> {
+        let mut lock = flock(libc::F_WRLCK, bytes);
+        // The lock in the way is written over the one that was asked for; `F_UNLCK`: there is none.
+        let asked = self.call(libc::F_GETLK, &mut lock);
+        (asked.is_ok() && i32::from(lock.l_type) != libc::F_UNLCK).then_some(lock.l_pid)
     }
 
     #[expect(unsafe_code, reason = "no safe binding locks single bytes")]
@@ -49,11 +69,87 @@ impl LockFile {
     }
 }
 
-fn flock(kind: libc::c_int, byte: u16) -> libc::flock {
+fn flock(kind: libc::c_int, bytes: RangeInclusive<u16>) -> libc::flock {
     // The kinds and SEEK_SET are 0 to 2.
     let short = |number| libc::c_short::try_from(number).unwrap_or_default();
     let (l_type, l_whence) = (short(kind), short(libc::SEEK_SET));
-    libc::flock { l_type, l_whence, l_start: byte.into(), l_len: 1, l_pid: 0 }
+    let l_len = i64::from(*bytes.end()).saturating_sub(i64::from(*bytes.start())).saturating_add(1);
+    libc::flock { l_type, l_whence, l_start: (*bytes.start()).into(), l_len, l_pid: 0 }
+}
+
+/// The index beside SQLite's write-ahead log (`-shm`): gives it blocks on the disk before they are needed, and
+/// tells who reads the log.
+///
+/// The index is mapped into memory. A store into a page that has no block ends the process with SIGBUS when the
+/// disk is full. SQLite's locks are byte ranges of this file (<https://sqlite.org/walformat.html>, "WAL Locks").
+#[derive(Debug)]
+pub struct LogIndex {
+    file: LockFile,
+    allocated: u64,
+}
+
+impl LogIndex {
+    /// Opens the index, which a connection of this process has made.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self { file: LockFile::open(path)?, allocated: 0 })
+    }
+
+    /// Allocates blocks for a log of so many frames and the next 64 MiB. SQLite leaves a longer file as it is,
+    /// and makes it short again when it is the first to open it. Does nothing where they are there already.
+    ///
+    /// # Errors
+    /// When there is no room, or the file system cannot do it: then SQLite extends the file itself.
+    pub fn allocate(&mut self, frames: u64) -> io::Result<()> {
+        let bytes = (frames / FRAMES).saturating_add(1 + REGIONS_AHEAD).saturating_mul(REGION);
+        if bytes > self.allocated {
+            fallocate(self.file.file, FallocateFlags::empty(), 0, bytes)?;
+            self.allocated = bytes;
+        }
+        Ok(())
+    }
+
+    /// Another process that reads the log in a transaction.
+    pub fn reader(&self) -> Option<u32> {
+        self.file.holder(READ_LOCKS).and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0)
+    }
+}
+
+/// The processes that read the log whose index this is in a transaction now, as far as the system shows them.
+///
+/// ```
+/// let file = tempfile::NamedTempFile::new()?;
+/// assert!(oncebox::sys::locks::readers(file.path()).is_empty());
+/// # Ok::<_, std::io::Error>(())
+/// ```
+pub fn readers(index: &Path) -> Vec<u32> {
+    let Ok(file) = std::fs::metadata(index) else { return Vec::new() };
+    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+    let mut found: Vec<u32> = locks.lines().filter_map(|line| reader(line, file.ino())).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The process of a line of `/proc/locks` (proc(5)), where it is a reader's lock on this file.
+fn reader(line: &str, inode: u64) -> Option<u32> {
+    let mut fields = line.split_whitespace().skip(4);
+    let (process, file) = (fields.next()?, fields.next()?);
+    let first: u16 = fields.next()?.parse().ok()?;
+    let is_ours = file.rsplit(':').next()?.parse() == Ok(inode) && READ_LOCKS.contains(&first);
+    process.parse().ok().filter(|_| is_ours)
+}
+
+/// A process for people: its program and its number.
+pub fn shown(process: u32) -> String {
+    // Another user's program may be hidden from a service.
+    let program = std::fs::read_to_string(format!("/proc/{process}/comm"));
+    program.map_or_else(
+        |_| format!("process {process}"),
+        |program| format!("{} (process {process})", program.trim()),
+    )
 }
 
 #[cfg(test)]
@@ -64,10 +160,10 @@ mod tests {
     fn a_byte_is_held_while_another_open_file_has_its_lock() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let [ours, theirs] = [0, 1].map(|_| LockFile::open(file.path()).unwrap());
-        theirs.call(libc::F_OFD_SETLK, &mut flock(libc::F_WRLCK, 7)).unwrap();
+        theirs.call(libc::F_OFD_SETLK, &mut flock(libc::F_WRLCK, 7..=7)).unwrap();
         assert!(ours.is_held_by_another(7));
         assert!(!ours.is_held_by_another(8));
-        theirs.call(libc::F_OFD_SETLK, &mut flock(libc::F_UNLCK, 7)).unwrap();
+        theirs.call(libc::F_OFD_SETLK, &mut flock(libc::F_UNLCK, 7..=7)).unwrap();
         assert!(!ours.is_held_by_another(7));
     }
 
@@ -76,7 +172,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let locks = LockFile::open(file.path()).unwrap();
         // As SQLite does it: a lock that belongs to the process.
-        locks.call(libc::F_SETLK, &mut flock(libc::F_WRLCK, 7)).unwrap();
+        locks.call(libc::F_SETLK, &mut flock(libc::F_WRLCK, 7..=7)).unwrap();
         assert!(!locks.is_held_by_another(7));
     }
 
@@ -84,5 +180,31 @@ mod tests {
     fn a_file_that_is_not_there_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         assert!(LockFile::open(&directory.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn blocks_are_allocated_ahead_once() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut index = LogIndex::open(file.path()).unwrap();
+        let blocks = |file: &tempfile::NamedTempFile| file.as_file().metadata().unwrap().blocks();
+        index.allocate(1).unwrap();
+        assert!(blocks(&file) * 512 >= 5 * REGION);
+        let before = file.as_file().metadata().unwrap().len();
+        index.allocate(4095).unwrap();
+        assert_eq!(file.as_file().metadata().unwrap().len(), before);
+        index.allocate(4096).unwrap();
+        assert_eq!(file.as_file().metadata().unwrap().len(), before + REGION);
+        assert_eq!(index.reader(), None);
+    }
+
+    #[test]
+    fn a_readers_lock_is_told_from_others() {
+        let lock = "7: POSIX  ADVISORY  READ  4071 00:2f:815 124 124";
+        assert_eq!(reader(lock, 815), Some(4071));
+        assert_eq!(reader(lock, 816), None);
+        assert_eq!(reader("7: POSIX  ADVISORY  READ  4071 00:2f:815 128 128", 815), None);
+        assert_eq!(reader("7: OFDLCK ADVISORY  READ  -1 00:2f:815 124 124", 815), None);
+        assert_eq!(reader("7: -> POSIX", 815), None);
+        assert_eq!(shown(u32::MAX), "process 4294967295");
     }
 }

@@ -8,8 +8,6 @@ pub mod disk;
 pub mod files;
 pub mod host;
 pub mod locks;
-pub mod log_index;
-pub mod process;
 pub mod systemd;
 pub mod user;
 pub mod watch;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oncebox::app::supervision::Supervision;
 use oncebox::base::faults::{Faults, Stall, Step};
-use oncebox::sys::systemd::notify::Notifier;
+use oncebox::sys::systemd::Notifier;
 
 use crate::rig::{Rig, secs, until};
 

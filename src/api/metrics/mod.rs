@@ -25,7 +25,7 @@ use crate::pipeline::disk_watch::Standing as DiskStanding;
 use crate::store::stats::{self, Standing};
 use crate::store::writer::Queue;
 use crate::store::{escalations, sources};
-use crate::sys::process;
+use crate::sys::host;
 
 /// The media type of the text.
 const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -251,10 +251,10 @@ fn http(api: &Api, page: &mut Page) {
 }
 
 fn own_process(api: &Api, page: &mut Page) {
-    let size = process::size();
+    let size = host::size();
     page.one("process_resident_memory_bytes", size.resident_bytes);
     page.one("process_open_fds", size.descriptors);
-    page.one("process_max_fds", process::descriptors_most().unwrap_or(u64::MAX));
+    page.one("process_max_fds", host::descriptors_most().unwrap_or(u64::MAX));
     page.one("process_cpu_seconds_total", Duration::from_millis(size.cpu_ms));
     let started = u64::try_from(api.started_at.ms()).unwrap_or(0);
     page.one("process_start_time_seconds", Duration::from_millis(started));

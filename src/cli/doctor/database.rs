@@ -10,7 +10,7 @@ use crate::model::disk::Budget;
 use crate::model::health::{self, bytes};
 use crate::store::inspect::{self, Findings};
 use crate::sys::disk::Gauge;
-use crate::sys::{files, host, log_index};
+use crate::sys::{files, host, locks};
 
 /// A log this many times as long as it should be is not emptied as it should be.
 const LOG_TIMES: u64 = 4;
@@ -120,10 +120,10 @@ fn readers(path: &Path) -> Vec<String> {
     let mut index = path.as_os_str().to_owned();
     index.push("-shm");
     let own = std::env::current_exe().unwrap_or_default();
-    let others = log_index::readers(Path::new(&index)).into_iter().filter(|id| {
+    let others = locks::readers(Path::new(&index)).into_iter().filter(|id| {
         std::fs::read_link(format!("/proc/{id}/exe")).map_or(true, |program| program != own)
     });
-    others.map(log_index::shown).collect()
+    others.map(locks::shown).collect()
 }
 
 /// A program with an SQLite before 3.51.3 that writes the file can meet SQLite's WAL-reset fault, and

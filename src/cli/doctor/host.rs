@@ -2,7 +2,7 @@
 
 use crate::cli::doctor::{Finding, Patient, ok, warn};
 use crate::model::health;
-use crate::sys::{files, host, process};
+use crate::sys::{files, host};
 
 /// A file from the future by more than this was written under another clock.
 const FUTURE_MS: i64 = 60_000;
@@ -38,7 +38,7 @@ fn descriptors(patient: &Patient) -> Finding {
     let need = u64::from(settings.limits.connections)
         .saturating_add(u64::from(settings.delivery.deliverers).saturating_mul(2))
         .saturating_add(64);
-    match process::descriptors_most() {
+    match host::descriptors_most() {
         Some(most) if most < need => {
             let detail = format!("{most} for this shell; {need} may be needed: raise LimitNOFILE");
             warn("descriptors", detail)

@@ -8,7 +8,7 @@ use crate::store::error::{Error, Result};
 use crate::store::schema;
 use crate::store::writer::room::Near;
 use crate::store::writer::working::WriterLoop;
-use crate::sys::log_index::{self, LogIndex};
+use crate::sys::locks::{self, LogIndex};
 
 /// Bytes of a page of the file.
 const PAGE: u64 = 4096;
@@ -108,7 +108,7 @@ impl WriterLoop {
         let before = self.room.reader.swap(reader.unwrap_or(0), Ordering::Relaxed);
         if let Some(process) = reader.filter(|_| before == 0) {
             tracing::warn!(
-                reader = log_index::shown(process),
+                reader = locks::shown(process),
                 log_bytes = log.frames.saturating_mul(FRAME),
                 "another program reads the database in a transaction that does not end: the write-ahead log \
                  grows until it ends"

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::sys::log_index;
+use crate::sys::locks;
 
 /// What the writer is told about the disk, and what it tells about its log. Shared with whoever watches the
 /// disk.
@@ -58,7 +58,7 @@ impl LogRoom {
     /// The program that keeps the log from being copied by reading in a transaction; `None` while there is none.
     pub fn reader(&self) -> Option<String> {
         let process = self.reader.load(Ordering::Relaxed);
-        (process != 0).then(|| log_index::shown(process))
+        (process != 0).then(|| locks::shown(process))
     }
 }
 

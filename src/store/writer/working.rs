@@ -15,7 +15,7 @@ use crate::store::work_done::WorkDone;
 use crate::store::writer::job::{BoxedJob, Queue};
 use crate::store::writer::room::LogRoom;
 use crate::sys::disk::{self, Gauge};
-use crate::sys::log_index::LogIndex;
+use crate::sys::locks::LogIndex;
 use crate::telemetry::heartbeat::BEAT;
 
 /// Jobs of one transaction at most. Measured: more gains nothing and delays the first answer.
