@@ -9,6 +9,7 @@
 //! benches of this repository.
 
 #![cfg_attr(feature = "internals", allow(missing_docs, reason = "rooms are not public"))]
+#![cfg_attr(not(feature = "service"), allow(dead_code, reason = "the service uses the rest"))]
 
 pub mod guard;
 pub mod outbox;
@@ -20,7 +21,7 @@ mod api;
 mod app;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod backup;
-#[cfg(not(feature = "internals"))]
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod base;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod cli;
@@ -34,11 +35,11 @@ mod demo;
 mod http;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod keys;
-#[cfg(not(feature = "internals"))]
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod model;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod pipeline;
-#[cfg(not(feature = "internals"))]
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod signatures;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod store;
@@ -46,6 +47,32 @@ mod store;
 mod sys;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod telemetry;
+
+// What the three public modules need: all that is compiled without the service.
+#[cfg(not(feature = "service"))]
+mod base {
+    pub mod clock;
+    pub mod headers;
+    pub mod id;
+    pub mod secret;
+}
+#[cfg(not(feature = "service"))]
+mod model {
+    pub mod event;
+    pub mod name;
+    pub mod nesting;
+    pub mod pii {
+        pub mod sealed;
+    }
+    pub mod tenant;
+    pub mod trace;
+}
+#[cfg(not(feature = "service"))]
+mod signatures {
+    pub mod check;
+    pub mod signing;
+    pub mod standard;
+}
 
 /// Opens the rooms to the tests and benches of this repository.
 #[cfg(feature = "internals")]

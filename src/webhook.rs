@@ -9,9 +9,10 @@ use std::time::Duration;
 use crate::base::clock::Clock;
 pub use crate::base::clock::Timestamp;
 use crate::base::headers::Headers;
+use crate::signatures::check::{Incoming, Refused};
 pub use crate::signatures::signing::SecretError;
 use crate::signatures::signing::SigningSecret;
-use crate::signatures::{Incoming, Refused, Scheme, id_header};
+use crate::signatures::standard;
 
 /// How far a webhook's time may be from ours, either way. Source: Standard Webhooks 1.0.0 leaves it to the
 /// receiver; its libraries take five minutes.
@@ -133,10 +134,8 @@ pub fn verify_at<N: AsRef<str>, V: AsRef<[u8]>>(
     }
     // Of a Standard Webhook only these two are signed.
     let incoming = Incoming { method: "", path: "", url: "", headers: &fields, body };
-    let secret = Scheme::Standard.verify(&secrets, &incoming, now, tolerance)?;
-    // Of the family that was verified: one of the other may have been added by anybody.
-    let id = fields.get(id_header(&fields)).unwrap_or_default().to_owned();
-    Ok(Verified { id, secret })
+    let (secret, id) = standard::verify_fresh(&secrets, &incoming, now, tolerance)?;
+    Ok(Verified { id: id.to_owned(), secret })
 }
 
 impl From<Refused> for Error {

@@ -17,6 +17,7 @@
 #[path = "rig/mod.rs"]
 mod rig;
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -470,4 +471,25 @@ fn an_erps_file_and_a_drop_folder_are_read_as_printed() {
     let steps = run("oncebox apply --file sources.toml --dry-run", home, port);
     assert_eq!(steps, "", "what was added by hand is what is declared");
     drop(service);
+}
+
+/// What a program gets that embeds Oncebox: `default-features = false`.
+#[test]
+fn without_the_service_the_crate_builds_and_its_tree_is_small() {
+    let cargo = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO"));
+        command.current_dir(env!("CARGO_MANIFEST_DIR")).args(args).arg("--no-default-features");
+        let done = command.output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    };
+    let tree =
+        cargo(&["tree", "--offline", "-e", "normal", "--prefix", "none", "--format", "{lib}"]);
+    let crates: BTreeSet<&str> = tree.lines().filter(|line| !line.is_empty()).collect();
+    assert!(crates.contains("rusqlite") && crates.contains("ring"), "{crates:?}");
+    assert!(crates.len() <= 45, "{} crates: {crates:?}", crates.len());
+    for of_service in ["tracing", "clap", "ureq", "crossbeam_channel", "httparse", "rustix"] {
+        assert!(!crates.contains(of_service), "{of_service} is the service's");
+    }
+    cargo(&["check", "--offline", "--quiet", "--lib", "--target-dir", "target/embedded"]);
 }

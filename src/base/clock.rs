@@ -153,6 +153,7 @@ impl TimeSource for Machine {
     }
 }
 
+#[cfg(feature = "service")]
 /// What the machine's `CLOCK_MONOTONIC` shows, which other processes can read as well.
 pub fn machine_monotonic() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

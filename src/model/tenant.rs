@@ -1,7 +1,10 @@
 //! A tenant: whose rows these are. Nothing crosses from one to another.
 
+#[cfg(feature = "service")]
 use crate::base::clock::Timestamp;
+#[cfg(feature = "service")]
 use crate::model::name::Name;
+#[cfg(feature = "service")]
 use crate::model::pii::Pii;
 
 /// The tenant of everything where nobody asked for tenants. It is always there and cannot be suspended;
@@ -11,6 +14,7 @@ pub const DEFAULT: &str = "default";
 pub const MAX_TITLE_CHARS: usize = 200;
 
 /// A tenant as kept.
+#[cfg(feature = "service")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenant {
     /// Its number in the file.

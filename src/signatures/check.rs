@@ -1,11 +1,13 @@
 //! What every scheme needs to check a request: the request, the reasons for a refusal, and the comparison of
 //! secrets and public keys with the signatures.
 
+use std::time::Duration;
+
 use data_encoding::BASE64;
 use ring::signature::{UnparsedPublicKey, VerificationAlgorithm};
 
 use super::signing::{SecretError, same};
-use crate::base::clock::Timestamp;
+use crate::base::clock::{Timestamp, millis};
 use crate::base::headers::Headers;
 
 /// A key of less than 128 bits can be found by trying, given one signed request.
@@ -84,6 +86,23 @@ pub enum Refused {
 pub(super) struct Verified {
     pub(super) secret: usize,
     pub(super) signed_at: Option<Timestamp>,
+}
+
+impl Verified {
+    /// Which secret made the signature, unless it was made longer ago or further ahead than the tolerance.
+    pub(super) fn if_fresh(self, now: Timestamp, tolerance: Duration) -> Result<usize, Refused> {
+        match self.signed_at.and_then(|at| skew_beyond(at, now, tolerance)) {
+            Some(skew_secs) => Err(Refused::Stale { skew_secs }),
+            None => Ok(self.secret),
+        }
+    }
+}
+
+/// How far a time is from `now`, in whole seconds, where that is more than the tolerance.
+pub(super) fn skew_beyond(at: Timestamp, now: Timestamp, tolerance: Duration) -> Option<u64> {
+    let skew_ms = now.ms().abs_diff(at.ms());
+    let fits = i64::try_from(skew_ms).is_ok_and(|skew| skew <= millis(tolerance));
+    (!fits).then_some(skew_ms / 1000)
 }
 
 pub(super) fn bad_body(why: &'static str) -> Refused {

@@ -14,7 +14,7 @@ pub mod batch;
 #[cfg(feature = "certificates")]
 mod certificate;
 pub mod certificate_cache;
-mod check;
+pub(crate) mod check;
 pub mod diagnosis;
 pub mod encoding;
 mod fingerprint;
@@ -34,7 +34,7 @@ mod shared;
 pub mod signing;
 #[cfg(feature = "certificates")]
 mod sns;
-mod standard;
+pub(crate) mod standard;
 pub mod template;
 mod twilio;
 
@@ -42,13 +42,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::base::clock::{Timestamp, millis};
+use crate::base::clock::Timestamp;
 use crate::base::headers::Headers;
 
 use adyen::Adyen;
 #[cfg(feature = "certificates")]
 use certificate::Certified;
-use check::long_enough;
+use check::{long_enough, skew_beyond};
 use generic::{Check, Generic};
 use header_list::{HeaderList, PADDLE, STRIPE};
 use hmac_header::{
@@ -61,7 +61,6 @@ use standard::Key;
 
 pub use check::{Incoming, Refused};
 pub use naming::Identity;
-pub(crate) use standard::id_header;
 
 /// How far a signed timestamp may be from our clock: what every reference library uses.
 const TOLERANCE_DEFAULT: Duration = Duration::from_mins(5);
@@ -482,10 +481,7 @@ impl Scheme {
             Self::Dynamics => shared::dynamics(secrets, incoming)?,
             Self::Generic(generic) => generic.verify(secrets, incoming)?,
         };
-        match verified.signed_at.and_then(|at| skew_beyond(at, now, tolerance)) {
-            Some(skew_secs) => Err(Refused::Stale { skew_secs }),
-            None => Ok(verified.secret),
-        }
+        verified.if_fresh(now, tolerance)
     }
 
     /// The id and type of a webhook. Call it after [`Scheme::verify`]: it parses the body.
@@ -526,13 +522,6 @@ impl Scheme {
         });
         found.collect()
     }
-}
-
-/// How far a time is from `now`, in whole seconds, where that is more than the tolerance.
-fn skew_beyond(at: Timestamp, now: Timestamp, tolerance: Duration) -> Option<u64> {
-    let skew_ms = now.ms().abs_diff(at.ms());
-    let fits = i64::try_from(skew_ms).is_ok_and(|skew| skew <= millis(tolerance));
-    (!fits).then_some(skew_ms / 1000)
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 //! of it.
 //!
 //! Not here: the form of its secrets and its HMAC, which we use for sending too
-//! ([`crate::model::signature`]).
+//! ([`super::signing`]).
+
+use std::time::Duration;
 
 use data_encoding::{BASE64, BASE64_NOPAD};
 use ring::signature::ED25519;
@@ -11,7 +13,9 @@ use super::check::{
     Incoming, Refused, Verified, any_match, any_public_match, long_enough, malformed, needed,
     needed_seconds,
 };
+#[cfg(feature = "service")]
 use super::naming::Facts;
+#[cfg(feature = "service")]
 use super::naming::Place::{Body, Header};
 use super::signing::{Hash, SecretError, SigningSecret, mac};
 use crate::base::clock::Timestamp;
@@ -33,6 +37,7 @@ const WEBHOOK: Names =
 const SVIX: Names =
     Names { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" };
 
+#[cfg(feature = "service")]
 /// Types stand in the body, ids in the header of the family that is used.
 const BASE: Facts = Facts {
     ids: &[Header(WEBHOOK.id)],
@@ -40,8 +45,11 @@ const BASE: Facts = Facts {
     kept: &["webhook-id", "webhook-timestamp", "svix-id", "svix-timestamp"],
     ..Facts::new("standard", "invoice.paid")
 };
+#[cfg(feature = "service")]
 pub(super) static STANDARD: Facts = BASE;
+#[cfg(feature = "service")]
 pub(super) static POLAR: Facts = Facts { kind: "polar", ..BASE };
+#[cfg(feature = "service")]
 static SVIX_FACTS: Facts = Facts { ids: &[Header(SVIX.id)], ..BASE };
 
 /// What a secret's text stands for.
@@ -54,16 +62,24 @@ pub(super) enum Key {
     Verbatim,
 }
 
+/// Verifies a webhook with secrets as text: which of them made the signature, and the id that is signed.
+pub(crate) fn verify_fresh<'a>(
+    secrets: &[&str],
+    incoming: &Incoming<'a>,
+    now: Timestamp,
+    tolerance: Duration,
+) -> Result<(usize, &'a str), Refused> {
+    let secrets: Vec<&[u8]> = secrets.iter().map(|secret| secret.as_bytes()).collect();
+    let secret = verify(&secrets, incoming, Key::Decoded)?.if_fresh(now, tolerance)?;
+    // The id of the other family of headers may be anybody's.
+    Ok((secret, incoming.headers.get(names(incoming.headers).id).unwrap_or_default()))
+}
+
 /// Which family of headers a request uses: never one header of each.
 fn names(headers: &Headers) -> &'static Names {
     let svix_alone =
         headers.get(WEBHOOK.signature).is_none() && headers.get(SVIX.signature).is_some();
     if svix_alone { &SVIX } else { &WEBHOOK }
-}
-
-/// The header whose id is signed: that of the other family may be anybody's.
-pub(crate) fn id_header(headers: &Headers) -> &'static str {
-    names(headers).id
 }
 
 pub(super) fn check_secret(text: &str, key: Key) -> Result<(), SecretError> {
@@ -137,6 +153,7 @@ pub(super) fn verify(
     Ok(Verified { secret, signed_at })
 }
 
+#[cfg(feature = "service")]
 pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
     let svix = names(incoming.headers).id == SVIX.id;
     if svix { SVIX_FACTS.identify(incoming) } else { STANDARD.identify(incoming) }
