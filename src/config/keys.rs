@@ -131,72 +131,72 @@ pub const KEYS: [Key; 29] = [
         listen.api,
         Address,
         Restart,
-        "Address and port of the API. Put a proxy with TLS in front of anything that is not loopback."
+        "Address of the API. Put a TLS proxy in front of anything but loopback."
     ),
     key!(
         listen.intake,
         Maybe(Address),
         Restart,
-        "Address and port of the intake (/in/…), so that a proxy can reach it and not the API.",
+        "Address of the intake (/in/…), so that a proxy reaches the intake only.",
         Some(("the API's", "\"127.0.0.1:8711\""))
     ),
     key!(
         listen.public_url,
         Maybe(Url),
         Reload,
-        "Under which URL providers reach the intake, as the proxy in front shows it.",
+        "URL of the intake, as the proxy shows it.",
         Some(("none", "\"https://hooks.example.com\""))
     ),
     key!(
         listen.trusted_proxies,
         Networks,
         Restart,
-        "Proxies whose X-Forwarded-For and Forwarded are believed."
+        "Proxies whose X-Forwarded-For and Forwarded count."
     ),
     key!(
         database.directory,
         Path,
         Restart,
-        "Directory of the database, the first token and, unless told otherwise, the master key.",
+        "Directory of the database and the first token; by default also of the master key.",
         Some(("systemd's state directory, else ~/.local/share/oncebox", "\"/var/lib/oncebox\""))
     ),
     key!(
         database.group,
         Maybe(Text),
         Restart,
-        "A unix group that may open the database too, for an ERP on the same machine. The directory is then 2770 and the files 0660, else 0700 and 0600.",
+        "Unix group that may open the database, for an ERP on this machine: modes 2770 and 0660 instead of 0700 and 0600.",
         Some(("none", "\"erp\""))
     ),
     key!(
         database.checkpoints,
         Flag,
         Restart,
-        "Whether Oncebox empties the write-ahead log. Set it to false where Litestream runs beside it, which does it instead; the log grows without end where nobody does."
+        "Whether Oncebox empties the write-ahead log. Set false only if Litestream does; otherwise the log grows without end."
     ),
     key!(
         keys.master_key_file,
         Maybe(Path),
         Restart,
-        "File of the master key, mode 0600. The systemd credential oncebox-master-key and the variable ONCEBOX_MASTER_KEY come first.",
+        "File of the master key, mode 0600. The systemd credential oncebox-master-key and the variable ONCEBOX_MASTER_KEY take precedence.",
         Some(("master.key in the data directory", "\"/etc/oncebox/master.key\""))
     ),
     key!(
         delivery.allow,
         Networks,
         Reload,
-        "Address ranges that may be called although they are not public, such as your ERP's."
+        "Private address ranges that may be called, such as your ERP's."
     ),
     key!(
         delivery.ca_file,
         Maybe(Path),
         Reload,
-        "PEM file of the authorities to trust instead of the web's.",
+        "PEM file of the authorities to trust.",
         Some(("the web's", "\"/etc/oncebox/ca.pem\""))
     ),
     Key {
         section: "delivery",
         name: "steps",
-        about: "Waits between the attempts of a delivery. The last one is repeated.",
+        about: "Waits between attempts. The last one repeats.",
         takes: Takes::Reload,
         unset: None,
         put: |settings, given| {
@@ -218,7 +218,7 @@ pub const KEYS: [Key; 29] = [
     Key {
         section: "delivery",
         name: "max_attempts",
-        about: "Counted attempts until a delivery is given up and becomes a dead letter.",
+        about: "Counted attempts until a delivery becomes a dead letter.",
         takes: Takes::Reload,
         unset: None,
         put: |settings, given| {
@@ -239,12 +239,12 @@ pub const KEYS: [Key; 29] = [
     },
     key!(delivery.timeout, TIMEOUT, Reload, "Time for a whole attempt."),
     key!(delivery.connect_timeout, TIMEOUT, Reload, "Time to connect."),
-    key!(delivery.cap, Number(1, 256), Reload, "Requests in flight at once, per subscription."),
+    key!(delivery.cap, Number(1, 256), Reload, "Requests in flight per subscription."),
     key!(
         delivery.deliverers,
         Number(1, 256),
         Restart,
-        "Requests in flight at once, in all: so many threads. Endpoints that hang share half of them, and so does a tenant while another has something due."
+        "Requests in flight in all (threads). Endpoints that hang share half of them; so does a tenant while another has something due."
     ),
     key!(
         limits.request_bytes,
@@ -262,36 +262,34 @@ pub const KEYS: [Key; 29] = [
         limits.memory,
         Bytes(16 << 20, 2 << 30),
         Restart,
-        "What bodies, parcels and rows may take together while they are worked on. Above it requests are \
-         answered 503, and deliveries and sources wait."
+        "Memory for bodies, outgoing requests and rows in work. Above it requests get 503, and deliveries and sources wait."
     ),
     key!(limits.connections, MANY, Restart, "Open connections."),
     key!(
         limits.connections_per_address,
         MANY,
         Restart,
-        "Open connections from one IPv4 address or one IPv6 /64. A trusted proxy may have any number; each client behind it, as many requests at once."
+        "Open connections per IPv4 address or IPv6 /64. A trusted proxy may have any number; each client behind it may have this many requests at once."
     ),
     key!(
         sources.tenants_directory,
         Maybe(Path),
         Reload,
-        "Where the sources of tenants other than default may lie: each in the directory of its name in this \
-         one. Those of the tenant default may lie anywhere but in the data directory.",
+        "Holds one directory per tenant other than default, for its sources. Those of default may be anywhere but in the data directory.",
         Some(("these tenants can have no sources", "\"/srv/tenants\""))
     ),
     key!(
         disk.reserve,
         Maybe(Size(0, PEBIBYTE)),
         Reload,
-        "Below so much free space new work is refused with 507; outcomes are still recorded. 0: never.",
+        "Below this free space new work is refused with 507; outcomes are still stored. 0: never.",
         Some(("the smallest of max(64 MB, 5 %), 25 % of the file system and 1 GiB", "\"256MiB\""))
     ),
     key!(
         backup.directory,
         Maybe(Path),
         Restart,
-        "Where backups by the clock are written, best on another disk.",
+        "Where scheduled backups are written, best on another disk.",
         Some(("backups in the data directory", "\"/var/backups/oncebox\""))
     ),
     key!(
@@ -301,18 +299,18 @@ pub const KEYS: [Key; 29] = [
         "How often a backup is made.",
         Some(("never", "\"24h\""))
     ),
-    key!(backup.keep, Number(1, 10_000), Restart, "How many of these backups are kept."),
-    key!(log.level, Word(&LogLevel::WORDS), Restart, "The least that is logged."),
+    key!(backup.keep, Number(1, 10_000), Restart, "How many scheduled backups are kept."),
+    key!(log.level, Word(&LogLevel::WORDS), Restart, "The lowest level that is logged."),
     key!(
         log.format,
         Word(&LogFormat::WORDS),
         Restart,
-        "How a line looks. auto is logfmt on a terminal and JSON elsewhere."
+        "auto: logfmt on a terminal, JSON elsewhere."
     ),
     key!(
         metrics.public,
         Flag,
         Restart,
-        "Whether /metrics needs no token. Otherwise it wants one with the role read."
+        "Whether /metrics needs no token; otherwise a token with the role read."
     ),
 ];

@@ -72,54 +72,46 @@ pub fn reference() -> String {
     let mut page = "\
 # Configuration
 
-Made by `oncebox config reference` from the table the program reads its settings with.
+Printed by `oncebox config reference`.
 
-Oncebox reads the file named by `--config` or `ONCEBOX_CONFIG`, else `oncebox.toml` in the working directory, else
-`/etc/oncebox/oncebox.toml`, else none. A variable `ONCEBOX_SECTION__KEY` beats the file, and a flag beats both. In a variable the words
-of a list stand between commas. What is not known is refused, with its place and what may have been meant.
+Oncebox reads the file of `--config` or `ONCEBOX_CONFIG`, else `./oncebox.toml`, else `/etc/oncebox/oncebox.toml`. A variable
+`ONCEBOX_SECTION__KEY` overrides the file, a flag overrides both. List items in a variable are separated by commas. Unknown keys are refused.
 
-- `oncebox config show` prints what holds and where each value came from, `oncebox config check` all that is wrong.
-- `oncebox config default` prints the file with every key commented out, `oncebox config schema` a JSON Schema for editors.
-- SIGHUP reads the file again. The log says what changed, and what of it needs a restart. A file with a mistake changes nothing.
-- Secrets stand in no key: they come from files, variables or systemd credentials.
+- `oncebox config show` prints every value with its origin, `oncebox config check` every mistake.
+- `oncebox config default` prints a commented file, `oncebox config schema` a JSON Schema.
+- SIGHUP reloads the file; a file with a mistake changes nothing. Keys marked * need a restart.
+- Secrets come from files, variables or systemd credentials, never from this file.
 "
     .to_owned();
-    for (section, about) in SECTIONS {
-        line(&mut page, &format!("\n## [{section}]\n\n{about}\n"));
-        line(&mut page, "| key | default | value | takes effect | what for |");
-        line(&mut page, "|---|---|---|---|---|");
+    for (section, _) in SECTIONS {
+        line(&mut page, &format!("\n## [{section}]\n"));
         for key in of_section(section) {
-            let takes = if key.takes == Takes::Restart { "restart" } else { "reload" };
+            let mark = if key.takes == Takes::Restart { "*" } else { "" };
             let default = match key.unset {
                 Some((says, _)) => says.to_owned(),
                 None => format!("`{}`", default_of(key)),
             };
-            let row = format!(
-                "| `{}` | {default} | {} | {takes} | {} |",
-                key.name,
-                key.says(),
-                key.about
-            );
-            line(&mut page, &row);
+            let (name, says, about) = (key.name, key.says(), key.about);
+            line(&mut page, &format!("- `{name}`{mark} ({says}; default: {default}): {about}"));
         }
     }
     page.push_str(
         "
 ## Declared for `oncebox apply`
 
-`oncebox apply` makes what the file declares, and changes what is declared otherwise; a field that is left out stays as it is, and the
-second run changes nothing. `--dry-run` shows the difference. What is not declared stays, unless `--prune` is given. A secret is named by
-where it stands: a path is taken from the file's own directory. `oncebox export` prints what exists in this form.
+`oncebox apply` creates and changes what the file declares; omitted fields stay as they are. `--dry-run` shows the difference, `--prune`
+also deletes undeclared providers, subscriptions and sources, `oncebox export` prints what exists. Secret files are relative to this
+file. `oncebox config default` explains each field.
+
 ",
     );
     for kind in KINDS {
-        line(&mut page, &format!("\n### [[{}]]\n", kind.word()));
-        line(&mut page, "| field | needed | what for |");
-        line(&mut page, "|---|---|---|");
-        for field in kind.fields() {
-            let needed = if field.required { "yes" } else { "" };
-            line(&mut page, &format!("| `{}` | {needed} | {} |", field.name, field.about));
-        }
+        let named = |required: bool| {
+            let fields = kind.fields().iter().filter(|field| field.required == required);
+            fields.map(|field| format!("`{}`", field.name)).collect::<Vec<_>>().join(", ")
+        };
+        let word = kind.word();
+        line(&mut page, &format!("- `[[{word}]]`: {}; optional: {}", named(true), named(false)));
     }
     page
 }
