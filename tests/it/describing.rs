@@ -240,17 +240,8 @@ fn what_the_listener_refuses_is_a_problem_too() {
 fn problems_page() -> String {
     let mut page = String::from(PROBLEMS_PREFACE);
     for kind in Kind::ALL {
-        let Facts { word, status, .. } = kind.facts();
-        writeln!(page, "| [`{word}`](#{word}) | {status} |").unwrap();
-    }
-    for kind in Kind::ALL {
-        let Facts { word, status, title, when, remedy } = kind.facts();
-        write!(
-            page,
-            "\n## {word}\n\n`{}` · {status} · “{title}”\n\n**When.** {when}\n\n**What to do.** {remedy}\n",
-            kind.uri()
-        )
-        .unwrap();
+        let Facts { word, status, when, remedy, .. } = kind.facts();
+        write!(page, "\n## {word}\n\n{status}. {when}\n\n**Remedy.** {remedy}\n").unwrap();
     }
     page
 }
@@ -260,13 +251,8 @@ const PROBLEMS_PREFACE: &str = "\
 
 <!-- Made from src/api/kind.rs by a test: ONCEBOX_WRITE_DOCS=1 cargo test --test it problem -->
 
-Every error of the API and of the intake is `application/problem+json` (RFC 9457): `type`, `title`, `status`, `detail`,
-`request_id`. Decide by `type`: it
-is stable, one for each kind below, and it is a name, not an address. `detail` says what is wrong with this very request; it is for people
-and may change. A problem is answered before anything was stored, or after everything was rolled back: none acknowledges anything.
-
-| kind | status |
-|---|---|
+Every error is `application/problem+json` (RFC 9457): `type`, `title`, `status`, `detail`, `request_id`. Decide by `type`, which is stable:
+`urn:oncebox:problem:` and a name below. `detail` is for people and may change. A problem acknowledges nothing.
 ";
 
 #[test]

@@ -58,56 +58,56 @@ use Kind::{Counter, Gauge, Histogram};
 pub static METRICS: &[Metric] = &[
     metric("oncebox_build_info", Gauge, "version, sqlite", "Always 1; the labels say what runs.", ""),
     metric("oncebox_webhooks_total", Counter, "result = stored, repeated, refused, deferred, rejected, failed",
-        "Webhooks by what came of them; deferred: our clock is suspect; rejected: by a policy on personal data.",
-        "failed rises; refused rises for an hour: a secret is wrong, or somebody tries"),
+        "Webhooks by result; deferred: our clock is suspect; rejected: by a privacy policy.",
+        "failed rises; refused rises for an hour"),
     metric("oncebox_events_total", Counter, "result = stored, repeated, differing, rejected",
-        "Published events by what came of them; differing: the same key with other content; rejected: requests, by a policy on personal data.",
+        "Published events by result; differing: same key, other content; rejected: requests, by a privacy policy.",
         "differing rises: a publisher uses a key twice"),
     metric("oncebox_publish_failures_total", Counter, "",
-        "Publish requests of which nothing could be stored.", "it rises"),
+        "Publish requests of which nothing was stored.", "it rises"),
     metric("oncebox_sql_events_total", Counter, "result = routed, quarantined",
-        "Events inserted by plain SQL by what came of them.", "quarantined rises"),
+        "Events inserted by plain SQL, by result.", "quarantined rises"),
     metric("oncebox_attempts_total", Counter,
         "class = success, transient, rate_limited, auth, validation, gone, poison",
         "Settled attempts by class.", "auth, validation or poison rises"),
     metric("oncebox_deliveries_finished_total", Counter, "state = completed, dead_letter",
-        "Deliveries that an attempt brought to their end.", "dead_letter rises"),
+        "Deliveries that an attempt finished.", "dead_letter rises"),
     metric("oncebox_attempt_duration_seconds", Histogram, "",
         "How long attempts took.", "the 95th percentile nears the timeout"),
     metric("oncebox_accept_commit_seconds", Histogram, "",
-        "From a job's arrival before the writer to the end of its COMMIT: how long a sender waits for the disk.",
+        "How long a sender waits for the disk: from a job's arrival at the writer to the end of its COMMIT.",
         "the 99th percentile is above 1 s for 5 minutes"),
     metric("oncebox_accept_delivered_seconds", Histogram, "",
         "From an event's arrival to its completed delivery, retries and holds included.", ""),
     metric("oncebox_deliveries_pending", Gauge, "",
         "Deliveries that wait, due or not, held or not.", ""),
     metric("oncebox_deliveries_due", Gauge, "",
-        "Deliveries that are due now, those of held subscriptions included.", "it grows for an hour"),
+        "Deliveries due now, also of held subscriptions.", "it grows for an hour"),
     metric("oncebox_oldest_due_seconds", Gauge, "",
-        "For how long the oldest delivery has been due that nothing holds; 0 when none is.",
+        "How long the oldest delivery that nothing holds has been due; 0: none.",
         "above 300"),
     metric("oncebox_deliveries_leased", Gauge, "", "Deliveries that pull consumers have.", ""),
-    metric("oncebox_consumers_waiting", Gauge, "", "Requests of pull consumers that wait for an event.",
+    metric("oncebox_consumers_waiting", Gauge, "", "Waiting requests of pull consumers.",
         "above 400: at 512 further ones are answered 503"),
-    metric("oncebox_dead_letters", Gauge, "", "Deliveries that were given up and wait for a person.",
+    metric("oncebox_dead_letters", Gauge, "", "Deliveries that were given up.",
         "above 0"),
-    metric("oncebox_events_quarantined", Gauge, "", "Events that cannot be used and wait for a person.",
+    metric("oncebox_events_quarantined", Gauge, "", "Events that cannot be used.",
         "above 0"),
     metric("oncebox_subscriptions_held", Gauge, "by = person, oncebox",
-        "Subscriptions that are not called: paused by a person, or held by Oncebox.", "oncebox above 0"),
+        "Subscriptions paused by a person or held by Oncebox.", "oncebox above 0"),
     metric("oncebox_sources", Gauge, "state = active, paused, failing",
-        "Sources: those that are read, those a person paused, and of those that are read the ones that cannot be.",
+        "Sources by state; failing ones are active ones that cannot be read.",
         "failing above 0"),
     metric("oncebox_source_lag", Gauge, "",
-        "Rows and files that are not copied yet, at most, of all sources where that can be told.",
+        "Rows and files that are not copied yet, at most, of sources whose lag is known.",
         "it grows for an hour"),
     metric("oncebox_sources_lag_unknown", Gauge, "",
-        "Active sources of which nobody can tell what waits: they cannot be read, or wait for room or the writer.",
+        "Active sources whose lag is unknown: they cannot be read, or wait.",
         "above 0 for ten minutes"),
     metric("oncebox_source_rows_quarantined_total", Counter, "",
-        "Rows of sources that could not be used and were quarantined.", "it rises"),
+        "Rows of sources that were quarantined.", "it rises"),
     metric("oncebox_source_files_total", Counter, "result = taken, rejected",
-        "Files of drop folders by what came of them.", "rejected rises"),
+        "Files of drop folders by result.", "rejected rises"),
     metric("oncebox_escalations_open", Gauge,
         "class = source.failing, source.replaced, source.silent, drop.rejected",
         "Escalations that are open, acknowledged or not.", "above 0"),
@@ -117,7 +117,7 @@ pub static METRICS: &[Metric] = &[
         "How long the oldest job in the writer's hands has waited.", "above 1 for a minute"),
     metric("oncebox_writer_jobs_total", Counter, "", "Jobs committed.", ""),
     metric("oncebox_writer_rollbacks_total", Counter, "",
-        "Transactions that were rolled back; their jobs are run again one by one.", "it rises steadily"),
+        "Transactions rolled back; their jobs run again one by one.", "it rises steadily"),
     metric("oncebox_writer_batch_jobs", Histogram, "", "Jobs that shared a transaction.", ""),
     metric("oncebox_writer_commit_seconds", Histogram, "",
         "How long transactions took, the sync included.",
@@ -128,26 +128,26 @@ pub static METRICS: &[Metric] = &[
     metric("oncebox_disk_free_bytes", Gauge, "", "Room where the database lies, less what the write-ahead log needs to be emptied.", ""),
     metric("oncebox_disk_reserve_bytes", Gauge, "", "Room that is kept for results.",
         "oncebox_disk_free_bytes is below twice this"),
-    metric("oncebox_disk_low", Gauge, "", "1 while new work is refused for want of room.", "above 0"),
+    metric("oncebox_disk_low", Gauge, "", "1 while new work is refused for lack of room.", "above 0"),
     metric("oncebox_disk_low_total", Counter, "", "Times the reserve was reached.", ""),
     metric("oncebox_disk_full_total", Counter, "", "Writes that found no room.", "it rises"),
     metric("oncebox_refused_for_room_total", Counter, "",
         "Requests answered 507 to keep room for results.", ""),
     metric("oncebox_clock_suspect", Gauge, "", "1 for ten minutes after the clock was set.", "above 0"),
     metric("oncebox_http_requests_total", Counter, "method, route, status = 1xx … 5xx",
-        "Answers by route; route none: the path is no route, or it was no request.",
+        "Answers by route; none: no such route, or no request.",
         "5xx rises"),
     metric("oncebox_http_request_seconds", Histogram, "", "From a request's head to its answer.", ""),
     metric("oncebox_http_connections", Gauge, "state = busy, idle",
         "Open connections: with a request begun or in hand, or without.", ""),
     metric("oncebox_http_connections_total", Counter, "", "Connections accepted.", ""),
     metric("oncebox_http_connections_refused_total", Counter, "reason = total, address",
-        "Connections closed at once: too many in all, or from one address.", "it rises"),
+        "Connections closed at once: too many.", "it rises"),
     metric("oncebox_http_accept_pauses_total", Counter, "",
-        "Times accepting paused because the system gave no socket.", "it rises: raise LimitNOFILE"),
+        "Times the system gave no socket.", "it rises: raise LimitNOFILE"),
     metric("oncebox_http_malformed_total", Counter, "", "Requests that are no HTTP as it should be.", ""),
     metric("oncebox_http_overloaded_total", Counter, "",
-        "Requests answered 503 because the queue or the buffers were full.", "it rises"),
+        "Requests answered 503: queue or buffers full.", "it rises"),
     metric("oncebox_http_timeouts_total", Counter, "", "Connections ended because the other end was slow.", ""),
     metric("oncebox_http_panics_total", Counter, "", "Requests whose handling failed.", "above 0: report it"),
     metric("oncebox_http_buffered_bytes", Gauge, "", "Bytes of requests and answers held.", ""),
@@ -162,18 +162,22 @@ pub static METRICS: &[Metric] = &[
 /// The text of `docs/metrics.md`.
 #[cfg(any(test, feature = "internals"))]
 pub fn document() -> String {
-    let mut text = String::from(
-        "# The metrics\n\n\
-         `GET /metrics` shows them as Prometheus text. It wants a token with the role `read` of the default tenant, unless \
-         `metrics.public` is\ntrue. They are numbers of the whole box; no label holds a name that somebody gave. \
-         Counters start at 0 with the process.\n\
-         This page is made from the table in `src/api/metrics/table.rs`; a test compares them.\n\n\
-         | metric | type | labels | meaning | tell somebody when |\n|---|---|---|---|---|\n",
-    );
-    for Metric { name, kind, labels, about, alert } in METRICS {
-        let kind = kind.as_str();
-        let row = format!("| `{name}` | {kind} | {labels} | {about} | {alert} |\n");
-        text.push_str(&row);
-    }
-    text
+    let named = |metric: &Metric| match metric.labels {
+        "" => format!("`{}`", metric.name),
+        labels => format!("`{}` ({labels})", metric.name),
+    };
+    let (alerting, others): (Vec<&Metric>, Vec<&Metric>) =
+        METRICS.iter().partition(|metric| !metric.alert.is_empty());
+    let row =
+        |metric: &&Metric| format!("- {}: {} *{}*", named(metric), metric.about, metric.alert);
+    let rows: Vec<String> = alerting.iter().map(row).collect();
+    let others: Vec<String> = others.into_iter().map(named).collect();
+    format!(
+        "# Metrics\n\n\
+         `GET /metrics` serves Prometheus text to a `read` token of the tenant `default`, or to anybody with `metrics.public`.\n\
+         Values are of the whole box; counters start at 0 with the process. `# HELP` lines say what a metric means. A test writes this page.\n\n\
+         ## Alerts\n\nWhen to alert is in italics.\n\n{}\n\n## Without an alert\n\n{}.\n",
+        rows.join("\n"),
+        others.join(",\n")
+    )
 }
