@@ -139,9 +139,8 @@ const BAD_REQUEST: Facts = Facts {
     word: "bad-request",
     status: 400,
     title: "The request cannot be understood",
-    when: "It is not HTTP/1.1 as it should be, its body does not have the form this route takes, or its \
-           query has a parameter that does not exist here.",
-    remedy: "Change the request; `detail` names the place. The same request is refused again.",
+    when: "It is not valid HTTP/1.1, its body has the wrong form, or a query parameter does not exist here.",
+    remedy: "Change the request; `detail` names the place.",
 };
 
 const UNAUTHORIZED: Facts = Facts {
@@ -156,16 +155,15 @@ const BAD_SIGNATURE: Facts = Facts {
     word: "bad-signature",
     status: 401,
     title: "Signature not accepted",
-    when: "A webhook's signature is missing or wrong, or its time is too far from ours. The answer does not \
-           say which; the log does.",
-    remedy: "Compare the secret on both sides and the scheme of the provider here.",
+    when: "A webhook's signature is missing or wrong, or its time is too far from ours. The log says which.",
+    remedy: "Compare secret and scheme on both sides.",
 };
 
 const FORBIDDEN: Facts = Facts {
     word: "forbidden",
     status: 403,
     title: "Not permitted",
-    when: "The token is valid, but its role does not allow this; or it manages tenants and is not of `default`.",
+    when: "The token's role does not allow this, or it manages tenants and is not of `default`.",
     remedy: "Use a token with the role the route needs.",
 };
 
@@ -173,8 +171,8 @@ const TENANT_SUSPENDED: Facts = Facts {
     word: "tenant-suspended",
     status: 403,
     title: "Tenant suspended",
-    when: "The token is valid, but its tenant is suspended. Its data is kept and its deliveries wait.",
-    remedy: "Ask the administrator of the box to resume it (`oncebox tenant resume`).",
+    when: "The token's tenant is suspended. Its data is kept and its deliveries wait.",
+    remedy: "Ask the administrator to resume it (`oncebox tenant resume`).",
 };
 
 const NOT_FOUND: Facts = Facts {
@@ -198,23 +196,22 @@ const TIMEOUT: Facts = Facts {
     status: 408,
     title: "The request took too long",
     when: "Head or body did not come in time. The connection is closed.",
-    remedy: "Send it again, on a better line or in smaller pieces.",
+    remedy: "Send it again, in smaller pieces.",
 };
 
 const CONFLICT: Facts = Facts {
     word: "conflict",
     status: 409,
     title: "Conflict",
-    when: "The thing is not in a state in which this can be done, the name is taken, or the same request is \
-           still being carried out.",
-    remedy: "Read `detail`, look at the thing, decide again.",
+    when: "The state does not allow it, the name is taken, or the same request is still in progress.",
+    remedy: "Read `detail`, look again, decide.",
 };
 
 const TOO_LARGE: Facts = Facts {
     word: "too-large",
     status: 413,
     title: "Too large",
-    when: "The body is larger than this route takes. It is refused before it is read.",
+    when: "The body is larger than this route takes.",
     remedy: "Send less at once, or raise the limit (`limits.request_bytes`, a provider's `body_bytes_max`).",
 };
 
@@ -238,16 +235,15 @@ const UNUSABLE_WEBHOOK: Facts = Facts {
     word: "unusable-webhook",
     status: 422,
     title: "The webhook cannot be used",
-    when: "Its signature is right, but its body is not what the provider's scheme says, such as a batch that \
-           is no list; nothing of it was stored.",
-    remedy: "Compare what the provider sends with its scheme here; sent again, it is refused again.",
+    when: "Its signature is right, but its body does not fit the provider's scheme. Nothing was stored.",
+    remedy: "Compare what the provider sends with its scheme here.",
 };
 
 const NOT_ACCEPTABLE: Facts = Facts {
     word: "not-acceptable",
     status: 406,
     title: "The webhook cannot be used",
-    when: "The same as `unusable-webhook`, in the status after which this provider does not send it again.",
+    when: "As `unusable-webhook`, with the status after which this provider does not retry.",
     remedy: "Compare what the provider sends with its scheme here.",
 };
 
@@ -256,16 +252,15 @@ const IDEMPOTENCY_KEY_REUSED: Facts = Facts {
     status: 422,
     title: "Idempotency-Key used before",
     when: "The `Idempotency-Key` was sent with another request in the last 24 hours.",
-    remedy: "Use a new key for a new request, and the same key only for the same bytes.",
+    remedy: "Use a new key for a new request.",
 };
 
 const THROTTLED: Facts = Facts {
     word: "throttled",
     status: 429,
     title: "Too many failed attempts",
-    when: "More than ten requests with tokens that are unknown, revoked or expired came from this address within \
-           a minute. A valid token is still accepted.",
-    remedy: "Send a valid token; try others after the seconds in `Retry-After`.",
+    when: "More than ten invalid tokens came from this address within a minute. A valid token is still accepted.",
+    remedy: "Send a valid token, others after `Retry-After`.",
 };
 
 const HEAD_TOO_LARGE: Facts = Facts {
@@ -280,25 +275,24 @@ const INTERNAL: Facts = Facts {
     word: "internal",
     status: 500,
     title: "Oncebox failed",
-    when: "Something is broken in Oncebox or under it. Nothing was acknowledged.",
-    remedy: "Look into the log. Sending it again does no harm.",
+    when: "Oncebox or something below it failed. Nothing was acknowledged.",
+    remedy: "Read the log. Sending it again is safe.",
 };
 
 const NOT_IMPLEMENTED: Facts = Facts {
     word: "not-implemented",
     status: 501,
     title: "Not implemented",
-    when: "The method or the transfer coding is none that Oncebox knows.",
-    remedy: "Use a method of the document, and no transfer coding but `chunked`.",
+    when: "Unknown method or transfer coding.",
+    remedy: "Use a documented method; only `chunked` is allowed.",
 };
 
 const UNAVAILABLE: Facts = Facts {
     word: "unavailable",
     status: 503,
     title: "Not available now",
-    when: "There is too much to do, the file is locked by another process, a list took too long, the clock was \
-           just set, or the service stops. Nothing was acknowledged.",
-    remedy: "Send it again after the seconds in `Retry-After`; a list that took too long by what `detail` names.",
+    when: "Overload, a database locked by another process, a list that took too long, a clock that was just set, or a stop. Nothing was acknowledged.",
+    remedy: "Send it again after `Retry-After`; filter a list as `detail` says.",
 };
 
 const NOT_READY: Facts = Facts {
@@ -307,7 +301,7 @@ const NOT_READY: Facts = Facts {
     title: "Not ready",
     when: "The database cannot be written, the disk is low, the clock cannot be right, or the writer is \
            stuck. Only `/readyz` answers this.",
-    remedy: "Send nothing here for now. `/readyz?verbose` names the check that fails and what to do.",
+    remedy: "Send nothing for now. `/readyz?verbose` names the failing check.",
 };
 
 const HTTP_VERSION: Facts = Facts {
@@ -315,14 +309,13 @@ const HTTP_VERSION: Facts = Facts {
     status: 505,
     title: "HTTP version not supported",
     when: "The request is not HTTP/1.0 or HTTP/1.1.",
-    remedy: "Speak HTTP/1.1; a proxy in front can speak others.",
+    remedy: "Use HTTP/1.1; a proxy can speak others.",
 };
 
 const DISK_FULL: Facts = Facts {
     word: "disk-full",
     status: 507,
     title: "No room to store it",
-    when: "The disk is full, or so nearly that the rest is kept for results of what is there already. \
-           Nothing was acknowledged.",
-    remedy: "Make room; meanwhile send it again after the seconds in `Retry-After`.",
+    when: "The disk is nearly full; the rest is kept for outcomes. Nothing was acknowledged.",
+    remedy: "Make room; send it again after `Retry-After`.",
 };

@@ -241,7 +241,7 @@ fn problems_page() -> String {
     let mut page = String::from(PROBLEMS_PREFACE);
     for kind in Kind::ALL {
         let Facts { word, status, when, remedy, .. } = kind.facts();
-        write!(page, "\n## {word}\n\n{status}. {when}\n\n**Remedy.** {remedy}\n").unwrap();
+        write!(page, "\n## {word}\n\n**{status}.** {when}\n\n**Remedy.** {remedy}\n").unwrap();
     }
     page
 }
