@@ -26,9 +26,9 @@ use std::time::{Duration, Instant};
 use oncebox::base::clock::Timestamp;
 use oncebox::base::faults::Faults;
 use oncebox::base::id::{self, DeliverySeq, SubscriptionSeq, SystemDraw};
+use oncebox::model::delivery::AttemptClass;
 use oncebox::model::delivery::{Attempt, Next, Settlement};
 use oncebox::model::event::NewEvent;
-use oncebox::model::failure::Class;
 use oncebox::model::pii::Sealed;
 use oncebox::store::writer::WriterLoop;
 use oncebox::store::{Store, deliveries, outbox, settlement};
@@ -155,7 +155,7 @@ fn success(delivery: DeliverySeq) -> Settlement {
         started_at: at,
         finished_at: at,
         url: "http://127.0.0.1:40000/hook".to_owned(),
-        class: Class::Success,
+        class: AttemptClass::Success,
         counted: false,
         http_status: Some(200),
         latency_ms: 1,

@@ -22,12 +22,12 @@ use crate::base::id::DeliverySeq;
 use crate::http::message::Method::{Get, Head, Post};
 use crate::http::message::Response;
 use crate::http::service::Reply;
-use crate::model::lease::Said;
+use crate::model::lease::LeaseOutcome;
 use crate::model::subscription::{HoldReason, Subscription, Target};
 use crate::model::token::Right;
-use crate::pipeline::consume::{Answer, Asked, Item, MAX_ITEMS, MAX_WAIT, Word};
+use crate::pipeline::consume::{Answer, Item, LeaseRequest, MAX_ITEMS, MAX_WAIT, Report};
 use crate::pipeline::destinations::{lease_of, lease_time};
-use crate::store::consuming::Heard;
+use crate::store::consuming::ReportResult;
 use crate::store::error::Result as StoreResult;
 use crate::store::subscriptions;
 
@@ -138,7 +138,7 @@ fn next(api: &Api, call: Call, reply: Reply) {
     };
     let show = move |answer| shown(answer, exact).unwrap_or_else(Into::into);
     let (subscription, show) = (subscription.seq, Box::new(show));
-    api.flow.consume.next(Asked { subscription, most, wait, reply, show });
+    api.flow.consume.next(LeaseRequest { subscription, most, wait, reply, show });
 }
 
 fn asked(api: &Api, call: &Call) -> Result<(Subscription, u32, Duration, bool), Problem> {
@@ -301,7 +301,7 @@ fn ack(api: &Api, call: Call, reply: Reply) {
         items
             .into_iter()
             .map(|Spoken { delivery, lease }| {
-                Ok(Word { delivery: number(&delivery)?, lease, said: Said::Done })
+                Ok(Report { delivery: number(&delivery)?, lease, outcome: LeaseOutcome::Done })
             })
             .collect()
     });
@@ -316,7 +316,7 @@ fn nack(api: &Api, call: Call, reply: Reply) {
     });
 }
 
-fn returned(item: Returned) -> Result<Word, Problem> {
+fn returned(item: Returned) -> Result<Report, Problem> {
     let Returned { delivery, lease, reason, delay, dead, counted } = item;
     let wait = delay.as_deref().map(delay_of).transpose()?;
     let reason = reason.map(|text| text.chars().take(MAX_REASON_CHARS).collect());
@@ -325,13 +325,15 @@ fn returned(item: Returned) -> Result<Word, Problem> {
         let detail = "dead gives up at once: it goes with neither delay nor counted.";
         return Err(Problem::unprocessable(detail));
     }
-    let said = if dead {
-        Said::Refused { reason: reason.unwrap_or_else(|| "the consumer gave it up".to_owned()) }
+    let outcome = if dead {
+        LeaseOutcome::Refused {
+            reason: reason.unwrap_or_else(|| "the consumer gave it up".to_owned()),
+        }
     } else {
         let unsaid = if counted { "the consumer failed" } else { "the consumer handed it back" };
-        Said::Failed { reason: reason.unwrap_or_else(|| unsaid.to_owned()), wait, counted }
+        LeaseOutcome::Failed { reason: reason.unwrap_or_else(|| unsaid.to_owned()), wait, counted }
     };
-    Ok(Word { delivery: number(&delivery)?, lease, said })
+    Ok(Report { delivery: number(&delivery)?, lease, outcome })
 }
 
 fn delay_of(text: &str) -> Result<Duration, Problem> {
@@ -347,7 +349,7 @@ fn settle(
     api: &Api,
     call: &Call,
     reply: Reply,
-    read: impl FnOnce(&Call) -> Result<Vec<Word>, Problem>,
+    read: impl FnOnce(&Call) -> Result<Vec<Report>, Problem>,
 ) {
     let read = read(call).and_then(|words| Ok((find(api, call)?, words)));
     let (subscription, words) = match read {
@@ -404,26 +406,26 @@ fn number(text: &str) -> Result<DeliverySeq, Problem> {
 }
 
 /// What became of each: a status of its own, as if it had been asked alone.
-fn shown_heard(deliveries: &[DeliverySeq], heard: StoreResult<Vec<Heard>>) -> Response {
+fn shown_heard(deliveries: &[DeliverySeq], heard: StoreResult<Vec<ReportResult>>) -> Response {
     let heard = match heard {
         Ok(heard) => heard,
         Err(error) => return Problem::from(error).into(),
     };
-    let shown = |(delivery, heard): (&DeliverySeq, &Heard)| {
+    let shown = |(delivery, heard): (&DeliverySeq, &ReportResult)| {
         let id = delivery.to_string();
         match heard {
-            Heard::Stored(state, until) => {
+            ReportResult::Stored(state, until) => {
                 json!({ "delivery": id, "status": 200, "state": state.as_str(), "lease_until": until })
             }
-            Heard::Again(state) => json!({
+            ReportResult::Again(state) => json!({
                 "delivery": id, "status": 200, "state": state.as_str(), "already_processed": true,
             }),
-            Heard::Refused(why) => json!({ "delivery": id, "status": 409, "detail": why }),
-            Heard::Unusable => {
+            ReportResult::Refused(why) => json!({ "delivery": id, "status": 409, "detail": why }),
+            ReportResult::Unusable => {
                 let detail = format!("what was said of {id} cannot be stored; the log says why");
                 json!({ "delivery": id, "status": 500, "detail": detail })
             }
-            Heard::Missing => {
+            ReportResult::Missing => {
                 let detail = format!("there is no delivery {id} in this subscription");
                 json!({ "delivery": id, "status": 404, "detail": detail })
             }

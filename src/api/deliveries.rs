@@ -12,8 +12,8 @@ use crate::api::{Api, lists};
 use crate::base::id::DeliverySeq;
 use crate::http::message::Method::{Get, Post};
 use crate::http::message::Response;
+use crate::model::delivery::AttemptClass;
 use crate::model::delivery::{Attempt, Delivery, State};
-use crate::model::failure::Class;
 use crate::model::token::Right;
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::WriteTx;
@@ -250,7 +250,7 @@ fn shown(delivery: &Delivery) -> Value {
         "event_type": event_type, "aggregate_type": aggregate_type, "aggregate_id": aggregate_id, "key": key,
         "subscription": subscription, "state": state.as_str(),
         "due_at": due_at, "lease_until": lease_until, "is_behind": is_behind, "attempt_count": attempt_count, "counted_failures": counted_failures,
-        "last_class": last_class.map(Class::as_str), "run_no": run_no,
+        "last_class": last_class.map(AttemptClass::as_str), "run_no": run_no,
         "finished_at": finished_at, "reason": reason,
     })
 }
@@ -287,7 +287,7 @@ fn state_schema() -> Value {
 }
 
 fn class_schema() -> Value {
-    schema::words(Class::ALL.map(Class::as_str))
+    schema::words(AttemptClass::ALL.map(AttemptClass::as_str))
 }
 
 fn delivery_schema() -> Value {

@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use crate::api::Api;
 use crate::backup::manifest;
 use crate::model::health::{self, Check, Level};
-use crate::pipeline::disk_watch::Standing as DiskStanding;
+use crate::pipeline::disk_watch::DiskState;
 use crate::store::error::Result as StoreResult;
 use crate::store::escalations;
-use crate::store::stats::{self, Standing};
+use crate::store::stats::{self, Attention};
 use crate::store::writer::Queue;
 use crate::sys::files;
 
@@ -97,8 +97,8 @@ pub(super) fn failures(checks: &[Check]) -> Option<String> {
 
 fn looked(api: &Api, written: Result<(), String>) -> Vec<Check> {
     let now = api.clock.now();
-    let DiskStanding { room, space, reserve } = api.flow.disk.standing();
-    let read = api.store.read(stats::standing);
+    let DiskState { room, space, reserve } = api.flow.disk.state();
+    let read = api.store.read(stats::attention);
     let unreadable = read.as_ref().err().map(|error| format!("it cannot be read: {error}"));
     let log = api.store.writer().room();
     let mut checks = vec![
@@ -108,7 +108,7 @@ fn looked(api: &Api, written: Result<(), String>) -> Vec<Check> {
         health::clock(api.clock.wall(), api.flow.receive.clock_watch.is_suspect(now)),
         health::writer(api.store.writer().lag()),
     ];
-    if let Ok(Standing { oldest_due_at, dead_letters, paused, held, quarantined }) = read {
+    if let Ok(Attention { oldest_due_at, dead_letters, paused, held, quarantined }) = read {
         let overdue = oldest_due_at.filter(|due| *due <= now).map(|due| now.since(due));
         checks.push(health::due(overdue));
         checks.push(health::dead_letters(dead_letters));

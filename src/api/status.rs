@@ -101,7 +101,7 @@ pub(super) fn shown(checks: &[Check]) -> Value {
 /// the box's own tenant is told.
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let counts = lists::read(api, call, |tx| stats::counts(tx, &call.tenant))?;
-    let stats::Counts {
+    let stats::TenantCounts {
         subscriptions,
         pending,
         dead_letters,

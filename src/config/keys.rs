@@ -10,7 +10,7 @@ use crate::config::parse::{
     Address, Flag, Form, Given, Maybe, Networks, Number, Path, Text, Url, Word,
 };
 use crate::config::settings::{LogFormat, LogLevel, Settings};
-use crate::model::retry;
+use crate::model::delivery;
 use crate::model::source::table::MAX_PAYLOAD_BYTES;
 
 /// When a changed value takes effect.
@@ -96,7 +96,7 @@ pub const SECTIONS: [(&str, &str); 10] = [
     ("metrics", "What /metrics shows, and to whom."),
 ];
 
-const TIMEOUT: Span = Span(*retry::TIMEOUTS.start(), *retry::TIMEOUTS.end());
+const TIMEOUT: Span = Span(*delivery::TIMEOUTS.start(), *delivery::TIMEOUTS.end());
 const MANY: Number = Number(1, 1_000_000);
 const PEBIBYTE: u64 = 1 << 50;
 const ATTEMPTS: Number = Number(1, 1000);
@@ -201,7 +201,7 @@ pub const KEYS: [Key; 29] = [
         unset: None,
         put: |settings, given| {
             let most = settings.delivery.schedule.max_attempts();
-            let schedule = retry::Schedule::new(Steps.read(given)?, most);
+            let schedule = delivery::Schedule::new(Steps.read(given)?, most);
             settings.delivery.schedule = schedule.map_err(|error| error.to_string())?;
             Ok(())
         },

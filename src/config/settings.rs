@@ -9,7 +9,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::model::address::AddressPolicy;
-use crate::model::retry::Schedule;
+use crate::model::delivery::Schedule;
 
 /// Where the service listens unless it is told: loopback only.
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8710);

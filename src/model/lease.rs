@@ -1,4 +1,4 @@
-//! What a pull consumer says of an event it has had, and what follows.
+//! What a pull consumer reports of an event it was leased, and what follows.
 //!
 //! Not here: whose lease it is, which is SQL (`store::consuming`).
 
@@ -6,24 +6,22 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::base::id::Draw;
-use crate::model::delivery::{Next, Progress, Verdict, judge};
-use crate::model::failure::{Class, Outcome};
-use crate::model::retry;
+use crate::model::delivery::{AttemptClass, Next, Outcome, Progress, Verdict, judge, next_wait};
 
 /// The lease times a consumer may have: shorter ones end while an answer is on its way, longer ones keep an
 /// event from everybody when their consumer has died.
 pub const LEASES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(12);
 
-/// What came of a lease.
+/// What came of a lease, as the consumer reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum LeaseOutcome {
     /// It is done.
     Done,
     /// It did not work, and may work later.
     Failed {
         /// Why, in the consumer's words.
         reason: String,
-        /// When it wants it back; `None`: by the schedule.
+        /// When the consumer wants the event again; `None`: by the schedule.
         wait: Option<Duration>,
         /// Whether it counts towards giving up. What was handed back unread does not.
         counted: bool,
@@ -35,23 +33,25 @@ pub enum Said {
     },
 }
 
-/// Judges it as an attempt is judged that we made ourselves.
-pub fn judge_said(said: &Said, progress: Progress<'_>, draw: &dyn Draw) -> Verdict {
-    match said {
-        Said::Done => Verdict { class: Class::Success, counted: false, next: Next::Complete },
-        Said::Refused { reason } => {
+/// Judges a report like the outcome of an attempt of our own.
+pub fn judge_lease(outcome: &LeaseOutcome, progress: Progress<'_>, draw: &dyn Draw) -> Verdict {
+    match outcome {
+        LeaseOutcome::Done => {
+            Verdict { class: AttemptClass::Success, counted: false, next: Next::Complete }
+        }
+        LeaseOutcome::Refused { reason } => {
             let next = Next::GiveUp(reason.clone());
-            Verdict { class: Class::Validation, counted: true, next }
+            Verdict { class: AttemptClass::Validation, counted: true, next }
         }
-        Said::Failed { wait, counted: false, .. } => {
+        LeaseOutcome::Failed { wait, counted: false, .. } => {
             let failures = progress.counted_failures.saturating_add(1);
-            let step = || retry::next_wait(progress.schedule, failures, None, draw);
+            let step = || next_wait(progress.schedule, failures, None, draw);
             let next = Next::Retry(wait.unwrap_or_else(step));
-            Verdict { class: Class::Transient, counted: false, next }
+            Verdict { class: AttemptClass::Transient, counted: false, next }
         }
-        Said::Failed { reason, wait, counted: true } => {
-            let outcome = Outcome::Unreachable { reason: reason.clone() };
-            let mut verdict = judge(&outcome, progress, draw);
+        LeaseOutcome::Failed { reason, wait, counted: true } => {
+            let failed = Outcome::Unreachable { reason: reason.clone() };
+            let mut verdict = judge(&failed, progress, draw);
             if let (Next::Retry(by_schedule), Some(wait)) = (&mut verdict.next, wait) {
                 *by_schedule = *wait;
             }
@@ -60,7 +60,7 @@ pub fn judge_said(said: &Said, progress: Progress<'_>, draw: &dyn Draw) -> Verdi
     }
 }
 
-impl Said {
+impl LeaseOutcome {
     /// Why it failed; `None` when it is done.
     pub fn failed_reason(&self) -> Option<&str> {
         match self {
@@ -74,19 +74,19 @@ impl Said {
 mod tests {
     use super::*;
     use crate::base::id::SystemDraw;
-    use crate::model::retry::Schedule;
+    use crate::model::delivery::Schedule;
 
-    fn next(said: &Said, counted_failures: u32) -> (bool, Next) {
+    fn next(outcome: &LeaseOutcome, counted_failures: u32) -> (bool, Next) {
         let schedule = Schedule::default();
         let progress = Progress { counted_failures, schedule: &schedule };
-        let Verdict { counted, next, .. } = judge_said(said, progress, &SystemDraw::new());
+        let Verdict { counted, next, .. } = judge_lease(outcome, progress, &SystemDraw::new());
         (counted, next)
     }
 
     #[test]
     fn a_failure_counts_and_waits_as_the_consumer_asks_until_it_is_the_last() {
         let wait = Some(Duration::from_mins(7));
-        let failed = Said::Failed { reason: "no stock".into(), wait, counted: true };
+        let failed = LeaseOutcome::Failed { reason: "no stock".into(), wait, counted: true };
         assert_eq!(next(&failed, 0), (true, Next::Retry(Duration::from_mins(7))));
         let last = "given up after 22 attempts; the last: no stock".to_owned();
         assert_eq!(next(&failed, 21), (true, Next::GiveUp(last)));
@@ -95,9 +95,9 @@ mod tests {
     #[test]
     fn what_is_handed_back_never_counts() {
         let wait = Some(Duration::ZERO);
-        let back = Said::Failed { reason: "stopping".into(), wait, counted: false };
+        let back = LeaseOutcome::Failed { reason: "stopping".into(), wait, counted: false };
         assert_eq!(next(&back, 21), (false, Next::Retry(Duration::ZERO)));
-        let unasked = Said::Failed { reason: "later".into(), wait: None, counted: false };
+        let unasked = LeaseOutcome::Failed { reason: "later".into(), wait: None, counted: false };
         assert!(
             matches!(next(&unasked, 0), (false, Next::Retry(wait)) if wait >= Duration::from_secs(5))
         );

@@ -6,7 +6,7 @@ use crate::http::client::Call;
 use crate::model::delivery::Settlement;
 use crate::pipeline::Parts;
 use crate::pipeline::clock_watch::ClockWatch;
-use crate::pipeline::consume::{Attendant, Consume};
+use crate::pipeline::consume::Consume;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::destinations::Destinations;
@@ -15,14 +15,13 @@ use crate::pipeline::provider_cache::ProviderCache;
 use crate::pipeline::publish::Publish;
 use crate::pipeline::receive::Receive;
 use crate::pipeline::refusals::Refusals;
-use crate::pipeline::scheduler::Dispatcher;
-use crate::pipeline::scheduler::assignments::HandOut;
-use crate::pipeline::scheduler::mailbox::Mailbox;
+use crate::pipeline::scheduler::{Dispatcher, HandOut, Mailbox};
 use crate::pipeline::sources::{Shared, Standings};
 use crate::pipeline::sql_rows::SqlRows;
 use crate::pipeline::upkeep::Upkeep;
 use crate::signatures::certificate_cache::{Certificates, Fetch};
 use crate::store::error::Result;
+use crate::telemetry::heartbeat::Heartbeat;
 use crossbeam_channel::{Receiver, Sender};
 use std::sync::Arc;
 
@@ -52,7 +51,7 @@ pub(super) fn consume(
     parts: &Parts,
     destinations: &Arc<Destinations>,
     (counts, privacy): (&Arc<Counts>, &Arc<Privacy>),
-) -> (Consume, Attendant) {
+) -> Consume {
     let end = (parts.store.clone(), parts.clock.clone(), Arc::clone(&parts.draw));
     let counted = (Arc::clone(counts), Arc::clone(privacy));
     Consume::new(end, Arc::clone(destinations), parts.settings.clone(), counted)
@@ -62,10 +61,14 @@ pub(super) fn destinations(parts: &Parts) -> Destinations {
     Destinations::new(parts.store.clone(), Arc::clone(&parts.key), parts.settings.clone())
 }
 
-pub(super) fn dispatcher(parts: &Parts, mailbox: Mailbox, hand_out: HandOut) -> Result<Dispatcher> {
+pub(super) fn dispatcher(
+    parts: &Parts,
+    inbox: (Mailbox, Heartbeat),
+    hand_out: HandOut,
+) -> Result<Dispatcher> {
     let (clock, reader) = (parts.clock.clone(), parts.store.own_reader()?);
     let (settings, faults) = (parts.settings.clone(), parts.faults.clone());
-    Ok(Dispatcher::new(clock, mailbox, reader, hand_out, settings, faults))
+    Ok(Dispatcher::new(clock, inbox, reader, hand_out, settings, faults))
 }
 
 pub(super) fn shared(

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
+use crate::model::delivery::AttemptClass;
 use crate::model::delivery::{Next, Settlement};
-use crate::model::failure::Class;
 use crate::store::outbox_relay::Relayed;
 use crate::telemetry::tally::{self, Counter, Histogram};
 
@@ -45,7 +45,7 @@ pub struct Counts {
     /// Files of drop folders that were refused.
     pub files_rejected: Counter,
     /// Settled attempts by class.
-    attempts: [(Class, Counter); 7],
+    attempts: [(AttemptClass, Counter); 7],
     /// Deliveries completed.
     pub completed: Counter,
     /// Deliveries given up.
@@ -75,7 +75,7 @@ impl Default for Counts {
             events_quarantined: Counter::default(),
             files_taken: Counter::default(),
             files_rejected: Counter::default(),
-            attempts: Class::ALL.map(|class| (class, Counter::default())),
+            attempts: AttemptClass::ALL.map(|class| (class, Counter::default())),
             completed: Counter::default(),
             dead_lettered: Counter::default(),
             attempt_span: Histogram::new(tally::SPANS),
@@ -132,7 +132,7 @@ impl Counts {
     }
 
     /// Settled attempts by class.
-    pub fn attempts(&self) -> impl Iterator<Item = (Class, u64)> {
+    pub fn attempts(&self) -> impl Iterator<Item = (AttemptClass, u64)> {
         self.attempts.iter().map(|(class, counter)| (*class, counter.get()))
     }
 }

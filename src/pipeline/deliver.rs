@@ -14,16 +14,16 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::faults::{Faults, Step};
 use crate::base::id::{DeliverySeq, Draw};
 use crate::http::client::{Answer, Call, CallError, Client};
-use crate::model::delivery::{Attempt, OutgoingRequest, Progress, Settlement, judge};
-use crate::model::failure::Outcome;
+use crate::model::delivery::{
+    Attempt, Outcome, OutgoingRequest, Progress, Settlement, judge, retry_after,
+};
 use crate::model::pii::Echo;
-use crate::model::retry;
 use crate::model::subscription::Target;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destination, Destinations};
 use crate::pipeline::privacy::{NOT_OPENED, Opened, Privacy};
-use crate::pipeline::scheduler::assignments::{Assignment, Assignments};
-use crate::pipeline::scheduler::mailbox::{Finished, Mailbox, PutOff};
+use crate::pipeline::scheduler::decisions::{Assignment, Input};
+use crate::pipeline::scheduler::{Assignments, Mailbox};
 use crate::pipeline::suspects::Suspects;
 use crate::store::deliveries::Sized;
 use crate::store::error::{Error, Result as StoreResult};
@@ -110,8 +110,8 @@ impl Deliver {
             let started = self.clock.monotonic();
             let limit = self.tick(assignment);
             let latency = self.clock.monotonic().saturating_sub(started);
-            let finished = Finished { subscription: assignment.subscription, latency, limit };
-            self.mailbox.leave(|letters| letters.finished.push(finished));
+            let subscription = assignment.subscription;
+            self.tell(Input::Finished { subscription, latency, limit });
         }
     }
 
@@ -193,16 +193,18 @@ impl Deliver {
 
     fn let_go(&self, assignment: Assignment, next_due: Option<Timestamp>) {
         let Assignment { delivery, subscription } = assignment;
-        let settled = Settled { delivery, subscription, next_due };
-        self.mailbox.leave(|letters| letters.settled.push(settled));
+        self.tell(Input::Settled(Settled { delivery, subscription, next_due }));
+    }
+
+    fn tell(&self, input: Input) {
+        self.mailbox.leave(|messages| messages.inputs.push(input));
     }
 
     /// Its row stays due: the dispatcher does not look at it for a while.
-    fn reschedule(&self, assignment: Assignment, span: Duration, whole: bool) {
+    fn reschedule(&self, assignment: Assignment, span: Duration, all: bool) {
         let Assignment { delivery, subscription } = assignment;
         let until = self.clock.now().plus(span);
-        let reschedule = PutOff { delivery, subscription, until, whole };
-        self.mailbox.leave(|letters| letters.reschedule.push(reschedule));
+        self.tell(Input::Reschedule { delivery, subscription, until, all });
     }
 
     fn attempt(
@@ -225,7 +227,7 @@ impl Deliver {
             (None, Outcome::Unreachable { reason })
         });
         // Before it is judged: what is given up tells the reason as well.
-        let outcome = outcome.told(|reason| cleaned(&opened.echo, reason));
+        let outcome = outcome.map_reason(|reason| cleaned(&opened.echo, reason));
         let latency = self.clock.monotonic().saturating_sub(started);
         // The schema bounds the event's own number, so it cannot be refused here.
         let schedule = destination.schedule.clone();
@@ -296,7 +298,7 @@ impl Deliver {
         match answer {
             Ok(answer) => Outcome::Answered {
                 status: answer.status,
-                retry_after: answer.retry_after.and_then(|value| retry::retry_after(&value, at)),
+                retry_after: answer.retry_after.and_then(|value| retry_after(&value, at)),
                 excerpt: excerpt(&answer.body, echo),
             },
             Err(CallError::Blocked(reason)) => Outcome::Blocked { reason },

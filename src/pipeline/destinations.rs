@@ -10,8 +10,8 @@ use crate::base::id::SubscriptionSeq;
 use crate::config::{Delivery, Live};
 use crate::keys::Keyring;
 use crate::model::delivery::OutgoingRequest;
+use crate::model::delivery::{Schedule, TIMEOUTS};
 use crate::model::lease::LEASES;
-use crate::model::retry::{self, Schedule};
 use crate::model::subscription::{Policy, Subscription};
 use crate::signatures::signing::SigningSecret;
 use crate::store::{Store, credentials, subscriptions};
@@ -126,7 +126,7 @@ pub fn effective(policy: &Policy, defaults: &Delivery) -> Result<(Schedule, Dura
         schedule = schedule.with_max_attempts(most).map_err(|error| error.to_string())?;
     }
     let timeout = policy.timeout.as_ref().map_or(Ok(defaults.timeout), span)?;
-    if !retry::TIMEOUTS.contains(&timeout) {
+    if !TIMEOUTS.contains(&timeout) {
         return Err("timeout must be 100ms to 10min".to_owned());
     }
     if let Some(most) = policy.in_flight_max

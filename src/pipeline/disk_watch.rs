@@ -41,7 +41,7 @@ struct Seen {
 
 /// What was last seen, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct DiskState {
     /// What it means.
     pub room: Room,
     /// The file system; `None` while it could not be looked at.
@@ -79,9 +79,9 @@ impl DiskWatch {
     }
 
     /// What was last seen.
-    pub fn standing(&self) -> Standing {
+    pub fn state(&self) -> DiskState {
         let Seen { room, space } = *self.seen.lock();
-        Standing { room, space, reserve: self.budget().reserve_of(space.map_or(0, |s| s.total)) }
+        DiskState { room, space, reserve: self.budget().reserve_of(space.map_or(0, |s| s.total)) }
     }
 
     /// Looks, and says so once when it changes between enough and low. What cannot be looked at stays what
@@ -162,7 +162,7 @@ mod tests {
         assert!(watch.is_low());
         free.store(u64::MAX, Ordering::SeqCst);
         watch.look();
-        assert!(watch.is_low() && watch.standing().space.is_none());
+        assert!(watch.is_low() && watch.state().space.is_none());
         free.store(900, Ordering::SeqCst);
         watch.look();
         assert!(!watch.is_low());

@@ -25,6 +25,7 @@ pub mod deliver;
 pub mod destinations;
 pub mod disk_watch;
 pub mod forgetting;
+pub mod inbox;
 pub mod privacy;
 pub mod provider_cache;
 pub mod publish;
@@ -59,6 +60,7 @@ use crate::pipeline::assembly::{
 };
 use crate::pipeline::clock_watch::ClockWatch;
 use crate::pipeline::consume::Consume;
+use crate::pipeline::consume::manager::LeaseManager;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::destinations::Destinations;
@@ -69,9 +71,8 @@ use crate::pipeline::publish::Publish;
 use crate::pipeline::receive::Receive;
 use crate::pipeline::refusals::Refusals;
 use crate::pipeline::relay::Relay;
-use crate::pipeline::scheduler::Ended;
-use crate::pipeline::scheduler::assignments::{Assignments, assignments};
-use crate::pipeline::scheduler::mailbox::Mailbox;
+use crate::pipeline::scheduler::decisions::Input;
+use crate::pipeline::scheduler::{Assignments, Ended, Mailbox, assignments};
 use crate::pipeline::sources::{Bell, Standings, Started};
 use crate::pipeline::suspects::Suspects;
 use crate::pipeline::threads::{join, spawn};
@@ -134,6 +135,7 @@ pub struct Flow {
     /// How the sources stand.
     pub standings: Standings,
     mailbox: Mailbox,
+    dispatcher_pulse: Heartbeat,
     destinations: Arc<Destinations>,
     writer_stop: Sender<()>,
     upkeep_stop: Stop,
@@ -143,7 +145,7 @@ pub struct Flow {
     deliverers: Vec<JoinHandle<()>>,
     upkeep: JoinHandle<()>,
     relay: JoinHandle<()>,
-    attendant: JoinHandle<()>,
+    lease_manager: JoinHandle<()>,
     writer: JoinHandle<()>,
     /// How the dispatcher ended.
     ended: Arc<Mutex<Ended>>,
@@ -156,8 +158,8 @@ impl std::fmt::Debug for Flow {
     }
 }
 
-/// What everyone is told after a commit.
-struct Told {
+/// Tells the other threads what was committed.
+struct CommitListener {
     mailbox: Mailbox,
     consume: Consume,
     destinations: Arc<Destinations>,
@@ -170,7 +172,7 @@ struct Told {
     stop: Stop,
 }
 
-impl AfterCommit for Told {
+impl AfterCommit for CommitListener {
     fn committed(&self, effects: Effects) {
         let Effects {
             rang,
@@ -197,12 +199,12 @@ impl AfterCommit for Told {
         if tokens_changed {
             (self.on_tokens_changed)();
         }
-        self.consume.tell(&rang, subscriptions_changed);
+        self.consume.committed(&rang, subscriptions_changed);
         if !rang.is_empty() || !settled.is_empty() || subscriptions_changed {
-            self.mailbox.leave(|letters| {
-                letters.rang.extend(rang);
-                letters.settled.extend(settled);
-                letters.subscriptions_changed |= subscriptions_changed;
+            self.mailbox.leave(|messages| {
+                messages.rang.extend(rang);
+                messages.inputs.extend(settled.into_iter().map(Input::Settled));
+                messages.subscriptions_changed |= subscriptions_changed;
             });
         }
     }
@@ -222,7 +224,7 @@ impl Flow {
     /// Starts every stage.
     pub fn start(parts: Parts) -> Result<Self> {
         let Parts { store, key, faults, .. } = &parts;
-        let mailbox = Mailbox::new();
+        let (mailbox, pulse) = (Mailbox::default(), Heartbeat::default());
         let threads = parts.settings.get().delivery.deliverers;
         let destinations = Arc::new(destinations(&parts));
         let gates = Arc::new(ProviderCache::new(store.clone(), Arc::clone(key), faults.clone()));
@@ -235,7 +237,8 @@ impl Flow {
         let (unsettled, unsettled_back) = unbounded();
         let deliver =
             deliver(&parts, (&destinations, &counts, &privacy), mailbox.clone(), unsettled);
-        let (consume, attendant) = consume(&parts, &destinations, (&counts, &privacy));
+        let consume = consume(&parts, &destinations, (&counts, &privacy));
+        let lease_manager = LeaseManager::new(consume.clone());
         let (bell, rang) = sources::bell();
         let caches = (Arc::clone(&destinations), Arc::clone(&gates), Arc::clone(&privacy));
         let bells = (mailbox.clone(), consume.clone(), bell.clone());
@@ -244,7 +247,7 @@ impl Flow {
         let shared = shared(&parts, &counts, (&standings, &clock_watch), &privacy);
         let (receive, publish) =
             entrances(&parts, (gates, &privacy), &clock_watch, Arc::clone(&counts));
-        let dispatcher = dispatcher(&parts, mailbox.clone(), hand_out)?;
+        let dispatcher = dispatcher(&parts, (mailbox.clone(), pulse.clone()), hand_out)?;
         let upkeep = upkeep(&parts, clock_watch, unsettled_back, &deliver);
         let upkeep_stop = Stop::new();
         let relay = spawn_relay(&parts, &counts, &told, &upkeep_stop)?;
@@ -263,6 +266,7 @@ impl Flow {
             refusals: upkeep.refusals.clone(),
             standings,
             mailbox,
+            dispatcher_pulse: pulse,
             destinations,
             writer_stop,
             upkeep_stop,
@@ -278,14 +282,14 @@ impl Flow {
             ended,
             upkeep: spawn("upkeep", &told, move || upkeep.run(&upkeep_told))?,
             relay,
-            attendant: spawn("consume", &told, move || attendant.run())?,
+            lease_manager: spawn("consume", &told, move || lease_manager.run())?,
             fatal,
         })
     }
 
     /// Lets the dispatcher look at the clock, which a test has moved.
     pub fn wake(&self) {
-        self.mailbox.leave(|letters| letters.woken = true);
+        self.mailbox.ring();
         self.consume.wake();
     }
 
@@ -297,12 +301,12 @@ impl Flow {
     /// Lets everyone look at the settings again, after they were set.
     pub fn settings_changed(&self) {
         self.destinations.forget();
-        self.mailbox.leave(|letters| letters.subscriptions_changed = true);
+        self.mailbox.leave(|messages| messages.subscriptions_changed = true);
     }
 
     /// The dispatcher's sign of life.
     pub fn pulse(&self) -> &Heartbeat {
-        self.mailbox.pulse()
+        &self.dispatcher_pulse
     }
 
     /// Starts nothing new, and lets what is under way end and be settled, as far as it does within
@@ -311,7 +315,7 @@ impl Flow {
         if let Some(sources) = self.sources.take() {
             sources.stop();
         }
-        self.mailbox.leave(|letters| letters.stop = true);
+        self.mailbox.leave(|messages| messages.stop = true);
         if self.is_healthy() {
             self.dispatcher.take().into_iter().for_each(join);
         }
@@ -327,7 +331,7 @@ impl Flow {
     /// Fails with what made the process end, if nobody asked it to.
     pub fn stop(self, clean: impl FnOnce()) -> Result<()> {
         self.consume.end();
-        join(self.attendant);
+        join(self.lease_manager);
         self.upkeep_stop.ask();
         join(self.relay);
         join(self.upkeep);
@@ -357,7 +361,7 @@ fn told(
     (destinations, gates, privacy): (Arc<Destinations>, Arc<ProviderCache>, Arc<Privacy>),
     fatal: &Arc<Mutex<Option<Error>>>,
 ) -> Arc<dyn AfterCommit> {
-    Arc::new(Told {
+    Arc::new(CommitListener {
         mailbox,
         consume,
         destinations,

@@ -2,7 +2,7 @@
 
 use crate::base::id::DeliverySeq;
 use crate::model::delivery::Attempt;
-use crate::model::failure::Class;
+use crate::model::delivery::AttemptClass;
 use crate::store::column::word;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, rows};
@@ -56,7 +56,7 @@ pub fn of(tx: &ReadTx<'_>, delivery: DeliverySeq, after: u32, limit: u32) -> Res
             started_at: row.get(1)?,
             finished_at: row.get(2)?,
             url: row.get(3)?,
-            class: word("attempts.class", &class, Class::parse)?,
+            class: word("attempts.class", &class, AttemptClass::parse)?,
             counted: row.get(5)?,
             http_status: row.get(6)?,
             latency_ms: row.get(7)?,

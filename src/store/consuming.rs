@@ -1,17 +1,17 @@
-//! What moves together when a pull consumer takes deliveries or says what came of them: the delivery, its
+//! What moves together when a pull consumer takes deliveries or reports what came of them: the delivery, its
 //! attempt, its lane, its event and its subscription, in one transaction.
 //!
-//! What follows from a consumer's word is decided in `domain::lease`. There is no SQL here.
+//! What follows from a report is decided in `model::lease`. There is no SQL here.
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{self, DeliverySeq, Draw, SubscriptionSeq};
-use crate::guard::Savepoint;
+use crate::model::delivery::Schedule;
 use crate::model::delivery::{Attempt, Next, Progress, Settlement, State, Verdict};
-use crate::model::lease::{LEASES, Said, judge_said};
-use crate::model::retry::Schedule;
+use crate::model::lease::{LEASES, LeaseOutcome, judge_lease};
+use crate::guard::Savepoint;
 use crate::store::error::Result;
 use crate::store::leases::{self, Held};
-use crate::store::settlement::{note_standing, refresh};
+use crate::store::settlement::{note_attempt, refresh};
 use crate::store::tx::WriteTx;
 use crate::store::{attempts, lanes, subscriptions};
 
@@ -20,7 +20,7 @@ const EXPIRED: &str = "lease expired";
 
 /// What a consumer asks for.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct Take {
     /// Of which subscription.
     pub subscription: SubscriptionSeq,
     /// How many at most.
@@ -37,14 +37,14 @@ pub struct Ask {
 
 /// A delivery that a consumer has taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct Leased {
     /// Which.
     pub delivery: DeliverySeq,
     /// The number its attempt will have.
     pub attempt: u32,
 }
 
-/// Whose word it is, and when it is given.
+/// Who reports, and when.
 #[derive(Clone, Debug)]
 pub struct Consumer {
     /// The subscription.
@@ -59,49 +59,48 @@ pub struct Consumer {
     pub wall: Timestamp,
 }
 
-/// What a consumer is told of one delivery.
+/// What a consumer is answered about one delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// What it said is stored. The delivery is in this state now; the lease ends then.
+pub enum ReportResult {
+    /// The report is stored. The delivery is in this state now; the lease ends then.
     Stored(State, Option<Timestamp>),
-    /// It had said so before.
+    /// The consumer had reported the same before.
     Again(State),
-    /// It is not its to say; for a person.
+    /// The consumer does not have the delivery; the reason, for a person.
     Refused(String),
     /// There is no such delivery in this subscription.
     Missing,
-    /// It cannot be stored; the log says why.
+    /// The report cannot be stored; the log says why.
     Unusable,
 }
 
-/// What was heard, and what there is to count.
+/// The answer to a report, and what there is to count.
 #[derive(Debug)]
 pub struct Settled {
-    /// What the consumer is told.
-    pub heard: Heard,
+    /// What the consumer is answered.
+    pub result: ReportResult,
     /// What was stored, if anything was.
     pub settlement: Option<Settlement>,
 }
 
-impl From<Heard> for Settled {
-    fn from(heard: Heard) -> Self {
-        Self { heard, settlement: None }
+impl From<ReportResult> for Settled {
+    fn from(result: ReportResult) -> Self {
+        Self { result, settlement: None }
     }
 }
 
 /// Gives a consumer what is due, oldest first; nothing where the subscription is held or gone.
-pub fn take(tx: &WriteTx<'_>, ask: &Ask) -> Result<Vec<Taken>> {
-    let Ask { subscription, most, bytes_most, lease, until, now } = ask;
+pub fn take(tx: &WriteTx<'_>, take: &Take) -> Result<Vec<Leased>> {
+    let Take { subscription, most, bytes_most, lease, until, now } = take;
     let routes = subscriptions::routes(tx)?;
     let found = routes.iter().find(|route| route.seq == *subscription);
     if found.is_none_or(|found| !found.holds.is_empty()) {
         return Ok(Vec::new());
     }
-    let mut bytes = 0_u64;
-    let mut taken = Vec::new();
+    let (mut bytes, mut leased) = (0_u64, Vec::new());
     for candidate in leases::due_with_size(tx, *subscription, *now, *most)? {
         bytes = bytes.saturating_add(candidate.payload_bytes);
-        if bytes > *bytes_most && !taken.is_empty() {
+        if bytes > *bytes_most && !leased.is_empty() {
             break;
         }
         let delivery = candidate.delivery;
@@ -109,45 +108,46 @@ pub fn take(tx: &WriteTx<'_>, ask: &Ask) -> Result<Vec<Taken>> {
         if let Some(held) = leases::held(tx, delivery, *subscription)? {
             refresh(tx, held.origin, None, *now)?;
         }
-        taken.push(Taken { delivery, attempt: candidate.attempt_count.saturating_add(1) });
+        leased.push(Leased { delivery, attempt: candidate.attempt_count.saturating_add(1) });
     }
-    Ok(taken)
+    Ok(leased)
 }
 
-/// Stores what a consumer says of a delivery that it has, or had and nobody else has taken yet. What comes
-/// too late for that moves nothing; where a row is spoiled, nothing of this word is stored, and others are
-/// heard all the same.
+/// Stores what a consumer reports of a delivery that it has, or had and nobody else has taken yet. A report that comes
+/// too late moves nothing. If a row is damaged, nothing of this report is stored; other reports are.
 pub fn settle(
     tx: &WriteTx<'_>,
     consumer: &Consumer,
     (delivery, lease): (DeliverySeq, &str),
-    said: &Said,
+    outcome: &LeaseOutcome,
     draw: &dyn Draw,
 ) -> Result<Settled> {
-    alone(tx, delivery, || settle_sound(tx, consumer, (delivery, lease), said, draw))
+    alone(tx, delivery, || settle_sound(tx, consumer, (delivery, lease), outcome, draw))
 }
 
 fn settle_sound(
     tx: &WriteTx<'_>,
     consumer: &Consumer,
     (delivery, lease): (DeliverySeq, &str),
-    said: &Said,
+    outcome: &LeaseOutcome,
     draw: &dyn Draw,
 ) -> Result<Settled> {
     let Some(held) = leases::held(tx, delivery, consumer.subscription)? else {
-        return Ok(Heard::Missing.into());
+        return Ok(ReportResult::Missing.into());
     };
     let own = held.owner.as_deref() == Some(lease);
-    match (held.state, said) {
+    match (held.state, outcome) {
         // Pending: the lease is over, and nobody has taken it since.
-        (State::Leased, _) | (State::Pending, Said::Done) if own => {}
-        (State::Completed, Said::Done) if own => return Ok(Heard::Again(held.state).into()),
-        _ => return Ok(Heard::Refused(why_not(&held, own)).into()),
+        (State::Leased, _) | (State::Pending, LeaseOutcome::Done) if own => {}
+        (State::Completed, LeaseOutcome::Done) if own => {
+            return Ok(ReportResult::Again(held.state).into());
+        }
+        _ => return Ok(ReportResult::Refused(why_not(&held, own)).into()),
     }
-    let settlement = judged(&held, consumer, lease, said, draw);
+    let settlement = judged(&held, consumer, lease, outcome, draw);
     store(tx, &held, &settlement, false)?;
-    let heard = Heard::Stored(standing(&settlement.next), None);
-    Ok(Settled { heard, settlement: Some(settlement) })
+    let result = ReportResult::Stored(state_after(&settlement.next), None);
+    Ok(Settled { result, settlement: Some(settlement) })
 }
 
 /// Gives a consumer more time for a delivery that it has, or had and nobody else has taken yet.
@@ -156,10 +156,10 @@ pub fn extend(
     subscription: SubscriptionSeq,
     (delivery, lease): (DeliverySeq, &str),
     (now, until): (Timestamp, Timestamp),
-) -> Result<Heard> {
+) -> Result<ReportResult> {
     let extended = alone(tx, delivery, || {
         let Some(held) = leases::held(tx, delivery, subscription)? else {
-            return Ok(Heard::Missing.into());
+            return Ok(ReportResult::Missing.into());
         };
         let own = held.owner.as_deref() == Some(lease);
         let extended = match held.state {
@@ -169,14 +169,14 @@ pub fn extend(
             _ => false,
         };
         if !extended {
-            return Ok(Heard::Refused(why_not(&held, own)).into());
+            return Ok(ReportResult::Refused(why_not(&held, own)).into());
         }
         if held.state == State::Pending {
             refresh(tx, held.origin, None, now)?;
         }
-        Ok(Heard::Stored(State::Leased, Some(until)).into())
+        Ok(ReportResult::Stored(State::Leased, Some(until)).into())
     });
-    Ok(extended?.heard)
+    Ok(extended?.result)
 }
 
 /// Does for one delivery what its rows may not allow: then nothing of it is kept, and the rest of the
@@ -196,8 +196,8 @@ fn alone(
         Err(error) if error.concerns_all() || tx.conn().is_autocommit() => Err(error),
         Err(error) => {
             drop(savepoint);
-            tracing::error!(%error, %delivery, "what a consumer says of a delivery cannot be stored");
-            Ok(Heard::Unusable.into())
+            tracing::error!(%error, %delivery, "what a consumer reports of a delivery cannot be stored");
+            Ok(ReportResult::Unusable.into())
         }
     }
 }
@@ -216,14 +216,14 @@ pub fn expire(
     if held.lease_until.is_none_or(stands) {
         return Ok(None);
     }
-    let said = Said::Failed { reason: EXPIRED.to_owned(), wait: None, counted: true };
+    let outcome = LeaseOutcome::Failed { reason: EXPIRED.to_owned(), wait: None, counted: true };
     let lease = held.owner.clone().unwrap_or_default();
-    let settlement = judged(&held, consumer, &lease, &said, draw);
+    let settlement = judged(&held, consumer, &lease, &outcome, draw);
     store(tx, &held, &settlement, true)?;
     Ok(Some(settlement))
 }
 
-/// The span in whose name a lease's attempt is made: the same whenever it is asked for.
+/// The span id of a lease's attempt, derived from the lease.
 pub fn span(lease: &str, delivery: DeliverySeq) -> String {
     let digest = id::identity_digest(&["span", lease, &delivery.to_string()]);
     data_encoding::HEXLOWER.encode(digest.get(..8).unwrap_or_default())
@@ -233,7 +233,7 @@ fn judged(
     held: &Held,
     consumer: &Consumer,
     lease: &str,
-    said: &Said,
+    outcome: &LeaseOutcome,
     draw: &dyn Draw,
 ) -> Settlement {
     let Consumer { subscription, url, schedule, now, wall } = consumer;
@@ -241,7 +241,7 @@ fn judged(
     let own = held.max_attempts.and_then(|most| schedule.clone().with_max_attempts(most).ok());
     let schedule = own.as_ref().unwrap_or(schedule);
     let progress = Progress { counted_failures: held.counted_failures, schedule };
-    let Verdict { class, counted, next } = judge_said(said, progress, draw);
+    let Verdict { class, counted, next } = judge_lease(outcome, progress, draw);
     let started_at = id::made_at(lease).unwrap_or(*wall);
     let took = wall.since(started_at);
     Settlement {
@@ -259,7 +259,7 @@ fn judged(
             http_status: None,
             latency_ms: u32::try_from(took.as_millis()).unwrap_or(u32::MAX),
             excerpt: None,
-            failed_reason: said.failed_reason().map(str::to_owned),
+            failed_reason: outcome.failed_reason().map(str::to_owned),
             key_id: None,
             span: Some(span(lease, held.delivery)),
         },
@@ -286,12 +286,12 @@ fn store(tx: &WriteTx<'_>, held: &Held, settlement: &Settlement, keep: bool) -> 
         lanes::elect_head(tx, lane, *subscription, *now)?;
     }
     if attempt.class.is_success() || attempt.counted {
-        note_standing(tx, *subscription, attempt.class.is_success(), attempt.finished_at);
+        note_attempt(tx, *subscription, attempt.class.is_success(), attempt.finished_at);
     }
     Ok(())
 }
 
-fn standing(next: &Next) -> State {
+fn state_after(next: &Next) -> State {
     match next {
         Next::Complete => State::Completed,
         Next::Retry(_) => State::Pending,
@@ -299,7 +299,7 @@ fn standing(next: &Next) -> State {
     }
 }
 
-/// Why a consumer has no say in a delivery, for a person.
+/// Why a report is refused, for a person.
 fn why_not(held: &Held, own: bool) -> String {
     let Held { delivery, state, .. } = held;
     match state {

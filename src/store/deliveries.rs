@@ -86,7 +86,7 @@ pub(super) const PARCEL: &str = "
      WHERE d.seq = ?1
        AND (d.state = 'pending' OR d.state = 'leased')";
 
-pub(super) const STANDING: &str = "
+pub(super) const STATE: &str = "
     SELECT state, run_no, attempt_count, outbox_seq, webhook_seq, subscription_seq, due_at, lane
       FROM deliveries
      WHERE seq = ?1";
@@ -234,13 +234,13 @@ pub(crate) struct MatchedSubscription {
 }
 
 /// The subscriptions that want an event.
-pub(crate) fn wanting(tx: &WriteTx<'_>, event: Routed<'_>) -> Result<Vec<MatchedSubscription>> {
+pub(crate) fn matching(tx: &WriteTx<'_>, event: Routed<'_>) -> Result<Vec<MatchedSubscription>> {
     let routes = subscriptions::routes(tx)?;
-    let wanting = routes.iter().filter(|s| s.new.wants(event)).map(|s| MatchedSubscription {
+    let matching = routes.iter().filter(|s| s.new.wants(event)).map(|s| MatchedSubscription {
         subscription: s.seq,
         lane: lane::of(s.seq, s.new.ordering, event.key),
     });
-    Ok(wanting.collect())
+    Ok(matching.collect())
 }
 
 /// Makes a delivery for each subscription that wants the event.
@@ -248,7 +248,7 @@ pub(crate) fn route(
     tx: &WriteTx<'_>,
     origin: Origin,
     tenant: &str,
-    wanting: &[MatchedSubscription],
+    matching: &[MatchedSubscription],
     route: Route,
 ) -> Result<()> {
     let (outbox, webhook) = match origin {
@@ -259,7 +259,7 @@ pub(crate) fn route(
     let state = if doubted { State::InDoubt } else { State::Pending };
     let (state, due_at) = (state.as_str(), (!doubted).then_some(first_at));
     let mut insert = tx.prepare(INSERT)?;
-    for MatchedSubscription { subscription, lane } in wanting {
+    for MatchedSubscription { subscription, lane } in matching {
         let row = (outbox, webhook, subscription, tenant, order_at, state, due_at, epoch, now);
         if let Some(lane) = lane {
             let (a, b, c, d, e, f, g, h, i) = row;
@@ -361,7 +361,7 @@ pub fn parcel_within(tx: &ReadTx<'_>, delivery: DeliverySeq, most: usize) -> Res
 }
 
 /// What a delivery is before something moves it.
-pub(super) struct Standing {
+pub(super) struct DeliveryState {
     pub(super) state: State,
     pub(super) run_no: u32,
     pub(super) attempt_count: u32,
@@ -371,20 +371,20 @@ pub(super) struct Standing {
     pub(super) lane: Option<i64>,
 }
 
-impl Standing {
-    /// Lets the right one be the head of its lane, if it is in one.
+impl DeliveryState {
+    /// Elects the head of its lane, if it is in one.
     pub(super) fn elect_head(&self, tx: &WriteTx<'_>, now: Timestamp) -> Result<()> {
         self.lane.map_or(Ok(()), |lane| lanes::elect_head(tx, lane, self.subscription, now))
     }
 }
 
-/// Reads it.
-pub(super) fn standing(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Standing> {
-    let found = first(&mut *tx.prepare(STANDING)?, [delivery], |row| {
+/// What a delivery is now.
+pub(super) fn state(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<DeliveryState> {
+    let found = first(&mut *tx.prepare(STATE)?, [delivery], |row| {
         let state: String = row.get(0)?;
         let outbox: Option<i64> = row.get(3)?;
         let webhook: Option<i64> = row.get(4)?;
-        Ok(Standing {
+        Ok(DeliveryState {
             state: word("deliveries.state", &state, State::parse)?,
             run_no: row.get(1)?,
             attempt_count: row.get(2)?,

@@ -3,8 +3,8 @@
 use rusqlite::{Row, params};
 
 use crate::base::id::DeliverySeq;
+use crate::model::delivery::AttemptClass;
 use crate::model::delivery::{Delivery, State};
-use crate::model::failure::Class;
 use crate::store::column::word;
 use crate::store::error::Result;
 use crate::store::page::{Found, Newest, Span, Stretch, newest, newest_first, place, row_from};
@@ -147,7 +147,7 @@ fn delivery(row: &Row<'_>) -> Result<Delivery> {
         attempt_count: row.get(8)?,
         counted_failures: row.get(9)?,
         last_class: class
-            .map(|class| word("deliveries.last_class", &class, Class::parse))
+            .map(|class| word("deliveries.last_class", &class, AttemptClass::parse))
             .transpose()?,
         run_no: row.get(11)?,
         finished_at: row.get(12)?,

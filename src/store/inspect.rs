@@ -29,7 +29,7 @@ pub struct Findings {
     /// The id of the key that sealed its secrets.
     pub key_id: Option<String>,
     /// What somebody may have to look at.
-    pub standing: stats::Standing,
+    pub attention: stats::Attention,
 }
 
 /// Looks over a file, which may be served meanwhile. `deep` compares the indexes with their tables as
@@ -48,7 +48,7 @@ pub fn inspect(path: &Path, deep: bool) -> Result<Findings> {
         version: conn.query_row("PRAGMA user_version", [], |row| row.get(0))?,
         version_known: schema::VERSION,
         key_id: meta::master_key_id(&tx)?,
-        standing: stats::standing(&tx)?,
+        attention: stats::attention(&tx)?,
     })
 }
 

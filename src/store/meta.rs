@@ -61,6 +61,16 @@ pub fn fence(tx: &ReadTx<'_>) -> Result<Fence> {
     Ok(Fence { epoch, window })
 }
 
+/// The same for the writer, which reads it once and keeps it until it changes.
+pub(super) fn kept_fence(tx: &WriteTx<'_>) -> Result<Fence> {
+    if let Some(fence) = tx.kept_fence().get() {
+        return Ok(fence);
+    }
+    let fence = fence(tx)?;
+    tx.kept_fence().set(Some(fence));
+    Ok(fence)
+}
+
 /// A restore, as the restored file remembers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restored {
@@ -99,7 +109,7 @@ pub fn set_window(tx: &WriteTx<'_>, window: Option<Window>) -> Result<()> {
             let _none = tx.prepare(FORGET_WINDOW)?.execute([])?;
         }
     }
-    tx.forget_fence();
+    tx.kept_fence().set(None);
     Ok(())
 }
 

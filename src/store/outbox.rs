@@ -7,7 +7,7 @@ use crate::model::pii::sealed::same_but_for_keys;
 use crate::store::error::{Error, Result};
 use crate::store::outbox_routing::{carry_out, end, plan};
 use crate::store::tx::{ReadTx, WriteTx, one_row};
-use crate::store::{outbox_lists, payloads, quarantine, subjects};
+use crate::store::{meta, outbox_lists, payloads, quarantine, subjects};
 
 const INSERT: &str = "
     INSERT INTO outbox
@@ -127,7 +127,7 @@ pub fn insert_quarantined(
     {
         return Ok(again);
     }
-    let inserted = write(tx, new, now, (0, tx.fence()?.epoch))?;
+    let inserted = write(tx, new, now, (0, meta::kept_fence(tx)?.epoch))?;
     one_row(inserted, "the event")?;
     let (seq, status) = (tx.conn().last_insert_rowid(), Status::Quarantined);
     // A person may mend it: what is sealed in it has to be opened then.

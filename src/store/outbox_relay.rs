@@ -16,7 +16,7 @@ use crate::model::sql_row::{Column, Defect, Payload, SqlRow};
 use crate::model::tenant;
 use crate::store::column::any_count;
 use crate::store::error::{Error, Result};
-use crate::store::outbox_routing::{self, Plan};
+use crate::store::outbox_routing::{self, RoutingPlan};
 use crate::store::payloads::{self, Placed};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 use crate::store::{contention, subscriptions, tenants};
@@ -299,7 +299,7 @@ pub(super) fn route(
     tx: &WriteTx<'_>,
     row: &SqlRow,
     event: &NewEvent,
-    plan: &Plan,
+    plan: &RoutingPlan,
     now: Timestamp,
 ) -> Result<Status> {
     let seq = row.seq;

@@ -7,8 +7,8 @@ use crate::model::lane::Key;
 use crate::model::subscription::Routed;
 use crate::store::deliveries::{self, MatchedSubscription, Origin, Route};
 use crate::store::error::Result;
-use crate::store::tenants;
 use crate::store::tx::{WriteTx, one_row};
+use crate::store::{meta, tenants};
 
 // Every event begins as pending.
 pub(super) const END: &str = "
@@ -20,20 +20,20 @@ pub(super) const END: &str = "
 
 /// Where an event goes, before its row is written.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
-    wanting: Vec<MatchedSubscription>,
+pub(super) struct RoutingPlan {
+    matching: Vec<MatchedSubscription>,
     route: Route,
 }
 
-impl Plan {
+impl RoutingPlan {
     /// How many deliveries it will have.
     pub(super) fn open(&self) -> u32 {
-        u32::try_from(self.wanting.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.matching.len()).unwrap_or(u32::MAX)
     }
 
     /// Whether it has deliveries, and they are held because of a restore.
     pub(super) fn in_doubt(&self) -> bool {
-        self.route.doubted && !self.wanting.is_empty()
+        self.route.doubted && !self.matching.is_empty()
     }
 
     /// The same for an event that came some time ago: it goes to the place that it would have had.
@@ -49,7 +49,7 @@ impl Plan {
 }
 
 /// Finds out who wants an event, and when its deliveries are due.
-pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<Plan> {
+pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<RoutingPlan> {
     let routed = Routed {
         tenant: &new.tenant,
         provider: None,
@@ -60,8 +60,8 @@ pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<P
             aggregate: (new.aggregate_type.as_deref(), new.aggregate_id.as_deref()),
         },
     };
-    let wanting = deliveries::wanting(tx, routed)?;
-    let fence = tx.fence()?;
+    let matching = deliveries::matching(tx, routed)?;
+    let fence = meta::kept_fence(tx)?;
     let route = Route {
         due_at: new.not_before.map_or(now, |not_before| not_before.max(now)),
         order_at: new.occurred_at.unwrap_or(new.received_at),
@@ -70,7 +70,7 @@ pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<P
         epoch: fence.epoch,
         now,
     };
-    Ok(Plan { wanting, route })
+    Ok(RoutingPlan { matching, route })
 }
 
 /// Makes the deliveries of an event whose row is written, or ends it where nobody wants it.
@@ -78,18 +78,18 @@ pub(super) fn carry_out(
     tx: &WriteTx<'_>,
     seq: i64,
     new: &NewEvent,
-    plan: &Plan,
+    plan: &RoutingPlan,
     now: Timestamp,
 ) -> Result<Status> {
-    if plan.wanting.is_empty() {
-        return unwanted(tx, seq, new, now);
+    if plan.matching.is_empty() {
+        return end_unmatched(tx, seq, new, now);
     }
-    deliveries::route(tx, Origin::Outbox(seq), &new.tenant, &plan.wanting, plan.route)?;
+    deliveries::route(tx, Origin::Outbox(seq), &new.tenant, &plan.matching, plan.route)?;
     Ok(Status::Pending)
 }
 
 /// Ends a stored event that no subscription wants.
-fn unwanted(tx: &WriteTx<'_>, seq: i64, new: &NewEvent, now: Timestamp) -> Result<Status> {
+fn end_unmatched(tx: &WriteTx<'_>, seq: i64, new: &NewEvent, now: Timestamp) -> Result<Status> {
     let (status, error) = match &new.target {
         Some(target) => {
             let reason = format!(

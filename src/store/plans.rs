@@ -55,7 +55,7 @@ fn a_parcel_is_read_by_the_numbers_of_its_rows() {
 #[test]
 fn a_settlement_touches_rows_by_their_numbers() {
     for sql in [
-        deliveries::STANDING,
+        deliveries::STATE,
         deliveries::RETRY,
         deliveries::FINISH,
         outbox::SETTLED,

@@ -11,7 +11,7 @@ use crate::model::event::{Event, NewEvent, Status};
 use crate::model::sql_row::{Column, SqlRow};
 use crate::store::error::Result;
 use crate::store::outbox_lists::{self, Filter};
-use crate::store::outbox_routing::{self, Plan};
+use crate::store::outbox_routing::{self, RoutingPlan};
 use crate::store::page::{Found, Newest, Stretch, newest_first, place};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row};
 use crate::store::{audit_events, outbox_relay, payloads, subjects};
@@ -146,7 +146,7 @@ pub fn ready(
 
 /// Where a repaired event goes.
 #[derive(Debug)]
-pub struct Ready(Plan);
+pub struct Ready(RoutingPlan);
 
 /// Routes a quarantined event that was repaired; `is_replaced` says whether its payload is another one now.
 /// Fails with `Changed` when it is not quarantined any more.

@@ -1,6 +1,6 @@
 //! What moves together: a delivery with its attempt, its event and its subscription, in one transaction.
 //!
-//! What follows an attempt is decided in `domain::delivery`. There is no SQL here: each table's is in its
+//! What follows an attempt is decided in `model::delivery`. There is no SQL here: each table's is in its
 //! own file.
 
 use serde_json::json;
@@ -11,7 +11,7 @@ use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::delivery::{Next, Settlement, State};
 use crate::model::subscription::{HoldReason, State as SubscriptionState};
-use crate::store::deliveries::{self, Origin, Standing};
+use crate::store::deliveries::{self, DeliveryState, Origin};
 use crate::store::error::Result;
 use crate::store::tx::{Settled, WriteTx};
 use crate::store::{
@@ -23,16 +23,16 @@ use crate::store::{
 /// An attempt whose delivery was cancelled or reopened meanwhile is recorded and moves nothing.
 pub fn settle(tx: &WriteTx<'_>, settlement: &Settlement) -> Result<()> {
     let Settlement { delivery, subscription, run_no, attempt, .. } = settlement;
-    let before = deliveries::standing(tx, *delivery)?;
+    let before = deliveries::state(tx, *delivery)?;
     attempts::insert(tx, *delivery, before.attempt_count.saturating_add(1), attempt)?;
     let next_due = if before.state == State::Pending && before.run_no == *run_no {
         follow(tx, settlement, &before)?
     } else {
         deliveries::count_late(tx, *delivery)?;
-        // Reopened while this attempt was under way: the dispatcher has passed it by until now.
+        // If it was reopened while this attempt was under way, the dispatcher has skipped it until now.
         before.due_at
     };
-    note_standing(tx, *subscription, attempt.class.is_success(), attempt.finished_at);
+    note_attempt(tx, *subscription, attempt.class.is_success(), attempt.finished_at);
     tx.settled(Settled { delivery: *delivery, subscription: *subscription, next_due });
     Ok(())
 }
@@ -41,7 +41,7 @@ pub fn settle(tx: &WriteTx<'_>, settlement: &Settlement) -> Result<()> {
 fn follow(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
-    before: &Standing,
+    before: &DeliveryState,
 ) -> Result<Option<Timestamp>> {
     let Settlement { subscription, attempt, next, now, .. } = settlement;
     let mut next_due = None;
@@ -65,14 +65,9 @@ fn follow(
     Ok(next_due)
 }
 
-/// Disables a subscription whose target said that it is gone for good. Nobody asked for it, so it is
-/// recorded as Oncebox's own doing; a second answer of that kind changes nothing.
-pub(super) fn disable(
-    tx: &WriteTx<'_>,
-    seq: SubscriptionSeq,
-    reason: &str,
-    now: Timestamp,
-) -> Result<()> {
+/// Disables a subscription whose target answered that it is gone for good. The audit event names Oncebox as the actor.
+/// A second such answer changes nothing.
+fn disable(tx: &WriteTx<'_>, seq: SubscriptionSeq, reason: &str, now: Timestamp) -> Result<()> {
     let before = subscriptions::by_seq(tx, seq)?;
     subscriptions::set_state(tx, seq, SubscriptionState::DisabledDead, now)?;
     holds::put(tx, seq, HoldReason::Disabled, reason, now)?;
@@ -102,30 +97,30 @@ pub(super) fn refresh(
 }
 
 /// Notes what an attempt means for its subscription.
-pub(super) fn note_standing(
+pub(super) fn note_attempt(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
     success: bool,
     at: Timestamp,
 ) {
-    tx.with_standing(subscription, |standing| {
+    tx.note_attempt(subscription, |attempts| {
         if success {
-            standing.last_success_at = Some(at);
-            standing.failures_since_success = 0;
-            standing.first_failure_at = None;
+            attempts.last_success_at = Some(at);
+            attempts.failures_since_success = 0;
+            attempts.first_failure_at = None;
         } else {
-            standing.last_failure_at = Some(at);
-            standing.failures_since_success += 1;
-            standing.first_failure_at = standing.first_failure_at.or(Some(at));
+            attempts.last_failure_at = Some(at);
+            attempts.failures_since_success += 1;
+            attempts.first_failure_at = attempts.first_failure_at.or(Some(at));
         }
     });
 }
 
-/// Sends a delivery again: one that waits becomes due now, one that a consumer has is taken from it, one
-/// that was given up is reopened.
+/// Sends a delivery again: a waiting one becomes due now, a leased one is taken from its consumer, a finished one is
+/// reopened.
 /// Fails with `Changed` when it is completed, waits to be confirmed, or its subscription is deleted.
 pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    let before = deliveries::standing(tx, delivery)?;
+    let before = deliveries::state(tx, delivery)?;
     match before.state {
         State::Pending => deliveries::make_due_now(tx, delivery, now)?,
         State::Leased => leases::take_from(tx, delivery, now)?,
@@ -137,11 +132,10 @@ pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<
     Ok(())
 }
 
-/// Stops a delivery that waits, or puts a dead one away for good. An attempt that is under way is not
-/// called back.
+/// Cancels a delivery that waits or is dead. An attempt that is under way is not stopped.
 /// Fails with `Changed` when it neither waits, nor is dead or in doubt.
 pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
-    let before = deliveries::standing(tx, delivery)?;
+    let before = deliveries::state(tx, delivery)?;
     deliveries::cancel(tx, delivery, reason, now)?;
     refresh(tx, before.origin, None, now)?;
     before.elect_head(tx, now)
@@ -149,16 +143,16 @@ pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timest
 
 /// Holds a delivery that may have been made before a restore.
 pub(super) fn doubt(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    let before = deliveries::standing(tx, delivery)?;
+    let before = deliveries::state(tx, delivery)?;
     in_doubt::doubt(tx, delivery)?;
     refresh(tx, before.origin, None, now)?;
     before.elect_head(tx, now)
 }
 
-/// Lets a delivery in doubt be sent, under the `webhook-id` it had.
+/// Releases a delivery in doubt: it is sent under the `webhook-id` it had.
 /// Fails with `Changed` when it is not in doubt.
 pub fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    let before = deliveries::standing(tx, delivery)?;
+    let before = deliveries::state(tx, delivery)?;
     in_doubt::release(tx, delivery, now)?;
     refresh(tx, before.origin, None, now)?;
     tx.ring(before.subscription);
@@ -168,7 +162,7 @@ pub fn release(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Resul
 /// Ends a delivery in doubt without sending it: it was made before the restore.
 /// Fails with `Changed` when it is not in doubt.
 pub fn skip(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
-    let before = deliveries::standing(tx, delivery)?;
+    let before = deliveries::state(tx, delivery)?;
     in_doubt::skip(tx, delivery, reason, now)?;
     refresh(tx, before.origin, None, now)?;
     before.elect_head(tx, now)

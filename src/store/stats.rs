@@ -90,7 +90,7 @@ pub(super) const LEASED: &str = "
 
 /// What somebody may have to look at, over all tenants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct Attention {
     /// When the most overdue delivery was due that nothing holds.
     pub oldest_due_at: Option<Timestamp>,
     /// Deliveries that were given up.
@@ -104,13 +104,13 @@ pub struct Standing {
 }
 
 /// Looks over all tenants; costs a seek a subscription.
-pub fn standing(tx: &ReadTx<'_>) -> Result<Standing> {
+pub fn attention(tx: &ReadTx<'_>) -> Result<Attention> {
     let oldest_due_at = tx.prepare(OVERDUE)?.query_row([], |row| row.get(0))?;
     let dead_letters = count(tx.prepare(DEAD)?.query_row([], |row| row.get(0))?);
     let (paused, held) =
         tx.prepare(HELD)?.query_row([], |row| Ok((count(row.get(0)?), count(row.get(1)?))))?;
     let quarantined = quarantine::count(tx)?;
-    Ok(Standing { oldest_due_at, dead_letters, paused, held, quarantined })
+    Ok(Attention { oldest_due_at, dead_letters, paused, held, quarantined })
 }
 
 /// How many deliveries wait, and how many of them are due, over all tenants. Reads an index from end to
@@ -130,7 +130,7 @@ fn count(number: i64) -> u64 {
 
 /// How much there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct TenantCounts {
     /// Subscriptions that are not deleted.
     pub subscriptions: u64,
     /// Deliveries that wait.
@@ -148,10 +148,10 @@ pub struct Counts {
 }
 
 /// Counts what a tenant has.
-pub fn counts(tx: &ReadTx<'_>, tenant: &str) -> Result<Counts> {
+pub fn counts(tx: &ReadTx<'_>, tenant: &str) -> Result<TenantCounts> {
     let quarantined = quarantine::count_of(tx, tenant)?;
     Ok(tx.prepare(COUNTS)?.query_row([tenant], |row| {
-        Ok(Counts {
+        Ok(TenantCounts {
             subscriptions: row.get::<_, i64>(0)?.unsigned_abs(),
             pending: row.get::<_, i64>(1)?.unsigned_abs(),
             dead_letters: row.get::<_, i64>(2)?.unsigned_abs(),

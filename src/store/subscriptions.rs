@@ -67,7 +67,7 @@ const DELETE: &str = "
        AND deleted_at IS NULL";
 
 // A success in the same commit starts the count anew; without one it goes on.
-const STORE_STANDING: &str = "
+const STORE_ATTEMPTS: &str = "
     UPDATE subscriptions
        SET failure_count   = CASE WHEN ?4 IS NULL THEN failure_count + ?2 ELSE ?2 END,
            failing_since   = CASE WHEN ?4 IS NULL THEN coalesce(failing_since, ?3) ELSE ?3 END,
@@ -189,14 +189,14 @@ pub fn delete(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<
 }
 
 /// Writes what the attempts of this transaction mean for their subscriptions.
-pub(crate) fn store_standings(tx: &WriteTx<'_>) -> Result<()> {
-    for (seq, standing) in tx.take_standings() {
-        tx.prepare(STORE_STANDING)?.execute((
+pub(crate) fn store_attempts(tx: &WriteTx<'_>) -> Result<()> {
+    for (seq, attempts) in tx.take_attempts() {
+        tx.prepare(STORE_ATTEMPTS)?.execute((
             seq,
-            standing.failures_since_success,
-            standing.first_failure_at,
-            standing.last_success_at,
-            standing.last_failure_at,
+            attempts.failures_since_success,
+            attempts.first_failure_at,
+            attempts.last_success_at,
+            attempts.last_failure_at,
         ))?;
     }
     Ok(())

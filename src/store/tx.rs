@@ -14,7 +14,6 @@ use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::in_doubt::Fence;
 use crate::model::subscription::Subscription;
 use crate::store::error::Result;
-use crate::store::meta;
 
 /// Reads. Each statement sees the file as of its own start, unless it came from `Store::snapshot`.
 #[derive(Debug)]
@@ -68,9 +67,9 @@ pub struct Settled {
     pub next_due: Option<Timestamp>,
 }
 
-/// What a transaction's attempts mean for one subscription; written as one UPDATE before COMMIT.
+/// What the attempts of a transaction mean for one subscription; written as one UPDATE before COMMIT.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct AttemptSummary {
     pub(crate) failures_since_success: u32,
     pub(crate) first_failure_at: Option<Timestamp>,
     pub(crate) last_success_at: Option<Timestamp>,
@@ -82,7 +81,7 @@ pub(crate) struct Standing {
 pub(crate) struct Remembered {
     /// The live subscriptions.
     pub(crate) routes: RefCell<Option<Arc<Vec<Subscription>>>>,
-    /// What was doubted after a restore.
+    /// What the file remembers of its latest restore.
     pub(crate) fence: Cell<Option<Fence>>,
 }
 
@@ -100,8 +99,8 @@ pub struct WriteTx<'c> {
     read: ReadTx<'c>,
     remembered: &'c Remembered,
     effects: RefCell<Effects>,
-    standings: RefCell<BTreeMap<i64, Standing>>,
-    /// Whether it was looked for what others committed before.
+    attempts: RefCell<BTreeMap<i64, AttemptSummary>>,
+    /// Whether [`WriteTx::is_first_look`] was asked.
     has_looked: Cell<bool>,
 }
 
@@ -119,7 +118,7 @@ impl<'c> WriteTx<'c> {
             read: ReadTx::new(conn),
             remembered,
             effects: RefCell::default(),
-            standings: RefCell::default(),
+            attempts: RefCell::default(),
             has_looked: Cell::new(false),
         }
     }
@@ -129,8 +128,8 @@ impl<'c> WriteTx<'c> {
         !self.has_looked.replace(true)
     }
 
-    /// Runs a part that leaves nothing in the file where it fails. Whom it rang for is still rung for, which costs
-    /// them a look. The inner error is the part's.
+    /// Runs a part in a savepoint: if it fails, nothing of it stays in the file. The subscriptions it rang are still
+    /// rung, which costs them a look. The inner error is the part's.
     /// Fails when the whole transaction is lost.
     pub(crate) fn apart<T>(&self, part: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
         self.conn().execute_batch("SAVEPOINT part")?;
@@ -147,18 +146,9 @@ impl<'c> WriteTx<'c> {
         &self.remembered.routes
     }
 
-    /// What was doubted after a restore.
-    pub(crate) fn fence(&self) -> Result<Fence> {
-        if let Some(fence) = self.remembered.fence.get() {
-            return Ok(fence);
-        }
-        let fence = meta::fence(self)?;
-        self.remembered.fence.set(Some(fence));
-        Ok(fence)
-    }
-
-    pub(crate) fn forget_fence(&self) {
-        self.remembered.fence.set(None);
+    /// What the writer keeps of the latest restore. `meta` fills it.
+    pub(super) fn kept_fence(&self) -> &Cell<Option<Fence>> {
+        &self.remembered.fence
     }
 
     pub(crate) fn ring(&self, subscription: SubscriptionSeq) {
@@ -193,16 +183,16 @@ impl<'c> WriteTx<'c> {
         self.effects.borrow_mut().subjects_erased = true;
     }
 
-    pub(crate) fn with_standing(
+    pub(crate) fn note_attempt(
         &self,
         subscription: SubscriptionSeq,
-        change: impl FnOnce(&mut Standing),
+        change: impl FnOnce(&mut AttemptSummary),
     ) {
-        change(self.standings.borrow_mut().entry(subscription.0).or_default());
+        change(self.attempts.borrow_mut().entry(subscription.0).or_default());
     }
 
-    pub(crate) fn take_standings(&self) -> BTreeMap<i64, Standing> {
-        self.standings.take()
+    pub(crate) fn take_attempts(&self) -> BTreeMap<i64, AttemptSummary> {
+        self.attempts.take()
     }
 
     pub(crate) fn into_effects(self) -> Effects {

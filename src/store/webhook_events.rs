@@ -17,7 +17,7 @@ use crate::store::page::{
     Found, Newest, Span, Stretch, newest_first, newest_of_id, place, row_from,
 };
 use crate::store::tx::{ReadTx, WriteTx, first, one_row};
-use crate::store::{payloads, subjects};
+use crate::store::{meta, payloads, subjects};
 
 const INSERT: &str = "
     INSERT INTO webhook_events
@@ -132,9 +132,9 @@ pub fn insert(
         target: None,
         key: Key::default(),
     };
-    let wanting = deliveries::wanting(tx, routed)?;
-    let open = u32::try_from(wanting.len()).unwrap_or(u32::MAX);
-    let unwanted = wanting.is_empty();
+    let matching = deliveries::matching(tx, routed)?;
+    let open = u32::try_from(matching.len()).unwrap_or(u32::MAX);
+    let unwanted = matching.is_empty();
     let status = if unwanted { Status::Skipped } else { Status::Received };
     let placed = payloads::place(tx, &new.payload)?;
     let batch = new.batch.as_ref();
@@ -162,7 +162,7 @@ pub fn insert(
     if inserted == 0 {
         return find_repeated(tx, new)?.ok_or(Error::Changed("the webhook event"));
     }
-    let (seq, fence) = (tx.conn().last_insert_rowid(), tx.fence()?);
+    let (seq, fence) = (tx.conn().last_insert_rowid(), meta::kept_fence(tx)?);
     if let Some(key) = &new.sealed.key {
         subjects::keep(tx, key, new.received_at)?;
     }
@@ -174,7 +174,7 @@ pub fn insert(
         epoch: fence.epoch,
         now,
     };
-    deliveries::route(tx, Origin::WebhookEvent(seq), &new.tenant, &wanting, route)?;
+    deliveries::route(tx, Origin::WebhookEvent(seq), &new.tenant, &matching, route)?;
     Ok(Inserted { id: new.id.clone(), already_processed: false })
 }
 

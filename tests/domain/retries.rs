@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use oncebox::base::clock::Timestamp;
 use oncebox::base::id::Draw;
-use oncebox::model::retry::{Schedule, next_wait, retry_after, with_jitter};
+use oncebox::model::delivery::{Schedule, next_wait, retry_after, with_jitter};
 use proptest::prelude::*;
 
 /// Draws the same eight bytes again and again.

@@ -21,8 +21,8 @@ use crate::http::message::Response;
 use crate::model::disk::Room;
 use crate::model::escalation::Class;
 use crate::model::token::Right;
-use crate::pipeline::disk_watch::Standing as DiskStanding;
-use crate::store::stats::{self, Standing};
+use crate::pipeline::disk_watch::DiskState;
+use crate::store::stats::{self, Attention};
 use crate::store::writer::Queue;
 use crate::store::{escalations, sources};
 use crate::sys::host;
@@ -134,8 +134,8 @@ fn work(api: &Api, page: &mut Page) {
 fn queues(api: &Api, page: &mut Page) -> Result<(), Problem> {
     let now = api.clock.now();
     let (pending, due) = api.store.read(|tx| stats::depth(tx, now))?;
-    let Standing { oldest_due_at, dead_letters, paused, held, quarantined } =
-        api.store.read(stats::standing)?;
+    let Attention { oldest_due_at, dead_letters, paused, held, quarantined } =
+        api.store.read(stats::attention)?;
     page.one("oncebox_deliveries_pending", pending);
     page.one("oncebox_deliveries_due", due);
     page.one(
@@ -209,7 +209,7 @@ fn writer(api: &Api, page: &mut Page) {
 /// Room and time.
 fn disk(api: &Api, page: &mut Page) {
     let watch = &api.flow.disk;
-    let DiskStanding { room, space, reserve } = watch.standing();
+    let DiskState { room, space, reserve } = watch.state();
     page.one("oncebox_disk_free_bytes", space.map_or(0, |space| space.free));
     page.one("oncebox_disk_reserve_bytes", reserve);
     page.one("oncebox_disk_low", room == Room::Low);

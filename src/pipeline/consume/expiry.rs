@@ -1,7 +1,7 @@
-//! An end for leases that are over: their deliveries wait for somebody else.
+//! Ends leases that are over: their deliveries wait for another consumer.
 //!
-//! Nothing here waits for the writer: as long as another program holds the file, whoever attends to consumers
-//! has to answer them, and has to be able to stop. What follows from an end is decided in `store::consuming`.
+//! Nothing here waits for the writer: while another program holds the file, the lease manager still has to answer
+//! consumers and to be able to stop. What follows from an end is decided in `store::consuming`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,9 +10,8 @@ use std::time::Duration;
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::lease::LEASES;
-use crate::pipeline::consume::Consume;
+use crate::pipeline::consume::{Consume, Expired};
 use crate::store::consuming::{self, Consumer};
-use crate::store::error::Result;
 use crate::store::leases::Lease;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
@@ -20,7 +19,7 @@ use crate::store::{leases, subscriptions};
 
 /// When leases that could not be ended are looked at again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The same where one of them cannot be until a person has mended something.
+/// When they are looked at again if one of them cannot be ended until a person has repaired something.
 const LEFT_AGAIN: Duration = Duration::from_mins(1);
 /// Leases ended in one transaction.
 const MAX_ROWS: u32 = 200;
@@ -49,13 +48,6 @@ struct Round {
     left: bool,
     /// Whether the writer took none for now.
     refused: bool,
-}
-
-/// What came of leases that the writer was to end.
-#[derive(Debug)]
-pub(super) struct Ended {
-    found: Vec<Lease>,
-    outcome: Result<()>,
 }
 
 impl Expiry {
@@ -95,10 +87,10 @@ impl Expiry {
     }
 
     /// Takes what came of a job, and goes on.
-    pub(super) fn ended(&mut self, consume: &Consume, ended: Ended) {
+    pub(super) fn ended(&mut self, consume: &Consume, ended: Expired) {
         let Some(mut round) = self.round.take() else { return };
         round.with_writer = round.with_writer.saturating_sub(1);
-        let Ended { found, outcome } = ended;
+        let Expired { found, outcome } = ended;
         match outcome {
             Ok(()) => {}
             Err(error) if error.concerns_all() => {
@@ -187,7 +179,7 @@ impl Expiry {
         }
         round.with_writer = round.with_writer.saturating_add(1);
         let (ending, draw) = (found.clone(), Arc::clone(&consume.draw));
-        let (counts, desk) = (Arc::clone(&consume.counts), consume.desk.clone());
+        let (counts, inbox) = (Arc::clone(&consume.counts), consume.inbox.clone());
         consume.store.writer().submit(
             // What waits there is refused while another program holds the file: it can come again.
             Queue::Upkeep,
@@ -202,7 +194,7 @@ impl Expiry {
             },
             move |settled| {
                 let outcome = settled.map(|all| all.iter().for_each(|one| counts.consumed(one)));
-                desk.leave(|letters| letters.ended.push(Ended { found, outcome }));
+                inbox.leave(|messages| messages.expired.push(Expired { found, outcome }));
             },
         );
     }

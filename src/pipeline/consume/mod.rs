@@ -1,16 +1,16 @@
-//! Consumers that ask for events: what is due is leased to them, and what they say of it is stored.
+//! Pull consumers: what is due is leased to them, and what they report of it is stored.
 //!
-//! A request that finds nothing waits without a thread of its own: it is parked with [`Attendant`], the one
-//! thread of this stage, which answers it when something becomes due or its time is over, and which ends
-//! leases that are over. A lease is committed before it is answered. Not here: what follows from a consumer's
-//! word (`domain::lease`), and how an answer is written (`api::consumers`).
+//! A request that finds nothing waits without a thread of its own: [`manager::LeaseManager`], the one thread of this
+//! stage, parks it. The manager answers it when something becomes due or its time is over, and ends leases that are
+//! over. A lease is committed before it is answered. Not here: what follows from a report (`model::lease`), and how an
+//! answer is written (`api::consumers`).
 
-mod attendant;
-mod desk;
 mod expiry;
-mod parked;
+pub mod manager;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Timestamp};
@@ -19,22 +19,20 @@ use crate::config::Live;
 use crate::http::message::Response;
 use crate::http::service::Reply;
 use crate::model::delivery::OutgoingRequest;
-use crate::model::lease::Said;
-use crate::model::retry::Schedule;
+use crate::model::delivery::Schedule;
+use crate::model::lease::LeaseOutcome;
 use crate::model::subscription::{HoldReason, Subscription};
-use crate::pipeline::consume::desk::Desk;
-use crate::pipeline::consume::parked::Waiter;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destinations, effective};
+use crate::pipeline::inbox::Inbox;
 use crate::pipeline::privacy::{Opened, Privacy};
 use crate::store::Store;
-use crate::store::consuming::{self, Consumer, Heard, Settled};
+use crate::store::consuming::{self, Consumer, Leased, ReportResult, Settled};
 use crate::store::deliveries;
 use crate::store::error::{Error, Result};
+use crate::store::leases::Lease;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
-
-pub use crate::pipeline::consume::attendant::Attendant;
 
 /// Requests that may wait for events at once. Each has a connection; most of those are for others.
 pub const MAX_WAITING: usize = 512;
@@ -49,7 +47,7 @@ const MAX_ANSWER_BYTES: u64 = 8 << 20;
 const UNOPENED: &str = "not kept: its event cannot be opened";
 
 /// A request for events.
-pub struct Asked {
+pub struct LeaseRequest {
     /// Of which subscription.
     pub subscription: SubscriptionSeq,
     /// How many at most.
@@ -65,13 +63,15 @@ pub struct Asked {
 /// Writes an answer.
 pub type Show = Box<dyn FnOnce(Answer) -> Response + Send>;
 
-impl std::fmt::Debug for Asked {
+impl std::fmt::Debug for LeaseRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Asked").field("subscription", &self.subscription).finish_non_exhaustive()
+        f.debug_struct("LeaseRequest")
+            .field("subscription", &self.subscription)
+            .finish_non_exhaustive()
     }
 }
 
-impl Asked {
+impl LeaseRequest {
     fn answer(self, answer: Answer) {
         self.reply.send((self.show)(answer));
     }
@@ -109,15 +109,60 @@ pub struct Item {
     pub headers: Vec<(String, String)>,
 }
 
-/// What a consumer says of one delivery.
+/// What a consumer reports of one delivery.
 #[derive(Clone, Debug)]
-pub struct Word {
+pub struct Report {
     /// Which.
     pub delivery: DeliverySeq,
     /// The lease it had.
     pub lease: String,
     /// What came of it.
-    pub said: Said,
+    pub outcome: LeaseOutcome,
+}
+
+/// What other threads tell the lease manager.
+#[derive(Debug, Default)]
+struct LeaseMsg {
+    /// New requests.
+    requests: Vec<Waiter>,
+    /// What the writer leased for requests.
+    granted: Vec<Granted>,
+    /// What came of leases that the writer was to end.
+    expired: Vec<Expired>,
+    /// The earliest end of a lease that its consumer has moved since.
+    extended: Option<Timestamp>,
+    /// Subscriptions that may have something new.
+    rang: BTreeSet<SubscriptionSeq>,
+    /// Whether subscriptions were changed, held or released.
+    subscriptions_changed: bool,
+    /// Whether to answer those who wait, and let nobody wait any longer.
+    stop: bool,
+    /// Whether to end.
+    end: bool,
+}
+
+/// A request that waits.
+#[derive(Debug)]
+struct Waiter {
+    request: LeaseRequest,
+    /// When it has waited long enough.
+    until: Duration,
+}
+
+/// What the writer leased for a request.
+#[derive(Debug)]
+struct Granted {
+    waiter: Waiter,
+    lease: String,
+    until: Timestamp,
+    leased: Result<Vec<Leased>>,
+}
+
+/// What came of leases that the writer was to end.
+#[derive(Debug)]
+struct Expired {
+    found: Vec<Lease>,
+    outcome: Result<()>,
 }
 
 /// The consumers' way in. Cheap to clone.
@@ -130,7 +175,9 @@ pub struct Consume {
     settings: Live,
     counts: Arc<Counts>,
     privacy: Arc<Privacy>,
-    desk: Desk,
+    inbox: Inbox<LeaseMsg>,
+    /// Requests that are not answered yet.
+    waiting: Arc<AtomicUsize>,
 }
 
 impl std::fmt::Debug for Consume {
@@ -140,37 +187,38 @@ impl std::fmt::Debug for Consume {
 }
 
 impl Consume {
-    /// The way in, and who attends to it.
+    /// A way in that nobody uses yet.
     pub(super) fn new(
         (store, clock, draw): (Store, Clock, Arc<dyn Draw>),
         destinations: Arc<Destinations>,
         settings: Live,
         (counts, privacy): (Arc<Counts>, Arc<Privacy>),
-    ) -> (Self, Attendant) {
-        let desk = Desk::default();
-        let consume = Self { store, clock, draw, destinations, settings, counts, privacy, desk };
-        (consume.clone(), Attendant::new(consume))
+    ) -> Self {
+        let (inbox, waiting) = (Inbox::default(), Arc::default());
+        Self { store, clock, draw, destinations, settings, counts, privacy, inbox, waiting }
     }
 
     /// Leases what is due, or lets the request wait for it.
-    pub fn next(&self, asked: Asked) {
+    pub fn next(&self, request: LeaseRequest) {
         if self.waiting() >= MAX_WAITING {
-            return asked.answer(Answer::Crowded);
+            return request.answer(Answer::Crowded);
         }
-        self.desk.come();
-        // Its wait begins now, not when somebody comes to it.
-        let until = self.clock.monotonic().saturating_add(asked.wait);
-        let waiter = Waiter { most: asked.most, until, request: asked };
-        self.desk.leave(|letters| letters.asked.push(waiter));
+        // Counted before the manager looks for what is due: a commit is either seen by that look or rings.
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        // The wait begins now, not when the manager takes the request.
+        let until = self.clock.monotonic().saturating_add(request.wait);
+        self.inbox.leave(|messages| messages.requests.push(Waiter { request, until }));
     }
 
-    /// What a consumer says, without what was sealed or what the policy's detectors find. Of an event that cannot
-    /// be opened nobody knows what that would be: what came of it is heard, and its reason is not.
-    fn cleaned(&self, subscription: &Subscription, mut word: Word) -> Result<Word> {
-        let (Said::Failed { reason, .. } | Said::Refused { reason }) = &mut word.said else {
-            return Ok(word);
+    /// A report without what was sealed in the event or what the policy's detectors find. If the event cannot be
+    /// opened, nobody knows what that would be: the outcome is kept and its reason is not.
+    fn cleaned(&self, subscription: &Subscription, mut report: Report) -> Result<Report> {
+        let (LeaseOutcome::Failed { reason, .. } | LeaseOutcome::Refused { reason }) =
+            &mut report.outcome
+        else {
+            return Ok(report);
         };
-        match self.opened(subscription, word.delivery) {
+        match self.opened(subscription, report.delivery) {
             Ok(None) => {}
             Ok(Some(Opened { echo, is_whole: true })) => {
                 *reason = echo.clean_reason(std::mem::take(reason));
@@ -178,79 +226,76 @@ impl Consume {
             Ok(Some(_)) => UNOPENED.clone_into(reason),
             Err(error) if error.concerns_all() => return Err(error),
             Err(error) => {
-                let delivery = word.delivery;
+                let delivery = report.delivery;
                 tracing::error!(%error, %delivery, "an event cannot be opened; the reason of its failure is not kept");
                 UNOPENED.clone_into(reason);
             }
         }
-        Ok(word)
+        Ok(report)
     }
 
-    /// What was given with a delivery; `None` where nothing is heard of it.
+    /// The event of a delivery; `None` where no report of it is accepted.
     fn opened(&self, subscription: &Subscription, delivery: DeliverySeq) -> Result<Option<Opened>> {
-        // What is not open any more is not heard either.
         let parcel = self.store.read(|tx| deliveries::parcel(tx, delivery))?;
         let own = parcel.filter(|parcel| parcel.subscription == subscription.seq);
         own.map(|mut parcel| self.privacy.open_parcel(&mut parcel)).transpose()
     }
 
-    /// Stores what a consumer says; `done` is called after COMMIT, with an answer for each.
+    /// Stores what a consumer reports; `done` is called after COMMIT, with an answer for each report.
     pub fn settle(
         &self,
         subscription: &Subscription,
-        words: Vec<Word>,
-        done: impl FnOnce(Result<Vec<Heard>>) + Send + 'static,
+        reports: Vec<Report>,
+        done: impl FnOnce(Result<Vec<ReportResult>>) + Send + 'static,
     ) {
-        let cleaned = words.into_iter().map(|word| self.cleaned(subscription, word));
-        let words = match cleaned.collect::<Result<Vec<Word>>>() {
-            Ok(words) => words,
-            Err(error) => return done(Err(error)),
-        };
-        // A consumer is told to come again where it would have to wait, as whoever else asks for something.
-        self.settle_cleaned(Queue::Accept, subscription, words, done);
+        let cleaned = reports.into_iter().map(|report| self.cleaned(subscription, report));
+        match cleaned.collect() {
+            // Like every client, a consumer is told to try again where it would have to wait.
+            Ok(reports) => self.settle_cleaned(Queue::Accept, subscription, reports, done),
+            Err(error) => done(Err(error)),
+        }
     }
 
-    /// The same for words that hold nothing of an event.
+    /// Stores reports that hold nothing of an event.
     fn settle_cleaned(
         &self,
         queue: Queue,
         subscription: &Subscription,
-        words: Vec<Word>,
-        done: impl FnOnce(Result<Vec<Heard>>) + Send + 'static,
+        reports: Vec<Report>,
+        done: impl FnOnce(Result<Vec<ReportResult>>) + Send + 'static,
     ) {
         let consumer = self.consumer(subscription);
         let (draw, counts) = (Arc::clone(&self.draw), Arc::clone(&self.counts));
         self.store.writer().submit(
             queue,
             move |tx| {
-                words
-                    .iter()
-                    .map(|Word { delivery, lease, said }| {
-                        consuming::settle(tx, &consumer, (*delivery, lease), said, &*draw)
-                    })
-                    .collect::<Result<Vec<Settled>>>()
+                let each = reports.iter().map(|Report { delivery, lease, outcome }| {
+                    consuming::settle(tx, &consumer, (*delivery, lease), outcome, &*draw)
+                });
+                each.collect::<Result<Vec<Settled>>>()
             },
             move |settled| {
-                let count = |Settled { heard, settlement }| {
+                let count = |Settled { result, settlement }| {
                     if let Some(settlement) = &settlement {
                         counts.consumed(settlement);
                     }
-                    heard
+                    result
                 };
                 done(settled.map(|all| all.into_iter().map(count).collect()));
             },
         );
     }
 
-    /// Gives a consumer more time from now on, also for what it had and nobody else has taken; `done` is called after COMMIT, with an answer for each.
+    /// Moves the end of leases to `span` from now. A lease that is over is renewed if nobody else has its delivery.
+    /// `done` is called after COMMIT, with an answer for each.
     pub fn extend(
         &self,
         subscription: SubscriptionSeq,
         leases: Vec<(DeliverySeq, String)>,
         span: Duration,
-        done: impl FnOnce(Result<Vec<Heard>>) + Send + 'static,
+        done: impl FnOnce(Result<Vec<ReportResult>>) + Send + 'static,
     ) {
-        let (now, desk) = (self.clock.now(), self.desk.clone());
+        let (now, inbox) = (self.clock.now(), self.inbox.clone());
         let until = now.plus(span);
         self.store.writer().submit(
             Queue::Accept,
@@ -262,39 +307,44 @@ impl Consume {
                     })
                     .collect()
             },
-            move |heard: Result<Vec<Heard>>| {
-                // It may end earlier than it would have.
-                desk.leave(|letters| {
-                    letters.extended = Some(letters.extended.map_or(until, |at| at.min(until)));
+            move |results: Result<Vec<ReportResult>>| {
+                // A lease may end earlier than it would have.
+                inbox.leave(|messages| {
+                    messages.extended = Some(messages.extended.map_or(until, |at| at.min(until)));
                 });
-                done(heard);
+                done(results);
             },
         );
     }
 
-    /// How many requests wait.
+    /// How many requests are not answered yet.
     pub fn waiting(&self) -> usize {
-        self.desk.waiting()
+        self.waiting.load(Ordering::SeqCst)
     }
 
-    /// Tells those who wait what was committed.
-    pub(super) fn tell(&self, rang: &[SubscriptionSeq], subscriptions_changed: bool) {
-        self.desk.tell(rang, subscriptions_changed);
+    /// Tells the manager what was committed, if any request waits.
+    pub(super) fn committed(&self, rang: &[SubscriptionSeq], subscriptions_changed: bool) {
+        if self.waiting() > 0 && (!rang.is_empty() || subscriptions_changed) {
+            self.inbox.leave(|messages| {
+                messages.rang.extend(rang);
+                messages.subscriptions_changed |= subscriptions_changed;
+            });
+        }
     }
 
-    /// Lets the clock be looked at, which a test has moved.
+    /// Lets the manager look at the clock, which a test has moved.
     pub(super) fn wake(&self) {
-        self.desk.leave(|letters| letters.woken = true);
+        self.inbox.ring();
     }
 
-    /// Answers whoever waits, and lets nobody wait from now on.
+    /// Answers those who wait, and lets nobody wait from now on.
     pub(super) fn stop_waiting(&self) {
-        self.desk.leave(|letters| letters.stop = true);
+        self.inbox.leave(|messages| messages.stop = true);
     }
 
-    /// Lets the thread end.
+    /// Lets the manager end.
     pub(super) fn end(&self) {
-        self.desk.leave(|letters| letters.end = true);
+        self.inbox.leave(|messages| messages.end = true);
     }
 
     fn consumer(&self, subscription: &Subscription) -> Consumer {

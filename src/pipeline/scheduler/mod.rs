@@ -1,13 +1,12 @@
 //! The dispatcher: reads what is due, decides who is sent next, hands it to idle deliverers.
 //!
-//! The decisions are in [`machine`]; this file is its hands: letters in, one read connection, one
-//! channel out. It sends nothing itself and writes nothing.
+//! [`decisions`] decides. This file executes: messages in, one read connection, one queue out. The dispatcher sends
+//! nothing itself and writes nothing.
 
-pub mod assignments;
-pub mod machine;
-pub mod mailbox;
+pub mod decisions;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::base::clock::Clock;
@@ -16,32 +15,46 @@ use crate::base::id::SubscriptionSeq;
 use crate::config::Live;
 use crate::model::lane::Ordering;
 use crate::model::subscription::{Subscription, Target};
-use crate::pipeline::scheduler::assignments::{Assignment, HandOut};
-use crate::pipeline::scheduler::machine::{In, Machine, Out, Pace};
-use crate::pipeline::scheduler::mailbox::{Finished, Letters, Mailbox, PutOff};
+use crate::pipeline::inbox::Inbox;
+use crate::pipeline::scheduler::decisions::{Assignment, Command, Input, Limits, Machine, Pace};
 use crate::store::error::{Error, Result};
 use crate::store::{OwnReader, deliveries, subscriptions};
+use crate::telemetry::heartbeat::Heartbeat;
 
-/// How long the dispatcher sleeps at most: its look at the clock when nobody rings.
+/// How long the dispatcher sleeps at most: how often it looks at the clock when nobody rings.
 const MAX_SLEEP: Duration = Duration::from_millis(250);
-
 /// How long a stop waits for outcomes once no request is under way: the disk may refuse them. Their
 /// deliveries are sent again at the next start.
 const SETTLE_GRACE: Duration = Duration::from_secs(5);
-/// How long a stop waits for attempts that are under way. What is not answered by then is given up as if
-/// the process had been killed: nothing is counted, and it is sent again at the next start.
+/// How long a stop waits for attempts that are under way. An attempt that is not answered by then is given up as if
+/// the process had been killed: nothing is counted, and the delivery is sent again at the next start.
 pub const STOP_GRACE: Duration = Duration::from_secs(20);
 /// When a read that failed is tried again.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
-/// What the machine was told of a subscription.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Known {
-    cap: u32,
-    hard: bool,
-    callable: bool,
-    /// Whether its deliveries are in lanes.
-    ordered: bool,
+/// The dispatcher's inbox.
+pub type Mailbox = Inbox<DispatcherMsg>;
+
+/// What other threads tell the dispatcher.
+#[derive(Debug, Default)]
+pub struct DispatcherMsg {
+    /// Attempts that are settled, deliveries that are rescheduled, deliverers that are idle again.
+    pub inputs: Vec<Input>,
+    /// Subscriptions that may have something new.
+    pub rang: BTreeSet<SubscriptionSeq>,
+    /// Whether subscriptions have to be read again.
+    pub subscriptions_changed: bool,
+    /// Whether to stop.
+    pub stop: bool,
+}
+
+impl DispatcherMsg {
+    fn append(&mut self, mut new: Self) {
+        self.inputs.append(&mut new.inputs);
+        self.rang.append(&mut new.rang);
+        self.subscriptions_changed |= new.subscriptions_changed;
+        self.stop |= new.stop;
+    }
 }
 
 /// How the dispatcher ended.
@@ -53,18 +66,19 @@ pub struct Ended {
     pub busy: bool,
 }
 
-/// The dispatcher and what it holds.
+/// The dispatcher and what it needs.
 #[derive(Debug)]
 pub struct Dispatcher {
     clock: Clock,
     mailbox: Mailbox,
+    pulse: Heartbeat,
     reader: OwnReader,
     deliverers: HandOut,
     machine: Machine,
-    /// How many requests are in flight at once where the subscription does not say.
     settings: Live,
-    known: BTreeMap<SubscriptionSeq, Known>,
-    /// Since when there is a stop to wait for.
+    /// What the machine was told of each subscription, and whether its deliveries are in lanes.
+    known: BTreeMap<SubscriptionSeq, (Limits, bool)>,
+    /// When the stop began.
     stopping_since: Option<Duration>,
     /// Since when no request is under way after a stop.
     idle_since: Option<Duration>,
@@ -75,19 +89,19 @@ impl Dispatcher {
     /// A dispatcher that has not looked yet.
     pub fn new(
         clock: Clock,
-        mailbox: Mailbox,
+        (mailbox, pulse): (Mailbox, Heartbeat),
         reader: OwnReader,
         deliverers: HandOut,
         settings: Live,
         faults: Faults,
     ) -> Self {
-        let machine = Machine::new(deliverers.deliverers());
         Self {
             clock,
             mailbox,
+            pulse,
             reader,
+            machine: Machine::new(deliverers.deliverers),
             deliverers,
-            machine,
             settings,
             known: BTreeMap::new(),
             stopping_since: None,
@@ -98,25 +112,106 @@ impl Dispatcher {
 
     /// Runs until it is told to stop and everything in hand is settled, or cannot be.
     pub fn run(mut self) -> Ended {
-        let mut again = Letters { subscriptions_changed: true, ..Letters::default() };
+        let mut messages =
+            DispatcherMsg { subscriptions_changed: true, ..DispatcherMsg::default() };
         loop {
-            let drained = match self.turn(&mut again) {
-                Ok(drained) => drained,
-                Err(error) => {
-                    // What could not be read is asked for again; nothing is forgotten meanwhile.
-                    tracing::error!(%error, "the dispatcher could not read; it tries again");
-                    again.subscriptions_changed = true;
-                    false
-                }
-            };
-            if drained || (again.stop && self.gives_up()) {
-                let busy = self.machine.is_busy();
-                return Ended { drained, busy };
+            let drained = self.turn(&mut messages).unwrap_or_else(|error| {
+                // The messages that need the failed read stay for the next turn.
+                tracing::error!(%error, "the dispatcher could not read; it tries again");
+                false
+            });
+            if drained || (messages.stop && self.gives_up()) {
+                return Ended { drained, busy: self.machine.is_busy() };
             }
             self.faults.stand(Stall::Dispatcher);
-            let letters = self.mailbox.take(self.sleep());
-            again = merge(again, letters);
+            self.pulse.beat();
+            messages.append(self.mailbox.take(self.sleep()));
         }
+    }
+
+    /// Handles the messages; returns whether everything is drained. Messages that need a read that failed stay.
+    fn turn(&mut self, messages: &mut DispatcherMsg) -> Result<bool> {
+        let mut drained = self.feed(std::mem::take(&mut messages.inputs));
+        if messages.subscriptions_changed {
+            let changes = self.changes()?;
+            messages.subscriptions_changed = false;
+            drained |= self.feed(changes);
+        }
+        let rang = std::mem::take(&mut messages.rang);
+        drained |= self.feed(rang.into_iter().map(Input::Rang).collect());
+        drained |= self.feed(vec![if messages.stop { Input::Stop } else { Input::Tick }]);
+        Ok(drained)
+    }
+
+    /// Feeds inputs to the machine and executes its commands; returns whether it is drained.
+    fn feed(&mut self, mut inputs: Vec<Input>) -> bool {
+        let now = self.clock.now();
+        let mut drained = false;
+        while !inputs.is_empty() {
+            let machine = &mut self.machine;
+            let commands: Vec<Command> =
+                inputs.drain(..).flat_map(|input| machine.step(now, input)).collect();
+            for command in commands {
+                match command {
+                    Command::Fetch { subscription, limit } => {
+                        inputs.push(self.fetched(subscription, limit));
+                    }
+                    Command::Start(assignment) => self.deliverers.give(assignment),
+                    Command::Drained => drained = true,
+                }
+            }
+        }
+        drained
+    }
+
+    /// What is due. A failed read finds nothing and is tried again after [`READ_AGAIN`].
+    fn fetched(&self, subscription: SubscriptionSeq, limit: u32) -> Input {
+        self.fetch(subscription, limit).unwrap_or_else(|error| {
+            tracing::error!(%error, "the dispatcher could not read what is due; it tries again");
+            let next_due = Some(self.clock.now().plus(READ_AGAIN));
+            Input::Fetched { subscription, rows: Vec::new(), more: false, next_due }
+        })
+    }
+
+    fn fetch(&self, subscription: SubscriptionSeq, limit: u32) -> Result<Input> {
+        if self.faults.hit(Step::ReadDue) {
+            return Err(Error::Busy);
+        }
+        let (now, tx) = (self.clock.now(), self.reader.tx());
+        let has_lanes = self.known.get(&subscription).is_some_and(|(_, has_lanes)| *has_lanes);
+        let due = if has_lanes { deliveries::due_with_lane } else { deliveries::due };
+        let rows = due(&tx, subscription, now, limit)?;
+        let more = u32::try_from(rows.len()).is_ok_and(|have| have >= limit);
+        let next_due = if more { None } else { deliveries::next_due(&tx, subscription, now)? };
+        Ok(Input::Fetched { subscription, rows, more, next_due })
+    }
+
+    /// What has changed about the subscriptions since the last look.
+    fn changes(&mut self) -> Result<Vec<Input>> {
+        let default_cap = self.settings.get().delivery.cap;
+        let (mut fresh, mut inputs) = (BTreeMap::new(), Vec::new());
+        // Deliveries that consumers pull are not sent: the machine never learns of their subscriptions.
+        let live = subscriptions::live(&self.reader.tx())?;
+        for subscription in live.into_iter().filter(|found| found.new.target != Target::Pull) {
+            let pace = pace(&subscription);
+            let Subscription { seq: subscription, new, holds, .. } = subscription;
+            let asked = new.policy.in_flight_max;
+            let limits = Limits {
+                cap: asked.unwrap_or(default_cap),
+                is_hard: asked.is_some(),
+                callable: holds.is_empty(),
+            };
+            let known = (limits, new.ordering != Ordering::None);
+            if self.known.get(&subscription) != Some(&known) {
+                let tenant = new.tenant;
+                inputs.push(Input::SubscriptionChanged { subscription, limits, tenant, pace });
+            }
+            fresh.insert(subscription, known);
+        }
+        let gone = self.known.keys().filter(|known| !fresh.contains_key(known));
+        inputs.extend(gone.copied().map(Input::SubscriptionGone));
+        self.known = fresh;
+        Ok(inputs)
     }
 
     /// Whether a stop has waited long enough for outcomes that do not come or cannot be stored.
@@ -141,121 +236,10 @@ impl Dispatcher {
         let until = self.machine.sleep_until().map(|at| at.since(self.clock.now()));
         until.map_or(MAX_SLEEP, |span| span.min(MAX_SLEEP))
     }
-
-    /// Works off the letters; tells whether everything is drained. Letters that could not be worked off
-    /// for a failed read stay in `letters`.
-    fn turn(&mut self, letters: &mut Letters) -> Result<bool> {
-        let mut inputs = Vec::new();
-        for settled in letters.settled.drain(..) {
-            let (delivery, subscription) = (settled.delivery, settled.subscription);
-            inputs.push(In::Settled { delivery, subscription, next_due: settled.next_due });
-        }
-        for PutOff { delivery, subscription, until, whole } in letters.reschedule.drain(..) {
-            inputs.push(In::PutOff { delivery, subscription, until, whole });
-        }
-        for Finished { subscription, latency, limit } in letters.finished.drain(..) {
-            inputs.push(In::Finished { subscription, latency, limit });
-        }
-        let mut drained = self.feed(inputs);
-        if letters.subscriptions_changed {
-            let changes = self.changes()?;
-            letters.subscriptions_changed = false;
-            drained |= self.feed(changes);
-        }
-        let rang = std::mem::take(&mut letters.rang);
-        drained |= self.feed(rang.into_iter().map(In::Rang).collect());
-        drained |= self.feed(vec![if letters.stop { In::Stop } else { In::Tick }]);
-        letters.woken = false;
-        Ok(drained)
-    }
-
-    /// Steps the machine through inputs and does what it asks; tells whether it is drained.
-    fn feed(&mut self, mut inputs: Vec<In>) -> bool {
-        let now = self.clock.now();
-        let mut drained = false;
-        while !inputs.is_empty() {
-            let mut answers = Vec::new();
-            let machine = &mut self.machine;
-            let outs: Vec<Out> =
-                inputs.drain(..).flat_map(|input| machine.step(now, input)).collect();
-            for out in outs {
-                match out {
-                    Out::Fetch { subscription, limit } => {
-                        answers.push(self.fetched(subscription, limit));
-                    }
-                    Out::Start { delivery, subscription } => {
-                        self.deliverers.give(Assignment { delivery, subscription });
-                    }
-                    Out::Drained => drained = true,
-                }
-            }
-            inputs = answers;
-        }
-        drained
-    }
-
-    /// What is due; a failed read finds nothing and is tried again shortly.
-    fn fetched(&self, subscription: SubscriptionSeq, limit: u32) -> In {
-        self.fetch(subscription, limit).unwrap_or_else(|error| {
-            tracing::error!(%error, "the dispatcher could not read what is due; it tries again");
-            let next_due = Some(self.clock.now().plus(READ_AGAIN));
-            In::Fetched { subscription, rows: Vec::new(), more: false, next_due }
-        })
-    }
-
-    fn fetch(&self, subscription: SubscriptionSeq, limit: u32) -> Result<In> {
-        if self.faults.hit(Step::ReadDue) {
-            return Err(Error::Busy);
-        }
-        let now = self.clock.now();
-        let tx = self.reader.tx();
-        let rows = if self.known.get(&subscription).is_some_and(|known| known.ordered) {
-            deliveries::due_with_lane(&tx, subscription, now, limit)?
-        } else {
-            deliveries::due(&tx, subscription, now, limit)?
-        };
-        let more = u32::try_from(rows.len()).is_ok_and(|have| have >= limit);
-        let next_due = if more { None } else { deliveries::next_due(&tx, subscription, now)? };
-        Ok(In::Fetched { subscription, rows, more, next_due })
-    }
-
-    /// What has changed about the subscriptions since the last look.
-    fn changes(&mut self) -> Result<Vec<In>> {
-        let usual = self.settings.get().delivery.cap;
-        let mut fresh = BTreeMap::new();
-        let mut inputs = Vec::new();
-        // What consumers ask for is not sent: the machine does not know that there is such a subscription.
-        let live = subscriptions::live(&self.reader.tx())?;
-        let called = |subscription: &Subscription| subscription.new.target != Target::Pull;
-        for subscription in live.into_iter().filter(called) {
-            let pace = pace(&subscription);
-            let Subscription { seq, new, holds, .. } = subscription;
-            let asked = new.policy.in_flight_max;
-            let (cap, hard, callable) = (asked.unwrap_or(usual), asked.is_some(), holds.is_empty());
-            let ordered = new.ordering != Ordering::None;
-            let known = Known { cap, hard, callable, ordered };
-            if self.known.get(&seq) != Some(&known) {
-                let (subscription, tenant) = (seq, new.tenant);
-                inputs.push(In::SubscriptionChanged {
-                    subscription,
-                    cap,
-                    hard,
-                    callable,
-                    tenant,
-                    pace,
-                });
-            }
-            fresh.insert(seq, known);
-        }
-        for gone in self.known.keys().filter(|known| !fresh.contains_key(known)) {
-            inputs.push(In::SubscriptionGone(*gone));
-        }
-        self.known = fresh;
-        Ok(inputs)
-    }
 }
 
-/// What a row says of its endpoint before we have called it. Whether it refuses or hangs cannot be told from it.
+/// What a row says of its endpoint before we have called it. It does not say whether a failing endpoint refuses or
+/// hangs, so a failing one counts as one that hangs.
 fn pace(subscription: &Subscription) -> Pace {
     match (subscription.failing_since, subscription.last_success_at) {
         (Some(_), _) => Pace::Hangs,
@@ -264,13 +248,114 @@ fn pace(subscription: &Subscription) -> Pace {
     }
 }
 
-fn merge(mut old: Letters, new: Letters) -> Letters {
-    old.rang.extend(new.rang);
-    old.settled.extend(new.settled);
-    old.reschedule.extend(new.reschedule);
-    old.finished.extend(new.finished);
-    old.subscriptions_changed |= new.subscriptions_changed;
-    old.stop |= new.stop;
-    old.woken |= new.woken;
-    old
+/// Assignments that wait for a deliverer.
+///
+/// Not a channel of crossbeam: its receivers spin and yield before they sleep, and with 64 of them a third of the
+/// processor time of a delivery went into that. Here they sleep at once, and one is woken at a time: a woken
+/// deliverer wakes the next if there is more to do.
+#[derive(Debug, Default)]
+struct Waiting {
+    assignments: VecDeque<Assignment>,
+    asleep: usize,
+    /// Whether one was woken and has not run yet.
+    rung: bool,
+    closed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    filled: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes one sleeper, after releasing the lock that it needs.
+    fn ring(&self, mut waiting: MutexGuard<'_, Waiting>) {
+        let needed = waiting.asleep > 0 && !waiting.rung;
+        waiting.rung |= needed;
+        drop(waiting);
+        if needed {
+            self.filled.notify_one();
+        }
+    }
+}
+
+/// The dispatcher's end. Dropped, it lets the deliverers end once they have worked off what waits.
+#[derive(Debug)]
+pub struct HandOut {
+    shared: Arc<Shared>,
+    deliverers: usize,
+}
+
+/// A deliverer's end. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Assignments(Arc<Shared>);
+
+/// Both ends, for so many deliverers. The dispatcher bounds the queue: it starts no more than there are deliverers.
+pub fn assignments(deliverers: usize) -> (HandOut, Assignments) {
+    let shared = Arc::new(Shared::default());
+    (HandOut { shared: Arc::clone(&shared), deliverers }, Assignments(shared))
+}
+
+impl HandOut {
+    /// Gives an assignment to an idle deliverer. Never waits.
+    fn give(&self, assignment: Assignment) {
+        let mut waiting = self.shared.lock();
+        waiting.assignments.push_back(assignment);
+        self.shared.ring(waiting);
+    }
+}
+
+impl Drop for HandOut {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.filled.notify_all();
+    }
+}
+
+impl Assignments {
+    /// The next assignment, waiting for it; `None` when there will be no more.
+    pub fn take(&self) -> Option<Assignment> {
+        let mut waiting = self.0.lock();
+        loop {
+            if let Some(next) = waiting.assignments.pop_front() {
+                if !waiting.assignments.is_empty() {
+                    self.0.ring(waiting);
+                }
+                return Some(next);
+            }
+            if waiting.closed {
+                return None;
+            }
+            waiting.asleep = waiting.asleep.saturating_add(1);
+            waiting = self.0.filled.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            waiting.asleep = waiting.asleep.saturating_sub(1);
+            waiting.rung = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::id::DeliverySeq;
+
+    #[test]
+    fn what_was_given_is_taken_in_order_even_after_the_dispatcher_has_gone() {
+        let (hand_out, assignments) = assignments(2);
+        let given = [1, 2, 3]
+            .map(|n| Assignment { delivery: DeliverySeq(n), subscription: SubscriptionSeq(1) });
+        for assignment in given {
+            hand_out.give(assignment);
+        }
+        drop(hand_out);
+        for assignment in given {
+            assert_eq!(assignments.take(), Some(assignment));
+        }
+        assert_eq!(assignments.take(), None);
+    }
 }

@@ -267,7 +267,7 @@ impl WriterLoop {
         let outcome = if is_refused { Err(Error::Full) } else { Ok(()) };
         let outcome = outcome
             .and_then(|()| batch.iter_mut().try_for_each(|job| job.run(&tx)))
-            .and_then(|()| subscriptions::store_standings(&tx))
+            .and_then(|()| subscriptions::store_attempts(&tx))
             .and_then(|()| self.leaves_room(near, batch.len()));
         let effects = tx.into_effects();
         let committed = match outcome {

@@ -10,13 +10,14 @@ fn at(secs: i64) -> Timestamp {
     Timestamp::from_secs(secs)
 }
 
-fn changed(subscription: SubscriptionSeq, cap: u32, hard: bool, callable: bool) -> In {
+fn changed(subscription: SubscriptionSeq, cap: u32, hard: bool, callable: bool) -> Input {
     let (tenant, pace) = ("default".to_owned(), Pace::Prompt);
-    In::SubscriptionChanged { subscription, cap, hard, callable, tenant, pace }
+    let limits = Limits { cap, is_hard: hard, callable };
+    Input::SubscriptionChanged { subscription, limits, tenant, pace }
 }
 
-fn finished(latency: Duration) -> In {
-    In::Finished { subscription: SUB, latency, limit: None }
+fn finished(latency: Duration) -> Input {
+    Input::Finished { subscription: SUB, latency, limit: None }
 }
 
 fn machine(deliverers: usize, cap: u32) -> Machine {
@@ -26,31 +27,31 @@ fn machine(deliverers: usize, cap: u32) -> Machine {
     machine
 }
 
-fn fetched(rows: std::ops::Range<i64>) -> In {
+fn fetched(rows: std::ops::Range<i64>) -> Input {
     let rows = rows.map(|seq| (DeliverySeq(seq), None)).collect();
-    In::Fetched { subscription: SUB, rows, more: false, next_due: None }
+    Input::Fetched { subscription: SUB, rows, more: false, next_due: None }
 }
 
-fn fetches(out: &[Out]) -> Vec<SubscriptionSeq> {
+fn fetches(out: &[Command]) -> Vec<SubscriptionSeq> {
     out.iter()
         .filter_map(|o| match o {
-            Out::Fetch { subscription, .. } => Some(*subscription),
-            Out::Start { .. } | Out::Drained => None,
+            Command::Fetch { subscription, .. } => Some(*subscription),
+            Command::Start(_) | Command::Drained => None,
         })
         .collect()
 }
 
-fn starts(out: &[Out]) -> Vec<i64> {
+fn starts(out: &[Command]) -> Vec<i64> {
     out.iter()
         .filter_map(|o| match o {
-            Out::Start { delivery, .. } => Some(delivery.0),
-            Out::Fetch { .. } | Out::Drained => None,
+            Command::Start(Assignment { delivery, .. }) => Some(delivery.0),
+            Command::Fetch { .. } | Command::Drained => None,
         })
         .collect()
 }
 
-fn settled(delivery: i64, next_due: Option<Timestamp>) -> In {
-    In::Settled { delivery: DeliverySeq(delivery), subscription: SUB, next_due }
+fn settled(delivery: i64, next_due: Option<Timestamp>) -> Input {
+    Input::Settled(Settled { delivery: DeliverySeq(delivery), subscription: SUB, next_due })
 }
 
 #[test]
@@ -83,10 +84,10 @@ fn a_delivery_that_is_finished_but_not_settled_is_not_sent_again() {
     let mut machine = machine(64, 8);
     assert_eq!(starts(&machine.step(at(0), fetched(1..2))), [1]);
     machine.step(at(0), finished(Duration::ZERO));
-    machine.step(at(0), In::Rang(SUB));
+    machine.step(at(0), Input::Rang(SUB));
     assert_eq!(starts(&machine.step(at(0), fetched(1..2))), [0_i64; 0]);
     machine.step(at(0), settled(1, None));
-    machine.step(at(0), In::Rang(SUB));
+    machine.step(at(0), Input::Rang(SUB));
     assert_eq!(starts(&machine.step(at(0), fetched(1..2))), [1]);
 }
 
@@ -96,12 +97,12 @@ fn a_retry_is_looked_for_when_it_is_due() {
     machine.step(at(0), fetched(1..2));
     machine.step(at(0), settled(1, Some(at(5))));
     assert_eq!(machine.sleep_until(), Some(at(5)));
-    assert_eq!(fetches(&machine.step(at(4), In::Tick)), [SubscriptionSeq(0); 0]);
-    assert_eq!(fetches(&machine.step(at(5), In::Tick)), [SUB]);
+    assert_eq!(fetches(&machine.step(at(4), Input::Tick)), [SubscriptionSeq(0); 0]);
+    assert_eq!(fetches(&machine.step(at(5), Input::Tick)), [SUB]);
 }
 
 #[test]
-fn a_held_subscription_starts_nothing_and_lets_go_of_its_window() {
+fn a_held_subscription_starts_nothing_and_releases_its_window() {
     let mut machine = machine(64, 1);
     machine.step(at(0), fetched(1..5));
     machine.step(at(0), changed(SUB, 1, false, false));
@@ -117,8 +118,8 @@ fn turns_go_round_so_that_one_subscription_does_not_starve_another() {
     machine.step(at(0), changed(other, 8, false, true));
     machine.step(at(0), fetched(1..50));
     let rows = (100..150).map(|seq| (DeliverySeq(seq), None)).collect();
-    let out =
-        machine.step(at(0), In::Fetched { subscription: other, rows, more: false, next_due: None });
+    let out = machine
+        .step(at(0), Input::Fetched { subscription: other, rows, more: false, next_due: None });
     assert_eq!(starts(&out), [100]);
     let finished = finished(Duration::from_millis(5));
     assert_eq!(starts(&machine.step(at(0), finished)), [2]);
@@ -131,7 +132,7 @@ fn half_of_the_deliverers_are_kept_for_the_first_request_of_each() {
     let other = SubscriptionSeq(2);
     machine.step(at(0), changed(other, 8, false, true));
     let rows = (100..150).map(|seq| (DeliverySeq(seq), None)).collect();
-    let fetched = In::Fetched { subscription: other, rows, more: false, next_due: None };
+    let fetched = Input::Fetched { subscription: other, rows, more: false, next_due: None };
     assert_eq!(starts(&machine.step(at(0), fetched)), [100]);
 }
 
@@ -139,44 +140,44 @@ fn half_of_the_deliverers_are_kept_for_the_first_request_of_each() {
 fn a_stop_is_drained_when_the_last_attempt_is_settled() {
     let mut machine = machine(64, 8);
     machine.step(at(0), fetched(1..2));
-    assert_eq!(machine.step(at(0), In::Stop), []);
+    assert_eq!(machine.step(at(0), Input::Stop), []);
     assert_eq!(machine.step(at(0), finished(Duration::ZERO)), []);
-    assert_eq!(machine.step(at(0), settled(1, None)), [Out::Drained]);
+    assert_eq!(machine.step(at(0), settled(1, None)), [Command::Drained]);
 }
 
 #[test]
 fn a_lane_in_hand_is_refused_until_its_delivery_is_settled() {
     let mut machine = machine(4, 4);
-    let fetched = |seq| In::Fetched {
+    let fetched = |seq| Input::Fetched {
         subscription: SUB,
         rows: vec![(DeliverySeq(seq), Some(7))],
         more: false,
         next_due: None,
     };
-    let started = |out: &[Out], seq| {
-        out.contains(&Out::Start { delivery: DeliverySeq(seq), subscription: SUB })
+    let started = |out: &[Command], seq| {
+        out.contains(&Command::Start(Assignment { delivery: DeliverySeq(seq), subscription: SUB }))
     };
     assert!(started(&machine.step(at(0), fetched(1)), 1));
-    machine.step(at(0), In::Rang(SUB));
+    machine.step(at(0), Input::Rang(SUB));
     // An earlier one has come, and is the head now.
     assert!(!started(&machine.step(at(0), fetched(2)), 2));
     machine.step(at(0), finished(Duration::ZERO));
-    let settled = In::Settled { delivery: DeliverySeq(1), subscription: SUB, next_due: None };
+    let settled = settled(1, None);
     assert_eq!(fetches(&machine.step(at(0), settled)), [SUB]);
     assert!(started(&machine.step(at(0), fetched(2)), 2));
 }
 
-fn reschedule(delivery: i64, until: Timestamp, whole: bool) -> In {
-    In::PutOff { delivery: DeliverySeq(delivery), subscription: SUB, until, whole }
+fn reschedule(delivery: i64, until: Timestamp, all: bool) -> Input {
+    Input::Reschedule { delivery: DeliverySeq(delivery), subscription: SUB, until, all }
 }
 
 #[test]
-fn a_delivery_that_is_put_off_is_not_started_again_before_its_time() {
+fn a_delivery_that_is_rescheduled_is_not_started_again_before_its_time() {
     let mut machine = machine(4, 4);
     // It is unordered, and there are more than fit into a window: it is looked at again and again.
     let more = |rows: std::ops::Range<i64>| match fetched(rows) {
-        In::Fetched { subscription, rows, next_due, .. } => {
-            In::Fetched { subscription, rows, more: true, next_due }
+        Input::Fetched { subscription, rows, next_due, .. } => {
+            Input::Fetched { subscription, rows, more: true, next_due }
         }
         other => other,
     };
@@ -185,27 +186,27 @@ fn a_delivery_that_is_put_off_is_not_started_again_before_its_time() {
     machine.step(at(0), reschedule(1, at(30), false));
     assert_eq!(starts(&machine.step(at(0), more(1..3))), [2], "others are not held up");
     assert_eq!(machine.sleep_until(), Some(at(30)));
-    machine.step(at(30), In::Tick);
+    machine.step(at(30), Input::Tick);
     assert_eq!(starts(&machine.step(at(30), more(1..2))), [1]);
 }
 
 #[test]
-fn a_subscription_that_is_put_off_is_not_read_before_its_time_however_much_is_due() {
+fn a_subscription_that_is_rescheduled_is_not_read_before_its_time_however_much_is_due() {
     let mut machine = machine(2, 4);
     assert_eq!(starts(&machine.step(at(0), fetched(1..50))), [1]);
     machine.step(at(0), finished(Duration::ZERO));
     let out = machine.step(at(0), reschedule(1, at(30), true));
     assert_eq!(out, []);
-    assert_eq!(machine.step(at(0), In::Rang(SUB)), []);
+    assert_eq!(machine.step(at(0), Input::Rang(SUB)), []);
     machine.step(at(1), finished(Duration::ZERO));
     assert_eq!(machine.step(at(1), reschedule(2, at(31), true)), []);
-    assert_eq!(machine.step(at(29), In::Tick), []);
-    assert_eq!(fetches(&machine.step(at(30), In::Tick)), [SUB]);
+    assert_eq!(machine.step(at(29), Input::Tick), []);
+    assert_eq!(fetches(&machine.step(at(30), Input::Tick)), [SUB]);
     assert_eq!(starts(&machine.step(at(30), fetched(1..50))), [1]);
 }
 
 #[test]
-fn what_is_put_off_is_looked_at_when_its_subscription_is_changed_and_keeps_no_stop_waiting() {
+fn what_is_rescheduled_is_looked_at_when_its_subscription_is_changed_and_keeps_no_stop_waiting() {
     let mut machine = machine(4, 4);
     machine.step(at(0), fetched(1..2));
     machine.step(at(0), finished(Duration::ZERO));
@@ -215,21 +216,21 @@ fn what_is_put_off_is_looked_at_when_its_subscription_is_changed_and_keeps_no_st
     machine.step(at(1), fetched(1..2));
     machine.step(at(1), finished(Duration::ZERO));
     machine.step(at(1), reschedule(1, at(31), false));
-    assert_eq!(machine.step(at(2), In::Stop), [Out::Drained]);
+    assert_eq!(machine.step(at(2), Input::Stop), [Command::Drained]);
 }
 
 #[test]
-fn a_lane_that_is_let_go_of_before_its_time_is_looked_at_then_and_not_at_once() {
+fn a_released_lane_that_is_due_later_is_looked_at_then_and_not_at_once() {
     let (mut machine, lane) = (machine(4, 4), Some(7));
     let rows = vec![(DeliverySeq(1), lane)];
-    machine.step(at(0), In::Fetched { subscription: SUB, rows, more: false, next_due: None });
+    machine.step(at(0), Input::Fetched { subscription: SUB, rows, more: false, next_due: None });
     machine.step(at(0), finished(Duration::ZERO));
     // Its secret does not open: nothing came of it, and it is still due by its row.
     let later = Some(at(30));
-    let let_go = In::Settled { delivery: DeliverySeq(1), subscription: SUB, next_due: later };
+    let let_go = settled(1, later);
     assert!(fetches(&machine.step(at(0), let_go)).is_empty());
-    assert!(fetches(&machine.step(at(29), In::Tick)).is_empty());
-    assert_eq!(fetches(&machine.step(at(30), In::Tick)), [SUB]);
+    assert!(fetches(&machine.step(at(29), Input::Tick)).is_empty());
+    assert_eq!(fetches(&machine.step(at(30), Input::Tick)), [SUB]);
 }
 
 /// Subscriptions of one kind: their tenant, their pace, how many, and how many deliveries each has due.
@@ -243,8 +244,8 @@ fn served(groups: &[Group]) -> (Machine, Vec<usize>) {
         for _ in 0..*subscriptions {
             group_of.push(n);
             let (subscription, tenant) = (sub(group_of.len()), (*tenant).to_owned());
-            let (cap, hard, callable, pace) = (8, true, true, *pace);
-            let new = In::SubscriptionChanged { subscription, cap, hard, callable, tenant, pace };
+            let limits = Limits { cap: 8, is_hard: true, callable: true };
+            let new = Input::SubscriptionChanged { subscription, limits, tenant, pace: *pace };
             assert_eq!(fetches(&machine.step(at(0), new)), [subscription]);
         }
     }
@@ -253,9 +254,9 @@ fn served(groups: &[Group]) -> (Machine, Vec<usize>) {
         let subscription = sub(n + 1);
         let rows = (0..groups[*group].3).map(|row| DeliverySeq(subscription.0 * 1000 + row));
         let rows = rows.map(|delivery| (delivery, None)).collect();
-        let fetched = In::Fetched { subscription, rows, more: false, next_due: None };
+        let fetched = Input::Fetched { subscription, rows, more: false, next_due: None };
         for out in machine.step(at(0), fetched) {
-            if let Out::Start { subscription, .. } = out {
+            if let Command::Start(Assignment { subscription, .. }) = out {
                 counts[group_of[usize::try_from(subscription.0).unwrap() - 1]] += 1;
             }
         }
@@ -316,9 +317,9 @@ fn an_endpoint_hangs_from_half_of_its_time_limit_until_it_is_prompt_again() {
         let (mut machine, _) = served(&[("a", pace, 1, 2)]);
         let limit = limit.map(Duration::from_secs);
         let latency = Duration::from_millis(latency);
-        machine.step(at(9), In::Finished { subscription: SUB, latency, limit });
+        machine.step(at(9), Input::Finished { subscription: SUB, latency, limit });
         assert_eq!(machine.windows[&SUB].pace, wanted, "{pace:?} {latency:?} of {limit:?}");
-        let finished = In::Finished { subscription: SUB, latency, limit: None };
+        let finished = Input::Finished { subscription: SUB, latency, limit: None };
         machine.step(at(9), finished);
         assert!(!machine.is_busy(), "{:?}", machine.load);
     }
@@ -333,8 +334,8 @@ fn every_endpoint_that_hangs_gets_its_turn() {
     while let Some(n) = busy.pop_front() {
         assert!(seen.insert(n), "nobody has two turns");
         let (subscription, latency) = (SubscriptionSeq(n), Duration::from_secs(30));
-        for out in machine.step(at(30), In::Finished { subscription, latency, limit }) {
-            if let Out::Start { subscription, .. } = out {
+        for out in machine.step(at(30), Input::Finished { subscription, latency, limit }) {
+            if let Command::Start(Assignment { subscription, .. }) = out {
                 busy.push_back(subscription.0);
             }
         }

@@ -1,0 +1,622 @@
+//! Who is sent next: a state machine without SQL, clock, randomness, bodies or secrets.
+//!
+//! It keeps a *window* of due deliveries per subscription and the set of deliveries in hand. A delivery is in hand
+//! from the moment it is fetched until its attempt is settled, that is committed. If it were released when the request
+//! ends, the next fetch could read it as still due and send it twice.
+//!
+//! Not here: why a delivery fails and when it is due again (`model::delivery`), and the query of what is due
+//! (`store::deliveries`).
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+use crate::base::clock::Timestamp;
+use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::store::tx::Settled;
+
+/// Rows fetched beyond what may be in flight: enough that a fetch is rare, few enough to be cheap.
+const WINDOW_ROWS: u32 = 64;
+/// A window is filled again when it holds this many or fewer.
+const WINDOW_LOW: usize = 16;
+/// Deliveries of one subscription that may wait for their settlement before no more are fetched.
+const MAX_UNSETTLED: usize = 2048;
+/// An endpoint hangs that took so long, or half of its time limit where that is shorter.
+const HANGS_FROM: Duration = Duration::from_secs(5);
+/// A subscription may exceed its cap only while it answers faster than this.
+const FAST_ENOUGH: Duration = Duration::from_secs(1);
+/// Latencies remembered per subscription.
+const LATENCIES_KEPT: usize = 20;
+
+/// How long an endpoint kept its last deliverer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// Not long, whatever it answered.
+    Prompt,
+    /// It has had no attempt yet.
+    #[default]
+    Unknown,
+    /// To the end of its time limit, or nearly.
+    Hangs,
+}
+
+/// How a subscription may be called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests in flight at once.
+    pub cap: u32,
+    /// Whether the cap holds however fast the endpoint answers: a person asked for it.
+    pub is_hard: bool,
+    /// Whether it may be called now.
+    pub callable: bool,
+}
+
+/// What the machine is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A subscription was made or changed.
+    SubscriptionChanged {
+        /// Which.
+        subscription: SubscriptionSeq,
+        /// How it may be called.
+        limits: Limits,
+        /// Whose it is; kept from the first time.
+        tenant: String,
+        /// What its row says of its endpoint; used the first time only.
+        pace: Pace,
+    },
+    /// A subscription was deleted.
+    SubscriptionGone(SubscriptionSeq),
+    /// A subscription may have something new to send.
+    Rang(SubscriptionSeq),
+    /// The answer to [`Command::Fetch`].
+    Fetched {
+        /// Whose.
+        subscription: SubscriptionSeq,
+        /// What is due, oldest first, each with the lane it is in.
+        rows: Vec<(DeliverySeq, Option<i64>)>,
+        /// Whether there may be more than was asked for.
+        more: bool,
+        /// When the next one that is not due yet will be.
+        next_due: Option<Timestamp>,
+    },
+    /// A deliverer is idle again.
+    Finished {
+        /// Whose request it was.
+        subscription: SubscriptionSeq,
+        /// How long it took.
+        latency: Duration,
+        /// The time limit; `None` where nothing was sent.
+        limit: Option<Duration>,
+    },
+    /// An attempt is committed.
+    Settled(Settled),
+    /// An attempt had no outcome for a reason on our side. Its row stays due.
+    Reschedule {
+        /// Which delivery.
+        delivery: DeliverySeq,
+        /// Whose.
+        subscription: SubscriptionSeq,
+        /// It is not looked at before.
+        until: Timestamp,
+        /// Whether the reason holds for all deliveries of the subscription.
+        all: bool,
+    },
+    /// Time has passed.
+    Tick,
+    /// Start nothing more.
+    Stop,
+}
+
+/// What the machine asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Read what is due, and answer with [`Input::Fetched`].
+    Fetch {
+        /// Whose.
+        subscription: SubscriptionSeq,
+        /// How many rows at most.
+        limit: u32,
+    },
+    /// Hand this to an idle deliverer.
+    Start(Assignment),
+    /// Nothing is in hand any more, after a stop.
+    Drained,
+}
+
+/// A delivery to be attempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// Which delivery.
+    pub delivery: DeliverySeq,
+    /// Whose.
+    pub subscription: SubscriptionSeq,
+}
+
+/// The dispatcher's state.
+#[derive(Debug)]
+pub struct Machine {
+    windows: BTreeMap<SubscriptionSeq, Window>,
+    in_hand: InHand,
+    /// Subscriptions with something ready, each once, in the order of their turns.
+    rotation: VecDeque<SubscriptionSeq>,
+    /// When to look again, by time.
+    waking: BTreeSet<(Timestamp, SubscriptionSeq)>,
+    /// Until when something is rescheduled: a delivery, which stays in hand because its row is still due, or all
+    /// deliveries of a subscription.
+    resting: BTreeSet<(Timestamp, SubscriptionSeq, Option<DeliverySeq>)>,
+    deliverers: usize,
+    /// What is in flight, in all and by tenant.
+    load: Load,
+    tenants: BTreeMap<String, Load>,
+    stopping: bool,
+}
+
+impl Machine {
+    /// A machine that may keep so many requests in flight at once.
+    pub fn new(deliverers: usize) -> Self {
+        Self {
+            windows: BTreeMap::new(),
+            in_hand: InHand::default(),
+            rotation: VecDeque::new(),
+            waking: BTreeSet::new(),
+            resting: BTreeSet::new(),
+            deliverers,
+            load: Load::default(),
+            tenants: BTreeMap::new(),
+            stopping: false,
+        }
+    }
+
+    /// Takes one input and says what is to be done.
+    pub fn step(&mut self, now: Timestamp, input: Input) -> Vec<Command> {
+        let mut out = Vec::new();
+        match input {
+            Input::SubscriptionChanged { subscription, limits, tenant, pace } => {
+                self.tenants.entry(tenant.clone()).or_default();
+                let new = || Window { tenant, pace, ..Window::default() };
+                self.windows.entry(subscription).or_insert_with(new);
+                self.changed(subscription, limits);
+            }
+            Input::SubscriptionGone(subscription) => {
+                self.changed(subscription, Limits { is_hard: true, ..Limits::default() });
+            }
+            Input::Rang(subscription) => self.look(subscription),
+            Input::Fetched { subscription, rows, more, next_due } => {
+                self.fetched(subscription, rows, more, next_due);
+            }
+            Input::Finished { subscription, latency, limit } => {
+                self.change_load(subscription, |window| {
+                    window.in_flight = window.in_flight.saturating_sub(1);
+                    window.note(latency, limit);
+                });
+                self.enqueue(subscription);
+            }
+            Input::Settled(Settled { delivery, subscription, next_due }) => {
+                self.release(delivery);
+                self.wake_at(subscription, next_due);
+            }
+            Input::Reschedule { delivery, subscription, until, all } => {
+                self.reschedule(delivery, subscription, until, all);
+            }
+            Input::Tick => {}
+            Input::Stop => self.stop(),
+        }
+        self.wake(now);
+        self.fill(&mut out);
+        self.start(&mut out);
+        // Starting empties windows, so a second look saves waiting for the next input.
+        self.fill(&mut out);
+        if self.stopping && self.load.busy == 0 && self.in_hand.len() == 0 {
+            out.push(Command::Drained);
+        }
+        out
+    }
+
+    /// When to call [`Input::Tick`] if nothing else happens before.
+    pub fn sleep_until(&self) -> Option<Timestamp> {
+        let waking = self.waking.first().map(|(at, _)| *at);
+        let resting = self.resting.first().map(|(at, _, _)| *at);
+        waking.into_iter().chain(resting).min()
+    }
+
+    /// Deliveries that are fetched and not settled.
+    pub fn in_hand(&self) -> usize {
+        self.in_hand.len()
+    }
+
+    /// Whether a request is under way.
+    pub fn is_busy(&self) -> bool {
+        self.load.busy > 0
+    }
+
+    fn changed(&mut self, subscription: SubscriptionSeq, limits: Limits) {
+        let Some(window) = self.windows.get_mut(&subscription) else { return };
+        window.limits = limits;
+        if limits.callable {
+            window.look = true;
+        } else {
+            self.drop_ready(subscription);
+        }
+        // The change may have removed the reason for rescheduling.
+        self.end_rest(|(_, owner, _)| *owner == subscription);
+        self.enqueue(subscription);
+    }
+
+    fn reschedule(
+        &mut self,
+        delivery: DeliverySeq,
+        subscription: SubscriptionSeq,
+        until: Timestamp,
+        all: bool,
+    ) {
+        if self.stopping {
+            return self.release(delivery);
+        }
+        if !all {
+            self.resting.insert((until, subscription, Some(delivery)));
+            return;
+        }
+        self.release(delivery);
+        self.drop_ready(subscription);
+        let Some(window) = self.windows.get_mut(&subscription) else { return };
+        window.look = true;
+        if !std::mem::replace(&mut window.rests, true) {
+            self.resting.insert((until, subscription, None));
+        }
+    }
+
+    /// Looks again at what was rescheduled.
+    fn end_rest(
+        &mut self,
+        which: impl Fn(&(Timestamp, SubscriptionSeq, Option<DeliverySeq>)) -> bool,
+    ) {
+        for (_, subscription, delivery) in self.resting.extract_if(.., which).collect::<Vec<_>>() {
+            match (delivery, self.windows.get_mut(&subscription)) {
+                (Some(delivery), _) => self.release(delivery),
+                (None, Some(window)) => window.rests = false,
+                (None, None) => {}
+            }
+            self.look(subscription);
+        }
+    }
+
+    fn drop_ready(&mut self, subscription: SubscriptionSeq) {
+        if let Some(window) = self.windows.get_mut(&subscription) {
+            window.in_hand = window.in_hand.saturating_sub(window.ready.len());
+            for delivery in window.ready.drain(..) {
+                let _whose = self.in_hand.release(delivery);
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        self.stopping = true;
+        let all: Vec<SubscriptionSeq> = self.windows.keys().copied().collect();
+        for subscription in all {
+            self.drop_ready(subscription);
+        }
+        self.end_rest(|_| true);
+    }
+
+    fn look(&mut self, subscription: SubscriptionSeq) {
+        if let Some(window) = self.windows.get_mut(&subscription) {
+            window.look = true;
+        }
+        self.enqueue(subscription);
+    }
+
+    fn release(&mut self, delivery: DeliverySeq) {
+        let Some((owner, was_refused)) = self.in_hand.release(delivery) else { return };
+        if let Some(window) = self.windows.get_mut(&owner) {
+            window.in_hand = window.in_hand.saturating_sub(1);
+            window.look |= was_refused;
+        }
+        self.enqueue(owner);
+    }
+
+    fn wake_at(&mut self, subscription: SubscriptionSeq, at: Option<Timestamp>) {
+        let (Some(at), Some(window)) = (at, self.windows.get_mut(&subscription)) else { return };
+        if window.next_due.is_some_and(|due| due <= at) {
+            return;
+        }
+        if let Some(later) = window.next_due.replace(at) {
+            self.waking.remove(&(later, subscription));
+        }
+        self.waking.insert((at, subscription));
+    }
+
+    fn wake(&mut self, now: Timestamp) {
+        if self.resting.first().is_some_and(|(at, _, _)| *at <= now) {
+            self.end_rest(|(at, _, _)| *at <= now);
+        }
+        while let Some((at, subscription)) = self.waking.first().copied() {
+            if at > now {
+                break;
+            }
+            self.waking.remove(&(at, subscription));
+            if let Some(window) = self.windows.get_mut(&subscription) {
+                window.next_due = None;
+                window.look = true;
+            }
+            self.enqueue(subscription);
+        }
+    }
+
+    fn fetched(
+        &mut self,
+        subscription: SubscriptionSeq,
+        rows: Vec<(DeliverySeq, Option<i64>)>,
+        more: bool,
+        next_due: Option<Timestamp>,
+    ) {
+        let stopping = self.stopping;
+        let Some(window) = self.windows.get_mut(&subscription) else { return };
+        window.fetching = false;
+        window.look |= more;
+        if window.limits.callable && !stopping {
+            for (delivery, lane) in rows {
+                if self.in_hand.take(delivery, subscription, lane) {
+                    window.ready.push_back(delivery);
+                    window.in_hand += 1;
+                }
+            }
+        }
+        self.wake_at(subscription, next_due);
+        self.enqueue(subscription);
+    }
+
+    /// Gives a subscription a turn, if it has something to start or to fetch.
+    fn enqueue(&mut self, subscription: SubscriptionSeq) {
+        let Some(window) = self.windows.get_mut(&subscription) else { return };
+        if window.wants_turn() && !window.queued {
+            window.queued = true;
+            self.rotation.push_back(subscription);
+        }
+    }
+
+    fn fill(&mut self, out: &mut Vec<Command>) {
+        if self.stopping {
+            return;
+        }
+        for subscription in &self.rotation {
+            let Some(window) = self.windows.get_mut(subscription) else { continue };
+            if !window.wants_rows() {
+                continue;
+            }
+            window.look = false;
+            window.fetching = true;
+            let limit = window.rows_wanted();
+            out.push(Command::Fetch { subscription: *subscription, limit });
+        }
+    }
+
+    /// Changes what a subscription has in flight, and with it the load.
+    fn change_load(&mut self, subscription: SubscriptionSeq, change: impl FnOnce(&mut Window)) {
+        let Some(window) = self.windows.get_mut(&subscription) else { return };
+        let old = window.load();
+        change(window);
+        self.load.replace(old, window.load());
+        if let Some(tenant) = self.tenants.get_mut(&window.tenant) {
+            tenant.replace(old, window.load());
+        }
+    }
+
+    /// Whether more than one tenant has something due.
+    fn is_shared(&self) -> bool {
+        let windows =
+            self.rotation.iter().filter_map(|subscription| self.windows.get(subscription));
+        let mut waiting = windows.filter(|window| window.has_due());
+        let first = waiting.next();
+        first.is_some_and(|first| waiting.any(|window| window.tenant != first.tenant))
+    }
+
+    /// What a subscription may start now, by its own limits, its endpoint's and its tenant's.
+    fn startable(&self, subscription: SubscriptionSeq, is_shared: bool) -> Option<DeliverySeq> {
+        let window = self.windows.get(&subscription)?;
+        // Half of the deliverers are kept for first requests, so that a flood leaves some to the others.
+        let plenty = self.load.is_plenty(window.pace, self.deliverers);
+        // A tenant's share is half of everything, while there is somebody to share with.
+        let tenant = self.tenants.get(&window.tenant).filter(|_| is_shared);
+        let is_free = window.limits.callable
+            && window.has_room(plenty)
+            && self.load.has_room(window.pace, self.deliverers)
+            && tenant.is_none_or(|load| load.has_room(window.pace, self.deliverers.div_ceil(2)));
+        window.ready.front().copied().filter(|_| is_free)
+    }
+
+    /// Starts what may be started, one delivery a turn, so that no subscription waits behind another.
+    fn start(&mut self, out: &mut Vec<Command>) {
+        if self.stopping {
+            return;
+        }
+        let is_shared = self.tenants.len() > 1 && self.is_shared();
+        let mut passed_by = 0;
+        while self.load.busy < self.deliverers && passed_by < self.rotation.len() {
+            let Some(subscription) = self.rotation.pop_front() else { break };
+            if let Some(delivery) = self.startable(subscription, is_shared) {
+                self.change_load(subscription, |window| {
+                    window.ready.pop_front();
+                    window.in_flight += 1;
+                });
+                passed_by = 0;
+                out.push(Command::Start(Assignment { delivery, subscription }));
+            } else {
+                passed_by += 1;
+            }
+            let Some(window) = self.windows.get_mut(&subscription) else { continue };
+            if window.wants_turn() {
+                self.rotation.push_back(subscription);
+            } else {
+                window.queued = false;
+                passed_by = passed_by.saturating_sub(1);
+            }
+        }
+    }
+}
+
+/// Every delivery that is fetched and not settled.
+#[derive(Debug, Default)]
+struct InHand {
+    /// Each with its subscription and its lane.
+    deliveries: HashMap<DeliverySeq, (SubscriptionSeq, Option<i64>)>,
+    /// The lanes they are in. A second delivery of such a lane is refused: the lane's new head waits until the old
+    /// one is settled. The flag says whether that has happened.
+    lanes: HashMap<i64, bool>,
+}
+
+impl InHand {
+    fn len(&self) -> usize {
+        self.deliveries.len()
+    }
+
+    /// Takes a delivery, unless it or its lane is in hand; returns whether it did.
+    fn take(&mut self, delivery: DeliverySeq, owner: SubscriptionSeq, lane: Option<i64>) -> bool {
+        let Entry::Vacant(entry) = self.deliveries.entry(delivery) else { return false };
+        if let Some(lane) = lane {
+            let is_in_hand = self.lanes.contains_key(&lane);
+            self.lanes.insert(lane, is_in_hand);
+            if is_in_hand {
+                return false;
+            }
+        }
+        entry.insert((owner, lane));
+        true
+    }
+
+    /// Releases a delivery; returns its subscription, and whether another one of its lane was refused meanwhile.
+    fn release(&mut self, delivery: DeliverySeq) -> Option<(SubscriptionSeq, bool)> {
+        let (owner, lane) = self.deliveries.remove(&delivery)?;
+        let was_refused = lane.and_then(|lane| self.lanes.remove(&lane)).unwrap_or(false);
+        Some((owner, was_refused))
+    }
+}
+
+/// Requests in flight: of one subscription, of one tenant, of all.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    busy: usize,
+    /// Of those, to endpoints that are not known to be prompt.
+    unproven: usize,
+    /// Of those, to endpoints that hang.
+    hanging: usize,
+}
+
+impl Load {
+    /// Whether one more request may start when `most` deliverers may be busy. Endpoints that hang get half of them,
+    /// and no more than three quarters wait for endpoints that may hang.
+    fn has_room(self, pace: Pace, most: usize) -> bool {
+        let is_spared = self.unproven < most - most / 4;
+        self.busy < most
+            && match pace {
+                Pace::Prompt => true,
+                Pace::Unknown => is_spared,
+                Pace::Hangs => is_spared && self.hanging < most.div_ceil(2),
+            }
+    }
+
+    /// Whether more than half of the deliverers are idle, for one more request to an endpoint that has one already.
+    /// For a prompt endpoint, deliverers that wait for endpoints that may hang do not count: it would have to wait
+    /// for their time limits.
+    fn is_plenty(self, pace: Pace, most: usize) -> bool {
+        let lost = if pace == Pace::Prompt { self.unproven } else { 0 };
+        (most - self.busy) * 2 > most - lost
+    }
+
+    /// Replaces one part of it by another.
+    fn replace(&mut self, old: Self, new: Self) {
+        self.busy = self.busy.saturating_add(new.busy).saturating_sub(old.busy);
+        self.unproven = self.unproven.saturating_add(new.unproven).saturating_sub(old.unproven);
+        self.hanging = self.hanging.saturating_add(new.hanging).saturating_sub(old.hanging);
+    }
+}
+
+/// The due deliveries of one subscription, and what it may do with them.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each true or not")]
+struct Window {
+    tenant: String,
+    pace: Pace,
+    limits: Limits,
+    /// Fetched, not started.
+    ready: VecDeque<DeliverySeq>,
+    /// Started, not finished.
+    in_flight: usize,
+    /// Fetched, not settled.
+    in_hand: usize,
+    /// Whether there may be due rows that were not fetched.
+    look: bool,
+    /// Whether a fetch was asked for and not answered.
+    fetching: bool,
+    /// Whether nothing is fetched because all of its deliveries are rescheduled.
+    rests: bool,
+    /// Whether it is in the rotation.
+    queued: bool,
+    next_due: Option<Timestamp>,
+    latencies: VecDeque<Duration>,
+}
+
+impl Window {
+    /// Whether it may start one more: its first always, others once it has had an attempt, while `plenty` of
+    /// deliverers are idle and its cap allows it or its target is fast.
+    fn has_room(&self, plenty: bool) -> bool {
+        let is_known = self.pace != Pace::Unknown;
+        let cap = usize::try_from(self.limits.cap).unwrap_or(usize::MAX);
+        let has_more = self.in_flight < cap || (!self.limits.is_hard && self.is_fast());
+        self.in_flight == 0 || (is_known && plenty && has_more)
+    }
+
+    /// What it adds to the load.
+    fn load(&self) -> Load {
+        let busy = self.in_flight;
+        let unproven = if self.pace == Pace::Prompt { 0 } else { busy };
+        let hanging = if self.pace == Pace::Hangs { busy } else { 0 };
+        Load { busy, unproven, hanging }
+    }
+
+    /// Whether it has something due, or may have.
+    fn has_due(&self) -> bool {
+        self.limits.callable && (self.fetching || !self.ready.is_empty())
+    }
+
+    /// Whether it is to get a turn.
+    fn wants_turn(&self) -> bool {
+        self.has_due() || (self.limits.callable && self.look)
+    }
+
+    /// Whether it holds little enough to be filled again, and may be.
+    fn wants_rows(&self) -> bool {
+        self.limits.callable
+            && self.look
+            && !self.fetching
+            && !self.rests
+            && self.ready.len() <= WINDOW_LOW
+            && self.in_hand <= MAX_UNSETTLED
+    }
+
+    /// How many rows to ask for.
+    fn rows_wanted(&self) -> u32 {
+        let in_hand = u32::try_from(self.in_hand).unwrap_or(u32::MAX);
+        WINDOW_ROWS.saturating_add(in_hand.saturating_add(self.limits.cap).min(4096))
+    }
+
+    fn is_fast(&self) -> bool {
+        let slow = self.latencies.iter().filter(|latency| **latency >= FAST_ENOUGH).count();
+        !self.latencies.is_empty() && slow.saturating_mul(20) <= self.latencies.len()
+    }
+
+    /// Remembers how long a request took, and judges the endpoint by it where the time limit is known.
+    fn note(&mut self, latency: Duration, limit: Option<Duration>) {
+        if let Some(limit) = limit {
+            let hangs = latency >= HANGS_FROM.min(limit / 2);
+            self.pace = if hangs { Pace::Hangs } else { Pace::Prompt };
+        }
+        if self.latencies.len() == LATENCIES_KEPT {
+            self.latencies.pop_front();
+        }
+        self.latencies.push_back(latency);
+    }
+}
