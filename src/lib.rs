@@ -42,6 +42,8 @@ mod pipeline;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod signatures;
 #[cfg(all(feature = "service", not(feature = "internals")))]
+mod sources;
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod store;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod sys;
@@ -80,7 +82,7 @@ macro_rules! open {
     ($($room:ident)*) => {$(pub mod $room;)*};
 }
 #[cfg(feature = "internals")]
-open! { api app backup base cli config conformance demo http keys model pipeline signatures store sys telemetry }
+open! { api app backup base cli config conformance demo http keys model pipeline signatures sources store sys telemetry }
 
 pub use rusqlite;
 

@@ -23,10 +23,11 @@ use crate::model::pii::Sealed;
 use crate::model::sql_row::{Column, Defect, Payload, SqlRow};
 use crate::model::token::Right;
 use crate::pipeline::privacy::NotAdmitted;
+use crate::sources;
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::outbox_relay::Seen;
 use crate::store::tx::ReadTx;
-use crate::store::{outbox_lists, outbox_relay, quarantine, sources, tenants};
+use crate::store::{outbox_lists, outbox_relay, quarantine, tenants};
 
 const ONE: &[Returns] = &[Returns::json(200, "The event as it is now.", "Event")];
 /// Characters of a reason at most.
@@ -203,7 +204,7 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
     // Its own name it may keep, whoever gave it.
     if let (Some(name), true) = (row.text(Column::SourceSystem), identity(&row).0 != before.0) {
         event::check_http_source(&name).map_err(|why| Problem::unprocessable(format!("{why}.")))?;
-        if api.store.read(|tx| sources::exists(tx, &call.tenant, &name))? {
+        if api.store.read(|tx| sources::tables::exists(tx, &call.tenant, &name))? {
             return Err(Problem::of_source(&name));
         }
     }

@@ -79,7 +79,7 @@ use crate::pipeline::publish::Publish;
 use crate::pipeline::receive::Receive;
 use crate::pipeline::refusals::Refusals;
 use crate::pipeline::rotation::Rotation;
-use crate::pipeline::sources::Standings;
+use crate::sources::SourceStatuses;
 use crate::store::Store;
 
 pub(crate) use crate::api::tokens::shown_new as shown_new_token;
@@ -106,7 +106,7 @@ pub struct Stages {
     /// The room on the disk.
     pub disk: Arc<DiskWatch>,
     /// How the sources stand.
-    pub sources: Standings,
+    pub sources: SourceStatuses,
 }
 
 /// The API and what it is built from.

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use crate::api::route::{Shape, shape};
 use crate::api::schema;
-use crate::model::source::field::Field;
-use crate::model::source::folder::MAX_DONE_DAYS;
-use crate::model::source::{MAX_SILENCE, State};
+use crate::sources::field::Field;
+use crate::sources::folder_settings::MAX_DONE_DAYS;
+use crate::sources::{MAX_SILENCE, State};
 
 /// All of them.
 pub(super) const ALL: &[Shape] = &[

@@ -23,12 +23,12 @@ use crate::model::escalation::Class;
 use crate::model::health::{Level, worst};
 use crate::model::lenient_int;
 use crate::model::name::Name;
-use crate::model::source::{MAX_SILENCE, NewSource, SILENCE_LEAST, Settings, Source, State};
 use crate::model::token::Right;
-use crate::pipeline::sources::{Standing, inspect, permitted};
+use crate::sources::{MAX_SILENCE, NewSource, SILENCE_LEAST, Settings, Source, State};
+use crate::sources::{SourceStatus, inspect, permitted, tables};
 use crate::store::error::Result as StoreResult;
+use crate::store::escalations;
 use crate::store::tx::{ReadTx, WriteTx};
-use crate::store::{escalations, sources};
 
 const NAME: Param = Param::path("name", "The source's name.", schema::name, "erp");
 const IS: &[Returns] = &[Returns::json(200, "The source as it is now.", "Source")];
@@ -178,7 +178,7 @@ struct Reset {
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let page = call.query.page()?;
     let after = page.after.unwrap_or(0);
-    let found = lists::read(api, call, |tx| sources::page(tx, &call.tenant, after, page.limit))?;
+    let found = lists::read(api, call, |tx| tables::page(tx, &call.tenant, after, page.limit))?;
     let show = |source: &Source| shown(source, &api.flow.sources.of(source.seq));
     Ok(page_of(&found, page, |source| source.seq, show))
 }
@@ -213,14 +213,14 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         if !still_alone(tx, alone.as_ref())? {
             return Ok(Err(taken_meanwhile()));
         }
-        if sources::insert(tx, &new, now)?.is_none() {
+        if tables::insert(tx, &new, now)?.is_none() {
             let detail = format!("There is a source named {:?} already.", new.name.as_str());
             return Ok(Err(Problem::conflict(detail)));
         }
-        let Some(made) = sources::by_name(tx, &new.tenant, new.name.as_str())? else {
+        let Some(made) = tables::by_name(tx, &new.tenant, new.name.as_str())? else {
             return Ok(Err(missing()));
         };
-        let body = shown(&made, &Standing::default());
+        let body = shown(&made, &SourceStatus::default());
         let change = Change::made("source", &new.id, &body);
         Ok(Ok((body, change)))
     })
@@ -250,10 +250,10 @@ fn delete(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     let now = api.clock.wall();
     change(api, call, move |tx| {
-        let Some(before) = sources::by_name(tx, &tenant, &name)? else { return Ok(Err(missing())) };
-        sources::delete(tx, before.seq, now)?;
+        let Some(before) = tables::by_name(tx, &tenant, &name)? else { return Ok(Err(missing())) };
+        tables::delete(tx, before.seq, now)?;
         close(tx, &tenant, &name, now)?;
-        let shown = shown(&before, &Standing::default());
+        let shown = shown(&before, &SourceStatus::default());
         Ok(Ok((Value::Null, Change::gone("source", &before.new.id, &shown))))
     })
 }
@@ -304,20 +304,20 @@ fn alter(
     mut with: impl FnMut(&mut Source) + Send + 'static,
 ) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
-    let (now, standings) = (api.clock.wall(), api.flow.sources.clone());
+    let (now, statuses) = (api.clock.wall(), api.flow.sources.clone());
     change(api, call, move |tx| {
-        let Some(before) = sources::by_name(tx, &tenant, &name)? else { return Ok(Err(missing())) };
+        let Some(before) = tables::by_name(tx, &tenant, &name)? else { return Ok(Err(missing())) };
         if !still_alone(tx, alone.as_ref())? {
             return Ok(Err(taken_meanwhile()));
         }
         let mut row = before.clone();
         with(&mut row);
-        sources::update(tx, &row, now)?;
+        tables::update(tx, &row, now)?;
         close(tx, &tenant, &name, now)?;
-        let Some(after) = sources::by_name(tx, &tenant, &name)? else { return Ok(Err(missing())) };
-        let standing = standings.of(after.seq);
-        let body = shown(&after, &standing);
-        let change = Change::changed("source", &after.new.id, &shown(&before, &standing), &body);
+        let Some(after) = tables::by_name(tx, &tenant, &name)? else { return Ok(Err(missing())) };
+        let status = statuses.of(after.seq);
+        let body = shown(&after, &status);
+        let change = Change::changed("source", &after.new.id, &shown(&before, &status), &body);
         Ok(Ok((body, change)))
     })
 }
@@ -335,7 +335,7 @@ fn missing() -> Problem {
 }
 
 fn find(api: &Api, call: &Call) -> Result<Source, Problem> {
-    let found = api.store.read(|tx| sources::by_name(tx, &call.tenant, call.param(0)))?;
+    let found = api.store.read(|tx| tables::by_name(tx, &call.tenant, call.param(0)))?;
     found.ok_or_else(missing)
 }
 
@@ -350,7 +350,7 @@ fn read_settings(api: &Api, call: &Call, kind: &str, given: Value) -> Result<Set
 type Folders = Vec<(i64, PathBuf)>;
 
 fn folders(tx: &ReadTx<'_>) -> StoreResult<Folders> {
-    let all = sources::of_kind(tx, "drop")?.into_iter();
+    let all = tables::of_kind(tx, "drop")?.into_iter();
     Ok(all.map(|source| (source.seq, source.new.settings.path().to_owned())).collect())
 }
 
@@ -409,7 +409,7 @@ fn silence(ms: u64) -> Result<Option<Duration>, Problem> {
     Ok(Some(span))
 }
 
-fn shown(source: &Source, standing: &Standing) -> Value {
+fn shown(source: &Source, status: &SourceStatus) -> Value {
     let Source {
         seq: _,
         new,
@@ -425,12 +425,12 @@ fn shown(source: &Source, standing: &Standing) -> Value {
     } = source;
     let NewSource { id, tenant, name, settings, cursor, silent_after } = new;
     // A turn that was under way when it was paused tells of before.
-    let lag = standing.lag.filter(|_| *state == State::Active);
+    let lag = status.lag.filter(|_| *state == State::Active);
     json!({
         "id": id, "tenant": tenant, "name": name, "kind": settings.kind(),
         "settings": settings.to_json(), "state": state.as_str(), "cursor": cursor,
-        "lag": lag, "waits_for": standing.waits_for, "event_count": event_count,
-        "last_event_at": last_event_at, "last_read_at": standing.last_read_at.or(*last_read_at),
+        "lag": lag, "waits_for": status.waits_for, "event_count": event_count,
+        "last_event_at": last_event_at, "last_read_at": status.last_read_at.or(*last_read_at),
         "last_error": last_error, "failing_since": failing_since,
         "silent_after_ms": silent_after.map(millis),
         "created_at": created_at, "updated_at": updated_at,

@@ -28,6 +28,7 @@ use crate::base::stop::Stop;
 use crate::config::{Change, Live, Settings};
 use crate::http::server::Server;
 use crate::pipeline::Flow;
+use crate::sources::relays::Relaying;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{Store, audit_events, boots};
@@ -49,6 +50,7 @@ pub struct Appliance {
     clock: Clock,
     server: Server,
     flow: Flow,
+    sources: Relaying,
     boot: i64,
     stop: Stop,
     first_start: bool,
@@ -160,6 +162,7 @@ impl Appliance {
     /// # Errors
     /// What made it end, if it was not asked to.
     pub fn stop(mut self) -> Result<(), Error> {
+        self.sources.stop();
         self.flow.end_deliveries();
         self.flow.stop_waiting();
         self.server.stop(LISTENER_GRACE);

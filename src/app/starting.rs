@@ -36,10 +36,13 @@ use crate::pipeline::disk_watch::DiskWatch;
 use crate::pipeline::rotation::Rotation;
 use crate::pipeline::suspects::Suspects;
 use crate::pipeline::{Flow, Parts as FlowParts};
+use crate::sources::relays::{Bell, Relaying};
+use crate::sources::{self, Shared, SourceStatuses};
 use crate::store::schema::{self, Steps};
 use crate::store::tokens::NewToken;
 use crate::store::writer::WriterLoop;
 use crate::store::{Store, audit_events, boots, tokens};
+use crate::sys::disk::Gauge;
 use crate::sys::systemd::Passed;
 
 impl Appliance {
@@ -57,11 +60,7 @@ impl Appliance {
         let Injected { clock, draw, sender, faults, limits, gauge } = injected;
         let data = DataDirectory::lock(settings.directory())?;
         let sockets = Sockets::open(&settings.listen, passed)?;
-        carry_on_restoring(&data, &faults)?;
-        let found = master_key::find(&settings, &*draw)?;
-        let database = up_to_date(&data, &clock, &faults)?;
-        let (store, mut writer_loop) = open(&database, &settings, &faults)?;
-        erasing::again(&mut writer_loop, &database, &settings)?;
+        let (found, store, mut writer_loop) = prepare(&data, &settings, &*draw, (&clock, &faults))?;
         let Keys { ring, hasher, names, rotation } =
             master_key::unlock(&mut writer_loop, &settings, found, &draw, (clock.wall(), &faults))?;
         let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
@@ -73,8 +72,8 @@ impl Appliance {
         let (settings, stop) = (Live::new(settings), Stop::new());
         let auth = Auth::new(store.clone(), clock.clone(), Arc::clone(&hasher));
         let forgetful = auth.clone();
-        let room = Arc::clone(store.writer().room());
-        let disk = Arc::new(DiskWatch::new(gauge, settings.clone(), room));
+        let disk = disk_watch(gauge, &settings, &store);
+        let bell = Bell::default();
         let flow = Flow::start(FlowParts {
             store: store.clone(),
             writer_loop,
@@ -87,11 +86,16 @@ impl Appliance {
             disk: Arc::clone(&disk),
             backups: schedule(&settings.get(), &store, &clock),
             budget: budget.clone(),
-            suspects,
+            suspects: Arc::clone(&suspects),
             faults: faults.clone(),
             on_tokens_changed: Arc::new(move || forgetful.forget()),
+            on_sources_changed: bell.ringer(),
+            is_source: sources::tables::exists,
             stop: stop.clone(),
         })?;
+        let common = (&store, &settings, &clock, &draw);
+        let shared = shared(&flow, common, &disk, (&budget, suspects, &faults));
+        let sources = Relaying::start(shared, &flow.spawner, bell)?;
         let api = Api::new(ApiParts {
             store: store.clone(),
             clock: clock.clone(),
@@ -99,7 +103,7 @@ impl Appliance {
             key: ring,
             auth,
             hasher,
-            flow: stages(&flow, disk, rotation),
+            flow: stages(&flow, disk, (rotation, sources.statuses().clone())),
             budget,
             settings: settings.clone(),
         });
@@ -112,6 +116,7 @@ impl Appliance {
             clock,
             server,
             flow,
+            sources,
             boot,
             stop,
             first_start,
@@ -120,9 +125,59 @@ impl Appliance {
             settings,
             line,
         };
-        appliance.data.write_intake(appliance.own_intake())?;
-        appliance.data.write_address(appliance.address())?;
+        appliance.announce()?;
         Ok(appliance)
+    }
+
+    /// Writes where it listens into the data directory.
+    fn announce(&self) -> Result<(), Error> {
+        self.data.write_intake(self.own_intake())?;
+        self.data.write_address(self.address())?;
+        Ok(())
+    }
+}
+
+fn disk_watch(gauge: Gauge, settings: &Live, store: &Store) -> Arc<DiskWatch> {
+    let room = Arc::clone(store.writer().room());
+    Arc::new(DiskWatch::new(gauge, settings.clone(), room))
+}
+
+/// The master key and the database, which is the one that was decided on: restored, up to date, and without what was
+/// erased.
+fn prepare(
+    data: &DataDirectory,
+    settings: &Settings,
+    draw: &dyn Draw,
+    (clock, faults): (&Clock, &Faults),
+) -> Result<(master_key::Found, Store, WriterLoop), Error> {
+    carry_on_restoring(data, faults)?;
+    let found = master_key::find(settings, draw)?;
+    let database = up_to_date(data, clock, faults)?;
+    let (store, mut writer_loop) = open(&database, settings, faults)?;
+    erasing::again(&mut writer_loop, &database, settings)?;
+    Ok((found, store, writer_loop))
+}
+
+/// What the threads of the sources are given.
+fn shared(
+    flow: &Flow,
+    (store, settings, clock, draw): (&Store, &Live, &Clock, &Arc<dyn Draw>),
+    disk: &Arc<DiskWatch>,
+    (budget, suspects, faults): (&Budget, Arc<Suspects>, &Faults),
+) -> Shared {
+    Shared {
+        store: store.clone(),
+        clock: clock.clone(),
+        draw: Arc::clone(draw),
+        disk: Arc::clone(disk),
+        settings: settings.clone(),
+        counts: Arc::clone(&flow.counts),
+        statuses: SourceStatuses::default(),
+        clock_watch: Arc::clone(&flow.clock_watch),
+        privacy: Arc::clone(&flow.privacy),
+        budget: budget.clone(),
+        suspects,
+        faults: faults.clone(),
     }
 }
 
@@ -238,7 +293,11 @@ fn check_guarded(writer: &mut WriterLoop, sockets: &Sockets, clock: &Clock) -> R
     Err(Error::Unguarded { address })
 }
 
-fn stages(flow: &Flow, disk: Arc<DiskWatch>, rotation: Rotation) -> Stages {
+fn stages(
+    flow: &Flow,
+    disk: Arc<DiskWatch>,
+    (rotation, sources): (Rotation, SourceStatuses),
+) -> Stages {
     Stages {
         rotation,
         receive: flow.receive.clone(),
@@ -246,7 +305,7 @@ fn stages(flow: &Flow, disk: Arc<DiskWatch>, rotation: Rotation) -> Stages {
         consume: flow.consume.clone(),
         refusals: flow.refusals.clone(),
         disk,
-        sources: flow.standings.clone(),
+        sources,
     }
 }
 

@@ -10,9 +10,9 @@ use crate::base::clock::Timestamp;
 use crate::cli::{Failure, exit};
 use crate::config::declared::{Kind, Thing};
 use crate::model::pii::Pii;
-use crate::model::source::Settings;
 use crate::model::subscription::Policy;
 use crate::signatures::Scheme;
+use crate::sources::Settings;
 
 /// A field that differs: its name, what is there, and what is declared.
 #[derive(Debug, PartialEq)]

@@ -11,7 +11,9 @@ use crate::config::parse::{
 };
 use crate::config::settings::{LogFormat, LogLevel, Settings};
 use crate::model::delivery;
-use crate::model::source::table::MAX_PAYLOAD_BYTES;
+
+/// The largest `limits.payload_bytes`.
+pub const MAX_PAYLOAD_BYTES: u32 = 25 << 20;
 
 /// When a changed value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

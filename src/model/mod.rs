@@ -24,7 +24,6 @@ pub mod pattern;
 pub mod pii;
 pub mod pointer;
 pub mod public_url;
-pub mod source;
 pub mod sql_row;
 pub mod strict_object;
 pub mod subscription;

@@ -16,7 +16,6 @@ use crate::pipeline::publish::Publish;
 use crate::pipeline::receive::Receive;
 use crate::pipeline::refusals::Refusals;
 use crate::pipeline::scheduler::{Dispatcher, HandOut, Mailbox};
-use crate::pipeline::sources::{Shared, Standings};
 use crate::pipeline::sql_rows::SqlRows;
 use crate::pipeline::upkeep::Upkeep;
 use crate::signatures::certificate_cache::{Certificates, Fetch};
@@ -71,28 +70,6 @@ pub(super) fn dispatcher(
     Ok(Dispatcher::new(clock, inbox, reader, hand_out, settings, faults))
 }
 
-pub(super) fn shared(
-    parts: &Parts,
-    counts: &Arc<Counts>,
-    (standings, clock_watch): (&Standings, &Arc<ClockWatch>),
-    privacy: &Arc<Privacy>,
-) -> Shared {
-    Shared {
-        store: parts.store.clone(),
-        clock: parts.clock.clone(),
-        draw: Arc::clone(&parts.draw),
-        disk: Arc::clone(&parts.disk),
-        settings: parts.settings.clone(),
-        counts: Arc::clone(counts),
-        standings: standings.clone(),
-        clock_watch: Arc::clone(clock_watch),
-        privacy: Arc::clone(privacy),
-        budget: parts.budget.clone(),
-        suspects: Arc::clone(&parts.suspects),
-        faults: parts.faults.clone(),
-    }
-}
-
 pub(super) fn upkeep(
     parts: &Parts,
     clock_watch: Arc<ClockWatch>,
@@ -133,7 +110,9 @@ pub(super) fn entrances(
     let (store, clock) = (parts.store.clone(), parts.clock.clone());
     let sql_rows = sql_rows(parts);
     let (counted, privately) = (Arc::clone(&counts), Arc::clone(privacy));
-    let publish = Publish { store, clock, counts: counted, privacy: privately, sql_rows };
+    let is_source = parts.is_source;
+    let publish =
+        Publish { store, clock, counts: counted, privacy: privately, sql_rows, is_source };
     let receive = Receive {
         store: parts.store.clone(),
         clock: parts.clock.clone(),

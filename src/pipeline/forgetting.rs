@@ -1,8 +1,7 @@
-//! Forgets what was remembered for long enough: guards of consumers after 90 days, files of drop folders after a
-//! year.
+//! Forgets guards of consumers after 90 days.
 //!
 //! Once a day it goes over all guards in the order of their keys, a few a turn: an index over their age would make
-//! each of them dearer to claim. Not here: answers to requests (`upkeep`), and files themselves (`sources`).
+//! each of them dearer to claim. Not here: answers to requests (`upkeep`), and files of drop folders (`sources`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,16 +9,14 @@ use std::time::Duration;
 
 use crate::base::clock::{Clock, Timestamp};
 use crate::pipeline::clock_watch::ClockWatch;
+use crate::store::Store;
 use crate::store::error::Result;
 use crate::store::processed_events::{self, Key, Text};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
-use crate::store::{Store, source_files};
 
 /// How long a guard is kept, and longer while its event is open or a dead letter.
 pub const GUARDS_KEPT: Duration = Duration::from_hours(90 * 24);
-/// How long it is known which files were taken from a folder.
-pub const FILES_KEPT: Duration = Duration::from_hours(365 * 24);
 /// How often it is looked.
 const EVERY: Duration = Duration::from_hours(24);
 /// Guards that are looked at in a turn …
@@ -70,24 +67,10 @@ impl Forgetting {
             walk
         } else {
             self.due = now.plus(EVERY);
-            self.forget_files()?;
             let by = self.clock.wall().minus(GUARDS_KEPT);
             Walk { after: Key::default(), by, needed: None }
         };
         self.walk = self.forget_guards(walk)?;
-        Ok(())
-    }
-
-    fn forget_files(&self) -> Result<()> {
-        let by = self.clock.wall().minus(FILES_KEPT);
-        loop {
-            let old = self.store.read(|tx| source_files::old(tx, by, MAX_ROWS))?;
-            if old.is_empty() {
-                break;
-            }
-            let run = move |tx: &WriteTx<'_>| source_files::forget(tx, &old, by);
-            self.store.writer().write(Queue::Upkeep, run)?;
-        }
         Ok(())
     }
 

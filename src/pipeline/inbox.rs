@@ -1,7 +1,9 @@
 //! A thread's inbox: other threads leave messages and ring, the thread takes all of them at once. Leaving never blocks.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 /// The inbox of one thread. `M` collects what was left since the last look. Clones share it.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ impl<M: Default> Default for Inbox<M> {
 impl<M: Default> Inbox<M> {
     /// Leaves a message and wakes the thread.
     pub fn leave(&self, write: impl FnOnce(&mut M)) {
-        let mut left = self.0.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.0.left.lock();
         write(&mut left.messages);
         let was_rung = std::mem::replace(&mut left.is_rung, true);
         drop(left);
@@ -50,9 +52,8 @@ impl<M: Default> Inbox<M> {
 
     /// Takes what was left; waits at most `span` for something.
     pub(super) fn take(&self, span: Duration) -> M {
-        let left = self.0.left.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.0.bell.wait_timeout_while(left, span, |left| !left.is_rung);
-        let (mut left, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.0.left.lock();
+        self.0.bell.wait_while_for(&mut left, |left| !left.is_rung, span);
         std::mem::take(&mut *left).messages
     }
 }

@@ -7,13 +7,11 @@
 //! | `dispatch` | [`dispatch::Dispatcher`]: who is sent next | its letters, the next due time |
 //! | `deliver-N` | [`deliver::Deliver`]: one request at a time | its assignments |
 //! | `consume` | [`consume::Attendant`]: those who ask for events | requests, what becomes due, leases |
-//! | `sources` | `sources::Relays`: starts and ends the relays | a bell, a second |
-//! | `source-N` | a relay: reads one source | changes of a file, a quarter of a second |
 //! | `upkeep` | [`upkeep::Upkeep`]: chores by the clock | a second |
 //! | `relay` | [`relay::Relay`]: events inserted by plain SQL | the write-ahead log, a quarter of a second |
 //! | `backup` | [`Schedule`]: backups by the clock, where there are any | a second |
 //!
-//! They are started and joined here and nowhere else. The stop order is: sources, dispatcher (nothing new is
+//! They are started and joined here and nowhere else. The stop order is: sources (see `app`), dispatcher (nothing new is
 //! started), deliverers (what is under way is finished and settled), the listener (see `appliance`), relay, upkeep,
 //! writer (drains its queues and empties the write-ahead log). So what comes in is taken while deliveries end.
 
@@ -34,10 +32,9 @@ pub mod refusals;
 pub mod relay;
 pub mod rotation;
 pub mod scheduler;
-pub mod sources;
 pub mod sql_rows;
 pub mod suspects;
-mod threads;
+pub mod threads;
 pub mod upkeep;
 
 use std::sync::Arc;
@@ -56,7 +53,7 @@ use crate::config::Live;
 use crate::keys::Keyring;
 use crate::keys::subject::Pseudonyms;
 use crate::pipeline::assembly::{
-    consume, deliver, destinations, dispatcher, entrances, privacy, shared, upkeep,
+    consume, deliver, destinations, dispatcher, entrances, privacy, upkeep,
 };
 use crate::pipeline::clock_watch::ClockWatch;
 use crate::pipeline::consume::Consume;
@@ -73,12 +70,11 @@ use crate::pipeline::refusals::Refusals;
 use crate::pipeline::relay::Relay;
 use crate::pipeline::scheduler::decisions::Input;
 use crate::pipeline::scheduler::{Assignments, Ended, Mailbox, assignments};
-use crate::pipeline::sources::{Bell, Standings, Started};
 use crate::pipeline::suspects::Suspects;
-use crate::pipeline::threads::{join, spawn};
+use crate::pipeline::threads::{Spawner, join, spawn};
 use crate::store::Store;
 use crate::store::error::{Error, Result};
-use crate::store::tx::Effects;
+use crate::store::tx::{Effects, ReadTx};
 use crate::store::writer::{AfterCommit, WriterLoop};
 use crate::telemetry::heartbeat::Heartbeat;
 
@@ -112,9 +108,16 @@ pub struct Parts {
     pub faults: Faults,
     /// Told when tokens change.
     pub on_tokens_changed: Arc<dyn Fn() + Send + Sync>,
+    /// Told when sources change.
+    pub on_sources_changed: Arc<dyn Fn() + Send + Sync>,
+    /// Whether a source has this name: only that source speaks for it.
+    pub is_source: IsSource,
     /// Asked for when the process must end.
     pub stop: Stop,
 }
+
+/// Whether the tenant has a source of this name.
+pub type IsSource = fn(&ReadTx<'_>, &str, &str) -> Result<bool>;
 
 impl std::fmt::Debug for Parts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -132,15 +135,20 @@ pub struct Flow {
     pub consume: Consume,
     /// Where refused calls are noted.
     pub refusals: Refusals,
-    /// How the sources stand.
-    pub standings: Standings,
+    /// What was counted.
+    pub counts: Arc<Counts>,
+    /// Whether our clock can be trusted.
+    pub clock_watch: Arc<ClockWatch>,
+    /// Starts threads that the process cannot do without.
+    pub spawner: Spawner,
+    /// What is done about personal data.
+    pub privacy: Arc<Privacy>,
     mailbox: Mailbox,
     dispatcher_pulse: Heartbeat,
     destinations: Arc<Destinations>,
     writer_stop: Sender<()>,
     upkeep_stop: Stop,
-    /// Taken by [`Flow::end_deliveries`], as are the two after it.
-    sources: Option<Started>,
+    /// Taken by [`Flow::end_deliveries`], as are the deliverers.
     dispatcher: Option<JoinHandle<()>>,
     deliverers: Vec<JoinHandle<()>>,
     upkeep: JoinHandle<()>,
@@ -164,8 +172,8 @@ struct CommitListener {
     consume: Consume,
     destinations: Arc<Destinations>,
     gates: Arc<ProviderCache>,
-    sources: Bell,
     privacy: Arc<Privacy>,
+    on_sources_changed: Arc<dyn Fn() + Send + Sync>,
     on_tokens_changed: Arc<dyn Fn() + Send + Sync>,
     disk: Arc<DiskWatch>,
     fatal: Arc<Mutex<Option<Error>>>,
@@ -194,7 +202,7 @@ impl AfterCommit for CommitListener {
             self.privacy.forget_keys();
         }
         if sources_changed {
-            self.sources.ring();
+            (self.on_sources_changed)();
         }
         if tokens_changed {
             (self.on_tokens_changed)();
@@ -239,16 +247,13 @@ impl Flow {
             deliver(&parts, (&destinations, &counts, &privacy), mailbox.clone(), unsettled);
         let consume = consume(&parts, &destinations, (&counts, &privacy));
         let lease_manager = LeaseManager::new(consume.clone());
-        let (bell, rang) = sources::bell();
         let caches = (Arc::clone(&destinations), Arc::clone(&gates), Arc::clone(&privacy));
-        let bells = (mailbox.clone(), consume.clone(), bell.clone());
+        let bells = (mailbox.clone(), consume.clone());
         let told = told(&parts, bells, caches, &fatal);
-        let standings = Standings::default();
-        let shared = shared(&parts, &counts, (&standings, &clock_watch), &privacy);
         let (receive, publish) =
             entrances(&parts, (gates, &privacy), &clock_watch, Arc::clone(&counts));
         let dispatcher = dispatcher(&parts, (mailbox.clone(), pulse.clone()), hand_out)?;
-        let upkeep = upkeep(&parts, clock_watch, unsettled_back, &deliver);
+        let upkeep = upkeep(&parts, Arc::clone(&clock_watch), unsettled_back, &deliver);
         let upkeep_stop = Stop::new();
         let relay = spawn_relay(&parts, &counts, &told, &upkeep_stop)?;
         let (writer_stop, writer_stopped) = bounded(0);
@@ -264,13 +269,15 @@ impl Flow {
             publish,
             consume,
             refusals: upkeep.refusals.clone(),
-            standings,
+            counts,
+            clock_watch,
+            spawner: Spawner(Arc::clone(&told)),
+            privacy,
             mailbox,
             dispatcher_pulse: pulse,
             destinations,
             writer_stop,
             upkeep_stop,
-            sources: Some(Started::new(shared, &told, bell, rang)?),
             deliverers,
             writer: spawn("writer", &told, move || {
                 writer_loop.run(&writer_stopped, &after_commit);
@@ -312,9 +319,6 @@ impl Flow {
     /// Starts nothing new, and lets what is under way end and be settled, as far as it does within
     /// [`dispatch::STOP_GRACE`]. The rest goes on: what comes in meanwhile is taken.
     pub fn end_deliveries(&mut self) {
-        if let Some(sources) = self.sources.take() {
-            sources.stop();
-        }
         self.mailbox.leave(|messages| messages.stop = true);
         if self.is_healthy() {
             self.dispatcher.take().into_iter().for_each(join);
@@ -357,7 +361,7 @@ impl Flow {
 
 fn told(
     parts: &Parts,
-    (mailbox, consume, sources): (Mailbox, Consume, Bell),
+    (mailbox, consume): (Mailbox, Consume),
     (destinations, gates, privacy): (Arc<Destinations>, Arc<ProviderCache>, Arc<Privacy>),
     fatal: &Arc<Mutex<Option<Error>>>,
 ) -> Arc<dyn AfterCommit> {
@@ -366,8 +370,8 @@ fn told(
         consume,
         destinations,
         gates,
-        sources,
         privacy,
+        on_sources_changed: Arc::clone(&parts.on_sources_changed),
         on_tokens_changed: Arc::clone(&parts.on_tokens_changed),
         disk: Arc::clone(&parts.disk),
         fatal: Arc::clone(fatal),

@@ -6,6 +6,7 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::id;
 use crate::model::event::{NewEvent, Status};
 use crate::model::pii::Refused;
+use crate::pipeline::IsSource;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::privacy::{NotAdmitted, Privacy};
 use crate::pipeline::sql_rows::SqlRows;
@@ -13,7 +14,6 @@ use crate::store::Store;
 use crate::store::error::{Error, Result};
 use crate::store::idempotency_keys::{self, Seen};
 use crate::store::outbox::{self, Inserted};
-use crate::store::sources;
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::writer::Queue;
 
@@ -104,6 +104,8 @@ pub struct Publish {
     pub privacy: Arc<Privacy>,
     /// What was inserted by plain SQL before.
     pub sql_rows: SqlRows,
+    /// Whether a source has a name.
+    pub is_source: IsSource,
 }
 
 impl Publish {
@@ -119,7 +121,7 @@ impl Publish {
     ) {
         let clock = self.clock.clone();
         let counts = Arc::clone(&self.counts);
-        let sql_rows = self.sql_rows.clone();
+        let (sql_rows, is_source) = (self.sql_rows.clone(), self.is_source);
         if let Err(not) = self.privacy.admit(&mut events) {
             let outcome = match not {
                 NotAdmitted::Refused { event, why } => Outcome::Refused { event, why },
@@ -132,11 +134,14 @@ impl Publish {
             Queue::Accept,
             move |tx| {
                 let relayed = sql_rows.relay_before(tx)?;
-                let outcome = match (configured_source(tx, &tenant, &events)?, &idempotency) {
-                    (Some(name), _) => Outcome::OfSource(name),
-                    (None, None) => Outcome::Stored(store_all(tx, &events, &clock)?),
-                    (None, Some(key)) => store_once(tx, (&tenant, key), &events, (&clock, encode))?,
-                };
+                let outcome =
+                    match (configured_source(tx, is_source, (&tenant, &events))?, &idempotency) {
+                        (Some(name), _) => Outcome::OfSource(name),
+                        (None, None) => Outcome::Stored(store_all(tx, &events, &clock)?),
+                        (None, Some(key)) => {
+                            store_once(tx, (&tenant, key), &events, (&clock, encode))?
+                        }
+                    };
                 Ok((outcome, relayed))
             },
             move |stored| {
@@ -155,12 +160,16 @@ impl Publish {
 }
 
 /// The first source system among these events that is a configured source. Only that source speaks for it.
-fn configured_source(tx: &ReadTx<'_>, tenant: &str, events: &[NewEvent]) -> Result<Option<String>> {
+fn configured_source(
+    tx: &ReadTx<'_>,
+    is_source: IsSource,
+    (tenant, events): (&str, &[NewEvent]),
+) -> Result<Option<String>> {
     let mut before = None;
     for NewEvent { source_system, .. } in events {
         // Most requests have one source system throughout.
         if before.replace(source_system) != Some(source_system)
-            && sources::exists(tx, tenant, source_system)?
+            && is_source(tx, tenant, source_system)?
         {
             return Ok(Some(source_system.clone()));
         }
@@ -215,6 +224,6 @@ fn store_all(tx: &WriteTx<'_>, events: &[NewEvent], clock: &Clock) -> Result<Vec
 
 /// The one way by which an event comes into the outbox, whoever brings it: stored once, with its deliveries.
 /// It has passed [`NewEvent::check`].
-pub(super) fn admit(tx: &WriteTx<'_>, event: &NewEvent, now: Timestamp) -> Result<Inserted> {
+pub(crate) fn admit(tx: &WriteTx<'_>, event: &NewEvent, now: Timestamp) -> Result<Inserted> {
     outbox::insert(tx, event, now)
 }

@@ -27,8 +27,28 @@ pub(super) fn spawn(
         .map_err(|source| Error::File { path: "a thread".into(), source: Arc::new(source) })
 }
 
+/// Starts threads as [`spawn`] does, for those who are not a stage.
+#[derive(Clone)]
+pub struct Spawner(pub(super) Arc<dyn AfterCommit>);
+
+impl std::fmt::Debug for Spawner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Spawner")
+    }
+}
+
+impl Spawner {
+    /// Starts a thread. Should it panic, the process ends.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+        spawn(name, &self.0, run)
+    }
+}
+
 /// Waits for a thread's end.
-pub(super) fn join(thread: JoinHandle<()>) {
+pub fn join(thread: JoinHandle<()>) {
     let name = thread.thread().name().unwrap_or("?").to_owned();
     if thread.join().is_err() {
         tracing::error!(thread = name, "a thread panicked");

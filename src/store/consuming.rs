@@ -5,10 +5,10 @@
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{self, DeliverySeq, Draw, SubscriptionSeq};
+use crate::guard::Savepoint;
 use crate::model::delivery::Schedule;
 use crate::model::delivery::{Attempt, Next, Progress, Settlement, State, Verdict};
 use crate::model::lease::{LEASES, LeaseOutcome, judge_lease};
-use crate::guard::Savepoint;
 use crate::store::error::Result;
 use crate::store::leases::{self, Held};
 use crate::store::settlement::{note_attempt, refresh};

@@ -5,8 +5,7 @@ use rusqlite::Connection;
 use crate::store::{
     attempts, audit_events, connection, deliveries, delivery_lists, escalations, idempotency_keys,
     in_doubt, lanes, leases, outbox, outbox_lists, outbox_relay, outbox_routing, payloads,
-    processed_events, quarantine, schema_shape, source_files, stats, subjects, tokens,
-    webhook_events,
+    processed_events, quarantine, schema_shape, stats, subjects, tokens, webhook_events,
 };
 
 /// The steps SQLite takes, one a line.
@@ -25,7 +24,7 @@ fn plan(sql: &str) -> String {
 
 /// Asserts that a statement searches by these means, scans no table and sorts nothing.
 #[track_caller]
-fn uses(sql: &str, means: &[&str]) {
+pub(crate) fn uses(sql: &str, means: &[&str]) {
     let plan = plan(sql);
     for means in means {
         assert!(plan.contains(means), "{means}:\n{plan}");
@@ -112,8 +111,6 @@ fn keys_and_tokens_are_looked_up_by_their_indexes() {
     uses(idempotency_keys::FINISH, &["PRIMARY KEY (tenant=? AND key=?)"]);
     uses(idempotency_keys::ANY_EXPIRED, &["INDEX idempotency_keys_expiry (expires_at<?)"]);
     uses(idempotency_keys::EXPIRE, &["INDEX idempotency_keys_expiry (expires_at<?)"]);
-    uses(source_files::OLD, &["INDEX source_files_age (read_at<?)"]);
-    uses(source_files::FORGET, &["PRIMARY KEY (source_seq=? AND name=?)"]);
     uses(processed_events::PAGE, &["PRIMARY KEY ((tenant,consumer_group,event_id)>(?,?,?))"]);
     uses(processed_events::FORGET, &["PRIMARY KEY (tenant=? AND consumer_group=? AND event_id=?)"]);
     let needed = plan(processed_events::NEEDED);

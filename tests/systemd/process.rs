@@ -191,6 +191,6 @@ fn the_unit_allows_as_many_threads_as_the_most_sources_and_deliverers_need() {
     let unit = include_str!("../../packaging/systemd/oncebox.service");
     let tasks = unit.lines().find_map(|line| line.strip_prefix("TasksMax=")).unwrap();
     // One for each source; deliverers as many as the settings allow, with a lookup of a name for each; the others.
-    let most = oncebox::pipeline::sources::MAX_SOURCES + 256 + 256 + 64;
+    let most = oncebox::sources::relays::MAX_SOURCES + 256 + 256 + 64;
     assert!(tasks.parse::<u32>().unwrap() >= most, "{tasks} of {most}");
 }

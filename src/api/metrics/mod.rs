@@ -22,9 +22,10 @@ use crate::model::disk::Room;
 use crate::model::escalation::Class;
 use crate::model::token::Right;
 use crate::pipeline::disk_watch::DiskState;
+use crate::sources::tables;
+use crate::store::escalations;
 use crate::store::stats::{self, Attention};
 use crate::store::writer::Queue;
-use crate::store::{escalations, sources};
 use crate::sys::host;
 
 /// The media type of the text.
@@ -154,7 +155,7 @@ fn queues(api: &Api, page: &mut Page) -> Result<(), Problem> {
 /// What is read from elsewhere, and what a person must see.
 fn sources(api: &Api, page: &mut Page) -> Result<(), Problem> {
     let (standing, open) =
-        api.store.read(|tx| Ok((sources::standing(tx)?, escalations::open(tx)?)))?;
+        api.store.read(|tx| Ok((tables::counts(tx)?, escalations::open(tx)?)))?;
     page.each(
         "oncebox_sources",
         [

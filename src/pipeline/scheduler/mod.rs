@@ -6,8 +6,10 @@
 pub mod decisions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::base::clock::Clock;
 use crate::base::faults::{Faults, Stall, Step};
@@ -124,7 +126,7 @@ impl Dispatcher {
                 return Ended { drained, busy: self.machine.is_busy() };
             }
             self.faults.stand(Stall::Dispatcher);
-            self.pulse.beat();
+            self.pulse.tick();
             messages.append(self.mailbox.take(self.sleep()));
         }
     }
@@ -270,7 +272,7 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     /// Wakes one sleeper, after releasing the lock that it needs.
@@ -332,7 +334,7 @@ impl Assignments {
                 return None;
             }
             waiting.asleep = waiting.asleep.saturating_add(1);
-            waiting = self.0.filled.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            self.0.filled.wait(&mut waiting);
             waiting.asleep = waiting.asleep.saturating_sub(1);
             waiting.rung = false;
         }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::event::FieldError;
-use crate::model::source::draft::Draft;
-use crate::model::source::error::SettingsError;
-use crate::model::source::field::{Cell, Field};
+use crate::sources::SettingsError;
+use crate::sources::draft::Draft;
+use crate::sources::field::{Cell, Field};
 
 /// The largest file that is taken: one file is one transaction, which others wait behind.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;

@@ -12,8 +12,8 @@ use std::fmt;
 use data_encoding::HEXLOWER;
 use ring::digest::{SHA256, digest};
 
-use crate::model::source::draft::Draft;
-use crate::model::source::folder::{
+use crate::sources::draft::Draft;
+use crate::sources::folder_settings::{
     FolderSettings, Format, MAX_FILE_ROWS, MAX_NAME_CHARS, MAX_ROWS_BYTES,
 };
 
@@ -23,19 +23,19 @@ pub struct FileRow {
     /// What stands in it.
     pub draft: Draft,
     /// Where.
-    pub place: Place,
+    pub place: RowPlace,
 }
 
 /// Where something stands in a file, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum RowPlace {
     /// In this line.
     Line(usize),
     /// In this row.
     Row(usize),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RowPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(n) => write!(f, "line {n}"),
@@ -47,10 +47,10 @@ impl fmt::Display for Place {
 /// Why a file cannot be read, with the place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Fault(pub String);
+pub struct FileError(pub String);
 
-impl Fault {
-    fn at(place: Place, why: impl fmt::Display) -> Self {
+impl FileError {
+    fn at(place: RowPlace, why: impl fmt::Display) -> Self {
         Self(format!("{place}: {why}"))
     }
 }
@@ -59,7 +59,11 @@ impl Fault {
 ///
 /// # Errors
 /// The first thing that is wrong with it, and where.
-pub fn rows(settings: &FolderSettings, name: &str, bytes: &[u8]) -> Result<Vec<FileRow>, Fault> {
+pub fn rows(
+    settings: &FolderSettings,
+    name: &str,
+    bytes: &[u8],
+) -> Result<Vec<FileRow>, FileError> {
     let text = text(bytes)?;
     let rows = match settings.format.of(name) {
         Some(Format::Json) => json::rows(settings, text)?,
@@ -69,11 +73,11 @@ pub fn rows(settings: &FolderSettings, name: &str, bytes: &[u8]) -> Result<Vec<F
         Some(Format::Auto) | None => {
             let why = "the ending of its name does not say what it is: .json, .ndjson, .csv or .xml; or \
                        set the format of the source";
-            return Err(Fault(why.to_owned()));
+            return Err(FileError(why.to_owned()));
         }
     };
     if rows.is_empty() {
-        return Err(Fault("there is no row in it".to_owned()));
+        return Err(FileError("there is no row in it".to_owned()));
     }
     Ok(rows)
 }
@@ -86,9 +90,9 @@ struct Rows {
 }
 
 impl Rows {
-    fn push(&mut self, row: FileRow) -> Result<(), Fault> {
+    fn push(&mut self, row: FileRow) -> Result<(), FileError> {
         if self.rows.len() >= MAX_FILE_ROWS {
-            return Err(Fault(format!(
+            return Err(FileError(format!(
                 "it has more than {MAX_FILE_ROWS} rows; at most {MAX_FILE_ROWS} are taken at once, because \
                  one file is one transaction: split it"
             )));
@@ -99,7 +103,7 @@ impl Rows {
                 "the rows up to here have more than {MAX_ROWS_BYTES} bytes as events, with the names of all \
                  columns in each; at most so many are taken at once: split the file"
             );
-            return Err(Fault::at(row.place, why));
+            return Err(FileError::at(row.place, why));
         }
         self.rows.push(row);
         Ok(())
@@ -128,9 +132,9 @@ pub fn fingerprint(settings: &FolderSettings, name: &str, sha256: &[u8]) -> Stri
 }
 
 /// The text of a file, without a byte order mark.
-fn text(bytes: &[u8]) -> Result<&str, Fault> {
+fn text(bytes: &[u8]) -> Result<&str, FileError> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
-        return Err(Fault("it is UTF-16; save it as UTF-8".to_owned()));
+        return Err(FileError("it is UTF-16; save it as UTF-8".to_owned()));
     }
     let bytes = bytes.strip_prefix(&[0xef, 0xbb, 0xbf]).unwrap_or(bytes);
     std::str::from_utf8(bytes).map_err(|error| {
@@ -138,7 +142,7 @@ fn text(bytes: &[u8]) -> Result<&str, Fault> {
         let line = line_ends(before).saturating_add(1);
         let odd = bytes.get(error.valid_up_to()).copied().unwrap_or_default();
         let why = format!("the byte 0x{odd:02X} is not UTF-8 (Latin-1, perhaps); save it as UTF-8");
-        Fault::at(Place::Line(line), why)
+        FileError::at(RowPlace::Line(line), why)
     })
 }
 
@@ -152,8 +156,8 @@ mod tests {
 
     use super::*;
     use crate::base::clock::Clock;
-    use crate::model::source::Settings;
-    use crate::model::source::field::{Cell, Field};
+    use crate::sources::Settings;
+    use crate::sources::field::{Cell, Field};
 
     fn settings(more: Value) -> FolderSettings {
         let mut given = json!({ "path": "/drop" });
@@ -198,7 +202,7 @@ mod tests {
         let lines =
             b"{\"event_type\":\"a\",\"payload\":1}\r\n\n{\"event_type\":\"b\",\"payload\":2}";
         let lines = rows(&none, "a.ndjson", lines).unwrap();
-        assert_eq!(lines[1].place, Place::Line(3));
+        assert_eq!(lines[1].place, RowPlace::Line(3));
     }
 
     #[test]
@@ -258,7 +262,7 @@ mod tests {
         assert_eq!(payload, r#"{"No":"1","Kind":"a","Text":"x;\"y\"\nz"}"#);
         assert_eq!(
             (field(&found[1], Field::IdempotencyKey), found[1].place),
-            ("2".into(), Place::Line(4))
+            ("2".into(), RowPlace::Line(4))
         );
     }
 
@@ -321,7 +325,7 @@ mod tests {
             field(&found[0], Field::Payload),
             r##"{"@id":"7","Header":{"No":"RE-1"},"Line":[{"@n":"1","#text":"a & b"},{"@n":"2","#text":"<c>"}]}"##
         );
-        assert_eq!(found[1].place, Place::Line(4));
+        assert_eq!(found[1].place, RowPlace::Line(4));
     }
 
     #[test]

@@ -7,16 +7,17 @@ use std::time::Duration;
 use crate::base::clock::Timestamp;
 use crate::base::stop::Stop;
 use crate::model::escalation::Class;
-use crate::model::source::{NewSource, Settings, Source};
-use crate::pipeline::sources::folder::FolderReader;
-use crate::pipeline::sources::permission::permitted;
-use crate::pipeline::sources::shared::Shared;
-use crate::pipeline::sources::source_error::{Snag, SnagKind, Turn, escalation, subject};
-use crate::pipeline::sources::table::TableReader;
+use crate::sources::folder_reader::FolderReader;
+use crate::sources::inspect::permitted;
+use crate::sources::shared::Shared;
+use crate::sources::shared::{Obstacle, SourceError, Turn, escalation, subject};
+use crate::sources::table_reader::TableReader;
+use crate::sources::tables;
+use crate::sources::{NewSource, Settings, Source};
 use crate::store::error::Result;
+use crate::store::escalations;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
-use crate::store::{escalations, sources};
 use crate::sys::watch::Watch;
 
 /// How often it is looked where nothing tells of changes.
@@ -50,13 +51,13 @@ impl Reader {
         }
     }
 
-    fn turn(&mut self, shared: &Shared, source: &Source) -> std::result::Result<Turn, Snag> {
+    fn turn(&mut self, shared: &Shared, source: &Source) -> std::result::Result<Turn, SourceError> {
         match (self, &source.new.settings) {
             (Self::Table(reader), Settings::Sqlite(table)) => reader.turn(shared, source, table),
             (Self::Folder(reader), Settings::Drop(folder)) => reader.turn(shared, source, folder),
             // The kind of a source never changes.
             (Self::Table(_), Settings::Drop(_)) | (Self::Folder(_), Settings::Sqlite(_)) => {
-                Err(Snag::lasting("it is of another kind than it was"))
+                Err(SourceError::lasting("it is of another kind than it was"))
             }
         }
     }
@@ -98,7 +99,7 @@ impl Relay {
     pub(super) fn run(mut self) {
         while !self.stop.asked() {
             let seq = self.seq;
-            match self.shared.store.read(|tx| sources::one_to_read(tx, seq)) {
+            match self.shared.store.read(|tx| tables::one_to_read(tx, seq)) {
                 Ok(Some(source)) => self.tick(&source),
                 // Deleted or paused: the thread is ended in a moment.
                 Ok(None) => self.pause(POLL),
@@ -115,7 +116,9 @@ impl Relay {
         let turn = catch_unwind(AssertUnwindSafe(|| self.turn(source)));
         let turn = turn.unwrap_or_else(|_panic| {
             self.reader = None;
-            Err(Snag::lasting("reading it failed in a way that should not be: the log says where"))
+            Err(SourceError::lasting(
+                "reading it failed in a way that should not be: the log says where",
+            ))
         });
         match turn {
             Ok(turn) => {
@@ -128,22 +131,22 @@ impl Relay {
                     self.wait(source);
                 }
             }
-            Err(snag) => {
+            Err(error) => {
                 // What is known of the other files of a folder stays, and costs nothing to keep.
                 if !matches!(self.reader, Some(Reader::Folder(_))) {
                     self.reader = None;
-                    if snag.kind != SnagKind::Ours {
-                        self.shared.standings.set(self.seq, |standing| standing.lag = None);
+                    if error.kind != Obstacle::Ours {
+                        self.shared.statuses.set(self.seq, |status| status.lag = None);
                     }
                 }
-                self.note(source, &snag);
+                self.note(source, &error);
                 self.watch_silence(source);
                 self.pause(PAUSE);
             }
         }
     }
 
-    fn turn(&mut self, source: &Source) -> std::result::Result<Turn, Snag> {
+    fn turn(&mut self, source: &Source) -> std::result::Result<Turn, SourceError> {
         let waits_for = if self.shared.disk.is_low() {
             Some("room on the disk")
         } else if self.shared.store.writer().waiting_in(Queue::Accept) > MAX_JOBS_WAITING {
@@ -152,12 +155,12 @@ impl Relay {
             None
         };
         let now = self.shared.clock.wall();
-        self.shared.standings.set(self.seq, |standing| {
-            standing.waits_for = waits_for;
+        self.shared.statuses.set(self.seq, |status| {
+            status.waits_for = waits_for;
             if waits_for.is_none() {
-                standing.last_read_at = Some(now);
+                status.last_read_at = Some(now);
             } else {
-                standing.lag = None;
+                status.lag = None;
             }
         });
         if waits_for.is_some() {
@@ -169,7 +172,7 @@ impl Relay {
             Ok(place) => place,
             Err(why) => {
                 self.reader = None;
-                return Err(Snag::lasting(why));
+                return Err(SourceError::lasting(why));
             }
         };
         let reader = self.reader.get_or_insert_with(|| Reader::of(&new.settings));
@@ -208,7 +211,7 @@ impl Relay {
         let (seq, now) = (self.seq, self.shared.clock.wall());
         let (tenant, subject) = (source.new.tenant.clone(), subject(source));
         let done = self.write(move |tx| {
-            sources::well(tx, seq)?;
+            tables::well(tx, seq)?;
             escalations::resolve(tx, &tenant, Class::SourceReplaced, &subject, now)?;
             escalations::resolve(tx, &tenant, Class::SourceFailing, &subject, now)
         });
@@ -219,38 +222,38 @@ impl Relay {
     }
 
     /// Notes what stands in the way where people look, once it is worth a word.
-    fn note(&mut self, source: &Source, snag: &Snag) {
+    fn note(&mut self, source: &Source, error: &SourceError) {
         let now = self.shared.clock.now();
-        if snag.kind == SnagKind::Ours {
+        if error.kind == Obstacle::Ours {
             return;
         }
         let lasts = now.since(*self.since.get_or_insert(now));
-        let passing = snag.kind == SnagKind::Passing;
-        let noted = source.last_error.as_deref() == Some(&snag.why);
+        let passing = error.kind == Obstacle::Passing;
+        let noted = source.last_error.as_deref() == Some(&error.why);
         let raised = self.raised.as_ref();
         let fresh =
-            raised.is_none_or(|(why, at)| *why != snag.why || now.since(*at) >= RAISED_AGAIN);
+            raised.is_none_or(|(why, at)| *why != error.why || now.since(*at) >= RAISED_AGAIN);
         let raise = fresh && (!passing || lasts >= PASSING_RAISED);
         if (passing && lasts < PASSING_NOTED) || (noted && !raise) {
             return;
         }
         let name = source.new.name.as_str();
-        tracing::warn!(source = name, why = snag.why, "the source cannot be read");
-        let class = match snag.kind {
-            SnagKind::Replaced => Class::SourceReplaced,
-            SnagKind::Passing | SnagKind::Lasting | SnagKind::Ours => Class::SourceFailing,
+        tracing::warn!(source = name, why = error.why, "the source cannot be read");
+        let class = match error.kind {
+            Obstacle::Replaced => Class::SourceReplaced,
+            Obstacle::Passing | Obstacle::Lasting | Obstacle::Ours => Class::SourceFailing,
         };
-        let new = raise.then(|| escalation(&self.shared, source, class, &snag.why));
-        let (seq, why, at) = (self.seq, snag.why.clone(), self.shared.clock.wall());
+        let new = raise.then(|| escalation(&self.shared, source, class, &error.why));
+        let (seq, why, at) = (self.seq, error.why.clone(), self.shared.clock.wall());
         let done = self.write(move |tx| {
-            sources::fail(tx, seq, &why, at)?;
+            tables::fail(tx, seq, &why, at)?;
             match &new {
                 Some(new) => escalations::raise(tx, new, at).map(drop),
                 None => Ok(()),
             }
         });
         if done && raise {
-            self.raised = Some((snag.why.clone(), now));
+            self.raised = Some((error.why.clone(), now));
         }
     }
 
@@ -267,7 +270,7 @@ impl Relay {
         // This turn may have read what ends it, as after a start: the source stands here as it was before.
         let seq = self.seq;
         let is_silent = self.shared.store.read(|tx| {
-            Ok(sources::one_to_read(tx, seq)?.is_some_and(|is| is.silent_since(now).is_some()))
+            Ok(tables::one_to_read(tx, seq)?.is_some_and(|is| is.silent_since(now).is_some()))
         });
         if !is_silent.unwrap_or(false) {
             return;

@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 
 use crate::model::json_text::string;
-use crate::model::source::draft::Draft;
-use crate::model::source::field::{Cell, Field};
-use crate::model::source::folder::{FolderSettings, MAX_COLUMNS};
-use crate::model::source::reading::{Fault, FileRow, Place, Rows, too_long};
+use crate::sources::draft::Draft;
+use crate::sources::field::{Cell, Field};
+use crate::sources::folder_settings::{FolderSettings, MAX_COLUMNS};
+use crate::sources::reading::{FileError, FileRow, RowPlace, Rows, too_long};
 
-pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, Fault> {
+pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, FileError> {
     let mut records = Records { rest: text, delimiter: settings.delimiter, line: 1 };
     let Some((_, names)) = records.next()? else { return Ok(Vec::new()) };
     check_names(settings, &names)?;
@@ -21,15 +21,15 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
         if values.len() != names.len() {
             let (have, want) = (values.len(), names.len());
             let why = format!("it has {have} values, the line of names has {want}");
-            return Err(Fault::at(Place::Line(line), why));
+            return Err(FileError::at(RowPlace::Line(line), why));
         }
-        rows.push(FileRow { draft: columns.draft(&values), place: Place::Line(line) })?;
+        rows.push(FileRow { draft: columns.draft(&values), place: RowPlace::Line(line) })?;
     }
     Ok(rows.rows)
 }
 
-fn check_names(settings: &FolderSettings, names: &[String]) -> Result<(), Fault> {
-    let first = |why: String| Err(Fault::at(Place::Line(1), why));
+fn check_names(settings: &FolderSettings, names: &[String]) -> Result<(), FileError> {
+    let first = |why: String| Err(FileError::at(RowPlace::Line(1), why));
     let mut before = BTreeSet::new();
     for (n, name) in names.iter().enumerate() {
         if name.is_empty() {
@@ -104,7 +104,7 @@ struct Records<'a> {
 
 impl Records<'_> {
     /// The next record and the line it begins in; lines with nothing in them count for nothing.
-    fn next(&mut self) -> Result<Option<(usize, Vec<String>)>, Fault> {
+    fn next(&mut self) -> Result<Option<(usize, Vec<String>)>, FileError> {
         loop {
             if self.rest.is_empty() {
                 return Ok(None);
@@ -117,7 +117,7 @@ impl Records<'_> {
         }
     }
 
-    fn record(&mut self) -> Result<Vec<String>, Fault> {
+    fn record(&mut self) -> Result<Vec<String>, FileError> {
         let mut values = Vec::new();
         loop {
             if values.len() >= MAX_COLUMNS {
@@ -143,11 +143,11 @@ impl Records<'_> {
         Some(c)
     }
 
-    fn fault<T>(&self, why: &str) -> Result<T, Fault> {
-        Err(Fault::at(Place::Line(self.line), why))
+    fn fault<T>(&self, why: &str) -> Result<T, FileError> {
+        Err(FileError::at(RowPlace::Line(self.line), why))
     }
 
-    fn bare(&mut self) -> Result<String, Fault> {
+    fn bare(&mut self) -> Result<String, FileError> {
         let ends = |c: char| c == self.delimiter || c == '\n' || c == '\r';
         let end = self.rest.find(ends).unwrap_or(self.rest.len());
         let (value, rest) = self.rest.split_at_checked(end).unwrap_or((self.rest, ""));
@@ -160,13 +160,16 @@ impl Records<'_> {
         Ok(value.to_owned())
     }
 
-    fn quoted(&mut self) -> Result<String, Fault> {
+    fn quoted(&mut self) -> Result<String, FileError> {
         let began = self.line;
         let mut value = String::new();
         self.rest = self.rest.strip_prefix('"').unwrap_or(self.rest);
         loop {
             let Some((inside, after)) = self.rest.split_once('"') else {
-                return Err(Fault::at(Place::Line(began), "a quote is opened and never closed"));
+                return Err(FileError::at(
+                    RowPlace::Line(began),
+                    "a quote is opened and never closed",
+                ));
             };
             value.push_str(inside);
             let ends = inside.matches('\n').count();

@@ -1,18 +1,18 @@
 //! Looking a source over for a person, without copying anything: does it suit, and where does it end?
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::config::Settings;
 use crate::model::health::{Check, Level};
-use crate::model::source::folder::{REASON_ENDING, is_candidate};
-use crate::model::source::table::TableSettings;
-use crate::model::source::{Settings as SourceSettings, Source};
-use crate::pipeline::sources::folder::{odd, unnamed};
-use crate::pipeline::sources::permission::permitted;
-use crate::store::foreign::{Foreign, ForeignError};
+use crate::model::tenant::DEFAULT;
+use crate::sources::folder_reader::{odd, unnamed};
+use crate::sources::folder_settings::{REASON_ENDING, is_candidate};
+use crate::sources::table_settings::TableSettings;
+use crate::sources::tables::foreign::{Foreign, ForeignError};
+use crate::sources::{Settings as SourceSettings, Source};
 use crate::sys::files::{self, Directory, Kind};
 
 /// The last row there is.
@@ -154,4 +154,40 @@ fn directory(file: &Path) -> Check {
              the ERP: let both be in one group, chmod g+s the directory and chmod 660 the file"
         ),
     )
+}
+
+/// Whether a tenant's source may lie there, and where that is once every link is followed. The service reads it
+/// with its own rights: what is not the tenant's must not be reached by its name. A link can be put there at any
+/// time: what is opened is the place that this returns, and it is asked again before each reading.
+///
+/// # Errors
+/// Why not, as a sentence without its full stop.
+pub fn permitted(settings: &Settings, tenant: &str, path: &Path) -> Result<PathBuf, String> {
+    // The place itself may not be there yet; what leads to it is looked at as it is.
+    let real = |path: &Path| {
+        let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
+        path.canonicalize().ok().or_else(|| Some(parent?.join(path.file_name()?)))
+    };
+    let place = real(path).unwrap_or_else(|| path.to_owned());
+    let own = real(settings.directory()).unwrap_or_else(|| settings.directory().to_owned());
+    if place.starts_with(&own) || own.starts_with(&place) {
+        return Err(format!(
+            "{} is in the service's own data directory, or holds it",
+            path.display()
+        ));
+    }
+    if tenant == DEFAULT {
+        return Ok(place);
+    }
+    let Some(all) = &settings.sources.tenants_directory else {
+        return Err(format!(
+            "the tenant {tenant} can have no sources: set sources.tenants_directory in the settings, and \
+             they may lie in the directory of its name there"
+        ));
+    };
+    let theirs = all.join(tenant);
+    if real(&theirs).is_some_and(|theirs| place != theirs && place.starts_with(theirs)) {
+        return Ok(place);
+    }
+    Err(format!("the sources of the tenant {tenant} have to lie in {}", theirs.display()))
 }

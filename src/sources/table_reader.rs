@@ -3,23 +3,25 @@
 use crate::base::budget::Share;
 use crate::base::clock::Timestamp;
 use crate::base::id;
+use crate::config::keys::MAX_PAYLOAD_BYTES;
 use crate::model::escalation::Class;
 use crate::model::event::NewEvent;
-use crate::model::source::Source;
-use crate::model::source::draft::{Draft, Facts, said};
-use crate::model::source::table::{Found, Identity, MAX_PAYLOAD_BYTES, TableSettings, judge};
 use crate::pipeline::privacy::NotAdmitted;
 use crate::pipeline::publish::admit;
-use crate::pipeline::sources::keyless::{Keys, recognise};
-use crate::pipeline::sources::shared::Shared;
-use crate::pipeline::sources::source_error::{Snag, SnagKind, Turn, subject};
+use crate::sources::Source;
+use crate::sources::draft::{Draft, RowContext, said};
+use crate::sources::shared::Shared;
+use crate::sources::shared::{Keys, recognise};
+use crate::sources::shared::{Obstacle, SourceError, Turn, subject};
+use crate::sources::table_settings::{Found, Identity, TableSettings, judge};
+use crate::sources::tables;
+use crate::sources::tables::Progress;
+use crate::sources::tables::foreign::{self, Foreign, ForeignError, Look};
 use crate::store::error::{Error, Result};
-use crate::store::foreign::{self, Foreign, ForeignError, Look};
+use crate::store::escalations;
 use crate::store::outbox::{self, Inserted};
-use crate::store::sources::Progress;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
-use crate::store::{escalations, sources};
 
 /// Why a table is not read that was in hand at two unclean ends.
 const DIED: &str = "the service ended twice in a row while it read this source, without being asked to (for want of \
@@ -46,9 +48,9 @@ pub(super) struct TableReader {
     one_by_one: bool,
 }
 
-impl From<ForeignError> for Snag {
+impl From<ForeignError> for SourceError {
     fn from(error: ForeignError) -> Self {
-        let kind = if error.passes() { SnagKind::Passing } else { SnagKind::Lasting };
+        let kind = if error.passes() { Obstacle::Passing } else { Obstacle::Lasting };
         Self { why: error.to_string(), kind }
     }
 }
@@ -60,7 +62,7 @@ impl TableReader {
         shared: &Shared,
         source: &Source,
         settings: &TableSettings,
-    ) -> std::result::Result<Turn, Snag> {
+    ) -> std::result::Result<Turn, SourceError> {
         let file = foreign::file_of(&settings.path)?;
         let is_open = self.foreign.as_ref().is_some_and(|open| open.file() == file);
         if !is_open || self.settings.as_ref() != Some(settings) {
@@ -70,8 +72,7 @@ impl TableReader {
         }
         let Some(foreign) = &mut self.foreign else { return Ok(Turn::Done) };
         let (version, cursor) = (foreign.data_version()?, source.new.cursor);
-        let behind =
-            |rows: u64| shared.standings.set(source.seq, |standing| standing.lag = Some(rows));
+        let behind = |rows: u64| shared.statuses.set(source.seq, |status| status.lag = Some(rows));
         if self.read == Some((version, cursor)) {
             behind(0);
             return Ok(Turn::Done);
@@ -79,7 +80,7 @@ impl TableReader {
         let limit = if self.one_by_one { 1 } else { foreign::MAX_ROWS };
         let item = format!("source/{}/{cursor}", source.seq);
         if shared.suspects.is_convicted(&item) {
-            return Err(Snag::lasting(DIED));
+            return Err(SourceError::lasting(DIED));
         }
         // Only the first read of a file: a row that ends the process does so then.
         let marked = self.read.is_none().then(|| shared.suspects.mark(&item, usize::MAX)).flatten();
@@ -95,9 +96,9 @@ impl TableReader {
                 *is = same;
             }
         }
-        judge(kept.as_ref(), cursor, &look.found).map_err(|replaced| Snag {
+        judge(kept.as_ref(), cursor, &look.found).map_err(|replaced| SourceError {
             why: replaced.to_string().replace("NAME", source.new.name.as_str()),
-            kind: SnagKind::Replaced,
+            kind: Obstacle::Replaced,
         })?;
         let (highest, more) = (look.found.highest, look.more);
         let last = look.rows.last().map_or(cursor, |(id, _)| *id);
@@ -124,7 +125,7 @@ impl TableReader {
         source: &Source,
         kept: Option<Identity>,
         look: Look,
-    ) -> std::result::Result<bool, Snag> {
+    ) -> std::result::Result<bool, SourceError> {
         let cursor = source.new.cursor;
         let identity = identity(shared, source, kept.as_ref(), &look)?;
         // Where nothing is new, nothing is written.
@@ -169,7 +170,8 @@ fn look(
     foreign: &mut Foreign,
     cursor: i64,
     limit: u32,
-) -> std::result::Result<(Look, Share), Snag> {
+) -> std::result::Result<(Look, Share), SourceError> {
+    // Not what is set: what is known of a row must not change when that is.
     let (small, large) = (foreign::PAYLOAD_BYTES_SMALL, MAX_PAYLOAD_BYTES);
     for most in [small, large] {
         let bytes = usize::try_from(most).unwrap_or(usize::MAX);
@@ -180,7 +182,7 @@ fn look(
             return Ok((look, share));
         }
     }
-    Err(Snag::lasting("its rows cannot be read"))
+    Err(SourceError::lasting("its rows cannot be read"))
 }
 
 /// What the table is once these rows are copied.
@@ -215,7 +217,7 @@ fn ready(shared: &Shared, source: &Source, rows: &[(i64, Draft)]) -> Result<Vec<
     let one = |(id, row): &(i64, Draft)| {
         let keys = keys(shared, source, *id, &row.fingerprint())?;
         let [key, _] = &keys;
-        let facts = Facts {
+        let facts = RowContext {
             id: id::uuid7(received_at, &*shared.draw),
             tenant: &source.new.tenant,
             source: source.new.name.as_str(),
@@ -265,7 +267,7 @@ fn copy(shared: &Shared, source: &Source, progress: Progress, ready: Vec<Ready>)
     let (seq, tenant, subject) = (source.seq, source.new.tenant.clone(), subject(source));
     let (clock, arrived) = (shared.clock.clone(), !ready.is_empty());
     let stored = shared.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        sources::advance(tx, seq, &progress, clock.wall())?;
+        tables::advance(tx, seq, &progress, clock.wall())?;
         if arrived {
             escalations::resolve(tx, &tenant, Class::SourceSilent, &subject, clock.wall())?;
         }

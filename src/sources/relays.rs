@@ -1,19 +1,4 @@
-//! Sources: events that are read from where an ERP leaves them, beside those that are published.
-//!
-//! `Relays` keeps one thread for each source that is to be read and starts and ends them as sources
-//! change. Such a thread is a `Relay`: it reads a little, stores it in one transaction with how far
-//! it was read, and waits. Not here: what a row means (`domain::source`), and any SQL.
-
-mod folder;
-pub mod inspect;
-mod keyless;
-mod mistakes;
-mod permission;
-mod relay;
-mod shared;
-mod source_error;
-mod table;
-mod transfer;
+//! The threads of the sources: `sources` starts and ends the others as sources change, `source-N` reads one source.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,71 +7,89 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use crate::base::clock::Timestamp;
 use crate::base::stop::Stop;
-use crate::pipeline::sources::relay::Relay;
-use crate::pipeline::threads::{join, spawn};
+use crate::pipeline::threads::{Spawner, join};
+use crate::sources::relay::Relay;
+use crate::sources::{Shared, SourceStatuses, tables};
 use crate::store::error::Result;
-use crate::store::sources;
-use crate::store::writer::AfterCommit;
-
-pub use permission::permitted;
-pub(super) use shared::Shared;
-pub use shared::{Standing, Standings};
+use crate::store::tx::WriteTx;
+use crate::store::writer::Queue;
 
 /// How often it is looked which sources there are, where nothing tells.
 const EVERY: Duration = Duration::from_secs(1);
 /// Sources that are read at once, at most.
 pub const MAX_SOURCES: u32 = 256;
+/// How long it is known which files were taken from a folder.
+const FILES_KEPT: Duration = Duration::from_hours(365 * 24);
+/// How often old files are forgotten.
+const FORGET_EVERY: Duration = Duration::from_hours(24);
+/// Files that one transaction forgets.
+const MAX_FORGOTTEN: u32 = 500;
 /// How often it is looked whether relays have ended …
 const STOP_LOOK: Duration = Duration::from_millis(5);
 /// … and how many times: five seconds. One that hangs on a share is left to itself.
 const STOP_LOOKS: u32 = 1_000;
 
-/// Tells that sources were changed.
+/// Tells the thread `sources` that sources were changed.
 #[derive(Clone, Debug)]
-pub(super) struct Bell(Sender<()>);
+pub struct Bell(Sender<()>, Receiver<()>);
+
+impl Default for Bell {
+    fn default() -> Self {
+        let (sender, receiver) = bounded(1);
+        Self(sender, receiver)
+    }
+}
 
 impl Bell {
+    /// What rings it.
+    pub fn ringer(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let bell = self.clone();
+        Arc::new(move || bell.ring())
+    }
+
     /// Rings. One ring that waits is enough.
-    pub(super) fn ring(&self) {
+    fn ring(&self) {
         let _rings_already = self.0.try_send(()).is_err();
     }
 }
 
-/// A bell, and who hears it.
-pub(super) fn bell() -> (Bell, Receiver<()>) {
-    let (sender, receiver) = bounded(1);
-    (Bell(sender), receiver)
-}
-
 /// The thread that keeps the relays.
-pub(super) struct Started {
+#[derive(Debug)]
+pub struct Relaying {
     stop: Stop,
     bell: Bell,
     thread: JoinHandle<()>,
+    statuses: SourceStatuses,
 }
 
-impl Started {
+impl Relaying {
     /// Starts it.
     ///
     /// # Errors
     /// When a thread cannot be started.
-    pub(super) fn new(
-        shared: Shared,
-        told: &Arc<dyn AfterCommit>,
-        bell: Bell,
-        rang: Receiver<()>,
-    ) -> Result<Self> {
-        let stop = Stop::new();
-        let relays =
-            Relays { shared, told: Arc::clone(told), running: BTreeMap::new(), ending: Vec::new() };
-        let asked = stop.clone();
-        let thread = spawn("sources", told, move || relays.run(&asked, &rang))?;
-        Ok(Self { stop, bell, thread })
+    pub fn start(shared: Shared, spawner: &Spawner, bell: Bell) -> Result<Self> {
+        let (stop, statuses) = (Stop::new(), shared.statuses.clone());
+        let relays = Relays {
+            forget_at: shared.clock.now(),
+            shared,
+            spawner: spawner.clone(),
+            running: BTreeMap::new(),
+            ending: Vec::new(),
+        };
+        let (asked, rang) = (stop.clone(), bell.clone());
+        let thread = spawner.spawn("sources", move || relays.run(&asked, &rang))?;
+        Ok(Self { stop, bell, thread, statuses })
+    }
+
+    /// How each source stands.
+    pub const fn statuses(&self) -> &SourceStatuses {
+        &self.statuses
     }
 
     /// Ends it and its relays.
-    pub(super) fn stop(self) {
+    pub fn stop(self) {
         self.stop.ask();
         self.bell.ring();
         join(self.thread);
@@ -102,27 +105,32 @@ struct Running {
 /// All relays.
 struct Relays {
     shared: Shared,
-    told: Arc<dyn AfterCommit>,
+    spawner: Spawner,
     running: BTreeMap<i64, Running>,
     /// Asked to end, and not yet seen to have ended: the next relay of the same source waits for it.
     ending: Vec<(i64, Running)>,
+    /// When old files are forgotten the next time.
+    forget_at: Timestamp,
 }
 
 impl Relays {
     /// Looks whenever it rings, and once a second, until a stop is asked for.
-    fn run(mut self, stop: &Stop, rang: &Receiver<()>) {
+    fn run(mut self, stop: &Stop, bell: &Bell) {
         while !stop.asked() {
             if let Err(error) = self.look() {
                 tracing::error!(%error, "the sources cannot be looked up; it is tried again");
             }
-            let _rang = rang.recv_timeout(EVERY).is_ok();
+            if let Err(error) = self.forget_files() {
+                tracing::error!(%error, "old files cannot be forgotten; it is tried again tomorrow");
+            }
+            let _rang = bell.1.recv_timeout(EVERY).is_ok();
         }
         self.end();
     }
 
     /// Starts what is to be read and is not, ends what is not to be read and is.
     fn look(&mut self) -> Result<()> {
-        let wanted = self.shared.store.read(|tx| sources::to_read(tx, MAX_SOURCES))?;
+        let wanted = self.shared.store.read(|tx| tables::to_read(tx, MAX_SOURCES))?;
         let is_wanted = |seq: &i64| wanted.iter().any(|source| source.seq == *seq);
         let over: Vec<i64> = self.running.keys().filter(|seq| !is_wanted(seq)).copied().collect();
         for seq in over {
@@ -130,7 +138,7 @@ impl Relays {
                 running.stop.ask();
                 self.ending.push((seq, running));
             }
-            self.shared.standings.forget(seq);
+            self.shared.statuses.forget(seq);
         }
         self.ending.retain(|(_, ending)| !ending.thread.is_finished());
         for source in &wanted {
@@ -140,11 +148,31 @@ impl Relays {
             if !there {
                 let stop = Stop::new();
                 let relay = Relay::new(self.shared.clone(), seq, stop.clone());
-                let thread = spawn(&format!("source-{seq}"), &self.told, move || relay.run())?;
+                let thread = self.spawner.spawn(&format!("source-{seq}"), move || relay.run())?;
                 self.running.insert(seq, Running { stop, thread });
             }
         }
         Ok(())
+    }
+
+    /// Once a day, forgets which files were taken long ago.
+    fn forget_files(&mut self) -> Result<()> {
+        let Shared { store, clock, clock_watch, .. } = &self.shared;
+        let now = clock.now();
+        // By a clock that may be wrong, nothing is old.
+        if now < self.forget_at || clock_watch.is_suspect(now) {
+            return Ok(());
+        }
+        self.forget_at = now.plus(FORGET_EVERY);
+        let by = clock.wall().minus(FILES_KEPT);
+        loop {
+            let old = store.read(|tx| tables::old_files(tx, by, MAX_FORGOTTEN))?;
+            if old.is_empty() {
+                return Ok(());
+            }
+            let run = move |tx: &WriteTx<'_>| tables::forget_files(tx, &old, by);
+            store.writer().write(Queue::Upkeep, run)?;
+        }
     }
 
     fn end(self) {

@@ -1,14 +1,22 @@
-//! A source: a place besides the API where events are read from, such as an ERP's own `SQLite` file.
+//! A source: a place besides the API where events are read from, such as an ERP's own `SQLite` file or a folder.
 //!
-//! What is read becomes a [`draft::Draft`] first, whatever the kind, and an event after that. Not here:
-//! files and connections.
+//! What is read becomes a [`draft::Draft`] first, whatever the kind, and an event after that. [`relays`] keeps one
+//! thread for each source that is to be read. Such a thread (`relay`) reads a little, stores it in one transaction
+//! with how far it was read, and waits. [`tables`] has the SQL: of our own tables, and of the ERP's.
 
 pub mod draft;
-mod error;
 pub mod field;
-pub mod folder;
+mod folder_reader;
+pub mod folder_settings;
+pub mod inspect;
 pub mod reading;
-pub mod table;
+mod relay;
+pub mod relays;
+mod shared;
+mod table_reader;
+pub mod table_settings;
+pub mod tables;
+mod transfer;
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -18,11 +26,17 @@ use serde_json::{Value, json};
 
 use crate::base::clock::Timestamp;
 use crate::model::name::Name;
-use crate::model::source::field::Field;
-use crate::model::source::folder::FolderSettings;
-use crate::model::source::table::TableSettings;
+use crate::sources::field::Field;
+use crate::sources::folder_settings::FolderSettings;
+use crate::sources::table_settings::TableSettings;
 
-pub use error::SettingsError;
+pub use inspect::permitted;
+pub use shared::{Shared, SourceStatus, SourceStatuses};
+
+/// What is wrong with the settings of a source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SettingsError(pub String);
 
 /// The shortest time without an event that can be an escalation.
 pub const SILENCE_LEAST: Duration = Duration::from_secs(1);

@@ -14,25 +14,23 @@ use crate::base::clock::Timestamp;
 use crate::base::id;
 use crate::model::escalation::Class;
 use crate::model::event::NewEvent;
-use crate::model::source::Source;
-use crate::model::source::draft::{Facts, said};
-use crate::model::source::folder::{
-    DONE_ENDING, FolderSettings, MAX_FILE_BYTES, Protocol, is_candidate, is_left, unusable,
-};
-use crate::model::source::reading;
 use crate::pipeline::privacy::NotAdmitted;
 use crate::pipeline::publish::admit;
-use crate::pipeline::sources::keyless::recognise;
-use crate::pipeline::sources::mistakes::{Mistakes, contradictions};
-use crate::pipeline::sources::shared::Shared;
-use crate::pipeline::sources::source_error::{Snag, SnagKind, Turn, escalation, subject};
-use crate::pipeline::sources::transfer::{
-    DONE, Outcome, REJECTED, Whole, changed, clear, finish, forget_companion, make, put_aside,
+use crate::sources::Source;
+use crate::sources::draft::{RowContext, said};
+use crate::sources::folder_settings::{
+    DONE_ENDING, FolderSettings, MAX_FILE_BYTES, Protocol, is_candidate, is_left, unusable,
+};
+use crate::sources::reading;
+use crate::sources::shared::Shared;
+use crate::sources::shared::recognise;
+use crate::sources::shared::{Obstacle, SourceError, Turn, escalation, subject};
+use crate::sources::tables::{self, Progress, SourceFile, TakenFile};
+use crate::sources::transfer::{
+    DONE, Outcome, REJECTED, ReadFile, changed, clear, finish, forget_companion, make, put_aside,
 };
 use crate::store::error::Error;
 use crate::store::escalations;
-use crate::store::source_files::{self, SourceFile, Taken};
-use crate::store::sources::{self, Progress};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::sys::files::{self, Directory, Kind, Names};
@@ -60,7 +58,7 @@ pub(super) struct FolderReader {
     /// When it was last looked for old files in `done`.
     cleared_at: Option<Timestamp>,
     /// What stands in the way of a file; the others go on.
-    snag: Option<Snag>,
+    error: Option<SourceError>,
 }
 
 impl FolderReader {
@@ -72,7 +70,7 @@ impl FolderReader {
         settings: &FolderSettings,
     ) -> Outcome<Turn> {
         let turn = self.next(shared, source, settings);
-        shared.standings.set(source.seq, |standing| standing.lag = self.waiting);
+        shared.statuses.set(source.seq, |status| status.lag = self.waiting);
         turn
     }
 
@@ -89,11 +87,11 @@ impl FolderReader {
             if !self.listed.is_empty() {
                 return Ok(Turn::Again);
             }
-            return self.snag.take().map_or(Ok(Turn::Done), Err);
+            return self.error.take().map_or(Ok(Turn::Done), Err);
         };
         match self.look(shared, source, (settings, &folder, &name)) {
-            Err(snag) if snag.kind == SnagKind::Ours => return Err(snag),
-            Err(snag) => self.snag = Some(snag),
+            Err(error) if error.kind == Obstacle::Ours => return Err(error),
+            Err(error) => self.error = Some(error),
             Ok(()) => {}
         }
         if folder.kind(&name).is_none() {
@@ -102,14 +100,14 @@ impl FolderReader {
         if !self.listed.is_empty() {
             return Ok(Turn::Again);
         }
-        self.snag.take().map_or(Ok(Turn::Done), Err)
+        self.error.take().map_or(Ok(Turn::Done), Err)
     }
 
     /// The folder cannot be looked into, nor can what waits in it be counted.
-    fn not_listed(&mut self, folder: &Path, error: &io::Error) -> Snag {
+    fn not_listed(&mut self, folder: &Path, error: &io::Error) -> SourceError {
         self.waiting = None;
         let why = format!("{} cannot be listed: {error}", folder.display());
-        Snag { why, kind: SnagKind::Passing }
+        SourceError { why, kind: Obstacle::Passing }
     }
 
     fn list(
@@ -122,7 +120,7 @@ impl FolderReader {
         let found = opened.names().map_err(|error| self.not_listed(folder, &error))?;
         if let Some(why) = unnamed(&found) {
             let why = format!("in {} {why}", folder.display());
-            self.snag = Some(Snag { why, kind: SnagKind::Passing });
+            self.error = Some(SourceError { why, kind: Obstacle::Passing });
         }
         let names = found.usable;
         let is_told = |name: &String| {
@@ -148,7 +146,7 @@ impl FolderReader {
             match odd(kind) {
                 Some(why) => {
                     let why = format!("{} {why}", folder.join(name).display());
-                    self.snag = Some(Snag { why, kind: SnagKind::Passing });
+                    self.error = Some(SourceError { why, kind: Obstacle::Passing });
                 }
                 None if kind == Some(Kind::File) => self.listed.push_back(name.clone()),
                 None => {}
@@ -170,8 +168,9 @@ impl FolderReader {
         if must_stand && !self.stands_still(shared, settings, name, &path) {
             return Ok(());
         }
-        let unreadable =
-            |error: io::Error| Snag::lasting(format!("{} cannot be read: {error}", path.display()));
+        let unreadable = |error: io::Error| {
+            SourceError::lasting(format!("{} cannot be read: {error}", path.display()))
+        };
         let bytes = path.symlink_metadata().map_or(0, |meta| meta.len().min(MAX_FILE_BYTES));
         // The file, what its rows come to, and their events.
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).saturating_mul(FILE_FACTOR);
@@ -185,7 +184,7 @@ impl FolderReader {
             Ok(Some(contents)) => contents,
         };
         let sha256 = digest(&SHA256, &contents.bytes).as_ref().to_vec();
-        let whole = Whole { folder, name: name.to_owned(), path, contents, sha256 };
+        let whole = ReadFile { folder, name: name.to_owned(), path, contents, sha256 };
         let item = format!("file/{}/{name}", source.seq);
         if shared.suspects.is_convicted(&item) {
             reject(shared, source, (settings, &whole), DIED)?;
@@ -245,10 +244,10 @@ fn take(
     shared: &Shared,
     source: &Source,
     settings: &FolderSettings,
-    whole: &Whole<'_>,
+    whole: &ReadFile<'_>,
 ) -> Outcome<()> {
     let (seq, name) = (source.seq, &whole.name);
-    if let Some(before) = shared.store.read(|tx| source_files::taken(tx, seq, name))? {
+    if let Some(before) = shared.store.read(|tx| tables::taken_file(tx, seq, name))? {
         if before.sha256 == whole.sha256 {
             return finish(shared, settings, whole);
         }
@@ -284,7 +283,7 @@ fn take(
 }
 
 /// Why a file is refused whose name was taken with other content.
-fn other_content(before: &Taken, whole: &Whole<'_>) -> String {
+fn other_content(before: &TakenFile, whole: &ReadFile<'_>) -> String {
     let first = usize::try_from(before.size).ok().and_then(|size| whole.contents.bytes.get(..size));
     if first.is_some_and(|first| digest(&SHA256, first).as_ref() == before.sha256) {
         let (first, all) = (before.size, whole.contents.size);
@@ -310,7 +309,7 @@ fn row_key(hash: &str, n: usize) -> String {
 fn events(
     shared: &Shared,
     source: &Source,
-    (settings, whole): (&FolderSettings, &Whole<'_>),
+    (settings, whole): (&FolderSettings, &ReadFile<'_>),
     [hash, _]: &[String; 2],
 ) -> Result<Vec<NewEvent>, String> {
     let size = whole.contents.size;
@@ -327,7 +326,7 @@ fn events(
     let mut places = Vec::with_capacity(rows.len());
     let (mut events, mut mistakes) = (Vec::with_capacity(rows.len()), Mistakes::default());
     for (n, row) in rows.into_iter().enumerate() {
-        let facts = Facts {
+        let facts = RowContext {
             id: id::uuid7(received_at, &*shared.draw),
             tenant: &source.new.tenant,
             source: source.new.name.as_str(),
@@ -366,7 +365,7 @@ fn events(
 fn store(
     shared: &Shared,
     source: &Source,
-    whole: &Whole<'_>,
+    whole: &ReadFile<'_>,
     events: Vec<NewEvent>,
 ) -> crate::store::error::Result<()> {
     let count = u64::try_from(events.len()).unwrap_or(u64::MAX);
@@ -384,8 +383,8 @@ fn store(
     let (seq, tenant, subject) = (source.seq, source.new.tenant.clone(), subject(source));
     let clock = shared.clock.clone();
     let stored = shared.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        sources::advance(tx, seq, &progress, clock.wall())?;
-        if !source_files::put(tx, &file, clock.wall())? {
+        tables::advance(tx, seq, &progress, clock.wall())?;
+        if !tables::put_file(tx, &file, clock.wall())? {
             return Err(Error::Changed("the file's row"));
         }
         escalations::resolve(tx, &tenant, Class::SourceSilent, &subject, clock.wall())?;
@@ -412,7 +411,7 @@ fn refused(count: u64, last: &str) -> String {
 fn reject(
     shared: &Shared,
     source: &Source,
-    (settings, whole): (&FolderSettings, &Whole<'_>),
+    (settings, whole): (&FolderSettings, &ReadFile<'_>),
     why: &str,
 ) -> Outcome<()> {
     let name = &whole.name;
@@ -437,7 +436,7 @@ fn reject(
     };
     let now = shared.clock.wall();
     shared.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
-        source_files::put(tx, &file, now)?;
+        tables::put_file(tx, &file, now)?;
         let before = escalations::raised(tx, &new.tenant, new.class, &new.subject)?;
         new.detail = refused(before.saturating_add(1), &last);
         escalations::raise(tx, &new, now)
@@ -447,4 +446,51 @@ fn reject(
     }
     forget_companion(settings, whole);
     Ok(())
+}
+
+/// Mistakes of one file that its reason lists.
+const MAX_MISTAKES: usize = 20;
+
+/// What is wrong with the rows of a file: the first ones, and how many there are.
+#[derive(Default)]
+struct Mistakes {
+    first: Vec<String>,
+    count: usize,
+}
+
+impl Mistakes {
+    /// Notes one; nothing is written of those that are only counted.
+    fn add(&mut self, why: impl FnOnce() -> String) {
+        self.count = self.count.saturating_add(1);
+        if self.first.len() < MAX_MISTAKES {
+            self.first.push(why());
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// All of it as one reason; `None` where nothing is wrong.
+    fn told(mut self) -> Option<String> {
+        let more = self.count.saturating_sub(self.first.len());
+        if more > 0 {
+            self.first.push(format!("and {more} more"));
+        }
+        (self.count > 0).then(|| self.first.join("\n"))
+    }
+}
+
+/// Those that are known by the key of one before, which they contradict.
+fn contradictions(events: &[NewEvent]) -> Vec<(usize, usize)> {
+    let mut known: BTreeMap<(&str, &str), (usize, &NewEvent)> = BTreeMap::new();
+    let mut found = Vec::new();
+    for (n, event) in events.iter().enumerate() {
+        let key = (event.source_system.as_str(), event.idempotency_key.as_str());
+        let (first, before) = *known.entry(key).or_insert((n, event));
+        if !before.says_the_same(event) {
+            found.push((first, n));
+        }
+    }
+    found
 }

@@ -9,10 +9,10 @@ use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::reader::Reader;
 use serde_json::{Map, Value};
 
-use crate::model::source::draft::Draft;
-use crate::model::source::field::{Cell, Field};
-use crate::model::source::folder::{FolderSettings, MAX_COLUMNS, MAX_NODES};
-use crate::model::source::reading::{Fault, FileRow, Place, Rows, line_ends, too_long};
+use crate::sources::draft::Draft;
+use crate::sources::field::{Cell, Field};
+use crate::sources::folder_settings::{FolderSettings, MAX_COLUMNS, MAX_NODES};
+use crate::sources::reading::{FileError, FileRow, RowPlace, Rows, line_ends, too_long};
 
 /// How deep elements may be nested.
 const MAX_DEPTH: usize = 64;
@@ -44,11 +44,11 @@ struct State<'a> {
     rows: Rows,
 }
 
-pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, Fault> {
+pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, FileError> {
     let Some(path) = &settings.row else {
         let why =
             "the source's settings do not say which element is a row: row, such as Orders/Order";
-        return Err(Fault(why.to_owned()));
+        return Err(FileError(why.to_owned()));
     };
     let mut state = State {
         text,
@@ -95,7 +95,7 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
     if state.had_root && state.rows.rows.is_empty() && state.open.is_empty() && state.row.is_empty()
     {
         let why = format!("there is no row in it: no element stands at {path}, the source's row");
-        return Err(Fault(why));
+        return Err(FileError(why));
     }
     if !state.open.is_empty() || !state.row.is_empty() || !state.had_root {
         return Err(state.fault(
@@ -116,11 +116,11 @@ impl State<'_> {
         line_ends(before).saturating_add(1)
     }
 
-    fn fault(&self, at: usize, why: &str) -> Fault {
-        Fault::at(Place::Line(self.line(at)), why)
+    fn fault(&self, at: usize, why: &str) -> FileError {
+        FileError::at(RowPlace::Line(self.line(at)), why)
     }
 
-    fn start(&mut self, start: &BytesStart<'_>, at: usize) -> Result<(), Fault> {
+    fn start(&mut self, start: &BytesStart<'_>, at: usize) -> Result<(), FileError> {
         let depth = self.open.len().saturating_add(self.row.len());
         if depth >= MAX_DEPTH {
             let why = format!("elements may be nested {MAX_DEPTH} deep at most");
@@ -157,7 +157,7 @@ impl State<'_> {
         &self,
         start: &BytesStart<'_>,
         at: usize,
-    ) -> Result<Vec<(String, String)>, Fault> {
+    ) -> Result<Vec<(String, String)>, FileError> {
         let mut all = Vec::new();
         for (attribute, n) in start.attributes().zip(1..) {
             // Each is compared with those before.
@@ -180,7 +180,7 @@ impl State<'_> {
         Ok(all)
     }
 
-    fn end(&mut self, settings: &FolderSettings) -> Result<(), Fault> {
+    fn end(&mut self, settings: &FolderSettings) -> Result<(), FileError> {
         let Some(done) = self.row.pop() else {
             self.open.pop();
             return Ok(());
@@ -191,13 +191,13 @@ impl State<'_> {
             let (from, line) = self.counted;
             let between = self.text.as_bytes().get(from..self.began).unwrap_or_default();
             self.counted = (self.began, line.saturating_add(line_ends(between)));
-            let place = Place::Line(self.counted.1);
+            let place = RowPlace::Line(self.counted.1);
             self.rows.push(FileRow { draft: draft(settings, &done), place })?;
         }
         Ok(())
     }
 
-    fn put_text(&mut self, text: &str, at: usize) -> Result<(), Fault> {
+    fn put_text(&mut self, text: &str, at: usize) -> Result<(), FileError> {
         match self.row.last_mut() {
             Some(element) => element.text.push_str(text),
             None if self.open.is_empty() && !text.trim().is_empty() => {
@@ -208,7 +208,7 @@ impl State<'_> {
         Ok(())
     }
 
-    fn put_reference(&mut self, reference: &BytesRef<'_>, at: usize) -> Result<(), Fault> {
+    fn put_reference(&mut self, reference: &BytesRef<'_>, at: usize) -> Result<(), FileError> {
         let name = reference.xml10_content();
         let number = reference.resolve_char_ref();
         let text = match number.map_err(|error| self.fault(at, &error.to_string()))? {

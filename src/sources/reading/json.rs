@@ -8,10 +8,10 @@ use serde_json::value::RawValue;
 
 use crate::model::few::Few;
 use crate::model::nesting;
-use crate::model::source::draft::Draft;
-use crate::model::source::field::{Cell, Field};
-use crate::model::source::folder::{FolderSettings, MAX_FILE_ROWS, MAX_NAME_CHARS, MAX_NODES};
-use crate::model::source::reading::{Fault, FileRow, Place, Rows};
+use crate::sources::draft::Draft;
+use crate::sources::field::{Cell, Field};
+use crate::sources::folder_settings::{FolderSettings, MAX_FILE_ROWS, MAX_NAME_CHARS, MAX_NODES};
+use crate::sources::reading::{FileError, FileRow, RowPlace, Rows};
 
 /// The longest object of header fields.
 const MAX_HEADERS_BYTES: usize = 16_384;
@@ -20,8 +20,8 @@ const MAX_HEADERS_BYTES: usize = 16_384;
 const ROWS_KEPT: usize = MAX_FILE_ROWS + 1;
 
 /// One object, or an array of them.
-pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, Fault> {
-    let wrong = |error: serde_json::Error| Fault(format!("it is not JSON: {error}"));
+pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, FileError> {
+    let wrong = |error: serde_json::Error| FileError(format!("it is not JSON: {error}"));
     let objects: Few<&RawValue, ROWS_KEPT> = if text.trim_start().starts_with('[') {
         serde_json::from_str(text).map_err(wrong)?
     } else {
@@ -29,35 +29,38 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
     };
     let mut rows = Rows::default();
     for (object, n) in objects.kept.iter().zip(1..) {
-        rows.push(row(settings, object.get(), Place::Row(n))?)?;
+        rows.push(row(settings, object.get(), RowPlace::Row(n))?)?;
     }
     Ok(rows.rows)
 }
 
 /// An object a line; empty lines count for nothing.
-pub(super) fn line_rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, Fault> {
+pub(super) fn line_rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, FileError> {
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
     let mut rows = Rows::default();
     for (line, n) in lines {
-        rows.push(row(settings, line.trim(), Place::Line(n))?)?;
+        rows.push(row(settings, line.trim(), RowPlace::Line(n))?)?;
     }
     Ok(rows.rows)
 }
 
 /// An event as it is published, or, where fields are mapped and it has no payload, any object: then it is
 /// the payload itself.
-fn row(settings: &FolderSettings, text: &str, place: Place) -> Result<FileRow, Fault> {
+fn row(settings: &FolderSettings, text: &str, place: RowPlace) -> Result<FileRow, FileError> {
     if !text.starts_with('{') {
-        return Err(Fault::at(place, "it is no object"));
+        return Err(FileError::at(place, "it is no object"));
     }
     if !nesting::is_shallow(text.as_bytes()) {
         let most = nesting::MAX_DEPTH;
-        return Err(Fault::at(place, format!("it is nested deeper than {most}")));
+        return Err(FileError::at(place, format!("it is nested deeper than {most}")));
     }
     let written: Written<'_> = serde_json::from_str(text)
-        .map_err(|error| Fault::at(place, format!("it is not JSON: {error}")))?;
+        .map_err(|error| FileError::at(place, format!("it is not JSON: {error}")))?;
     if let Some(name) = written.twice().find(|name| fills_a_field(settings, name)) {
-        return Err(Fault::at(place, format!("{name:?} stands in it twice: which one is meant?")));
+        return Err(FileError::at(
+            place,
+            format!("{name:?} stands in it twice: which one is meant?"),
+        ));
     }
     let payload = written.get(settings.name(Field::Payload));
     if payload.is_some()
@@ -65,7 +68,7 @@ fn row(settings: &FolderSettings, text: &str, place: Place) -> Result<FileRow, F
     {
         let odd: String = odd.chars().take(MAX_NAME_CHARS).collect();
         let why = format!("there is no field {odd:?}; there are event_type, payload, and more");
-        return Err(Fault::at(place, why));
+        return Err(FileError::at(place, why));
     }
     let mut draft = Draft::default();
     for field in Field::ALL.into_iter().filter(|field| *field != Field::Payload) {
@@ -74,7 +77,7 @@ fn row(settings: &FolderSettings, text: &str, place: Place) -> Result<FileRow, F
             match cell(field, raw.get()) {
                 Ok(Some(cell)) => draft.put(field, cell),
                 Ok(None) => {}
-                Err(why) => return Err(Fault::at(place, format!("{name} {why}"))),
+                Err(why) => return Err(FileError::at(place, format!("{name} {why}"))),
             }
         }
     }

@@ -11,8 +11,8 @@ use serde_json::Value;
 use crate::base::clock::Timestamp;
 use crate::model::event::{FieldError, NewEvent};
 use crate::model::pii::sealed::Sealed;
-use crate::model::source::field::{Cell, Field};
 use crate::model::{nesting, trace};
+use crate::sources::field::{Cell, Field};
 
 /// Whole seconds up to the year 5138; a larger number counts milliseconds.
 const MAX_SECONDS: u64 = 100_000_000_000;
@@ -31,7 +31,7 @@ pub struct Draft {
 
 /// What an event takes from elsewhere than its row.
 #[derive(Clone, Debug)]
-pub struct Facts<'a> {
+pub struct RowContext<'a> {
     /// A fresh UUIDv7.
     pub id: String,
     /// Whose it is.
@@ -98,7 +98,7 @@ impl Draft {
     ///
     /// # Errors
     /// The first field that cannot be used.
-    pub fn event(&self, facts: &Facts<'_>) -> Result<NewEvent, FieldError> {
+    pub fn event(&self, facts: &RowContext<'_>) -> Result<NewEvent, FieldError> {
         let text = |field: Field| self.text(field, facts);
         let content_type =
             text(Field::ContentType)?.unwrap_or_else(|| "application/json".to_owned());
@@ -131,7 +131,7 @@ impl Draft {
     }
 
     /// The event as which a row is kept that cannot be used: whatever of it can be, under its own key.
-    pub fn unusable(&self, facts: &Facts<'_>) -> NewEvent {
+    pub fn unusable(&self, facts: &RowContext<'_>) -> NewEvent {
         let text = |field: Field| self.text(field, facts).ok().flatten();
         let mut event = NewEvent {
             sealed: Sealed::default(),
@@ -166,7 +166,7 @@ impl Draft {
         event
     }
 
-    fn text(&self, field: Field, facts: &Facts<'_>) -> Result<Option<String>, FieldError> {
+    fn text(&self, field: Field, facts: &RowContext<'_>) -> Result<Option<String>, FieldError> {
         let own = self.get(field).map(|cell| match cell {
             Cell::Real(n) if field.tells_apart() => exact(*n).map(Some),
             cell => cell.text(),
@@ -179,7 +179,7 @@ impl Draft {
         self.get(Field::Payload).map(Cell::raw)
     }
 
-    fn payload(&self, facts: &Facts<'_>, content_type: &str) -> Result<Vec<u8>, FieldError> {
+    fn payload(&self, facts: &RowContext<'_>, content_type: &str) -> Result<Vec<u8>, FieldError> {
         let too_large = |bytes: String| {
             let most = facts.payload_bytes_max;
             wrong(Field::Payload, format!("has {bytes} bytes; at most {most} are accepted"))
@@ -293,8 +293,8 @@ mod tests {
         Cell::Text(text.to_owned())
     }
 
-    fn with<T>(run: impl FnOnce(&Facts<'_>) -> T) -> T {
-        let facts = Facts {
+    fn with<T>(run: impl FnOnce(&RowContext<'_>) -> T) -> T {
+        let facts = RowContext {
             id: "id".to_owned(),
             tenant: "default",
             source: "erp",

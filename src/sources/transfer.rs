@@ -7,9 +7,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::base::faults::Stall;
-use crate::model::source::folder::{DONE_ENDING, FolderSettings, Protocol, REASON_ENDING};
-use crate::pipeline::sources::shared::Shared;
-use crate::pipeline::sources::source_error::{Snag, SnagKind};
+use crate::sources::folder_settings::{DONE_ENDING, FolderSettings, Protocol, REASON_ENDING};
+use crate::sources::shared::Shared;
+use crate::sources::shared::{Obstacle, SourceError};
 use crate::sys::files::{Contents, Directory, Kind};
 
 /// Where files go that were taken.
@@ -26,10 +26,10 @@ const MAX_CLEARED: usize = 1_000;
 const MAX_SAME_NAME: u32 = 10_000;
 
 /// What came of it, or what stands in the way.
-pub(super) type Outcome<T> = Result<T, Snag>;
+pub(super) type Outcome<T> = Result<T, SourceError>;
 
 /// A file that can be taken.
-pub(super) struct Whole<'a> {
+pub(super) struct ReadFile<'a> {
     pub(super) folder: &'a Directory,
     pub(super) name: String,
     pub(super) path: PathBuf,
@@ -38,7 +38,11 @@ pub(super) struct Whole<'a> {
 }
 
 /// Moves a file that was taken.
-pub(super) fn finish(shared: &Shared, settings: &FolderSettings, whole: &Whole<'_>) -> Outcome<()> {
+pub(super) fn finish(
+    shared: &Shared,
+    settings: &FolderSettings,
+    whole: &ReadFile<'_>,
+) -> Outcome<()> {
     shared.faults.stand(Stall::Stored);
     let done = make(settings, whole.folder, DONE)?;
     if done.kind(&whole.name) == Some(Kind::Directory) {
@@ -75,7 +79,7 @@ enum Moved {
     Stuck,
 }
 
-impl Whole<'_> {
+impl ReadFile<'_> {
     /// Moves it, if it is still what was read. Whatever its writer does meanwhile, nothing that was not read
     /// passes for what was.
     fn move_to(&self, shared: &Shared, to: &Directory, name: &str) -> io::Result<Moved> {
@@ -100,9 +104,9 @@ impl Whole<'_> {
     }
 }
 
-pub(super) fn changed(whole: &Whole<'_>) -> Snag {
+pub(super) fn changed(whole: &ReadFile<'_>) -> SourceError {
     let why = format!("{} is changed while it is taken; it is read again", whole.path.display());
-    Snag { why, kind: SnagKind::Passing }
+    SourceError { why, kind: Obstacle::Passing }
 }
 
 /// Puts a file aside that was changed while it was moved, and whose name another one has.
@@ -126,7 +130,7 @@ fn set_aside(
 pub(super) fn put_aside(
     shared: &Shared,
     settings: &FolderSettings,
-    whole: &Whole<'_>,
+    whole: &ReadFile<'_>,
     why: &str,
 ) -> Outcome<bool> {
     let rejected = make(settings, whole.folder, REJECTED)?;
@@ -158,7 +162,7 @@ fn reason(settings: &FolderSettings, rejected: &Directory, name: &str, why: &str
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => {
             let place = settings.path.join(REJECTED).join(&reason);
-            Err(Snag::lasting(format!("{} cannot be written: {error}", place.display())))
+            Err(SourceError::lasting(format!("{} cannot be written: {error}", place.display())))
         }
         Ok(()) => Ok(true),
     }
@@ -170,11 +174,11 @@ fn free_names<'a>(place: &'a Directory, name: &'a str) -> impl Iterator<Item = S
     std::iter::once(name.to_owned()).chain(others).filter(|name| !place.has(name))
 }
 
-fn unmoved(from: &Path, to: &str, error: &io::Error) -> Snag {
-    Snag::lasting(format!("{} cannot be moved to {to}: {error}", from.display()))
+fn unmoved(from: &Path, to: &str, error: &io::Error) -> SourceError {
+    SourceError::lasting(format!("{} cannot be moved to {to}: {error}", from.display()))
 }
 
-pub(super) fn forget_companion(settings: &FolderSettings, whole: &Whole<'_>) {
+pub(super) fn forget_companion(settings: &FolderSettings, whole: &ReadFile<'_>) {
     if settings.writer == Protocol::Done {
         // Left behind it does no harm: it belongs to no file.
         drop(whole.folder.remove(&format!("{}{DONE_ENDING}", whole.name)));
@@ -188,7 +192,7 @@ pub(super) fn make(
     place: &str,
 ) -> Outcome<Directory> {
     folder.make(place).map_err(|error| {
-        Snag::lasting(format!(
+        SourceError::lasting(format!(
             "{} cannot be made: {error}. The service moves files there and has to be able to write",
             settings.path.join(place).display()
         ))
@@ -211,7 +215,7 @@ pub(super) fn clear(
     let done = make(settings, folder, DONE)?;
     let place = settings.path.join(DONE);
     let failed = |error: io::Error, place: &Path| {
-        Snag::lasting(format!("{} cannot be cleared: {error}", place.display()))
+        SourceError::lasting(format!("{} cannot be cleared: {error}", place.display()))
     };
     let names = done.names().map_err(|error| failed(error, &place))?;
     let is_old = |name: &&String| done.lies_since(name).is_some_and(|at| wall.since(at) >= kept);

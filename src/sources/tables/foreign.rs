@@ -14,9 +14,10 @@ use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior};
 
-use crate::model::source::draft::Draft;
-use crate::model::source::field::{Cell, Field};
-use crate::model::source::table::{Found, MAX_PAYLOAD_BYTES, TableSettings};
+use crate::config::keys::MAX_PAYLOAD_BYTES;
+use crate::sources::draft::Draft;
+use crate::sources::field::{Cell, Field};
+use crate::sources::table_settings::{Found, TableSettings};
 
 /// Rows of one read.
 pub const MAX_ROWS: u32 = 100;

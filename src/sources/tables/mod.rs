@@ -1,7 +1,10 @@
-//! Table `sources`: where events are read from besides the API.
+//! Tables `sources` and `source_files`: where events are read from besides the API, and the files that were taken
+//! from a drop folder or refused.
 //!
 //! The cursor moves only in the transaction that stores what was read, and only from where its reader
-//! thought it was: what a person sets meanwhile wins. Not here: what is read ([`crate::store::foreign`]).
+//! thought it was: what a person sets meanwhile wins. Not here: what is read ([`foreign`]).
+
+pub mod foreign;
 
 use std::time::Duration;
 
@@ -9,7 +12,7 @@ use rusqlite::Row;
 
 use crate::base::clock::{Timestamp, millis};
 use crate::model::name::Name;
-use crate::model::source::{NewSource, Settings, Source, State};
+use crate::sources::{NewSource, Settings, Source, State};
 use crate::store::column::{count, word};
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
@@ -111,7 +114,7 @@ const WELL: &str = "
      WHERE seq = ?1
        AND last_error IS NOT NULL";
 
-const STANDING: &str = "
+const COUNTS: &str = "
     SELECT count(*) FILTER (WHERE state = 'ACTIVE'),
            count(*) FILTER (WHERE state = 'PAUSED'),
            count(*) FILTER (WHERE state = 'ACTIVE' AND last_error IS NOT NULL)
@@ -120,7 +123,7 @@ const STANDING: &str = "
 
 /// How many sources there are, over all tenants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct SourceCounts {
     /// Those that are read.
     pub active: u64,
     /// Those a person has paused.
@@ -273,9 +276,9 @@ pub fn well(tx: &WriteTx<'_>, seq: i64) -> Result<()> {
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn standing(tx: &ReadTx<'_>) -> Result<Standing> {
-    Ok(tx.prepare(STANDING)?.query_row([], |row| {
-        Ok(Standing { active: count(row, 0)?, paused: count(row, 1)?, failing: count(row, 2)? })
+pub fn counts(tx: &ReadTx<'_>) -> Result<SourceCounts> {
+    Ok(tx.prepare(COUNTS)?.query_row([], |row| {
+        Ok(SourceCounts { active: count(row, 0)?, paused: count(row, 1)?, failing: count(row, 2)? })
     })?)
 }
 
@@ -307,4 +310,121 @@ fn source(row: &Row<'_>) -> Result<Source> {
         created_at: row.get(15)?,
         updated_at: row.get(16)?,
     })
+}
+
+const PUT_FILE: &str = "
+    INSERT INTO source_files (source_seq, name, sha256, size, state, reason, event_count, read_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+        ON CONFLICT (source_seq, name) DO UPDATE
+       SET sha256 = excluded.sha256, size = excluded.size, state = excluded.state,
+           reason = excluded.reason, event_count = excluded.event_count, read_at = excluded.read_at
+     WHERE source_files.state = 'rejected'";
+
+const TAKEN_FILE: &str = "
+    SELECT sha256, size
+      FROM source_files
+     WHERE source_seq = ?1
+       AND name = ?2
+       AND state = 'done'";
+
+const OLD_FILES: &str = "
+    SELECT source_seq, name
+      FROM source_files
+     WHERE read_at <= ?1
+     ORDER BY read_at
+     LIMIT ?2";
+
+const FORGET_FILE: &str = "
+    DELETE FROM source_files
+     WHERE source_seq = ?1
+       AND name = ?2
+       AND read_at <= ?3";
+
+/// A file that was taken or refused.
+#[derive(Clone, Debug)]
+pub struct SourceFile {
+    /// Of which source.
+    pub source_seq: i64,
+    /// Its name in the folder.
+    pub name: String,
+    /// SHA-256 of its bytes.
+    pub sha256: Vec<u8>,
+    /// How many those are.
+    pub size: u64,
+    /// Why it was refused; `None`: it was taken.
+    pub reason: Option<String>,
+    /// Events that came of it.
+    pub event_count: u64,
+}
+
+/// Notes a file. One that was refused may come again under its name, one that was taken stays what it was:
+/// tells whether it could be noted.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn put_file(tx: &WriteTx<'_>, file: &SourceFile, now: Timestamp) -> Result<bool> {
+    let state = if file.reason.is_some() { "rejected" } else { "done" };
+    let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let put = tx.prepare(PUT_FILE)?.execute((
+        file.source_seq,
+        &file.name,
+        &file.sha256,
+        whole(file.size),
+        state,
+        &file.reason,
+        whole(file.event_count),
+        now,
+    ))?;
+    Ok(put == 1)
+}
+
+/// What a file was when it was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenFile {
+    /// SHA-256 of its bytes.
+    pub sha256: Vec<u8>,
+    /// How many those were.
+    pub size: u64,
+}
+
+/// The file of that name that was taken, if one was.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn taken_file(tx: &ReadTx<'_>, source_seq: i64, name: &str) -> Result<Option<TakenFile>> {
+    first(&mut *tx.prepare(TAKEN_FILE)?, (source_seq, name), |row| {
+        Ok(TakenFile { sha256: row.get(0)?, size: count(row, 1)? })
+    })
+}
+
+/// Files that were read by then, at most `limit`: of which source, and their names.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn old_files(tx: &ReadTx<'_>, by: Timestamp, limit: u32) -> Result<Vec<(i64, String)>> {
+    rows(&mut *tx.prepare(OLD_FILES)?, (by, limit), |row| Ok((row.get(0)?, row.get(1)?)))
+}
+
+/// Forgets files, if they were read by then.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn forget_files(tx: &WriteTx<'_>, files: &[(i64, String)], by: Timestamp) -> Result<()> {
+    let mut statement = tx.prepare(FORGET_FILE)?;
+    for (source_seq, name) in files {
+        statement.execute((source_seq, name, by))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::plans::uses;
+
+    #[test]
+    fn old_files_are_found_and_forgotten_by_indexes() {
+        uses(OLD_FILES, &["INDEX source_files_age (read_at<?)"]);
+        uses(FORGET_FILE, &["PRIMARY KEY (source_seq=? AND name=?)"]);
+    }
 }

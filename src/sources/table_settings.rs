@@ -6,12 +6,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::source::error::SettingsError;
-use crate::model::source::field::Field;
+use crate::sources::SettingsError;
+use crate::sources::field::Field;
 
-/// The largest payload that is read; `limits.payload_bytes` can be set no higher. What is known of a row must not
-/// change when that is set.
-pub const MAX_PAYLOAD_BYTES: u32 = 25 << 20;
 /// Characters of a name in the file.
 const MAX_NAME_CHARS: usize = 128;
 
