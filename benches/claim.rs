@@ -29,7 +29,7 @@ use oncebox::base::id::{self, DeliverySeq, SubscriptionSeq, SystemDraw};
 use oncebox::model::delivery::AttemptClass;
 use oncebox::model::delivery::{Attempt, Next, Settlement};
 use oncebox::model::event::NewEvent;
-use oncebox::model::pii::Sealed;
+use oncebox::model::sealed::Sealed;
 use oncebox::store::writer::WriterLoop;
 use oncebox::store::{Store, deliveries, outbox, settlement};
 use rig::report::Report;

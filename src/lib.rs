@@ -40,6 +40,8 @@ mod model;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod pipeline;
 #[cfg(all(feature = "service", not(feature = "internals")))]
+mod privacy;
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod signatures;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod sources;
@@ -63,9 +65,7 @@ mod model {
     pub mod event;
     pub mod name;
     pub mod nesting;
-    pub mod pii {
-        pub mod sealed;
-    }
+    pub mod sealed;
     pub mod tenant;
     pub mod trace;
 }
@@ -82,7 +82,7 @@ macro_rules! open {
     ($($room:ident)*) => {$(pub mod $room;)*};
 }
 #[cfg(feature = "internals")]
-open! { api app backup base cli config conformance demo http keys model pipeline signatures sources store sys telemetry }
+open! { api app backup base cli config conformance demo http keys model pipeline privacy signatures sources store sys telemetry }
 
 pub use rusqlite;
 

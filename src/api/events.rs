@@ -24,7 +24,7 @@ use crate::http::message::Response;
 use crate::http::service::Reply;
 use crate::model::event::{self, Event, NewEvent, Status};
 use crate::model::few::Few;
-use crate::model::pii::Sealed;
+use crate::model::sealed::Sealed;
 use crate::model::strict_object::Object;
 use crate::model::token::{Right, Scope};
 use crate::model::{lenient_int, trace};

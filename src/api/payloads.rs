@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use crate::http::message::Response;
 use crate::model::json_text::string;
 use crate::model::nesting;
-use crate::model::pii::{Sealed, sealed};
+use crate::model::sealed::{self, Sealed};
 
 /// How much memory a payload that is shown takes, for each of its bytes: itself, as a text of JSON, in the answer.
 pub(super) const SHOWN_FACTOR: usize = 4;

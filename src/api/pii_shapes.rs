@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::api::problem::Problem;
 use crate::api::schema;
-use crate::model::detect::Detector;
-use crate::model::pii::{Action, MAX_RULES, Pii};
+use crate::privacy::policy::detect::Detector;
+use crate::privacy::policy::{Action, MAX_RULES, Pii};
 
 /// Reads what is stated: `"allow"`, or a policy.
 ///

@@ -16,11 +16,11 @@ use crate::api::{Api, lists};
 use crate::http::message::Method::{Get, Patch, Post};
 use crate::http::message::Response;
 use crate::model::name::Name;
-use crate::model::pii::Pii;
-use crate::model::tenant::{self, Tenant};
+use crate::model::tenant;
 use crate::model::token::Right;
+use crate::privacy::policy::Pii;
 use crate::store::error::Result as StoreResult;
-use crate::store::tenants;
+use crate::store::tenants::{self, Tenant};
 use crate::store::tx::WriteTx;
 
 const NAME: Param = Param::path("name", "The tenant's name.", schema::name, "acme");

@@ -3,7 +3,6 @@
 //! `serve` runs one for the process; a test runs as many as it likes.
 
 pub mod data_directory;
-mod erasing;
 mod error;
 mod injected;
 mod line;

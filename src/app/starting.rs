@@ -16,10 +16,10 @@ use crate::app::injected::Injected;
 use crate::app::line::{self, Line};
 use crate::app::master_key::{self, Keys};
 use crate::app::sockets::Sockets;
-use crate::app::{Appliance, erasing, log_audit_head, sharing};
-use crate::backup::restore;
+use crate::app::{Appliance, log_audit_head, sharing};
 use crate::backup::schedule::Schedule;
 use crate::backup::upgrade::{self, Upgraded};
+use crate::backup::{erasures, restore};
 use crate::base::budget::Budget;
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
@@ -154,7 +154,14 @@ fn prepare(
     let found = master_key::find(settings, draw)?;
     let database = up_to_date(data, clock, faults)?;
     let (store, mut writer_loop) = open(&database, settings, faults)?;
-    erasing::again(&mut writer_loop, &database, settings)?;
+    // A database that was put back must not bring back what was erased. An erasure may be noted beside the database
+    // alone, which was cut off, or beside the backups alone.
+    let mut noted = erasures::read(&erasures::beside(&database))?;
+    noted.extend(erasures::read(&erasures::within(&settings.backup_directory()))?);
+    let erased = writer_loop.erase_again(&noted)?;
+    if erased > 0 {
+        tracing::warn!(erased, "keys of subjects that were erased before are destroyed again");
+    }
     Ok((found, store, writer_loop))
 }
 

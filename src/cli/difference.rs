@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use crate::base::clock::Timestamp;
 use crate::cli::{Failure, exit};
 use crate::config::declared::{Kind, Thing};
-use crate::model::pii::Pii;
 use crate::model::subscription::Policy;
+use crate::privacy::policy::Pii;
 use crate::signatures::Scheme;
 use crate::sources::Settings;
 

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::cli::show::{self, Column, text};
 use crate::cli::{Failure, exit, input, out};
-use crate::model::pii::sealed::{Form, SHOWN, splice};
-use crate::model::pii::{Edit, Finding, Pii, Shape, With};
+use crate::model::sealed::{Form, SHOWN, splice};
+use crate::privacy::policy::{Edit, Finding, Pii, Shape, With};
 
 /// Try a policy on personal data
 #[derive(Debug, Args)]
@@ -100,7 +100,7 @@ impl PiiCommand {
         let of = |Finding { rule, action, path, detector }: &Finding| {
             json!({
                 "rule": rule, "action": action.as_str(), "path": path,
-                "detector": detector.map(crate::model::detect::Detector::as_str),
+                "detector": detector.map(crate::privacy::policy::detect::Detector::as_str),
             })
         };
         let findings: Vec<Value> = findings.iter().map(of).collect();

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::base::clock::Timestamp;
-use crate::model::pii::sealed::Sealed;
+use crate::model::sealed::Sealed;
 
 /// A payload of more bytes stands in a row of its own. Measured: a change of status beside a payload of 1 MB
 /// rewrites that megabyte into the write-ahead log.

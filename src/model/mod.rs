@@ -6,7 +6,6 @@
 pub mod address;
 pub mod audit;
 pub mod delivery;
-pub mod detect;
 pub mod disk;
 pub mod escalation;
 pub mod event;
@@ -21,9 +20,9 @@ pub mod lenient_int;
 pub mod name;
 pub mod nesting;
 pub mod pattern;
-pub mod pii;
 pub mod pointer;
 pub mod public_url;
+pub mod sealed;
 pub mod sql_row;
 pub mod strict_object;
 pub mod subscription;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use crate::base::clock::Timestamp;
 use crate::model::event::NewEvent;
-use crate::model::pii::sealed::Sealed;
+use crate::model::sealed::Sealed;
 use crate::model::{nesting, trace};
 
 /// Bytes of a value that a reason shows.

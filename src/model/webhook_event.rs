@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::base::clock::Timestamp;
 use crate::model::event::{self, Tally};
-use crate::model::pii::sealed::Sealed;
+use crate::model::sealed::Sealed;
 
 /// Where a webhook event stands; derived from its deliveries. Stored in `webhook_events.status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

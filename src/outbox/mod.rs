@@ -12,7 +12,7 @@ pub use crate::base::clock::Timestamp;
 use crate::base::id::{self, Draw, SystemDraw};
 use crate::model::event::{FieldError, NewEvent, SQL_SOURCE};
 use crate::model::name::Name;
-use crate::model::pii::sealed::Sealed;
+use crate::model::sealed::Sealed;
 use crate::model::{nesting, tenant, trace};
 
 use store::Row;

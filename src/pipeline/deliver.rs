@@ -17,14 +17,14 @@ use crate::http::client::{Answer, Call, CallError, Client};
 use crate::model::delivery::{
     Attempt, Outcome, OutgoingRequest, Progress, Settlement, judge, retry_after,
 };
-use crate::model::pii::Echo;
 use crate::model::subscription::Target;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destination, Destinations};
-use crate::pipeline::privacy::{NOT_OPENED, Opened, Privacy};
 use crate::pipeline::scheduler::decisions::{Assignment, Input};
 use crate::pipeline::scheduler::{Assignments, Mailbox};
 use crate::pipeline::suspects::Suspects;
+use crate::privacy::policy::ResponseScrub;
+use crate::privacy::{NOT_OPENED, Opened, Privacy};
 use crate::store::deliveries::Sized;
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::Settled;
@@ -286,7 +286,7 @@ impl Deliver {
         (Some(request), outcome)
     }
 
-    fn send(&self, call: &Call<'_>, echo: &Echo, at: Timestamp) -> Outcome {
+    fn send(&self, call: &Call<'_>, echo: &ResponseScrub, at: Timestamp) -> Outcome {
         if self.faults.hit(Step::BeforeSend) {
             return Outcome::Unreachable { reason: "planned: the line is down".to_owned() };
         }
@@ -359,7 +359,7 @@ impl Deliver {
 }
 
 /// The beginning of an answer. What may not be kept of it is taken out before it is cut.
-fn excerpt(body: &[u8], echo: &Echo) -> String {
+fn excerpt(body: &[u8], echo: &ResponseScrub) -> String {
     let text = String::from_utf8_lossy(body);
     if echo.is_idle() {
         return text.chars().take(MAX_EXCERPT_CHARS).collect();
@@ -368,7 +368,7 @@ fn excerpt(body: &[u8], echo: &Echo) -> String {
 }
 
 /// Why an attempt failed is always told.
-fn cleaned(echo: &Echo, reason: String) -> String {
+fn cleaned(echo: &ResponseScrub, reason: String) -> String {
     if echo.is_idle() { reason } else { echo.clean_reason(reason) }
 }
 

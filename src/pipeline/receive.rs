@@ -6,13 +6,14 @@ use std::time::Duration;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::id::{self, Draw};
 use crate::base::semaphore::Semaphore;
-use crate::model::pii::{self, Sealed};
+use crate::model::sealed::Sealed;
 use crate::model::trace;
 use crate::model::webhook_event::NewWebhookEvent;
 use crate::pipeline::clock_watch::ClockWatch;
 use crate::pipeline::counts::Counts;
-use crate::pipeline::privacy::{Fresh, NotAdmitted, Privacy};
 use crate::pipeline::provider_cache::{ProviderCache, VerifiedProvider};
+use crate::privacy::policy;
+use crate::privacy::{Fresh, NotAdmitted, Privacy};
 use crate::signatures::batch::Unusable;
 use crate::signatures::certificate_cache::{Certificates, Missing};
 use crate::signatures::handshake::Handshake;
@@ -52,7 +53,7 @@ pub enum Received {
     /// Correctly signed, but the time does not fit and it may be ours that is wrong.
     ClockSuspect,
     /// The provider's policy on personal data refuses it: the rule and the place.
-    Unwanted(pii::Refused),
+    Unwanted(policy::Refused),
     /// What it takes to believe it, or to make it count, cannot be fetched now.
     Unfetched(Missing),
     /// Too many others are being checked that cost as much.

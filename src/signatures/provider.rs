@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::base::clock::Timestamp;
 use crate::model::name::Name;
-use crate::model::pii::Pii;
 use crate::model::public_url::PublicUrl;
+use crate::privacy::policy::Pii;
 use crate::signatures::Scheme;
 
 /// The most a provider may send in one body unless it is told otherwise: 1 MiB.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::base::clock::Timestamp;
 use crate::model::event::{FieldError, NewEvent};
-use crate::model::pii::sealed::Sealed;
+use crate::model::sealed::Sealed;
 use crate::model::{nesting, trace};
 use crate::sources::field::{Cell, Field};
 

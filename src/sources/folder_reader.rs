@@ -14,8 +14,8 @@ use crate::base::clock::Timestamp;
 use crate::base::id;
 use crate::model::escalation::Class;
 use crate::model::event::NewEvent;
-use crate::pipeline::privacy::NotAdmitted;
 use crate::pipeline::publish::admit;
+use crate::privacy::NotAdmitted;
 use crate::sources::Source;
 use crate::sources::draft::{RowContext, said};
 use crate::sources::folder_settings::{
@@ -421,7 +421,7 @@ fn reject(
         return Err(changed(whole));
     }
     // What stands in the folder is its owner's; what is kept here follows the tenant's policy.
-    let kept = shared.privacy.told(&source.new.tenant, why)?;
+    let kept = shared.privacy.sanitize(&source.new.tenant, why)?;
     let short: String = kept.lines().next().unwrap_or_default().chars().take(500).collect();
     let mut new = escalation(shared, source, Class::DropRejected, "");
     tracing::warn!(source = source.new.name.as_str(), name, why = short, "a file is refused");

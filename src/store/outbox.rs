@@ -3,7 +3,7 @@
 use crate::base::clock::Timestamp;
 use crate::keys::subject::SubjectKey;
 use crate::model::event::{MAX_INLINE_BYTES, NewEvent, Status, Tally, derive};
-use crate::model::pii::sealed::same_but_for_keys;
+use crate::model::sealed::same_but_for_keys;
 use crate::store::error::{Error, Result};
 use crate::store::outbox_routing::{carry_out, end, plan};
 use crate::store::tx::{ReadTx, WriteTx, one_row};

@@ -3,7 +3,7 @@
 use rusqlite::{Row, params};
 
 use crate::model::event::{Event, NewEvent, Status};
-use crate::model::pii::Sealed;
+use crate::model::sealed::Sealed;
 use crate::model::tenant;
 use crate::store::column::{any_count, word};
 use crate::store::error::Result;

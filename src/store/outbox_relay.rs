@@ -335,9 +335,9 @@ fn quarantine(
     // A reference to nothing must not stay: the next upgrade would find the file damaged.
     let parent = row.parent_seq.filter(|_| defect.code != "unknown_parent");
     let pii = tenants::pii(tx, &row.text(Column::Tenant).unwrap_or_default())?;
-    let reason = pii
-        .rules()
-        .map_or(Cow::Borrowed(&defect.reason), |policy| Cow::Owned(policy.told(&defect.reason)));
+    let reason = pii.rules().map_or(Cow::Borrowed(&defect.reason), |policy| {
+        Cow::Owned(policy.sanitize(&defect.reason))
+    });
     let text = |column| row.text(column);
     let stored = tx.prepare(QUARANTINE)?.execute(rusqlite::params![
         row.seq,

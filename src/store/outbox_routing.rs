@@ -95,7 +95,8 @@ fn end_unmatched(tx: &WriteTx<'_>, seq: i64, new: &NewEvent, now: Timestamp) -> 
             let reason = format!(
                 "there is no subscription named {target:?} that takes events of the outbox"
             );
-            let told = tenants::pii(tx, &new.tenant)?.rules().map(|policy| policy.told(&reason));
+            let told =
+                tenants::pii(tx, &new.tenant)?.rules().map(|policy| policy.sanitize(&reason));
             (Status::Quarantined, Some(told.unwrap_or(reason)))
         }
         None => (Status::Skipped, None),

@@ -6,8 +6,8 @@ use rusqlite::Row;
 
 use crate::base::clock::{Timestamp, millis};
 use crate::model::name::Name;
-use crate::model::pii::Pii;
 use crate::model::public_url::PublicUrl;
+use crate::privacy::policy::Pii;
 use crate::signatures::provider::{NewProvider, Provider};
 use crate::store::column::{json, to_json, word};
 use crate::store::error::Result;

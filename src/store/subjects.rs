@@ -6,7 +6,7 @@ use rusqlite::Row;
 
 use crate::base::clock::Timestamp;
 use crate::keys::subject::ID_BYTES;
-use crate::model::pii::NewSubjectKey;
+use crate::model::sealed::NewSubjectKey;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
 use crate::store::{read_only, schema};

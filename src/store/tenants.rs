@@ -8,11 +8,27 @@ use rusqlite::Row;
 
 use crate::base::clock::Timestamp;
 use crate::model::name::Name;
-use crate::model::pii::Pii;
-use crate::model::tenant::Tenant;
+use crate::privacy::policy::Pii;
 use crate::store::column::word;
 use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+
+/// A tenant as kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its number in the file.
+    pub seq: i64,
+    /// What every row of it carries; it never changes.
+    pub name: Name,
+    /// What a person calls it.
+    pub title: String,
+    /// What happens to personal data in events that are published.
+    pub pii: Pii,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// Since when its tokens and its intake are refused and its deliveries wait.
+    pub suspended_at: Option<Timestamp>,
+}
 
 const INSERT: &str = "
     INSERT INTO tenants (name, title, created_at, pii)

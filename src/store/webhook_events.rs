@@ -7,7 +7,7 @@ use crate::model::event::MAX_INLINE_BYTES;
 use crate::model::event::Tally;
 use crate::model::in_doubt::{self, Fence};
 use crate::model::lane::Key;
-use crate::model::pii::Sealed;
+use crate::model::sealed::Sealed;
 use crate::model::subscription::Routed;
 use crate::model::webhook_event::{NewWebhookEvent, Status, WebhookEvent, derive};
 use crate::store::column::{json, to_json, word};

@@ -1,8 +1,8 @@
 //! Policies on personal data: what becomes of a body, as a table, and that nothing else of it changes.
 
-use oncebox::model::detect::Detector;
-use oncebox::model::pii::sealed::splice;
-use oncebox::model::pii::{Applied, Policy, With};
+use oncebox::model::sealed::splice;
+use oncebox::privacy::policy::detect::Detector;
+use oncebox::privacy::policy::{Applied, Policy, With};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -14,7 +14,7 @@ use crate::pipeline::consume::{
     Answer, Consume, Granted, Item, LeaseMsg, LeaseRequest, MAX_ANSWER_BYTES, Report, Waiter,
 };
 use crate::pipeline::destinations::{Destination, lease_time};
-use crate::pipeline::privacy::NOT_OPENED;
+use crate::privacy::NOT_OPENED;
 use crate::store::consuming::{self, Leased, Take};
 use crate::store::error::Result;
 use crate::store::writer::Queue;

@@ -25,7 +25,7 @@ use crate::model::subscription::{HoldReason, Subscription};
 use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destinations, effective};
 use crate::pipeline::inbox::Inbox;
-use crate::pipeline::privacy::{Opened, Privacy};
+use crate::privacy::{Opened, Privacy};
 use crate::store::Store;
 use crate::store::consuming::{self, Consumer, Leased, ReportResult, Settled};
 use crate::store::deliveries;

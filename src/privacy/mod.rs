@@ -7,6 +7,8 @@
 //! Not here: what rules mean ([`crate::model::pii`]), ciphers ([`crate::keys::subject`]), and erasing
 //! (`keeping::erasures`, the API).
 
+pub mod policy;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,9 +20,9 @@ use crate::keys::Keyring;
 use crate::keys::subject::{Pseudonyms, SubjectKey};
 use crate::model::delivery::OutgoingRequest;
 use crate::model::event::NewEvent;
-use crate::model::pii::sealed::{self, ERASED, Form, splice, token, tokens};
-use crate::model::pii::{Applied, Echo, Edit, NewSubjectKey, Pii, Policy, Refused, Sealed, With};
+use crate::model::sealed::{self, ERASED, Form, NewSubjectKey, Sealed, splice, token, tokens};
 use crate::model::webhook_event::{NewWebhookEvent, webhook_id};
+use crate::privacy::policy::{Applied, Edit, Pii, Policy, Refused, ResponseScrub, With};
 use crate::store::error::{Error, Result};
 use crate::store::subjects::{self, KeyId};
 use crate::store::{Store, providers, tenants};
@@ -52,7 +54,7 @@ impl From<Error> for NotAdmitted {
 #[derive(Debug)]
 pub struct Opened {
     /// What may not come back in the answer.
-    pub echo: Echo,
+    pub echo: ResponseScrub,
     /// Whether all that was sealed in it is open, or erased. What is not must not be sent: nobody can use it.
     pub is_whole: bool,
 }
@@ -63,7 +65,7 @@ pub const NOT_OPENED: &str = "what is sealed in its body does not open: its key 
 
 /// What is stated for one tenant.
 #[derive(Debug)]
-struct Stated {
+struct TenantPolicies {
     /// For events that are published.
     own: Pii,
     /// For its providers, where they do not allow everything.
@@ -84,7 +86,7 @@ pub struct Privacy {
     keyring: Arc<Keyring>,
     names: Pseudonyms,
     draw: Arc<dyn Draw>,
-    stated: Cache<String, Stated>,
+    stated: Cache<String, TenantPolicies>,
     keys: Cache<KeyId, Kept>,
 }
 
@@ -149,7 +151,7 @@ impl Privacy {
     ) -> std::result::Result<(), NotAdmitted> {
         policy.check_identifiers(&event.words()).map_err(refused)?;
         let name = id::webhook_id(&event.tenant, &event.source_system, &event.idempotency_key);
-        let place = Place { tenant: &event.tenant, event: &name };
+        let place = SealContext { tenant: &event.tenant, event: &name };
         let changed = self.change(policy, &place, &event.content_type, &event.payload, fresh)?;
         if let Some((payload, sealed)) = changed {
             (event.payload, event.sealed) = (payload, sealed);
@@ -165,7 +167,7 @@ impl Privacy {
     pub fn withhold(&self, event: NewEvent, why: String) -> Result<(NewEvent, String)> {
         let stated = self.stated(&event.tenant)?;
         let Some(policy) = stated.own.rules() else { return Ok((event, why)) };
-        let why = policy.told(&why);
+        let why = policy.sanitize(&why);
         let key = self.names.value(&event.tenant, &event.idempotency_key);
         let masked = |text: String| policy.masked(&text).unwrap_or(text);
         let event_type = masked(event.event_type);
@@ -209,9 +211,9 @@ impl Privacy {
     ///
     /// # Errors
     /// When the policy cannot be read.
-    pub fn told(&self, tenant: &str, reason: &str) -> Result<String> {
+    pub fn sanitize(&self, tenant: &str, reason: &str) -> Result<String> {
         let stated = self.stated(tenant)?;
-        Ok(stated.own.rules().map_or_else(|| reason.to_owned(), |policy| policy.told(reason)))
+        Ok(stated.own.rules().map_or_else(|| reason.to_owned(), |policy| policy.sanitize(reason)))
     }
 
     /// Changes a verified webhook event as its provider's policy says. `fresh` is the whole request's.
@@ -242,7 +244,7 @@ impl Privacy {
             event.provider_event_id = keyed;
         }
         let name = webhook_id(&event.tenant, &event.provider, &event.provider_event_id);
-        let place = Place { tenant: &event.tenant, event: &name };
+        let place = SealContext { tenant: &event.tenant, event: &name };
         let (media, payload) = (&event.content_type, &event.payload);
         let changed = self.change(policy, &place, media, payload, fresh)?;
         if let Some((payload, sealed)) = changed {
@@ -259,7 +261,7 @@ impl Privacy {
     fn change(
         &self,
         policy: &Policy,
-        place: &Place<'_>,
+        place: &SealContext<'_>,
         content_type: &str,
         payload: &[u8],
         fresh: &mut Fresh,
@@ -346,7 +348,7 @@ impl Privacy {
                 stated.providers.iter().rev().find(|(name, _)| name == provider).map(|(_, pii)| pii)
             }
         };
-        let mut echo = Echo::of(pii.and_then(Pii::rules).cloned());
+        let mut echo = ResponseScrub::of(pii.and_then(Pii::rules).cloned());
         if parcel.sealed_fields == 0 {
             return Ok(Opened { echo, is_whole: true });
         }
@@ -365,9 +367,9 @@ impl Privacy {
         tenant: &str,
         event: &str,
         body: &[u8],
-        echo: &mut Echo,
+        echo: &mut ResponseScrub,
     ) -> Result<(Vec<u8>, u32)> {
-        let place = Place { tenant, event };
+        let place = SealContext { tenant, event };
         let mut parts = Vec::new();
         for sealed::Token { span, form, blob } in tokens(body) {
             let Some(key_id) = SubjectKey::id_in(&blob) else { continue };
@@ -395,14 +397,14 @@ impl Privacy {
         Ok(Some(Kept { tenant: row.tenant, subject: row.subject, key }))
     }
 
-    fn stated(&self, tenant: &str) -> Result<Arc<Stated>> {
+    fn stated(&self, tenant: &str) -> Result<Arc<TenantPolicies>> {
         if let Some(stated) = self.stated.kept(tenant) {
             return Ok(stated);
         }
-        let read = |tenant: &String| -> Result<Option<Stated>> {
+        let read = |tenant: &String| -> Result<Option<TenantPolicies>> {
             self.store.look_up(|tx| {
                 let own = tenants::by_name(tx, tenant)?.map_or(Pii::Allow, |tenant| tenant.pii);
-                Ok(Some(Stated { own, providers: providers::policies(tx, tenant)? }))
+                Ok(Some(TenantPolicies { own, providers: providers::policies(tx, tenant)? }))
             })
         };
         let stated = self.stated.get(tenant.to_owned(), read)?;
@@ -411,13 +413,13 @@ impl Privacy {
 }
 
 /// Where something is sealed.
-struct Place<'a> {
+struct SealContext<'a> {
     tenant: &'a str,
     /// The `webhook-id`.
     event: &'a str,
 }
 
-impl Place<'_> {
+impl SealContext<'_> {
     /// What the cipher covers besides the text.
     fn of(&self, subject: &[u8; 32], form: Form) -> String {
         let Self { tenant, event } = self;

@@ -1,4 +1,5 @@
-//! The forms of a body that a policy is carried out on: JSON, the fields of a form, any other text.
+//! A policy applied to a body, which is JSON, the fields of a form, or any other text: which spans of it are
+//! replaced, and by what.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -7,22 +8,98 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 
 use crate::model::json_path::{Path, Reached, Step};
 use crate::model::json_text::{Cursor, Kind, MAX_DEPTH, said, string};
-use crate::model::pii::apply::{Doing, Level, Shape, Verdict, With};
-use crate::model::pii::policy::Action;
-use crate::model::pii::refused::Refused;
-use crate::model::pii::sealed::Form;
+use crate::model::sealed::Form;
+use crate::privacy::policy::matching::{Edit, Finding, Level, MAX_EDITS, PolicyRun, Verdict, With};
+use crate::privacy::policy::rules::{Action, Otherwise, Policy, Refused};
+
+/// As what a body was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// JSON.
+    Json,
+    /// Fields of a form.
+    Form,
+    /// Any other text.
+    Text,
+    /// Bytes that are no text.
+    Bytes,
+}
+
+/// What a policy makes of a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// What is replaced, in order and apart; nothing: the body is stored as it is.
+    pub edits: Vec<Edit>,
+    /// The subject's name, where something is to be sealed and the body names one.
+    pub subject: Option<String>,
+    /// What the rules did, where it was asked for.
+    pub findings: Vec<Finding>,
+    /// As what it was read.
+    pub shape: Shape,
+}
+
+impl Policy {
+    /// Carries it out. `hash` makes the keyed hash of a text; `explain` asks for the findings.
+    ///
+    /// # Errors
+    /// The rule that rejects the body, or that no path can be looked for in it.
+    pub fn apply(
+        &self,
+        content_type: &str,
+        bytes: &[u8],
+        hash: &dyn Fn(&str) -> String,
+        explain: bool,
+    ) -> Result<Applied, Refused> {
+        let shape = shape(content_type, bytes);
+        let names_places = matches!(shape, Shape::Text | Shape::Bytes) && self.names_places();
+        // Bytes that are no text cannot be looked through at all.
+        if (names_places || shape == Shape::Bytes) && self.unreadable == Otherwise::Reject {
+            return Err(Refused::Unreadable);
+        }
+        let mut run =
+            PolicyRun { policy: self, hash, edits: Vec::new(), findings: Vec::new(), explain };
+        let text = std::str::from_utf8(bytes).unwrap_or_default();
+        match (shape, Cursor::of(bytes)) {
+            (Shape::Json, Some(cursor)) => apply_to_json(&mut run, cursor)?,
+            (Shape::Form, _) => apply_to_form(&mut run, text)?,
+            _ => apply_to_text(&mut run, text)?,
+        }
+        let PolicyRun { edits, findings, .. } = run;
+        if edits.len() > MAX_EDITS {
+            return Err(Refused::Many { most: MAX_EDITS });
+        }
+        let seals = edits.iter().any(|edit| matches!(edit.with, With::Seal(_)));
+        let subject = self.subject.as_ref().filter(|_| seals);
+        let subject = subject.and_then(|path| text_at(path, shape, text));
+        Ok(Applied { edits, subject, findings, shape })
+    }
+}
+
+fn shape(content_type: &str, bytes: &[u8]) -> Shape {
+    let media = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    let looks = media.ends_with("json") || matches!(first, Some(b'{' | b'[' | b'"'));
+    // Before forms: many senders call JSON a form, since that is what their HTTP client says by itself.
+    if looks && Cursor::of(bytes).is_some() {
+        return Shape::Json;
+    }
+    if media == "application/x-www-form-urlencoded" && std::str::from_utf8(bytes).is_ok() {
+        return Shape::Form;
+    }
+    if std::str::from_utf8(bytes).is_ok() { Shape::Text } else { Shape::Bytes }
+}
 
 /// Carries a policy out on JSON.
-pub(super) fn json(doing: &mut Doing<'_>, cursor: Cursor<'_>) -> Result<(), Refused> {
-    let level = doing.policy.level();
-    let mut walk = Walk { doing, cursor, trail: Vec::new() };
+fn apply_to_json(run: &mut PolicyRun<'_>, cursor: Cursor<'_>) -> Result<(), Refused> {
+    let level = run.policy.level();
+    let mut walk = Walk { run, cursor, trail: Vec::new() };
     let start = {
         let _first = walk.cursor.peek();
         walk.cursor.at()
     };
     if walk.value(&level)? == Fate::Dropped {
         let end = walk.cursor.at();
-        walk.doing.edit(start..end, With::Text("null".to_owned()));
+        walk.run.edit(start..end, With::Text("null".to_owned()));
     }
     Ok(())
 }
@@ -34,7 +111,7 @@ enum Fate {
 }
 
 struct Walk<'d, 'a, 't> {
-    doing: &'d mut Doing<'a>,
+    run: &'d mut PolicyRun<'a>,
     cursor: Cursor<'t>,
     /// The way here, for people.
     trail: Vec<Passed<'t>>,
@@ -59,13 +136,13 @@ impl Walk<'_, '_, '_> {
     /// One value with everything in it.
     fn value(&mut self, level: &Level) -> Result<Fate, Refused> {
         let kind = self.cursor.kind();
-        let Some(level) = self.doing.policy.arrive(level) else {
+        let Some(level) = self.run.policy.arrive(level) else {
             self.cursor.value();
             return Ok(Fate::Kept);
         };
         let container = matches!(kind, Kind::Object | Kind::Array);
         if let Some(rule) = level.acting
-            && !(container && self.doing.policy.may_except_below(&level))
+            && !(container && self.run.policy.may_except_below(&level))
         {
             return self.named(rule, kind);
         }
@@ -87,7 +164,7 @@ impl Walk<'_, '_, '_> {
     fn named(&mut self, rule: usize, kind: Kind) -> Result<Fate, Refused> {
         let span = self.cursor.value();
         let raw = self.cursor.text(&span);
-        let action = self.doing.action(rule);
+        let action = self.run.action(rule);
         // Nothing is no personal data.
         if raw == "null" && action != Action::Drop {
             return Ok(Fate::Kept);
@@ -98,15 +175,15 @@ impl Walk<'_, '_, '_> {
             _ => Cow::Borrowed(raw),
         };
         let trail = &self.trail;
-        let verdict = self.doing.named(rule, &text, || shown(trail))?;
+        let verdict = self.run.named(rule, &text, || shown(trail))?;
         Ok(self.carry_out(verdict, span))
     }
 
     fn carry_out(&mut self, verdict: Verdict, span: Range<usize>) -> Fate {
         match verdict {
             Verdict::Drop => return Fate::Dropped,
-            Verdict::Seal => self.doing.edit(span, With::Seal(Form::Value)),
-            Verdict::Text(text) => self.doing.edit(span, With::Text(string(&text))),
+            Verdict::Seal => self.run.edit(span, With::Seal(Form::Value)),
+            Verdict::Text(text) => self.run.edit(span, With::Text(string(&text))),
         }
         Fate::Kept
     }
@@ -115,7 +192,7 @@ impl Walk<'_, '_, '_> {
         let span = self.cursor.value();
         let text = said(self.cursor.text(&span)).ok_or(Refused::Unreadable)?;
         let trail = &self.trail;
-        match self.doing.detected(&text, level, || shown(trail))? {
+        match self.run.detected(&text, level, || shown(trail))? {
             Some(verdict) => Ok(self.carry_out(verdict, span)),
             None => Ok(Fate::Kept),
         }
@@ -132,9 +209,9 @@ impl Walk<'_, '_, '_> {
             let start = name.start;
             let name = said(self.cursor.text(&name)).ok_or(Refused::Unreadable)?;
             self.cursor.eats(b':');
-            let below = self.doing.policy.step(level, Step::Name(&name));
+            let below = self.run.policy.step(level, Step::Name(&name));
             self.trail.push(Passed::Name(name));
-            let here = self.doing.here();
+            let here = self.run.here();
             let fate = self.value(&below)?;
             self.trail.pop();
             let end = self.cursor.at();
@@ -143,13 +220,13 @@ impl Walk<'_, '_, '_> {
                 Fate::Kept => {
                     kept_until = end;
                     if let Some(before) = dropped.take() {
-                        self.doing.edit_at(here, before.start..start, With::Text(String::new()));
+                        self.run.edit_at(here, before.start..start, With::Text(String::new()));
                     }
                 }
             }
         }
         if let Some(last) = dropped {
-            self.doing.edit(kept_until..last.end, With::Text(String::new()));
+            self.run.edit(kept_until..last.end, With::Text(String::new()));
         }
         Ok(Fate::Kept)
     }
@@ -162,13 +239,13 @@ impl Walk<'_, '_, '_> {
             self.cursor.eats(b',');
             let _first = self.cursor.peek();
             let start = self.cursor.at();
-            let below = self.doing.policy.step(level, Step::Place(place));
+            let below = self.run.policy.step(level, Step::Place(place));
             self.trail.push(Passed::Place(place));
             let fate = self.value(&below)?;
             self.trail.pop();
             if fate == Fate::Dropped {
                 let span = start..self.cursor.at();
-                self.doing.edit(span, With::Text("null".to_owned()));
+                self.run.edit(span, With::Text("null".to_owned()));
             }
             place += 1;
         }
@@ -177,37 +254,37 @@ impl Walk<'_, '_, '_> {
 }
 
 /// Carries a policy out on the fields of a form, which a path reaches as members: `$.name`.
-pub(super) fn form(doing: &mut Doing<'_>, text: &str) -> Result<(), Refused> {
+fn apply_to_form(run: &mut PolicyRun<'_>, text: &str) -> Result<(), Refused> {
     for Field { name, value } in fields(text) {
         let said = |span: &Range<usize>| decoded(text.get(span.clone()).unwrap_or_default());
         let (called, holds) = (said(&name)?, said(&value)?);
-        let level = doing.policy.step(&doing.policy.level(), Step::Name(&called));
-        let Some(level) = doing.policy.arrive(&level) else { continue };
+        let level = run.policy.step(&run.policy.level(), Step::Name(&called));
+        let Some(level) = run.policy.arrive(&level) else { continue };
         // What is found in a name stands in no path that is shown.
         let byte = || format!("byte {}", name.start);
-        let of_name = doing.detected(&called, &level, byte)?;
+        let of_name = run.detected(&called, &level, byte)?;
         let is_plain = of_name.is_none();
         let path = || {
             if is_plain { shown(&[Passed::Name(Cow::Borrowed(&called))]) } else { byte() }
         };
         let of_value = match level.acting {
             Some(_) if holds.is_empty() => None,
-            Some(rule) => Some(doing.named(rule, &holds, path)?),
-            None => doing.detected(&holds, &level, path)?,
+            Some(rule) => Some(run.named(rule, &holds, path)?),
+            None => run.detected(&holds, &level, path)?,
         };
-        settle(doing, name.clone(), of_name);
-        settle(doing, value, of_value);
+        settle(run, name.clone(), of_name);
+        settle(run, value, of_value);
     }
     Ok(())
 }
 
-fn settle(doing: &mut Doing<'_>, span: Range<usize>, verdict: Option<Verdict>) {
+fn settle(run: &mut PolicyRun<'_>, span: Range<usize>, verdict: Option<Verdict>) {
     let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     match verdict {
         None => {}
-        Some(Verdict::Drop) => doing.edit(span, With::Text(String::new())),
-        Some(Verdict::Seal) => doing.edit(span, With::Seal(Form::Part)),
-        Some(Verdict::Text(text)) => doing.edit(span, With::Text(encoded(&text))),
+        Some(Verdict::Drop) => run.edit(span, With::Text(String::new())),
+        Some(Verdict::Seal) => run.edit(span, With::Seal(Form::Part)),
+        Some(Verdict::Text(text)) => run.edit(span, With::Text(encoded(&text))),
     }
 }
 
@@ -238,17 +315,17 @@ fn decoded(text: &str) -> Result<String, Refused> {
 }
 
 /// Carries the detectors of a policy out on a text, finding by finding.
-pub(super) fn text(doing: &mut Doing<'_>, text: &str) -> Result<(), Refused> {
-    for found in doing.policy.found_in(text) {
+fn apply_to_text(run: &mut PolicyRun<'_>, text: &str) -> Result<(), Refused> {
+    for found in run.policy.found_in(text) {
         let piece = text.get(found.span.clone()).unwrap_or_default();
-        let with = doing.piece(&found, piece, || format!("byte {}", found.span.start))?;
-        doing.edit(found.span, with);
+        let with = run.piece(&found, piece, || format!("byte {}", found.span.start))?;
+        run.edit(found.span, with);
     }
     Ok(())
 }
 
 /// The first text or number that a path names.
-pub(super) fn text_at(path: &Path, shape: Shape, text: &str) -> Option<String> {
+fn text_at(path: &Path, shape: Shape, text: &str) -> Option<String> {
     let found = match shape {
         Shape::Json => {
             first(&mut Cursor::of(text.as_bytes())?, path, path.start(), 0).map(Cow::into_owned)

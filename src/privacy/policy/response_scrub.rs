@@ -7,27 +7,27 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use zeroize::Zeroizing;
 
 use crate::model::json_text::{Cursor, Kind, said};
-use crate::model::pii::policy::{Answers, Policy};
-use crate::model::pii::sealed::{Form, SHOWN};
+use crate::model::sealed::{Form, SHOWN};
+use crate::privacy::policy::rules::{Answers, Policy};
 
 /// Values shorter than this would take apart every answer; they are left.
 const CHARS_LEAST: usize = 3;
 
 /// What is taken out of an answer.
 #[derive(Default)]
-pub struct Echo {
+pub struct ResponseScrub {
     /// What was opened for sending, the longest first.
     spoken: Vec<Zeroizing<String>>,
     policy: Option<Arc<Policy>>,
 }
 
-impl std::fmt::Debug for Echo {
+impl std::fmt::Debug for ResponseScrub {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Echo({} values)", self.spoken.len())
+        write!(f, "ResponseScrub({} values)", self.spoken.len())
     }
 }
 
-impl Echo {
+impl ResponseScrub {
     /// What the policy finds.
     pub fn of(policy: Option<Arc<Policy>>) -> Self {
         Self { spoken: Vec::new(), policy }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn what_was_opened_does_not_come_back() {
-        let mut echo = Echo::default();
+        let mut echo = ResponseScrub::default();
         echo.opened(Form::Value, r#"{"email":"Jane.Roe@x.org","no":471100,"ok":true}"#.as_bytes());
         echo.opened(Form::Value, r#""M\u00fcller""#.as_bytes());
         echo.opened(Form::Part, b"ab");
@@ -138,10 +138,10 @@ mod tests {
             let text = format!(
                 r#"{{"rules":[{{"detect":["email"],"action":"hash"}}],"answers":"{answers}"}}"#
             );
-            Echo::of(Some(Arc::new(Policy::parse(&text).unwrap())))
+            ResponseScrub::of(Some(Arc::new(Policy::parse(&text).unwrap())))
         };
         assert_eq!(policy("mask").clean("no a@x.org".to_owned()), "no ***@x.org");
         assert_eq!(policy("drop").clean("anything".to_owned()), "");
-        assert!(Echo::default().is_idle() && !policy("mask").is_idle());
+        assert!(ResponseScrub::default().is_idle() && !policy("mask").is_idle());
     }
 }

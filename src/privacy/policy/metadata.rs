@@ -2,9 +2,9 @@
 //! in the file already.
 
 use crate::model::event::NewEvent;
-use crate::model::pii::apply::{Finding, Found};
-use crate::model::pii::policy::{Action, Otherwise, Policy};
-use crate::model::pii::refused::Refused;
+use crate::privacy::policy::matching::{Finding, Found};
+use crate::privacy::policy::rules::Refused;
+use crate::privacy::policy::rules::{Action, Otherwise, Policy};
 
 impl Policy {
     /// What is left of a text that is kept but never sent, such as a header field or a receiver's answer: all
@@ -25,7 +25,7 @@ impl Policy {
     }
 
     /// A reason as it may be kept: without what it quotes, which can be anything that came in.
-    pub fn told(&self, reason: &str) -> String {
+    pub fn sanitize(&self, reason: &str) -> String {
         let bare = unquoted(reason);
         self.masked(&bare).unwrap_or(bare)
     }
@@ -122,7 +122,7 @@ mod tests {
         );
         assert_eq!(policy.masked("nothing"), None);
         let reason = r#"id was "a \"b\" c" and x is "y", not b@x.org or "z"#;
-        assert_eq!(policy.told(reason), r#"id was "…" and x is "…", not ***@x.org or "…""#);
+        assert_eq!(policy.sanitize(reason), r#"id was "…" and x is "…", not ***@x.org or "…""#);
         let words =
             [("aggregate_id", Some("17")), ("idempotency_key", Some("order of a@example.org"))];
         let refused = policy.check_identifiers(&words).unwrap_err().to_string();

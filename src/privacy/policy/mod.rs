@@ -2,24 +2,22 @@
 //! body.
 //!
 //! A body is never written anew: what a rule changes is spliced into it, and every other byte stays. Not
-//! here: keys and ciphers ([`crate::keys::subject`]), and where a policy is asked (`flow::privacy`).
+//! here: keys and ciphers ([`crate::keys::subject`]), and where a policy is asked ([`crate::privacy`]).
 
-mod apply;
 mod body;
+pub mod detect;
+mod matching;
 mod metadata;
-mod policy;
-mod refused;
 mod response_scrub;
-pub mod sealed;
+mod rules;
 
 use std::fmt;
 use std::sync::Arc;
 
-pub use apply::{Applied, Edit, Finding, Shape, With};
-pub use policy::{Action, MAX_RULES, Policy, PolicyError};
-pub use refused::Refused;
-pub use response_scrub::Echo;
-pub use sealed::{NewSubjectKey, Sealed};
+pub use body::{Applied, Shape};
+pub use matching::{Edit, Finding, With};
+pub use response_scrub::ResponseScrub;
+pub use rules::{Action, MAX_RULES, Policy, PolicyError, Refused};
 
 /// What is stated about personal data: nothing is done, or these rules hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,17 +1,15 @@
-//! A policy carried out on a body: which spans of it are replaced, and by what.
+//! Which rules of a policy hold at a place of a body, and what each does with what stands there.
 
 use std::ops::Range;
 
-use crate::model::detect::{self, Detector};
 use crate::model::json_path::{Reached, Step};
-use crate::model::json_text::Cursor;
-use crate::model::pii::body;
-use crate::model::pii::policy::{Action, MAX_RULES, Otherwise, Policy};
-use crate::model::pii::refused::Refused;
-use crate::model::pii::sealed::Form;
+use crate::model::sealed::Form;
+use crate::privacy::policy::detect::{self, Detector};
+use crate::privacy::policy::rules::Refused;
+use crate::privacy::policy::rules::{Action, MAX_RULES, Policy};
 
 /// Places of one body that a policy changes at most: each takes memory beside the body.
-const MAX_EDITS: usize = 100_000;
+pub(super) const MAX_EDITS: usize = 100_000;
 
 /// What takes the place of a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,32 +42,6 @@ pub struct Finding {
     pub detector: Option<Detector>,
 }
 
-/// As what a body was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// JSON.
-    Json,
-    /// Fields of a form.
-    Form,
-    /// Any other text.
-    Text,
-    /// Bytes that are no text.
-    Bytes,
-}
-
-/// What a policy makes of a body.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Applied {
-    /// What is replaced, in order and apart; nothing: the body is stored as it is.
-    pub edits: Vec<Edit>,
-    /// The subject's name, where something is to be sealed and the body names one.
-    pub subject: Option<String>,
-    /// What the rules did, where it was asked for.
-    pub findings: Vec<Finding>,
-    /// As what it was read.
-    pub shape: Shape,
-}
-
 /// Something found in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
@@ -91,41 +63,6 @@ pub(super) struct Level {
 }
 
 impl Policy {
-    /// Carries it out. `hash` makes the keyed hash of a text; `explain` asks for the findings.
-    ///
-    /// # Errors
-    /// The rule that rejects the body, or that no path can be looked for in it.
-    pub fn apply(
-        &self,
-        content_type: &str,
-        bytes: &[u8],
-        hash: &dyn Fn(&str) -> String,
-        explain: bool,
-    ) -> Result<Applied, Refused> {
-        let shape = shape(content_type, bytes);
-        let names_places = matches!(shape, Shape::Text | Shape::Bytes) && self.names_places();
-        // Bytes that are no text cannot be looked through at all.
-        if (names_places || shape == Shape::Bytes) && self.unreadable == Otherwise::Reject {
-            return Err(Refused::Unreadable);
-        }
-        let mut doing =
-            Doing { policy: self, hash, edits: Vec::new(), findings: Vec::new(), explain };
-        let text = std::str::from_utf8(bytes).unwrap_or_default();
-        match (shape, Cursor::of(bytes)) {
-            (Shape::Json, Some(cursor)) => body::json(&mut doing, cursor)?,
-            (Shape::Form, _) => body::form(&mut doing, text)?,
-            _ => body::text(&mut doing, text)?,
-        }
-        let Doing { edits, findings, .. } = doing;
-        if edits.len() > MAX_EDITS {
-            return Err(Refused::Many { most: MAX_EDITS });
-        }
-        let seals = edits.iter().any(|edit| matches!(edit.with, With::Seal(_)));
-        let subject = self.subject.as_ref().filter(|_| seals);
-        let subject = subject.and_then(|path| body::text_at(path, shape, text));
-        Ok(Applied { edits, subject, findings, shape })
-    }
-
     /// What detectors that are not bound to a place find in a text.
     pub(super) fn found_in(&self, text: &str) -> Vec<Found> {
         self.found(text, &self.level())
@@ -204,12 +141,12 @@ impl Policy {
 }
 
 /// A policy that is being carried out.
-pub(super) struct Doing<'a> {
+pub(super) struct PolicyRun<'a> {
     pub(super) policy: &'a Policy,
-    hash: &'a dyn Fn(&str) -> String,
-    edits: Vec<Edit>,
-    findings: Vec<Finding>,
-    explain: bool,
+    pub(super) hash: &'a dyn Fn(&str) -> String,
+    pub(super) edits: Vec<Edit>,
+    pub(super) findings: Vec<Finding>,
+    pub(super) explain: bool,
 }
 
 /// What becomes of a text in which detectors found something, or that a path names.
@@ -219,12 +156,12 @@ pub(super) enum Verdict {
     Text(String),
 }
 
-impl Doing<'_> {
+impl PolicyRun<'_> {
     pub(super) fn edit(&mut self, span: Range<usize>, with: With) {
         self.edit_at(self.edits.len(), span, with);
     }
 
-    /// How many edits there are, as a place for [`Doing::edit_at`].
+    /// How many edits there are, as a place for [`PolicyRun::edit_at`].
     pub(super) fn here(&self) -> usize {
         self.edits.len()
     }
@@ -329,18 +266,4 @@ fn whole_mask(text: &str) -> String {
         return Detector::Email.mask(text);
     }
     detect::mask(text)
-}
-
-fn shape(content_type: &str, bytes: &[u8]) -> Shape {
-    let media = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
-    let looks = media.ends_with("json") || matches!(first, Some(b'{' | b'[' | b'"'));
-    // Before forms: many senders call JSON a form, since that is what their HTTP client says by itself.
-    if looks && Cursor::of(bytes).is_some() {
-        return Shape::Json;
-    }
-    if media == "application/x-www-form-urlencoded" && std::str::from_utf8(bytes).is_ok() {
-        return Shape::Form;
-    }
-    if std::str::from_utf8(bytes).is_ok() { Shape::Text } else { Shape::Bytes }
 }
