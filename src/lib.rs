@@ -64,7 +64,7 @@ mod base {
 mod model {
     pub mod event;
     pub mod name;
-    pub mod nesting;
+    pub mod json;
     pub mod sealed;
     pub mod tenant;
     pub mod trace;

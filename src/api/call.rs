@@ -11,7 +11,7 @@ use crate::base::budget::Share;
 use crate::base::clock::Timestamp;
 use crate::http::message::{Request, Response};
 use crate::model::audit::Actor;
-use crate::model::nesting;
+use crate::model::json;
 use crate::model::strict_object::Object;
 use crate::model::token::Scope;
 use crate::store::page::{Found, Newest, Span};
@@ -234,8 +234,8 @@ pub(super) fn answer(status: u16, body: &Value) -> Response {
 /// # Errors
 /// 400.
 pub(super) fn check_depth(body: &[u8]) -> Result<(), Problem> {
-    if !nesting::is_shallow(body) {
-        let most = nesting::MAX_DEPTH;
+    if !json::is_shallow(body) {
+        let most = json::MAX_DEPTH;
         return Err(Problem::bad_request(format!("JSON may be nested {most} deep at most.")));
     }
     Ok(())

@@ -8,8 +8,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::http::message::Response;
-use crate::model::json_text::string;
-use crate::model::nesting;
+use crate::model::json;
+use crate::model::json::quoted;
 use crate::model::sealed::{self, Sealed};
 
 /// How much memory a payload that is shown takes, for each of its bytes: itself, as a text of JSON, in the answer.
@@ -28,13 +28,13 @@ pub(super) fn with_payload(
     // What is sealed is opened in what is sent, and nowhere else.
     let hidden = (sealed.fields > 0).then(|| sealed::hidden(payload));
     let payload = hidden.as_deref().unwrap_or(payload);
-    let is_json = content_type.contains("json") && nesting::is_shallow(payload);
+    let is_json = content_type.contains("json") && json::is_shallow(payload);
     // Read as JSON, it would take thirty times its bytes.
     let raw = is_json.then(|| serde_json::from_slice::<&RawValue>(payload).ok()).flatten();
     let (name, value) = match (raw, std::str::from_utf8(payload)) {
         (Some(raw), _) => ("payload", Cow::Borrowed(raw.get())),
-        (None, Ok(text)) => ("payload_text", Cow::Owned(string(text))),
-        (None, Err(_)) => ("payload_base64", Cow::Owned(string(&BASE64.encode(payload)))),
+        (None, Ok(text)) => ("payload_text", Cow::Owned(quoted(text))),
+        (None, Err(_)) => ("payload_base64", Cow::Owned(quoted(&BASE64.encode(payload)))),
     };
     let shown = shown.to_string();
     let fields = shown.strip_suffix('}').unwrap_or(&shown);

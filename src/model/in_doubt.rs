@@ -64,7 +64,7 @@ pub fn happened_at(headers: &[(String, String)], body: &[u8]) -> Option<Timestam
     if let Some((_, text)) = header {
         return Timestamp::parse(text);
     }
-    let created = raw_at(body, &["created"]).and_then(|raw| raw.get().parse().ok());
+    let created = raw_at(body, &["created"]).and_then(|raw| raw.parse().ok());
     let said = || text_at(body, &["timestamp"]).as_deref().and_then(Timestamp::parse);
     created.map(Timestamp::from_secs).or_else(said)
 }

@@ -2,7 +2,7 @@
 //!
 //! A path is followed while a body is read: the reader keeps one [`Reached`] per path and level, and tells it
 //! each step down. Not here: filters, slices, unions and negative places, which are refused with where they
-//! stand; and reading the body ([`crate::model::json_text`]).
+//! stand; and reading the body ([`crate::model::json`]).
 
 use std::fmt;
 

@@ -2,14 +2,14 @@
 //!
 //! Not here: `JSONPath` conditions of payload filters, and changing a body.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
-use serde::de::{
-    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
-};
 use serde_json::value::RawValue;
 
 use crate::model::few::Few;
+use crate::model::json::{Cursor, Kind, unescaped};
 
 /// How long a pointer's text may be, in bytes: deeper places than this are mistakes.
 const MAX_TEXT_BYTES: usize = 512;
@@ -110,10 +110,9 @@ pub(crate) fn text_at<P: AsRef<str>>(body: &[u8], path: &[P]) -> Option<String> 
     text_of(raw_at(body, path)?)
 }
 
-fn text_of(raw: &RawValue) -> Option<String> {
-    let raw = raw.get();
+fn text_of(raw: &str) -> Option<String> {
     if raw.starts_with('"') {
-        return serde_json::from_str(raw).ok();
+        return unescaped(raw).map(Cow::into_owned);
     }
     raw.starts_with(|first: char| first == '-' || first.is_ascii_digit()).then(|| raw.to_owned())
 }
@@ -126,11 +125,11 @@ fn text_of(raw: &RawValue) -> Option<String> {
 pub(crate) fn clear_at<'b, P: AsRef<str>>(
     body: &'b [u8],
     path: &[P],
-) -> Result<Option<&'b RawValue>, &'static str> {
-    match walk(body, path, true) {
+) -> Result<Option<&'b str>, &'static str> {
+    match find(body, path, true) {
         Ok(found) => Ok(found),
-        Err(error) if error.is_data() => Err("a name that is signed stands in it twice"),
-        Err(_broken) => Ok(None),
+        Err(Lost::Twice) => Err("a name that is signed stands in it twice"),
+        Err(Lost::Broken) => Ok(None),
     }
 }
 
@@ -143,7 +142,7 @@ pub(crate) fn clear_text_at<P: AsRef<str>>(
     path: &[P],
 ) -> Result<Option<String>, &'static str> {
     match clear_at(body, path)? {
-        Some(raw) if raw.get() != "null" => {
+        Some(raw) if raw != "null" => {
             text_of(raw).map(Some).ok_or("a field that is signed is no text")
         }
         _ => Ok(None),
@@ -155,114 +154,76 @@ pub(crate) fn list_at<'b, P: AsRef<str>, const MOST: usize>(
     body: &'b [u8],
     path: &[P],
 ) -> Option<Few<&'b RawValue, MOST>> {
-    serde_json::from_str(raw_at(body, path)?.get()).ok()
+    serde_json::from_str(raw_at(body, path)?).ok()
 }
 
-/// What stands at `path`, as it is written.
-pub(crate) fn raw_at<'b, P: AsRef<str>>(body: &'b [u8], path: &[P]) -> Option<&'b RawValue> {
-    walk(body, path, false).ok()?
+/// What stands at `path`, as it is written. Of equal names the last one counts.
+pub(crate) fn raw_at<'b, P: AsRef<str>>(body: &'b [u8], path: &[P]) -> Option<&'b str> {
+    find(body, path, false).ok()?
 }
 
-fn walk<'b, P: AsRef<str>>(
+/// Why a body has no place that could be meant.
+enum Lost {
+    /// It is not JSON, or a name in it is half a character.
+    Broken,
+    /// A name of the path stands there twice, or in another case.
+    Twice,
+}
+
+fn find<'b, P: AsRef<str>>(
     body: &'b [u8],
     path: &[P],
     once: bool,
-) -> serde_json::Result<Option<&'b RawValue>> {
-    let mut from = serde_json::Deserializer::from_slice(body);
-    let found = Walk { path, once }.deserialize(&mut from)?;
-    from.end()?;
-    Ok(found)
+) -> Result<Option<&'b str>, Lost> {
+    let mut cursor = Cursor::of_bytes(body).ok_or(Lost::Broken)?;
+    Ok(step(&mut cursor, path, once)?.map(|span| cursor.text(&span)))
 }
 
-/// Goes down one step and passes over everything beside it.
-struct Walk<'p, P> {
-    path: &'p [P],
-    /// Whether each name on the way may stand there once only.
+/// Passes over one value, and returns where the path leads in it. `once`: each name on the way may be there only once.
+fn step<P: AsRef<str>>(
+    cursor: &mut Cursor<'_>,
+    path: &[P],
     once: bool,
-}
-
-impl<'de, P: AsRef<str>> DeserializeSeed<'de> for Walk<'_, P> {
-    type Value = Option<&'de RawValue>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        if self.path.is_empty() {
-            return <&RawValue as serde::Deserialize>::deserialize(from).map(Some);
+) -> Result<Option<Range<usize>>, Lost> {
+    let kind = cursor.kind();
+    let Some((wanted, rest)) = path.split_first() else { return Ok(Some(cursor.value())) };
+    let close = match kind {
+        Kind::Object => b'}',
+        Kind::Array => b']',
+        Kind::Text | Kind::Plain => {
+            cursor.value();
+            return Ok(None);
         }
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de, P: AsRef<str>> Visitor<'de> for Walk<'_, P> {
-    type Value = Option<&'de RawValue>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any JSON value")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let Self { path, once } = self;
-        let (mut found, mut seen) = (None, false);
-        while let Some(name) = map.next_key::<std::borrow::Cow<'de, str>>()? {
-            match path.split_first() {
-                Some((step, path)) if step.as_ref() == name => {
-                    if once && seen {
-                        return Err(A::Error::custom("twice"));
-                    }
-                    seen = true;
-                    found = map.next_value_seed(Walk { path, once })?;
-                }
-                Some((step, _)) if once && step.as_ref().eq_ignore_ascii_case(&name) => {
-                    return Err(A::Error::custom("in another case"));
-                }
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
+    };
+    let (wanted, mut seen, mut found) = (wanted.as_ref(), false, None);
+    let index = wanted.parse::<usize>().ok().filter(|index| index.to_string() == wanted);
+    cursor.enter();
+    for place in 0_usize.. {
+        if cursor.eats(close) {
+            break;
+        }
+        cursor.eats(b',');
+        let is_meant = if kind == Kind::Object {
+            let name = cursor.value();
+            let name = unescaped(cursor.text(&name)).ok_or(Lost::Broken)?;
+            cursor.eats(b':');
+            if once
+                && (seen && name == wanted || name != wanted && name.eq_ignore_ascii_case(wanted))
+            {
+                return Err(Lost::Twice);
             }
+            name == wanted
+        } else {
+            index == Some(place)
+        };
+        if is_meant {
+            seen = true;
+            found = step(cursor, rest, once)?;
+        } else {
+            cursor.value();
         }
-        Ok(found)
     }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let Self { path, once } = self;
-        let (step, path) = path.split_first().map_or(("", path), |(s, rest)| (s.as_ref(), rest));
-        let wanted = step.parse::<usize>().ok().filter(|index| index.to_string() == step);
-        let mut found = None;
-        let mut index = 0_usize;
-        loop {
-            if wanted == Some(index) {
-                let Some(here) = seq.next_element_seed(Walk { path, once })? else { break };
-                found = here;
-            } else if seq.next_element::<IgnoredAny>()?.is_none() {
-                break;
-            }
-            index = index.saturating_add(1);
-        }
-        Ok(found)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
-    }
+    Ok(found)
 }
 
 #[cfg(test)]

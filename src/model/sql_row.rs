@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use crate::base::clock::Timestamp;
 use crate::model::event::NewEvent;
 use crate::model::sealed::Sealed;
-use crate::model::{nesting, trace};
+use crate::model::{json, trace};
 
 /// Bytes of a value that a reason shows.
 const MAX_SHOWN_BYTES: usize = 64;
@@ -261,8 +261,8 @@ impl SqlRow {
             return Err(too_large(have));
         }
         if content_type.contains("json") {
-            if !nesting::is_shallow(bytes) {
-                let reason = format!("payload is nested deeper than {}", nesting::MAX_DEPTH);
+            if !json::is_shallow(bytes) {
+                let reason = format!("payload is nested deeper than {}", json::MAX_DEPTH);
                 return Err(Defect::new("payload_too_deep", reason));
             }
             let no_json = |why: String| {

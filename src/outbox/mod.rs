@@ -13,7 +13,7 @@ use crate::base::id::{self, Draw, SystemDraw};
 use crate::model::event::{FieldError, NewEvent, SQL_SOURCE};
 use crate::model::name::Name;
 use crate::model::sealed::Sealed;
-use crate::model::{nesting, tenant, trace};
+use crate::model::{json, tenant, trace};
 
 use store::Row;
 
@@ -202,8 +202,8 @@ fn json_problem(new: &NewEvent) -> Option<String> {
     if new.content_type != JSON {
         return None;
     }
-    if !nesting::is_shallow(&new.payload) {
-        return Some(format!("is nested deeper than {}", nesting::MAX_DEPTH));
+    if !json::is_shallow(&new.payload) {
+        return Some(format!("is nested deeper than {}", json::MAX_DEPTH));
     }
     let error = serde_json::from_slice::<&serde_json::value::RawValue>(&new.payload).err()?;
     Some(format!("is not JSON ({error}); name its content_type if it is something else"))

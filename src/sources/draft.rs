@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::base::clock::Timestamp;
 use crate::model::event::{FieldError, NewEvent};
 use crate::model::sealed::Sealed;
-use crate::model::{nesting, trace};
+use crate::model::{json, trace};
 use crate::sources::field::{Cell, Field};
 
 /// Whole seconds up to the year 5138; a larger number counts milliseconds.
@@ -192,8 +192,8 @@ impl Draft {
             return Err(too_large(payload.len().to_string()));
         }
         if content_type.contains("json") {
-            if !nesting::is_shallow(&payload) {
-                let problem = format!("is nested deeper than {}", nesting::MAX_DEPTH);
+            if !json::is_shallow(&payload) {
+                let problem = format!("is nested deeper than {}", json::MAX_DEPTH);
                 return Err(wrong(Field::Payload, problem));
             }
             let read = serde_json::from_slice::<IgnoredAny>(&payload);

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
+use crate::model::json::{Cursor, Kind, MAX_DEPTH, quoted, unescaped};
 use crate::model::json_path::{Path, Reached, Step};
-use crate::model::json_text::{Cursor, Kind, MAX_DEPTH, said, string};
 use crate::model::sealed::Form;
 use crate::privacy::policy::matching::{Edit, Finding, Level, MAX_EDITS, PolicyRun, Verdict, With};
 use crate::privacy::policy::rules::{Action, Otherwise, Policy, Refused};
@@ -127,7 +127,7 @@ fn shown(trail: &[Passed<'_>]) -> String {
     let steps = trail.iter().map(|passed| match passed {
         Passed::Place(place) => format!("[{place}]"),
         Passed::Name(name) if !name.is_empty() && plain(name) => format!(".{name}"),
-        Passed::Name(name) => format!("[{}]", string(name)),
+        Passed::Name(name) => format!("[{}]", quoted(name)),
     });
     format!("${}", steps.collect::<String>())
 }
@@ -170,7 +170,7 @@ impl Walk<'_, '_, '_> {
             return Ok(Fate::Kept);
         }
         let text = match (kind, action) {
-            (Kind::Text, _) => said(raw).ok_or(Refused::Unreadable)?,
+            (Kind::Text, _) => unescaped(raw).ok_or(Refused::Unreadable)?,
             (Kind::Object | Kind::Array, Action::Mask) => Cow::Borrowed(""),
             _ => Cow::Borrowed(raw),
         };
@@ -183,14 +183,14 @@ impl Walk<'_, '_, '_> {
         match verdict {
             Verdict::Drop => return Fate::Dropped,
             Verdict::Seal => self.run.edit(span, With::Seal(Form::Value)),
-            Verdict::Text(text) => self.run.edit(span, With::Text(string(&text))),
+            Verdict::Text(text) => self.run.edit(span, With::Text(quoted(&text))),
         }
         Fate::Kept
     }
 
     fn text(&mut self, level: &Level) -> Result<Fate, Refused> {
         let span = self.cursor.value();
-        let text = said(self.cursor.text(&span)).ok_or(Refused::Unreadable)?;
+        let text = unescaped(self.cursor.text(&span)).ok_or(Refused::Unreadable)?;
         let trail = &self.trail;
         match self.run.detected(&text, level, || shown(trail))? {
             Some(verdict) => Ok(self.carry_out(verdict, span)),
@@ -207,7 +207,7 @@ impl Walk<'_, '_, '_> {
             self.cursor.eats(b',');
             let name = self.cursor.value();
             let start = name.start;
-            let name = said(self.cursor.text(&name)).ok_or(Refused::Unreadable)?;
+            let name = unescaped(self.cursor.text(&name)).ok_or(Refused::Unreadable)?;
             self.cursor.eats(b':');
             let below = self.run.policy.step(level, Step::Name(&name));
             self.trail.push(Passed::Name(name));
@@ -256,8 +256,8 @@ impl Walk<'_, '_, '_> {
 /// Carries a policy out on the fields of a form, which a path reaches as members: `$.name`.
 fn apply_to_form(run: &mut PolicyRun<'_>, text: &str) -> Result<(), Refused> {
     for Field { name, value } in fields(text) {
-        let said = |span: &Range<usize>| decoded(text.get(span.clone()).unwrap_or_default());
-        let (called, holds) = (said(&name)?, said(&value)?);
+        let decode = |span: &Range<usize>| decoded(text.get(span.clone()).unwrap_or_default());
+        let (called, holds) = (decode(&name)?, decode(&value)?);
         let level = run.policy.step(&run.policy.level(), Step::Name(&called));
         let Some(level) = run.policy.arrive(&level) else { continue };
         // What is found in a name stands in no path that is shown.
@@ -343,7 +343,7 @@ fn first<'t>(
     cursor: &mut Cursor<'t>,
     path: &Path,
     reached: Reached,
-    depth: u32,
+    depth: usize,
 ) -> Option<Cow<'t, str>> {
     let kind = cursor.kind();
     if reached.is_lost() || depth > MAX_DEPTH || matches!(kind, Kind::Text | Kind::Plain) {
@@ -352,7 +352,7 @@ fn first<'t>(
         let number = raw.starts_with(|c: char| c == '-' || c.is_ascii_digit());
         return match kind {
             _ if !path.is_at(reached) => None,
-            Kind::Text => said(raw),
+            Kind::Text => unescaped(raw),
             _ => number.then_some(Cow::Borrowed(raw)),
         };
     }
@@ -364,7 +364,7 @@ fn first<'t>(
         let below = if kind == Kind::Object {
             let name = cursor.value();
             cursor.eats(b':');
-            said(cursor.text(&name)).map(|name| path.step(reached, Step::Name(&name)))
+            unescaped(cursor.text(&name)).map(|name| path.step(reached, Step::Name(&name)))
         } else {
             Some(path.step(reached, Step::Place(place)))
         };

@@ -59,7 +59,7 @@ pub(super) struct Level {
     inside: u32,
     /// The rule that is carried out on everything here that is not excepted.
     pub(super) acting: Option<usize>,
-    pub(super) depth: u32,
+    pub(super) depth: usize,
 }
 
 impl Policy {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use zeroize::Zeroizing;
 
-use crate::model::json_text::{Cursor, Kind, said};
+use crate::model::json::{Cursor, Kind, unescaped};
 use crate::model::sealed::{Form, SHOWN};
 use crate::privacy::policy::rules::{Answers, Policy};
 
@@ -61,7 +61,7 @@ impl ResponseScrub {
             if cursor.peek() == Some(b':') || matches!(raw, "true" | "false" | "null") {
                 continue;
             }
-            match (kind, said(raw)) {
+            match (kind, unescaped(raw)) {
                 (Kind::Text, Some(text)) => {
                     self.add(raw.trim_matches('"'));
                     self.add(&text);

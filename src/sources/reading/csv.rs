@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::json_text::string;
+use crate::model::json::quoted;
 use crate::sources::draft::Draft;
 use crate::sources::field::{Cell, Field};
 use crate::sources::folder_settings::{FolderSettings, MAX_COLUMNS};
@@ -74,7 +74,7 @@ impl Columns {
         let placed = Field::ALL.into_iter().filter_map(|field| Some((field, place(field)?)));
         let fields: Vec<(Field, usize)> = placed.collect();
         let is_there = fields.iter().any(|(field, _)| *field == Field::Payload);
-        let names = (!is_there).then(|| names.iter().map(|name| string(name)).collect());
+        let names = (!is_there).then(|| names.iter().map(|name| quoted(name)).collect());
         Self { fields, names }
     }
 
@@ -87,7 +87,7 @@ impl Columns {
         }
         if let Some(names) = &self.names {
             let members = names.iter().zip(values);
-            let members = members.map(|(name, value)| format!("{name}:{}", string(value)));
+            let members = members.map(|(name, value)| format!("{name}:{}", quoted(value)));
             let members = members.collect::<Vec<String>>().join(",");
             draft.put(Field::Payload, Cell::Text(format!("{{{members}}}")));
         }

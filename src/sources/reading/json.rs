@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::model::few::Few;
-use crate::model::nesting;
+use crate::model::json;
 use crate::sources::draft::Draft;
 use crate::sources::field::{Cell, Field};
 use crate::sources::folder_settings::{FolderSettings, MAX_FILE_ROWS, MAX_NAME_CHARS, MAX_NODES};
@@ -50,8 +50,8 @@ fn row(settings: &FolderSettings, text: &str, place: RowPlace) -> Result<FileRow
     if !text.starts_with('{') {
         return Err(FileError::at(place, "it is no object"));
     }
-    if !nesting::is_shallow(text.as_bytes()) {
-        let most = nesting::MAX_DEPTH;
+    if !json::is_shallow(text.as_bytes()) {
+        let most = json::MAX_DEPTH;
         return Err(FileError::at(place, format!("it is nested deeper than {most}")));
     }
     let written: Written<'_> = serde_json::from_str(text)

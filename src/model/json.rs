@@ -1,16 +1,15 @@
-//! A JSON body read in place: where each value stands in the text, so that one can be replaced and every
-//! other byte stays as it is.
+//! JSON read in place: one cursor that finds where each value stands in a body, without building the rest in memory.
 //!
-//! [`Cursor::of`] asks `serde_json` whether the body is JSON at all; after that the cursor only has to find
-//! where things end. Not here: what is done with a value.
+//! [`Cursor::of`] asks `serde_json` whether the body is JSON at all; after that the cursor only has to find where
+//! things end. Not here: the syntax of places ([`crate::model::pointer`], [`crate::model::json_path`]).
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use serde::de::IgnoredAny;
 
-/// How deep a body may be nested.
-pub const MAX_DEPTH: u32 = 128;
+/// How deep JSON may be nested.
+pub const MAX_DEPTH: usize = 128;
 
 /// What a value is, by its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,19 +24,24 @@ pub enum Kind {
     Plain,
 }
 
-/// A place in a JSON text.
+/// A place in a JSON body.
 #[derive(Clone, Debug)]
 pub struct Cursor<'t> {
-    text: &'t str,
+    body: &'t [u8],
     at: usize,
 }
 
 impl<'t> Cursor<'t> {
     /// At the beginning of a body; `None` when it is not JSON.
     pub fn of(body: &'t [u8]) -> Option<Self> {
-        let text = std::str::from_utf8(body).ok()?;
-        serde_json::from_str::<IgnoredAny>(text).ok()?;
-        Some(Self { text, at: 0 })
+        std::str::from_utf8(body).ok()?;
+        Self::of_bytes(body)
+    }
+
+    /// The same where the texts in it need not be UTF-8.
+    pub(super) fn of_bytes(body: &'t [u8]) -> Option<Self> {
+        serde_json::from_slice::<IgnoredAny>(body).ok()?;
+        Some(Self { body, at: 0 })
     }
 
     /// Where it is.
@@ -45,9 +49,9 @@ impl<'t> Cursor<'t> {
         self.at
     }
 
-    /// The text of a span.
+    /// The text of a span; empty where it is not UTF-8.
     pub fn text(&self, span: &Range<usize>) -> &'t str {
-        self.text.get(span.clone()).unwrap_or_default()
+        std::str::from_utf8(self.body.get(span.clone()).unwrap_or_default()).unwrap_or_default()
     }
 
     /// What the next value is, after white space.
@@ -75,6 +79,11 @@ impl<'t> Cursor<'t> {
             self.at += 1;
         }
         found
+    }
+
+    /// Passes over the bracket that opens an object or an array.
+    pub fn enter(&mut self) {
+        self.at += 1;
     }
 
     /// Passes over a whole value of any kind; returns where it stands.
@@ -105,7 +114,7 @@ impl<'t> Cursor<'t> {
     }
 
     fn byte(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
+        self.body.get(self.at).copied()
     }
 
     fn skip_string(&mut self) {
@@ -131,7 +140,7 @@ impl<'t> Cursor<'t> {
 }
 
 /// What a string in JSON says; `None` when half a character is escaped in it.
-pub fn said(raw: &str) -> Option<Cow<'_, str>> {
+pub fn unescaped(raw: &str) -> Option<Cow<'_, str>> {
     let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
     if inner.contains('\\') {
         return serde_json::from_str(raw).ok().map(Cow::Owned);
@@ -140,8 +149,33 @@ pub fn said(raw: &str) -> Option<Cow<'_, str>> {
 }
 
 /// A text as a string in JSON.
-pub fn string(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
+}
+
+/// Whether JSON is nested no deeper than [`MAX_DEPTH`]. What is no JSON may be told either way.
+///
+/// ```
+/// use oncebox::model::json::is_shallow;
+/// assert!(is_shallow(br#"{"a":["[[["]}"#));
+/// assert!(!is_shallow(&b"[".repeat(129)));
+/// ```
+pub fn is_shallow(json: &[u8]) -> bool {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for byte in json {
+        match (in_string, *byte) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (_, b'"') => in_string = !in_string,
+            (false, b'{' | b'[') => depth = depth.saturating_add(1),
+            (false, b'}' | b']') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return false;
+        }
+    }
+    true
 }
 
 #[cfg(test)]
@@ -173,9 +207,9 @@ mod tests {
 
     #[test]
     fn a_string_says_what_its_escapes_mean() {
-        assert_eq!(said(r#""a\u0040b""#).as_deref(), Some("a@b"));
-        assert_eq!(said(r#""a@b""#).as_deref(), Some("a@b"));
-        assert_eq!(said(r#""\ud800""#), None);
-        assert_eq!(string("a\"b"), r#""a\"b""#);
+        assert_eq!(unescaped(r#""a\u0040b""#).as_deref(), Some("a@b"));
+        assert_eq!(unescaped(r#""a@b""#).as_deref(), Some("a@b"));
+        assert_eq!(unescaped(r#""\ud800""#), None);
+        assert_eq!(quoted("a\"b"), r#""a\"b""#);
     }
 }
