@@ -213,7 +213,7 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
     let beside = beside.iter().map(|(field, word)| (*field, word.as_deref()));
     // A row that was inserted by plain SQL is looked through as a whole, where it is checked.
     let words = changes.texts.iter();
-    let words = words.map(|(column, text)| (column.facts().0, text.as_deref()));
+    let words = words.map(|(column, text)| (column.name(), text.as_deref()));
     let words: Vec<_> = words.chain(beside.filter(|_| changes.payload.is_some())).collect();
     let refused = policy.check_identifiers(&words);
     refused.map_err(|why| Problem::unprocessable(format!("{why}.")))?;

@@ -122,7 +122,7 @@ fn test() -> Value {
 }
 
 fn texts_by_field() -> Value {
-    let fields: Vec<&str> = Field::ALL.iter().map(|field| field.as_str()).collect();
+    let fields: Vec<&str> = Field::all().map(Field::as_str).collect();
     json!({
         "type": "object", "propertyNames": { "enum": fields },
         "additionalProperties": { "type": "string" },

@@ -124,7 +124,7 @@ pub fn derive(tally: Tally) -> Status {
 }
 
 /// An event to be stored. Every field has been checked against its limit (see [`NewEvent::check`]).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewEvent {
     /// A fresh UUIDv7.
     pub id: String,

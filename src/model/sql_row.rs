@@ -55,46 +55,30 @@ pub enum Column {
 }
 
 impl Column {
-    /// All, in order.
-    pub const ALL: [Self; 16] = [
-        Self::Id,
-        Self::Tenant,
-        Self::SourceSystem,
-        Self::IdempotencyKey,
-        Self::EventType,
-        Self::AggregateType,
-        Self::AggregateId,
-        Self::Target,
-        Self::ContentType,
-        Self::Headers,
-        Self::OrderingKey,
-        Self::FunnelPoint,
-        Self::FunnelValue,
-        Self::ProcessId,
-        Self::TraceId,
-        Self::CustomData,
+    /// All, in order: the name of each, and how many characters it holds at most.
+    const ALL: [(Self, &'static str, usize); 16] = [
+        (Self::Id, "id", 36),
+        (Self::Tenant, "tenant", 63),
+        (Self::SourceSystem, "source_system", 64),
+        (Self::IdempotencyKey, "idempotency_key", 255),
+        (Self::EventType, "event_type", 128),
+        (Self::AggregateType, "aggregate_type", 64),
+        (Self::AggregateId, "aggregate_id", 255),
+        (Self::Target, "target", 63),
+        (Self::ContentType, "content_type", 255),
+        (Self::Headers, "headers", 16_384),
+        (Self::OrderingKey, "ordering_key", 255),
+        (Self::FunnelPoint, "funnel_point", 255),
+        (Self::FunnelValue, "funnel_value", 255),
+        (Self::ProcessId, "process_id", 255),
+        (Self::TraceId, "trace_id", 55),
+        (Self::CustomData, "custom_data", 4096),
     ];
 
-    /// Its name, and how many characters it holds at most.
-    pub const fn facts(self) -> (&'static str, usize) {
-        match self {
-            Self::Id => ("id", 36),
-            Self::Tenant => ("tenant", 63),
-            Self::SourceSystem => ("source_system", 64),
-            Self::IdempotencyKey => ("idempotency_key", 255),
-            Self::EventType => ("event_type", 128),
-            Self::AggregateType => ("aggregate_type", 64),
-            Self::AggregateId => ("aggregate_id", 255),
-            Self::Target => ("target", 63),
-            Self::ContentType => ("content_type", 255),
-            Self::Headers => ("headers", 16_384),
-            Self::OrderingKey => ("ordering_key", 255),
-            Self::FunnelPoint => ("funnel_point", 255),
-            Self::FunnelValue => ("funnel_value", 255),
-            Self::ProcessId => ("process_id", 255),
-            Self::TraceId => ("trace_id", 55),
-            Self::CustomData => ("custom_data", 4096),
-        }
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        let found = Self::ALL.iter().find(|(column, ..)| *column == self);
+        found.map_or("", |(_, name, _)| name)
     }
 
     /// Whether it is part of what makes two events the same.
@@ -159,13 +143,13 @@ impl SqlRow {
     /// The bytes of a text column.
     pub fn bytes(&self, column: Column) -> Option<&[u8]> {
         let mut both = Column::ALL.iter().zip(&self.texts);
-        both.find(|(each, _)| **each == column).and_then(|(_, bytes)| bytes.as_deref())
+        both.find(|((each, ..), _)| *each == column).and_then(|(_, bytes)| bytes.as_deref())
     }
 
     /// Puts another text into a column.
     pub fn set(&mut self, column: Column, text: Option<String>) {
         let mut both = Column::ALL.iter().zip(&mut self.texts);
-        if let Some((_, bytes)) = both.find(|(each, _)| **each == column) {
+        if let Some((_, bytes)) = both.find(|((each, ..), _)| *each == column) {
             *bytes = text.map(String::into_bytes);
         }
     }
@@ -178,7 +162,7 @@ impl SqlRow {
     /// The words of the row that are none of the event's.
     pub fn other_words(&self) -> [(&'static str, Option<String>); 3] {
         [Column::Headers, Column::FunnelPoint, Column::FunnelValue]
-            .map(|column| (column.facts().0, self.text(column)))
+            .map(|column| (column.name(), self.text(column)))
     }
 
     fn required(&self, column: Column) -> String {
@@ -219,9 +203,8 @@ impl SqlRow {
 
     /// What can be said of the text columns alone.
     fn check_texts(&self) -> Result<(), Defect> {
-        for (column, bytes) in Column::ALL.iter().zip(&self.texts) {
+        for ((_, name, most), bytes) in Column::ALL.iter().zip(&self.texts) {
             let Some(bytes) = bytes else { continue };
-            let (name, most) = column.facts();
             let text = std::str::from_utf8(bytes).map_err(|error| {
                 let reason = format!(
                     "{name} is no UTF-8 from byte {} on (hex {:?})",
@@ -231,7 +214,7 @@ impl SqlRow {
                 Defect::new("invalid_utf8", reason)
             })?;
             let have = text.chars().count();
-            if have > most {
+            if have > *most {
                 let reason = format!("{name} has {have} characters; it may have {most}");
                 return Err(Defect::new("bad_field", reason));
             }
@@ -284,14 +267,14 @@ impl SqlRow {
     pub fn presentable(&self, fresh: &str, now: Timestamp) -> Self {
         let mut row = self.clone();
         let mut is_identity_lost = false;
-        for (column, bytes) in Column::ALL.iter().zip(&mut row.texts) {
+        for ((column, _, most), bytes) in Column::ALL.iter().zip(&mut row.texts) {
             let Some(raw) = bytes else { continue };
             if std::str::from_utf8(raw).is_ok() {
                 continue;
             }
             is_identity_lost |= column.is_identity();
-            let (_, most) = column.facts();
-            *raw = String::from_utf8_lossy(raw).chars().take(most).collect::<String>().into_bytes();
+            *raw =
+                String::from_utf8_lossy(raw).chars().take(*most).collect::<String>().into_bytes();
         }
         if is_identity_lost {
             row.set(Column::IdempotencyKey, Some(format!("unusable-{fresh}")));

@@ -170,23 +170,20 @@ impl Privacy {
         let why = policy.sanitize(&why);
         let key = self.names.value(&event.tenant, &event.idempotency_key);
         let masked = |text: String| policy.masked(&text).unwrap_or(text);
-        let event_type = masked(event.event_type);
-        let source_system = masked(event.source_system);
+        // The content is empty, which is no JSON: whoever repairs the event has to bring its content.
         let bare = NewEvent {
-            source_system,
+            id: event.id,
+            tenant: event.tenant,
+            source_system: masked(event.source_system),
             idempotency_key: key,
-            event_type,
-            aggregate_type: None,
-            aggregate_id: None,
-            target: None,
-            // No JSON: whoever repairs it has to bring its content.
-            payload: Vec::new(),
+            event_type: masked(event.event_type),
             content_type: "application/json".to_owned(),
-            ordering_key: None,
-            process_id: None,
-            custom_data: None,
-            sealed: Sealed::default(),
-            ..event
+            occurred_at: event.occurred_at,
+            received_at: event.received_at,
+            not_before: event.not_before,
+            trace_id: event.trace_id,
+            max_attempts: event.max_attempts,
+            ..NewEvent::default()
         };
         Ok((
             bare,

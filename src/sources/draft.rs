@@ -133,8 +133,8 @@ impl Draft {
     /// The event as which a row is kept that cannot be used: whatever of it can be, under its own key.
     pub fn unusable(&self, facts: &RowContext<'_>) -> NewEvent {
         let text = |field: Field| self.text(field, facts).ok().flatten();
+        let payload = self.raw_payload().filter(|raw| raw.len() <= facts.payload_bytes_max);
         let mut event = NewEvent {
-            sealed: Sealed::default(),
             id: facts.id.clone(),
             tenant: facts.tenant.to_owned(),
             source_system: facts.source.to_owned(),
@@ -143,21 +143,11 @@ impl Draft {
             event_type: text(Field::EventType).unwrap_or_else(|| TYPE_UNUSABLE.to_owned()),
             aggregate_type: text(Field::AggregateType),
             aggregate_id: text(Field::AggregateId),
-            target: None,
-            payload: self
-                .raw_payload()
-                .filter(|raw| raw.len() <= facts.payload_bytes_max)
-                .unwrap_or_default()
-                .into_owned(),
+            payload: payload.unwrap_or_default().into_owned(),
             content_type: "application/octet-stream".to_owned(),
             occurred_at: self.time(Field::OccurredAt).ok().flatten(),
             received_at: facts.received_at,
-            not_before: None,
-            ordering_key: None,
-            process_id: None,
-            trace_id: None,
-            max_attempts: None,
-            custom_data: None,
+            ..NewEvent::default()
         };
         if event.check().is_err() {
             TYPE_UNUSABLE.clone_into(&mut event.event_type);
@@ -458,7 +448,7 @@ mod tests {
     fn a_fingerprint_is_the_same_whatever_else_is_read_of_the_row() {
         let row = [(Field::EventType, text("a")), (Field::Payload, text("1"))];
         let same = draft(&row).fingerprint();
-        for more in Field::ALL.into_iter().filter(|f| !Field::OF_FINGERPRINT.contains(f)) {
+        for more in Field::all().filter(|f| !Field::OF_FINGERPRINT.contains(f)) {
             let mut row = row.to_vec();
             row.insert(0, (more, text("x")));
             assert_eq!(draft(&row).fingerprint(), same, "{more:?}");

@@ -107,7 +107,7 @@ impl FolderReader {
     fn not_listed(&mut self, folder: &Path, error: &io::Error) -> SourceError {
         self.waiting = None;
         let why = format!("{} cannot be listed: {error}", folder.display());
-        SourceError { why, kind: Obstacle::Passing }
+        SourceError::passing(why)
     }
 
     fn list(
@@ -120,7 +120,7 @@ impl FolderReader {
         let found = opened.names().map_err(|error| self.not_listed(folder, &error))?;
         if let Some(why) = unnamed(&found) {
             let why = format!("in {} {why}", folder.display());
-            self.error = Some(SourceError { why, kind: Obstacle::Passing });
+            self.error = Some(SourceError::passing(why));
         }
         let names = found.usable;
         let is_told = |name: &String| {
@@ -146,7 +146,7 @@ impl FolderReader {
             match odd(kind) {
                 Some(why) => {
                     let why = format!("{} {why}", folder.join(name).display());
-                    self.error = Some(SourceError { why, kind: Obstacle::Passing });
+                    self.error = Some(SourceError::passing(why));
                 }
                 None if kind == Some(Kind::File) => self.listed.push_back(name.clone()),
                 None => {}

@@ -137,6 +137,10 @@ pub(super) enum Obstacle {
 }
 
 impl SourceError {
+    pub(super) fn passing(why: String) -> Self {
+        Self { why, kind: Obstacle::Passing }
+    }
+
     pub(super) fn lasting(why: impl ToString) -> Self {
         Self { why: why.to_string(), kind: Obstacle::Lasting }
     }

@@ -50,7 +50,7 @@ pub(super) struct TableReader {
 
 impl From<ForeignError> for SourceError {
     fn from(error: ForeignError) -> Self {
-        let kind = if error.passes() { Obstacle::Passing } else { Obstacle::Lasting };
+        let kind = if error.passes { Obstacle::Passing } else { Obstacle::Lasting };
         Self { why: error.to_string(), kind }
     }
 }

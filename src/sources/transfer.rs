@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::base::faults::Stall;
 use crate::sources::folder_settings::{DONE_ENDING, FolderSettings, Protocol, REASON_ENDING};
 use crate::sources::shared::Shared;
-use crate::sources::shared::{Obstacle, SourceError};
+use crate::sources::shared::SourceError;
 use crate::sys::files::{Contents, Directory, Kind};
 
 /// Where files go that were taken.
@@ -106,7 +106,7 @@ impl ReadFile<'_> {
 
 pub(super) fn changed(whole: &ReadFile<'_>) -> SourceError {
     let why = format!("{} is changed while it is taken; it is read again", whole.path.display());
-    SourceError { why, kind: Obstacle::Passing }
+    SourceError::passing(why)
 }
 
 /// Puts a file aside that was changed while it was moved, and whose name another one has.

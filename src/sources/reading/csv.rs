@@ -71,7 +71,7 @@ struct Columns {
 impl Columns {
     fn of(settings: &FolderSettings, names: &[String]) -> Self {
         let place = |field: Field| names.iter().position(|name| name == settings.name(field));
-        let placed = Field::ALL.into_iter().filter_map(|field| Some((field, place(field)?)));
+        let placed = Field::all().filter_map(|field| Some((field, place(field)?)));
         let fields: Vec<(Field, usize)> = placed.collect();
         let is_there = fields.iter().any(|(field, _)| *field == Field::Payload);
         let names = (!is_there).then(|| names.iter().map(|name| quoted(name)).collect());

@@ -71,7 +71,7 @@ fn row(settings: &FolderSettings, text: &str, place: RowPlace) -> Result<FileRow
         return Err(FileError::at(place, why));
     }
     let mut draft = Draft::default();
-    for field in Field::ALL.into_iter().filter(|field| *field != Field::Payload) {
+    for field in Field::all().filter(|field| *field != Field::Payload) {
         let name = settings.name(field);
         if let Some(raw) = written.get(name) {
             match cell(field, raw.get()) {
@@ -88,7 +88,7 @@ fn row(settings: &FolderSettings, text: &str, place: RowPlace) -> Result<FileRow
 
 /// Whether a member fills a field: a misspelt one must not pass for none.
 fn fills_a_field(settings: &FolderSettings, name: &str) -> bool {
-    Field::ALL.iter().any(|field| settings.name(*field) == name)
+    Field::all().any(|field| settings.name(field) == name)
 }
 
 /// The members of an object as they are written, in their order.

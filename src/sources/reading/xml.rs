@@ -229,7 +229,7 @@ fn local(name: &str) -> &str {
 
 fn draft(settings: &FolderSettings, row: &Element) -> Draft {
     let mut draft = Draft::default();
-    for field in Field::ALL {
+    for field in Field::all() {
         if let Some(text) = row.at(settings.name(field)) {
             draft.put(field, Cell::Text(text));
         }

@@ -5,7 +5,7 @@
 //! quoted; they are the only ones in the store that are put together.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -40,98 +40,18 @@ const MAX_STEPS: u32 = 50_000_000;
 /// Steps after which they are counted.
 const STEPS_COUNTED: u16 = 10_000;
 
-/// Why a table cannot be read.
+/// Why a table cannot be read, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ForeignError {
-    /// There is no such file, or not for us.
-    #[error("{path:?} cannot be read: {why}")]
-    Missing {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        why: String,
-    },
-    /// It is there, but `SQLite` cannot open it.
-    #[error(
-        "{path:?} cannot be opened: {why}. The service needs to read the file and, where it has a \
-         write-ahead log, to write into its directory: that is where SQLite keeps {name}-shm"
-    )]
-    Unopenable {
-        /// The file.
-        path: PathBuf,
-        /// Its name.
-        name: String,
-        /// What `SQLite` said.
-        why: String,
-    },
-    /// It has no such table.
-    #[error("there is no table {table:?} in {path:?}; `oncebox source ddl sqlite` prints one")]
-    NoTable {
-        /// The file.
-        path: PathBuf,
-        /// The table.
-        table: String,
-    },
-    /// The table has no such column.
-    #[error(
-        "the table {table:?} has no column {column:?}, from which {field} would be taken: name another \
-         one in the settings (columns), or add it to the table"
-    )]
-    NoColumn {
-        /// The table.
-        table: String,
-        /// The column.
-        column: String,
-        /// What is taken from it.
-        field: &'static str,
-    },
-    /// Its ids may be given twice, so that no cursor holds.
-    #[error(
-        "{table}.{column} is not INTEGER PRIMARY KEY AUTOINCREMENT: without AUTOINCREMENT the ids of \
-         deleted rows are given again, and events would be missed. `oncebox source ddl sqlite` prints a \
-         table that will do"
-    )]
-    NotNumbered {
-        /// The table.
-        table: String,
-        /// The column.
-        column: String,
-    },
-    /// A value that it makes is too large.
-    #[error(
-        "{path:?}: a value of a row behind the cursor has more than {MAX_VALUE_BYTES} bytes, which is never read: \
-         look for a generated column or a zeroblob(), or let the cursor pass the row"
-    )]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
-    /// It takes too long to read it.
-    #[error(
-        "{path:?}: reading {MAX_ROWS} rows took more than {MAX_STEPS} steps of SQLite: look for a generated column \
-         that computes, or run PRAGMA integrity_check on the file"
-    )]
-    Endless {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Its owner holds a lock.
-    #[error("the file is locked by another program")]
-    Locked,
-    /// Anything else.
-    #[error("{path:?}: {why}")]
-    Sqlite {
-        /// The file.
-        path: PathBuf,
-        /// What `SQLite` said.
-        why: String,
-    },
+#[error("{why}")]
+pub struct ForeignError {
+    why: String,
+    /// Whether it is likely to pass without anybody doing anything.
+    pub(crate) passes: bool,
 }
 
 impl ForeignError {
-    /// Whether it is likely to pass without anybody doing anything.
-    pub const fn passes(&self) -> bool {
-        matches!(self, Self::Locked | Self::Missing { .. })
+    fn lasting(why: String) -> Self {
+        Self { why, passes: false }
     }
 }
 
@@ -140,8 +60,10 @@ impl ForeignError {
 /// # Errors
 /// When there is none, or it may not be looked at.
 pub fn file_of(path: &Path) -> Result<(u64, u64), ForeignError> {
-    let meta = std::fs::metadata(path)
-        .map_err(|error| ForeignError::Missing { path: path.to_owned(), why: error.to_string() })?;
+    let meta = std::fs::metadata(path).map_err(|error| ForeignError {
+        why: format!("{:?} cannot be read: {error}", path.to_string_lossy()),
+        passes: true,
+    })?;
     Ok((meta.dev(), meta.ino()))
 }
 
@@ -274,13 +196,17 @@ impl Foreign {
 
 #[expect(clippy::disallowed_methods, reason = "the store is what opens a database")]
 fn connect(path: &Path) -> Result<Connection, ForeignError> {
-    let unopenable = |error: rusqlite::Error| match failed(path, &error) {
-        ForeignError::Locked => ForeignError::Locked,
-        _ => ForeignError::Unopenable {
-            path: path.to_owned(),
-            name: path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into()),
-            why: error.to_string(),
-        },
+    let unopenable = |error: rusqlite::Error| {
+        let failed = failed(path, &error);
+        if failed.passes {
+            return failed;
+        }
+        let shown = path.to_string_lossy();
+        let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        ForeignError::lasting(format!(
+            "{shown:?} cannot be opened: {error}. The service needs to read the file and, where it has a \
+             write-ahead log, to write into its directory: that is where SQLite keeps {name}-shm"
+        ))
     };
     // The path was looked at by whoever may say what lies where; a link that is put there since is not followed.
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
@@ -313,27 +239,35 @@ fn bound(conn: &Connection, steps: &Arc<AtomicU32>) -> rusqlite::Result<()> {
 /// The fields that the table has a column for.
 fn fields(conn: &Connection, table: &TableSettings) -> Result<Vec<Field>, ForeignError> {
     let there = columns(conn, &table.table).map_err(|error| failed(&table.path, &error))?;
+    let TableSettings { table: name, id, .. } = table;
+    let path = table.path.to_string_lossy();
     if there.is_empty() {
-        return Err(ForeignError::NoTable { path: table.path.clone(), table: table.table.clone() });
+        return Err(ForeignError::lasting(format!(
+            "there is no table {name:?} in {path:?}; `oncebox source ddl sqlite` prints one"
+        )));
     }
     let has = |column: &str| there.iter().any(|have| have.eq_ignore_ascii_case(column));
-    let missing = |column: &str, field: &'static str| ForeignError::NoColumn {
-        table: table.table.clone(),
-        column: column.to_owned(),
-        field,
+    let missing = |column: &str, field: &str| {
+        ForeignError::lasting(format!(
+            "the table {name:?} has no column {column:?}, from which {field} would be taken: name another \
+             one in the settings (columns), or add it to the table"
+        ))
     };
-    if !has(&table.id) {
-        return Err(missing(&table.id, "id"));
+    if !has(id) {
+        return Err(missing(id, "id"));
     }
     let numbered = conn
-        .column_metadata(None, table.table.as_str(), table.id.as_str())
+        .column_metadata(None, name.as_str(), id.as_str())
         .is_ok_and(|(_, _, _, primary, counted)| primary && counted);
     if !numbered {
-        let (table, column) = (table.table.clone(), table.id.clone());
-        return Err(ForeignError::NotNumbered { table, column });
+        return Err(ForeignError::lasting(format!(
+            "{name}.{id} is not INTEGER PRIMARY KEY AUTOINCREMENT: without AUTOINCREMENT the ids of \
+             deleted rows are given again, and events would be missed. `oncebox source ddl sqlite` prints a \
+             table that will do"
+        )));
     }
     let mut fields = Vec::new();
-    for field in Field::ALL {
+    for field in Field::all() {
         let column = table.column(field);
         if has(column) {
             fields.push(field);
@@ -446,12 +380,21 @@ fn cell(value: ValueRef<'_>) -> Option<Cell> {
 }
 
 fn failed(path: &Path, error: &rusqlite::Error) -> ForeignError {
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => ForeignError::Locked,
-        Some(ErrorCode::TooBig | ErrorCode::OutOfMemory) => {
-            ForeignError::TooLarge { path: path.to_owned() }
+    let path = path.to_string_lossy();
+    let why = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            let why = "the file is locked by another program".to_owned();
+            return ForeignError { why, passes: true };
         }
-        Some(ErrorCode::OperationInterrupted) => ForeignError::Endless { path: path.to_owned() },
-        _ => ForeignError::Sqlite { path: path.to_owned(), why: error.to_string() },
-    }
+        Some(ErrorCode::TooBig | ErrorCode::OutOfMemory) => format!(
+            "{path:?}: a value of a row behind the cursor has more than {MAX_VALUE_BYTES} bytes, which is never \
+             read: look for a generated column or a zeroblob(), or let the cursor pass the row"
+        ),
+        Some(ErrorCode::OperationInterrupted) => format!(
+            "{path:?}: reading {MAX_ROWS} rows took more than {MAX_STEPS} steps of SQLite: look for a generated \
+             column that computes, or run PRAGMA integrity_check on the file"
+        ),
+        _ => format!("{path:?}: {error}"),
+    };
+    ForeignError::lasting(why)
 }
