@@ -306,6 +306,10 @@ fn planted_faults_are_found() {
     assert_eq!(upward_imports("src/pipeline/x.rs", "use crate::store::Store;").len(), 0);
     assert_eq!(upward_imports("src/new/x.rs", "").len(), 1);
     assert_eq!(text_faults("src/api/x.rs", "//! x\nconst Q: &str = \"SELECT 1\";\n").len(), 1);
+    assert_eq!(
+        text_faults("src/backup/store.rs", "//! x\nconst Q: &str = \"SELECT 1\";\n").len(),
+        0
+    );
     assert_eq!(text_faults("src/api/x.rs", "fn x() {}\n").len(), 1);
     assert_eq!(text_faults("src/api/x.rs", &format!("//! x\n{}", "a\n".repeat(801))).len(), 1);
     assert_eq!(text_faults("src/api/x.rs", "//! x\n// SELECT in a comment\n").len(), 0);

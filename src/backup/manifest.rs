@@ -1,22 +1,21 @@
 //! The manifest of a backup: a small JSON file beside it that says what it is, so that it can be checked
 //! years later and on another machine. It holds no secret: of the master key only the id.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::backup::store::Facts;
 use crate::backup::{Error, Result};
 use crate::base::clock::Timestamp;
-use crate::store::copies::Facts;
 use crate::sys::files::{directory_of, with_ending};
 use crate::sys::user;
 
 /// What a manifest's name has after the backup's.
 pub const ENDING: &str = ".manifest.json";
 /// The layout of the manifest.
-const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 1;
 /// A manifest is never larger.
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -45,35 +44,9 @@ pub struct Manifest {
     pub reason: Reason,
     /// The program that made the backup.
     pub version: String,
-    /// The schema version of the file.
-    pub schema_version: i64,
-    /// How often the file had been restored before.
-    pub epoch: u32,
-    /// The id of the master key that opens its secrets. The key itself is never in a backup.
-    pub master_key_id: Option<String>,
-    /// Rows of each table.
-    pub rows: BTreeMap<String, u64>,
-    /// The highest number each table had given.
-    pub highest: BTreeMap<String, i64>,
-    /// Bytes of a page.
-    pub page_size: u64,
-    /// Pages.
-    pub page_count: u64,
-    /// Bytes of the file.
-    pub bytes: u64,
-    /// SHA-256 of the file, in hex.
-    pub sha256: String,
-}
-
-/// What a manifest says besides the file's own facts.
-#[derive(Clone, Debug)]
-pub struct Making {
-    /// The backup's file name.
-    pub file: String,
-    /// When the copy was begun.
-    pub created_at: Timestamp,
-    /// Why it was made.
-    pub reason: Reason,
+    /// What the file holds. Of the master key only the id: the key itself is never in a backup.
+    #[serde(flatten)]
+    pub facts: Facts,
     /// Bytes of the file.
     pub bytes: u64,
     /// SHA-256 of the file, in hex.
@@ -81,37 +54,6 @@ pub struct Making {
 }
 
 impl Manifest {
-    /// The manifest of a file that was just made and checked.
-    pub fn new(making: Making, facts: Facts) -> Self {
-        let Making { file, created_at, reason, bytes, sha256 } = making;
-        let Facts {
-            schema_version,
-            made_by: _,
-            epoch,
-            master_key_id,
-            rows,
-            highest,
-            page_size,
-            page_count,
-        } = facts;
-        Self {
-            format: FORMAT,
-            file,
-            created_at,
-            reason,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            schema_version,
-            epoch,
-            master_key_id,
-            rows,
-            highest,
-            page_size,
-            page_count,
-            bytes,
-            sha256,
-        }
-    }
-
     /// Where the manifest of a backup is.
     pub fn path_of(backup: &Path) -> PathBuf {
         with_ending(backup, ENDING)

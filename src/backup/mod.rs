@@ -1,7 +1,7 @@
-//! Keeping: backups, what is known of each, putting one back, and the backup before an upgrade.
+//! Backups: making, listing and restoring them, and the one before an upgrade.
 //!
 //! Works on files, beside or instead of a running service: a backup only reads, a restore and an upgrade
-//! need the data directory's lock, which whoever calls them holds. Not here: SQL, which is all in `store`.
+//! need the data directory's lock, which whoever calls them holds. All SQL is in [`store`].
 
 pub mod disk;
 pub mod erasures;
@@ -10,6 +10,7 @@ pub mod online;
 pub mod restore;
 pub mod retention;
 pub mod schedule;
+pub mod store;
 pub mod upgrade;
 
 use std::path::{Path, PathBuf};

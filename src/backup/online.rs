@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use crate::backup::disk::{self, Partial};
 use crate::backup::erasures;
-use crate::backup::manifest::{Making, Manifest, Reason};
+use crate::backup::manifest::{FORMAT, Manifest, Reason};
+use crate::backup::store::{self, Facts, Progress};
 use crate::backup::{Error, Result, file_error};
 use crate::base::clock::Timestamp;
 use crate::base::faults::{Faults, Step};
-use crate::store::copies::{self, Facts, Progress};
 use crate::store::error::Error as StoreError;
 use crate::sys::files::{self, directory_of};
 
@@ -60,18 +60,18 @@ pub fn take(plan: &Plan, go_on: &mut dyn FnMut(Progress) -> bool) -> Result<Mani
     let Plan { database, to, reason, now, faults } = plan;
     let directory = directory_of(to);
     fs::metadata(database).map_err(file_error(database))?;
-    disk::room_for(directory, copies::size(database)?)?;
+    disk::room_for(directory, store::size(database)?)?;
     let partial = Partial::begin(to)?;
     let died = |partial: Partial| {
         partial.abandon();
         Err(Error::Store(StoreError::Stopped))
     };
-    copies::copy(database, partial.path(), go_on)?;
+    store::copy(database, partial.path(), go_on)?;
     if faults.hit(Step::Backup) {
         return died(partial);
     }
     partial.sync()?;
-    let facts = copies::check(partial.path())?;
+    let facts = store::check(partial.path())?;
     let manifest = describe(partial.path(), to, *reason, *now, facts)?;
     let manifest_path = Manifest::path_of(to);
     // One that a killed process left says nothing about this backup, and is replaced.
@@ -102,8 +102,8 @@ fn describe(
     })?;
     let bytes = fs::metadata(copy).map_err(file_error(copy))?.len();
     let sha256 = disk::sha256(copy, |_| Ok(()))?;
-    let making = Making { file: name.to_owned(), created_at, reason, bytes, sha256 };
-    Ok(Manifest::new(making, facts))
+    let (file, version) = (name.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+    Ok(Manifest { format: FORMAT, file, created_at, reason, version, facts, bytes, sha256 })
 }
 
 /// Checks a backup against its manifest: that it is whole, unchanged and readable.
@@ -120,8 +120,8 @@ pub fn verify(backup: &Path) -> Result<Manifest> {
     if disk::sha256(backup, |_| Ok(()))? != manifest.sha256 {
         return Err(damaged("its SHA-256 is not the one in its manifest".to_owned()));
     }
-    let facts = copies::check(backup)?;
-    if facts.rows != manifest.rows {
+    let facts = store::check(backup)?;
+    if facts.rows != manifest.facts.rows {
         return Err(damaged("it does not hold the rows its manifest says".to_owned()));
     }
     Ok(manifest)
@@ -159,7 +159,7 @@ mod tests {
         // Bytes 18 and 19 of the header: 1 is a rollback journal, 2 a write-ahead log.
         assert_eq!(fs::read(&plan.to).unwrap()[18..20], [1, 1]);
         assert_eq!(verify(&plan.to).unwrap(), manifest);
-        assert_eq!(manifest.rows["tenants"], 1);
+        assert_eq!(manifest.facts.rows["tenants"], 1);
         assert!(matches!(take(&plan, &mut |_| true), Err(Error::Exists(_))));
         assert_eq!(names(dir.path()), ["b.db", "b.db.manifest.json"]);
     }

@@ -13,15 +13,14 @@ use crate::backup::disk::{self, Partial};
 use crate::backup::erasures::{self, Erasure};
 use crate::backup::manifest::Manifest;
 use crate::backup::online::stamp;
+use crate::backup::store::{self, Facts, RestoreChanges};
 use crate::backup::{Error, Result, file_error};
 use crate::base::clock::Timestamp;
 use crate::base::faults::{Faults, Step};
 use crate::model::audit::Actor;
 use crate::model::in_doubt::Window;
-use crate::store::copies::{self, Facts};
 use crate::store::error::Error as StoreError;
 use crate::store::meta::Restored;
-use crate::store::restoring::{self, Raised};
 use crate::store::subjects;
 use crate::sys::files::{PARTIAL, directory_of, sync_directory_of, with_ending};
 use crate::sys::user;
@@ -60,7 +59,7 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
     /// What was changed in the file.
-    pub raised: Raised,
+    pub changes: RestoreChanges,
     /// When the backup was made; `None` for a file without a manifest.
     pub made_at: Option<Timestamp>,
     /// Where the database that was there is now.
@@ -86,19 +85,19 @@ pub fn run(plan: &Plan) -> Result<Done> {
     let bytes = of(from).map_err(file_error(from))?.len();
     disk::room_for(directory_of(database), bytes)?;
     let ready = with_ending(database, &format!("{FINISHED}{}", stamp(*now)));
-    let (raised, made_at) = prepare(plan, &ready)?;
+    let (changes, made_at) = prepare(plan, &ready)?;
     let aside = there.then(|| aside_of(database, &stamp(*now)));
     finish(database, &plan.faults)?;
-    Ok(Done { raised, made_at, aside })
+    Ok(Done { changes, made_at, aside })
 }
 
 /// Copies the backup, checks the copy, makes it ready and gives it the name that decides.
-fn prepare(plan: &Plan, ready: &Path) -> Result<(Raised, Option<Timestamp>)> {
+fn prepare(plan: &Plan, ready: &Path) -> Result<(RestoreChanges, Option<Timestamp>)> {
     let Plan { from, faults, .. } = plan;
     let erased = erased_since(plan)?;
     let mut copy = Partial::begin(ready)?;
     let manifest = copy_of(plan, &mut copy)?;
-    let facts = copies::check(copy.path()).map_err(|error| of_backup(from, error))?;
+    let facts = store::check(copy.path()).map_err(|error| of_backup(from, error))?;
     let key_id = check_key(plan, &facts)?;
     if faults.hit(Step::Restore) {
         copy.abandon();
@@ -109,7 +108,7 @@ fn prepare(plan: &Plan, ready: &Path) -> Result<(Raised, Option<Timestamp>)> {
     let made = made_at.map_or_else(|| "an unknown time".to_owned(), |at| at.to_string());
     let restored = Restored { at: plan.now, from: format!("{name} of {made}") };
     let with = (&plan.who, erased.as_slice());
-    let raised = restoring::raise(copy.path(), &restored, plan.window, &key_id, with)?;
+    let changes = store::prepare_restored(copy.path(), &restored, plan.window, &key_id, with)?;
     erasures::note(&erasures::beside(&plan.database), &erased)?;
     // All of it has to be in the one file that is put in place.
     let log = with_ending(copy.path(), "-wal");
@@ -122,7 +121,7 @@ fn prepare(plan: &Plan, ready: &Path) -> Result<(Raised, Option<Timestamp>)> {
         return Err(StoreError::Stopped.into());
     }
     copy.finish(ready)?;
-    Ok((raised, made_at))
+    Ok((changes, made_at))
 }
 
 /// What was erased after the backup, as far as anything here knows: the lists beside the database and beside the

@@ -12,7 +12,7 @@ use crate::sys::files::PARTIAL;
 
 /// A backup on the shelf.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct BackupFile {
     /// Its file.
     pub path: PathBuf,
     /// What its manifest says.
@@ -24,7 +24,7 @@ pub struct Kept {
 ///
 /// # Errors
 /// When the directory cannot be read.
-pub fn list(directory: &Path) -> Result<Vec<Kept>> {
+pub fn list(directory: &Path) -> Result<Vec<BackupFile>> {
     let mut found = Vec::new();
     for name in names(directory)? {
         let Some(backup) = name.strip_suffix(ENDING) else { continue };
@@ -33,7 +33,7 @@ pub fn list(directory: &Path) -> Result<Vec<Kept>> {
             continue;
         }
         match Manifest::read_of(&path) {
-            Ok(manifest) => found.push(Kept { path, manifest }),
+            Ok(manifest) => found.push(BackupFile { path, manifest }),
             Err(error) => tracing::debug!(%error, "a manifest is passed over"),
         }
     }
@@ -46,7 +46,7 @@ pub fn list(directory: &Path) -> Result<Vec<Kept>> {
 /// # Errors
 /// When the directory cannot be read.
 #[cfg(any(test, feature = "internals"))]
-pub fn newest(directory: &Path) -> Result<Option<Kept>> {
+pub fn newest(directory: &Path) -> Result<Option<BackupFile>> {
     Ok(list(directory)?.into_iter().next())
 }
 
@@ -57,8 +57,9 @@ pub fn newest(directory: &Path) -> Result<Option<Kept>> {
 /// When something cannot be removed.
 pub fn clear(directory: &Path, keep: usize, made: Timestamp) -> Result<Vec<PathBuf>> {
     // Those of a clock that was ahead stay as well, so that they do not push out the one just made.
-    let ours =
-        |kept: &Kept| kept.manifest.reason == Reason::Scheduled && kept.manifest.created_at <= made;
+    let ours = |kept: &BackupFile| {
+        kept.manifest.reason == Reason::Scheduled && kept.manifest.created_at <= made
+    };
     let mut removed = Vec::new();
     for kept in list(directory)?.into_iter().filter(ours).skip(keep) {
         // The manifest last: without its backup it is found again below.

@@ -60,7 +60,7 @@ impl Schedule {
     /// was wrong, and counts as made now.
     fn left(&self) -> Duration {
         let there = retention::list(&self.directory).unwrap_or_default();
-        let ours = |kept: &retention::Kept| kept.manifest.reason == Reason::Scheduled;
+        let ours = |kept: &retention::BackupFile| kept.manifest.reason == Reason::Scheduled;
         there.into_iter().find(ours).map_or(Duration::ZERO, |newest| {
             self.every.saturating_sub(self.clock.wall().since(newest.manifest.created_at))
         })

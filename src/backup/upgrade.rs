@@ -9,11 +9,11 @@ use std::time::Duration;
 use crate::backup::disk::{self, Partial};
 use crate::backup::manifest::Reason;
 use crate::backup::online::{self, Plan};
+use crate::backup::store::{self, Facts, Progress};
 use crate::backup::{Result, retention};
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::faults::Faults;
 use crate::model::audit::Actor;
-use crate::store::copies::{self, Facts, Progress};
 use crate::store::schema::{self, Steps};
 use crate::sys::files::{directory_of, with_ending};
 
@@ -95,12 +95,12 @@ fn back_up(
 /// The backup that an earlier try made of the same file, so that a process that is killed again and again
 /// does not fill the disk. No service has run between the tries: a start counts in `boots`.
 fn made_before(database: &Path) -> Result<Option<PathBuf>> {
-    let Facts { schema_version, epoch, highest, .. } = copies::identity(database)?;
+    let Facts { schema_version, epoch, highest, .. } = store::identity(database)?;
     let found = retention::list(directory_of(database))?.into_iter().find(|kept| {
         let made = &kept.manifest;
         made.reason == Reason::BeforeUpgrade
-            && (made.schema_version, made.epoch) == (schema_version, epoch)
-            && made.highest == highest
+            && (made.facts.schema_version, made.facts.epoch) == (schema_version, epoch)
+            && made.facts.highest == highest
     });
     Ok(found.map(|kept| kept.path).filter(|path| online::verify(path).is_ok()))
 }
@@ -115,14 +115,14 @@ pub fn rehearse(
     clock: &Clock,
     go_on: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<Rehearsal> {
-    disk::room_for(directory_of(database), copies::size(database)?)?;
+    disk::room_for(directory_of(database), store::size(database)?)?;
     let copy = Partial::begin(&with_ending(database, ".rehearsal"))?;
-    copies::copy(database, copy.path(), go_on)?;
+    store::copy(database, copy.path(), go_on)?;
     let started = clock.monotonic();
     let by = (clock.wall(), Actor::system());
     let from = schema::migrate(copy.path(), steps, &by, &Faults::none())?;
     let took = clock.monotonic().saturating_sub(started);
-    copies::check(copy.path())?;
-    let differences = copies::schema_differences(copy.path())?;
+    store::check(copy.path())?;
+    let differences = store::schema_differences(copy.path())?;
     Ok(Rehearsal { from, took, differences })
 }

@@ -15,13 +15,13 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::app::data_directory::DATABASE;
 use crate::backup::manifest::{ENDING, Manifest, Reason};
 use crate::backup::online::{self, Plan};
-use crate::backup::retention::{self, Kept};
+use crate::backup::retention::{self, BackupFile};
+use crate::backup::store::{Facts, Progress};
 use crate::backup::{Bytes, Error};
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
 use crate::cli::show::{self, Column, minute, text};
 use crate::cli::{Failure, Shared, exit, input, out};
-use crate::store::copies::Progress;
 use crate::store::error::Error as StoreError;
 use crate::sys::files::directory_of;
 use crate::sys::user;
@@ -135,7 +135,7 @@ impl Backup {
         if self.json {
             return out::json(&shown(&manifest)?);
         }
-        let (size, key) = (Bytes(manifest.bytes), manifest.master_key_id.as_deref());
+        let (size, key) = (Bytes(manifest.bytes), manifest.facts.master_key_id.as_deref());
         out::line(format_args!("{}: {size}, read back and whole", plan.to.display()))?;
         out::note(format_args!(
             "The master key ({}) is not in it: keep a copy of the key elsewhere.",
@@ -183,7 +183,8 @@ fn verify(files: &[PathBuf]) -> Result<(), Failure> {
     for file in &named {
         match online::verify(file) {
             Ok(manifest) => {
-                let Manifest { created_at, schema_version, master_key_id, .. } = manifest;
+                let Manifest { created_at, facts, .. } = manifest;
+                let Facts { schema_version, master_key_id, .. } = facts;
                 let key = master_key_id.as_deref().unwrap_or("none");
                 out::line(format_args!(
                     "{}: whole; made {created_at}, schema {schema_version}, master key {key}",
@@ -202,7 +203,7 @@ fn verify(files: &[PathBuf]) -> Result<(), Failure> {
 
 fn list(directory: &Path, as_json: bool) -> Result<(), Failure> {
     let kept = retention::list(directory).map_err(failure)?;
-    let rows = kept.iter().map(|Kept { manifest, .. }| shown(manifest));
+    let rows = kept.iter().map(|BackupFile { manifest, .. }| shown(manifest));
     let rows = rows.collect::<Result<Vec<_>, _>>()?;
     if as_json {
         return out::json(&json!({ "items": rows }));

@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::app::data_directory::DATABASE;
 use crate::app::master_key;
 use crate::backup::restore;
+use crate::backup::store::Progress;
 use crate::backup::upgrade::{self, Rehearsal, Upgraded};
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
@@ -13,7 +14,6 @@ use crate::cli::backup::{bar, failure};
 use crate::cli::restore::own_directory;
 use crate::cli::{Failure, Shared, exit, input, out};
 use crate::config::Settings;
-use crate::store::copies::Progress;
 use crate::store::schema::{Steps, VERSION};
 
 /// Which schema the database has; bring it up to date

@@ -93,12 +93,12 @@ impl Restore {
     }
 
     fn tell(&self, plan: &Plan, done: &Done, directory: &Path, start: &str) -> Result<(), Failure> {
-        let Done { raised, made_at, aside } = done;
+        let Done { changes, made_at, aside } = done;
         let until = plan.window.map(|window| window.until);
         if self.json {
             return out::json(&json!({
-                "made_at": made_at, "epoch": raised.epoch, "in_doubt": raised.doubted,
-                "keys_erased": raised.erased,
+                "made_at": made_at, "epoch": changes.epoch, "in_doubt": changes.in_doubt,
+                "keys_erased": changes.erased,
                 "in_doubt_until": until, "moved_aside": aside.as_ref().map(|aside| aside.display().to_string()),
             }));
         }
@@ -107,15 +107,15 @@ impl Restore {
         if let Some(aside) = aside {
             out::line(format_args!("the database that was there is now {}", aside.display()))?;
         }
-        if raised.erased > 0 {
+        if changes.erased > 0 {
             out::line(format_args!(
                 "{} keys of subjects that were erased after the backup are destroyed again",
-                raised.erased
+                changes.erased
             ))?;
         }
         out::line(format_args!(
             "{} deliveries were open in it and may have been made since: they are in doubt and are not sent",
-            raised.doubted
+            changes.in_doubt
         ))?;
         if let Some(until) = until {
             out::line(format_args!(

@@ -75,7 +75,7 @@ pub struct Filter {
 }
 
 /// Deliveries above `after` that could still be sent.
-pub(super) fn unsent(tx: &ReadTx<'_>, after: DeliverySeq, limit: u32) -> Result<Vec<DeliverySeq>> {
+pub(crate) fn unsent(tx: &ReadTx<'_>, after: DeliverySeq, limit: u32) -> Result<Vec<DeliverySeq>> {
     rows(&mut *tx.prepare(UNSENT)?, (after, limit), |row| Ok(row.get(0)?))
 }
 

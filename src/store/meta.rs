@@ -88,7 +88,7 @@ pub fn restored(tx: &ReadTx<'_>) -> Result<Option<Restored>> {
 }
 
 /// Remembers a restore.
-pub(super) fn set_restored(tx: &WriteTx<'_>, restored: &Restored, fence: Fence) -> Result<()> {
+pub(crate) fn set_restored(tx: &WriteTx<'_>, restored: &Restored, fence: Fence) -> Result<()> {
     let Restored { at, from } = restored;
     let mut write = tx.prepare(WRITE)?;
     write.execute(("restored_at", at))?;

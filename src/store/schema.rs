@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use serde_json::json;
 
 use crate::base::clock::Timestamp;
@@ -151,11 +151,6 @@ pub fn standing(path: &Path) -> Result<Option<i64>> {
 
 fn named(version: String) -> String {
     format!("oncebox {version}")
-}
-
-/// The program version that made the schema what it is; `None` for a file of before that was noted.
-pub(crate) fn made_by(conn: &Connection) -> Result<Option<String>> {
-    Ok(conn.query_row(MADE_BY, [], |row| row.get(0)).optional()?)
 }
 
 /// Makes the whole schema, or nothing of it.
@@ -385,7 +380,8 @@ mod tests {
             .query_row("SELECT sql FROM sqlite_master WHERE name = 'outbox'", [], |row| row.get(0))
             .unwrap();
         assert!(sql.contains("-- The fact's own name at its source."), "{sql}");
-        assert_eq!(made_by(&conn).unwrap().as_deref(), Some(PROGRAM));
+        let made_by: String = conn.query_row(MADE_BY, [], |row| row.get(0)).unwrap();
+        assert_eq!(made_by, PROGRAM);
     }
 
     #[test]

@@ -142,7 +142,7 @@ pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timest
 }
 
 /// Holds a delivery that may have been made before a restore.
-pub(super) fn doubt(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
+pub(crate) fn doubt(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
     let before = deliveries::state(tx, delivery)?;
     in_doubt::doubt(tx, delivery)?;
     refresh(tx, before.origin, None, now)?;

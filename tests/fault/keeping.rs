@@ -11,11 +11,11 @@ use std::thread;
 use oncebox::backup::manifest::Reason;
 use oncebox::backup::online;
 use oncebox::backup::restore;
+use oncebox::backup::store;
 use oncebox::backup::{retention, upgrade};
 use oncebox::base::clock::{Clock, Timestamp};
 use oncebox::base::faults::{Faults, Step};
 use oncebox::model::audit::Actor;
-use oncebox::store::copies;
 use oncebox::store::schema::Steps;
 use serde_json::{Value, json};
 
@@ -107,7 +107,7 @@ fn an_older_database_is_upgraded_with_all_its_rows_and_goes_on_delivering() {
 
     let done = upgrade::run(&database, STEPS, &by(), &Faults::none(), &mut |_| true).unwrap();
     assert_eq!(done.unwrap().from, STEPS.oldest);
-    assert_eq!(copies::schema_differences(&database).unwrap(), [""; 0]);
+    assert_eq!(store::schema_differences(&database).unwrap(), [""; 0]);
     assert_eq!(rows(&database, &names), before);
     assert!(run(home.path(), &["migrate", "status"]).contains("up to date"));
     let kept = retention::list(&home.path().join("data")).unwrap();
@@ -141,7 +141,7 @@ fn an_upgrade_that_dies_at_any_step_is_carried_out_by_the_next_try() {
                 assert_eq!(standing, Some(STEPS.oldest), "{step:?} {nth}");
                 upgrade::run(&database, STEPS, &by(), &Faults::none(), &mut |_| true).unwrap();
             }
-            assert_eq!(copies::schema_differences(&database).unwrap(), [""; 0]);
+            assert_eq!(store::schema_differences(&database).unwrap(), [""; 0]);
             // Noted once, in the transaction of the upgrade itself.
             let noted = "SELECT actor_type FROM audit_events WHERE action = 'database.upgrade'";
             assert_eq!(file::lines(&file::open(&database), noted), ["system"]);
@@ -189,7 +189,7 @@ fn an_upgrade_that_is_killed_is_made_good_by_the_next() {
     }
     upgrade::run(&database, STEPS, &by(), &Faults::none(), &mut |_| true).unwrap();
     assert_eq!(rows(&database, &names), before);
-    assert_eq!(copies::schema_differences(&database).unwrap(), [""; 0]);
+    assert_eq!(store::schema_differences(&database).unwrap(), [""; 0]);
     let process = Process::start(home.path());
     until("what waited is delivered", || receiver.count() >= 1);
     process.stop();

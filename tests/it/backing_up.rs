@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use oncebox::backup::manifest::Reason;
 use oncebox::backup::online;
-use oncebox::backup::retention::{self, Kept};
+use oncebox::backup::retention::{self, BackupFile};
 
 use crate::rig::{Rig, secs, until};
 
@@ -18,7 +18,7 @@ fn rig() -> Rig {
     })
 }
 
-fn shelf(rig: &Rig) -> Vec<Kept> {
+fn shelf(rig: &Rig) -> Vec<BackupFile> {
     retention::list(&rig.data().join("backups")).unwrap_or_default()
 }
 
@@ -31,7 +31,7 @@ fn a_backup_is_made_when_it_is_due_and_only_the_newest_are_kept() {
     rig.publish_type("a");
     rig.advance(HOUR);
     until("the second is made", || shelf(&rig).len() == 2);
-    assert_eq!(shelf(&rig)[0].manifest.rows["outbox"], 1);
+    assert_eq!(shelf(&rig)[0].manifest.facts.rows["outbox"], 1);
 
     // A backup somebody asked for, a stranger's file, and what a killed process left.
     let directory = rig.data().join("backups");

@@ -398,7 +398,7 @@ fn what_was_erased_stays_erased_when_an_older_backup_is_put_back() {
     erase(&rig, "c-1").is(200);
 
     let done = restoring::restore(&mut rig);
-    assert_eq!(done.raised.erased, 1);
+    assert_eq!(done.changes.erased, 1);
     assert!(!bytes_on_disk(&rig, &keys[0]) && bytes_on_disk(&rig, &keys[1]));
     rig.post("/v1/subscriptions/erp/resume", &Value::Null).is(200);
     rig.post("/v1/deliveries/release", &json!({ "filter": {} })).is(200);

@@ -76,7 +76,7 @@ fn what_was_open_at_the_backup_is_held_until_it_is_released_and_keeps_its_webhoo
     assert_eq!(receiver.count(), 2);
 
     let done = restore(&mut rig);
-    assert_eq!((done.raised.epoch, done.raised.doubted), (1, 1));
+    assert_eq!((done.changes.epoch, done.changes.in_doubt), (1, 1));
     rig.advance(secs(3600));
     rig.settle();
     assert_eq!(receiver.count(), 2, "nothing is sent unasked");
@@ -107,7 +107,7 @@ fn what_was_done_at_the_backup_is_done_after_the_restore() {
     rig.publish_type("dead");
     rig.settle();
     back_up(&rig);
-    assert_eq!(restore(&mut rig).raised.doubted, 0);
+    assert_eq!(restore(&mut rig).changes.in_doubt, 0);
     insta::assert_snapshot!(rig.dump(), @r"
     done completed
       erp completed
@@ -255,7 +255,7 @@ fn what_consumers_had_at_the_backup_is_in_doubt_and_their_leases_say_nothing_any
     // One was done, which the restored file does not know.
     assert_eq!(say(&rig, "ack", &before[0])["status"], 200);
 
-    assert_eq!(restore(&mut rig).raised.doubted, 3);
+    assert_eq!(restore(&mut rig).changes.in_doubt, 3);
     assert!(next(&rig).is_empty(), "nothing is given unasked");
     for verb in ["ack", "nack", "extend"] {
         for item in &before {

@@ -1,8 +1,7 @@
-//! A copy of the file while it is written, and what a copy holds.
+//! The SQL of backups: copying the file while it is in use, what a copy holds, and what a restore changes in it.
 //!
-//! SQLite's backup API reads through a connection of its own that stays in one read transaction, so that
-//! the copy is the file as it was at one commit, however long the copying takes and whatever the writer
-//! does meanwhile (docs/decisions/0006-backup.md). Not here: where copies lie, what they are called.
+//! SQLite's backup API reads through a connection of its own that stays in one read transaction: the copy is the file
+//! as it was at one commit, however long the copying takes (docs/decisions/0006-backup.md).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,9 +11,21 @@ use std::sync::Arc;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use serde::{Deserialize, Serialize};
 
+use crate::base::clock::Timestamp;
+use crate::base::faults::Faults;
+use crate::base::id::DeliverySeq;
+use crate::model::audit::changes::Changes;
+use crate::model::audit::{Actor, NewAuditEvent};
+use crate::model::in_doubt::{Fence, Window};
+use crate::model::tenant;
 use crate::store::error::{Error, Result};
-use crate::store::{pool, schema, schema_shape};
+use crate::store::meta::{self, Restored};
+use crate::store::schema::Steps;
+use crate::store::subjects::KeyId;
+use crate::store::tx::WriteTx;
+use crate::store::{audit_events, in_doubt, pool, schema, schema_shape, settlement, writer};
 
 /// Pages copied between two looks at whether to go on: 1 MiB.
 const PAGES_A_STEP: i32 = 256;
@@ -59,6 +70,23 @@ const COUNTED: [(&str, &str); 11] = [
     ("tokens", "SELECT count(*) FROM tokens"),
     ("webhook_events", "SELECT count(*) FROM webhook_events"),
 ];
+/// Deliveries moved in one transaction.
+const MAX_DELIVERIES: u32 = 2000;
+/// How far each table's numbers jump, so that none that was given after the backup is given again to something
+/// else. Events: years of what one box carries, because a program may keep `seq` as its cursor. Deliveries: people
+/// read and type their numbers, and only notes of theirs name one of after the backup.
+const NUMBERS_SKIPPED: [(&str, i64); 3] =
+    [("webhook_events", 1_000_000_000), ("outbox", 1_000_000_000), ("deliveries", 1_000_000)];
+
+const SKIP_NUMBERS: &str = "
+    UPDATE sqlite_sequence
+       SET seq = seq + ?2
+     WHERE name = ?1";
+
+// A table that never had a row has no number yet.
+const BEGIN_NUMBERS: &str = "
+    INSERT INTO sqlite_sequence (name, seq)
+    VALUES (?1, ?2)";
 
 /// How far a copy has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,12 +98,10 @@ pub struct Progress {
 }
 
 /// What a file holds, as a manifest lists it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// Its schema version.
     pub schema_version: i64,
-    /// The program version that made the schema what it is.
-    pub made_by: Option<String>,
     /// How often it was restored.
     pub epoch: u32,
     /// The id of the key that sealed its secrets.
@@ -210,7 +236,6 @@ fn facts(conn: &Connection) -> Result<Facts> {
     let epoch: Option<i64> = conn.query_row(META, ["epoch"], |row| row.get(0)).optional()?;
     Ok(Facts {
         schema_version: conn.query_row("PRAGMA user_version", [], |row| row.get(0))?,
-        made_by: schema::made_by(conn)?,
         epoch: epoch.and_then(|epoch| u32::try_from(epoch).ok()).unwrap_or(0),
         master_key_id: conn.query_row(META, ["master_key_id"], |row| row.get(0)).optional()?,
         rows,
@@ -226,7 +251,7 @@ fn number(conn: &Connection, sql: &str) -> Result<u64> {
 }
 
 /// A reader of a file that nobody writes: SQLite takes no locks and makes nothing beside it.
-#[expect(clippy::disallowed_methods, reason = "the store is what opens the database")]
+#[expect(clippy::disallowed_methods, reason = "a copy is opened, not the database")]
 fn open_still(path: &Path) -> Result<Connection> {
     let absolute = std::path::absolute(path).map_err(file_error(path))?;
     let escaped = percent_encode(absolute.as_os_str().as_encoded_bytes(), PLAIN).to_string();
@@ -252,4 +277,79 @@ fn unread(path: &Path) -> impl FnOnce(rusqlite::Error) -> Error {
 fn file_error(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::File { path, source: Arc::new(source) }
+}
+
+/// What a restore changed in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestoreChanges {
+    /// The file's epoch now.
+    pub epoch: u32,
+    /// Deliveries that are in doubt now.
+    pub in_doubt: u64,
+    /// Keys of subjects that were destroyed after the backup, and are again.
+    pub erased: u64,
+}
+
+/// Prepares a copy of a backup to be served: upgraded, with a new epoch, and with every open delivery in doubt,
+/// since it may have been made after the backup.
+///
+/// Nobody else has the file open, and it is worthless until all is done. The steps are many small transactions all
+/// the same, so that a large file needs no large log.
+///
+/// # Errors
+/// When the file cannot be written, or is newer than this version.
+pub fn prepare_restored(
+    path: &Path,
+    restored: &Restored,
+    window: Option<Window>,
+    key_id: &str,
+    (who, erasures): (&Actor, &[(KeyId, Timestamp)]),
+) -> Result<RestoreChanges> {
+    if schema::standing(path)?.is_some_and(|have| have < schema::VERSION) {
+        let _from =
+            schema::migrate(path, Steps::RELEASED, &(restored.at, who.clone()), &Faults::none())?;
+    }
+    let (_writer, mut file) = writer::pair(schema::open_writer(path)?, Faults::none());
+    let epoch = file.direct(|tx| {
+        let epoch = meta::fence(tx)?.epoch.saturating_add(1);
+        meta::set_restored(tx, restored, Fence { epoch, window })?;
+        if meta::master_key_id(tx)?.is_none() {
+            meta::set_master_key_id(tx, key_id)?;
+        }
+        for (table, skipped) in NUMBERS_SKIPPED {
+            if tx.prepare(SKIP_NUMBERS)?.execute((table, skipped))? == 0 {
+                tx.prepare(BEGIN_NUMBERS)?.execute((table, skipped))?;
+            }
+        }
+        Ok(epoch)
+    })?;
+    let (mut after, mut count) = (DeliverySeq(0), 0_u64);
+    loop {
+        let moved = file.direct(|tx| put_in_doubt(tx, after, restored))?;
+        let Some(last) = moved.last() else { break };
+        (after, count) = (*last, count + u64::try_from(moved.len()).unwrap_or(0));
+    }
+    let erased = file.erase_again(erasures)?;
+    let changes = Changes::none()
+        .and("from", restored.from.as_str())
+        .and("epoch", epoch)
+        .and("in_doubt", count)
+        .and("keys_erased", erased);
+    let event = NewAuditEvent::local(restored.at, tenant::DEFAULT, who.clone(), "database.restore");
+    let event = event.of("database", "oncebox.db", changes);
+    file.direct(|tx| audit_events::append(tx, &event))?;
+    file.finish();
+    Ok(RestoreChanges { epoch, in_doubt: count, erased })
+}
+
+fn put_in_doubt(
+    tx: &WriteTx<'_>,
+    after: DeliverySeq,
+    restored: &Restored,
+) -> Result<Vec<DeliverySeq>> {
+    let found = in_doubt::unsent(tx, after, MAX_DELIVERIES)?;
+    for delivery in &found {
+        settlement::doubt(tx, *delivery, restored.at)?;
+    }
+    Ok(found)
 }
