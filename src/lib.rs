@@ -63,8 +63,8 @@ mod base {
 #[cfg(not(feature = "service"))]
 mod model {
     pub mod event;
-    pub mod name;
     pub mod json;
+    pub mod name;
     pub mod sealed;
     pub mod tenant;
     pub mod trace;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cli::show::{self, Column, text};
 use crate::cli::{Failure, Shared, out};
-use crate::config::keys::{KEYS, Takes};
+use crate::config::settings::{KEYS, Takes};
 use crate::config::{Loaded, pages};
 
 /// Settings: what holds and why, and what is wrong

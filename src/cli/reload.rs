@@ -6,7 +6,7 @@ use std::fmt::Display;
 
 use crate::app::Appliance;
 use crate::config::Sources;
-use crate::config::keys::Key;
+use crate::config::settings::Key;
 
 /// Reads the settings again and tells the log what came of it. With a mistake in them nothing changes.
 pub(super) fn run(appliance: &Appliance, sources: &Sources) {

@@ -263,12 +263,12 @@ impl Form {
         let words =
             || value.as_array().is_some_and(|list| list.iter().all(|v| v.get_ref().is_str()));
         let (fits, wanted) = match self {
-            Self::Text => (value.is_str(), "a text in quotes"),
+            Self::Text => (value.is_str(), "a string in quotes"),
             Self::Number => (value.is_integer(), "a whole number"),
-            Self::Words => (words(), "a list of texts"),
+            Self::Words => (words(), "a list of strings"),
             Self::Table => (value.is_table(), "a table"),
-            Self::TextOrTable => (value.is_str() || value.is_table(), "a text or a table"),
-            Self::TextOrWords => (value.is_str() || words(), "a text or a list of texts"),
+            Self::TextOrTable => (value.is_str() || value.is_table(), "a string or a table"),
+            Self::TextOrWords => (value.is_str() || words(), "a string or a list of strings"),
         };
         if fits { Ok(()) } else { Err(wanted) }
     }
@@ -368,7 +368,7 @@ fn unknown(kind: Kind, key: &str) -> String {
     let word = kind.word();
     if matches!(key, "secret" | "secrets" | "token") {
         return format!(
-            "{word}.{key}: no secret stands in this file; put it into a file of mode 0600 and write \
+            "{word}.{key}: this file holds no secret; put it into a file of mode 0600 and write \
              secret_file = \"…\", or name a variable (secret_env) or a systemd credential \
              (secret_credential)"
         );

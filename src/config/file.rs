@@ -4,9 +4,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::config::declared::{self, KINDS};
-use crate::config::keys::{KEYS, Key, SECTIONS};
-use crate::config::parse::Given;
+use crate::config::forms::Given;
 use crate::config::problem::{Problem, Text, did_you_mean};
+use crate::config::settings::{KEYS, Key, SECTIONS};
 use crate::config::{Loaded, problem::Origin};
 
 /// What a text has, or what is wrong with it.
@@ -69,7 +69,7 @@ fn unknown_section(section: &str) -> String {
     let moved = match section {
         "data" => "; it is [database] directory now".to_owned(),
         other => match KEYS.iter().find(|key| key.name == other) {
-            Some(key) => format!("; it stands in [{}]", key.section),
+            Some(key) => format!("; it belongs in [{}]", key.section),
             None => did_you_mean(section, SECTIONS.iter().map(|(known, _)| *known)),
         },
     };
@@ -81,7 +81,7 @@ fn unknown_key(section: &str, name: &str) -> String {
     let near = did_you_mean(name, here);
     let elsewhere = KEYS.iter().find(|key| key.name == name);
     match elsewhere {
-        Some(key) => format!("unknown key {section}.{name}; it stands in [{}]", key.section),
+        Some(key) => format!("unknown key {section}.{name}; it belongs in [{}]", key.section),
         None => format!("unknown key {section}.{name}{near}"),
     }
 }

@@ -1,33 +1,32 @@
 //! Settings: what `oncebox.toml`, the environment and the flags say, checked once, then read only.
 //!
-//! [`keys::KEYS`] is the one list of all there is. [`Sources::load`] goes through default, file,
+//! [`settings::KEYS`] is the one list of all there is. [`Sources::load`] goes through default, file,
 //! environment and flags, each over the one before, and keeps where every value came from. Nothing else
 //! reads the environment.
 
-mod amount;
 pub mod declared;
 mod environment;
 mod file;
-pub mod keys;
-mod live;
+mod forms;
 pub mod pages;
-mod parse;
 mod problem;
-mod settings;
+pub mod settings;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 pub use environment::{CREDENTIALS, Environment, environment, own_variables};
-pub use live::{Change, Live};
-pub use parse::Given;
+pub use forms::Given;
 pub use problem::{Origin, Problem, SettingsError};
 #[cfg(any(test, feature = "internals"))]
 pub use settings::KEY_FILE;
 pub use settings::{Delivery, Listen, Log, LogFormat, LogLevel, Settings};
 
-use keys::{KEYS, Key};
 use problem::{Text, did_you_mean};
+use settings::{KEYS, Key, Takes};
 
 /// Where the file is looked for when none is named.
 const PLACES: [&str; 2] = ["oncebox.toml", "/etc/oncebox/oncebox.toml"];
@@ -108,6 +107,56 @@ impl Sources {
     }
 }
 
+/// The settings that hold right now. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Live(Arc<RwLock<Arc<Settings>>>);
+
+/// What a second reading changes.
+#[derive(Debug)]
+pub struct Change {
+    /// What would hold.
+    pub settings: Settings,
+    /// Keys that have another value, and take it without a restart.
+    pub taken: Vec<&'static Key>,
+    /// Keys that have another value, and take it with the next start.
+    pub waiting: Vec<&'static Key>,
+}
+
+impl Live {
+    /// These, until others are set.
+    pub fn new(settings: Settings) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(settings))))
+    }
+
+    /// What holds.
+    pub fn get(&self) -> Arc<Settings> {
+        Arc::clone(&self.0.read())
+    }
+
+    /// Lets others hold from now on.
+    pub fn set(&self, settings: Settings) {
+        *self.0.write() = Arc::new(settings);
+    }
+
+    /// What would change if `fresh` were to hold.
+    pub fn change_to(&self, fresh: &Settings) -> Change {
+        let mut settings = Settings::clone(&self.get());
+        let (mut taken, mut waiting) = (Vec::new(), Vec::new());
+        let differs = |key: &&Key| key.get(&settings) != key.get(fresh);
+        let changed: Vec<&'static Key> = KEYS.iter().filter(differs).collect();
+        for key in changed {
+            match key.takes {
+                Takes::Restart => waiting.push(key),
+                Takes::Reload => {
+                    key.copy(&mut settings, fresh);
+                    taken.push(key);
+                }
+            }
+        }
+        Change { settings, taken, waiting }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,7 +179,7 @@ mod tests {
         assert_eq!(settings.listen.api.to_string(), "127.0.0.1:8710");
         assert_eq!(settings.delivery.deliverers, 64);
         assert_eq!(settings.delivery.cap, 8);
-        assert_eq!(settings.delivery.schedule.max_attempts(), 22);
+        assert_eq!(settings.delivery.max_attempts, 22);
     }
 
     #[test]
@@ -159,7 +208,7 @@ mod tests {
     fn a_key_that_moved_is_refused_with_where_it_is_now() {
         assert!(parse("data = \"x\"").unwrap_err().contains("[database] directory"));
         assert!(parse("listen = \"x\"").unwrap_err().contains("[listen]"));
-        assert!(parse("[log]\ncap = 1").unwrap_err().contains("it stands in [delivery]"));
+        assert!(parse("[log]\ncap = 1").unwrap_err().contains("it belongs in [delivery]"));
     }
 
     #[test]
@@ -190,7 +239,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_read_back_as_the_same() {
-        for key in &KEYS {
+        for key in KEYS {
             let shown = key.get(&Settings::default());
             if shown.is_null() {
                 continue;
@@ -203,13 +252,13 @@ mod tests {
 
     #[test]
     fn every_example_can_be_used_and_every_section_has_keys() {
-        for key in &KEYS {
-            assert!(keys::SECTIONS.iter().any(|(section, _)| *section == key.section));
+        for key in KEYS {
+            assert!(settings::SECTIONS.iter().any(|(section, _)| *section == key.section));
             let Some((_, example)) = key.unset else { continue };
             let text = format!("[{}]\n{} = {example}\n", key.section, key.name);
             assert!(parse(&text).is_ok(), "{text}");
         }
-        for (section, _) in keys::SECTIONS {
+        for &(section, _) in settings::SECTIONS {
             assert!(KEYS.iter().any(|key| key.section == section), "{section} has no key");
         }
     }
@@ -223,5 +272,22 @@ mod tests {
         {
             assert!(of(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_change_takes_what_can_be_taken_and_leaves_the_rest_as_it_was() {
+        let live = Live::new(Settings::default());
+        let mut fresh = Settings::default();
+        fresh.delivery.cap = 3;
+        fresh.delivery.deliverers = 2;
+        fresh.delivery.max_attempts = 5;
+        let change = live.change_to(&fresh);
+        let paths = |keys: &[&Key]| keys.iter().map(|key| key.path()).collect::<Vec<_>>();
+        assert_eq!(paths(&change.taken), ["delivery.max_attempts", "delivery.cap"]);
+        assert_eq!(paths(&change.waiting), ["delivery.deliverers"]);
+        live.set(change.settings);
+        assert_eq!(live.get().delivery.max_attempts, 5);
+        assert_eq!(live.get().delivery.deliverers, 64);
+        assert!(live.change_to(&live.get()).taken.is_empty());
     }
 }

@@ -4,8 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::config::declared::KINDS;
-use crate::config::keys::{KEYS, Key, SECTIONS, Takes};
-use crate::config::settings::Settings;
+use crate::config::settings::{KEYS, Key, SECTIONS, Settings, Takes};
 
 /// Where a comment of the default file is broken.
 const COLUMNS: usize = 100;
@@ -25,15 +24,15 @@ fn of_section(section: &str) -> impl Iterator<Item = &'static Key> {
 /// The file as it is installed: every key is there with its default, commented out.
 pub fn default_file() -> String {
     let mut page = "\
-# Settings of Oncebox. What is commented out is the default; a key without a default shows an example.
+# Settings of Oncebox. Each commented line shows the default; a key without a default shows an example.
 #
-# A variable ONCEBOX_SECTION__KEY beats this file, and a flag beats both. `oncebox config check` finds
-# mistakes, `oncebox config show` tells what holds and why, SIGHUP (systemctl reload oncebox) reads
-# this file again. Keys marked with * take effect with the next start only.
-# No secret stands in here.
+# A variable ONCEBOX_SECTION__KEY overrides this file, and a flag overrides both. `oncebox config check`
+# finds mistakes, `oncebox config show` prints each value and where it came from. SIGHUP (systemctl
+# reload oncebox) reads this file again; keys marked with * need a restart.
+# Secrets do not belong in this file.
 "
     .to_owned();
-    for (section, about) in SECTIONS {
+    for (section, about) in SECTIONS.iter().copied() {
         line(&mut page, "");
         line(&mut page, &format!("# {about}"));
         line(&mut page, &format!("[{section}]"));
@@ -52,10 +51,7 @@ pub fn default_file() -> String {
         }
     }
     line(&mut page, "");
-    line(
-        &mut page,
-        "# What `oncebox apply` makes. Changes take effect when it is run, not with a restart.",
-    );
+    line(&mut page, "# Created and updated by `oncebox apply`, not by a restart.");
     for kind in KINDS {
         line(&mut page, "");
         line(&mut page, &format!("# [[{}]]", kind.word()));
@@ -119,7 +115,7 @@ file. `oncebox config default` explains each field.
 /// The file as JSON Schema.
 pub fn schema() -> Value {
     let mut sections = Map::new();
-    for (section, about) in SECTIONS {
+    for (section, about) in SECTIONS.iter().copied() {
         let keys: Map<String, Value> =
             of_section(section).map(|key| (key.name.to_owned(), schema_of(key))).collect();
         let section_schema = json!({

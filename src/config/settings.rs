@@ -1,154 +1,254 @@
-//! What holds: every setting with its final type, and its default.
+//! The one table of settings: name, type, default, what may be given, and what it is for.
 //!
-//! Not here: names, bounds and words of the keys ([`super::keys`]), and where a value came from.
+//! The structs that hold the values, their defaults, the parser, `config show`, the JSON Schema, the commented default
+//! file and `docs/configuration.md` are all made from it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use serde_json::Value;
 
+use crate::config::forms::{
+    Address, Bytes, Flag, Form, Given, Maybe, Networks, Number, Path, Size, Span, Steps, Text, Url,
+    Word,
+};
 use crate::model::address::AddressPolicy;
-use crate::model::delivery::Schedule;
+use crate::model::delivery::{self, Schedule};
 
-/// Where the service listens unless it is told: loopback only.
+/// Where the service listens by default: loopback only.
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8710);
-/// The file in the data directory that holds the master key unless another is named.
+/// The file of the master key in the data directory, unless another one is named.
 pub const KEY_FILE: &str = "master.key";
+/// The largest `limits.payload_bytes`.
+pub const MAX_PAYLOAD_BYTES: u32 = 25 << 20;
+const TIMEOUT: Span = Span(*delivery::TIMEOUTS.start(), *delivery::TIMEOUTS.end());
+const MANY: Number = Number(1, 1_000_000);
+const PEBIBYTE: u64 = 1 << 50;
 
-/// What holds. The fields are the sections of the file.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Settings {
-    /// `[listen]`
-    pub listen: Listen,
-    /// `[database]`
-    pub database: Database,
-    /// `[keys]`
-    pub keys: Keys,
-    /// `[delivery]`
-    pub delivery: Delivery,
-    /// `[limits]`
-    pub limits: Limits,
-    /// `[sources]`
-    pub sources: Sources,
-    /// `[disk]`
-    pub disk: Disk,
-    /// `[backup]`
-    pub backup: Backup,
-    /// `[log]`
-    pub log: Log,
-    /// `[metrics]`
-    pub metrics: Metrics,
+/// When a changed value takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// With SIGHUP.
+    Reload,
+    /// With the next start.
+    Restart,
 }
 
-/// Where it is reached.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Listen {
-    /// Address and port of the API.
-    pub api: SocketAddr,
-    /// Address and port of the intake, where it is another one.
-    pub intake: Option<SocketAddr>,
-    /// Under which URL providers reach the intake, as a proxy in front shows it.
-    pub public_url: Option<String>,
-    /// Proxies whose word about the client's address is taken.
-    pub trusted_proxies: Vec<IpNet>,
+/// A key of the file.
+#[derive(Debug)]
+pub struct Key {
+    /// Its section.
+    pub section: &'static str,
+    /// Its name in the section.
+    pub name: &'static str,
+    /// What it is for: a sentence, or some.
+    pub about: &'static str,
+    /// When a changed value takes effect.
+    pub takes: Takes,
+    /// Where there is no default that can be shown: what holds then, and a value somebody could give.
+    pub unset: Option<(&'static str, &'static str)>,
+    put: fn(&mut Settings, Given<'_>) -> Result<(), String>,
+    copy: fn(&mut Settings, &Settings),
+    get: fn(&Settings) -> Value,
+    schema: fn() -> Value,
+    says: fn() -> String,
 }
 
-/// Where the data are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Database {
-    /// The directory of the database, the key and the first token.
-    pub directory: PathBuf,
-    /// A unix group that may open the database too.
-    pub group: Option<String>,
-    /// Whether the write-ahead log is emptied by us; Litestream wants to do it itself.
-    pub checkpoints: bool,
+impl Key {
+    /// `section.name`
+    pub fn path(&self) -> String {
+        format!("{}.{}", self.section, self.name)
+    }
+
+    /// The variable of the environment that sets it.
+    pub fn variable(&self) -> String {
+        format!("ONCEBOX_{}__{}", self.section, self.name).to_ascii_uppercase()
+    }
+
+    /// Takes a value.
+    ///
+    /// # Errors
+    /// Why it cannot be used, as the rest of a sentence that begins with the key.
+    pub fn put(&self, into: &mut Settings, given: Given<'_>) -> Result<(), String> {
+        (self.put)(into, given)
+    }
+
+    /// Takes the value that other settings have.
+    pub fn copy(&self, into: &mut Settings, from: &Settings) {
+        (self.copy)(into, from);
+    }
+
+    /// The value as it would stand in a file; null where none holds.
+    pub fn get(&self, from: &Settings) -> Value {
+        (self.get)(from)
+    }
+
+    /// What may be given, as JSON Schema.
+    pub fn schema(&self) -> Value {
+        (self.schema)()
+    }
+
+    /// What may be given, for people.
+    pub fn says(&self) -> String {
+        (self.says)()
+    }
 }
 
-/// Where the master key is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Keys {
-    /// Its file, where it is not in the data directory.
-    pub master_key_file: Option<PathBuf>,
+/// Makes of the table the structs that hold the values, [`SECTIONS`] and [`KEYS`]. A line is: name, type, default,
+/// what may be given, when a change takes effect, what it is for, and, where the default is no value, what holds then
+/// and an example.
+macro_rules! settings {
+    (@unset) => { None };
+    (@unset $says:literal $example:literal) => { Some(($says, $example)) };
+    ($($section:ident: $Section:ident, $about:literal {
+        $($name:ident: $type:ty = $default:expr, $form:expr, $takes:ident, $what:literal
+            $(, unset $says:literal, $example:literal)?;)*
+    })*) => {
+        /// The settings in force. The fields are the sections of the file.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct Settings {
+            $(#[doc = $about] pub $section: $Section,)*
+        }
+
+        $(
+            #[doc = $about]
+            #[derive(Clone, Debug, PartialEq)]
+            pub struct $Section {
+                $(#[doc = $what] pub $name: $type,)*
+            }
+
+            impl Default for $Section {
+                fn default() -> Self {
+                    Self { $($name: $default,)* }
+                }
+            }
+        )*
+
+        /// The sections, in the order of the file, and what they are about.
+        pub const SECTIONS: &[(&str, &str)] = &[$((stringify!($section), $about),)*];
+
+        /// The keys, in the order of the file.
+        pub const KEYS: &[Key] = &[$($(
+            Key {
+                section: stringify!($section),
+                name: stringify!($name),
+                about: $what,
+                takes: Takes::$takes,
+                unset: settings!(@unset $($says $example)?),
+                put: |settings, given| {
+                    settings.$section.$name = $form.read(given)?;
+                    Ok(())
+                },
+                copy: |into, from| into.$section.$name.clone_from(&from.$section.$name),
+                get: |settings| $form.shown(&settings.$section.$name),
+                schema: || $form.schema(),
+                says: || $form.says(),
+            },
+        )*)*];
+    };
 }
 
-/// How requests are sent.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Delivery {
-    /// Address ranges that may be called although they are not public.
-    pub allow: Vec<IpNet>,
-    /// PEM roots to trust instead of the web's.
-    pub ca_file: Option<PathBuf>,
-    /// Waits between attempts, and how many attempts.
-    pub schedule: Schedule,
-    /// Time for a whole attempt.
-    pub timeout: Duration,
-    /// Time to connect.
-    pub connect_timeout: Duration,
-    /// Requests in flight at once, per subscription.
-    pub cap: u32,
-    /// Requests in flight at once, in all.
-    pub deliverers: u32,
+settings! {
+    listen: Listen, "Addresses on which the service listens." {
+        api: SocketAddr = LISTEN_DEFAULT, Address, Restart,
+            "Address of the API. Put a TLS proxy in front of anything but loopback.";
+        intake: Option<SocketAddr> = None, Maybe(Address), Restart,
+            "Address of the intake (/in/…), so that a proxy reaches the intake only.",
+            unset "the API's", "\"127.0.0.1:8711\"";
+        public_url: Option<String> = None, Maybe(Url), Reload,
+            "URL of the intake, as the proxy shows it.",
+            unset "none", "\"https://hooks.example.com\"";
+        trusted_proxies: Vec<IpNet> = Vec::new(), Networks, Restart,
+            "Proxies whose X-Forwarded-For and Forwarded count.";
+    }
+    database: Database, "The data directory and who may open the database." {
+        directory: PathBuf = PathBuf::from("oncebox-data"), Path, Restart,
+            "Directory of the database and the first token; by default also of the master key.",
+            unset "systemd's state directory, else ~/.local/share/oncebox", "\"/var/lib/oncebox\"";
+        group: Option<String> = None, Maybe(Text), Restart,
+            "Unix group that may open the database, for an ERP on this machine: modes 2770 and 0660 instead of 0700 and 0600.",
+            unset "none", "\"erp\"";
+        checkpoints: bool = true, Flag, Restart,
+            "Whether Oncebox empties the write-ahead log. Set false only if Litestream does; otherwise the log grows without end.";
+    }
+    keys: Keys, "The master key, under which every stored secret is sealed." {
+        master_key_file: Option<PathBuf> = None, Maybe(Path), Restart,
+            "File of the master key, mode 0600. The systemd credential oncebox-master-key and the variable ONCEBOX_MASTER_KEY take precedence.",
+            unset "master.key in the data directory", "\"/etc/oncebox/master.key\"";
+    }
+    delivery: Delivery, "Attempts, timeouts and concurrency of deliveries." {
+        allow: Vec<IpNet> = Vec::new(), Networks, Reload,
+            "Private address ranges that may be called, such as your ERP's.";
+        ca_file: Option<PathBuf> = None, Maybe(Path), Reload,
+            "PEM file of the authorities to trust.",
+            unset "the web's", "\"/etc/oncebox/ca.pem\"";
+        steps: Vec<Duration> = Schedule::default().steps().to_vec(), Steps, Reload,
+            "Waits between the attempts of a delivery. The last one is repeated.";
+        max_attempts: u32 = Schedule::default().max_attempts(), Number(1, 1000), Reload,
+            "Counted attempts until a delivery is given up and becomes a dead letter.";
+        timeout: Duration = Duration::from_secs(30), TIMEOUT, Reload,
+            "Time for a whole attempt.";
+        connect_timeout: Duration = Duration::from_secs(10), TIMEOUT, Reload,
+            "Time to connect.";
+        cap: u32 = 8, Number(1, 256), Reload,
+            "Requests in flight per subscription.";
+        deliverers: u32 = 64, Number(1, 256), Restart,
+            "Requests in flight in all (threads). Endpoints that hang share half of them; so does a tenant while another has something due.";
+    }
+    limits: Limits, "Sizes, memory and connections." {
+        request_bytes: u32 = 16 << 20, Bytes(1 << 10, 256 << 20), Reload,
+            "The largest body of a publish request.";
+        payload_bytes: u32 = 1 << 20, Bytes(1, MAX_PAYLOAD_BYTES), Reload,
+            "The largest payload of one event.";
+        memory: u32 = 128 << 20, Bytes(16 << 20, 2 << 30), Restart,
+            "Memory for bodies, outgoing requests and rows in work. Above it requests get 503, and deliveries and sources wait.";
+        connections: u32 = 10_000, MANY, Restart,
+            "Open connections.";
+        connections_per_address: u32 = 1_000, MANY, Restart,
+            "Open connections per IPv4 address or IPv6 /64. A trusted proxy may have any number; each client behind it may have this many requests at once.";
+    }
+    sources: Sources, "Sources of events other than the API." {
+        tenants_directory: Option<PathBuf> = None, Maybe(Path), Reload,
+            "Holds one directory per tenant other than default, for its sources. Those of default may be anywhere but in the data directory.",
+            unset "these tenants can have no sources", "\"/srv/tenants\"";
+    }
+    disk: Disk, "Free space that is kept." {
+        reserve: Option<u64> = None, Maybe(Size(0, PEBIBYTE)), Reload,
+            "Below this free space new work is refused with 507; outcomes are still stored. 0: never.",
+            unset "the smallest of max(64 MB, 5 %), 25 % of the file system and 1 GiB", "\"256MiB\"";
+    }
+    backup: Backup, "Scheduled backups." {
+        directory: Option<PathBuf> = None, Maybe(Path), Restart,
+            "Where scheduled backups are written, best on another disk.",
+            unset "backups in the data directory", "\"/var/backups/oncebox\"";
+        every: Option<Duration> = None, Maybe(Span(Duration::from_mins(1), Duration::from_hours(24 * 366))), Restart,
+            "How often a backup is made.",
+            unset "never", "\"24h\"";
+        keep: u32 = 7, Number(1, 10_000), Restart,
+            "How many scheduled backups are kept.";
+    }
+    log: Log, "The log on stderr." {
+        level: LogLevel = LogLevel::Info, Word(&LogLevel::WORDS), Restart,
+            "The lowest level that is logged.";
+        format: LogFormat = LogFormat::Auto, Word(&LogFormat::WORDS), Restart,
+            "auto: logfmt on a terminal, JSON elsewhere.";
+    }
+    metrics: Metrics, "Access to /metrics." {
+        public: bool = false, Flag, Restart,
+            "Whether /metrics needs no token; otherwise a token with the role read.";
+    }
 }
 
-/// How much is accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The largest body of a publish request, in bytes.
-    pub request_bytes: u32,
-    /// The largest payload of one event, in bytes.
-    pub payload_bytes: u32,
-    /// What bodies, parcels and rows that are worked on may take together, in bytes.
-    pub memory: u32,
-    /// Open connections.
-    pub connections: u32,
-    /// Open connections from one IPv4 address or one IPv6 /64, or requests of a client of a trusted proxy.
-    pub connections_per_address: u32,
-}
-
-/// Where events are read from besides the API.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sources {
-    /// Where those of tenants other than `default` may lie; `None`: nowhere.
-    pub tenants_directory: Option<PathBuf>,
-}
-
-/// How much of the disk is left free.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Disk {
-    /// Bytes; `None`: by the size of the file system.
-    pub reserve: Option<u64>,
-}
-
-/// Backups by the clock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Backup {
-    /// Where they are written; `None`: `backups` in the data directory.
-    pub directory: Option<PathBuf>,
-    /// How often; `None`: never.
-    pub every: Option<Duration>,
-    /// How many are kept.
-    pub keep: u32,
-}
-
-/// What is logged, and how it looks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Log {
-    /// The least that is logged.
-    pub level: LogLevel,
-    /// How a line looks.
-    pub format: LogFormat,
-}
-
-/// The least that is logged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The lowest level that is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
     /// What went wrong and needs a person.
     Error,
     /// What went wrong and was dealt with, too.
     Warn,
     /// What happened, too.
-    #[default]
     Info,
     /// How it happened, too.
     Debug,
@@ -157,67 +257,14 @@ pub enum LogLevel {
 }
 
 /// How a line of the log looks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// logfmt on a terminal, JSON elsewhere.
-    #[default]
     Auto,
     /// `key=value`
     Logfmt,
     /// One object a line.
     Json,
-}
-
-/// Who may read `/metrics`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Metrics {
-    /// Whether no token is needed.
-    pub public: bool,
-}
-
-impl Default for Listen {
-    fn default() -> Self {
-        Self { api: LISTEN_DEFAULT, intake: None, public_url: None, trusted_proxies: Vec::new() }
-    }
-}
-
-impl Default for Database {
-    /// A directory right here; a process has a better one, see [`super::Sources::load`].
-    fn default() -> Self {
-        Self { directory: PathBuf::from("oncebox-data"), group: None, checkpoints: true }
-    }
-}
-
-impl Default for Delivery {
-    fn default() -> Self {
-        Self {
-            allow: Vec::new(),
-            ca_file: None,
-            schedule: Schedule::default(),
-            timeout: Duration::from_secs(30),
-            connect_timeout: Duration::from_secs(10),
-            cap: 8,
-            deliverers: 64,
-        }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            request_bytes: 16 << 20,
-            payload_bytes: 1 << 20,
-            memory: 128 << 20,
-            connections: 10_000,
-            connections_per_address: 1_000,
-        }
-    }
-}
-
-impl Default for Backup {
-    fn default() -> Self {
-        Self { directory: None, every: None, keep: 7 }
-    }
 }
 
 impl Settings {
@@ -233,7 +280,7 @@ impl Settings {
     }
 
     /// The directory of the database, the first token and, unless told otherwise, the key.
-    pub fn directory(&self) -> &Path {
+    pub fn directory(&self) -> &FilePath {
         &self.database.directory
     }
 
@@ -249,11 +296,16 @@ impl Delivery {
     pub fn policy(&self) -> AddressPolicy {
         AddressPolicy::new(self.allow.clone())
     }
+
+    /// Waits and number of attempts, both within their bounds since they were read.
+    pub fn schedule(&self) -> Schedule {
+        Schedule::new(self.steps.clone(), self.max_attempts).unwrap_or_default()
+    }
 }
 
 impl LogLevel {
     /// The words for the levels, most urgent first.
-    pub(super) const WORDS: [(&'static str, Self); 5] = [
+    const WORDS: [(&'static str, Self); 5] = [
         ("error", Self::Error),
         ("warn", Self::Warn),
         ("info", Self::Info),
@@ -264,6 +316,6 @@ impl LogLevel {
 
 impl LogFormat {
     /// The words for the formats.
-    pub(super) const WORDS: [(&'static str, Self); 3] =
+    const WORDS: [(&'static str, Self); 3] =
         [("auto", Self::Auto), ("logfmt", Self::Logfmt), ("json", Self::Json)];
 }

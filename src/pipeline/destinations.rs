@@ -115,11 +115,10 @@ pub fn effective(policy: &Policy, defaults: &Delivery) -> Result<(Schedule, Dura
             .map_err(|error| format!("{text:?} is not a span like 5s or 30min: {error}"))
     };
     let mut schedule = match &policy.steps {
-        None => defaults.schedule.clone(),
+        None => defaults.schedule(),
         Some(steps) => {
             let steps = steps.iter().map(span).collect::<Result<Vec<_>, _>>()?;
-            Schedule::new(steps, defaults.schedule.max_attempts())
-                .map_err(|error| error.to_string())?
+            Schedule::new(steps, defaults.max_attempts).map_err(|error| error.to_string())?
         }
     };
     if let Some(most) = policy.max_attempts {

@@ -3,7 +3,7 @@
 use crate::base::budget::Share;
 use crate::base::clock::Timestamp;
 use crate::base::id;
-use crate::config::keys::MAX_PAYLOAD_BYTES;
+use crate::config::settings::MAX_PAYLOAD_BYTES;
 use crate::model::escalation::Class;
 use crate::model::event::NewEvent;
 use crate::pipeline::publish::admit;

@@ -38,7 +38,7 @@ fn every_mistake_is_named_at_once() {
     let ran = run(command.env("ONCEBOX_LOG__LEVL", "info"), "");
     assert_eq!(ran.code, 78);
     for part in [
-        "wrong.toml:2:7: listen.api is a number; it must be a text in quotes",
+        "wrong.toml:2:7: listen.api is a number; it must be a string in quotes",
         "wrong.toml:4:1: unknown key delivery.stepps; did you mean steps?",
         "wrong.toml:5:7: delivery.cap is 1000; it must be 1 to 256",
         "ONCEBOX_LOG__LEVL: sets no key; did you mean ONCEBOX_LOG__LEVEL?",

@@ -279,9 +279,9 @@ fn a_mistake_in_what_is_declared_is_named_with_its_place() {
     let ran = rig.run(&["config", "check", file.to_str().unwrap()]);
     assert_eq!(ran.code, 78);
     for part in [
-        "wrong.toml:4:1: provider.secret: no secret stands in this file",
+        "wrong.toml:4:1: provider.secret: this file holds no secret",
         "wrong.toml:1:1: provider has no pii",
-        "wrong.toml:6:8: subscription.name must be a text in quotes",
+        "wrong.toml:6:8: subscription.name must be a string in quotes",
         "wrong.toml:7:1: unknown key subscription.urll; did you mean url?",
         "token t is declared twice",
     ] {

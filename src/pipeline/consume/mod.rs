@@ -361,6 +361,6 @@ impl Consume {
     fn schedule(&self, subscription: Option<&Subscription>) -> Schedule {
         let defaults = &self.settings.get().delivery;
         let own = subscription.and_then(|found| effective(&found.new.policy, defaults).ok());
-        own.map_or_else(|| defaults.schedule.clone(), |(schedule, _)| schedule)
+        own.map_or_else(|| defaults.schedule(), |(schedule, _)| schedule)
     }
 }

@@ -14,7 +14,7 @@ use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior};
 
-use crate::config::keys::MAX_PAYLOAD_BYTES;
+use crate::config::settings::MAX_PAYLOAD_BYTES;
 use crate::sources::draft::Draft;
 use crate::sources::field::{Cell, Field};
 use crate::sources::table_settings::{Found, TableSettings};

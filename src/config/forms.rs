@@ -1,0 +1,396 @@
+//! Forms of values: how a value is read, how it is shown, and what may be given.
+//!
+//! Only a form knows the bounds of its value: the parser, the JSON Schema and the words of the default file all come
+//! from it.
+
+use std::fmt::Display;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde_json::{Value, json};
+use toml::de::DeValue;
+
+use crate::model::delivery::Schedule;
+
+/// Units of sizes, largest first.
+const UNITS: [(&str, u64); 6] = [
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+];
+
+/// A value as somebody gave it: from a file, or as the text of a variable or flag.
+#[derive(Clone, Copy, Debug)]
+pub enum Given<'a> {
+    /// From a file.
+    Toml(&'a DeValue<'a>),
+    /// From a variable of the environment or a flag.
+    Text(&'a str),
+}
+
+impl<'a> Given<'a> {
+    fn text(self) -> Result<&'a str, String> {
+        match self {
+            Self::Text(text) => Ok(text),
+            Self::Toml(value) => value
+                .as_str()
+                .ok_or_else(|| format!("is {}; it must be a string in quotes", kind(value))),
+        }
+    }
+
+    fn number(self) -> Result<u64, String> {
+        let wrong = |what: &dyn Display| format!("is {what}; it must be a whole number");
+        match self {
+            Self::Text(text) => text.trim().parse().map_err(|_why| wrong(&format!("{text:?}"))),
+            Self::Toml(value) => {
+                let number = value.as_integer().ok_or_else(|| wrong(&kind(value)))?;
+                u64::from_str_radix(number.as_str(), number.radix()).map_err(|_why| wrong(number))
+            }
+        }
+    }
+
+    /// The words of a list; in a variable they stand between commas.
+    fn list(self) -> Result<Vec<String>, String> {
+        match self {
+            Self::Text(text) => {
+                let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+                Ok(words.map(str::to_owned).collect())
+            }
+            Self::Toml(value) => {
+                let wrong = || format!("is {}; it must be a list like [\"…\"]", kind(value));
+                let list = value.as_array().ok_or_else(wrong)?;
+                list.iter()
+                    .map(|item| Given::Toml(item.as_ref()).text().map(str::to_owned))
+                    .collect()
+            }
+        }
+    }
+}
+
+/// What a value of a file is, for the person who gave another kind.
+fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "a number",
+        DeValue::Float(_) => "a decimal number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+/// How a value is read and shown.
+pub(super) trait Form {
+    /// The type of the value.
+    type Held;
+
+    /// Reads it, within its bounds.
+    fn read(&self, given: Given<'_>) -> Result<Self::Held, String>;
+
+    /// The value as it is written in a file: JSON and TOML write these values alike.
+    fn shown(&self, held: &Self::Held) -> Value;
+
+    /// What may be given, as JSON Schema.
+    fn schema(&self) -> Value;
+
+    /// What may be given, for people.
+    fn says(&self) -> String;
+}
+
+/// Defines a form: its type, how it is read and shown, its JSON Schema, and its words.
+macro_rules! form {
+    (
+        $(#[$about:meta])*
+        $form:ident$(($least:ident, $most:ident: $bound:ty))? = $held:ty;
+        read $read:expr, shown $shown:expr, schema $schema:expr, says $says:expr
+    ) => {
+        $(#[$about])*
+        pub(super) struct $form$((pub(super) $bound, pub(super) $bound))?;
+
+        impl Form for $form {
+            type Held = $held;
+
+            fn read(&self, given: Given<'_>) -> Result<$held, String> {
+                $(let Self($least, $most) = self;)?
+                let read: fn(Given<'_> $(, &$bound, &$bound)?) -> Result<$held, String> = $read;
+                read(given $(, $least, $most)?)
+            }
+
+            fn shown(&self, held: &$held) -> Value {
+                let shown: fn(&$held) -> Value = $shown;
+                shown(held)
+            }
+
+            fn schema(&self) -> Value {
+                $(let Self($least, $most) = self; let _bounds = ($least, $most);)?
+                $schema
+            }
+
+            fn says(&self) -> String {
+                $(let Self($least, $most) = self;)?
+                $says
+            }
+        }
+    };
+}
+
+form! {
+    /// `127.0.0.1:8710`
+    Address = SocketAddr;
+    read |given| {
+        let text = given.text()?;
+        text.parse().map_err(|_why| {
+            format!("is {text:?}; it must be an address and a port, like 127.0.0.1:8710")
+        })
+    },
+    shown |held| held.to_string().into(),
+    schema json!({ "type": "string", "examples": ["127.0.0.1:8710", "[::1]:8710"] }),
+    says "an address and a port".to_owned()
+}
+
+form! {
+    /// A file or directory.
+    Path = PathBuf;
+    read |given| Text.read(given).map(PathBuf::from),
+    shown |held| held.display().to_string().into(),
+    schema json!({ "type": "string", "minLength": 1 }),
+    says "a path".to_owned()
+}
+
+form! {
+    /// Any text that is not empty.
+    Text = String;
+    read |given| match given.text()? {
+        "" => Err("is empty; leave it out instead".to_owned()),
+        text => Ok(text.to_owned()),
+    },
+    shown |held| held.as_str().into(),
+    schema json!({ "type": "string", "minLength": 1 }),
+    says "a text".to_owned()
+}
+
+form! {
+    /// `http://…` or `https://…`, without a path that ends in `/`.
+    Url = String;
+    read |given| {
+        let text = given.text()?;
+        let url: Option<http::Uri> = text.parse().ok();
+        let good = |url: &http::Uri| {
+            matches!(url.scheme_str(), Some("http" | "https"))
+                && url.host().is_some_and(|host| !host.is_empty())
+                && url.query().is_none()
+        };
+        if url.as_ref().is_some_and(good) {
+            return Ok(text.trim_end_matches('/').to_owned());
+        }
+        Err(format!("is {text:?}; it must be a URL like https://hooks.example.com"))
+    },
+    shown |held| held.as_str().into(),
+    schema json!({ "type": "string", "pattern": "^https?://" }),
+    says "a URL".to_owned()
+}
+
+form! {
+    /// `true` or `false`
+    Flag = bool;
+    read flag,
+    shown |held| (*held).into(),
+    schema json!({ "type": "boolean" }),
+    says "true or false".to_owned()
+}
+
+form! {
+    /// `["10.0.0.0/8", "192.0.2.7"]`
+    Networks = Vec<IpNet>;
+    read |given| given.list()?.iter().map(|word| network(word)).collect(),
+    shown |held| held.iter().map(ToString::to_string).collect(),
+    schema json!({ "type": "array", "items": { "type": "string", "examples": ["10.0.0.0/8"] } }),
+    says "a list of address ranges".to_owned()
+}
+
+form! {
+    /// A whole number within bounds.
+    Number(least, most: u32) = u32;
+    read |given, least, most| {
+        let number = given.number()?;
+        let held = u32::try_from(number).ok().filter(|held| (least..=most).contains(&held));
+        held.ok_or_else(|| format!("is {number}; it must be {least} to {most}"))
+    },
+    shown |held| (*held).into(),
+    schema json!({ "type": "integer", "minimum": least, "maximum": most }),
+    says format!("{least} to {most}")
+}
+
+form! {
+    /// A number of bytes within bounds, like `1048576` or `"1MiB"`.
+    Size(least, most: u64) = u64;
+    read |given, least, most| {
+        let says_of = |given: &dyn Display| {
+            Err(format!("is {given}; it must be {}", Size(*least, *most).says()))
+        };
+        let in_units = given.text().ok().and_then(|text| {
+            let (unit, bytes) = UNITS.iter().find(|(unit, _)| text.ends_with(unit))?;
+            let number: u64 = text.strip_suffix(unit)?.trim().parse().ok()?;
+            number.checked_mul(*bytes)
+        });
+        let bytes = match (in_units, given) {
+            (Some(bytes), _) => bytes,
+            (None, Given::Toml(DeValue::String(text))) => return says_of(&format!("{text:?}")),
+            (None, Given::Text(text)) if text.parse::<u64>().is_err() => {
+                return says_of(&format!("{text:?}"));
+            }
+            (None, given) => given.number()?,
+        };
+        if (least..=most).contains(&&bytes) { Ok(bytes) } else { says_of(&bytes) }
+    },
+    shown |held| size(*held),
+    schema json!({ "anyOf": [
+        { "type": "integer", "minimum": least, "maximum": most },
+        { "type": "string", "pattern": "^[0-9]+ ?([KMG]iB|kB|MB|GB)$" },
+    ] }),
+    says {
+        let plain = |bytes| size(bytes).to_string().replace('"', "");
+        format!("{} to {} bytes, or like 64MiB", plain(*least), plain(*most))
+    }
+}
+
+form! {
+    /// As [`Size`], for what is held in 32 bits.
+    Bytes(least, most: u32) = u32;
+    read |given, least, most| {
+        let bytes = Size((*least).into(), (*most).into()).read(given)?;
+        u32::try_from(bytes).map_err(|error| error.to_string())
+    },
+    shown |held| size((*held).into()),
+    schema Size((*least).into(), (*most).into()).schema(),
+    says Size((*least).into(), (*most).into()).says()
+}
+
+form! {
+    /// A span of time within bounds, like `"30s"`.
+    Span(least, most: Duration) = Duration;
+    read |given, least, most| {
+        let span = span(given.text()?)?;
+        if (least..=most).contains(&&span) {
+            return Ok(span);
+        }
+        Err(format!("is {}; it must be {}", span_text(span), Span(*least, *most).says()))
+    },
+    shown |held| span_text(*held).into(),
+    schema json!({ "type": "string", "examples": ["500ms", "30s", "12h"] }),
+    says format!("{} to {}", span_text(*least), span_text(*most))
+}
+
+form! {
+    /// The waits of the delivery schedule.
+    Steps = Vec<Duration>;
+    read |given| {
+        let steps = given.list()?.iter().map(|word| span(word)).collect::<Result<_, _>>()?;
+        let schedule = Schedule::new(steps, 1).map_err(|error| error.to_string())?;
+        Ok(schedule.steps().to_vec())
+    },
+    shown |held| held.iter().copied().map(span_text).collect(),
+    schema json!({ "type": "array", "minItems": 1, "maxItems": 50, "items": { "type": "string" } }),
+    says "a list of 1 to 50 spans of 100ms to 7days".to_owned()
+}
+
+/// One word of several.
+pub(super) struct Word<T: 'static>(pub(super) &'static [(&'static str, T)]);
+/// What may be absent.
+pub(super) struct Maybe<F>(pub(super) F);
+
+impl<T: Copy + PartialEq> Form for Word<T> {
+    type Held = T;
+
+    fn read(&self, given: Given<'_>) -> Result<T, String> {
+        let text = given.text()?;
+        let found = self.0.iter().find(|(word, _)| *word == text);
+        found
+            .map(|(_, held)| *held)
+            .ok_or_else(|| format!("is {text:?}; it must be {}", self.says()))
+    }
+
+    fn shown(&self, held: &T) -> Value {
+        self.0
+            .iter()
+            .find(|(_, known)| known == held)
+            .map_or(Value::Null, |(word, _)| (*word).into())
+    }
+
+    fn schema(&self) -> Value {
+        let words: Vec<&str> = self.0.iter().map(|(word, _)| *word).collect();
+        json!({ "enum": words })
+    }
+
+    fn says(&self) -> String {
+        let words: Vec<&str> = self.0.iter().map(|(word, _)| *word).collect();
+        match words.split_last() {
+            Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+            _ => words.join(""),
+        }
+    }
+}
+
+impl<F: Form> Form for Maybe<F> {
+    type Held = Option<F::Held>;
+
+    fn read(&self, given: Given<'_>) -> Result<Self::Held, String> {
+        self.0.read(given).map(Some)
+    }
+
+    fn shown(&self, held: &Self::Held) -> Value {
+        held.as_ref().map_or(Value::Null, |held| self.0.shown(held))
+    }
+
+    fn schema(&self) -> Value {
+        self.0.schema()
+    }
+
+    fn says(&self) -> String {
+        self.0.says()
+    }
+}
+
+/// A truth value.
+fn flag(given: Given<'_>) -> Result<bool, String> {
+    let wrong = |what: &dyn Display| format!("is {what}; it must be true or false");
+    match given {
+        Given::Text("true") => Ok(true),
+        Given::Text("false") => Ok(false),
+        Given::Text(text) => Err(wrong(&format!("{text:?}"))),
+        Given::Toml(value) => value.as_bool().ok_or_else(|| wrong(&kind(value))),
+    }
+}
+
+/// A range, or one address.
+fn network(text: &str) -> Result<IpNet, String> {
+    let one = || text.parse::<IpAddr>().ok().map(IpNet::from);
+    let range = text.parse::<IpNet>().ok().or_else(one);
+    range.ok_or_else(|| format!("{text:?} is no address range like 10.0.0.0/8 or 192.0.2.7"))
+}
+
+/// A number of bytes as people write it.
+fn size(bytes: u64) -> Value {
+    let fits = UNITS.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit));
+    match fits {
+        Some((name, unit)) => format!("{}{name}", bytes / unit).into(),
+        None => bytes.into(),
+    }
+}
+
+/// A span as people write it: one word.
+fn span_text(span: Duration) -> String {
+    humantime::format_duration(span).to_string().replace(' ', "")
+}
+
+/// Reads a span.
+fn span(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{text:?} is not a span like 500ms, 5s or 30min: {error}"))
+}
