@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::app::data_directory::DirectoryError;
-use crate::app::sharing::SharingError;
-use crate::backup::Error as KeepingError;
+use crate::app::data_directory::{DirectoryError, SharingError};
+use crate::backup::Error as BackupError;
 use crate::http::client::SetupError;
 use crate::pipeline::rotation::RotationError;
 use crate::store::error::Error as StoreError;
@@ -24,7 +23,7 @@ pub enum Error {
     Sharing(#[from] SharingError),
     /// The backup before an upgrade.
     #[error("{0}")]
-    Keeping(#[from] KeepingError),
+    Backup(#[from] BackupError),
     /// The master key.
     #[error("{0}")]
     Rotation(#[from] RotationError),
@@ -78,7 +77,7 @@ impl Error {
         match self {
             Self::Directory(error) => !matches!(error, DirectoryError::Locked { .. }),
             Self::Store(error) => !error.is_damage(),
-            Self::Sharing(_) | Self::Keeping(_) | Self::Rotation(_) => true,
+            Self::Sharing(_) | Self::Backup(_) | Self::Rotation(_) => true,
             _ => false,
         }
     }

@@ -1,10 +1,14 @@
-//! What a test puts in the place of the real thing.
+//! Time, randomness, the HTTP client and the disk: the real ones, or what a test injects.
 
 use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
 use crate::base::id::{self, Draw};
+use crate::config::Delivery;
+use crate::http::client::{self, Answer, Call, CallError, Client, ClientSettings, SetupError};
 use crate::http::limits::Limits;
 use crate::pipeline::deliver::Sender;
 use crate::sys::disk::Gauge;
@@ -16,7 +20,7 @@ pub struct Injected {
     pub clock: Clock,
     /// Randomness.
     pub draw: Arc<dyn Draw>,
-    /// The line to the outside; `None`: the real client.
+    /// What sends requests; `None`: the real client.
     pub sender: Option<Arc<dyn Sender>>,
     /// Planned failures.
     pub faults: Faults,
@@ -44,4 +48,37 @@ impl Default for Injected {
             gauge: Gauge::machine(),
         }
     }
+}
+
+/// The HTTP client, which a reload may replace. A request that has begun keeps the one it began with.
+#[derive(Debug)]
+pub(super) struct ReplaceableClient(RwLock<Arc<Client>>);
+
+impl ReplaceableClient {
+    pub(super) fn new(client: Client) -> Self {
+        Self(RwLock::new(Arc::new(client)))
+    }
+
+    /// Uses another client from the next request on.
+    pub(super) fn replace(&self, client: Client) {
+        *self.0.write() = Arc::new(client);
+    }
+}
+
+impl Sender for ReplaceableClient {
+    fn send(&self, call: &Call<'_>) -> Result<Answer, CallError> {
+        let client = Arc::clone(&self.0.read());
+        client.send(call)
+    }
+}
+
+/// A client by the settings.
+pub(super) fn client(delivery: &Delivery) -> Result<Client, SetupError> {
+    let ca_pem = delivery.ca_file.as_deref().map(client::read_ca_file).transpose()?;
+    Client::new(ClientSettings {
+        policy: delivery.policy(),
+        ca_pem,
+        connect_timeout: delivery.connect_timeout,
+        idle_connections: usize::try_from(delivery.deliverers).unwrap_or(64),
+    })
 }

@@ -40,9 +40,9 @@ const VARIABLE: &str = "ONCEBOX_MASTER_KEY";
 /// What a token's hash was derived for before the pepper was kept by itself.
 const PEPPER_PURPOSE: &str = "api tokens";
 
-/// Who gives the key.
+/// Where the master key in force comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum MasterKeySource {
     /// The service manager.
     Credential,
     /// The environment.
@@ -51,11 +51,8 @@ pub enum Place {
     File(PathBuf),
 }
 
-impl Place {
-    /// The file that can be written anew.
-    ///
-    /// # Errors
-    /// Who gives the key instead.
+impl MasterKeySource {
+    /// The file that a rotation writes, or the name of another source.
     fn file(&self) -> Result<PathBuf, &'static str> {
         match self {
             Self::Credential => Err("the systemd credential oncebox-master-key"),
@@ -67,18 +64,18 @@ impl Place {
 
 /// The key in force and where it came from.
 #[derive(Debug)]
-pub struct Found {
+pub struct LocatedKey {
     /// The key.
     pub key: MasterKey,
-    /// Who gives it.
-    pub place: Place,
+    /// Where it comes from.
+    pub source: MasterKeySource,
 }
 
 /// Finds the key in force, or makes it where there is no database yet.
 ///
 /// # Errors
 /// When it is missing, readable by others, or no key.
-pub fn find(settings: &Settings, draw: &dyn Draw) -> Result<Found, DirectoryError> {
+pub fn find(settings: &Settings, draw: &dyn Draw) -> Result<LocatedKey, DirectoryError> {
     if let Some(found) = look(settings)? {
         return Ok(found);
     }
@@ -87,44 +84,44 @@ pub fn find(settings: &Settings, draw: &dyn Draw) -> Result<Found, DirectoryErro
         return Err(DirectoryError::KeyMissing { path });
     }
     file::write(&path, &MasterKey::generate(draw))?;
-    Ok(Found { key: file::read(&path)?, place: Place::File(path) })
+    Ok(LocatedKey { key: file::read(&path)?, source: MasterKeySource::File(path) })
 }
 
 /// The key in force; `None` where there is none.
 ///
 /// # Errors
 /// When it is readable by others, or no key.
-pub fn look(settings: &Settings) -> Result<Option<Found>, DirectoryError> {
-    if let Some((key, place)) = given("")? {
-        return Ok(Some(Found { key, place }));
+pub fn look(settings: &Settings) -> Result<Option<LocatedKey>, DirectoryError> {
+    if let Some((key, source)) = given("")? {
+        return Ok(Some(LocatedKey { key, source }));
     }
     let path = settings.master_key_file();
     if is_missing(&path) {
         return Ok(None);
     }
-    Ok(Some(Found { key: file::read(&path)?, place: Place::File(path) }))
+    Ok(Some(LocatedKey { key: file::read(&path)?, source: MasterKeySource::File(path) }))
 }
 
 /// Where the key in force is, for a person.
 pub fn whereabouts(settings: &Settings) -> String {
     match given("") {
-        Ok(Some((_, place))) => place.file().err().unwrap_or_default().to_owned(),
+        Ok(Some((_, source))) => source.file().err().unwrap_or_default().to_owned(),
         _ => settings.master_key_file().display().to_string(),
     }
 }
 
 /// A key that the service manager or the environment gives; `suffix` tells the previous one.
-fn given(suffix: &str) -> Result<Option<(MasterKey, Place)>, DirectoryError> {
+fn given(suffix: &str) -> Result<Option<(MasterKey, MasterKeySource)>, DirectoryError> {
     if let Some(directory) = environment(CREDENTIALS) {
         let path = Path::new(&directory).join(format!("{CREDENTIAL}{suffix}"));
         if path.exists() {
-            return Ok(Some((file::read_given(&path)?, Place::Credential)));
+            return Ok(Some((file::read_given(&path)?, MasterKeySource::Credential)));
         }
     }
     let name = format!("{VARIABLE}{}", suffix.replace('-', "_").to_ascii_uppercase());
     let Some(text) = environment(&name).map(Zeroizing::new) else { return Ok(None) };
     let wrong = |source: KeyTextError| KeyFileError::Key { path: PathBuf::from(&name), source };
-    Ok(Some((MasterKey::from_text(&text).map_err(wrong)?, Place::Variable)))
+    Ok(Some((MasterKey::from_text(&text).map_err(wrong)?, MasterKeySource::Variable)))
 }
 
 /// What the rest of the program has of the keys.
@@ -147,7 +144,7 @@ pub struct Keys {
 pub fn unlock(
     writer: &mut WriterLoop,
     settings: &Settings,
-    Found { key, place }: Found,
+    LocatedKey { key, source }: LocatedKey,
     draw: &Arc<dyn Draw>,
     (now, faults): (Timestamp, &Faults),
 ) -> Result<Keys, Error> {
@@ -155,7 +152,8 @@ pub fn unlock(
     let named = ring.current().key_id();
     let pepper = pepper(writer, &ring, &named, draw)?;
     let hasher = Arc::new(TokenHasher::new(&pepper));
-    let rotation = Rotation::new(Arc::clone(&ring), Arc::clone(draw), place.file(), faults.clone());
+    let rotation =
+        Rotation::new(Arc::clone(&ring), Arc::clone(draw), source.file(), faults.clone());
     Ok(Keys { ring, hasher, names: Pseudonyms::new(&pepper), rotation })
 }
 
@@ -257,12 +255,12 @@ pub fn rotate_offline(
     draw: Arc<dyn Draw>,
 ) -> Result<Rotated, Error> {
     let _data = DataDirectory::lock(settings.directory())?;
-    let Found { key, place } = find(settings, &*draw)?;
+    let LocatedKey { key, source } = find(settings, &*draw)?;
     let database = settings.directory().join(DATABASE);
     let (_store, mut writer) = Store::open(&database, Faults::none())?;
     let ring = load(&mut writer, settings, key, &draw, clock.wall())?;
     let rotation =
-        Rotation::new(Arc::clone(&ring), Arc::clone(&draw), place.file(), Faults::none());
+        Rotation::new(Arc::clone(&ring), Arc::clone(&draw), source.file(), Faults::none());
     let done = rotation.run(|mut job| writer.direct(|tx| job(tx)))?;
     let event = event(clock.wall(), person(), &done);
     writer.direct(|tx| {

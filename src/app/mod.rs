@@ -5,10 +5,8 @@
 pub mod data_directory;
 mod error;
 mod injected;
-mod line;
 pub mod master_key;
 pub mod offline;
-pub mod sharing;
 mod sockets;
 mod starting;
 pub mod supervision;
@@ -21,8 +19,7 @@ use std::time::Duration;
 use crate::api::Api;
 use crate::api::listeners::EndpointRole;
 use crate::app::data_directory::DataDirectory;
-use crate::app::line::Line;
-use crate::base::clock::Clock;
+use crate::app::injected::ReplaceableClient;
 use crate::base::stop::Stop;
 use crate::config::{Change, Live, Settings};
 use crate::http::server::Server;
@@ -45,8 +42,6 @@ pub struct Appliance {
     /// Where it listens, the API first.
     addresses: Vec<(EndpointRole, SocketAddr)>,
     api: Api,
-    store: Store,
-    clock: Clock,
     server: Server,
     flow: Flow,
     sources: Relaying,
@@ -55,8 +50,7 @@ pub struct Appliance {
     first_start: bool,
     clean_before: bool,
     data: DataDirectory,
-    settings: Live,
-    line: Arc<Line>,
+    client: Arc<ReplaceableClient>,
 }
 
 impl Appliance {
@@ -87,7 +81,7 @@ impl Appliance {
 
     /// The file.
     pub fn store(&self) -> &Store {
-        &self.store
+        &self.api.store
     }
 
     /// Asked for when the process has to end; asking it stops nothing by itself.
@@ -107,7 +101,7 @@ impl Appliance {
 
     /// Asks the threads that others depend on for a sign of life.
     pub fn ask_pulse(&self) {
-        self.store.writer().pulse().ask();
+        self.api.store.writer().pulse().ask();
         self.flow.pulse().ask();
         self.flow.wake();
         self.server.ask_pulse();
@@ -116,7 +110,7 @@ impl Appliance {
     /// The threads that have shown no sign of life since they were asked.
     pub fn missing_pulses(&self) -> Vec<&'static str> {
         [
-            ("the writer", self.store.writer().pulse().has_answered()),
+            ("the writer", self.api.store.writer().pulse().has_answered()),
             ("the dispatcher", self.flow.pulse().has_answered()),
             ("the listener", self.server.has_pulse()),
         ]
@@ -139,7 +133,7 @@ impl Appliance {
     /// The settings that hold right now.
     #[cfg(any(test, feature = "internals"))]
     pub fn settings(&self) -> &Live {
-        &self.settings
+        &self.api.settings
     }
 
     /// Takes what can be taken of other settings without a restart, and tells what changed.
@@ -147,10 +141,10 @@ impl Appliance {
     /// # Errors
     /// When they cannot be used; what held before still holds.
     pub fn reload(&self, fresh: &Settings) -> Result<Change, Error> {
-        let change = self.settings.change_to(fresh);
+        let change = self.api.settings.change_to(fresh);
         // Also where no setting of the client changed: the file of authorities may have.
-        self.line.replace(line::client(&change.settings.delivery)?);
-        self.settings.set(change.settings.clone());
+        self.client.replace(injected::client(&change.settings.delivery)?);
+        self.api.settings.set(change.settings.clone());
         self.flow.settings_changed();
         Ok(change)
     }
@@ -166,8 +160,9 @@ impl Appliance {
         self.flow.stop_waiting();
         self.server.stop(LISTENER_GRACE);
         self.data.remove_address();
-        let (boot, clock, writer) = (self.boot, self.clock, self.store.writer().clone());
-        let store = self.store;
+        let (boot, clock) = (self.boot, self.api.clock.clone());
+        let store = self.api.store.clone();
+        let writer = store.writer().clone();
         Ok(self.flow.stop(move || {
             log_audit_head(&store);
             let run = move |tx: &WriteTx<'_>| boots::stop(tx, boot, clock.wall());

@@ -1,11 +1,16 @@
-//! The listening sockets: bound here, or handed over by the service manager.
+//! The listening sockets: bound here or handed over by the service manager, and the server that answers on them.
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 
-use crate::api::listeners::EndpointRole;
+use crate::api::Api;
+use crate::api::listeners::{Doors, EndpointRole};
 use crate::app::error::Error;
+use crate::base::faults::Faults;
 use crate::config::Listen;
-use crate::http::server;
+use crate::http::limits::Limits;
+use crate::http::proxies::Proxies;
+use crate::http::server::{self, Server, Setup};
 use crate::sys::systemd::Passed;
 
 /// Listening sockets, what each of them serves, and where it listens. The API's come first.
@@ -70,6 +75,32 @@ impl Sockets {
 
 fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     server::bind(address).map_err(|source| Error::Listen { address, source })
+}
+
+/// Answers on the sockets; tells what each serves and where it listens.
+pub(super) fn listen(
+    sockets: Sockets,
+    api: Api,
+    (limits, faults): (Limits, Faults),
+) -> Result<(Vec<(EndpointRole, SocketAddr)>, Server), Error> {
+    let settings = api.settings.get();
+    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let limits = Limits {
+        connections: count(settings.limits.connections),
+        connections_per_address: count(settings.limits.connections_per_address),
+        ..limits
+    };
+    let proxies = Proxies::new(settings.listen.trusted_proxies.clone());
+    let (clock, draw) = (api.clock.clone(), Arc::clone(&api.draw));
+    let setup = Setup { limits, proxies, clock, draw, faults };
+    let addresses: Vec<_> = sockets.addresses().collect();
+    let (roles, sockets) = sockets.into_parts();
+    let address = settings.listen.api;
+    let stats = api.server_stats.clone();
+    let started = Server::start(sockets, setup, Arc::new(Doors::new(api, roles)));
+    let server = started.map_err(|source| Error::Listen { address, source })?;
+    stats.follow(&server);
+    Ok((addresses, server))
 }
 
 #[cfg(test)]

@@ -8,15 +8,14 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::api::auth::{Auth, TokenHasher};
-use crate::api::listeners::{Doors, EndpointRole};
+use crate::api::listeners::EndpointRole;
 use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
-use crate::app::data_directory::DataDirectory;
+use crate::app::data_directory::{self, DataDirectory};
 use crate::app::error::Error;
-use crate::app::injected::Injected;
-use crate::app::line::{self, Line};
+use crate::app::injected::{self, Injected, ReplaceableClient};
 use crate::app::master_key::{self, Keys};
-use crate::app::sockets::Sockets;
-use crate::app::{Appliance, log_audit_head, sharing};
+use crate::app::sockets::{self, Sockets};
+use crate::app::{Appliance, log_audit_head};
 use crate::backup::schedule::Schedule;
 use crate::backup::upgrade::{self, Upgraded};
 use crate::backup::{erasures, restore};
@@ -26,9 +25,6 @@ use crate::base::faults::Faults;
 use crate::base::id::{self, Draw};
 use crate::base::stop::Stop;
 use crate::config::{Live, Settings};
-use crate::http::limits::Limits;
-use crate::http::proxies::Proxies;
-use crate::http::server::{Server, Setup};
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::token::{self, Role, Scope};
@@ -46,8 +42,8 @@ use crate::sys::disk::Gauge;
 use crate::sys::systemd::Passed;
 
 impl Appliance {
-    /// The same, on sockets that the service manager has handed over. `before_answering` is called when all is
-    /// ready but the listener: from then on a stop has to be an orderly one.
+    /// Starts on sockets that the service manager has handed over. `before_answering` is called when everything but
+    /// the listener is ready: from then on a stop has to be an orderly one.
     ///
     /// # Errors
     /// What is in the way, and what to do about it.
@@ -67,11 +63,11 @@ impl Appliance {
         check_guarded(&mut writer_loop, &sockets, &clock)?;
         let (clean_before, boot, suspects) = note_start(&mut writer_loop, &store, &clock)?;
         let budget = Budget::new(usize::try_from(settings.limits.memory).unwrap_or(usize::MAX));
-        let line = Arc::new(Line::new(line::client(&settings.delivery)?));
-        let sender = sender.unwrap_or_else(|| Arc::<Line>::clone(&line));
+        let client = Arc::new(ReplaceableClient::new(injected::client(&settings.delivery)?));
+        let sender = sender.unwrap_or_else(|| Arc::<ReplaceableClient>::clone(&client));
         let (settings, stop) = (Live::new(settings), Stop::new());
         let auth = Auth::new(store.clone(), clock.clone(), Arc::clone(&hasher));
-        let forgetful = auth.clone();
+        let cached = auth.clone();
         let disk = disk_watch(gauge, &settings, &store);
         let bell = Bell::default();
         let flow = Flow::start(FlowParts {
@@ -88,7 +84,7 @@ impl Appliance {
             budget: budget.clone(),
             suspects: Arc::clone(&suspects),
             faults: faults.clone(),
-            on_tokens_changed: Arc::new(move || forgetful.forget()),
+            on_tokens_changed: Arc::new(move || cached.forget()),
             on_sources_changed: bell.ringer(),
             is_source: sources::tables::exists,
             stop: stop.clone(),
@@ -97,23 +93,21 @@ impl Appliance {
         let shared = shared(&flow, common, &disk, (&budget, suspects, &faults));
         let sources = Relaying::start(shared, &flow.spawner, bell)?;
         let api = Api::new(ApiParts {
-            store: store.clone(),
-            clock: clock.clone(),
+            store,
+            clock,
             draw,
             key: ring,
             auth,
             hasher,
             flow: stages(&flow, disk, (rotation, sources.statuses().clone())),
             budget,
-            settings: settings.clone(),
+            settings,
         });
         before_answering();
-        let (addresses, server) = listen(sockets, api.clone(), (limits, faults))?;
+        let (addresses, server) = sockets::listen(sockets, api.clone(), (limits, faults))?;
         let appliance = Self {
             addresses,
             api,
-            store,
-            clock,
             server,
             flow,
             sources,
@@ -122,8 +116,7 @@ impl Appliance {
             first_start,
             clean_before,
             data,
-            settings,
-            line,
+            client,
         };
         appliance.announce()?;
         Ok(appliance)
@@ -149,7 +142,7 @@ fn prepare(
     settings: &Settings,
     draw: &dyn Draw,
     (clock, faults): (&Clock, &Faults),
-) -> Result<(master_key::Found, Store, WriterLoop), Error> {
+) -> Result<(master_key::LocatedKey, Store, WriterLoop), Error> {
     carry_on_restoring(data, faults)?;
     let found = master_key::find(settings, draw)?;
     let database = up_to_date(data, clock, faults)?;
@@ -196,7 +189,7 @@ fn open(
 ) -> Result<(Store, WriterLoop), Error> {
     let (store, mut writer_loop) = Store::open(database, faults.clone())?;
     writer_loop.wait_for_others();
-    sharing::share(database, settings.database.group.as_deref())?;
+    data_directory::share(database, settings.database.group.as_deref())?;
     if !settings.database.checkpoints {
         writer_loop.leave_checkpoints();
     }
@@ -314,30 +307,4 @@ fn stages(
         disk,
         sources,
     }
-}
-
-/// Answers on the sockets; tells what each serves and where it listens.
-fn listen(
-    sockets: Sockets,
-    api: Api,
-    (limits, faults): (Limits, Faults),
-) -> Result<(Vec<(EndpointRole, SocketAddr)>, Server), Error> {
-    let settings = api.settings.get();
-    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-    let limits = Limits {
-        connections: count(settings.limits.connections),
-        connections_per_address: count(settings.limits.connections_per_address),
-        ..limits
-    };
-    let proxies = Proxies::new(settings.listen.trusted_proxies.clone());
-    let (clock, draw) = (api.clock.clone(), Arc::clone(&api.draw));
-    let setup = Setup { limits, proxies, clock, draw, faults };
-    let addresses: Vec<_> = sockets.addresses().collect();
-    let (purposes, sockets) = sockets.into_parts();
-    let address = settings.listen.api;
-    let stats = api.server_stats.clone();
-    let started = Server::start(sockets, setup, Arc::new(Doors::new(api, purposes)));
-    let server = started.map_err(|source| Error::Listen { address, source })?;
-    stats.follow(&server);
-    Ok((addresses, server))
 }

@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use crate::app::data_directory::{DATABASE, DirectoryError, TOKEN_FILE};
 use crate::app::supervision::Supervision;
 use crate::app::{Appliance, Error, master_key};
-use crate::backup::Error as KeepingError;
+use crate::backup::Error as BackupError;
 use crate::base::clock::{Clock, machine_monotonic};
 use crate::cli::failed_starts::FailedStarts;
 use crate::cli::{Failure, Shared, exit, out, reload};
@@ -105,7 +105,7 @@ fn refusal(error: Error, settings: &Settings, notifier: &Notifier) -> Failure {
     match error {
         Error::Directory(DirectoryError::Locked { .. }) => Failure::temporary(error),
         Error::Unguarded { .. } => Failure::new(exit::BAD_CONFIGURATION, error.to_string()),
-        Error::Store(store) | Error::Keeping(KeepingError::Store(store)) if store.is_damage() => {
+        Error::Store(store) | Error::Backup(BackupError::Store(store)) if store.is_damage() => {
             let file = settings.directory().join(DATABASE);
             Failure::failed(format!("{} is damaged: {store}", file.display())).and(
                 "Look at it: oncebox doctor. Put a backup back: oncebox restore --force BACKUP; the damaged file \

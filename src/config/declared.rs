@@ -81,126 +81,79 @@ enum Form {
     TextOrWords,
 }
 
-const fn field(name: &'static str, required: bool, form: Form, about: &'static str) -> Field {
-    Field { name, required, about, form }
+const fn required(name: &'static str, form: Form, about: &'static str) -> Field {
+    Field { name, required: true, about, form }
 }
 
-const NAME: Field = field("name", true, Form::Text, "Its name: a-z, 0-9 and -, up to 63");
-const SECRET_FILE: Field = field(
-    "secret_file",
-    false,
-    Form::TextOrWords,
-    "File of the secret, or several, the newest first",
-);
-const SECRET_ENV: Field =
-    field("secret_env", false, Form::TextOrWords, "Variable that holds the secret, or several");
-const SECRET_CREDENTIAL: Field = field(
-    "secret_credential",
-    false,
-    Form::TextOrWords,
-    "systemd credential of the secret, or several",
-);
+const fn optional(name: &'static str, form: Form, about: &'static str) -> Field {
+    Field { name, required: false, about, form }
+}
 
+const NAME: Field = required("name", Form::Text, "Its name: a-z, 0-9 and -, up to 63");
+#[rustfmt::skip]
+const SECRET_FILE: Field = optional("secret_file", Form::TextOrWords, "File of the secret, or several, the newest first");
+#[rustfmt::skip]
+const SECRET_ENV: Field = optional("secret_env", Form::TextOrWords, "Variable that holds the secret, or several");
+#[rustfmt::skip]
+const SECRET_CREDENTIAL: Field = optional("secret_credential", Form::TextOrWords, "systemd credential of the secret, or several");
+
+#[rustfmt::skip]
 const TENANT: [Field; 3] = [
     NAME,
-    field("title", false, Form::Text, "What you call it"),
-    field(
-        "pii",
-        false,
-        Form::TextOrTable,
-        "What happens to personal data in what is published or read from sources: \"allow\", or a policy",
-    ),
+    optional("title", Form::Text, "What you call it"),
+    optional("pii", Form::TextOrTable,
+        "What happens to personal data in what is published or read from sources: \"allow\", or a policy"),
 ];
 
+#[rustfmt::skip]
 const PROVIDER: [Field; 10] = [
     NAME,
-    field("scheme", true, Form::TextOrTable, "How it signs: \"stripe\", or a table like the API's"),
-    field(
-        "public_url",
-        false,
-        Form::Text,
-        "The URL it posts to, if not the path below listen.public_url",
-    ),
-    field("pii", true, Form::TextOrTable, "What happens to personal data: \"allow\", or a policy"),
-    field("body_bytes_max", false, Form::Number, "The largest body it may send"),
-    field("tolerance_secs", false, Form::Number, "How far its signed time may be from ours"),
-    field(
-        "replay_window_secs",
-        false,
-        Form::Number,
-        "For how long the same signed bytes count once, where the id is not signed; 0: each id is an event",
-    ),
+    required("scheme", Form::TextOrTable, "How it signs: \"stripe\", or a table like the API's"),
+    optional("public_url", Form::Text, "The URL it posts to, if not the path below listen.public_url"),
+    required("pii", Form::TextOrTable, "What happens to personal data: \"allow\", or a policy"),
+    optional("body_bytes_max", Form::Number, "The largest body it may send"),
+    optional("tolerance_secs", Form::Number, "How far its signed time may be from ours"),
+    optional("replay_window_secs", Form::Number,
+        "For how long the same signed bytes count once, where the id is not signed; 0: each id is an event"),
     SECRET_FILE,
     SECRET_ENV,
     SECRET_CREDENTIAL,
 ];
 
+#[rustfmt::skip]
 const SUBSCRIPTION: [Field; 13] = [
     NAME,
-    field("target", false, Form::Text, "http, or pull: consumers ask for its events"),
-    field(
-        "url",
-        false,
-        Form::Text,
-        "Where events go; {id}, {event_type}, {aggregate_id} … are filled in; not with pull",
-    ),
-    field("event_types", false, Form::Words, "Patterns like \"invoice.*\""),
-    field("source", false, Form::Text, "outbox, all, or provider:<name>"),
-    field("owner_id", false, Form::Text, "Whose it is, in your words"),
-    field("method", false, Form::Text, "POST, PUT or PATCH"),
-    field("headers", false, Form::Table, "Further header fields"),
-    field("policy", false, Form::Table, "steps, max_attempts, timeout, in_flight_max, lease"),
-    field("ordering", false, Form::Text, "none, key or strict"),
+    optional("target", Form::Text, "http, or pull: consumers ask for its events"),
+    optional("url", Form::Text, "Where events go; {id}, {event_type}, {aggregate_id} … are filled in; not with pull"),
+    optional("event_types", Form::Words, "Patterns like \"invoice.*\""),
+    optional("source", Form::Text, "outbox, all, or provider:<name>"),
+    optional("owner_id", Form::Text, "Whose it is, in your words"),
+    optional("method", Form::Text, "POST, PUT or PATCH"),
+    optional("headers", Form::Table, "Further header fields"),
+    optional("policy", Form::Table, "steps, max_attempts, timeout, in_flight_max, lease"),
+    optional("ordering", Form::Text, "none, key or strict"),
     SECRET_FILE,
     SECRET_ENV,
     SECRET_CREDENTIAL,
 ];
 
+#[rustfmt::skip]
 const TOKEN: [Field; 6] = [
-    field("name", true, Form::Text, "What you call it, such as the program that uses it"),
-    field("role", true, Form::Text, "publish, read, operate or admin"),
-    field(
-        "source_systems",
-        false,
-        Form::Words,
-        "What a publish token publishes as, like [\"shop\"]; [\"*\"]: any",
-    ),
-    field(
-        "consumer_groups",
-        false,
-        Form::Words,
-        "The groups a publish token claims events for; [\"*\"]: any",
-    ),
-    field("expires_at", false, Form::Text, "When it ends, like \"2027-12-31T00:00:00Z\""),
-    field(
-        "token_file",
-        false,
-        Form::Text,
-        "File the token is written to when it is made, mode 0600",
-    ),
+    required("name", Form::Text, "What you call it, such as the program that uses it"),
+    required("role", Form::Text, "publish, read, operate or admin"),
+    optional("source_systems", Form::Words, "What a publish token publishes as, like [\"shop\"]; [\"*\"]: any"),
+    optional("consumer_groups", Form::Words, "The groups a publish token claims events for; [\"*\"]: any"),
+    optional("expires_at", Form::Text, "When it ends, like \"2027-12-31T00:00:00Z\""),
+    optional("token_file", Form::Text, "File the token is written to when it is made, mode 0600"),
 ];
 
+#[rustfmt::skip]
 const SOURCE: [Field; 5] = [
     NAME,
-    field("kind", true, Form::Text, "sqlite or drop"),
-    field(
-        "settings",
-        true,
-        Form::Table,
-        "Its path, and how what stands there is read, as the API has it",
-    ),
-    field(
-        "silent_after_ms",
-        false,
-        Form::Number,
-        "No event for so long is an escalation; 0: never",
-    ),
-    field(
-        "from",
-        false,
-        Form::Text,
-        "For sqlite, when it is made: start, or now, which leaves the rows that are there",
-    ),
+    required("kind", Form::Text, "sqlite or drop"),
+    required("settings", Form::Table, "Its path, and how what stands there is read, as the API has it"),
+    optional("silent_after_ms", Form::Number, "No event for so long is an escalation; 0: never"),
+    optional("from", Form::Text, "For sqlite, when it is made: start, or now, which leaves the rows that are there"),
 ];
 
 /// The kinds, in the order in which they are applied: the policy on personal data stands, and who wants events is
