@@ -52,7 +52,7 @@ pub enum Error {
     /// The tenant is not there.
     #[error("there is no tenant named {0:?}")]
     NoTenant(String),
-    /// The API can be reached from elsewhere, and nobody could manage it.
+    /// The API can be reached from other machines, and there is no admin token.
     #[error(
         "the API would listen on {address}, which others can reach, but there is no valid admin token: \
          make one (oncebox token create --role admin), or set listen.api to a loopback address"

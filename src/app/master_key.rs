@@ -245,7 +245,7 @@ fn fresh_pepper(
     Ok(SecretBytes::new(fresh.to_vec()))
 }
 
-/// Rotates the key on a file that no service has open, in the name of whoever runs this.
+/// Rotates the key on a file that no service has open.
 ///
 /// # Errors
 /// `Locked` when a service runs; else what is in the way.
@@ -270,7 +270,7 @@ pub fn rotate_offline(
     Ok(done)
 }
 
-/// Whoever runs this program at the machine, as audit events name him: for commands that work on the
+/// The user who runs this program, as audit events name him: for commands that work on the
 /// file. `store::audit_events::append` with [`NewAuditEvent::local`] records what he did.
 pub fn person() -> Actor {
     Actor { kind: ActorType::Cli, id: user::starter().to_string(), display: user::name() }

@@ -1,6 +1,6 @@
-//! What can be done to a data directory while nobody serves it, under the same lock as the service.
+//! Changes to a data directory that no service uses, under the lock that a service takes.
 //!
-//! Whoever may read the master key and write the file is trusted: nobody is asked for a token here.
+//! A user who may read the master key and write the file is trusted: no token is needed here.
 
 use std::sync::Arc;
 

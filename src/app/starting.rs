@@ -181,7 +181,7 @@ fn shared(
     }
 }
 
-/// Opens the database and its writing end.
+/// Opens the database.
 fn open(
     database: &Path,
     settings: &Settings,
@@ -196,8 +196,8 @@ fn open(
     Ok((store, writer_loop))
 }
 
-/// Notes the start; tells whether the process before ended cleanly, the number of this start, and what may have
-/// ended it.
+/// Notes the start. Returns whether the last process ended cleanly, the number of this start, and what may have ended
+/// the last process.
 fn note_start(
     writer: &mut WriterLoop,
     store: &Store,
@@ -235,7 +235,7 @@ pub(super) fn up_to_date(
     Ok(database)
 }
 
-/// The backups by the clock, where some are asked for.
+/// The scheduled backups, if there are any.
 fn schedule(settings: &Settings, store: &Store, clock: &Clock) -> Option<Schedule> {
     Some(Schedule {
         store: store.clone(),
@@ -259,7 +259,7 @@ fn first_token(
     }
     let secret = token::generate(draw);
     let now = clock.wall();
-    // The file comes first: a token in the database that nobody knows would lock everybody out.
+    // The file comes first: with an unknown token in the database, no other first token would be made.
     data.write_token(&secret)?;
     let new = NewToken {
         id: id::uuid7(now, draw),
@@ -281,7 +281,7 @@ fn first_token(
     Ok(true)
 }
 
-/// An API that others can reach needs somebody who may manage it.
+/// An API that other machines can reach needs an admin token.
 fn check_guarded(writer: &mut WriterLoop, sockets: &Sockets, clock: &Clock) -> Result<(), Error> {
     let public = |(serves, address): &(EndpointRole, SocketAddr)| {
         serves.has_api() && !address.ip().to_canonical().is_loopback()

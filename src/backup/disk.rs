@@ -1,4 +1,4 @@
-//! Files: made private, written whole or not at all, on the disk when a function says so.
+//! Files of backups: written under another name and renamed when they are complete; room on the disk; checksums.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read};
@@ -129,7 +129,7 @@ pub fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Bytes that somebody without special rights may still write in a directory.
+/// Bytes that a user without special rights may still write in a directory.
 ///
 /// # Errors
 /// When it cannot be looked at.
@@ -137,7 +137,7 @@ pub fn free(directory: &Path) -> Result<Bytes> {
     Ok(Bytes(Gauge::machine().look(directory).map_err(file_error(directory))?.free))
 }
 
-/// Asserts that there is room for so many bytes, and for a service beside them.
+/// Checks that there is room for these bytes and for a running service.
 ///
 /// # Errors
 /// `NoRoom`.

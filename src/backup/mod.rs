@@ -1,7 +1,7 @@
 //! Backups: making, listing and restoring them, and the one before an upgrade.
 //!
-//! Works on files, beside or instead of a running service: a backup only reads, a restore and an upgrade
-//! need the data directory's lock, which whoever calls them holds. All SQL is in [`store`].
+//! Works on files, beside or instead of a running service: a backup only reads, the caller of a
+//! restore or an upgrade holds the lock of the data directory. All SQL is in [`store`].
 
 pub mod disk;
 pub mod erasures;

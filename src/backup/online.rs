@@ -16,7 +16,7 @@ use crate::base::faults::{Faults, Step};
 use crate::store::error::Error as StoreError;
 use crate::sys::files::{self, directory_of};
 
-/// What is to be backed up, and where to.
+/// What to back up, and where to.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The database.
@@ -44,7 +44,7 @@ pub fn destination(named: &Path, now: Timestamp) -> PathBuf {
     if named.is_dir() { named.join(format!("oncebox-{}.db", stamp(now))) } else { named.to_owned() }
 }
 
-/// A time as it stands in file names.
+/// A time as written in file names.
 pub fn stamp(at: Timestamp) -> String {
     let text = at.to_string();
     let seconds = text.split('.').next().unwrap_or(&text);

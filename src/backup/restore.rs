@@ -35,7 +35,7 @@ const ASIDE: &str = ".before-restore-";
 pub struct Plan {
     /// The backup.
     pub from: PathBuf,
-    /// The database. Whoever restores holds its directory's lock.
+    /// The database. The caller holds the lock of its directory.
     pub database: PathBuf,
     /// Whether a database that is there may be moved aside.
     pub force: bool,
@@ -47,7 +47,7 @@ pub struct Plan {
     pub retired: Vec<String>,
     /// The wall time.
     pub now: Timestamp,
-    /// When what comes in is doubted.
+    /// For how long incoming events are held as in doubt.
     pub window: Option<Window>,
     /// Who restores.
     pub who: Actor,
@@ -226,7 +226,7 @@ fn step(faults: &Faults) -> Result<()> {
 }
 
 /// The finished file that is not in its place, and its stamp. What a restore left that died before it was
-/// finished is removed: whoever has the directory's lock knows that nobody writes it.
+/// finished is removed: the caller holds the directory's lock, so no other process writes it.
 fn decided(database: &Path) -> Result<Option<(PathBuf, String)>> {
     let directory = directory_of(database);
     let name = database.file_name().unwrap_or_default().to_string_lossy();

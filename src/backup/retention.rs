@@ -10,7 +10,7 @@ use crate::backup::{Result, file_error};
 use crate::base::clock::Timestamp;
 use crate::sys::files::PARTIAL;
 
-/// A backup on the shelf.
+/// A backup and its manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupFile {
     /// Its file.

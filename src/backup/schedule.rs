@@ -1,5 +1,5 @@
-//! Backups by the clock: one when the newest is old enough, then the oldest beyond the number that is
-//! kept are removed. `flow` gives it a thread of its own, because a copy can take minutes.
+//! Scheduled backups: one when the newest is old enough; then the oldest beyond the number that is kept are
+//! removed. `flow` gives it a thread of its own, because a copy can take minutes.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After a backup that failed the next try is made so much later, or when the next is due.
 const TRY_AGAIN: Duration = Duration::from_mins(10);
 
-/// The backups by the clock.
+/// The scheduled backups.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     /// The file.

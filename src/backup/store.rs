@@ -31,7 +31,7 @@ use crate::store::{audit_events, in_doubt, pool, schema, schema_shape, settlemen
 const PAGES_A_STEP: i32 = 256;
 /// Steps after which what was written is pushed to the disk, so that the last sync is short.
 const STEPS_A_SYNC: u32 = 16;
-/// What may stand in the path of an SQLite URI as it is.
+/// Characters that need no escape in the path of an SQLite URI.
 const PLAIN: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
@@ -172,8 +172,8 @@ fn copy_steps(
     Ok(())
 }
 
-/// A connection that writes a copy. Nobody else has it open, so that it takes no locks; it is worthless
-/// until it is whole, so that it keeps no journal; whoever made the file syncs it.
+/// A connection that writes a copy. No other process opens it, so it takes no locks. An incomplete copy is worthless, so
+/// it keeps no journal. The caller syncs the file.
 fn open_copy(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags_and_vfs(path, flags, c"unix-none")?;
@@ -186,7 +186,7 @@ fn open_copy(path: &Path) -> Result<Connection> {
     Ok(conn)
 }
 
-/// Reads all of a file that nobody writes: its structure, where its rows point, and what it holds.
+/// Reads a whole file that no process writes: its structure, its references, and what it holds.
 ///
 /// # Errors
 /// `Damaged` when SQLite finds fault with it, `TooNew` when this version cannot read it.
@@ -250,7 +250,7 @@ fn number(conn: &Connection, sql: &str) -> Result<u64> {
     Ok(number.unsigned_abs())
 }
 
-/// A reader of a file that nobody writes: SQLite takes no locks and makes nothing beside it.
+/// A reader of a file that no process writes: SQLite takes no locks and creates no other file.
 #[expect(clippy::disallowed_methods, reason = "a copy is opened, not the database")]
 fn open_still(path: &Path) -> Result<Connection> {
     let absolute = std::path::absolute(path).map_err(file_error(path))?;
@@ -268,7 +268,7 @@ fn damaged(path: &Path, what: String) -> Error {
     Error::Damaged { path: path.to_owned(), what }
 }
 
-/// What SQLite cannot read in a file that nobody writes is damage.
+/// In a file that no process writes, what SQLite cannot read is damage.
 fn unread(path: &Path) -> impl FnOnce(rusqlite::Error) -> Error {
     let path = path.to_owned();
     move |error| damaged(&path, error.to_string())

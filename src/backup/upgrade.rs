@@ -1,6 +1,6 @@
 //! Bringing an older file up to date: a backup first, then all steps in one transaction.
 //!
-//! Whoever calls [`run`] holds the data directory's lock. Killed at any point, the file is either what it
+//! The caller of [`run`] holds the data directory's lock. Killed at any point, the file is either what it
 //! was or up to date, and the next start goes on from there.
 
 use std::path::{Path, PathBuf};

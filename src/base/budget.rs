@@ -58,7 +58,7 @@ pub struct Share {
 }
 
 impl Budget {
-    /// A budget of so many bytes.
+    /// A budget of `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self(Arc::new(Inner { limit, state: Mutex::default(), freed: Condvar::new() }))
     }
@@ -85,7 +85,7 @@ impl Budget {
         fits.then(|| self.share(&mut state, Kind::Own, bytes))
     }
 
-    /// The same, and waits for room.
+    /// Takes bytes for work of our own, and waits for room.
     pub fn take_own(&self, bytes: usize) -> Share {
         let Inner { limit, state, freed } = &*self.0;
         let mut state = state.lock();

@@ -1,6 +1,6 @@
-//! What was read from the file, kept in memory until somebody changes it.
+//! Values read from the file, kept in memory until they change.
 //!
-//! Whoever commits a change calls [`Cache::forget`] before the change is answered, so that nothing older
+//! The code that commits a change calls [`Cache::forget`] before the change is answered, so that nothing older
 //! is used from then on. Not here: what is kept, and who tells of changes.
 
 use std::borrow::Borrow;
@@ -26,7 +26,7 @@ struct Kept<K, V> {
 }
 
 impl<K: Eq + Hash, V> Cache<K, V> {
-    /// Nothing kept yet, and so many values at most.
+    /// An empty cache of at most `most` values.
     pub fn new(most: usize) -> Self {
         Self { most, kept: RwLock::new(Kept { generation: 0, values: HashMap::new() }) }
     }

@@ -74,7 +74,7 @@ pub struct Faults {
     stalls: Option<Arc<Stalls>>,
 }
 
-/// Who stands still, and how that is told.
+/// Which thread is stopped.
 #[derive(Debug, Default)]
 struct Stalls {
     now: Mutex<Standstill>,

@@ -1,5 +1,5 @@
-//! Semaphore at the checks by public key: so few at once that whoever floods them leaves a handler and a core to
-//! everybody else.
+//! Limits how many public-key checks run at once, so that a flood of them leaves a handler and a core to all other
+//! requests.
 //!
 //! Not here: which requests need a turn, which the scheme knows.
 

@@ -1,6 +1,6 @@
-//! Numbers that follow from a seed, so that planned misfortune can be had again.
+//! Pseudo-random numbers from a seed, so that planned failures can be repeated.
 //!
-//! Not here: randomness that nobody may guess, which is [`crate::base::id::Draw`].
+//! Not here: randomness that must not be guessed, which is [`crate::base::id::Draw`].
 
 use std::time::Duration;
 

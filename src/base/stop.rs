@@ -18,7 +18,7 @@ struct Flag {
 }
 
 impl Stop {
-    /// A signal nobody has given yet.
+    /// A signal that has not been given.
     pub fn new() -> Self {
         Self::default()
     }

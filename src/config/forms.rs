@@ -24,7 +24,7 @@ const UNITS: [(&str, u64); 6] = [
     ("kB", 1_000),
 ];
 
-/// A value as somebody gave it: from a file, or as the text of a variable or flag.
+/// A value as it was given: in a file, or as the text of a variable or flag.
 #[derive(Clone, Copy, Debug)]
 pub enum Given<'a> {
     /// From a file.

@@ -9,7 +9,7 @@ use crate::config::settings::{KEYS, Key, SECTIONS, Settings, Takes};
 /// Where a comment of the default file is broken.
 const COLUMNS: usize = 100;
 
-/// What holds when nobody sets a key: its value as in a file, or words.
+/// The default of a key: its value as in a file, or words.
 fn default_of(key: &Key) -> String {
     match key.unset {
         Some((says, _)) => says.to_owned(),

@@ -101,7 +101,7 @@ impl Text<'_> {
     }
 }
 
-/// The known word that somebody may have meant.
+/// The known word that is most similar to an unknown one.
 pub fn meant<S: AsRef<str>>(word: &str, known: impl IntoIterator<Item = S>) -> Option<S> {
     let near = known.into_iter().map(|known| (strsim::osa_distance(word, known.as_ref()), known));
     let (distance, best) = near.min_by_key(|(distance, _)| *distance)?;
@@ -109,7 +109,7 @@ pub fn meant<S: AsRef<str>>(word: &str, known: impl IntoIterator<Item = S>) -> O
     (distance <= most).then_some(best)
 }
 
-/// The end of a sentence that names what may have been meant.
+/// The end of a sentence that suggests the most similar known word.
 pub(super) fn did_you_mean<S: AsRef<str>>(
     word: &str,
     known: impl IntoIterator<Item = S>,

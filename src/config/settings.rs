@@ -47,7 +47,7 @@ pub struct Key {
     pub about: &'static str,
     /// When a changed value takes effect.
     pub takes: Takes,
-    /// Where there is no default that can be shown: what holds then, and a value somebody could give.
+    /// For a key whose default is no value: the default in words, and an example.
     pub unset: Option<(&'static str, &'static str)>,
     put: fn(&mut Settings, Given<'_>) -> Result<(), String>,
     copy: fn(&mut Settings, &Settings),
@@ -80,7 +80,7 @@ impl Key {
         (self.copy)(into, from);
     }
 
-    /// The value as it would stand in a file; null where none holds.
+    /// The value as written in a file; null where there is none.
     pub fn get(&self, from: &Settings) -> Value {
         (self.get)(from)
     }
@@ -284,7 +284,7 @@ impl Settings {
         &self.database.directory
     }
 
-    /// Where backups by the clock are written.
+    /// Where scheduled backups are written.
     pub fn backup_directory(&self) -> PathBuf {
         let inside = || self.directory().join("backups");
         self.backup.directory.clone().unwrap_or_else(inside)

@@ -60,7 +60,7 @@ struct State {
     fresh_until: Duration,
     /// What the socket is watched for.
     armed: Interest,
-    /// Since when the request has been sent, or its answer been taken.
+    /// Since when the client has been sending the request or taking the answer.
     since: Duration,
     /// What this connection is counted with.
     held: Holding,
@@ -68,7 +68,7 @@ struct State {
     client: Option<IpAddr>,
     /// The current request and when its head was there; none while it cannot be read.
     asked: Option<(Asked, Duration)>,
-    /// How the current request is to be answered.
+    /// How the current request must be answered.
     mode: ReplyMode,
     outgoing: Outgoing,
 }
@@ -111,9 +111,8 @@ impl Connection {
         Self { key, door, peer, socket, jobs, state: Mutex::new(state) }
     }
 
-    /// Whether it may be closed to make room for another connection; which of two goes first is the order
-    /// of what this gives. Idle ones come first, each with its deadline, which comes sooner the longer it
-    /// has been idle. Then those follow whose client is slow, each with the time since when.
+    /// Whether it may be closed to make room for another connection; the smallest value is closed first. Idle
+    /// connections come first, the longest idle before the others, then those whose client has been slow for longest.
     pub(crate) fn spare(&self, now: Duration) -> Option<(bool, Duration)> {
         let state = self.state.lock();
         match (state.phase, state.begun) {
@@ -171,7 +170,7 @@ pub(crate) struct Locked<'a> {
 }
 
 impl Locked<'_> {
-    /// The socket is ready for something: what, the phase knows.
+    /// The socket can be read or written.
     pub(crate) fn ready(&mut self, scratch: &mut [u8]) {
         match self.state.phase {
             Phase::Reading => self.read(scratch),
@@ -188,7 +187,7 @@ impl Locked<'_> {
 
     /// The service's answer to the request in hand.
     pub(crate) fn answer(&mut self, response: Response) {
-        // Only a stop takes a request out of hand; then nobody waits for this.
+        // In another phase the server has stopped, and the client is gone.
         if self.state.phase == Phase::InHand {
             if response.is_hang_up() {
                 return self.close();
@@ -391,8 +390,8 @@ impl Locked<'_> {
     fn wait_for_room(&mut self) {
         let body = self.state.outgoing.held();
         let bytes = body.saturating_add(self.state.framer.held());
-        // An answer is of our making, so it is not in the client's share: behind a proxy that is not trusted a
-        // small request of somebody else would cut off a large answer.
+        // An answer does not count in the client's share: behind a proxy that is not trusted, another client's small
+        // request would otherwise cut off a large answer.
         self.core.charge(&mut self.state.held, Holding { bytes, body, ..Holding::default() });
         self.arm(Interest::Write);
     }
@@ -429,8 +428,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Ends the connection without leaving the rest of an answer to the kernel, which would try for
-    /// minutes to send it to somebody who does not read.
+    /// Ends the connection and discards the rest of the answer, which the kernel would otherwise try to send for
+    /// minutes to a client that does not read.
     fn reset(&mut self) {
         drop(SockRef::from(&self.connection.socket).set_linger(Some(Duration::ZERO)));
         self.close();
@@ -450,7 +449,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Says what is held now, the client apart; false if the service must not get it for want of room.
+    /// Counts what is held now. False: there is no room to hand the request to the service.
     fn charge(&mut self, new: Holding) -> bool {
         let peer = self.connection.peer.ip();
         let direct = || (!self.core.proxies.trusts(peer)).then_some(peer);
@@ -482,13 +481,13 @@ pub(crate) struct Jobs {
 #[derive(Default)]
 struct Queues {
     calls: VecDeque<(Arc<Connection>, Request)>,
-    /// Not bounded by a number of its own, because whoever sends an answer must never wait: it holds
-    /// at most one answer for each open connection, and those are bounded.
+    /// Needs no bound of its own: there is at most one answer per open connection, and a sender of an answer must
+    /// never wait.
     answers: VecDeque<(Arc<Connection>, Response)>,
-    /// Handlers that sleep, one that was rung for but is not up yet included.
+    /// Sleeping handlers, including one that was notified and has not run yet.
     asleep: usize,
-    /// Whether one was rung for and is not up yet. Ringing is a system call for whoever brings a job,
-    /// so only one ring is under way; who comes up rings for the next if there is more to do.
+    /// Whether a handler was notified and has not run yet. A notification is a system call, so there is one at a time;
+    /// the handler that wakes notifies the next one if there is more to do.
     rung: bool,
     closed: bool,
 }
@@ -562,7 +561,7 @@ impl Jobs {
         self.filled.notify_all();
     }
 
-    /// Wakes one sleeper, once the lock is free for it. A spurious wake-up costs a ring for nobody.
+    /// Releases the lock and wakes one sleeping handler, unless one is waking already.
     fn ring(&self, mut queues: MutexGuard<'_, Queues>) {
         let needed = queues.asleep > 0 && !queues.rung;
         queues.rung |= needed;

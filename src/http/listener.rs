@@ -40,7 +40,7 @@ const SHARE_REACHED: &str = "this address has as many connections, or holds as m
 /// Connections accepted in a row, before those that are open get their turn.
 const ACCEPTS: usize = 64;
 
-/// One in so many of all connections is closed at once when there are too many and some are idle.
+/// When there are too many connections, this part of them (1/n) is closed at once, idle ones first.
 const EVICTED_PART: usize = 100;
 
 /// Bytes read from one socket in a row.

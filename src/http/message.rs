@@ -26,33 +26,26 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method as it stands on the request line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Head => "HEAD",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Patch => "PATCH",
-            Self::Delete => "DELETE",
-            Self::Options => "OPTIONS",
-            Self::Trace => "TRACE",
-        }
+    /// Every method, with its name on the request line.
+    const ALL: [(Self, &'static str); 8] = [
+        (Self::Get, "GET"),
+        (Self::Head, "HEAD"),
+        (Self::Post, "POST"),
+        (Self::Put, "PUT"),
+        (Self::Patch, "PATCH"),
+        (Self::Delete, "DELETE"),
+        (Self::Options, "OPTIONS"),
+        (Self::Trace, "TRACE"),
+    ];
+
+    /// The name on the request line.
+    pub fn as_str(self) -> &'static str {
+        Self::ALL.iter().find(|(method, _)| *method == self).map_or("", |(_, name)| name)
     }
 
     /// Reads a method; it is case-sensitive (RFC 9110, section 9.1).
     pub fn parse(text: &str) -> Option<Self> {
-        let all = [
-            Self::Get,
-            Self::Head,
-            Self::Post,
-            Self::Put,
-            Self::Patch,
-            Self::Delete,
-            Self::Options,
-            Self::Trace,
-        ];
-        all.into_iter().find(|method| method.as_str() == text)
+        Self::ALL.iter().find(|(_, name)| *name == text).map(|(method, _)| *method)
     }
 }
 

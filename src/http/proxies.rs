@@ -15,7 +15,7 @@ const ID_CHARS_LEAST: usize = 8;
 /// Characters of a request id that is taken over, at most: it goes into every line of the log.
 const MAX_ID_CHARS: usize = 128;
 
-/// The proxies whose word is taken.
+/// The trusted proxies.
 #[derive(Clone, Debug, Default)]
 pub struct Proxies(Vec<IpNet>);
 
@@ -31,7 +31,7 @@ impl Proxies {
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// The address of whoever sent the request in the first place, as far as it can be known.
+    /// The address of the client that sent the request, as far as it can be known.
     ///
     /// Proxies set `X-Forwarded-For` or `Forwarded` and pass the other one on as the client wrote it.
     /// Which of the two a proxy sets is not known here, so where both are there and do not agree,
@@ -50,7 +50,7 @@ impl Proxies {
         }
     }
 
-    /// The id a trusted proxy gave the request, if it is of a form that can stand in a log.
+    /// The request id that a trusted proxy set, if its form is safe for the log.
     pub fn request_id<'a>(&self, peer: SocketAddr, headers: &'a Headers) -> Option<&'a str> {
         if self.0.is_empty() || !self.trusts(peer.ip()) {
             return None;
@@ -65,7 +65,7 @@ impl Proxies {
         })
     }
 
-    /// From the last hop back, as long as each is told by somebody who is trusted.
+    /// Walks from the last hop back while each hop is reported by a trusted proxy.
     fn walk(&self, peer: IpAddr, hops: Vec<Option<IpAddr>>) -> IpAddr {
         let mut client = peer;
         for hop in hops.into_iter().rev() {
@@ -98,7 +98,7 @@ fn element(text: &str) -> Option<IpAddr> {
     address(bare).filter(|_| nodes.next().is_none())
 }
 
-/// The parts between separators that do not stand in a quoted string.
+/// The parts between separators outside quoted strings.
 fn unquoted(text: &str, separator: char) -> Vec<&str> {
     let (mut quoted, mut escaped) = (false, false);
     text.split(move |c: char| {
@@ -121,7 +121,7 @@ fn address(text: &str) -> Option<IpAddr> {
     Some(address.to_canonical())
 }
 
-/// What counts as one address: whoever has one IPv6 address has the other 2^64 of its network too.
+/// What counts as one client address: an IPv6 host usually has the whole /64 of its network.
 pub(crate) fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {

@@ -20,7 +20,7 @@ use crate::model::address::AddressPolicy;
 
 /// The most addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 16;
-/// Names that are looked up at once, those included that nobody waits for any more.
+/// Lookups at once, including those whose attempt has timed out.
 const MAX_LOOKUPS: usize = 256;
 
 /// A name and a port.
@@ -56,7 +56,7 @@ impl Lookups {
     }
 
     /// A thread that ends when it is let go of and has come to the end of its last lookup.
-    #[expect(clippy::disallowed_methods, reason = "nobody can wait for a lookup that does not end")]
+    #[expect(clippy::disallowed_methods, reason = "a lookup that does not end cannot be joined")]
     fn start(&self) -> io::Result<(Sender<Place>, Receiver<Found>)> {
         let (mine, look_up) = (Arc::clone(&self.threads), self.look_up);
         if Arc::strong_count(&mine) > MAX_LOOKUPS.saturating_add(1) {

@@ -26,7 +26,7 @@ pub trait Service: Send + Sync + 'static {
     }
 }
 
-/// The way back to whoever asked.
+/// The way back to the client.
 pub(crate) trait WayBack: Send {
     /// Takes the answer there.
     fn deliver(self: Box<Self>, response: Response);

@@ -41,7 +41,7 @@ pub enum KeyFileError {
         /// Its mode.
         mode: u32,
     },
-    /// It is somebody else's.
+    /// It belongs to another user.
     #[error(
         "{path} belongs to user {owner}, not to root or to user {we}, as whom this runs: whoever owns \
          the master key can read and change it (chown {we} {path})"

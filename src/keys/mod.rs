@@ -1,7 +1,7 @@
 //! The master keys that are loaded: one that seals, and those that only open what was sealed before.
 //!
 //! While keys are rotated some secrets stand under the old key and some under the new one; each names its
-//! own. Not here: where keys lie on the machine (`appliance::master_key`), and the sealing itself
+//! own. Not here: where keys lie on the machine (`app::master_key`), and the sealing itself
 //! ([`crate::base::secret`]).
 
 pub mod file;
@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 
 use crate::base::secret::{MasterKey, OpenError, SecretBytes};
 
-/// The keys, shared by whoever seals or opens.
+/// The keys, shared by all that seals or opens.
 #[derive(Debug)]
 pub struct Keyring(RwLock<Vec<Arc<MasterKey>>>);
 

@@ -151,7 +151,7 @@ fn keyed(key: &[u8], parts: &[&[u8]]) -> hmac::Tag {
     context.sign()
 }
 
-/// What stands in the file in the place of names and of values that are hashed: HMACs under a key that only
+/// Replaces names and hashed values in the file: HMACs under a key that only
 /// this box has, and that a rotation of the master key leaves as it is.
 #[derive(Clone)]
 pub struct Pseudonyms(Zeroizing<Vec<u8>>);
@@ -176,7 +176,7 @@ impl Pseudonyms {
         out
     }
 
-    /// What stands in the place of a value: the same for the same value of the same tenant.
+    /// The replacement of a value: equal for equal values of one tenant.
     pub fn value(&self, tenant: &str, text: &str) -> String {
         let tag = keyed(&self.0, &[b"value", tenant.as_bytes(), text.as_bytes()]);
         let short = tag.as_ref().get(..HASH_BYTES).unwrap_or_default();

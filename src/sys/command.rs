@@ -332,7 +332,7 @@ mod tests {
         gone(&ended.stdout);
     }
 
-    /// Waits until a process is dead; an orphan's burial is somebody else's business.
+    /// Waits until a process is dead; init reaps the orphan.
     fn gone(pid: &[u8]) {
         let stat = format!("/proc/{}/stat", std::str::from_utf8(pid).unwrap().trim());
         let is_dead = |text: String| text.contains(") Z") || text.contains(") X");

@@ -1,4 +1,4 @@
-//! Files: private ones that are written whole or not at all, and those that somebody else writes.
+//! Files: private ones, which are written atomically, and those that another program writes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -56,8 +56,8 @@ pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     NewFile::create(path)?.finish(content)
 }
 
-/// A private file that has not got its name yet: what stands under the name stays until the new content is whole.
-/// Dropped before it is finished, it is removed.
+/// A private file that is written under another name. A file that already has the name stays until the new content is
+/// complete. Dropped before it is finished, the new file is removed.
 #[derive(Debug)]
 pub struct NewFile {
     /// Locked, so that a clean-up of leftovers leaves it alone.
@@ -114,7 +114,7 @@ impl Drop for NewFile {
     }
 }
 
-/// What root writes belongs to whoever had it before, else to the directory's owner.
+/// A file that root writes keeps its owner; a new one gets the directory's owner.
 fn keep_owner(partial: &Path, path: &Path) -> io::Result<()> {
     let before = fs::metadata(path).or_else(|_| fs::metadata(directory_of(path)))?;
     if user::id() == 0 && before.uid() != 0 {
@@ -133,7 +133,7 @@ pub fn newest(directory: &Path, ending: &str) -> Option<Timestamp> {
     times.max()
 }
 
-/// Which file it is and how it stands: another one, or the same after somebody wrote into it, has another stamp.
+/// Identity and state of a file: another file, or the same file after a write, has another stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     device: u64,
@@ -171,7 +171,7 @@ pub struct Contents {
 pub enum Kind {
     /// A file that has no other name.
     File,
-    /// A file that has other names as well (hard links), perhaps where whoever put this one there may not read.
+    /// A file with other names (hard links), perhaps of a file that the author of this name may not read.
     Shared,
     /// A directory.
     Directory,
@@ -190,7 +190,7 @@ pub struct Names {
     pub other: Vec<String>,
 }
 
-/// A directory that somebody else may write into. It is held open, and no link is followed to reach it or what
+/// A directory that another user may write into. It is held open, and no link is followed to reach it or what
 /// is in it: who may put names into a directory must not reach with them what we may read or write.
 #[derive(Debug)]
 pub struct Directory(OwnedFd);
@@ -366,7 +366,7 @@ pub fn may_write(directory: &Path) -> bool {
     accessat(CWD, directory, wanted, AtFlags::EACCESS).is_ok()
 }
 
-/// Whether nothing stands there. What this user may not look at is not missing: opening it says why.
+/// Whether there is nothing. What this user may not look at is not missing: opening it says why.
 pub fn is_missing(path: &Path) -> bool {
     path.try_exists().is_ok_and(|there| !there)
 }

@@ -59,8 +59,8 @@ pub fn holders(path: &Path) -> Vec<(u32, PathBuf)> {
         .collect()
 }
 
-/// The SQLite library a process has mapped; `None`: it has none of its own, or may not be looked at. Which
-/// version it is does not stand in its name; a program that has SQLite built in maps none.
+/// The SQLite library a process has mapped; `None`: it has none of its own, or may not be looked at. The
+/// name does not tell the version; a program that has SQLite built in maps none.
 pub fn sqlite_library(process: u32) -> Option<PathBuf> {
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).ok()?;
     let paths = maps.lines().filter_map(|line| line.find('/').and_then(|at| line.get(at..)));

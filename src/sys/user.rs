@@ -1,6 +1,6 @@
 //! As whom this process runs, and with whose rights it works.
 //!
-//! Root follows no link: where root works in a directory of somebody else, it works with that user's rights, so
+//! Root follows no link: in a directory of another user, root works with that user's rights, so
 //! that a link there reaches nothing the user could not reach without us.
 
 use std::fs;
@@ -49,7 +49,7 @@ pub fn in_directory<T>(directory: &Path, work: impl FnOnce() -> io::Result<T>) -
     }
     set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
     set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
-    // Whether it is root's can only be seen as root: /root lets nobody else look.
+    // Only root can see whether it is root's: no other user may look into /root.
     let is_roots = fs::metadata(directory).is_ok_and(|owner| owner.uid() == 0);
     let restore = || {
         set_thread_res_gid(Gid::ROOT, before.1, Gid::ROOT)?;

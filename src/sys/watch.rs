@@ -1,10 +1,10 @@
-//! Waiting for somebody else's change to a file or a directory, by inotify.
+//! Waits until another program changes a file or a directory (inotify).
 //!
 //! A hint and no more: a change may be told before it can be read, several may be told as one, and where the
 //! system has no inotify to give, nothing is told at all. Who waits here therefore looks for itself each time
 //! it comes back, and comes back after a while of its own choosing.
 //!
-//! Not here: what has changed. Whoever is told reads the file, or lists the directory.
+//! Not here: what has changed. The caller reads the file or lists the directory.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Signs of life: a thread that works in a loop shows that it still comes round.
+//! Heartbeats: a thread that works in a loop shows that the loop still runs.
 //!
 //! Not here: who asks, and what follows when no sign comes.
 

@@ -29,7 +29,7 @@ pub(super) struct Head<'a> {
 /// A field's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    /// A number or a truth value: stands as it is.
+    /// A number or a truth value, written as it is.
     Plain(String),
     /// Anything else: is escaped.
     Text(String),

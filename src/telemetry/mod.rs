@@ -1,7 +1,7 @@
 //! The log: one line an event to stderr, logfmt on a terminal and JSON elsewhere.
 //!
-//! What is never logged: bodies, secrets, tokens, signatures, a URL's query or userinfo. Whoever logs
-//! leaves them out; [`redact`] masks what slipped through. Only our own events are written below `warn`:
+//! What is never logged: bodies, secrets, tokens, signatures, a URL's query or userinfo. Callers
+//! leave them out; [`redact`] masks what slipped through. Only our own events are written below `warn`:
 //! a library's debug lines would hold header fields.
 
 pub mod heartbeat;

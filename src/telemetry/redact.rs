@@ -1,9 +1,9 @@
-//! The last look at a text before it is logged: what is secret by its form is masked.
+//! Masks secrets that can be recognised by their form before a text is logged.
 //!
-//! Not the first defence: whoever logs leaves secrets out. But an error of a library may quote the URL it
+//! Not the first defence: callers leave secrets out. But an error of a library may quote the URL it
 //! could not read, and a person may have put a password there.
 
-/// What stands where something was.
+/// Replaces a secret.
 const MASK: &str = "[redacted]";
 /// How our own secrets, tokens and keys begin, and how an `Authorization` field does.
 const SECRETS: [&str; 7] =

@@ -34,7 +34,7 @@ pub(crate) enum Frame {
 /// An answer that needs no handler.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// By the listener; the connection ends, since nobody knows where the next request would begin.
+    /// By the listener. The connection ends, since the start of the next request is unknown.
     Here(Refusal, ReplyMode),
     /// By the service, on the head alone.
     There(Response, ReplyMode),
