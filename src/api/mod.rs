@@ -91,7 +91,7 @@ const BODY_BYTES_SMALL: usize = 256 * 1024;
 const FULL_RETRY_AFTER_SECS: u64 = 1;
 
 /// The stages the API hands work to.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Stages {
     /// The intake.
     pub receive: Receive,

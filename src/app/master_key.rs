@@ -125,7 +125,6 @@ fn given(suffix: &str) -> Result<Option<(MasterKey, MasterKeySource)>, Directory
 }
 
 /// What the rest of the program has of the keys.
-#[derive(Debug)]
 pub struct Keys {
     /// What seals and opens.
     pub ring: Arc<Keyring>,

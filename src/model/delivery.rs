@@ -516,7 +516,7 @@ impl Schedule {
         Ok(Self { steps, max_attempts })
     }
 
-    /// The same steps with another number of attempts, such as the event's own.
+    /// This schedule with another number of attempts, such as the event's own.
     ///
     /// # Errors
     /// [`ScheduleError::Attempts`] outside 1 to 1,000.

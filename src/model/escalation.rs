@@ -1,7 +1,7 @@
 //! An escalation: a failure that a person must see.
 //!
-//! One that is open counts up instead of standing there twice. Not here: telling anybody; this version
-//! shows escalations and sends them nowhere.
+//! An open escalation counts up instead of being raised twice. Not here: notifications; this version shows escalations
+//! and sends them nowhere.
 
 use crate::base::clock::Timestamp;
 
@@ -38,7 +38,7 @@ impl Class {
         Self::ALL.into_iter().find(|class| class.as_str() == text)
     }
 
-    /// Whether it is over once somebody has seen it. The others are over when their cause is.
+    /// Whether acknowledging resolves it. Escalations of the other classes are resolved when their cause is gone.
     pub const fn ends_when_seen(self) -> bool {
         matches!(self, Self::DropRejected)
     }
@@ -72,11 +72,11 @@ pub struct Escalation {
     pub last_at: Timestamp,
     /// How often.
     pub count: u64,
-    /// When somebody has seen it.
+    /// When it was acknowledged.
     pub acknowledged_at: Option<Timestamp>,
-    /// Who.
+    /// By whom.
     pub acknowledged_by: Option<String>,
-    /// When it was over.
+    /// When it was resolved.
     pub resolved_at: Option<Timestamp>,
 }
 

@@ -1,4 +1,4 @@
-//! How well it is: readings in, checks with their levels out. `/readyz` and `oncebox doctor` judge alike.
+//! Health: readings in, checks with their levels out. `/readyz` and `oncebox doctor` use the same rules.
 //!
 //! A check *fails* when a promise cannot be kept now: then nothing should be sent here. It *warns* when a
 //! person should look, while everything that comes is still carried out.
@@ -11,7 +11,7 @@ use crate::base::clock::Timestamp;
 use crate::model::disk::Room;
 use crate::sys::disk::Space;
 
-/// No clock that is right shows an earlier time: this program was not there yet.
+/// No correct clock shows an earlier time: this program did not exist yet.
 pub const EARLIEST: Timestamp = Timestamp::from_secs(1_767_225_600);
 /// A job that waits longer for the writer is worth a look.
 const WRITER_LAG_WARN: Duration = Duration::from_secs(1);

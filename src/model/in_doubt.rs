@@ -1,4 +1,4 @@
-//! Doubt: which deliveries may have been made before a restore, so that they are not made again unasked.
+//! In doubt: which deliveries may have been sent before a restore, so that they are not sent again unasked.
 //!
 //! What was open at the backup may have been sent between the backup and the loss. What comes in after
 //! the restore may be something that had come in before the loss and was sent then. Pure: the moments are
@@ -17,24 +17,24 @@ const MAX_AHEAD: Duration = Duration::from_mins(5);
 pub struct Fence {
     /// How often the file was restored.
     pub epoch: u32,
-    /// When what comes in is still doubted; `None`: never restored, or a person ended it.
+    /// When new events are held for review; `None`: never restored, or a person ended it.
     pub window: Option<Window>,
 }
 
-/// When what comes in is doubted.
+/// When new events are held for review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// When the lost file was last in use at the latest: what happened later cannot have been sent by it.
     pub lost_at: Timestamp,
-    /// From then on nothing is doubted any more.
+    /// From then on new events are not held any more.
     pub until: Timestamp,
 }
 
 impl Fence {
     /// Whether an event that comes in for the first time may have been sent before the loss.
     ///
-    /// One that says when it happened is doubted when that was before the loss. One that does not say is
-    /// doubted as long as the window is open.
+    /// An event that says when it happened is in doubt if that was before the loss. One that does not say is in doubt
+    /// while the window is open.
     ///
     /// ```
     /// use oncebox::base::clock::Timestamp;

@@ -10,8 +10,8 @@ pub enum Ordering {
     /// None.
     #[default]
     None,
-    /// Those with the same key: the event's `ordering_key`, else its aggregate. One that has neither
-    /// waits for nobody.
+    /// Events with the same key: the event's `ordering_key`, else its aggregate. One that has neither waits for no
+    /// other.
     Key,
     /// All of them.
     Strict,
@@ -45,8 +45,8 @@ pub struct Key<'a> {
     pub aggregate: (Option<&'a str>, Option<&'a str>),
 }
 
-/// The lane of an event's delivery: 63 bits of a hash. Should two keys ever share one, their lanes are
-/// merged, which keeps more in order than was asked for.
+/// The lane of an event's delivery: 63 bits of a hash. If two keys share a hash, their lanes are merged, which keeps
+/// more in order than was asked for.
 ///
 /// ```
 /// use oncebox::model::lane::{Key, Ordering, of};

@@ -93,8 +93,8 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
     }
 }
 
-/// Whoever counts as one client: an IPv4 address, or the /64 network of an IPv6 address, of which one
-/// client has as many addresses as it likes.
+/// What counts as one client: an IPv4 address, or the /64 network of an IPv6 address, because a client can use every
+/// address of its network.
 pub fn client(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

@@ -1,4 +1,4 @@
-//! Notices when somebody sets the wall clock, and for how long that makes our time suspect.
+//! Notices when the wall clock is set, and for how long our time is suspect then.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;

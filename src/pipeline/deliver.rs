@@ -89,12 +89,6 @@ pub struct Deliver {
     pub faults: Faults,
 }
 
-impl std::fmt::Debug for Deliver {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Deliver").finish_non_exhaustive()
-    }
-}
-
 /// A request's parts as they go out.
 struct Request {
     url: String,
@@ -137,7 +131,7 @@ impl Deliver {
             Ok(Some(Sized::OutgoingRequest(parcel))) => {
                 self.deliver(assignment, *parcel, is_convicted)
             }
-            // Cancelled since it was fetched, and perhaps reopened since it was read: worth a look.
+            // Cancelled since it was fetched, and perhaps reopened since it was read: the dispatcher looks again.
             Ok(_) => {
                 self.let_go(assignment, Some(self.clock.now()));
                 None
@@ -166,7 +160,7 @@ impl Deliver {
     ) -> Option<Duration> {
         let delivery = parcel.delivery;
         match self.destinations.of(parcel.subscription) {
-            // Held since it was handed out: whoever was told so may rely on it.
+            // Held since it was handed out: the person who held it relies on no further attempt.
             Ok(destination) if !destination.subscription.holds.is_empty() => {
                 self.let_go(assignment, Some(self.clock.now()));
             }
@@ -182,7 +176,7 @@ impl Deliver {
                     self.reschedule(assignment, UNCALLABLE_AGAIN, false);
                 }
             },
-            // Ours to mend (settings, key, file): the target has refused nothing, so nothing counts.
+            // The reason is on our side (settings, key, file): the target has refused nothing, so nothing counts.
             Err(reason) => {
                 tracing::error!(%delivery, %reason, "the subscription cannot be called; it is tried again");
                 self.reschedule(assignment, UNCALLABLE_AGAIN, true);
@@ -200,7 +194,7 @@ impl Deliver {
         self.mailbox.leave(|messages| messages.inputs.push(input));
     }
 
-    /// Its row stays due: the dispatcher does not look at it for a while.
+    /// Reschedules a delivery in the dispatcher alone: its row stays due.
     fn reschedule(&self, assignment: Assignment, span: Duration, all: bool) {
         let Assignment { delivery, subscription } = assignment;
         let until = self.clock.now().plus(span);

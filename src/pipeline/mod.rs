@@ -1,21 +1,20 @@
-//! The stages and their threads. Stages never call each other: they meet in the store, and a doorbell
-//! tells the next to look.
+//! The stages and their threads. Stages never call each other: they meet in the store, and a message in the next
+//! stage's inbox tells it to look.
 //!
 //! | thread | runs | waits on |
 //! |---|---|---|
 //! | `writer` | [`WriterLoop`]: the only write connection | its three queues |
-//! | `dispatch` | [`dispatch::Dispatcher`]: who is sent next | its letters, the next due time |
+//! | `dispatch` | [`scheduler::Dispatcher`]: who is sent next | its inbox, the next due time |
 //! | `deliver-N` | [`deliver::Deliver`]: one request at a time | its assignments |
-//! | `consume` | [`consume::Attendant`]: those who ask for events | requests, what becomes due, leases |
+//! | `consume` | [`consume::manager::LeaseManager`]: pull consumers | requests, what becomes due, leases |
 //! | `upkeep` | [`upkeep::Upkeep`]: chores by the clock | a second |
 //! | `relay` | [`relay::Relay`]: events inserted by plain SQL | the write-ahead log, a quarter of a second |
 //! | `backup` | [`Schedule`]: backups by the clock, where there are any | a second |
 //!
 //! They are started and joined here and nowhere else. The stop order is: sources (see `app`), dispatcher (nothing new is
-//! started), deliverers (what is under way is finished and settled), the listener (see `appliance`), relay, upkeep,
-//! writer (drains its queues and empties the write-ahead log). So what comes in is taken while deliveries end.
+//! started), deliverers (what is under way is finished and settled), the listener (see `app`), relay, upkeep,
+//! writer (drains its queues and empties the write-ahead log). So requests are still accepted while deliveries end.
 
-mod assembly;
 pub mod clock_watch;
 pub mod consume;
 pub mod counts;
@@ -31,7 +30,6 @@ pub mod refusals;
 pub mod relay;
 pub mod rotation;
 pub mod scheduler;
-pub mod sql_rows;
 pub mod suspects;
 pub mod threads;
 pub mod upkeep;
@@ -39,7 +37,7 @@ pub mod upkeep;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crossbeam_channel::{Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
 use crate::backup::schedule::Schedule;
@@ -49,11 +47,10 @@ use crate::base::faults::Faults;
 use crate::base::id::Draw;
 use crate::base::stop::Stop;
 use crate::config::Live;
+use crate::http::client::Call;
 use crate::keys::Keyring;
 use crate::keys::subject::Pseudonyms;
-use crate::pipeline::assembly::{
-    consume, deliver, destinations, dispatcher, entrances, privacy, upkeep,
-};
+use crate::model::delivery::Settlement;
 use crate::pipeline::clock_watch::ClockWatch;
 use crate::pipeline::consume::Consume;
 use crate::pipeline::consume::manager::LeaseManager;
@@ -65,12 +62,14 @@ use crate::pipeline::provider_cache::ProviderCache;
 use crate::pipeline::publish::Publish;
 use crate::pipeline::receive::Receive;
 use crate::pipeline::refusals::Refusals;
-use crate::pipeline::relay::Relay;
+use crate::pipeline::relay::{Relay, SqlRows};
 use crate::pipeline::scheduler::decisions::Input;
-use crate::pipeline::scheduler::{Assignments, Ended, Mailbox, assignments};
+use crate::pipeline::scheduler::{Dispatcher, Ended, HandOut, Mailbox, assignments};
 use crate::pipeline::suspects::Suspects;
 use crate::pipeline::threads::{Spawner, join, spawn};
+use crate::pipeline::upkeep::Upkeep;
 use crate::privacy::Privacy;
+use crate::signatures::certificate_cache::{Certificates, Fetch};
 use crate::store::Store;
 use crate::store::error::{Error, Result};
 use crate::store::tx::{Effects, ReadTx};
@@ -118,12 +117,6 @@ pub struct Parts {
 /// Whether the tenant has a source of this name.
 pub type IsSource = fn(&ReadTx<'_>, &str, &str) -> Result<bool>;
 
-impl std::fmt::Debug for Parts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parts").finish_non_exhaustive()
-    }
-}
-
 /// The running stages.
 pub struct Flow {
     /// The intake.
@@ -170,7 +163,7 @@ struct CommitListener {
     mailbox: Mailbox,
     consume: Consume,
     destinations: Arc<Destinations>,
-    gates: Arc<ProviderCache>,
+    providers: Arc<ProviderCache>,
     privacy: Arc<Privacy>,
     on_sources_changed: Arc<dyn Fn() + Send + Sync>,
     on_tokens_changed: Arc<dyn Fn() + Send + Sync>,
@@ -194,7 +187,7 @@ impl AfterCommit for CommitListener {
             self.destinations.forget();
         }
         if providers_changed {
-            self.gates.forget();
+            self.providers.forget();
             self.privacy.forget();
         }
         if subjects_erased {
@@ -230,65 +223,74 @@ impl AfterCommit for CommitListener {
 impl Flow {
     /// Starts every stage.
     pub fn start(parts: Parts) -> Result<Self> {
-        let Parts { store, key, faults, .. } = &parts;
+        let common = Common::new(&parts);
         let (mailbox, pulse) = (Mailbox::default(), Heartbeat::default());
-        let threads = parts.settings.get().delivery.deliverers;
-        let destinations = Arc::new(destinations(&parts));
-        let gates = Arc::new(ProviderCache::new(store.clone(), Arc::clone(key), faults.clone()));
-        let privacy = privacy(&parts);
-        let clock_watch = Arc::new(ClockWatch::default());
-        let counts = Arc::new(Counts::default());
-        let fatal = Arc::new(Mutex::new(None));
-        let (hand_out, assignments) = assignments(usize::try_from(threads).unwrap_or(1));
+        let count = parts.settings.get().delivery.deliverers;
+        let (hand_out, assignments) = assignments(usize::try_from(count).unwrap_or(1));
         // Holds at most what is in hand, which the dispatcher bounds.
         let (unsettled, unsettled_back) = unbounded();
-        let deliver =
-            deliver(&parts, (&destinations, &counts, &privacy), mailbox.clone(), unsettled);
-        let consume = consume(&parts, &destinations, (&counts, &privacy));
-        let lease_manager = LeaseManager::new(consume.clone());
-        let caches = (Arc::clone(&destinations), Arc::clone(&gates), Arc::clone(&privacy));
-        let bells = (mailbox.clone(), consume.clone());
-        let told = told(&parts, bells, caches, &fatal);
-        let (receive, publish) =
-            entrances(&parts, (gates, &privacy), &clock_watch, Arc::clone(&counts));
-        let dispatcher = dispatcher(&parts, (mailbox.clone(), pulse.clone()), hand_out)?;
-        let upkeep = upkeep(&parts, Arc::clone(&clock_watch), unsettled_back, &deliver);
+        let deliver = parts.deliver(&common, mailbox.clone(), unsettled);
+        let consume = parts.consume(&common);
+        let fatal = Arc::new(Mutex::new(None));
+        let listener: Arc<dyn AfterCommit> = Arc::new(CommitListener {
+            mailbox: mailbox.clone(),
+            consume: consume.clone(),
+            destinations: Arc::clone(&common.destinations),
+            providers: Arc::clone(&common.providers),
+            privacy: Arc::clone(&common.privacy),
+            on_sources_changed: Arc::clone(&parts.on_sources_changed),
+            on_tokens_changed: Arc::clone(&parts.on_tokens_changed),
+            disk: Arc::clone(&parts.disk),
+            fatal: Arc::clone(&fatal),
+            stop: parts.stop.clone(),
+        });
+        let dispatcher = parts.dispatcher((mailbox.clone(), pulse.clone()), hand_out)?;
+        let upkeep = parts.upkeep(&common, unsettled_back, deliver.clone());
         let upkeep_stop = Stop::new();
-        let relay = spawn_relay(&parts, &counts, &told, &upkeep_stop)?;
+        let relay = parts.relay(&common)?;
+        let lease_manager = LeaseManager::new(consume.clone());
+        let (receive, publish) = (parts.receive(&common), parts.publish(&common));
         let (writer_stop, writer_stopped) = bounded(0);
-        let deliverers = spawn_deliverers(threads, &told, &deliver, &assignments)?;
-        let writer_loop = parts.writer_loop;
-        let after_commit = Arc::clone(&told);
-        spawn_backups(parts.backups, &told, &upkeep_stop)?;
-        let upkeep_told = upkeep_stop.clone();
+        let (writer_loop, after_commit) = (parts.writer_loop, Arc::clone(&listener));
         let ended = Arc::new(Mutex::new(Ended::default()));
         let tell_ended = Arc::clone(&ended);
+        let (upkeep_told, relay_told) = (upkeep_stop.clone(), upkeep_stop.clone());
+        if let Some(backups) = parts.backups {
+            let stop = upkeep_stop.clone();
+            // Nobody waits for its end: a copy is given up at the next MiB, and the check of a backup only reads a file
+            // that has no name yet.
+            drop(spawn("backup", &listener, move || backups.run(&stop))?);
+        }
+        let deliverers = (0..count).map(|n| {
+            let (deliver, assignments) = (deliver.clone(), assignments.clone());
+            spawn(&format!("deliver-{n}"), &listener, move || deliver.run(&assignments))
+        });
         Ok(Self {
             receive,
             publish,
             consume,
             refusals: upkeep.refusals.clone(),
-            counts,
-            clock_watch,
-            spawner: Spawner(Arc::clone(&told)),
-            privacy,
+            counts: common.counts,
+            clock_watch: common.clock_watch,
+            spawner: Spawner(Arc::clone(&listener)),
+            privacy: common.privacy,
             mailbox,
             dispatcher_pulse: pulse,
-            destinations,
+            destinations: common.destinations,
             writer_stop,
             upkeep_stop,
-            deliverers,
-            writer: spawn("writer", &told, move || {
+            deliverers: deliverers.collect::<Result<_>>()?,
+            writer: spawn("writer", &listener, move || {
                 writer_loop.run(&writer_stopped, &after_commit);
             })?,
-            dispatcher: Some(spawn("dispatch", &told, move || {
+            dispatcher: Some(spawn("dispatch", &listener, move || {
                 let how = dispatcher.run();
                 *tell_ended.lock() = how;
             })?),
             ended,
-            upkeep: spawn("upkeep", &told, move || upkeep.run(&upkeep_told))?,
-            relay,
-            lease_manager: spawn("consume", &told, move || lease_manager.run())?,
+            upkeep: spawn("upkeep", &listener, move || upkeep.run(&upkeep_told))?,
+            relay: spawn("relay", &listener, move || relay.run(&relay_told))?,
+            lease_manager: spawn("consume", &listener, move || lease_manager.run())?,
             fatal,
         })
     }
@@ -316,7 +318,7 @@ impl Flow {
     }
 
     /// Starts nothing new, and lets what is under way end and be settled, as far as it does within
-    /// [`dispatch::STOP_GRACE`]. The rest goes on: what comes in meanwhile is taken.
+    /// [`scheduler::STOP_GRACE`]. The rest goes on: what comes in meanwhile is taken.
     pub fn end_deliveries(&mut self) {
         self.mailbox.leave(|messages| messages.stop = true);
         if self.is_healthy() {
@@ -358,66 +360,123 @@ impl Flow {
     }
 }
 
-fn told(
-    parts: &Parts,
-    (mailbox, consume): (Mailbox, Consume),
-    (destinations, gates, privacy): (Arc<Destinations>, Arc<ProviderCache>, Arc<Privacy>),
-    fatal: &Arc<Mutex<Option<Error>>>,
-) -> Arc<dyn AfterCommit> {
-    Arc::new(CommitListener {
-        mailbox,
-        consume,
-        destinations,
-        gates,
-        privacy,
-        on_sources_changed: Arc::clone(&parts.on_sources_changed),
-        on_tokens_changed: Arc::clone(&parts.on_tokens_changed),
-        disk: Arc::clone(&parts.disk),
-        fatal: Arc::clone(fatal),
-        stop: parts.stop.clone(),
-    })
+/// What several stages share.
+struct Common {
+    destinations: Arc<Destinations>,
+    providers: Arc<ProviderCache>,
+    privacy: Arc<Privacy>,
+    clock_watch: Arc<ClockWatch>,
+    counts: Arc<Counts>,
 }
 
-fn spawn_relay(
-    parts: &Parts,
-    counts: &Arc<Counts>,
-    told: &Arc<dyn AfterCommit>,
-    stop: &Stop,
-) -> Result<JoinHandle<()>> {
-    let relay = Relay {
-        store: parts.store.clone(),
-        reader: parts.store.own_reader()?,
-        sql_rows: assembly::sql_rows(parts),
-        counts: Arc::clone(counts),
-    };
-    let stop = stop.clone();
-    spawn("relay", told, move || relay.run(&stop))
-}
-
-fn spawn_deliverers(
-    count: u32,
-    told: &Arc<dyn AfterCommit>,
-    deliver: &Deliver,
-    assignments: &Assignments,
-) -> Result<Vec<JoinHandle<()>>> {
-    (0..count)
-        .map(|n| {
-            let (deliver, assignments) = (deliver.clone(), assignments.clone());
-            spawn(&format!("deliver-{n}"), told, move || deliver.run(&assignments))
-        })
-        .collect()
-}
-
-/// Starts the backups by the clock. Nobody waits for their end: a copy is given up at the next MiB, and
-/// reading one back only looks at a file that has no name yet.
-fn spawn_backups(
-    backups: Option<Schedule>,
-    told: &Arc<dyn AfterCommit>,
-    stop: &Stop,
-) -> Result<()> {
-    if let Some(backups) = backups {
-        let stop = stop.clone();
-        drop(spawn("backup", told, move || backups.run(&stop))?);
+impl Common {
+    fn new(parts: &Parts) -> Self {
+        let Parts { store, key, settings, names, draw, faults, .. } = parts;
+        let destinations = Destinations::new(store.clone(), Arc::clone(key), settings.clone());
+        let providers = ProviderCache::new(store.clone(), Arc::clone(key), faults.clone());
+        let privacy = Privacy::new(store.clone(), Arc::clone(key), names.clone(), Arc::clone(draw));
+        Self {
+            destinations: Arc::new(destinations),
+            providers: Arc::new(providers),
+            privacy: Arc::new(privacy),
+            clock_watch: Arc::default(),
+            counts: Arc::default(),
+        }
     }
-    Ok(())
+}
+
+impl Parts {
+    fn dispatcher(&self, inbox: (Mailbox, Heartbeat), hand_out: HandOut) -> Result<Dispatcher> {
+        let (clock, reader) = (self.clock.clone(), self.store.own_reader()?);
+        let (settings, faults) = (self.settings.clone(), self.faults.clone());
+        Ok(Dispatcher::new(clock, inbox, reader, hand_out, settings, faults))
+    }
+
+    fn deliver(&self, common: &Common, mailbox: Mailbox, unsettled: Sender<Settlement>) -> Deliver {
+        Deliver {
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            draw: Arc::clone(&self.draw),
+            sender: Arc::clone(&self.sender),
+            destinations: Arc::clone(&common.destinations),
+            mailbox,
+            unsettled,
+            counts: Arc::clone(&common.counts),
+            privacy: Arc::clone(&common.privacy),
+            budget: self.budget.clone(),
+            suspects: Arc::clone(&self.suspects),
+            faults: self.faults.clone(),
+        }
+    }
+
+    fn consume(&self, common: &Common) -> Consume {
+        Consume::new(
+            (self.store.clone(), self.clock.clone(), Arc::clone(&self.draw)),
+            Arc::clone(&common.destinations),
+            self.settings.clone(),
+            (Arc::clone(&common.counts), Arc::clone(&common.privacy)),
+        )
+    }
+
+    fn upkeep(&self, common: &Common, unsettled: Receiver<Settlement>, deliver: Deliver) -> Upkeep {
+        let (store, clock) = (self.store.clone(), self.clock.clone());
+        let refusals = Refusals::new(store.clone(), clock.clone());
+        let clock_watch = Arc::clone(&common.clock_watch);
+        Upkeep::new(
+            (store, clock),
+            clock_watch,
+            Arc::clone(&self.disk),
+            refusals,
+            (unsettled, deliver),
+        )
+    }
+
+    fn sql_rows(&self) -> SqlRows {
+        let (clock, draw) = (self.clock.clone(), Arc::clone(&self.draw));
+        SqlRows { clock, draw, settings: self.settings.clone() }
+    }
+
+    fn relay(&self, common: &Common) -> Result<Relay> {
+        Ok(Relay {
+            store: self.store.clone(),
+            reader: self.store.own_reader()?,
+            sql_rows: self.sql_rows(),
+            counts: Arc::clone(&common.counts),
+        })
+    }
+
+    fn publish(&self, common: &Common) -> Publish {
+        Publish {
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            counts: Arc::clone(&common.counts),
+            privacy: Arc::clone(&common.privacy),
+            sql_rows: self.sql_rows(),
+            is_source: self.is_source,
+        }
+    }
+
+    /// Certificates are fetched as deliveries are sent: under the same address policy, with the same roots.
+    fn fetch(&self) -> Fetch {
+        let sender = Arc::clone(&self.sender);
+        Box::new(move |url, timeout| {
+            let call = Call { method: "GET", url, headers: &[], body: &[], timeout };
+            sender.send(&call).map(|answer| (answer.status, answer.body)).map_err(|e| e.to_string())
+        })
+    }
+
+    fn receive(&self, common: &Common) -> Receive {
+        let certificates = Certificates::new(self.fetch(), self.clock.clone());
+        Receive {
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            draw: Arc::clone(&self.draw),
+            gates: Arc::clone(&common.providers),
+            clock_watch: Arc::clone(&common.clock_watch),
+            certificates: Arc::new(certificates),
+            turns: Arc::default(),
+            counts: Arc::clone(&common.counts),
+            privacy: Arc::clone(&common.privacy),
+        }
+    }
 }

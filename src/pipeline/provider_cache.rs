@@ -1,4 +1,4 @@
-//! The gates webhooks come in by: each provider with its secrets opened, kept in memory until one
+//! The providers that webhooks come from: each with its secrets opened, kept in memory until one
 //! changes.
 
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl ProviderCache {
         self.open.forget();
     }
 
-    /// The gate of a provider; `None` where there is no such provider.
+    /// A provider with its secrets; `None` where there is no such provider.
     /// Fails when the file cannot be read, or holds a secret that the master key does not open.
     pub fn of(&self, tenant: &str, name: &str) -> Result<Option<Arc<VerifiedProvider>>> {
         if self.faults.hit(Step::ReadIntake) {

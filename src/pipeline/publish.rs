@@ -7,7 +7,7 @@ use crate::base::id;
 use crate::model::event::{NewEvent, Status};
 use crate::pipeline::IsSource;
 use crate::pipeline::counts::Counts;
-use crate::pipeline::sql_rows::SqlRows;
+use crate::pipeline::relay::SqlRows;
 use crate::privacy::policy::Refused;
 use crate::privacy::{NotAdmitted, Privacy};
 use crate::store::Store;
@@ -92,7 +92,7 @@ pub struct Idempotency {
 }
 
 /// The publisher.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Publish {
     /// Where it is stored.
     pub store: Store,
@@ -222,8 +222,8 @@ fn store_all(tx: &WriteTx<'_>, events: &[NewEvent], clock: &Clock) -> Result<Vec
         .collect()
 }
 
-/// The one way by which an event comes into the outbox, whoever brings it: stored once, with its deliveries.
-/// It has passed [`NewEvent::check`].
+/// The one function by which an event comes into the outbox: stored once, with its deliveries. It has passed
+/// [`NewEvent::check`].
 pub(crate) fn admit(tx: &WriteTx<'_>, event: &NewEvent, now: Timestamp) -> Result<Inserted> {
     outbox::insert(tx, event, now)
 }

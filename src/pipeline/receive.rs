@@ -25,7 +25,7 @@ use crate::store::{Store, idempotency_keys};
 
 /// How the provider is told to come again when our clock cannot be trusted.
 pub const CLOCK_RETRY_AFTER: Duration = Duration::from_mins(1);
-/// The same while too many signatures are being checked.
+/// How the provider is told to come again while too many signatures are being checked.
 pub const CROWDED_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// What came of a request to the intake.
@@ -106,14 +106,8 @@ pub struct Receive {
     pub privacy: Arc<Privacy>,
 }
 
-impl std::fmt::Debug for Receive {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Receive").finish_non_exhaustive()
-    }
-}
-
 impl Receive {
-    /// The gate of a provider; `None` where there is no such provider.
+    /// A provider with its secrets; `None` where there is no such provider.
     pub fn gate(&self, tenant: &str, provider: &str) -> Result<Option<Arc<VerifiedProvider>>> {
         self.gates.of(tenant, provider)
     }
@@ -192,8 +186,8 @@ impl Receive {
         Ok(Arrival { events, batch_id, once, replay })
     }
 
-    /// Calls the URL that confirms a subscription, once: what is stored was confirmed before that, and whoever has
-    /// caught such a request could send it again and again.
+    /// Calls the URL that confirms a subscription, once: a stored request was confirmed before it was stored, and an
+    /// eavesdropper could send such a request again and again.
     fn confirm<'i, I: Iterator<Item = &'i str>>(
         &self,
         (tenant, name): (&str, &str),
@@ -211,7 +205,7 @@ impl Receive {
         self.certificates.confirm(url).map_err(Received::Unfetched)
     }
 
-    /// Which of the gate's secrets a request was signed with. What costs nothing is looked at first.
+    /// Which of the provider's secrets a request was signed with. The cheapest checks come first.
     fn verify(
         &self,
         gate: &VerifiedProvider,

@@ -1,6 +1,6 @@
 //! Calls that were refused, on their way into the audit events: bounded, and never waited for.
 //!
-//! What is counted together is decided in `domain::audit::refusals`; upkeep writes what was only counted
+//! What is counted together is decided in `model::audit::refusals`; upkeep writes what was only counted
 //! once its minute is over.
 
 use std::sync::Arc;

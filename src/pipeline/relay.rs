@@ -1,10 +1,9 @@
-//! The relay: events that other programs insert into the outbox by plain SQL are seen, and routed like those
-//! that are published.
+//! The relay finds events that other programs insert into the outbox by plain SQL, and routes them like published ones.
 //!
-//! Another process rings no doorbell. What tells is `PRAGMA data_version`, which is asked every 250 ms, and
-//! inotify on the write-ahead log, which says at once that somebody writes: before the commit can be seen, so
-//! that one look at it is not enough. Our own commits are told as well; the writer's counts say which commits are
-//! ours, so that the relay does not read the outbox after each of them.
+//! Another process leaves no message. The relay asks `PRAGMA data_version` every 250 ms, and inotify on the write-ahead
+//! log reports a write at once. That report comes before the commit can be seen, so the relay looks several times. Both
+//! also report our own commits. The writer's counts tell which commits are ours, so that the relay does not read the
+//! outbox after each of them.
 //!
 //! Not here: whether a row can be used, and what becomes of it (`store::outbox_relay`).
 
@@ -12,11 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::clock::Clock;
+use crate::base::id::{self, Draw};
 use crate::base::stop::Stop;
+use crate::config::Live;
 use crate::pipeline::counts::Counts;
-use crate::pipeline::sql_rows::SqlRows;
 use crate::store::error::{Error, Result};
-use crate::store::outbox_relay::{self, MAX_ROWS, Relayed};
+use crate::store::outbox_relay::{self, MAX_ROWS, Relayed, Terms};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{OwnReader, Store};
@@ -45,12 +46,6 @@ pub struct Relay {
     pub sql_rows: SqlRows,
     /// What was counted.
     pub counts: Arc<Counts>,
-}
-
-impl std::fmt::Debug for Relay {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Relay").finish_non_exhaustive()
-    }
 }
 
 impl Relay {
@@ -162,6 +157,46 @@ impl Relay {
                 Ok(())
             }
             Ok(()) => Ok(()),
+        }
+    }
+}
+
+/// How rows that plain SQL left in the outbox are routed: by the relay as soon as it sees them, and by a publish, so
+/// that nothing overtakes what was committed before it.
+#[derive(Clone)]
+pub struct SqlRows {
+    /// Time.
+    pub clock: Clock,
+    /// Randomness.
+    pub draw: Arc<dyn Draw>,
+    /// What holds.
+    pub settings: Live,
+}
+
+impl SqlRows {
+    /// See [`outbox_relay::relay`].
+    fn relay(&self, tx: &WriteTx<'_>, after: i64, limit: u32) -> Result<Relayed> {
+        let terms = self.terms();
+        outbox_relay::relay(tx, after, limit, terms, &|| id::uuid7(terms.wall, &*self.draw))
+    }
+
+    /// See [`outbox_relay::relay_before`].
+    pub(super) fn relay_before(&self, tx: &WriteTx<'_>) -> Result<Relayed> {
+        let terms = self.terms();
+        outbox_relay::relay_before(tx, terms, &|| id::uuid7(terms.wall, &*self.draw))
+    }
+
+    /// See [`outbox_relay::set_aside`].
+    fn set_aside(&self, tx: &WriteTx<'_>, seq: i64, why: &str) -> Result<()> {
+        let terms = self.terms();
+        outbox_relay::set_aside(tx, seq, why, terms, &id::uuid7(terms.wall, &*self.draw))
+    }
+
+    fn terms(&self) -> Terms {
+        Terms {
+            payload_bytes_most: u64::from(self.settings.get().limits.payload_bytes),
+            wall: self.clock.wall(),
+            now: self.clock.now(),
         }
     }
 }

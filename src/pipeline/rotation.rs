@@ -55,12 +55,6 @@ pub struct Rotation {
     turn: Arc<Mutex<()>>,
 }
 
-impl std::fmt::Debug for Rotation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rotation").field("place", &self.place).finish_non_exhaustive()
-    }
-}
-
 /// What was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rotated {

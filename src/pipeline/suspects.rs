@@ -1,8 +1,8 @@
 //! Work that the process may have died on. After an unclean end, large work is marked in the file before it is
 //! begun, and the mark is taken away afterwards. What was marked at two unclean ends in a row is set aside.
 //!
-//! After a clean end nothing is marked, so that normal running costs nothing. A power cut, or somebody's
-//! `kill -9`, marks as well: only the second in a row with the same item in hand convicts it.
+//! After a clean end nothing is marked, so that normal running costs nothing. A power cut or a
+//! `kill -9` marks as well: only the second in a row with the same item in hand convicts it.
 //!
 //! Not here: what becomes of a convicted item, which the stage that has it knows.
 

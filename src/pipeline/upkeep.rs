@@ -1,5 +1,4 @@
-//! Upkeep: the chores that run by the clock. Each turn does a bounded amount and says nothing unless
-//! something is wrong.
+//! Upkeep: the chores that run by the clock. Each run does a bounded amount and logs only what is wrong.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,64 +18,91 @@ use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{Store, deliveries, idempotency_keys, subscriptions};
 
-/// How often upkeep looks.
+/// Every chore by the clock. Upkeep runs all of them once a second, in this order; a chore that has less to do keeps the
+/// time of its next run itself.
+const CHORES: [(&str, Chore); 7] = [
+    ("look at the free space", |upkeep| {
+        upkeep.disk.look();
+        Ok(())
+    }),
+    ("store outcomes that the disk refused", |upkeep| {
+        upkeep.settle_again();
+        Ok(())
+    }),
+    ("record refused calls that were only counted", |upkeep| {
+        upkeep.refusals.flush(false);
+        Ok(())
+    }),
+    ("look at the clock", |upkeep| {
+        upkeep.look_at_clock();
+        Ok(())
+    }),
+    ("pull in due times after the clock was set", Upkeep::clamp_due_times),
+    ("delete idempotency keys that have expired", Upkeep::expire_idempotency_keys),
+    ("delete guards and file names that are old", |upkeep| upkeep.forgetting.turn()),
+];
+type Chore = fn(&mut Upkeep) -> Result<()>;
+/// How often upkeep runs.
 const EVERY: Duration = Duration::from_secs(1);
-/// Rows a chore moves in one transaction.
+/// Rows that a chore changes in one transaction.
 const MAX_ROWS: u32 = 500;
 
 /// The chores and what they need.
-#[derive(Debug)]
 pub struct Upkeep {
-    /// The file.
-    pub store: Store,
-    /// Time.
-    pub clock: Clock,
-    /// Whether our clock can be trusted.
-    pub clock_watch: Arc<ClockWatch>,
-    /// The room on the disk.
-    pub disk: Arc<DiskWatch>,
+    store: Store,
+    clock: Clock,
+    clock_watch: Arc<ClockWatch>,
+    disk: Arc<DiskWatch>,
     /// Refused calls that were only counted.
     pub refusals: Refusals,
     /// Outcomes that the disk refused.
-    pub unsettled: Receiver<Settlement>,
-    /// Where they are handed in again.
-    pub deliver: Deliver,
+    unsettled: Receiver<Settlement>,
+    deliver: Deliver,
+    forgetting: Forgetting,
+    /// Whether due times may lie too far ahead: at the start, when another boot with another clock may have written
+    /// them, and after the clock was set.
+    are_due_times_suspect: bool,
 }
 
 impl Upkeep {
-    /// Looks once a second until a stop is asked for.
-    pub fn run(&self, stop: &Stop) {
-        // Due times may have been written by another boot, with another clock.
-        let mut owed = self.tick(true);
-        let (store, clock) = (self.store.clone(), self.clock.clone());
-        let mut forgetting = Forgetting::new(store, clock, Arc::clone(&self.clock_watch));
-        while !stop.wait(EVERY) {
-            owed = self.tick(owed);
-            log("forget what is old", forgetting.turn());
+    /// Chores that have not run yet.
+    pub fn new(
+        (store, clock): (Store, Clock),
+        clock_watch: Arc<ClockWatch>,
+        disk: Arc<DiskWatch>,
+        refusals: Refusals,
+        (unsettled, deliver): (Receiver<Settlement>, Deliver),
+    ) -> Self {
+        let forgetting = Forgetting::new(store.clone(), clock.clone(), Arc::clone(&clock_watch));
+        Self {
+            store,
+            clock,
+            clock_watch,
+            disk,
+            refusals,
+            unsettled,
+            deliver,
+            forgetting,
+            are_due_times_suspect: true,
+        }
+    }
+
+    /// Runs the chores once a second until a stop is asked for.
+    pub fn run(mut self, stop: &Stop) {
+        loop {
+            for (chore, run) in CHORES {
+                if let Err(error) = run(&mut self) {
+                    tracing::error!(%error, chore, "a chore could not be done; it is tried again");
+                }
+            }
+            if stop.wait(EVERY) {
+                break;
+            }
         }
         self.settle_again();
         self.refusals.flush(true);
     }
 
-    /// One turn of every chore; `owed` says whether due times have to be looked at. Tells whether they
-    /// still have to be, because it could not be done.
-    fn tick(&self, owed: bool) -> bool {
-        self.disk.look();
-        self.settle_again();
-        self.refusals.flush(false);
-        let step_ms = self.clock_watch.look(&self.clock);
-        if let Some(step_ms) = step_ms {
-            tracing::warn!(step_ms, "the clock was set; due times are looked at again");
-        }
-        let pulled_in = if owed || step_ms.is_some() { self.clamp_due_times() } else { Ok(()) };
-        let still_owed = pulled_in.is_err();
-        log("pull in due times", pulled_in);
-        let expired = self.expire_idempotency_keys();
-        log("expire idempotency keys", expired);
-        still_owed
-    }
-
-    /// Hands in again what the disk refused before.
     fn settle_again(&self) {
         let waiting: Vec<Settlement> = self.unsettled.try_iter().collect();
         for settlement in waiting {
@@ -84,7 +110,14 @@ impl Upkeep {
         }
     }
 
-    fn expire_idempotency_keys(&self) -> Result<()> {
+    fn look_at_clock(&mut self) {
+        if let Some(step_ms) = self.clock_watch.look(&self.clock) {
+            tracing::warn!(step_ms, "the clock was set; due times are looked at again");
+            self.are_due_times_suspect = true;
+        }
+    }
+
+    fn expire_idempotency_keys(&mut self) -> Result<()> {
         let now = self.clock.now();
         // An empty look costs a read; the write transaction is only taken when there is something.
         if !self.store.read(|tx| idempotency_keys::any_expired(tx, now))? {
@@ -97,7 +130,10 @@ impl Upkeep {
         Ok(())
     }
 
-    fn clamp_due_times(&self) -> Result<()> {
+    fn clamp_due_times(&mut self) -> Result<()> {
+        if !self.are_due_times_suspect {
+            return Ok(());
+        }
         for subscription in self.store.read(subscriptions::live)? {
             let seq = subscription.seq;
             loop {
@@ -110,12 +146,7 @@ impl Upkeep {
                 }
             }
         }
+        self.are_due_times_suspect = false;
         Ok(())
-    }
-}
-
-fn log(chore: &str, outcome: Result<()>) {
-    if let Err(error) = outcome {
-        tracing::error!(%error, chore, "a chore could not be done; it is tried again");
     }
 }

@@ -437,7 +437,7 @@ fn reject(
     let now = shared.clock.wall();
     shared.store.writer().write(Queue::Accept, move |tx: &WriteTx<'_>| {
         tables::put_file(tx, &file, now)?;
-        let before = escalations::raised(tx, &new.tenant, new.class, &new.subject)?;
+        let before = escalations::open_count(tx, &new.tenant, new.class, &new.subject)?;
         new.detail = refused(before.saturating_add(1), &last);
         escalations::raise(tx, &new, now)
     })?;

@@ -1,8 +1,8 @@
 //! Table `audit_events`: who changed what. Appended to by the writer alone, in the transaction of the
 //! change; never updated, never deleted.
 //!
-//! The head of the chain stands in `meta` and moves in the same transaction, so that a tail that was cut
-//! off shows. What is hashed, and what a broken chain looks like, is in `domain::audit::chain`.
+//! The head of the chain is kept in `meta` and moves in the same transaction, so that deleted last rows are noticed.
+//! What is hashed, and how a broken chain is found, is in `model::audit::chain`.
 
 use std::path::Path;
 
@@ -122,7 +122,7 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, filter: &Filter) -> Result<Foun
     Ok(stretch.found(rows, limit, |event: &AuditEvent| event.seq))
 }
 
-/// The latest row, for whoever wants to note the head elsewhere.
+/// The latest row, to be noted elsewhere.
 pub fn head(tx: &ReadTx<'_>) -> Result<Head> {
     meta::audit_head(tx)?.map_or_else(|| meta::audit_start(tx), Ok)
 }

@@ -68,8 +68,8 @@ pub(crate) fn count(row: &rusqlite::Row<'_>, n: usize) -> rusqlite::Result<u64> 
     Ok(row.get::<_, i64>(n)?.unsigned_abs())
 }
 
-/// The same where a program that writes the table itself may have left any number: one that is no count is the
-/// nearest that is, and the row can be read.
+/// Reads a count of a table that other programs may write. A number out of range becomes the nearest count, so that
+/// the row can be read.
 pub(crate) fn any_count(row: &rusqlite::Row<'_>, n: usize) -> rusqlite::Result<u32> {
     let found: i64 = row.get(n)?;
     Ok(u32::try_from(found.max(0)).unwrap_or(u32::MAX))

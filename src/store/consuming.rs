@@ -13,7 +13,7 @@ use crate::store::error::Result;
 use crate::store::leases::{self, Held};
 use crate::store::settlement::{note_attempt, refresh};
 use crate::store::tx::WriteTx;
-use crate::store::{attempts, lanes, subscriptions};
+use crate::store::{attempts, deliveries, subscriptions};
 
 /// Why a lease that is over counts as a failed attempt.
 const EXPIRED: &str = "lease expired";
@@ -283,7 +283,7 @@ fn store(tx: &WriteTx<'_>, held: &Held, settlement: &Settlement, keep: bool) -> 
     }
     refresh(tx, held.origin, attempt.failed_reason.as_deref(), *now)?;
     if let Some(lane) = held.lane {
-        lanes::elect_head(tx, lane, *subscription, *now)?;
+        deliveries::elect_head(tx, lane, *subscription, *now)?;
     }
     if attempt.class.is_success() || attempt.counted {
         note_attempt(tx, *subscription, attempt.class.is_success(), attempt.finished_at);

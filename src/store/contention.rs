@@ -33,11 +33,11 @@ const RETRY: Duration = Duration::from_micros(100);
 const RETRY_OFTEN: Duration = Duration::from_millis(100);
 /// How long it sleeps then, beside a long transaction.
 const RETRY_LONG: Duration = Duration::from_millis(1);
-/// The same once it is locked out, which may last for hours.
+/// How long it sleeps between two tries once it is locked out, which may last for hours.
 const RETRY_LOCKED_OUT: Duration = Duration::from_millis(4);
 /// How long a transaction waits for the lock.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The same once the writer is locked out: clients get their 503 soon.
+/// How long a transaction waits once the writer is locked out: clients get their 503 soon.
 const PATIENCE_LOCKED_OUT: Duration = Duration::from_millis(100);
 
 /// What the writer knows about other programs that use its file.

@@ -1,7 +1,7 @@
 //! Table `deliveries`: the units of work, from routing to the end.
 //!
-//! Each function here moves one row. What has to move with it (attempt, event, subscription) is put together
-//! in [`crate::store::settlement`]; lists for people are in [`crate::store::delivery_lists`].
+//! Each function here changes one row. What changes with it (attempt, event, subscription) is put together in
+//! [`crate::store::settlement`]; lists for people are in [`crate::store::delivery_lists`].
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::model::subscription::Routed;
 use crate::store::column::{any_count, word};
 use crate::store::error::{Error, Result};
 use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
-use crate::store::{lanes, payloads, subscriptions};
+use crate::store::{payloads, subscriptions};
 
 const INSERT: &str = "
     INSERT INTO deliveries
            (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch, created_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
-// What is ordered by its arrival goes behind whatever came before, even when the clock was set back since.
+// An event that is ordered by its arrival goes behind earlier ones, even if the clock was set back since.
 pub(super) const INSERT_INTO_LANE: &str = "
     INSERT INTO deliveries
            (outbox_seq, webhook_seq, subscription_seq, tenant, order_at, state, due_at, epoch, created_at,
@@ -54,7 +54,7 @@ macro_rules! due {
 
 pub(super) const DUE: &str = due!("seq");
 
-// The index above has no lanes, so that this looks at each row as well: only for those who asked for order.
+// The index has no lanes, so this statement reads each row as well. It is used only where order is asked for.
 pub(super) const DUE_WITH_LANE: &str = due!("seq, lane");
 
 pub(super) const NEXT_DUE: &str = "
@@ -112,7 +112,7 @@ const COUNT_LATE: &str = "
        SET attempt_count = attempt_count + 1
      WHERE seq = ?1";
 
-// What belongs to a deleted subscription would never be sent: nobody looks for it any more.
+// The dispatcher does not look for deliveries of a deleted subscription, so they would never be sent.
 const REOPEN: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?2, delay_ms = 0, finished_at = NULL, reason = NULL,
@@ -125,7 +125,7 @@ const REOPEN: &str = "
             WHERE s.seq = deliveries.subscription_seq
               AND s.deleted_at IS NULL)";
 
-const HASTEN: &str = "
+const MAKE_DUE_NOW: &str = "
     UPDATE deliveries
        SET due_at = ?2, delay_ms = 0
      WHERE seq = ?1
@@ -140,7 +140,7 @@ const CANCEL: &str = "
 // A due time that lies further ahead than its own wait was set by a clock that was wrong. Where the
 // event itself is not to be sent before some time, that time stands. The term without the event spares
 // all but the wrong ones the way to it.
-pub(super) const PULL_IN: &str = "
+pub(super) const CLAMP_DUE: &str = "
     UPDATE deliveries
        SET due_at = max(?2 + delay_ms, coalesce(
            (SELECT o.not_before FROM outbox AS o WHERE o.seq = deliveries.outbox_seq), 0))
@@ -178,8 +178,7 @@ pub(super) const TALLY_OF_EVENT: &str = counts_of!("outbox_seq");
 
 pub(super) const TALLY_OF_WEBHOOK_EVENT: &str = counts_of!("webhook_seq");
 
-// Three seeks, each on a partial index: what is due, what waits behind that, and what a person may have to
-// look at.
+// Three seeks, each on a partial index: heads of lanes, deliveries behind them, and those that need attention.
 pub(super) const HAS_UNFINISHED: &str = "
     SELECT EXISTS (
            SELECT 1
@@ -199,6 +198,39 @@ pub(super) const HAS_UNFINISHED: &str = "
             WHERE (state = 'dead_letter' OR state = 'parked' OR state = 'in_doubt' OR state = 'waiting'
                    OR state = 'leased')
               AND subscription_seq = ?1)";
+
+pub(super) const HEAD: &str = "
+    SELECT seq, state = 'leased' OR state = 'waiting'
+      FROM deliveries
+     WHERE lane = ?1
+       AND head = 1
+       AND finished_at IS NULL";
+
+pub(super) const SMALLEST: &str = "
+    SELECT seq
+      FROM deliveries
+     WHERE lane = ?1
+       AND finished_at IS NULL
+     ORDER BY order_at, seq
+     LIMIT 1";
+
+pub(super) const DEMOTE: &str = "
+    UPDATE deliveries
+       SET head = 0
+     WHERE seq = ?1
+       AND head = 1
+       AND finished_at IS NULL";
+
+// Due times that a wrong clock put too far ahead are pulled in when the clock is set (`CLAMP_DUE`), but only of heads.
+// The due time of a delivery behind a head is pulled in here, when its turn comes.
+pub(super) const PROMOTE: &str = "
+    UPDATE deliveries
+       SET head = 1,
+           due_at = iif(due_at > ?2 + delay_ms, max(?2 + delay_ms, coalesce(
+               (SELECT o.not_before FROM outbox AS o WHERE o.seq = deliveries.outbox_seq), 0)), due_at)
+     WHERE seq = ?1
+       AND head = 0
+       AND finished_at IS NULL";
 
 /// What a delivery carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,14 +258,14 @@ pub struct Route {
     pub now: Timestamp,
 }
 
-/// A subscription that wants an event, and the lane the event's delivery goes in.
+/// A subscription that matches an event, and the lane of the delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MatchedSubscription {
     subscription: SubscriptionSeq,
     lane: Option<i64>,
 }
 
-/// The subscriptions that want an event.
+/// The subscriptions that match an event.
 pub(crate) fn matching(tx: &WriteTx<'_>, event: Routed<'_>) -> Result<Vec<MatchedSubscription>> {
     let routes = subscriptions::routes(tx)?;
     let matching = routes.iter().filter(|s| s.new.wants(event)).map(|s| MatchedSubscription {
@@ -243,7 +275,7 @@ pub(crate) fn matching(tx: &WriteTx<'_>, event: Routed<'_>) -> Result<Vec<Matche
     Ok(matching.collect())
 }
 
-/// Makes a delivery for each subscription that wants the event.
+/// Makes a delivery for each subscription that matches the event.
 pub(crate) fn route(
     tx: &WriteTx<'_>,
     origin: Origin,
@@ -265,8 +297,8 @@ pub(crate) fn route(
             let (a, b, c, d, e, f, g, h, i) = row;
             let row = (a, b, c, d, e, f, g, h, i, lane, by_arrival);
             tx.prepare(INSERT_INTO_LANE)?.execute(row)?;
-            // Whoever becomes the head by this is the new one, whose due time is right.
-            lanes::elect_head(tx, *lane, *subscription, first_at)?;
+            // If this insert changes the head, the new row is the head, and its due time is already correct.
+            elect_head(tx, *lane, *subscription, first_at)?;
         } else {
             insert.execute(row)?;
         }
@@ -288,7 +320,7 @@ pub fn due(
     rows(&mut *tx.prepare(DUE)?, (subscription, now, limit), |row| Ok((row.get(0)?, None)))
 }
 
-/// The same with their lanes, for a subscription that keeps an order.
+/// Due deliveries with their lanes, for a subscription that keeps an order.
 pub fn due_with_lane(
     tx: &ReadTx<'_>,
     subscription: SubscriptionSeq,
@@ -308,7 +340,7 @@ pub fn next_due(
     Ok(tx.prepare(NEXT_DUE)?.query_row((subscription, now), |row| row.get(0))?)
 }
 
-/// What an attempt of a delivery needs that waits, or that a consumer has; `None` when it does neither.
+/// The request of a delivery that waits or is leased; `None` when it is neither.
 pub fn parcel(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<OutgoingRequest>> {
     let found = parcel_within(tx, delivery, usize::MAX)?;
     Ok(found.and_then(|found| match found {
@@ -326,7 +358,7 @@ pub enum Sized {
     Larger(usize),
 }
 
-/// The same, unless its body stands apart and has more than `most` bytes.
+/// The request of a delivery, or only its size where the body is stored apart and has more than `most` bytes.
 pub fn parcel_within(tx: &ReadTx<'_>, delivery: DeliverySeq, most: usize) -> Result<Option<Sized>> {
     first(&mut *tx.prepare(PARCEL)?, [delivery], |row| {
         let apart: Option<i64> = row.get(14)?;
@@ -374,7 +406,7 @@ pub(super) struct DeliveryState {
 impl DeliveryState {
     /// Elects the head of its lane, if it is in one.
     pub(super) fn elect_head(&self, tx: &WriteTx<'_>, now: Timestamp) -> Result<()> {
-        self.lane.map_or(Ok(()), |lane| lanes::elect_head(tx, lane, self.subscription, now))
+        self.lane.map_or(Ok(()), |lane| elect_head(tx, lane, self.subscription, now))
     }
 }
 
@@ -401,7 +433,7 @@ pub(super) fn state(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<DeliverySt
     found.ok_or(Error::Changed("the delivery"))
 }
 
-/// Puts a delivery off after a failed attempt.
+/// Reschedules a delivery after a failed attempt.
 pub(super) fn reschedule(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
@@ -434,7 +466,7 @@ pub(super) fn count_late(tx: &WriteTx<'_>, delivery: DeliverySeq) -> Result<()> 
 
 /// Makes a delivery that waits due now.
 pub(super) fn make_due_now(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<()> {
-    one_row(tx.prepare(HASTEN)?.execute((delivery, now))?, "the delivery")
+    one_row(tx.prepare(MAKE_DUE_NOW)?.execute((delivery, now))?, "the delivery")
 }
 
 /// Opens a delivery that was given up, once more.
@@ -471,14 +503,14 @@ pub(super) fn tally(tx: &ReadTx<'_>, origin: Origin) -> Result<Tally> {
     })?)
 }
 
-/// Pulls in due times that a wrong clock put too far ahead, at most `limit`; returns how many.
+/// Clamps due times that a wrong clock put too far ahead, at most `limit`; returns how many.
 pub fn clamp_due_times(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
     now: Timestamp,
     limit: u32,
 ) -> Result<usize> {
-    let moved = tx.prepare(PULL_IN)?.execute((subscription, now, limit))?;
+    let moved = tx.prepare(CLAMP_DUE)?.execute((subscription, now, limit))?;
     if moved > 0 {
         tx.ring(subscription);
     }
@@ -488,4 +520,29 @@ pub fn clamp_due_times(
 /// Whether a subscription has deliveries that are open or dead.
 pub fn has_unfinished(tx: &ReadTx<'_>, subscription: SubscriptionSeq) -> Result<bool> {
     Ok(tx.prepare(HAS_UNFINISHED)?.query_row([subscription], |row| row.get(0))?)
+}
+
+/// Elects the head of a lane: its smallest delivery that is not finished, unless a consumer has the current head; then
+/// that one stays. Whatever puts a delivery into a lane, ends one or reopens one has to call this. The database enforces
+/// that there is one head.
+pub(super) fn elect_head(
+    tx: &WriteTx<'_>,
+    lane: i64,
+    subscription: SubscriptionSeq,
+    now: Timestamp,
+) -> Result<()> {
+    let head = first(&mut *tx.prepare(HEAD)?, [lane], |row| {
+        Ok((row.get::<_, DeliverySeq>(0)?, row.get::<_, bool>(1)?))
+    })?;
+    let smallest = first(&mut *tx.prepare(SMALLEST)?, [lane], |row| Ok(row.get(0)?))?;
+    let Some(smallest): Option<DeliverySeq> = smallest else { return Ok(()) };
+    if let Some((head, in_hand)) = head {
+        if in_hand || head == smallest {
+            return Ok(());
+        }
+        one_row(tx.prepare(DEMOTE)?.execute([head])?, "the delivery")?;
+    }
+    one_row(tx.prepare(PROMOTE)?.execute((smallest, now))?, "the delivery")?;
+    tx.ring(subscription);
+    Ok(())
 }

@@ -41,7 +41,7 @@ pub enum Error {
     Unreadable {
         /// Table and column.
         column: &'static str,
-        /// What stands there.
+        /// The stored value.
         value: String,
     },
     /// The file was written by a newer version.
@@ -157,7 +157,7 @@ impl From<rusqlite::Error> for Error {
 }
 
 impl Error {
-    /// The same error, met at COMMIT: an I/O error there leaves the disk in an unknown state.
+    /// An error at COMMIT: an I/O error there leaves the disk in an unknown state.
     pub(crate) fn at_commit(error: rusqlite::Error) -> Self {
         match Self::from(error) {
             Self::Sqlite(cause)
@@ -174,8 +174,7 @@ impl Error {
         rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_WRITE), None).into()
     }
 
-    /// The same error, once it is known whether there is room where the file lies: a write that failed for
-    /// another reason means a broken disk.
+    /// Tells a full disk from a broken one: a write that failed although there is room means a broken disk.
     pub(crate) fn told_apart(self, is_out_of_room: impl FnOnce() -> bool) -> Self {
         match self {
             Self::WriteFailed(_) if is_out_of_room() => Self::Full,

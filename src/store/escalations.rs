@@ -90,7 +90,7 @@ pub fn raise(tx: &WriteTx<'_>, new: &NewEscalation, now: Timestamp) -> Result<bo
 }
 
 /// How often the open escalation of a cause was raised; 0 where none is open.
-pub fn raised(tx: &ReadTx<'_>, tenant: &str, class: Class, subject: &str) -> Result<u64> {
+pub fn open_count(tx: &ReadTx<'_>, tenant: &str, class: Class, subject: &str) -> Result<u64> {
     let key = (tenant, class.as_str(), subject);
     let found: Option<u64> = first(&mut *tx.prepare(OPEN_COUNT)?, key, |row| Ok(count(row, 0)?))?;
     Ok(found.unwrap_or(0))
@@ -108,8 +108,8 @@ pub fn resolve(
     Ok(())
 }
 
-/// Notes who has seen it. One of a class that ends with that is over.
-/// Fails with `Changed` when somebody has seen it before.
+/// Acknowledges an escalation. Of some classes it is resolved by that.
+/// Fails with `Changed` when it was acknowledged before.
 pub fn acknowledge(tx: &WriteTx<'_>, seen: &Escalation, by: &str, now: Timestamp) -> Result<()> {
     let ends = seen.new.class.ends_when_seen();
     one_row(tx.prepare(ACKNOWLEDGE)?.execute((seen.seq, now, by, ends))?, "the escalation")

@@ -1,7 +1,7 @@
 //! Table `holds`: why subscriptions must not be called for now. Holding touches no delivery row.
 //!
-//! That its tenant is suspended holds a subscription as well. It stands in `tenants` and is read here, so
-//! that whoever asks whether a subscription may be called asks in one place.
+//! A suspended tenant holds its subscriptions as well. That is read from `tenants` here, so that one query says
+//! whether a subscription may be called.
 
 use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;

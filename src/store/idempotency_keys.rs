@@ -100,7 +100,7 @@ pub fn remember(
 ) -> Result<bool> {
     let claimed = tx.prepare(BEGIN)?.execute((tenant, key, hash, now, now.plus(kept)))?;
     if claimed == 1 {
-        // Its answer is not kept here: whoever comes again is known by what was stored.
+        // No answer is kept here: a repeated request is recognised by the event it stored.
         return finish(tx, tenant, key, 200, b"").map(|()| true);
     }
     let before =

@@ -1,4 +1,4 @@
-//! Looking a file over without serving it: whether it is whole, and what stands in it. Nothing is changed.
+//! Inspects a file without serving it: its integrity, its schema and what needs attention. Changes nothing.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const DEEP: &str = "PRAGMA integrity_check(5)";
 /// Rows that point nowhere are counted up to here.
 const MAX_ORPHANS: usize = 1000;
 
-/// What a look over the file found.
+/// What the inspection found.
 #[derive(Clone, Debug)]
 pub struct Findings {
     /// What is damaged; empty: nothing.
@@ -28,12 +28,12 @@ pub struct Findings {
     pub version_known: i64,
     /// The id of the key that sealed its secrets.
     pub key_id: Option<String>,
-    /// What somebody may have to look at.
+    /// What a person may have to look at.
     pub attention: stats::Attention,
 }
 
-/// Looks over a file, which may be served meanwhile. `deep` compares the indexes with their tables as
-/// well, which takes as long as reading everything.
+/// Inspects a file, which may be served meanwhile. `deep` also compares the indexes with their tables, which takes as
+/// long as reading the whole file.
 pub fn inspect(path: &Path, deep: bool) -> Result<Findings> {
     let conn = pool::open_reader(path)?;
     let mut statement = conn.prepare(if deep { DEEP } else { QUICK })?;

@@ -44,7 +44,7 @@ pub(super) const HELD: &str = "
      WHERE d.seq = ?1
        AND d.subscription_seq = ?2";
 
-// Its owner is kept where nobody else has it yet: a late answer is taken from it.
+// The owner is kept until another consumer takes the delivery: its late report is still accepted.
 pub(super) const PUT_BACK: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?3, delay_ms = ?4, attempt_count = attempt_count + 1,
@@ -111,7 +111,7 @@ pub(super) struct Candidate {
     pub(super) payload_bytes: u64,
 }
 
-/// What a delivery is before a consumer says something of it.
+/// What a delivery is before a report changes it.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) delivery: DeliverySeq,
@@ -128,7 +128,7 @@ pub(super) struct Held {
     pub(super) reason: Option<String>,
 }
 
-/// Gives a delivery to a consumer once more whose lease of it is over; tells whether it could be.
+/// Leases a delivery again to the consumer whose lease is over; returns whether that was possible.
 pub(super) fn renew(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
@@ -164,7 +164,7 @@ pub(super) fn lease(
     one_row(tx.prepare(LEASE)?.execute((delivery, until, owner))?, "the delivery")
 }
 
-/// A delivery of a subscription, whoever has it.
+/// A delivery of a subscription, leased or not.
 pub(super) fn held(
     tx: &ReadTx<'_>,
     delivery: DeliverySeq,
@@ -192,7 +192,7 @@ pub(super) fn held(
     })
 }
 
-/// Puts a delivery back after a failed attempt; `keep` says whether who had it may still come.
+/// Makes a leased delivery pending after a failed attempt. `keep`: a late report under the lease is still accepted.
 pub(super) fn put_back(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
@@ -205,7 +205,7 @@ pub(super) fn put_back(
     one_row(tx.prepare(PUT_BACK)?.execute(row)?, "the delivery")
 }
 
-/// Brings a delivery into the final state that its consumer's word leads to.
+/// Brings a delivery into the final state that a report leads to.
 pub(super) fn finish(
     tx: &WriteTx<'_>,
     settlement: &Settlement,

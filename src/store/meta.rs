@@ -61,7 +61,7 @@ pub fn fence(tx: &ReadTx<'_>) -> Result<Fence> {
     Ok(Fence { epoch, window })
 }
 
-/// The same for the writer, which reads it once and keeps it until it changes.
+/// The fence for the writer, which reads it once and keeps it until it changes.
 pub(super) fn kept_fence(tx: &WriteTx<'_>) -> Result<Fence> {
     if let Some(fence) = tx.kept_fence().get() {
         return Ok(fence);
@@ -97,7 +97,7 @@ pub(crate) fn set_restored(tx: &WriteTx<'_>, restored: &Restored, fence: Fence) 
     set_window(tx, fence.window)
 }
 
-/// Doubts what comes in within a window, or nothing any more.
+/// Holds events that come in within a window for review, or none any more.
 pub fn set_window(tx: &WriteTx<'_>, window: Option<Window>) -> Result<()> {
     match window {
         Some(Window { lost_at, until }) => {

@@ -2,13 +2,12 @@
 //! table, and nothing else knows that it is SQLite.
 //!
 //! Functions that write take `&WriteTx`, functions that read take `&ReadTx`. The writer's thread is
-//! started by `flow`; see [`writer`]. Which error means what stands in [`error`].
+//! started by `pipeline`; see [`writer`]. [`error`] says what each error means.
 
 pub mod attempts;
 pub mod audit_events;
 pub mod boots;
 pub(crate) mod column;
-mod connection;
 pub mod consuming;
 mod contention;
 pub mod credentials;
@@ -21,7 +20,6 @@ pub mod holds;
 pub mod idempotency_keys;
 pub mod in_doubt;
 pub mod inspect;
-mod lanes;
 pub mod leases;
 pub mod meta;
 pub mod outbox;

@@ -207,10 +207,10 @@ fn relay_one(
 /// Whether the policy on personal data has been carried out on a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// Before it was stored, as on whatever is published. Looked at again, what was masked or sealed would be
-    /// found anew.
+    /// Yes, before it was stored, as for every published event. A second time would find masked and sealed values
+    /// again.
     Yes,
-    /// It stands as somebody else has written it.
+    /// Not yet: another program has written the row.
     No,
 }
 
@@ -255,7 +255,7 @@ fn is_parent(tx: &ReadTx<'_>, parent: i64, seq: i64, tenant: &str) -> Result<boo
 }
 
 /// A row as it stands; `None` when there is none of that number. A payload of more than `payload_bytes_most`
-/// is not read, unless it stands apart.
+/// is not read, unless it is stored apart.
 pub fn read(tx: &ReadTx<'_>, seq: i64, payload_bytes_most: u64) -> Result<Option<SqlRow>> {
     let most = i64::try_from(payload_bytes_most).unwrap_or(i64::MAX);
     first(&mut *tx.prepare(ROW)?, (seq, most), |row| {

@@ -1,5 +1,5 @@
-//! Table `outbox`, where an event goes: who wants it is found out before its row is written, its deliveries are
-//! made after. An event that goes nowhere ends here.
+//! Table `outbox`, routing: matching subscriptions are found before an event's row is written, deliveries are made
+//! after. An event without a matching subscription ends here.
 
 use crate::base::clock::Timestamp;
 use crate::model::event::{NewEvent, Status};
@@ -36,7 +36,7 @@ impl RoutingPlan {
         self.route.doubted && !self.matching.is_empty()
     }
 
-    /// The same for an event that came some time ago: it goes to the place that it would have had.
+    /// The plan of an event that came some time ago: it gets the place in its lane that it would have had.
     pub(super) fn of_old(mut self) -> Self {
         self.route.by_arrival = false;
         self
@@ -48,7 +48,7 @@ impl RoutingPlan {
     }
 }
 
-/// Finds out who wants an event, and when its deliveries are due.
+/// Finds the subscriptions that match an event, and when its deliveries are due.
 pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<RoutingPlan> {
     let routed = Routed {
         tenant: &new.tenant,
@@ -73,7 +73,7 @@ pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<R
     Ok(RoutingPlan { matching, route })
 }
 
-/// Makes the deliveries of an event whose row is written, or ends it where nobody wants it.
+/// Makes the deliveries of an event whose row is written, or ends the event where no subscription matches.
 pub(super) fn carry_out(
     tx: &WriteTx<'_>,
     seq: i64,
@@ -88,7 +88,7 @@ pub(super) fn carry_out(
     Ok(Status::Pending)
 }
 
-/// Ends a stored event that no subscription wants.
+/// Ends a stored event that no subscription matches.
 fn end_unmatched(tx: &WriteTx<'_>, seq: i64, new: &NewEvent, now: Timestamp) -> Result<Status> {
     let (status, error) = match &new.target {
         Some(target) => {

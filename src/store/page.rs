@@ -138,7 +138,7 @@ impl Stretch {
         Ok(())
     }
 
-    /// Ends it [`MAX_LOOKED_AT`] numbers below its first row, whose number `newest` selects, whoever the rows belong to.
+    /// Ends it [`MAX_LOOKED_AT`] numbers below its first row of any tenant. `newest` selects the number of that row.
     pub(super) fn cut_numbers(&mut self, tx: &ReadTx<'_>, newest: &str) -> Result<()> {
         let newest: Option<i64> =
             tx.prepare(newest)?.query_row([self.below, self.down_to], |row| row.get(0))?;

@@ -1,4 +1,4 @@
-//! Table `payloads`: bodies too large to stand beside a status that changes.
+//! Table `payloads`: bodies too large for a row whose status changes.
 
 use rusqlite::types::ValueRef;
 
@@ -60,7 +60,7 @@ pub(crate) fn remove(tx: &WriteTx<'_>, seq: i64) -> Result<()> {
     one_row(tx.prepare(REMOVE)?.execute([seq])?, "the payload")
 }
 
-/// How many bytes a body that stands apart has; it is not read.
+/// The size of a body that is stored apart, without reading it.
 pub(super) fn bytes(tx: &ReadTx<'_>, seq: i64) -> Result<usize> {
     let bytes: i64 = tx.prepare(BYTES)?.query_row([seq], |row| row.get(0))?;
     Ok(usize::try_from(bytes).unwrap_or(usize::MAX))

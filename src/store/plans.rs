@@ -3,16 +3,16 @@
 use rusqlite::Connection;
 
 use crate::store::{
-    attempts, audit_events, connection, deliveries, delivery_lists, escalations, idempotency_keys,
-    in_doubt, lanes, leases, outbox, outbox_lists, outbox_relay, outbox_routing, payloads,
-    processed_events, quarantine, schema_shape, stats, subjects, tokens, webhook_events,
+    attempts, audit_events, deliveries, delivery_lists, escalations, idempotency_keys, in_doubt,
+    leases, outbox, outbox_lists, outbox_relay, outbox_routing, payloads, pool, processed_events,
+    quarantine, schema_shape, stats, subjects, tokens, webhook_events,
 };
 
 /// The steps SQLite takes, one a line.
 fn plan(sql: &str) -> String {
     let conn = Connection::open_in_memory().unwrap();
     conn.execute_batch(schema_shape::SCHEMA).unwrap();
-    connection::set_up_reader(&conn).unwrap();
+    pool::set_up_reader(&conn).unwrap();
     let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     // Unbound parameters are NULL, which changes no plan.
     let (mut rows, mut steps) = (statement.raw_query(), Vec::new());
@@ -42,7 +42,10 @@ fn what_is_due_is_found_by_the_due_index() {
         &["USING COVERING INDEX deliveries_due (subscription_seq=? AND due_at<?)"],
     );
     uses(deliveries::NEXT_DUE, &["INDEX deliveries_due (subscription_seq=? AND due_at>?)"]);
-    uses(deliveries::PULL_IN, &["INDEX deliveries_due (subscription_seq=? AND due_at>?)", BY_ROW]);
+    uses(
+        deliveries::CLAMP_DUE,
+        &["INDEX deliveries_due (subscription_seq=? AND due_at>?)", BY_ROW],
+    );
 }
 
 #[test]
@@ -260,9 +263,9 @@ fn what_a_consumer_takes_and_says_is_found_by_indexes() {
 
 #[test]
 fn the_head_of_a_lane_and_its_first_are_one_seek_each() {
-    uses(lanes::HEAD, &["INDEX deliveries_lane_head (lane=?)"]);
-    uses(lanes::SMALLEST, &["INDEX deliveries_lane (lane=?)"]);
-    uses(lanes::DEMOTE, &[BY_ROW]);
-    uses(lanes::PROMOTE, &[BY_ROW]);
+    uses(deliveries::HEAD, &["INDEX deliveries_lane_head (lane=?)"]);
+    uses(deliveries::SMALLEST, &["INDEX deliveries_lane (lane=?)"]);
+    uses(deliveries::DEMOTE, &[BY_ROW]);
+    uses(deliveries::PROMOTE, &[BY_ROW]);
     uses(deliveries::INSERT_INTO_LANE, &["INDEX deliveries_lane (lane=?)"]);
 }

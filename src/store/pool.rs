@@ -1,4 +1,4 @@
-//! A handful of read-only connections, lent one at a time, by r2d2.
+//! Read-only connections: how they are set up, and a pool of a few that are lent one at a time, by r2d2.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,14 +6,20 @@ use std::time::Duration;
 
 use r2d2::{NopErrorHandler, PooledConnection};
 use r2d2_sqlite::SqliteConnectionManager;
+use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OpenFlags};
 use scheduled_thread_pool::ScheduledThreadPool;
 
-use crate::store::connection;
+use crate::base::id;
 use crate::store::error::{Error, Result};
 
 /// How long a reader waits for a connection, and a start for all of them.
 const MAX_WAIT: Duration = Duration::from_secs(5);
+
+/// How often a locked database is tried again, a millisecond apart, before it is `Busy`.
+const MAX_BUSY_TRIES: i32 = 2_000;
+/// Statements kept prepared per connection: above the number of statements in `store`.
+pub(super) const STATEMENTS_KEPT: usize = 192;
 
 /// The connections that are not lent. Clones share them.
 #[derive(Clone, Debug)]
@@ -26,7 +32,7 @@ pub(crate) type Lent = PooledConnection<SqliteConnectionManager>;
 #[expect(clippy::disallowed_methods, reason = "the store is what opens the database")]
 pub(crate) fn open_reader(path: &Path) -> Result<Connection> {
     let conn = Connection::open_with_flags(path, flags())?;
-    connection::configure_reader(&conn)?;
+    set_up_reader(&conn)?;
     Ok(conn)
 }
 
@@ -53,7 +59,7 @@ pub(crate) fn open_to_look(path: &Path) -> Result<Connection> {
     );
     let flags = flags() | OpenFlags::SQLITE_OPEN_URI;
     let conn = Connection::open_with_flags(format!("file:{name}?immutable=1"), flags)?;
-    connection::configure_reader(&conn)?;
+    set_up_reader(&conn)?;
     Ok(conn)
 }
 
@@ -68,7 +74,7 @@ impl Pool {
     pub(crate) fn open(path: &Path, size: u32, opener: &Arc<ScheduledThreadPool>) -> Result<Self> {
         let manager = SqliteConnectionManager::file(path)
             .with_flags(flags())
-            .with_init(|conn| connection::set_up_reader(conn));
+            .with_init(|conn| set_up_reader(conn));
         let pool = r2d2::Pool::builder()
             .max_size(size)
             .max_lifetime(None)
@@ -91,4 +97,29 @@ impl Pool {
     pub(crate) fn checkout(&self) -> Result<Lent> {
         self.0.get().map_err(|_timed_out| Error::Busy)
     }
+}
+
+/// Sets up a connection that only reads.
+pub(super) fn set_up_reader(conn: &Connection) -> rusqlite::Result<()> {
+    conn.busy_handler(Some(wait_for_lock))?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+    conn.execute_batch(
+        "PRAGMA query_only = ON;
+         PRAGMA temp_store = MEMORY;
+         PRAGMA cache_size = -1500;
+         PRAGMA trusted_schema = OFF;",
+    )?;
+    // Lets a list be searched by webhook-id, which is computed from the identity and not stored.
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
+    conn.create_scalar_function("webhook_id", 3, flags, |call| {
+        let (tenant, source, key): (String, String, String) =
+            (call.get(0)?, call.get(1)?, call.get(2)?);
+        Ok(id::webhook_id(&tenant, &source, &key))
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "SQLite calls this and wants to be kept waiting")]
+pub(super) fn wait_for_lock(tries: i32) -> bool {
+    std::thread::sleep(Duration::from_millis(1));
+    tries < MAX_BUSY_TRIES
 }

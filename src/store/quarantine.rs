@@ -122,8 +122,8 @@ pub fn nobodys(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Event>>
     }
 }
 
-/// What stands in the way of an event that passed [`outbox_relay::check`], if anything: another event with
-/// its key, or a target that there is still none of. Else where it goes.
+/// Where an event goes that passed [`outbox_relay::check`]. The inner error is the obstacle: another event has its key,
+/// or there is still no subscription of its target's name.
 pub fn ready(
     tx: &WriteTx<'_>,
     seq: i64,

@@ -17,9 +17,9 @@ use crate::base::faults::{Faults, Step};
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::tenant;
-use crate::store::connection::{STATEMENTS_KEPT, wait_for_lock};
 use crate::store::contention::WriteContention;
 use crate::store::error::{Error, Result};
+use crate::store::pool::{STATEMENTS_KEPT, wait_for_lock};
 use crate::store::schema_shape::SCHEMA;
 use crate::store::tx::{Remembered, WriteTx};
 use crate::store::work_done::WorkDone;
@@ -29,7 +29,7 @@ use crate::store::{audit_events, pool, schema_shape};
 pub const VERSION: i64 = Steps::RELEASED.version();
 /// This program's own version.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
-/// How long emptying the log waits for whoever reads it.
+/// How long emptying the log waits for readers.
 const MAX_EMPTYING: Duration = Duration::from_millis(20);
 const IS_OURS: &str = "
     SELECT EXISTS (
@@ -119,7 +119,7 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
     Ok(conn)
 }
 
-/// Runs something on the write connection that waits a little for whoever stands in its way.
+/// Runs something on the write connection that waits [`MAX_EMPTYING`] for other connections.
 pub(crate) fn waiting_shortly<T>(conn: &Connection, run: impl FnOnce() -> Result<T>) -> Result<T> {
     conn.busy_timeout(MAX_EMPTYING)?;
     let outcome = run();

@@ -30,7 +30,7 @@ pub(crate) fn shape(conn: &Connection) -> Result<Shape> {
     let mut statement = conn.prepare(OBJECTS)?;
     let found = statement.query_map([], |row| {
         let (name, sql): (String, String) = (row.get(1)?, row.get(2)?);
-        // A table that was renamed stands there with its name in quotes.
+        // SQLite writes the name of a renamed table in quotes.
         let sql = sql.replacen(&format!("\"{name}\""), &name, 1);
         Ok(((row.get(0)?, name), bare(&sql)))
     })?;

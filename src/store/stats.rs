@@ -88,7 +88,7 @@ pub(super) const LEASED: &str = "
       FROM deliveries
      WHERE state = 'leased'";
 
-/// What somebody may have to look at, over all tenants.
+/// What a person may have to look at, over all tenants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attention {
     /// When the most overdue delivery was due that nothing holds.

@@ -122,7 +122,7 @@ pub fn live(tx: &ReadTx<'_>) -> Result<Vec<Subscription>> {
     for subscription in found {
         match subscription {
             Ok(subscription) => live.push(subscription),
-            // One row that somebody has edited by hand must not stop all the others.
+            // One row that was edited by hand must not stop all others.
             Err(error @ Error::Unreadable { .. }) => {
                 tracing::error!(%error, "a subscription cannot be read; it is left out until it is mended");
             }

@@ -101,7 +101,7 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewToken, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// A token that somebody presents.
+/// A token that a caller presents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Presented {
     /// Its row.

@@ -36,9 +36,9 @@ impl<'c> ReadTx<'c> {
     }
 }
 
-/// What a committed transaction has to tell.
+/// What others have to learn after the commit.
 #[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is told to somebody else")]
+#[expect(clippy::struct_excessive_bools, reason = "each concerns another listener")]
 pub struct Effects {
     /// Subscriptions that have something new to send.
     pub rang: Vec<SubscriptionSeq>,

@@ -36,7 +36,6 @@ const MAX_DUE: u32 = 1000;
 const END_GRACE: Duration = Duration::from_secs(5);
 
 /// The thread and what it holds.
-#[derive(Debug)]
 pub struct LeaseManager {
     consume: Consume,
     parked: Parked,
@@ -49,7 +48,8 @@ pub struct LeaseManager {
 }
 
 impl LeaseManager {
-    pub(in crate::pipeline) fn new(consume: Consume) -> Self {
+    /// A manager that has not looked yet.
+    pub fn new(consume: Consume) -> Self {
         Self {
             consume,
             parked: Parked::default(),
@@ -119,7 +119,8 @@ impl LeaseManager {
         }
         self.answer_over();
         if messages.end {
-            self.ending_since.get_or_insert(self.consume.clock.monotonic());
+            let now = self.consume.clock.monotonic();
+            self.ending_since.get_or_insert(now);
         }
     }
 
@@ -326,13 +327,13 @@ fn hand_back(leased: &Leased, lease: &str, why: &str) -> Report {
 }
 
 /// Requests that wait for something to become due.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Parked {
     lines: BTreeMap<SubscriptionSeq, WaitingLine>,
 }
 
 /// The requests that wait for one subscription, in the order they came.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct WaitingLine {
     waiters: VecDeque<Waiter>,
     /// When something becomes due by itself.
@@ -356,7 +357,7 @@ impl Parked {
         &mut self.lines.entry(waiter.request.subscription).or_default().waiters
     }
 
-    /// The subscriptions that somebody waits for.
+    /// The subscriptions that requests wait for.
     fn subscriptions(&self) -> Vec<SubscriptionSeq> {
         self.lines.keys().copied().collect()
     }

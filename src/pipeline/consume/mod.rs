@@ -63,14 +63,6 @@ pub struct LeaseRequest {
 /// Writes an answer.
 pub type Show = Box<dyn FnOnce(Answer) -> Response + Send>;
 
-impl std::fmt::Debug for LeaseRequest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LeaseRequest")
-            .field("subscription", &self.subscription)
-            .finish_non_exhaustive()
-    }
-}
-
 impl LeaseRequest {
     fn answer(self, answer: Answer) {
         self.reply.send((self.show)(answer));
@@ -121,7 +113,7 @@ pub struct Report {
 }
 
 /// What other threads tell the lease manager.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct LeaseMsg {
     /// New requests.
     requests: Vec<Waiter>,
@@ -142,7 +134,6 @@ struct LeaseMsg {
 }
 
 /// A request that waits.
-#[derive(Debug)]
 struct Waiter {
     request: LeaseRequest,
     /// When it has waited long enough.
@@ -150,7 +141,6 @@ struct Waiter {
 }
 
 /// What the writer leased for a request.
-#[derive(Debug)]
 struct Granted {
     waiter: Waiter,
     lease: String,
@@ -178,12 +168,6 @@ pub struct Consume {
     inbox: Inbox<LeaseMsg>,
     /// Requests that are not answered yet.
     waiting: Arc<AtomicUsize>,
-}
-
-impl std::fmt::Debug for Consume {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Consume").field("waiting", &self.waiting()).finish_non_exhaustive()
-    }
 }
 
 impl Consume {

@@ -4,10 +4,8 @@
 //! when another job of its batch spoils the transaction. What a job brings about outside (an answer, a
 //! doorbell) happens in `done` and in the [`Effects`](crate::store::tx::Effects), after COMMIT.
 //!
-//! Not here: threads (`flow` starts the one that calls [`WriterLoop::run`]).
+//! Not here: threads (`pipeline` starts the one that calls [`WriterLoop::run`]).
 
-mod checkpoint;
-mod job;
 mod log;
 mod room;
 mod working;
@@ -23,13 +21,12 @@ use crate::store::contention::WriteContention;
 use crate::store::error::{Error, Result};
 use crate::store::tx::{Remembered, WriteTx};
 use crate::store::work_done::WorkDone;
-use crate::store::writer::job::{BoxedJob, Closure};
+use crate::store::writer::working::{BoxedJob, Closure};
 use crate::sys::disk::Gauge;
 use crate::telemetry::heartbeat::Heartbeat;
 
-pub use job::Queue;
 pub use room::LogRoom;
-pub use working::{AfterCommit, WriterLoop};
+pub use working::{AfterCommit, Queue, WriterLoop};
 
 /// Jobs that may wait in the accept queue, about. A handler that finds it full answers 503.
 const MAX_ACCEPT_JOBS: usize = 8192;
@@ -125,8 +122,7 @@ impl Writer {
 }
 
 pub(crate) fn pair(conn: Connection, faults: Faults) -> (Writer, WriterLoop) {
-    // Not bounded ones: those keep what is in them when the writer goes, and whoever waits for it waits
-    // for ever. Settlements are bounded by what is in hand, chores by the number of chores.
+    // Not bounded channels: those keep their jobs when the writer ends, and callers would wait for ever. Settlements are bounded by what is in hand, chores by the number of chores.
     let (settle, settle_jobs) = unbounded();
     let (accept, accept_jobs) = unbounded();
     let (upkeep, upkeep_jobs) = unbounded();

@@ -1,14 +1,13 @@
 //! What the writer is told about the disk, what it tells about its log, and whether a batch may be run while
 //! the disk is nearly full.
 //!
-//! Not here: copying the log (`checkpoint`).
+//! Not here: copying the log (`log`).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::sys::locks;
 
-/// What the writer is told about the disk, and what it tells about its log. Shared with whoever watches the
-/// disk.
+/// What the writer is told about the disk, and what it tells about its log. Shared with the disk watch.
 #[derive(Debug)]
 pub struct LogRoom {
     pub(super) floor: AtomicU64,

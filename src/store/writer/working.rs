@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Select, TryRecvError};
 use rusqlite::Connection;
@@ -12,7 +13,6 @@ use crate::store::error::{Error, Result};
 use crate::store::subscriptions;
 use crate::store::tx::{Effects, ReadTx, Remembered, WriteTx};
 use crate::store::work_done::WorkDone;
-use crate::store::writer::job::{BoxedJob, Queue};
 use crate::store::writer::room::LogRoom;
 use crate::sys::disk::{self, Gauge};
 use crate::sys::locks::LogIndex;
@@ -22,6 +22,61 @@ use crate::telemetry::heartbeat::BEAT;
 pub(super) const MAX_BATCH_JOBS: usize = 512;
 /// Upkeep jobs of one transaction at most: they are long, and accepts wait behind them.
 const MAX_BATCH_UPKEEP: usize = 4;
+
+/// Which queue a job waits in; they are drained in this order. The queue says whether a job can be refused while
+/// another program keeps the database locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// Outcomes of our own attempts, which nobody would report again: they wait as long as it takes.
+    Settle,
+    /// New events, what people change, and consumers' reports: the caller is told to try again.
+    Accept,
+    /// Chores that can wait.
+    Upkeep,
+}
+
+/// A job, whatever it returns.
+pub(super) trait Job: Send {
+    /// Which queue it came from, and when.
+    fn handed_in(&self) -> (Queue, Duration);
+    /// Runs it, perhaps not for the first time.
+    fn run(&mut self, tx: &WriteTx<'_>) -> Result<()>;
+    /// Hands its result on, once it is known what became of the transaction.
+    fn done(self: Box<Self>, outcome: Result<()>);
+}
+
+/// A job as it waits.
+pub(super) type BoxedJob = Box<dyn Job>;
+
+/// A job put together from closures.
+pub(super) struct Closure<T, R, D> {
+    pub(super) handed_in: (Queue, Duration),
+    pub(super) run: R,
+    pub(super) done: D,
+    pub(super) value: Option<T>,
+}
+
+impl<T, R, D> Job for Closure<T, R, D>
+where
+    T: Send,
+    R: FnMut(&WriteTx<'_>) -> Result<T> + Send,
+    D: FnOnce(Result<T>) + Send,
+{
+    fn handed_in(&self) -> (Queue, Duration) {
+        self.handed_in
+    }
+
+    fn run(&mut self, tx: &WriteTx<'_>) -> Result<()> {
+        self.value = None;
+        self.value = Some((self.run)(tx)?);
+        Ok(())
+    }
+
+    fn done(self: Box<Self>, outcome: Result<()>) {
+        let Self { done, value, .. } = *self;
+        done(outcome.and_then(|()| value.ok_or(Error::Stopped)));
+    }
+}
 
 /// What becomes of jobs that came until the lock was had.
 #[derive(Clone, Copy, Debug)]
@@ -164,7 +219,7 @@ impl WriterLoop {
         let _ = select.recv(&self.accept);
         let _ = select.recv(&self.upkeep);
         let _ = select.recv(stop);
-        // What is ready is looked for by whoever takes it.
+        // The caller looks into every queue.
         let _is_ready = select.ready_timeout(BEAT).is_ok();
     }
 

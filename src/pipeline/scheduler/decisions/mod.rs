@@ -419,7 +419,7 @@ impl Machine {
         let window = self.windows.get(&subscription)?;
         // Half of the deliverers are kept for first requests, so that a flood leaves some to the others.
         let plenty = self.load.is_plenty(window.pace, self.deliverers);
-        // A tenant's share is half of everything, while there is somebody to share with.
+        // A tenant may use half of everything while another tenant has something due.
         let tenant = self.tenants.get(&window.tenant).filter(|_| is_shared);
         let is_free = window.limits.callable
             && window.has_room(plenty)
