@@ -117,7 +117,7 @@ fn text_of(raw: &str) -> Option<String> {
     raw.starts_with(|first: char| first == '-' || first.is_ascii_digit()).then(|| raw.to_owned())
 }
 
-/// What stands at `path`, where every reader finds the same: other readers take the first of equal names,
+/// The value at `path`, where every reader finds the same one: other readers take the first of equal names,
 /// or do not mind their case.
 ///
 /// # Errors
@@ -133,7 +133,7 @@ pub(crate) fn clear_at<'b, P: AsRef<str>>(
     }
 }
 
-/// The string or number at `path`, where every reader finds the same; `null` is nothing.
+/// The string or number at `path`, where every reader finds the same one; `null` is nothing.
 ///
 /// # Errors
 /// Those of [`clear_at`]; and when something else stands there.
@@ -157,7 +157,7 @@ pub(crate) fn list_at<'b, P: AsRef<str>, const MOST: usize>(
     serde_json::from_str(raw_at(body, path)?).ok()
 }
 
-/// What stands at `path`, as it is written. Of equal names the last one counts.
+/// The value at `path`, as it is written. Of equal names the last one counts.
 pub(crate) fn raw_at<'b, P: AsRef<str>>(body: &'b [u8], path: &[P]) -> Option<&'b str> {
     find(body, path, false).ok()?
 }

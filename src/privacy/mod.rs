@@ -170,7 +170,7 @@ impl Privacy {
         let why = policy.sanitize(&why);
         let key = self.names.value(&event.tenant, &event.idempotency_key);
         let masked = |text: String| policy.masked(&text).unwrap_or(text);
-        // The content is empty, which is no JSON: whoever repairs the event has to bring its content.
+        // The content is empty, which is not JSON: a repair of the event has to bring its content.
         let bare = NewEvent {
             id: event.id,
             tenant: event.tenant,
@@ -192,7 +192,7 @@ impl Privacy {
     }
 
     /// A hash of what came in as it may be kept, and second the form that is kept otherwise: where a policy is
-    /// stated an HMAC of it, as whoever knows all but a little of a row could try the rest against the hash alone.
+    /// stated an HMAC of it, as a person who knows most of a row could try the rest against the hash alone.
     /// Neither form can be taken for a number of anything by a detector.
     ///
     /// # Errors

@@ -78,7 +78,7 @@ pub struct Found {
 /// Why there is none now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
-    /// Somebody else's comes first.
+    /// Another certificate is being fetched.
     #[error("another certificate is being fetched")]
     Busy,
     /// It failed shortly before.
@@ -104,7 +104,7 @@ impl std::fmt::Debug for Certificates {
 }
 
 impl Certificates {
-    /// None yet. What is fetched goes the way of deliveries: the same address policy, the same roots.
+    /// An empty cache.
     pub fn new(fetch: Fetch, clock: Clock) -> Self {
         Self { fetch, clock, state: Mutex::default(), fetching: Mutex::default() }
     }

@@ -14,8 +14,8 @@ const BYTES: usize = 16;
 
 impl Scheme {
     /// A digest of what was signed, and of the event's type, under the secret that it was signed with. `None` where
-    /// the signature covers the id, so that nobody can change it, and where nothing is signed at all: whoever has seen
-    /// such a request has the secret. The type counts because a provider may send one body under several.
+    /// the signature covers the id, so that nobody can change it, and where nothing is signed at all: anybody who has
+    /// seen such a request has the secret. The type counts because a provider may send one body under several.
     pub fn fingerprint(
         &self,
         secret: &[u8],

@@ -42,7 +42,7 @@ pub struct RowContext<'a> {
     pub key: String,
     /// When it came in.
     pub received_at: Timestamp,
-    /// What stands in fields that the row has not.
+    /// Values of fields that the row does not have.
     pub defaults: &'a BTreeMap<Field, String>,
     /// The largest payload that is accepted.
     pub payload_bytes_max: usize,
@@ -54,7 +54,7 @@ impl Draft {
         self.cells.push((field, cell));
     }
 
-    /// What stands in a field.
+    /// The value of a field.
     pub fn get(&self, field: Field) -> Option<&Cell> {
         self.cells.iter().find(|(have, _)| *have == field).map(|(_, cell)| cell)
     }
@@ -79,7 +79,7 @@ impl Draft {
 
     /// What tells it from the row that another fact would have left under its id, in hex: SHA-256 over its
     /// type and its payload as they stand there, and over nothing else. Other fields come and go with columns and
-    /// settings; these two are there however it is read. What is absent and what is empty are the same.
+    /// settings; these two are always read. An absent value and an empty one have the same fingerprint.
     pub fn fingerprint(&self) -> String {
         let mut hash = Context::new(&SHA256);
         for field in Field::OF_FINGERPRINT {

@@ -1,4 +1,4 @@
-//! The fields of an event that a source can fill, and what stands in one of them before it is checked.
+//! The fields of an event that a source can fill, and the value of one before it is checked.
 
 use std::borrow::Cow;
 
@@ -64,7 +64,7 @@ impl Field {
         Self::NAMED.iter().map(|(field, _)| *field)
     }
 
-    /// Those that tell a row from another one with the same id.
+    /// The fields that distinguish a row from another one with the same id.
     pub const OF_FINGERPRINT: [Self; 2] = [Self::EventType, Self::Payload];
 
     /// Whether it names something, so that two values that are read as one would make one of two things.
@@ -82,7 +82,7 @@ impl Field {
     }
 }
 
-/// What stands in a field at its source.
+/// The value of a field at its source.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     /// A whole number.

@@ -57,7 +57,7 @@ pub(super) struct FolderReader {
     still: BTreeMap<String, (u64, Option<Timestamp>, Timestamp)>,
     /// When it was last looked for old files in `done`.
     cleared_at: Option<Timestamp>,
-    /// What stands in the way of a file; the others go on.
+    /// Why a file cannot be taken. The other files are taken all the same.
     error: Option<SourceError>,
 }
 
@@ -130,7 +130,7 @@ impl FolderReader {
         let candidates = names.iter().filter(|name| is_candidate(name) && is_told(name));
         let there: Vec<_> = candidates.map(|name| (name, opened.kind(name))).collect();
         let waits = |kind: Option<Kind>| kind.is_some_and(|kind| kind != Kind::Directory);
-        // Before anything else is tried: what stands in the way keeps them waiting.
+        // Counted before anything that can fail: a failure keeps these files waiting.
         let waiting = there.iter().filter(|(_, kind)| waits(*kind)).count();
         self.waiting = Some(u64::try_from(waiting).unwrap_or(u64::MAX));
         for place in [DONE, REJECTED] {
@@ -162,7 +162,7 @@ impl FolderReader {
         (settings, folder, name): (&FolderSettings, &Directory, &str),
     ) -> Outcome<()> {
         let path = settings.path.join(name);
-        // Somebody who writes a file in place makes it empty first.
+        // A program that writes a file in place makes it empty first.
         let is_begun = path.symlink_metadata().is_ok_and(|meta| meta.len() == 0);
         let must_stand = settings.writer == Protocol::Stable || is_begun;
         if must_stand && !self.stands_still(shared, settings, name, &path) {
@@ -416,11 +416,11 @@ fn reject(
 ) -> Outcome<()> {
     let name = &whole.name;
     let why = &why.chars().take(MAX_REASON_CHARS).collect::<String>();
-    // What was read may not be what stands there by now: that is read first, and nothing is said of it.
+    // The file may have changed since it was read. Then it is read again first, and this content is not refused.
     if whole.folder.stamp(name).is_ok_and(|found| found != Some(whole.contents.stamp)) {
         return Err(changed(whole));
     }
-    // What stands in the folder is its owner's; what is kept here follows the tenant's policy.
+    // The reason beside the file may quote it. The reason in our database follows the tenant's privacy policy.
     let kept = shared.privacy.sanitize(&source.new.tenant, why)?;
     let short: String = kept.lines().next().unwrap_or_default().chars().take(500).collect();
     let mut new = escalation(shared, source, Class::DropRejected, "");

@@ -57,13 +57,13 @@ pub struct FolderSettings {
     /// Columns, members or elements that are named otherwise than the field they fill.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<Field, String>,
-    /// What stands in fields that a row has not.
+    /// Values of fields that a row does not have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub defaults: BTreeMap<Field, String>,
     /// For XML: the path of the element that is a row, from the root: `Orders/Order`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row: Option<String>,
-    /// For CSV: what stands between two values.
+    /// For CSV: the character between two values.
     #[serde(default = "comma")]
     pub delimiter: char,
 }

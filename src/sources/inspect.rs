@@ -126,7 +126,7 @@ fn of_table(table: &TableSettings, cursor: i64) -> Vec<Check> {
     checks
 }
 
-/// `SQLite` keeps `-shm` and `-wal` beside the file, and whoever comes first makes them: both sides need to
+/// `SQLite` keeps `-shm` and `-wal` beside the file. The first program that opens it makes them, so both sides need to
 /// be able to.
 fn directory(file: &Path) -> Check {
     let directory = file.parent().unwrap_or(file);

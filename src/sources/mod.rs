@@ -50,7 +50,7 @@ const WITHOUT_DEFAULT: [Field; 4] =
 /// How a source is read, and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settings {
-    /// A table of an `SQLite` file that belongs to somebody else.
+    /// A table of an ERP's own `SQLite` file.
     Sqlite(TableSettings),
     /// A folder that files are put into.
     Drop(FolderSettings),
@@ -109,7 +109,7 @@ impl Settings {
         }
     }
 
-    /// What stands in fields that a row has not.
+    /// Values of fields that a row does not have.
     pub const fn defaults(&self) -> &BTreeMap<Field, String> {
         match self {
             Self::Sqlite(table) => &table.defaults,
@@ -205,7 +205,7 @@ pub struct Source {
     pub last_event_at: Option<Timestamp>,
     /// When it was last read, as far as that was stored.
     pub last_read_at: Option<Timestamp>,
-    /// What stands in the way now.
+    /// Why it cannot be read now.
     pub last_error: Option<String>,
     /// Since when.
     pub failing_since: Option<Timestamp>,
@@ -219,7 +219,7 @@ impl Source {
     /// Since when it is silent, if that is for too long now.
     pub fn silent_since(&self, now: Timestamp) -> Option<Timestamp> {
         let after = self.new.silent_after?;
-        // Who resumes or changes it begins to wait anew.
+        // A resume or a change starts the wait anew.
         let since = self.last_event_at.map_or(self.updated_at, |at| at.max(self.updated_at));
         (self.state == State::Active && now.since(since) >= after).then_some(since)
     }

@@ -1,4 +1,4 @@
-//! One source's relay: reads, waits, and says what stands in its way.
+//! One source's relay: reads, waits, and reports why it cannot read.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -70,7 +70,7 @@ pub(super) struct Relay {
     stop: Stop,
     watch: Watch,
     reader: Option<Reader>,
-    /// Since when something stands in the way.
+    /// Since when the source cannot be read.
     since: Option<Timestamp>,
     /// What was raised last, and when.
     raised: Option<(String, Timestamp)>,
@@ -112,7 +112,7 @@ impl Relay {
     }
 
     fn tick(&mut self, source: &Source) {
-        // What stands in somebody else's file must not end the service.
+        // No content of a foreign file may end the service.
         let turn = catch_unwind(AssertUnwindSafe(|| self.turn(source)));
         let turn = turn.unwrap_or_else(|_panic| {
             self.reader = None;
@@ -124,7 +124,7 @@ impl Relay {
             Ok(turn) => {
                 // While there is more, a file that was passed over may still stand in the way.
                 if turn == Turn::Done {
-                    self.well(source);
+                    self.recovered(source);
                 }
                 self.watch_silence(source);
                 if turn == Turn::Done {
@@ -167,7 +167,7 @@ impl Relay {
             return Ok(Turn::Done);
         }
         let (settings, new) = (self.shared.settings.get(), &source.new);
-        // Each time: who writes there can put a link in its place whenever they like.
+        // Checked each time: a program that can write there can replace the file by a link at any time.
         let place = match permitted(&settings, &new.tenant, new.settings.path()) {
             Ok(place) => place,
             Err(why) => {
@@ -202,8 +202,8 @@ impl Relay {
         let _asked = self.stop.wait(span);
     }
 
-    /// Nothing stands in the way: what was noted is taken back.
-    fn well(&mut self, source: &Source) {
+    /// The source can be read: clears its error and resolves its escalations.
+    fn recovered(&mut self, source: &Source) {
         self.since = None;
         if source.last_error.is_none() && self.raised.is_none() {
             return;
@@ -211,7 +211,7 @@ impl Relay {
         let (seq, now) = (self.seq, self.shared.clock.wall());
         let (tenant, subject) = (source.new.tenant.clone(), subject(source));
         let done = self.write(move |tx| {
-            tables::well(tx, seq)?;
+            tables::clear_error(tx, seq)?;
             escalations::resolve(tx, &tenant, Class::SourceReplaced, &subject, now)?;
             escalations::resolve(tx, &tenant, Class::SourceFailing, &subject, now)
         });
@@ -221,7 +221,7 @@ impl Relay {
         }
     }
 
-    /// Notes what stands in the way where people look, once it is worth a word.
+    /// Stores why the source cannot be read, once that has lasted.
     fn note(&mut self, source: &Source, error: &SourceError) {
         let now = self.shared.clock.now();
         if error.kind == Obstacle::Ours {
@@ -246,7 +246,7 @@ impl Relay {
         let new = raise.then(|| escalation(&self.shared, source, class, &error.why));
         let (seq, why, at) = (self.seq, error.why.clone(), self.shared.clock.wall());
         let done = self.write(move |tx| {
-            tables::fail(tx, seq, &why, at)?;
+            tables::set_error(tx, seq, &why, at)?;
             match &new {
                 Some(new) => escalations::raise(tx, new, at).map(drop),
                 None => Ok(()),

@@ -34,7 +34,7 @@ pub struct SourceStatus {
     pub waits_for: Option<&'static str>,
 }
 
-/// How all sources stand, for who is asked.
+/// The status of every source, for API and metrics.
 #[derive(Clone, Debug, Default)]
 pub struct SourceStatuses(Arc<Mutex<BTreeMap<i64, SourceStatus>>>);
 
@@ -116,7 +116,7 @@ pub(super) enum Turn {
     Done,
 }
 
-/// What stands in the way.
+/// Why a turn failed.
 #[derive(Clone, Debug)]
 pub(super) struct SourceError {
     pub(super) why: String,

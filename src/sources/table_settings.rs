@@ -27,7 +27,7 @@ pub struct TableSettings {
     /// Columns that are named otherwise than their field.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub columns: BTreeMap<Field, String>,
-    /// What stands in fields that a row has not.
+    /// Values of fields that a row does not have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub defaults: BTreeMap<Field, String>,
 }
@@ -140,7 +140,7 @@ pub struct Found {
 
 /// Whether what is there now is the table that was copied up to `cursor`.
 ///
-/// A file that was compacted, or copied and put back, is another one with the same row in it: that is well.
+/// A file that was compacted, or copied and put back, is another file with the same row in it, which is accepted.
 /// So is one whose old rows were deleted. Of a file only its number counts: that of its device may be another
 /// one after each start of the machine.
 ///

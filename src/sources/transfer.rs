@@ -25,7 +25,7 @@ const MAX_CLEARED: usize = 1_000;
 /// Files of one name in `rejected`.
 const MAX_SAME_NAME: u32 = 10_000;
 
-/// What came of it, or what stands in the way.
+/// A result, or why the file cannot be taken.
 pub(super) type Outcome<T> = Result<T, SourceError>;
 
 /// A file that can be taken.

@@ -1,4 +1,4 @@
-//! Which rules of a policy hold at a place of a body, and what each does with what stands there.
+//! Which rules of a policy apply at a place of a body, and what each does with the value there.
 
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ pub struct Edit {
     pub with: With,
 }
 
-/// What a rule did, for whoever tries a policy.
+/// What a rule did, for a person who tries a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Which, from 1.

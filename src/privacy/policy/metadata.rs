@@ -1,5 +1,4 @@
-//! A policy carried out on what stands beside a body: identifiers, header fields, reasons, and events that stand
-//! in the file already.
+//! A policy applied to metadata: identifiers, header fields, reasons, and events that are stored already.
 
 use crate::model::event::NewEvent;
 use crate::privacy::policy::matching::{Finding, Found};

@@ -156,7 +156,7 @@ impl Policy {
     }
 }
 
-/// Why an event is not stored. Names the rule and the place, never what stands there.
+/// Why an event is not stored. Names the rule and the place, never the value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// A rule rejects it.

@@ -1,8 +1,8 @@
-//! A table of somebody else's `SQLite` file, read only.
+//! A table of an ERP's own `SQLite` file, read only.
 //!
 //! Its owner is never blocked: a read is one short transaction over at most 100 rows and 4 MiB, on a
 //! connection that can write nothing. The statements are made from the names in the source's settings,
-//! quoted; they are the only ones in the store that are put together.
+//! quoted; no other statement is put together at run time.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -118,7 +118,7 @@ impl Foreign {
         Ok(foreign)
     }
 
-    /// A number that changes when somebody else has changed the file.
+    /// A number that changes when another program has changed the file.
     ///
     /// # Errors
     /// When the file is locked or broken.
@@ -157,7 +157,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// Looks at what stands behind a cursor: `limit` rows at most, in one snapshot. Of a payload of more than
+    /// Reads the rows behind a cursor: `limit` rows at most, in one snapshot. Of a payload of more than
     /// `payload_bytes` it is only told how large it is.
     ///
     /// # Errors
@@ -208,7 +208,7 @@ fn connect(path: &Path) -> Result<Connection, ForeignError> {
              write-ahead log, to write into its directory: that is where SQLite keeps {name}-shm"
         ))
     };
-    // The path was looked at by whoever may say what lies where; a link that is put there since is not followed.
+    // The caller has checked the path; a link that was put there since is not followed.
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
@@ -222,7 +222,7 @@ fn connect(path: &Path) -> Result<Connection, ForeignError> {
     Ok(conn)
 }
 
-/// Bounds what a statement may take: whoever writes the file decides what its columns compute.
+/// Bounds what a statement may take: the file's owner decides what its columns compute.
 fn bound(conn: &Connection, steps: &Arc<AtomicU32>) -> rusqlite::Result<()> {
     let _before = conn.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
     let _before = conn.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, MAX_SQL_BYTES)?;

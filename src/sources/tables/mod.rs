@@ -102,13 +102,13 @@ const ADVANCE: &str = "
             WHERE t.name = sources.tenant
               AND t.suspended_at IS NOT NULL)";
 
-const FAIL: &str = "
+const SET_ERROR: &str = "
     UPDATE sources
        SET last_error = ?2, failing_since = coalesce(failing_since, ?3)
      WHERE seq = ?1
        AND deleted_at IS NULL";
 
-const WELL: &str = "
+const CLEAR_ERROR: &str = "
     UPDATE sources
        SET last_error = NULL, failing_since = NULL
      WHERE seq = ?1
@@ -200,8 +200,7 @@ pub fn one_to_read(tx: &ReadTx<'_>, seq: i64) -> Result<Option<Source>> {
     Ok(found.filter(|found| found.seq == seq))
 }
 
-/// Changes what a person sets: how it is read, whether, and from where on. What stood in its way is
-/// forgotten with that.
+/// Changes what a person sets: how it is read, whether, and from where on. Its error is cleared.
 ///
 /// # Errors
 /// `Changed` when it was deleted meanwhile.
@@ -254,21 +253,21 @@ pub fn advance(tx: &WriteTx<'_>, seq: i64, progress: &Progress, now: Timestamp) 
     one_row(moved, "the source")
 }
 
-/// Notes what stands in the way.
+/// Stores why the source cannot be read.
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn fail(tx: &WriteTx<'_>, seq: i64, why: &str, now: Timestamp) -> Result<()> {
-    tx.prepare(FAIL)?.execute((seq, why, now))?;
+pub fn set_error(tx: &WriteTx<'_>, seq: i64, why: &str, now: Timestamp) -> Result<()> {
+    tx.prepare(SET_ERROR)?.execute((seq, why, now))?;
     Ok(())
 }
 
-/// Notes that nothing stands in the way any more.
+/// Stores that the source can be read again.
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn well(tx: &WriteTx<'_>, seq: i64) -> Result<()> {
-    tx.prepare(WELL)?.execute([seq])?;
+pub fn clear_error(tx: &WriteTx<'_>, seq: i64) -> Result<()> {
+    tx.prepare(CLEAR_ERROR)?.execute([seq])?;
     Ok(())
 }
 
