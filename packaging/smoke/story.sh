@@ -199,7 +199,7 @@ sed -n '/^\[Service\]$/,/^$/p' "$work/out" > /etc/systemd/system/oncebox.service
 systemctl daemon-reload
 systemctl restart oncebox
 exits 0 oncebox source test drops
-oncebox source remove drops >/dev/null
+oncebox source remove drops --yes >/dev/null
 
 step "doctor finds nothing wrong, whoever runs it"
 oncebox doctor
@@ -240,7 +240,7 @@ expect '^200 .*"already_processed":true' post evt_smoke_1
 expect '^200 .*"status":"ok"' post evt_smoke_4
 expect 'in_doubt' oncebox in-doubt list --json
 expect . oncebox in-doubt release --all --dry-run
-oncebox in-doubt release --all
+oncebox in-doubt release --all --yes
 expect '"in_doubt":0' curl -sf -H "Authorization: Bearer $(cat $data/admin.token)" "$api/v1/stats"
 oncebox audit verify
 plain=$(journalctl --no-pager --output cat --unit oncebox _EXE=/usr/bin/oncebox | grep -v '^{' | grep -v nonsense || true)

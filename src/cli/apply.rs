@@ -1,26 +1,33 @@
-//! `oncebox apply`: lets the service be as a file declares it, and does nothing the second time.
+//! `oncebox apply`: makes the service as a file declares it, and does nothing the second time; `oncebox export`:
+//! what exists, as `apply` takes it, without secrets.
 //!
-//! Not here: the comparison ([`super::difference`]) and what a file may declare (`settings::declared`).
+//! Not here: what a file may declare (`config::declared`), and secrets, which only the service can compare.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
+use crate::base::clock::Timestamp;
+use crate::cli::noun::{self, Confirm, DryRun};
 use crate::cli::remote::{ConnectArgs, Remote, once, plain};
 use crate::cli::show::text;
-use crate::cli::{Failure, Shared, difference, exit, listing, out, secrets};
+use crate::cli::{Failure, Shared, exit, out, secrets};
 use crate::config::declared::{KINDS, Kind, SecretAt, Thing};
-use crate::config::{Loaded, Sources};
+use crate::config::{CREDENTIALS, Loaded, Sources, environment};
+use crate::model::subscription::Policy;
+use crate::privacy::policy::Pii;
 use crate::signatures::Scheme;
+use crate::sources::Settings;
 use crate::sys::files::NewFile;
 
-/// Make tenants, providers, subscriptions, tokens and sources as the file declares them
 #[derive(Debug, Args)]
 pub(super) struct Apply {
     #[command(flatten)]
-    reach: ConnectArgs,
+    connect: ConnectArgs,
     #[arg(
         long,
         short,
@@ -29,13 +36,21 @@ pub(super) struct Apply {
                 settings file]"
     )]
     file: Option<PathBuf>,
-    /// Only show what would change
-    #[arg(long)]
-    dry_run: bool,
+    #[command(flatten)]
+    dry_run: DryRun,
     /// Also delete providers, subscriptions and sources of a kind that is declared, and withdraw secrets,
     /// that are not declared; tenants and tokens stay
     #[arg(long)]
     prune: bool,
+    #[command(flatten)]
+    confirm: Confirm,
+}
+
+/// `oncebox export`
+#[derive(Debug, Args)]
+pub(super) struct Export {
+    #[command(flatten)]
+    connect: ConnectArgs,
 }
 
 /// The work: what it talks to, and what it has done.
@@ -54,8 +69,11 @@ impl Apply {
             Some(file) => Sources { file: Some(file.clone()), ..Sources::default() }.load()?,
         };
         let things = declared(&loaded)?;
-        let remote = self.reach.open(shared)?;
-        let (dry_run, prune) = (self.dry_run, self.prune);
+        let remote = self.connect.open(shared)?;
+        let (dry_run, prune) = (self.dry_run.dry_run, self.prune);
+        if prune && !dry_run {
+            self.confirm.ask("Delete what is not declared")?;
+        }
         let mut work = Work { remote: &remote, dry_run, prune, steps: Vec::new(), unchanged: 0 };
         for kind in KINDS {
             work.kind(kind, things)?;
@@ -110,7 +128,7 @@ impl Work<'_> {
     }
 
     fn thing(&mut self, thing: &Thing, found: Option<&Value>) -> Result<(), Failure> {
-        let fields = difference::fields(thing)?;
+        let fields = fields(thing)?;
         match (found, thing.kind) {
             (None, Kind::Token) => self.make_token(thing, fields),
             (None, _) => self.make(thing, fields),
@@ -151,8 +169,8 @@ impl Work<'_> {
         found: &Value,
     ) -> Result<(), Failure> {
         let differences = match thing.kind {
-            Kind::Source => difference::of_source(declared, found)?,
-            _ => difference::between(declared, found),
+            Kind::Source => of_source(declared, found)?,
+            _ => between(declared, found),
         };
         let path = path(thing.kind, &thing.name);
         if !differences.is_empty() {
@@ -266,7 +284,7 @@ impl Work<'_> {
 
 /// A token is never changed: what is declared otherwise is a mistake.
 fn compare_token(declared: &Map<String, Value>, found: &Value) -> Result<(), Failure> {
-    let Some(difference) = difference::between(declared, found).into_iter().next() else {
+    let Some(difference) = between(declared, found).into_iter().next() else {
         return Ok(());
     };
     let why = format!("{difference}: a token is not changed");
@@ -279,7 +297,7 @@ fn compare_token(declared: &Map<String, Value>, found: &Value) -> Result<(), Fai
 /// Everything of a kind that exists; tokens that are revoked do not.
 fn existing(remote: &Remote, kind: Kind) -> Result<Vec<Value>, Failure> {
     let mut found = Vec::new();
-    listing::each(remote, list(kind), Vec::new(), |item| {
+    noun::each(remote, list(kind), &Vec::new(), |item| {
         if kind != Kind::Token || text(&item, "revoked_at").is_empty() {
             found.push(item);
         }
@@ -289,7 +307,7 @@ fn existing(remote: &Remote, kind: Kind) -> Result<Vec<Value>, Failure> {
 }
 
 /// Where a kind is listed.
-pub(super) const fn list(kind: Kind) -> &'static str {
+const fn list(kind: Kind) -> &'static str {
     match kind {
         Kind::Tenant => "/v1/tenants",
         Kind::Provider => "/v1/providers",
@@ -306,15 +324,14 @@ fn path(kind: Kind, name: &str) -> String {
 fn read(at: &SecretAt) -> Result<Zeroizing<String>, Failure> {
     match at {
         SecretAt::File(path) => secrets::one_line(path),
-        SecretAt::Environment(name) => crate::config::environment(name)
+        SecretAt::Environment(name) => environment(name)
             .map(Zeroizing::new)
             .ok_or_else(|| Failure::input(format!("the variable {name} is not set"))),
         SecretAt::Credential(name) => {
-            let directory =
-                crate::config::environment(crate::config::CREDENTIALS).ok_or_else(|| {
-                    let why = "there are no systemd credentials: CREDENTIALS_DIRECTORY is not set";
-                    Failure::input(format!("{name}: {why}"))
-                })?;
+            let directory = environment(CREDENTIALS).ok_or_else(|| {
+                let why = "there are no systemd credentials: CREDENTIALS_DIRECTORY is not set";
+                Failure::input(format!("{name}: {why}"))
+            })?;
             secrets::one_line(&Path::new(&directory).join(name))
         }
     }
@@ -325,5 +342,205 @@ fn shown(at: &SecretAt) -> String {
         SecretAt::File(path) => format!("the secret in {}", path.display()),
         SecretAt::Environment(name) => format!("the secret in the variable {name}"),
         SecretAt::Credential(name) => format!("the secret in the credential {name}"),
+    }
+}
+
+/// A field that differs: its name, what is there, and what is declared.
+#[derive(Debug, PartialEq)]
+struct Difference {
+    field: String,
+    from: Value,
+    to: Value,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} -> {}", self.field, self.from, self.to)
+    }
+}
+
+/// The declared fields in the form in which the API shows them.
+fn fields(thing: &Thing) -> Result<Map<String, Value>, Failure> {
+    let of = |(name, value): (&String, &Value)| Ok((name.clone(), form(thing, name, value)?));
+    thing.fields.iter().map(of).collect()
+}
+
+fn form(thing: &Thing, name: &str, value: &Value) -> Result<Value, Failure> {
+    let read = match (thing.kind, name, value) {
+        (Kind::Provider, "scheme", Value::String(word)) => {
+            through::<Scheme>(serde_json::json!({ "kind": word }))
+        }
+        (Kind::Provider, "scheme", other) => through::<Scheme>(other.clone()),
+        (Kind::Provider | Kind::Tenant, "pii", other) => {
+            let stated = Pii::from_json(other);
+            return stated
+                .map(|pii| pii.to_json())
+                .map_err(|error| Failure::input(format!("{name}: {error}")));
+        }
+        (Kind::Subscription, "policy", other) => through::<Policy>(other.clone()),
+        (Kind::Source, "settings", other) => {
+            let kind = thing.fields.get("kind").and_then(Value::as_str).unwrap_or_default();
+            let read = Settings::read(kind, other.clone());
+            return read
+                .map(|settings| settings.to_json())
+                .map_err(|error| Failure::input(format!("{name}: {error}")));
+        }
+        (Kind::Token, "expires_at", other) => through::<Timestamp>(other.clone()),
+        (_, _, other) => Ok(other.clone()),
+    };
+    read.map_err(|error| Failure::input(format!("{name}: {error}")))
+}
+
+/// A value as it looks after it was read and written.
+fn through<T: DeserializeOwned + Serialize>(value: Value) -> serde_json::Result<Value> {
+    serde_json::to_value(serde_json::from_value::<T>(value)?)
+}
+
+/// The declared fields that exist otherwise. What is not declared is left as it is.
+fn between(declared: &Map<String, Value>, existing: &Value) -> Vec<Difference> {
+    let differs = |(field, to): (&String, &Value)| {
+        let from = existing.get(field).cloned().unwrap_or_default();
+        (from != *to).then(|| Difference { field: field.clone(), from, to: to.clone() })
+    };
+    declared.iter().filter_map(differs).collect()
+}
+
+/// The differences of a source. Its kind cannot change, and `from` only matters when it is made.
+fn of_source(declared: &Map<String, Value>, existing: &Value) -> Result<Vec<Difference>, Failure> {
+    let mut found = between(declared, existing);
+    if let Some(kind) = found.iter().find(|difference| difference.field == "kind") {
+        let why = format!("{kind}: the kind of a source is not changed");
+        return Err(Failure::new(exit::CONFLICT, why).and(
+            "Remove it (oncebox source remove) and apply again: it is then read from the start.",
+        ));
+    }
+    // A source without a limit on silence is declared with 0 and shown with null.
+    found.retain(|difference| {
+        let is_never = difference.from.is_null() && difference.to == 0;
+        difference.field != "from" && !(difference.field == "silent_after_ms" && is_never)
+    });
+    Ok(found)
+}
+
+const HEAD: &str = "# What exists, as `oncebox apply` takes it. Say where each secret stands before
+# it is applied to an empty Oncebox.
+";
+
+impl Export {
+    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
+        let remote = self.connect.open(shared)?;
+        // Printed at the end: a file that an error cuts off would look like all there is.
+        let mut toml = String::from(HEAD);
+        for kind in KINDS {
+            match export_kind(&remote, kind, &mut toml) {
+                // A token of a tenant cannot list tenants.
+                Err(failure) if kind == Kind::Tenant && failure.code == exit::NOT_PERMITTED => {
+                    toml.push_str(
+                        "# Tenants are printed with an admin token of the tenant default.\n",
+                    );
+                }
+                added => added?,
+            }
+        }
+        out::line(toml.trim_end())
+    }
+}
+
+fn export_kind(remote: &Remote, kind: Kind, toml: &mut String) -> Result<(), Failure> {
+    noun::each(remote, list(kind), &Vec::new(), |item| {
+        if !text(&item, "revoked_at").is_empty() {
+            return Ok(());
+        }
+        let mut lines = vec![format!("\n[[{}]]", kind.word())];
+        for field in kind.fields() {
+            match field.name {
+                "secret_file" => {
+                    let name = text(&item, "name");
+                    lines.push(format!("# secret_file = \"secrets/{name}\""));
+                }
+                "secret_env" | "secret_credential" => {}
+                "token_file" => lines.push("# token_file = \"token\"".to_owned()),
+                name => lines.extend(line(name, item.get(name).unwrap_or(&Value::Null))),
+            }
+        }
+        toml.push_str(&lines.join("\n"));
+        toml.push('\n');
+        Ok(())
+    })
+}
+
+/// A field, where it says something.
+fn line(name: &str, value: &Value) -> Option<String> {
+    let says_nothing = match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    };
+    // A scheme without settings is shorter as its word.
+    let word = value.as_object().filter(|fields| name == "scheme" && fields.len() == 1);
+    let value = word.and_then(|fields| fields.get("kind")).unwrap_or(value);
+    (!says_nothing).then(|| format!("{name} = {}", toml_of(value)))
+}
+
+/// A value in TOML. Texts are written as JSON writes them, which TOML reads alike.
+fn toml_of(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.iter().filter(|(_, value)| !value.is_null());
+            let pairs: Vec<String> = fields
+                .map(|(key, v)| format!("{} = {}", Value::from(key.as_str()), toml_of(v)))
+                .collect();
+            format!("{{ {} }}", pairs.join(", "))
+        }
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(toml_of).collect();
+            format!("[{}]", items.join(", "))
+        }
+        // DEL is the one control character that JSON leaves as it is and TOML does not take.
+        Value::String(text) => Value::from(text.as_str()).to_string().replace('\u{7f}', "\\u007f"),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thing(kind: Kind, fields: &Value) -> Thing {
+        let fields = fields.as_object().unwrap().clone();
+        Thing { kind, name: "x".to_owned(), fields, secrets: Vec::new(), token_file: None }
+    }
+
+    #[test]
+    fn a_value_that_is_written_otherwise_is_no_difference() {
+        let declared = thing(Kind::Provider, &json!({ "scheme": "stripe", "tolerance_secs": 300 }));
+        let declared = fields(&declared).unwrap();
+        let mut existing =
+            json!({ "scheme": { "kind": "stripe" }, "tolerance_secs": 300, "id": 1 });
+        assert_eq!(between(&declared, &existing), []);
+        existing["tolerance_secs"] = 60.into();
+        let found = between(&declared, &existing);
+        assert_eq!(found[0].to_string(), "tolerance_secs 60 -> 300");
+        let token = thing(Kind::Token, &json!({ "expires_at": "2027-01-01T01:00:00+01:00" }));
+        let shown = json!({ "expires_at": "2027-01-01T00:00:00.000Z" });
+        assert_eq!(between(&fields(&token).unwrap(), &shown), []);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_with_its_name() {
+        let declared = thing(Kind::Subscription, &json!({ "policy": { "stepps": [] } }));
+        let refusal = fields(&declared).unwrap_err().message;
+        assert!(refusal.starts_with("policy: unknown field `stepps`"), "{refusal}");
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let value =
+            json!({ "a b": "x\"\n\u{7f}\u{1}ü", "n": [1, true, { "deep": ["y"] }], "gone": null });
+        let read: toml::Table = toml::from_str(&format!("v = {}", toml_of(&value))).unwrap();
+        let read = serde_json::to_value(&read).unwrap();
+        assert_eq!(read["v"]["a b"], value["a b"]);
+        assert_eq!(read["v"]["n"], value["n"]);
     }
 }

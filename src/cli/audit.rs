@@ -12,54 +12,23 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::app::data_directory::DATABASE;
-use crate::cli::input::time;
-use crate::cli::listing::{List, Paging, filter};
+use crate::cli::noun::{Listing, Noun, Verbs};
 use crate::cli::remote::ConnectArgs;
-use crate::cli::show::{Column, minute, text};
+use crate::cli::show::Cell::{By, Minute, Text};
+use crate::cli::show::text;
 use crate::cli::{Failure, Shared, exit, out};
 use crate::model::audit::AuditEvent;
 use crate::model::audit::chain::{Head, Report, Verifier};
 use crate::store::audit_events::Trail;
-use crate::store::error::Error as StoreError;
 use crate::sys::files::is_missing;
 
 /// What the first line of an export says.
 const FORM: &str = "oncebox audit 1";
 
-/// Who changed what
-#[derive(Debug, Args)]
-pub(super) struct Audit {
-    #[command(flatten)]
-    reach: ConnectArgs,
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 #[derive(Debug, Subcommand)]
-enum Verb {
+pub(super) enum Verb {
     /// Audit events, newest first
-    List {
-        /// A token's name or id, a user, or: token, cli, system, anonymous
-        #[arg(long)]
-        actor: Option<String>,
-        /// What was done: subscription.pause, or subscription for everything done to them
-        #[arg(long)]
-        action: Option<String>,
-        /// The id of the thing, or its kind: subscription
-        #[arg(long)]
-        resource: Option<String>,
-        /// What it came to: success, failure, denied
-        #[arg(long)]
-        result: Option<String>,
-        /// From this time on: a time, or a span back from now (2h)
-        #[arg(long, value_name = "TIME", value_parser = time)]
-        since: Option<String>,
-        /// Before this time: a time, or a span back from now (2h)
-        #[arg(long, value_name = "TIME", value_parser = time)]
-        until: Option<String>,
-        #[command(flatten)]
-        paging: Paging,
-    },
+    List(Box<ListAuditEvents>),
     /// Print every row with its hashes, one line of JSON each, for somebody else to verify
     Export {
         /// Read this database [default: the one in the data directory]
@@ -78,26 +47,52 @@ enum Verb {
         #[arg(long, value_name = "FILE")]
         export: Option<PathBuf>,
         /// A head that was noted earlier has to be in the chain; may be given several times
-        #[arg(long, value_name = "SEQ:HASH", value_parser = place)]
+        #[arg(long, value_name = "SEQ:HASH", value_parser = head)]
         noted: Vec<Head>,
     },
 }
 
-const COLUMNS: [Column; 7] = [
-    Column { title: "SEQ", of: |e| text(e, "seq"), rank: 1 },
-    Column { title: "AT (UTC)", of: |e| minute(e, "at"), rank: 0 },
-    Column { title: "ACTOR", of: |e| inner(e, "actor", "display"), rank: 0 },
-    Column { title: "ACTION", of: |e| text(e, "action"), rank: 0 },
-    Column { title: "RESOURCE", of: |e| inner(e, "resource", "id"), rank: 2 },
-    Column { title: "RESULT", of: |e| text(e, "result"), rank: 1 },
-    Column { title: "FROM", of: |e| text(e, "address"), rank: 3 },
-];
+#[derive(Debug, Args, Serialize)]
+pub(super) struct ListAuditEvents {
+    /// A token's name or id, a user, or: token, cli, system, anonymous
+    #[arg(long)]
+    actor: Option<String>,
+    /// What was done: subscription.pause, or subscription for everything done to subscriptions
+    #[arg(long)]
+    action: Option<String>,
+    /// The id of the thing, or its kind: subscription
+    #[arg(long)]
+    resource: Option<String>,
+    /// Its result: success, failure, denied
+    #[arg(long)]
+    result: Option<String>,
+    #[command(flatten)]
+    #[serde(skip)]
+    listing: Listing,
+}
+
+const AUDIT_EVENTS: Noun = Noun {
+    path: "/v1/audit-events",
+    one: "Audit event",
+    many: "such audit events",
+    time: None,
+    columns: &[
+        ("SEQ", 1, Text("seq")),
+        ("AT (UTC)", 0, Minute("at")),
+        ("ACTOR", 0, By(|e| inner(e, "actor", "display"))),
+        ("ACTION", 0, Text("action")),
+        ("RESOURCE", 2, By(|e| inner(e, "resource", "id"))),
+        ("RESULT", 1, Text("result")),
+        ("FROM", 3, Text("address")),
+    ],
+    fields: &[],
+};
 
 fn inner(event: &Value, of: &str, field: &str) -> String {
     event.get(of).map(|inner| text(inner, field)).unwrap_or_default()
 }
 
-fn place(text: &str) -> Result<Head, String> {
+fn head(text: &str) -> Result<Head, String> {
     Head::parse(text).ok_or_else(|| "a head is written 17:9f86…, as `verify` prints it".to_owned())
 }
 
@@ -125,30 +120,17 @@ enum Line {
     Row(Box<AuditEvent>),
 }
 
-impl Audit {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        match &self.verb {
-            Verb::List { actor, action, resource, result, since, until, paging } => {
-                let query = [
-                    filter("actor", actor.as_ref()),
-                    filter("action", action.as_ref()),
-                    filter("resource", resource.as_ref()),
-                    filter("result", result.as_ref()),
-                    filter("since", since.as_ref()),
-                    filter("until", until.as_ref()),
-                ];
-                let query = query.into_iter().flatten().collect();
-                let what = "such audit events";
-                List { path: "/v1/audit-events", query, columns: &COLUMNS, what }
-                    .print(&self.reach.open(shared)?, paging)
-            }
-            Verb::Export { file, after } => export(&database(shared, file.as_deref())?, *after),
-            Verb::Verify { file, export, noted } => {
+impl Verbs for Verb {
+    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
+        match self {
+            Self::List(list) => AUDIT_EVENTS.list(&connect.open(shared)?, &list.listing, list),
+            Self::Export { file, after } => export(&database(shared, file.as_deref())?, *after),
+            Self::Verify { file, export, noted } => {
                 let report = match export {
                     Some(path) => verify_export(path, noted)?,
-                    None => verify_file(&database(shared, file.as_deref())?, noted)?,
+                    None => open(&database(shared, file.as_deref())?)?.verify(noted)?,
                 };
-                tell(&report, self.reach.json())
+                print(&report, connect.json())
             }
         }
     }
@@ -173,12 +155,6 @@ fn open(path: &Path) -> Result<Trail, Failure> {
     })
 }
 
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Self {
-        Self::failed(error)
-    }
-}
-
 fn export(path: &Path, after: Option<i64>) -> Result<(), Failure> {
     let mut trail = open(path)?;
     let start = trail.start(after)?;
@@ -189,10 +165,6 @@ fn export(path: &Path, after: Option<i64>) -> Result<(), Failure> {
 
 fn line(of: &impl Serialize) -> Result<(), Failure> {
     out::line(serde_json::to_string(of).map_err(Failure::failed)?)
-}
-
-fn verify_file(path: &Path, noted: &[Head]) -> Result<Report, Failure> {
-    Ok(open(path)?.verify(noted)?)
 }
 
 fn verify_export(path: &Path, noted: &[Head]) -> Result<Report, Failure> {
@@ -226,7 +198,7 @@ fn verify_export(path: &Path, noted: &[Head]) -> Result<Report, Failure> {
     Ok(verifier.finish(head))
 }
 
-fn tell(report: &Report, as_json: bool) -> Result<(), Failure> {
+fn print(report: &Report, as_json: bool) -> Result<(), Failure> {
     let Report { rows, start, end, breaks } = report;
     let breaks: Vec<String> = breaks.iter().map(ToString::to_string).collect();
     if as_json {

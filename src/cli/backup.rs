@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Value, json};
+use serde_json::Value;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::app::data_directory::DATABASE;
@@ -20,13 +20,15 @@ use crate::backup::store::{Facts, Progress};
 use crate::backup::{Bytes, Error};
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
-use crate::cli::show::{self, Column, minute, text};
+use crate::cli::noun::Listing;
+use crate::cli::out::Format;
+use crate::cli::show::Cell::{By, Minute, Text};
+use crate::cli::show::Column;
 use crate::cli::{Failure, Shared, exit, input, out};
 use crate::store::error::Error as StoreError;
 use crate::sys::files::directory_of;
 use crate::sys::user;
 
-/// Copy the database while it is in use; check and list the copies
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub(super) struct Backup {
@@ -34,9 +36,8 @@ pub(super) struct Backup {
     verb: Option<Verb>,
     #[arg(help = "Where to: a directory, or the name of a file that is not there yet")]
     dest: Option<PathBuf>,
-    /// Print the manifest, for programs
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
 }
 
 #[derive(Debug, Subcommand)]
@@ -51,19 +52,18 @@ enum Verb {
     List {
         /// Directory
         directory: PathBuf,
-        /// Print the manifests, for programs
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        listing: Listing,
     },
 }
 
-const COLUMNS: [Column; 6] = [
-    Column { title: "FILE", of: |b| text(b, "file"), rank: 0 },
-    Column { title: "MADE (UTC)", of: |b| minute(b, "created_at"), rank: 0 },
-    Column { title: "WHY", of: |b| text(b, "reason"), rank: 2 },
-    Column { title: "SIZE", of: |b| size(b), rank: 1 },
-    Column { title: "SCHEMA", of: |b| text(b, "schema_version"), rank: 2 },
-    Column { title: "MASTER KEY", of: |b| text(b, "master_key_id"), rank: 3 },
+const COLUMNS: &[Column] = &[
+    ("FILE", 0, Text("file")),
+    ("MADE (UTC)", 0, Minute("created_at")),
+    ("REASON", 2, Text("reason")),
+    ("SIZE", 1, By(size)),
+    ("SCHEMA", 2, Text("schema_version")),
+    ("MASTER KEY", 3, Text("master_key_id")),
 ];
 
 fn size(manifest: &Value) -> String {
@@ -97,9 +97,9 @@ impl Backup {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
         match (&self.verb, &self.dest) {
             (Some(Verb::Verify { files }), _) => verify(files),
-            (Some(Verb::List { directory, json }), _) => list(directory, *json),
+            (Some(Verb::List { directory, listing }), _) => self.list(directory, listing),
             (None, Some(dest)) => self.take(shared, dest),
-            (None, None) => Err(Failure::new(exit::USAGE, "say where to, or verify, or list")),
+            (None, None) => Err(Failure::usage("say where to, or verify, or list")),
         }
     }
 
@@ -132,7 +132,7 @@ impl Backup {
             return Err(Failure::failed("stopped; nothing is left of it"));
         }
         let manifest = taken.map_err(failure)?;
-        if self.json {
+        if self.format.json {
             return out::json(&shown(&manifest)?);
         }
         let (size, key) = (Bytes(manifest.bytes), manifest.facts.master_key_id.as_deref());
@@ -142,6 +142,14 @@ impl Backup {
             key.unwrap_or("none yet")
         ));
         Ok(())
+    }
+
+    fn list(&self, directory: &Path, listing: &Listing) -> Result<(), Failure> {
+        let kept = retention::list(directory).map_err(failure)?;
+        let rows = kept.iter().map(|BackupFile { manifest, .. }| shown(manifest));
+        let rows = rows.collect::<Result<Vec<_>, _>>()?;
+        let what = format!("backups in {}", directory.display());
+        listing.print(COLUMNS, &what, rows, ("file", "created_at"), self.format.json)
     }
 }
 
@@ -199,18 +207,4 @@ fn verify(files: &[PathBuf]) -> Result<(), Failure> {
         }
     }
     first.map_or(Ok(()), |code| Err(Failure::new(code, "not every backup is whole; see above")))
-}
-
-fn list(directory: &Path, as_json: bool) -> Result<(), Failure> {
-    let kept = retention::list(directory).map_err(failure)?;
-    let rows = kept.iter().map(|BackupFile { manifest, .. }| shown(manifest));
-    let rows = rows.collect::<Result<Vec<_>, _>>()?;
-    if as_json {
-        return out::json(&json!({ "items": rows }));
-    }
-    if rows.is_empty() {
-        out::note(format_args!("There are no backups in {}.", directory.display()));
-        return Ok(());
-    }
-    show::table(&COLUMNS, &rows)
 }

@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use crate::cli::out::Format;
+use crate::cli::show::Cell::{By, Text};
 use crate::cli::show::{self, Column, text};
 use crate::cli::{Failure, Shared, out};
 use crate::config::settings::{KEYS, Takes};
 use crate::config::{Loaded, pages};
 
-/// Settings: what holds and why, and what is wrong
 #[derive(Debug, Args)]
 pub(super) struct Config {
     #[command(subcommand)]
@@ -21,12 +22,8 @@ pub(super) struct Config {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Every key: its value, and whether a flag, a variable, the file or nobody set it
-    Show {
-        /// Print JSON, for programs
-        #[arg(long)]
-        json: bool,
-    },
+    /// Every key: its value, and where it is set: a flag, a variable, the file, or the default
+    Show(Format),
     /// Look for mistakes, and name all of them; ends with 78 where there is one
     Check {
         /// The file [default: the one the service would read]
@@ -40,16 +37,13 @@ enum Verb {
     Reference,
 }
 
-const COLUMNS: [Column; 3] = [
-    Column { title: "KEY", of: |k| text(k, "key"), rank: 0 },
-    Column { title: "VALUE", of: |k| value(k), rank: 0 },
-    Column { title: "FROM", of: |k| text(k, "from"), rank: 0 },
-];
+const COLUMNS: &[Column] =
+    &[("KEY", 0, Text("key")), ("VALUE", 0, By(value)), ("FROM", 0, Text("from"))];
 
 impl Config {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
         match &self.verb {
-            Verb::Show { json } => show(&shared.sources().load()?, *json),
+            Verb::Show(Format { json }) => show(&shared.sources().load()?, *json),
             Verb::Check { file } => {
                 let mut sources = shared.sources();
                 sources.file = file.clone().or(sources.file);
@@ -83,7 +77,7 @@ fn show(loaded: &Loaded, json: bool) -> Result<(), Failure> {
         let file = loaded.file.as_ref().map(|path| path.display().to_string());
         return out::json(&json!({ "file": file, "keys": keys }));
     }
-    show::table(&COLUMNS, &keys)
+    show::table(COLUMNS, &keys)
 }
 
 /// A value as in a file; where none is set, what holds then.

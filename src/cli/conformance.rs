@@ -8,14 +8,14 @@ use serde_json::json;
 
 use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
-use crate::cli::progress::Progress;
-use crate::cli::{Failure, out};
+use crate::cli::out::{self, Format, Progress};
+use crate::cli::{Failure, Shared};
 use crate::conformance::{self, Counted, Error, Guard, Options, Report};
 
 /// Names of one kind that are shown.
 const MAX_NAMES: usize = 10;
 
-/// Try whether a consumer's guard holds: repeats, at the same time, out of order, kill -9
+/// Test whether a consumer's guard holds: repeats, at the same time, out of order, kill -9
 ///
 /// The command is run once for each event, as `oncebox consume` runs it: the payload is on its input, the event's
 /// webhook-id in the variable `ONCEBOX_WEBHOOK_ID`, and exit code 0 says that it is done. It is killed at random
@@ -44,17 +44,16 @@ pub(super) struct Conformance {
     #[arg(long, default_value_t = 30, value_name = "SECONDS",
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     timeout: u32,
-    /// Print the report as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
     /// The consumer's command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
 impl Conformance {
-    pub(super) fn run(&self) -> Result<(), Failure> {
-        let Self { events, seed, count, newer, timeout, json, command } = self;
+    pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
+        let Self { events, seed, count, newer, timeout, format, command } = self;
         let draw = SystemDraw::new();
         let seed = seed.unwrap_or_else(|| u32::try_from(draw.below(10_000)).unwrap_or(0));
         let options = Options {
@@ -68,14 +67,14 @@ impl Conformance {
         let mut progress = Progress::new();
         let ran = conformance::run(&options, &Clock::machine(), &draw, &mut |so_far| {
             let conformance::Progress { acknowledged, runs } = so_far;
-            progress.tell(|| format!("{acknowledged} of {} events done, {runs} runs", self.events));
+            progress.show(|| format!("{acknowledged} of {} events done, {runs} runs", self.events));
         });
         progress.end();
         let report = ran.map_err(|error| match error {
             Error::Command { .. } => Failure::input(error),
             Error::Count { .. } => Failure::failed(error),
         })?;
-        if *json {
+        if format.json {
             print_json(&options, &report)?;
         } else {
             print(&options, &report)?;

@@ -1,26 +1,21 @@
-//! `oncebox delivery`: one event for one subscription; look at it, send it again, cancel it.
-//!
-//! Not here: many at once, when they were given up ([`super::dead_letter`]).
+//! `oncebox delivery`, `dead-letter` and `in-doubt`: one event for one subscription; those that were given up; and
+//! those that may have been made before a restore.
+
+use std::fmt::Display;
 
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::cli::listing::{List, Made, Paging, filter};
-use crate::cli::remote::{ConnectArgs, Remote, plain};
-use crate::cli::show::{self, Column, instant, minute, text};
-use crate::cli::{Failure, Shared, out, timeline};
-
-/// One event for one subscription: look, send again, cancel
-#[derive(Debug, Args)]
-pub(super) struct Deliveries {
-    #[command(flatten)]
-    reach: ConnectArgs,
-    #[command(subcommand)]
-    verb: Verb,
-}
+use crate::cli::input::time;
+use crate::cli::noun::{self, Confirm, DryRun, Listing, Noun, Verbs};
+use crate::cli::remote::{ConnectArgs, Remote};
+use crate::cli::show::Cell::{By, Instant, Minute, Text};
+use crate::cli::show::{self, Column, Field, instant, minute, text};
+use crate::cli::{Failure, Shared, exit, out, timeline};
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+pub(super) enum DeliveryVerb {
     /// Deliveries, newest first
     List(Box<ListDeliveries>),
     /// One delivery with its event, its attempts, and how to send it again
@@ -33,7 +28,7 @@ enum Verb {
         /// The delivery's id
         id: String,
         #[command(flatten)]
-        paging: Paging,
+        listing: Listing,
     },
     /// Send again: at once if it waits, anew if it was given up or cancelled
     Retry {
@@ -46,51 +41,179 @@ enum Verb {
         /// Ids of deliveries
         #[arg(required = true)]
         ids: Vec<String>,
+        #[command(flatten)]
+        confirm: Confirm,
     },
 }
 
-#[derive(Debug, Args)]
-struct ListDeliveries {
+#[derive(Debug, Subcommand)]
+pub(super) enum DeadLetterVerb {
+    /// Deliveries that were given up, newest first
+    List {
+        #[command(flatten)]
+        of: Of,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Send deliveries again that were given up
+    Retry {
+        /// Ids of deliveries
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        ids: Vec<String>,
+        /// All of them, or all of a subscription
+        #[arg(long)]
+        all: bool,
+        /// With --all: only those of this subscription
+        #[arg(long, requires = "all")]
+        subscription: Option<String>,
+        #[command(flatten)]
+        dry_run: DryRun,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum InDoubtVerb {
+    /// When the database was restored, from which backup, and how many deliveries are in doubt
+    Show,
+    /// The deliveries in doubt, newest first
+    List {
+        #[command(flatten)]
+        of: Of,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Send them; each keeps its webhook-id, so a consumer with a guard takes it once
+    Release(Which),
+    /// Mark them as done: they were made before the restore and are not sent
+    Settle(Which),
+    /// Stop holding new events for review; what is in doubt stays in doubt
+    End,
+}
+
+#[derive(Debug, Args, Serialize)]
+pub(super) struct ListDeliveries {
     #[arg(
         long,
         visible_alias = "status",
-        help = "Where it stands: pending, leased, parked, in_doubt, completed, dead_letter, cancelled, skipped"
+        help = "Its state: pending, leased, parked, in_doubt, completed, dead_letter, cancelled, skipped"
     )]
     state: Option<String>,
-    /// Whose it is: a subscription's name or id
-    #[arg(long)]
-    subscription: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    of: Of,
     /// What it carries: the id of an event or a webhook event
     #[arg(long)]
     event_id: Option<String>,
     #[command(flatten)]
-    made: Made,
-    #[command(flatten)]
-    paging: Paging,
+    #[serde(skip)]
+    listing: Listing,
 }
 
-pub(super) const COLUMNS: [Column; 8] = [
-    Column { title: "ID", of: |d| text(d, "id"), rank: 0 },
-    Column { title: "TO", of: |d| text(d, "subscription"), rank: 1 },
-    Column { title: "TYPE", of: |d| text(d, "event_type"), rank: 1 },
-    Column { title: "STATE", of: |d| text(d, "state"), rank: 1 },
-    Column { title: "TRIES", of: |d| text(d, "attempt_count"), rank: 2 },
-    Column { title: "DUE OR DONE (UTC)", of: due_or_done, rank: 2 },
-    Column { title: "OF", of, rank: 2 },
-    Column { title: "EVENT", of: |d| text(d, "event_id"), rank: 3 },
+#[derive(Debug, Args, Serialize)]
+pub(super) struct Of {
+    /// The subscription it is for: a name or an id
+    #[arg(long)]
+    subscription: Option<String>,
+}
+
+/// Which deliveries in doubt.
+#[derive(Debug, Args)]
+pub(super) struct Which {
+    /// Ids of deliveries
+    #[arg(conflicts_with_all = ["all", "subscription", "event_type", "since", "until"])]
+    ids: Vec<String>,
+    /// All of them
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    filter: Filter,
+    #[command(flatten)]
+    dry_run: DryRun,
+    #[command(flatten)]
+    confirm: Confirm,
+}
+
+#[derive(Debug, Args, Serialize)]
+struct Filter {
+    /// All of a subscription
+    #[arg(long)]
+    subscription: Option<String>,
+    /// All of an event type
+    #[arg(long, value_name = "TYPE")]
+    event_type: Option<String>,
+    /// All that were received from this time on: 2026-01-31T12:00:00Z, the day 2026-01-31 (UTC), or 2h ago as 2h
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    since: Option<String>,
+    /// All that were received before this time
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    until: Option<String>,
+}
+
+const COLUMNS: &[Column] = &[
+    ("ID", 0, Text("id")),
+    ("TO", 1, Text("subscription")),
+    ("TYPE", 1, Text("event_type")),
+    ("STATE", 1, Text("state")),
+    ("TRIES", 2, Text("attempt_count")),
+    ("DUE OR DONE (UTC)", 2, By(due_or_done)),
+    ("OF", 2, By(of)),
+    ("EVENT", 3, Text("event_id")),
 ];
 
-const ATTEMPT_COLUMNS: [Column; 6] = [
-    Column { title: "ATTEMPT", of: |a| text(a, "id"), rank: 0 },
-    Column { title: "STARTED (UTC)", of: |a| instant(a, "started_at"), rank: 1 },
-    Column { title: "CLASS", of: |a| text(a, "class"), rank: 1 },
-    Column { title: "STATUS", of: |a| text(a, "http_status"), rank: 1 },
-    Column { title: "MS", of: |a| text(a, "latency_ms"), rank: 3 },
-    Column { title: "REASON", of: |a| text(a, "failed_reason"), rank: 2 },
+const DELIVERIES: Noun = Noun {
+    path: "/v1/deliveries",
+    one: "Delivery",
+    many: "such deliveries",
+    columns: COLUMNS,
+    time: None,
+    fields: &[],
+};
+
+const IN_DOUBT: Noun = Noun { many: "deliveries in doubt", ..DELIVERIES };
+
+const DEAD_LETTERS: Noun = Noun {
+    path: "/v1/dead-letters",
+    many: "dead letters",
+    columns: &[
+        ("ID", 0, Text("id")),
+        ("TO", 1, Text("subscription")),
+        ("TYPE", 1, Text("event_type")),
+        ("GIVEN UP (UTC)", 2, Minute("finished_at")),
+        ("TRIES", 3, Text("attempt_count")),
+        ("OF", 2, By(of)),
+        ("REASON", 2, Text("reason")),
+        ("EVENT", 4, Text("event_id")),
+    ],
+    ..DELIVERIES
+};
+
+const ATTEMPTS: Noun = Noun {
+    many: "attempts yet",
+    time: Some("started_at"),
+    columns: &[
+        ("ATTEMPT", 0, Text("id")),
+        ("STARTED (UTC)", 1, Instant("started_at")),
+        ("CLASS", 1, Text("class")),
+        ("STATUS", 1, Text("http_status")),
+        ("MS", 3, Text("latency_ms")),
+        ("REASON", 2, Text("failed_reason")),
+    ],
+    ..DELIVERIES
+};
+
+const RESTORED: &[Field] = &[
+    ("restored", Instant("restored_at")),
+    ("from", Text("restored_from")),
+    ("times restored", Text("epoch")),
+    ("deliveries in doubt", Text("in_doubt")),
+    ("new events held until", Instant("until")),
+    ("if they happened before", Instant("lost_at")),
 ];
 
-/// What it is about, as a person calls it: what its event happened to, else the event's key.
-pub(super) fn of(delivery: &Value) -> String {
+/// What the delivery is about: what its event happened to, else the event's key.
+fn of(delivery: &Value) -> String {
     let about = show::about(delivery);
     if about.is_empty() { text(delivery, "key") } else { about }
 }
@@ -100,75 +223,100 @@ fn due_or_done(delivery: &Value) -> String {
     if due.is_empty() { minute(delivery, "finished_at") } else { due }
 }
 
-impl Deliveries {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.reach.open(shared)?;
-        match &self.verb {
-            Verb::List(list) => list.run(&remote),
-            Verb::Show { id } => show(&remote, id),
-            Verb::Attempts { id, paging } => {
-                let path = &format!("/v1/deliveries/{}/attempts", plain(id));
-                let what = "attempts yet";
-                List { path, query: Vec::new(), columns: &ATTEMPT_COLUMNS, what }
-                    .print(&remote, paging)
+impl Verbs for DeliveryVerb {
+    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
+        let remote = connect.open(shared)?;
+        match self {
+            Self::List(list) => DELIVERIES.list(&remote, &list.listing, list),
+            Self::Show { id } => show(&remote, id),
+            Self::Attempts { id, listing } => {
+                ATTEMPTS.list_at(&format!("{}/attempts", ATTEMPTS.at(id)), &remote, listing, &())
             }
-            Verb::Retry { ids } => each(&remote, ids, "retry"),
-            Verb::Cancel { ids } => each(&remote, ids, "cancel"),
+            Self::Retry { ids } => each(&remote, ids, "retry"),
+            Self::Cancel { ids, confirm } => {
+                confirm.ask(format_args!("Cancel {}", ids.join(", ")))?;
+                each(&remote, ids, "cancel")
+            }
         }
     }
 }
 
-impl ListDeliveries {
-    fn run(&self, remote: &Remote) -> Result<(), Failure> {
-        let Self { state, subscription, event_id, made, paging } = self;
-        let query = [
-            filter("state", state.as_ref()),
-            filter("subscription", subscription.as_ref()),
-            filter("event_id", event_id.as_ref()),
-        ];
-        let query = query.into_iter().chain(made.filters()).flatten().collect();
-        List { path: "/v1/deliveries", query, columns: &COLUMNS, what: "such deliveries" }
-            .print(remote, paging)
+impl Verbs for DeadLetterVerb {
+    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
+        let remote = connect.open(shared)?;
+        match self {
+            Self::List { of, listing } => DEAD_LETTERS.list(&remote, listing, of),
+            Self::Retry { ids, subscription, dry_run, confirm, .. } => {
+                let mut ids = ids.clone();
+                if ids.is_empty() {
+                    // The list as it is now: a delivery that is given up again meanwhile is not retried twice.
+                    let query = noun::query(&json!({ "subscription": subscription }));
+                    noun::each(&remote, DEAD_LETTERS.path, &query, |dead| {
+                        ids.push(text(&dead, "id"));
+                        Ok(())
+                    })?;
+                    if ids.is_empty() {
+                        out::note("There are no dead letters.");
+                        return Ok(());
+                    }
+                    if !dry_run.dry_run {
+                        confirm.ask(format_args!("This sends {} again", ids.len()))?;
+                    }
+                }
+                if dry_run.dry_run {
+                    return report(&remote, ids.len(), *dry_run, "sent again");
+                }
+                each(&remote, &ids, "retry")
+            }
+        }
+    }
+}
+
+impl Verbs for InDoubtVerb {
+    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
+        let remote = connect.open(shared)?;
+        match self {
+            Self::Show => restored(&remote, &remote.get("/v1/in-doubt")?),
+            Self::List { of: Of { subscription }, listing } => {
+                let filters = json!({ "state": "in_doubt", "subscription": subscription });
+                IN_DOUBT.list(&remote, listing, &filters)
+            }
+            Self::Release(which) => which.act(&remote, "release", ("Release", "released")),
+            Self::Settle(which) => which.act(&remote, "skip", ("Settle", "settled")),
+            Self::End => restored(&remote, &remote.post("/v1/in-doubt/end", None)?),
+        }
     }
 }
 
 fn show(remote: &Remote, id: &str) -> Result<(), Failure> {
-    let delivery = remote.get(&format!("/v1/deliveries/{}", plain(id)))?;
+    let delivery = remote.get(&DELIVERIES.at(id))?;
     if remote.json() {
         return out::json(&delivery);
     }
     timeline::delivery(remote, &delivery)?;
     out::line("")?;
-    let event_id = plain(&text(&delivery, "event_id"));
-    let event = if text(&delivery, "of") == "webhook_event" {
-        let event = remote.get(&format!("/v1/webhook-events/{event_id}"))?;
-        timeline::webhook(&event)?;
-        event
-    } else {
-        let event = remote.get(&format!("/v1/events/{event_id}"))?;
-        timeline::event(&event)?;
-        event
-    };
+    let event = timeline::event_of(remote, &delivery)?;
     timeline::again(&event, &[delivery])
 }
 
-/// Does the same with each delivery. One that refuses does not keep the others from it; the first
-/// refusal is the command's own.
-pub(super) fn each(remote: &Remote, ids: &[String], action: &str) -> Result<(), Failure> {
+fn restored(remote: &Remote, in_doubt: &Value) -> Result<(), Failure> {
+    if remote.json() { out::json(in_doubt) } else { show::fields(in_doubt, RESTORED) }
+}
+
+/// Does the same with each delivery. A refusal does not stop the others; the first one is the exit code.
+fn each(remote: &Remote, ids: &[String], action: &str) -> Result<(), Failure> {
     let mut first = None;
     for id in ids {
-        let done = remote.post(&format!("/v1/deliveries/{}/{action}", plain(id)), None);
-        match done {
-            Ok(delivery) if remote.json() => out::json(&delivery)?,
+        match remote.post(&format!("{}/{action}", DELIVERIES.at(id)), None) {
             Ok(delivery) => {
                 let due = instant(&delivery, "due_at");
                 let when = if due.is_empty() { due } else { format!(", due {due} UTC") };
                 let (id, state) = (text(&delivery, "id"), text(&delivery, "state"));
-                out::line(format_args!("{id} is {state}{when}"))?;
+                remote.answer(&delivery, format_args!("{id} is {state}{when}"))?;
             }
             Err(Failure { code, message }) => {
                 let named = Failure::new(code, format!("{id}: {message}"));
-                if ids.len() == 1 || code == super::exit::UNREACHABLE {
+                if ids.len() == 1 || code == exit::UNREACHABLE {
                     return Err(named);
                 }
                 out::note(&named.message);
@@ -176,8 +324,53 @@ pub(super) fn each(remote: &Remote, ids: &[String], action: &str) -> Result<(), 
             }
         }
     }
-    match first {
-        None => Ok(()),
-        Some(code) => Err(Failure::new(code, "not all of it could be done; see above")),
+    first.map_or(Ok(()), |code| Err(Failure::new(code, "not all of it could be done; see above")))
+}
+
+/// Says how many deliveries it was, or would be.
+fn report(
+    remote: &Remote,
+    count: impl Display + Serialize,
+    DryRun { dry_run }: DryRun,
+    done: &str,
+) -> Result<(), Failure> {
+    let would = if dry_run { "would be " } else { "" };
+    let answer = json!({ "count": count, "dry_run": dry_run });
+    remote.answer(&answer, format_args!("{count} deliveries {would}{done}"))
+}
+
+impl Which {
+    fn act(
+        &self,
+        remote: &Remote,
+        action: &str,
+        (verb, done): (&str, &str),
+    ) -> Result<(), Failure> {
+        let Self { ids, all, filter, dry_run, confirm } = self;
+        let filter = noun::body(filter);
+        if ids.is_empty() && !all && filter.is_empty() {
+            let why = "say which: ids, --all, --subscription, --event-type, --since or --until";
+            return Err(Failure::usage(why));
+        }
+        if !ids.is_empty() && dry_run.dry_run {
+            return report(remote, ids.len(), *dry_run, done);
+        }
+        if !dry_run.dry_run && (ids.is_empty() || action == "skip") {
+            let all = || "all deliveries in doubt that match".to_owned();
+            let which = if ids.is_empty() { all() } else { ids.join(", ") };
+            confirm.ask(format_args!("{verb} {which}"))?;
+        }
+        if !ids.is_empty() {
+            return each(remote, ids, action);
+        }
+        let body = json!({ "filter": filter, "dry_run": dry_run.dry_run });
+        let mut count = 0;
+        loop {
+            let moved = remote.post(&format!("{}/{action}", DELIVERIES.path), Some(&body))?;
+            count += moved.get("count").and_then(Value::as_u64).unwrap_or(0);
+            if moved.get("more").and_then(Value::as_bool) != Some(true) {
+                return report(remote, count, *dry_run, done);
+            }
+        }
     }
 }

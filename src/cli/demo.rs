@@ -4,14 +4,13 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::Failure;
+use crate::cli::{Failure, Shared};
 use crate::demo::{self, Broken, Options, Story};
 
 /// Invoices where nobody says how many.
 const INVOICES: u32 = 10_000;
 const CHAIN_INVOICES: u32 = 20_000;
 
-/// Show and prove it: 10,000 invoices through crashes, lost answers and hanging receivers
 #[derive(Debug, Args)]
 pub(super) struct Demo {
     /// Over two Onceboxes, each beside its own system, with a bad line between them
@@ -44,7 +43,7 @@ enum Break {
 }
 
 impl Demo {
-    pub(super) fn run(&self) -> Result<(), Failure> {
+    pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
         let Self { chain, invoices, seed, keep, report, broken } = self;
         let (story, usual) =
             if *chain { (Story::Chain, CHAIN_INVOICES) } else { (Story::Direct, INVOICES) };
@@ -82,7 +81,7 @@ enum Side {
 }
 
 impl Part {
-    pub(super) fn run(&self) -> Result<(), Failure> {
+    pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
         let part = match self.side {
             Side::Finance => demo::finance::run,
             Side::Logistics => demo::logistics::run,

@@ -1,31 +1,23 @@
 //! `oncebox escalation`: failures that a person must see.
 
-use clap::{Args, Subcommand};
-use serde_json::Value;
+use clap::Subcommand;
+use serde_json::json;
 
-use crate::cli::listing::{List, Paging};
-use crate::cli::remote::{ConnectArgs, plain};
-use crate::cli::show::{self, Column, instant, minute, text};
-use crate::cli::{Failure, Shared, out};
-
-/// Failures that a person must see; this version sends them nowhere
-#[derive(Debug, Args)]
-pub(super) struct Escalations {
-    #[command(flatten)]
-    reach: ConnectArgs,
-    #[command(subcommand)]
-    verb: Verb,
-}
+use crate::cli::noun::{Listing, Noun, Verbs};
+use crate::cli::remote::ConnectArgs;
+use crate::cli::show::Cell::{By, Instant, Minute, Text};
+use crate::cli::show::{cut, text};
+use crate::cli::{Failure, Shared};
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+pub(super) enum Verb {
     /// Open escalations, newest first
     List {
-        /// Those that are over as well; `--all` follows the pages
+        /// Resolved ones as well
         #[arg(long)]
         resolved: bool,
         #[command(flatten)]
-        paging: Paging,
+        listing: Listing,
     },
     /// Say that you have seen it. It stays open until its cause is gone
     Acknowledge {
@@ -34,45 +26,41 @@ enum Verb {
     },
 }
 
-const COLUMNS: [Column; 7] = [
-    Column { title: "ID", of: |e| text(e, "id"), rank: 0 },
-    Column { title: "CLASS", of: |e| text(e, "class"), rank: 1 },
-    Column { title: "SUBJECT", of: |e| text(e, "subject"), rank: 1 },
-    Column { title: "LAST (UTC)", of: |e| minute(e, "last_at"), rank: 1 },
-    Column { title: "COUNT", of: |e| text(e, "count"), rank: 2 },
-    Column { title: "ACKNOWLEDGED BY", of: |e| text(e, "acknowledged_by"), rank: 3 },
-    Column { title: "WHAT", of: |e| show::cut(&text(e, "detail"), 100), rank: 2 },
-];
+const ESCALATIONS: Noun = Noun {
+    path: "/v1/escalations",
+    one: "Escalation",
+    many: "open escalations",
+    time: Some("last_at"),
+    columns: &[
+        ("ID", 0, Text("id")),
+        ("CLASS", 1, Text("class")),
+        ("SUBJECT", 1, Text("subject")),
+        ("LAST (UTC)", 1, Minute("last_at")),
+        ("COUNT", 2, Text("count")),
+        ("ACKNOWLEDGED BY", 3, Text("acknowledged_by")),
+        ("DETAIL", 2, By(|e| cut(&text(e, "detail"), 100))),
+    ],
+    fields: &[
+        ("class", Text("class")),
+        ("subject", Text("subject")),
+        ("detail", Text("detail")),
+        ("first", Instant("first_at")),
+        ("last", Instant("last_at")),
+        ("count", Text("count")),
+        ("acknowledged", Instant("acknowledged_at")),
+        ("by", Text("acknowledged_by")),
+        ("resolved", Instant("resolved_at")),
+    ],
+};
 
-impl Escalations {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.reach.open(shared)?;
-        match &self.verb {
-            Verb::List { resolved, paging } => {
-                let query = if *resolved { vec![("all", "true".to_owned())] } else { Vec::new() };
-                let (path, what) = ("/v1/escalations", "open escalations");
-                List { path, query, columns: &COLUMNS, what }.print(&remote, paging)
+impl Verbs for Verb {
+    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
+        let remote = connect.open(shared)?;
+        match self {
+            Self::List { resolved, listing } => {
+                ESCALATIONS.list(&remote, listing, &json!({ "all": resolved }))
             }
-            Verb::Acknowledge { id } => {
-                let path = format!("/v1/escalations/{}/acknowledge", plain(id));
-                let seen = remote.post(&path, None)?;
-                if remote.json() { out::json(&seen) } else { shown(&seen) }
-            }
+            Self::Acknowledge { id } => ESCALATIONS.act(&remote, id, "acknowledge", None),
         }
     }
-}
-
-fn shown(escalation: &Value) -> Result<(), Failure> {
-    out::line(text(escalation, "id"))?;
-    show::fields(&[
-        ("class", text(escalation, "class")),
-        ("subject", text(escalation, "subject")),
-        ("what", text(escalation, "detail")),
-        ("first", instant(escalation, "first_at")),
-        ("last", instant(escalation, "last_at")),
-        ("count", text(escalation, "count")),
-        ("acknowledged", instant(escalation, "acknowledged_at")),
-        ("by", text(escalation, "acknowledged_by")),
-        ("over", instant(escalation, "resolved_at")),
-    ])
 }

@@ -1,29 +1,20 @@
-//! `oncebox event`: what was published, where it went and what was answered; and what a person makes of one
-//! that cannot be used ([`super::repair`]).
+//! `oncebox event`: what was published, where it went, what was answered; and repairing a quarantined event.
 //!
 //! Not here: publishing ([`super::emit`]).
 
 use clap::{Args, Subcommand};
+use data_encoding::BASE64;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
-use crate::cli::listing::{List, Paging, Received, filter};
-use crate::cli::remote::{ConnectArgs, Remote, plain};
-use crate::cli::repair::{Discard, Fix};
-use crate::cli::show::{self, Column, minute, text};
-use crate::cli::{Failure, Shared, out, timeline};
-
-/// What was published, where it went and what was answered
-#[derive(Debug, Args)]
-#[command(after_help = "Did invoice 4711 go out, when, and what did they answer?\n  \
-    oncebox event list --aggregate-id 4711\n  oncebox event show ID")]
-pub(super) struct Event {
-    #[command(flatten)]
-    reach: ConnectArgs,
-    #[command(subcommand)]
-    verb: Verb,
-}
+use crate::cli::noun::{self, Confirm, Listing, Noun, Verbs};
+use crate::cli::remote::{ConnectArgs, Remote};
+use crate::cli::show::Cell::{By, Minute, Text};
+use crate::cli::show::{self, text};
+use crate::cli::{Failure, Shared, input, timeline};
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+pub(super) enum Verb {
     /// Events, newest first
     List(Box<ListEvents>),
     /// One event with its deliveries, their attempts, and how to send it again
@@ -34,99 +25,156 @@ enum Verb {
         #[arg(long)]
         payload: bool,
     },
-    /// Repair a quarantined event: it is checked again and, when nothing is wrong any more, sent
+    /// Repair a quarantined event: it is checked again, and sent when it has no error any more
     #[command(
-        after_help = "Without any change it is only checked again: for when the subscription it is for is \
-        there now.\n\n  oncebox event list --status quarantined\n  \
+        after_help = "Without a change it is only checked again, for example once its subscription exists.\n\n  \
+        oncebox event list --status quarantined\n  \
         oncebox event fix ID --payload @invoice.json\n  oncebox event fix ID --no-target"
     )]
     Fix(Box<Fix>),
     /// Give up a quarantined event: it ends as cancelled, and its row stays
-    Discard(Discard),
+    Discard {
+        /// The event's id
+        id: String,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
 }
 
-#[derive(Debug, Args)]
-struct ListEvents {
+#[derive(Debug, Args, Serialize)]
+pub(super) struct ListEvents {
     #[arg(
         long,
         visible_alias = "state",
-        help = "Where it stands: pending, processing, completed, failed, dead_letter, cancelled, skipped, quarantined"
+        help = "Its status: pending, processing, completed, failed, dead_letter, cancelled, skipped, quarantined"
     )]
     status: Option<String>,
     /// Its type
     #[arg(long)]
     event_type: Option<String>,
-    /// The fact's own key
+    /// Its idempotency key
     #[arg(long, visible_alias = "key")]
     idempotency_key: Option<String>,
     /// Which thing it happened to, such as the number of an invoice
     #[arg(long)]
     aggregate_id: Option<String>,
-    /// The id its deliveries carry
+    /// The webhook-id that its deliveries carry
     #[arg(long)]
     webhook_id: Option<String>,
     #[command(flatten)]
-    received: Received,
-    #[command(flatten)]
-    paging: Paging,
+    #[serde(skip)]
+    listing: Listing,
 }
 
-const COLUMNS: [Column; 7] = [
-    Column { title: "ID", of: |e| text(e, "id"), rank: 0 },
-    Column { title: "TYPE", of: |e| text(e, "event_type"), rank: 1 },
-    Column { title: "STATUS", of: |e| text(e, "status"), rank: 1 },
-    Column { title: "RECEIVED (UTC)", of: |e| minute(e, "received_at"), rank: 2 },
-    Column { title: "OF", of: show::about, rank: 3 },
-    Column { title: "ERROR", of: |e| text(e, "error_code"), rank: 2 },
-    Column { title: "KEY", of: |e| text(e, "idempotency_key"), rank: 4 },
-];
+/// Which event, and what is changed about it.
+#[derive(Debug, Args, Serialize)]
+pub(super) struct Fix {
+    /// The event's id
+    #[serde(skip)]
+    id: String,
+    /// Another body: JSON, @file, or - for stdin
+    #[arg(long)]
+    #[serde(skip)]
+    payload: Option<String>,
+    /// Another type
+    #[arg(long, value_name = "TYPE")]
+    event_type: Option<String>,
+    /// Another subscription it is for, by name
+    #[arg(long, value_name = "NAME")]
+    target: Option<String>,
+    /// For every subscription that matches
+    #[arg(long, conflicts_with = "target")]
+    #[serde(skip)]
+    no_target: bool,
+    /// Another idempotency key
+    #[arg(long)]
+    #[serde(rename = "idempotency_key")]
+    key: Option<String>,
+    /// Another content type
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
+    #[arg(
+        long,
+        value_name = "FIELD=JSON",
+        help = "Another field, its value as JSON: --set custom_data=null"
+    )]
+    #[serde(skip)]
+    set: Vec<String>,
+}
 
-impl Event {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.reach.open(shared)?;
-        match &self.verb {
-            Verb::List(list) => list.run(&remote),
-            Verb::Show { id, payload } => show(&remote, id, *payload),
-            Verb::Fix(fix) => fix.run(&remote),
-            Verb::Discard(discard) => discard.run(&remote),
+pub(super) const EVENTS: Noun = Noun {
+    path: "/v1/events",
+    one: "Event",
+    many: "such events",
+    time: None,
+    columns: &[
+        ("ID", 0, Text("id")),
+        ("TYPE", 1, Text("event_type")),
+        ("STATUS", 1, Text("status")),
+        ("RECEIVED (UTC)", 2, Minute("received_at")),
+        ("OF", 3, By(show::about)),
+        ("ERROR", 2, Text("error_code")),
+        ("KEY", 4, Text("idempotency_key")),
+    ],
+    fields: &[],
+};
+
+impl Verbs for Verb {
+    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
+        let remote = connect.open(shared)?;
+        match self {
+            Self::List(list) => EVENTS.list(&remote, &list.listing, list),
+            Self::Show { id, payload } => {
+                let event = remote.get(&EVENTS.at(id));
+                let event = event.map_err(|failure| timeline::not_an_id(failure, id))?;
+                timeline::show(&remote, &event, *payload)
+            }
+            Self::Fix(fix) => change(&remote, &fix.id, "fix", fix.body()?),
+            Self::Discard { id, reason, confirm } => {
+                confirm.ask(format_args!("Discard the event {id}"))?;
+                change(&remote, id, "discard", json!({ "reason": reason }))
+            }
         }
     }
 }
 
-impl ListEvents {
-    fn run(&self, remote: &Remote) -> Result<(), Failure> {
-        let Self {
-            status,
-            event_type,
-            idempotency_key,
-            aggregate_id,
-            webhook_id,
-            received,
-            paging,
-        } = self;
-        let query = [
-            filter("status", status.as_ref()),
-            filter("event_type", event_type.as_ref()),
-            filter("idempotency_key", idempotency_key.as_ref()),
-            filter("aggregate_id", aggregate_id.as_ref()),
-            filter("webhook_id", webhook_id.as_ref()),
-        ];
-        let query = query.into_iter().chain(received.filters()).flatten().collect();
-        List { path: "/v1/events", query, columns: &COLUMNS, what: "such events" }
-            .print(remote, paging)
+fn change(remote: &Remote, id: &str, action: &str, body: Value) -> Result<(), Failure> {
+    let event = remote.post(&format!("{}/{action}", EVENTS.at(id)), Some(&body));
+    let event = event.map_err(|failure| timeline::not_an_id(failure, id))?;
+    remote.answer(&event, format_args!("{} is {}", text(&event, "id"), text(&event, "status")))
+}
+
+impl Fix {
+    fn body(&self) -> Result<Value, Failure> {
+        let mut body = self.set.iter().map(|field| set(field)).collect::<Result<Map<_, _>, _>>()?;
+        body.extend(noun::body(self));
+        if self.no_target {
+            body.insert("target".to_owned(), Value::Null);
+        }
+        if let Some(payload) = &self.payload {
+            // As bytes, so that it is kept as it was given. The service says whether it is JSON.
+            let bytes = input::bytes(payload)?;
+            body.insert("payload_base64".to_owned(), BASE64.encode(&bytes).into());
+        }
+        Ok(Value::Object(body))
     }
 }
 
-fn show(remote: &Remote, id: &str, payload: bool) -> Result<(), Failure> {
-    let event = remote
-        .get(&format!("/v1/events/{}", plain(id)))
-        .map_err(|failure| timeline::not_an_id(failure, id))?;
-    if payload {
-        return out::bytes(&timeline::payload_bytes(&event)?);
+fn set(field: &str) -> Result<(String, Value), Failure> {
+    let pair = field.split_once('=');
+    let value: Option<Value> = pair.and_then(|(_, value)| serde_json::from_str(value).ok());
+    let (Some((name, _)), Some(value)) = (pair, value) else {
+        return Err(Failure::input(format!(
+            "--set {field}: give a field and its value as JSON, such as aggregate_id='\"4711\"' or custom_data=null"
+        )));
+    };
+    if matches!(name, "occurred_at" | "not_before") && value.is_number() {
+        return Err(Failure::input(format!(
+            "--set {field}: here a time is a text, such as {name}='\"2026-01-31T12:00:00Z\"'"
+        )));
     }
-    if remote.json() {
-        return out::json(&event);
-    }
-    timeline::event(&event)?;
-    timeline::deliveries(remote, &event)
+    Ok((name.to_owned(), value))
 }

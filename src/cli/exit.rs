@@ -1,23 +1,25 @@
-//! The exit codes, so that a script can tell what happened without reading the message.
+//! Why a command ends with something other than 0, and the exit codes, so that a script need not read messages.
 //!
-//! 64 and above are those of `sysexits.h`. Which error gets which code is decided where it is met:
-//! [`super::remote`] for the API's answers.
+//! 64 and above are those of `sysexits.h`. [`super::remote`] gives the API's answers their codes.
+
+use crate::config::SettingsError;
+use crate::store::error::Error as StoreError;
 
 /// It was done.
 pub(super) const OK: u8 = 0;
 /// It was tried and did not work.
 pub(super) const FAILED: u8 = 1;
-/// The command line cannot be understood.
+/// The command line is wrong.
 pub(super) const USAGE: u8 = 2;
 /// The service cannot be reached.
 pub(super) const UNREACHABLE: u8 = 3;
 /// There is no such thing.
 pub(super) const NOT_FOUND: u8 = 4;
-/// It is not in a state in which this can be done.
+/// Its state does not allow it.
 pub(super) const CONFLICT: u8 = 5;
-/// What was given cannot be accepted.
+/// The input cannot be accepted.
 pub(super) const BAD_INPUT: u8 = 65;
-/// Not now; the same command may work later.
+/// The same command may work later.
 pub(super) const TEMPORARY: u8 = 75;
 /// The token, or the user, may not do this.
 pub(super) const NOT_PERMITTED: u8 = 77;
@@ -28,12 +30,63 @@ pub(super) const BAD_CONFIGURATION: u8 = 78;
 pub(super) const MEANINGS: [(u8, &str); 10] = [
     (OK, "done"),
     (FAILED, "tried, and it did not work"),
-    (USAGE, "the command line cannot be understood"),
+    (USAGE, "the command line is wrong, or a question was not answered with yes"),
     (UNREACHABLE, "the service cannot be reached"),
     (NOT_FOUND, "there is no such thing"),
-    (CONFLICT, "not in a state in which this can be done"),
-    (BAD_INPUT, "what was given cannot be accepted"),
+    (CONFLICT, "its state does not allow it"),
+    (BAD_INPUT, "the input cannot be accepted"),
     (TEMPORARY, "not now; the same command may work later"),
     (NOT_PERMITTED, "the token, or the user, may not do this"),
     (BAD_CONFIGURATION, "the settings are wrong"),
 ];
+
+/// The exit code and the message of a command that did not work.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(super) code: u8,
+    pub(super) message: String,
+}
+
+impl Failure {
+    pub(super) fn new(code: u8, message: impl ToString) -> Self {
+        Self { code, message: message.to_string() }
+    }
+
+    /// The reader of stdout has gone away: the command ends without a message.
+    pub(super) fn quiet() -> Self {
+        Self::new(OK, "")
+    }
+
+    pub(super) fn usage(message: impl ToString) -> Self {
+        Self::new(USAGE, message)
+    }
+
+    pub(crate) fn failed(message: impl ToString) -> Self {
+        Self::new(FAILED, message)
+    }
+
+    pub(super) fn input(message: impl ToString) -> Self {
+        Self::new(BAD_INPUT, message)
+    }
+
+    pub(crate) fn temporary(message: impl ToString) -> Self {
+        Self::new(TEMPORARY, message)
+    }
+
+    /// Adds a line to the message.
+    pub(super) fn and(self, more: impl std::fmt::Display) -> Self {
+        Self { code: self.code, message: format!("{}\n{more}", self.message) }
+    }
+}
+
+impl From<SettingsError> for Failure {
+    fn from(error: SettingsError) -> Self {
+        Self::new(BAD_CONFIGURATION, error)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::failed(error)
+    }
+}

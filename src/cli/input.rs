@@ -104,6 +104,24 @@ pub(super) fn span(text: &str) -> Result<String, String> {
         .map_err(|error| format!("give a span like 500ms, 30s or 5min: {error}"))
 }
 
+/// A span as whole seconds.
+pub(super) fn seconds(text: &str) -> Result<u64, humantime::DurationError> {
+    humantime::parse_duration(text).map(|span| span.as_secs())
+}
+
+/// A span as whole milliseconds.
+pub(super) fn millis(text: &str) -> Result<u64, humantime::DurationError> {
+    let span = humantime::parse_duration(text)?;
+    Ok(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Two parts of a flag, with a sign between them.
+pub(super) fn pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
+    let (name, value) = pair.ok_or("give a field, =, and what is meant: event_type=kind")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,10 +3,10 @@
 //! No key is ever printed or taken as an argument. `rotate` asks the running service, or does it on the
 //! file when none runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde_json::{Value, json};
 
 use crate::app::data_directory::{DATABASE, DirectoryError};
@@ -14,25 +14,19 @@ use crate::app::{Error, master_key};
 use crate::base::clock::Clock;
 use crate::base::id::SystemDraw;
 use crate::base::secret::MasterKey;
+use crate::cli::noun::Verbs;
 use crate::cli::remote::ConnectArgs;
+use crate::cli::show::Cell::Text;
 use crate::cli::show::{self, Column, text};
 use crate::cli::{Failure, Shared, exit, input, out};
+use crate::config::Settings;
 use crate::keys::file;
 use crate::pipeline::rotation::Rotated;
 use crate::store::{self, credentials, meta, subjects};
 use crate::sys::files::is_missing;
 
-/// The master key, under which every stored secret is sealed
-#[derive(Debug, Args)]
-pub(super) struct Keys {
-    #[command(flatten)]
-    reach: ConnectArgs,
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 #[derive(Debug, Subcommand)]
-enum Verb {
+pub(super) enum Verb {
     /// The keys that the database names, and how many secrets each seals
     List,
     /// Put a new key into the place of the one in force, and seal every secret anew
@@ -44,66 +38,66 @@ enum Verb {
     },
 }
 
-const COLUMNS: [Column; 4] = [
-    Column { title: "KEY", of: |k| text(k, "id"), rank: 0 },
-    Column { title: "SECRETS", of: |k| text(k, "secrets"), rank: 0 },
-    Column { title: "NAMED", of: |k| text(k, "named"), rank: 0 },
-    Column { title: "OLD FILE", of: |k| text(k, "file"), rank: 1 },
+const COLUMNS: &[Column] = &[
+    ("KEY", 0, Text("id")),
+    ("SECRETS", 0, Text("secrets")),
+    ("NAMED", 0, Text("named")),
+    ("OLD FILE", 1, Text("file")),
 ];
 
-impl Keys {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        match &self.verb {
-            Verb::List => list(shared, self.reach.json()),
-            Verb::Rotate => self.rotate(shared),
-            Verb::New { file } => new(file.clone()),
+impl Verbs for Verb {
+    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
+        match self {
+            Self::List => list(shared, connect.json()),
+            Self::Rotate => rotate(connect, shared),
+            Self::New { file } => new(file),
         }
     }
+}
 
-    fn rotate(&self, shared: &Shared) -> Result<(), Failure> {
-        let draw = Arc::new(SystemDraw::new());
-        let settings = shared.settings()?;
-        let database = settings.directory().join(DATABASE);
-        if is_missing(&database) {
-            let why = format!("there is no database {}", database.display());
-            return Err(Failure::new(exit::NOT_FOUND, why));
-        }
-        let done = match master_key::rotate_offline(&settings, &Clock::machine(), draw) {
-            Ok(Rotated { from, to, secrets }) => {
-                json!({ "from": from, "to": to, "secrets": secrets })
-            }
-            Err(Error::Directory(DirectoryError::Locked { .. })) => {
-                self.reach.open(shared)?.post("/v1/keys/rotate", None)?
-            }
-            Err(Error::Rotation(error)) => return Err(Failure::new(exit::CONFLICT, error)),
-            Err(error) => return Err(Failure::failed(error)),
-        };
-        if self.reach.json() {
-            return out::json(&done);
-        }
-        let (from, to) = (text(&done, "from"), text(&done, "to"));
-        out::line(format_args!(
-            "{to} is in force; {} secrets are sealed anew",
-            text(&done, "secrets")
-        ))?;
-        out::note(format_args!(
-            "Keep a copy of the new key elsewhere. The old one stays as {}: backups from before need it; \
-             delete it when none is left.",
-            file::retired(&settings.master_key_file(), &from).display()
-        ));
-        Ok(())
+/// The database, which has to be there.
+fn database(settings: &Settings) -> Result<PathBuf, Failure> {
+    let path = settings.directory().join(DATABASE);
+    if is_missing(&path) {
+        let why = format!("there is no database {}", path.display());
+        return Err(Failure::new(exit::NOT_FOUND, why));
     }
+    Ok(path)
+}
+
+fn rotate(connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
+    let draw = Arc::new(SystemDraw::new());
+    let settings = shared.settings()?;
+    database(&settings)?;
+    let done = match master_key::rotate_offline(&settings, &Clock::machine(), draw) {
+        Ok(Rotated { from, to, secrets }) => {
+            json!({ "from": from, "to": to, "secrets": secrets })
+        }
+        Err(Error::Directory(DirectoryError::Locked { .. })) => {
+            connect.open(shared)?.post("/v1/keys/rotate", None)?
+        }
+        Err(Error::Rotation(error)) => return Err(Failure::new(exit::CONFLICT, error)),
+        Err(error) => return Err(Failure::failed(error)),
+    };
+    if connect.json() {
+        return out::json(&done);
+    }
+    let (from, to) = (text(&done, "from"), text(&done, "to"));
+    out::line(format_args!(
+        "{to} is in force; {} secrets are sealed anew",
+        text(&done, "secrets")
+    ))?;
+    out::note(format_args!(
+        "Keep a copy of the new key elsewhere. The old one stays as {}: backups from before need it; \
+             delete it when none is left.",
+        file::retired(&settings.master_key_file(), &from).display()
+    ));
+    Ok(())
 }
 
 fn list(shared: &Shared, as_json: bool) -> Result<(), Failure> {
     let settings = shared.settings()?;
-    let path = settings.directory().join(DATABASE);
-    if is_missing(&path) {
-        return Err(Failure::new(
-            exit::NOT_FOUND,
-            format!("there is no database {}", path.display()),
-        ));
-    }
+    let path = database(&settings)?;
     input::check_open(settings.directory())?;
     let reader = store::read_only(&path).map_err(|error| {
         let why = "Reading it takes the rights of root or of the service's user (sudo).";
@@ -130,15 +124,15 @@ fn list(shared: &Shared, as_json: bool) -> Result<(), Failure> {
     if as_json {
         return out::json(&json!({ "items": rows, "next": null }));
     }
-    show::table(&COLUMNS, &rows)
+    show::table(COLUMNS, &rows)
 }
 
-fn new(path: PathBuf) -> Result<(), Failure> {
+fn new(path: &Path) -> Result<(), Failure> {
     if path.exists() {
         return Err(Failure::new(exit::CONFLICT, format!("{} is there already", path.display())));
     }
     let key = MasterKey::generate(&SystemDraw::new());
-    file::write(&path, &key).map_err(Failure::failed)?;
+    file::write(path, &key).map_err(Failure::failed)?;
     out::line(format_args!("{}: key {}", path.display(), key.key_id()))?;
     out::note(
         "To turn to it: give it as the credential oncebox-master-key (or ONCEBOX_MASTER_KEY), give the \

@@ -16,9 +16,10 @@ use crate::base::id::{Draw, SystemDraw};
 use crate::base::stop::Stop;
 use crate::cli::consume::line::{Leased, Line, Next};
 use crate::cli::consume::stopped;
+use crate::cli::noun::Confirm;
 use crate::cli::remote::{ConnectArgs, Remote, once, plain};
 use crate::cli::show::{clean, cut, text};
-use crate::cli::{Failure, Shared, listing, out};
+use crate::cli::{Failure, Shared, noun, out};
 use crate::http::client::{Call, Client, ClientSettings};
 use crate::model::address::AddressPolicy;
 
@@ -35,7 +36,6 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Rounds of cancelling before a subscription is left behind: what is in hand at that moment needs a second.
 const MAX_ROUNDS: u32 = 5;
 
-/// Show events as they come, and forward them to a program under development
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Makes a pull subscription named listen-…, and deletes it at the end (Ctrl-C). Each event is shown once, whatever
@@ -56,14 +56,19 @@ pub(super) struct Listen {
     #[arg(long)]
     clean: bool,
     #[command(flatten)]
-    reach: ConnectArgs,
+    confirm: Confirm,
+    #[command(flatten)]
+    connect: ConnectArgs,
 }
 
 impl Listen {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.reach.open(shared)?;
+        let remote = self.connect.open(shared)?;
         let left = left_behind(&remote)?;
         if self.clean {
+            if !left.is_empty() {
+                self.confirm.ask(format_args!("Delete {}", left.join(", ")))?;
+            }
             for name in &left {
                 remove(&remote, name)?;
                 out::line(format_args!("deleted: {name}"))?;
@@ -201,7 +206,7 @@ fn forward(client: &Client, url: &str, event: &Leased) -> String {
 /// Subscriptions that earlier runs have left behind, or that others have now.
 fn left_behind(remote: &Remote) -> Result<Vec<String>, Failure> {
     let mut names = Vec::new();
-    listing::each(remote, "/v1/subscriptions", Vec::new(), |item| {
+    noun::each(remote, "/v1/subscriptions", &Vec::new(), |item| {
         let name = text(&item, "name");
         if name.starts_with(PREFIX) && text(&item, "owner_id") == "oncebox listen" {
             names.push(name);
@@ -219,8 +224,8 @@ fn remove(remote: &Remote, name: &str) -> Result<(), Failure> {
     let mut last = Ok(());
     for _ in 0..MAX_ROUNDS {
         for state in ["pending", "leased", "dead_letter", "in_doubt"] {
-            let query = vec![("subscription", name.to_owned()), ("state", state.to_owned())];
-            listing::each(remote, "/v1/deliveries", query, |delivery| {
+            let query = noun::query(&json!({ "subscription": name, "state": state }));
+            noun::each(remote, "/v1/deliveries", &query, |delivery| {
                 let path = format!("/v1/deliveries/{}/cancel", text(&delivery, "id"));
                 // It may have been settled meanwhile.
                 drop(remote.post(&path, None));

@@ -11,19 +11,18 @@ use crate::backup::upgrade::{self, Rehearsal, Upgraded};
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
 use crate::cli::backup::{bar, failure};
+use crate::cli::out::{self, Format};
 use crate::cli::restore::own_directory;
-use crate::cli::{Failure, Shared, exit, input, out};
+use crate::cli::{Failure, Shared, exit, input};
 use crate::config::Settings;
 use crate::store::schema::{Steps, VERSION};
 
-/// Which schema the database has; bring it up to date
 #[derive(Debug, Args)]
 pub(super) struct Migrate {
     #[command(subcommand)]
     verb: Verb,
-    /// Print JSON, for programs
-    #[arg(long, global = true)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
 }
 
 #[derive(Debug, Subcommand)]
@@ -32,7 +31,7 @@ enum Verb {
     Status,
     /// Back up, then bring the schema up to date; `oncebox serve` does the same at its start
     Up {
-        /// Try it on a copy, which is removed; the service may run
+        /// Only try it on a copy, which is removed; the service may run
         #[arg(long)]
         dry_run: bool,
     },
@@ -64,7 +63,7 @@ impl Migrate {
     fn status(&self, settings: &Settings) -> Result<String, Failure> {
         let have = standing(settings)?;
         let pending = VERSION.saturating_sub(have);
-        if self.json {
+        if self.format.json {
             let all = json!({ "schema": have, "this_program": VERSION, "pending": pending });
             return Ok(all.to_string());
         }
@@ -94,7 +93,7 @@ impl Migrate {
         bar.finish_and_clear();
         let Rehearsal { from, took, differences } = rehearsed.map_err(failure)?;
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        let said = if self.json {
+        let said = if self.format.json {
             json!({ "from": from, "to": VERSION, "took_ms": took_ms, "differences": differences })
                 .to_string()
         } else {
@@ -115,7 +114,7 @@ impl Migrate {
         let done = done.map_err(failure)?;
         let backup = done.as_ref().map(|done| done.backup.display().to_string());
         let from = done.as_ref().map_or(VERSION, |Upgraded { from, .. }| *from);
-        if self.json {
+        if self.format.json {
             return Ok(json!({ "from": from, "to": VERSION, "backup": backup }).to_string());
         }
         Ok(backup.map_or_else(
@@ -155,7 +154,8 @@ mod tests {
     }
 
     fn said(settings: &Settings, verb: Verb, json: bool) -> String {
-        let (said, wrong) = Migrate { verb, json }.carry_out(settings, STEPS).unwrap();
+        let (said, wrong) =
+            Migrate { verb, format: Format { json } }.carry_out(settings, STEPS).unwrap();
         assert_eq!(wrong, [""; 0]);
         said
     }
@@ -200,7 +200,7 @@ mod tests {
         let settings = settings(&dir);
         make_older(&settings);
         let steps = Steps { oldest: 0, sql: &["DROP INDEX deliveries_due"] };
-        let up = Migrate { verb: Verb::Up { dry_run: true }, json: false };
+        let up = Migrate { verb: Verb::Up { dry_run: true }, format: Format { json: false } };
         let (_said, wrong) = up.carry_out(&settings, steps).unwrap();
         assert!(wrong.iter().any(|line| line == "index deliveries_due is missing"), "{wrong:?}");
     }

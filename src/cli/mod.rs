@@ -6,39 +6,27 @@
 mod apply;
 mod audit;
 mod backup;
-mod completions;
 mod config;
 mod conformance;
 mod consume;
-mod ddl;
-mod dead_letter;
 mod delivery;
 mod demo;
-mod difference;
 mod doctor;
 mod emit;
 mod escalation;
 mod event;
 mod exit;
-mod export;
-mod failed_starts;
+mod generate;
 mod help;
-mod in_doubt;
 mod input;
-mod key_pair;
 mod keys;
 mod listen;
-mod listing;
-mod manual;
 mod migrate;
-mod openapi;
+mod noun;
 mod out;
 mod pii;
-mod progress;
 mod provider;
-mod reload;
 mod remote;
-mod repair;
 mod restore;
 mod secrets;
 mod serve;
@@ -60,7 +48,9 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::config::{Environment, Settings, SettingsError, Sources};
+use crate::cli::exit::Failure;
+use crate::cli::noun::Api;
+use crate::config::{Environment, Settings, Sources};
 
 /// Webhooks in, business events out, each exactly once.
 #[derive(Debug, Parser)]
@@ -95,130 +85,82 @@ struct Shared {
 enum Command {
     /// Run the service
     Serve(serve::Serve),
-    /// Show and prove it: 10,000 invoices through crashes, lost answers and hanging receivers
+    /// Prove exactly-once: 10,000 invoices through crashes, lost answers and hanging receivers
     Demo(demo::Demo),
     /// One side of the demo, started by it
     #[command(hide = true)]
     DemoPart(demo::Part),
-    /// Whether it runs, and how much waits
+    /// Whether the service runs, and how much waits
     Status(status::Status),
     /// Publish events: one from flags, or many as lines of JSON
     Emit(Box<emit::Emit>),
     /// What was published, where it went and what was answered
-    Event(event::Event),
+    #[command(after_help = "Did invoice 4711 go out, when, and what did they answer?\n  \
+        oncebox event list --aggregate-id 4711\n  oncebox event show ID")]
+    Event(Api<event::Verb>),
     /// What providers posted to us
-    Webhook(webhook::Webhook),
-    /// One event for one subscription: look, send again, cancel
-    Delivery(delivery::Deliveries),
-    /// Deliveries that were given up: look, send again
+    Webhook(Api<webhook::Verb>),
+    /// One event for one subscription: show, send again, cancel
+    Delivery(Api<delivery::DeliveryVerb>),
+    /// Deliveries that were given up: list, send again
     #[command(alias = "dlq")]
-    DeadLetter(dead_letter::DeadLetter),
+    DeadLetter(Api<delivery::DeadLetterVerb>),
     /// Run a command for each event of a pull subscription
     Consume(Box<consume::Consume>),
     /// Show events as they come, and forward them to a program under development
     Listen(listen::Listen),
-    /// Post a signed sample webhook to the own intake
+    /// Post a signed sample webhook to this installation
     Trigger(trigger::Trigger),
     VerifySignature(verify_signature::VerifySignature),
     /// Who may post webhooks, and how they sign
-    Provider(provider::Providers),
-    /// Who wants which events, and where they go
-    Subscription(Box<subscription::Subscriptions>),
+    Provider(Api<provider::Verb>),
+    /// Which events go where
+    Subscription(Api<subscription::Verb>),
     /// Where events are read from besides the API: an ERP's own file, a folder
-    Source(Box<source::Sources>),
+    Source(Api<source::Verb>),
     /// Failures that a person must see
-    Escalation(escalation::Escalations),
-    /// Whose data there is on this box
-    Tenant(tenant::Tenants),
+    Escalation(Api<escalation::Verb>),
+    /// Whose data there is on this installation; for its administrator
+    Tenant(Api<tenant::Verb>),
     /// Try a policy on personal data
     Pii(pii::PiiCommand),
-    /// Those whose personal data is sealed: find, erase
-    Subject(subject::Subjects),
+    /// People whose personal data is sealed: find, erase
+    Subject(Api<subject::Verb>),
     /// Who may use the API
-    Token(token::Tokens),
-    /// Look over the installation: file, key, disk, clock, address
+    Token(Api<token::Verb>),
+    /// Check the installation: files, key, disk, clock, address
     Doctor(doctor::Doctor),
-    /// Settings: what holds and why, and what is wrong
+    /// Settings: their values, where they are set, and mistakes in them
     Config(config::Config),
     /// Make tenants, providers, subscriptions, tokens and sources as the file declares them
     Apply(apply::Apply),
     /// Print tenants, providers, subscriptions, tokens and sources as apply takes them, without secrets
-    Export(export::Export),
-    /// Who changed what, and whether anybody has touched the record of it
-    Audit(Box<audit::Audit>),
+    Export(apply::Export),
+    /// Who changed what, and whether the record of it was tampered with
+    Audit(Api<audit::Verb>),
     /// Copy the database while it is in use; check and list the copies
     Backup(backup::Backup),
     /// Put a backup back; what may have been sent after it is held
     Restore(restore::Restore),
     /// After a restore: deliveries that may have been made before
-    InDoubt(in_doubt::InDoubt),
-    /// Which schema the database has; bring it up to date
+    InDoubt(Api<delivery::InDoubtVerb>),
+    /// Show the schema version of the database; bring it up to date
     Migrate(migrate::Migrate),
-    /// The master key, under which every stored secret is sealed
-    Keys(keys::Keys),
-    /// Try whether a consumer's guard holds: repeats, at the same time, out of order, kill -9
+    /// The master key, which encrypts every stored secret
+    Keys(Api<keys::Verb>),
+    /// Test whether a consumer's guard holds: repeats, at the same time, out of order, kill -9
     Conformance(conformance::Conformance),
     /// Print the description of the API (OpenAPI 3.1)
     #[command(name = "openapi")]
-    OpenApi,
+    OpenApi(generate::OpenApi),
     /// Print the completions of a shell
-    Completions(completions::Completions),
-    /// Write the manual pages
-    Manual(manual::Manual),
-}
-
-/// Why a command ends with something other than 0.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    code: u8,
-    message: String,
-}
-
-impl Failure {
-    /// Any code of [`exit`].
-    fn new(code: u8, message: impl ToString) -> Self {
-        Self { code, message: message.to_string() }
-    }
-
-    /// Nobody reads what is printed: there is nothing to say, and nothing went wrong.
-    fn quiet() -> Self {
-        Self::new(exit::OK, "")
-    }
-
-    /// 1: it was tried and did not work.
-    pub(crate) fn failed(message: impl ToString) -> Self {
-        Self::new(exit::FAILED, message)
-    }
-
-    /// 65: what was given cannot be accepted.
-    fn input(message: impl ToString) -> Self {
-        Self::new(exit::BAD_INPUT, message)
-    }
-
-    /// 75: another process is in the way; later it may work.
-    pub(crate) fn temporary(message: impl ToString) -> Self {
-        Self::new(exit::TEMPORARY, message)
-    }
-
-    /// 78: the settings are wrong.
-    pub(crate) fn settings(message: impl ToString) -> Self {
-        Self::new(exit::BAD_CONFIGURATION, message)
-    }
-
-    /// The same, with more to say.
-    fn and(self, more: impl std::fmt::Display) -> Self {
-        Self { code: self.code, message: format!("{}\n{more}", self.message) }
-    }
-}
-
-impl From<SettingsError> for Failure {
-    fn from(error: SettingsError) -> Self {
-        Self::settings(error)
-    }
+    Completions(generate::Completions),
+    /// Write the manual pages into a directory, one per command
+    Manual(generate::Manual),
 }
 
 impl Shared {
-    /// Where settings come from: flags over environment over file over defaults.
+    /// The sources of settings: flags over environment over file over defaults.
     fn sources(&self) -> Sources {
         let mut sources = Sources {
             file: self.config.clone(),
@@ -237,45 +179,21 @@ impl Shared {
     }
 }
 
+/// Runs whichever command it is.
+macro_rules! run {
+    ($command:expr, $shared:expr, [$($name:ident),*]) => {
+        match $command { $(Command::$name(command) => command.run($shared),)* }
+    };
+}
+
 impl Command {
+    #[rustfmt::skip]
     fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        match self {
-            Self::Serve(serve) => serve.run(shared),
-            Self::Status(status) => status.run(shared),
-            Self::Doctor(doctor) => doctor.run(shared),
-            Self::Emit(emit) => emit.run(shared),
-            Self::Event(event) => event.run(shared),
-            Self::Webhook(webhook) => webhook.run(shared),
-            Self::Delivery(deliveries) => deliveries.run(shared),
-            Self::DeadLetter(dead_letter) => dead_letter.run(shared),
-            Self::Consume(consume) => consume.run(shared),
-            Self::Listen(listen) => listen.run(shared),
-            Self::Trigger(trigger) => trigger.run(shared),
-            Self::VerifySignature(verify) => verify.run(),
-            Self::Provider(providers) => providers.run(shared),
-            Self::Subscription(subscriptions) => subscriptions.run(shared),
-            Self::Source(sources) => sources.run(shared),
-            Self::Escalation(escalations) => escalations.run(shared),
-            Self::Tenant(tenants) => tenants.run(shared),
-            Self::Pii(pii) => pii.run(),
-            Self::Subject(subjects) => subjects.run(shared),
-            Self::Token(tokens) => tokens.run(shared),
-            Self::Config(config) => config.run(shared),
-            Self::Apply(apply) => apply.run(shared),
-            Self::Export(export) => export.run(shared),
-            Self::Audit(audit) => audit.run(shared),
-            Self::Backup(backup) => backup.run(shared),
-            Self::Restore(restore) => restore.run(shared),
-            Self::InDoubt(in_doubt) => in_doubt.run(shared),
-            Self::Migrate(migrate) => migrate.run(shared),
-            Self::Keys(keys) => keys.run(shared),
-            Self::Conformance(conformance) => conformance.run(),
-            Self::OpenApi => openapi::print(),
-            Self::Completions(completions) => completions.run(),
-            Self::Manual(manual) => manual.run(),
-            Self::Demo(demo) => demo.run(),
-            Self::DemoPart(part) => part.run(),
-        }
+        run!(self, shared, [
+            Serve, Demo, DemoPart, Status, Emit, Event, Webhook, Delivery, DeadLetter, Consume, Listen, Trigger,
+            VerifySignature, Provider, Subscription, Source, Escalation, Tenant, Pii, Subject, Token, Doctor, Config,
+            Apply, Export, Audit, Backup, Restore, InDoubt, Migrate, Keys, Conformance, OpenApi, Completions, Manual
+        ])
     }
 }
 
@@ -339,6 +257,80 @@ mod tests {
         }
         for (code, meaning) in exit::MEANINGS {
             assert!(page.contains(&format!("{code:<4}{meaning}")), "{page}");
+        }
+    }
+
+    /// Every command with the words that lead to it.
+    fn tree() -> Vec<(String, clap::Command)> {
+        let mut root = command();
+        root.build();
+        let (mut open, mut all) = (vec![(String::new(), root)], Vec::new());
+        while let Some((path, command)) = open.pop() {
+            let inner = command.get_subcommands().filter(|inner| inner.get_name() != "help");
+            open.extend(inner.map(|inner| (format!("{path} {}", inner.get_name()), inner.clone())));
+            all.push((path, command));
+        }
+        all
+    }
+
+    fn has(command: &clap::Command, flags: &[&str]) -> bool {
+        let longs: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        flags.iter().all(|flag| longs.contains(flag))
+    }
+
+    #[test]
+    fn every_list_has_the_same_pages_and_the_same_time_range() {
+        let flags = ["since", "until", "limit", "after", "all", "json"];
+        let mut lists = 0;
+        for (path, command) in tree() {
+            // The keys of a database are two or three, and have no times.
+            if path.ends_with(" list") && path != " keys list" {
+                lists += 1;
+                assert!(has(&command, &flags), "oncebox{path}");
+            }
+        }
+        assert!(lists > 10, "{lists}");
+    }
+
+    #[test]
+    fn what_deletes_asks_and_what_acts_on_many_has_a_dry_run() {
+        let deleting = [
+            "delete", "remove", "withdraw", "revoke", "erase", "discard", "cancel", "settle",
+            "release",
+        ];
+        for (path, command) in tree() {
+            let verb = path.rsplit(' ').next().unwrap();
+            if deleting.contains(&verb) || has(&command, &["prune"]) || has(&command, &["clean"]) {
+                assert!(has(&command, &["yes"]), "oncebox{path}");
+            }
+            let is_many =
+                path != " listen" && has(&command, &["all"]) && !has(&command, &["limit"]);
+            if is_many || has(&command, &["prune"]) {
+                assert!(has(&command, &["yes", "dry-run"]), "oncebox{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_flag_means_the_same_in_every_command() {
+        let mut said = std::collections::BTreeMap::new();
+        for (path, command) in tree() {
+            for flag in ["server", "token-file", "json", "yes", "limit", "after", "since", "until"]
+            {
+                let same_word = path == " audit export" || path.starts_with(" in-doubt ");
+                let argument = command.get_arguments().find(|arg| arg.get_long() == Some(flag));
+                let Some(argument) = argument.filter(|_| !same_word) else { continue };
+                let help = argument.get_help().map(ToString::to_string);
+                let known = said.entry(flag).or_insert_with(|| help.clone());
+                assert_eq!(*known, help, "oncebox{path} --{flag}");
+            }
+            let server = command.get_arguments().any(|arg| {
+                matches!(arg.get_long(), Some("service"))
+                    || arg.get_env() == Some("ONCEBOX_URL".as_ref())
+            });
+            assert!(!server, "oncebox{path}: the service is named with --server");
+            let page = command.clone().render_long_help().to_string();
+            assert!(!page.contains("dlq"), "oncebox{path}");
         }
     }
 }

@@ -1,21 +1,21 @@
-//! `oncebox pii`: trying a policy on personal data before it is stated, and reading one from a flag.
+//! `oncebox pii`: trying a policy on personal data, and reading a policy from a flag.
 //!
-//! Talks to nobody: what a policy does to a body is the same here and in the service, but for the keys.
+//! No service is asked: a policy does the same here, except that the keys differ.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use crate::cli::out::Format;
+use crate::cli::show::Cell::Text;
 use crate::cli::show::{self, Column, text};
-use crate::cli::{Failure, exit, input, out};
+use crate::cli::{Failure, Shared, input, out};
 use crate::model::sealed::{Form, SHOWN, splice};
 use crate::privacy::policy::{Edit, Finding, Pii, Shape, With};
 
-/// Try a policy on personal data
 #[derive(Debug, Args)]
 pub(super) struct PiiCommand {
-    /// Print JSON
-    #[arg(long, global = true)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -36,12 +36,17 @@ enum Verb {
     },
 }
 
-const COLUMNS: [Column; 4] = [
-    Column { title: "RULE", of: |f| text(f, "rule"), rank: 0 },
-    Column { title: "ACTION", of: |f| text(f, "action"), rank: 0 },
-    Column { title: "WHERE", of: |f| text(f, "path"), rank: 0 },
-    Column { title: "LOOKS LIKE", of: |f| text(f, "detector"), rank: 1 },
+const COLUMNS: &[Column] = &[
+    ("RULE", 0, Text("rule")),
+    ("ACTION", 0, Text("action")),
+    ("WHERE", 0, Text("path")),
+    ("LOOKS LIKE", 1, Text("detector")),
 ];
+
+/// The policy of a provider or a tenant.
+pub(super) fn policy_of(of: &Value) -> String {
+    text(of, "pii")
+}
 
 /// What a flag states: `allow`, JSON, `@FILE` or a file's name.
 pub(super) fn stated(flag: &str, value: &str) -> Result<Value, Failure> {
@@ -52,8 +57,7 @@ pub(super) fn stated(flag: &str, value: &str) -> Result<Value, Failure> {
     let text = if value.starts_with('{') || value.starts_with('@') || value == "-" {
         input::bytes(value)?
     } else {
-        let help = format_args!("{flag} is allow, a file with a policy, or the policy as JSON.")
-            .to_string();
+        let help = format!("{flag} is allow, a file with a policy, or the policy as JSON.");
         input::file(value.as_ref()).map_err(|failure| failure.and(help))?
     };
     let policy: Value = serde_json::from_slice(&text)
@@ -63,7 +67,7 @@ pub(super) fn stated(flag: &str, value: &str) -> Result<Value, Failure> {
 }
 
 impl PiiCommand {
-    pub(super) fn run(&self) -> Result<(), Failure> {
+    pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
         let Verb::Test { policy, body, content_type } = &self.verb;
         let pii = Pii::from_json(&stated("--policy", policy)?).map_err(Failure::input)?;
         let body = input::bytes(body)?;
@@ -77,7 +81,7 @@ impl PiiCommand {
         };
         let applied = policy
             .apply(content_type, &body, &hash, true)
-            .map_err(|refused| Failure::new(exit::BAD_INPUT, format!("refused: {refused}")))?;
+            .map_err(|refused| Failure::input(format!("refused: {refused}")))?;
         let with = |Edit { span, with }: Edit| {
             let text = match with {
                 With::Text(text) => text,
@@ -105,7 +109,7 @@ impl PiiCommand {
         };
         let findings: Vec<Value> = findings.iter().map(of).collect();
         let stored = String::from_utf8_lossy(stored);
-        if self.json {
+        if self.format.json {
             return out::json(&json!({
                 "stored": stored, "read_as": read_as(shape), "subject": subject, "findings": findings,
             }));
@@ -115,7 +119,7 @@ impl PiiCommand {
             out::note(format_args!("Read as {}; no rule matches.", read_as(shape)));
             return Ok(());
         }
-        show::table(&COLUMNS, &findings)?;
+        show::table(COLUMNS, &findings)?;
         let subject = subject.unwrap_or("the event itself");
         out::note(format_args!("Read as {}; sealed under the key of: {subject}", read_as(shape)));
         Ok(())

@@ -3,6 +3,7 @@
 //!
 //! Not here: how an answer is shown.
 
+use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use zeroize::Zeroizing;
 
 use crate::app::data_directory::{ADDRESS_FILE, INTAKE_FILE, TOKEN_FILE};
 use crate::cli::input::start_command;
+use crate::cli::out::{self, Format};
 use crate::cli::{Failure, Shared, exit, show};
 use crate::config::{Settings, environment};
 use crate::http::client::{Call, CallError, Client, ClientSettings};
@@ -36,8 +38,8 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.'
 #[command(next_help_heading = "Service")]
 pub(super) struct ConnectArgs {
     /// Where the service is [default: the address it wrote into the data directory]
-    #[arg(long = "url", global = true, env = "ONCEBOX_URL", value_name = "URL")]
-    service_url: Option<String>,
+    #[arg(long, global = true, env = "ONCEBOX_SERVER", value_name = "URL")]
+    server: Option<String>,
     #[arg(
         long,
         global = true,
@@ -45,9 +47,8 @@ pub(super) struct ConnectArgs {
         help = "File that holds the token [default: $ONCEBOX_TOKEN, else admin.token in the data directory]"
     )]
     token_file: Option<PathBuf>,
-    /// Print the API's JSON, for programs
-    #[arg(long, global = true)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// The service.
@@ -79,7 +80,7 @@ pub(super) struct Answer {
 impl ConnectArgs {
     /// Whether programs read what is printed.
     pub(super) fn json(&self) -> bool {
-        self.json
+        self.format.json
     }
 
     /// The service, with a token.
@@ -100,7 +101,7 @@ impl ConnectArgs {
     /// The service, for paths that need no token.
     pub(super) fn open_public(&self, shared: &Shared) -> Result<Remote, Failure> {
         let settings = shared.settings()?;
-        let url = self.service_url.as_deref().map(base).transpose()?;
+        let url = self.server.as_deref().map(base).transpose()?;
         // A person names the service here, or the data directory does: every address may be called.
         let everywhere = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
         let allow = everywhere.map(|ip| ipnet::IpNet::new_assert(ip, 0)).to_vec();
@@ -112,7 +113,7 @@ impl ConnectArgs {
         });
         let client = client.map_err(Failure::failed)?;
         let token_from = String::new();
-        Ok(Remote { client, settings, url, token: None, token_from, json: self.json })
+        Ok(Remote { client, settings, url, token: None, token_from, json: self.json() })
     }
 
     fn token(&self, remote: &Remote) -> Result<(Zeroizing<String>, String), Failure> {
@@ -193,9 +194,9 @@ pub(super) fn plain(text: &str) -> String {
 }
 
 /// A path with its query.
-pub(super) fn with_query(path: &str, query: &[(&str, String)]) -> String {
+pub(super) fn with_query<N: AsRef<str>>(path: &str, query: &[(N, String)]) -> String {
     let pairs: Vec<String> =
-        query.iter().map(|(name, value)| format!("{name}={}", plain(value))).collect();
+        query.iter().map(|(name, value)| format!("{}={}", name.as_ref(), plain(value))).collect();
     if pairs.is_empty() { path.to_owned() } else { format!("{path}?{}", pairs.join("&")) }
 }
 
@@ -205,7 +206,12 @@ impl Remote {
         self.json
     }
 
-    /// What holds here.
+    /// Prints an answer for programs, or what it means for people.
+    pub(super) fn answer(&self, answer: &Value, said: impl Display) -> Result<(), Failure> {
+        if self.json { out::json(answer) } else { out::line(said) }
+    }
+
+    /// The settings that hold here.
     pub(super) fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -399,6 +405,6 @@ mod tests {
         assert_eq!(plain("a/b?c=d&e"), "a%2Fb%3Fc%3Dd%26e");
         let query = [("event_type", "a b".to_owned()), ("limit", "5".to_owned())];
         assert_eq!(with_query("/v1/events", &query), "/v1/events?event_type=a%20b&limit=5");
-        assert_eq!(with_query("/v1/events", &[]), "/v1/events");
+        assert_eq!(with_query::<&str>("/v1/events", &[]), "/v1/events");
     }
 }

@@ -13,12 +13,12 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::faults::Faults;
 use crate::cli::backup::failure;
 use crate::cli::input::start_command;
+use crate::cli::out::Format;
 use crate::cli::{Failure, Shared, exit, out};
 use crate::config::Settings;
 use crate::keys::file;
 use crate::model::in_doubt::Window;
 
-/// Put a backup back; what may have been sent after it is held
 #[derive(Debug, Args)]
 pub(super) struct Restore {
     #[arg(help = "The backup, a file with its manifest beside it")]
@@ -43,9 +43,8 @@ pub(super) struct Restore {
     /// Take a file that has no manifest, such as one Litestream restored
     #[arg(long)]
     without_manifest: bool,
-    /// Print what was done as JSON, for programs
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// The data directory for a command that must have it to itself.
@@ -72,7 +71,7 @@ impl Restore {
         let now = Clock::machine().wall();
         let lost_at = self.lost_at.as_deref().map_or(Ok(now), |text| {
             let why = "--lost-at: give a time like 2026-01-31T12:00:00Z";
-            Timestamp::parse(text).ok_or_else(|| Failure::new(exit::USAGE, why))
+            Timestamp::parse(text).ok_or_else(|| Failure::usage(why))
         })?;
         let until = now.plus(self.in_doubt_window);
         let directory = own_directory(&settings)?;
@@ -95,7 +94,7 @@ impl Restore {
     fn tell(&self, plan: &Plan, done: &Done, directory: &Path, start: &str) -> Result<(), Failure> {
         let Done { changes, made_at, aside } = done;
         let until = plan.window.map(|window| window.until);
-        if self.json {
+        if self.format.json {
             return out::json(&json!({
                 "made_at": made_at, "epoch": changes.epoch, "in_doubt": changes.in_doubt,
                 "keys_erased": changes.erased,

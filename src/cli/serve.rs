@@ -1,6 +1,8 @@
 //! `oncebox serve`: the service, in the foreground, until SIGTERM or SIGINT.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,15 +15,20 @@ use crate::app::supervision::Supervision;
 use crate::app::{Appliance, Error, master_key};
 use crate::backup::Error as BackupError;
 use crate::base::clock::{Clock, machine_monotonic};
-use crate::cli::failed_starts::FailedStarts;
-use crate::cli::{Failure, Shared, exit, out, reload};
-use crate::config::{Settings, environment};
+use crate::base::stop::Stop;
+use crate::cli::{Failure, Shared, exit, out};
+use crate::config::settings::Key;
+use crate::config::{Settings, Sources, environment};
 use crate::demo::watch;
 use crate::sys::systemd::{Notifier, Offer};
 use crate::telemetry;
 
 /// How often the signals are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The file in the runtime directory that counts failed starts.
+const FAILED_STARTS: &str = "failed-starts";
+/// The longest wait after a failed start. Callers wait in the socket meanwhile, so it is not longer.
+const MAX_START_WAIT: Duration = Duration::from_mins(1);
 
 /// Run the service
 #[derive(Debug, Args)]
@@ -70,7 +77,7 @@ impl Serve {
             }
             if signals.reload.swap(false, Ordering::Relaxed) {
                 supervision.reloading(machine_monotonic());
-                reload::run(&appliance, &sources);
+                reload(&appliance, &sources);
                 supervision.reloaded(&appliance);
             }
         }
@@ -198,4 +205,76 @@ fn greet(appliance: &Appliance, settings: &Settings) {
     if let Err(failure) = out::line(text) {
         tracing::debug!(?failure, "the greeting was not read");
     }
+}
+
+/// The count of failed starts since the last one that worked. Each waits longer before it ends, so that a service
+/// manager that tries again for ever does not fill the log. It is kept in the directory that systemd makes
+/// (`RuntimeDirectory=`); without one nothing starts the service again, and nothing waits.
+#[derive(Debug)]
+struct FailedStarts(Option<PathBuf>);
+
+impl FailedStarts {
+    /// The count that the service manager keeps for us, where there is one.
+    fn of_manager() -> Self {
+        let directory = environment("RUNTIME_DIRECTORY");
+        Self(directory.map(|directory| PathBuf::from(directory).join(FAILED_STARTS)))
+    }
+
+    /// Reports a failed start, and waits: 1 s, then twice as long each time, up to a minute. A request to stop
+    /// ends the wait and clears the count.
+    fn wait(&self, failure: Failure, notifier: &Notifier, stop: &AtomicBool) -> Failure {
+        let Some(path) = &self.0 else { return failure };
+        let before = std::fs::read_to_string(path).ok();
+        let before: u32 = before.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+        let span = Duration::from_secs(1_u64 << before.min(6)).min(MAX_START_WAIT);
+        let count = before.saturating_add(1);
+        // Where it cannot be written, every wait is a short one.
+        drop(std::fs::write(path, count.to_string()));
+        let Failure { code, message } = failure;
+        let secs = span.as_secs();
+        tracing::error!(code, error = message, failed_starts = count, wait_s = secs, "not started");
+        notifier.status(&format!("Not started, tried again in {secs} s: {message}"));
+        let never = Stop::new();
+        let mut waited = Duration::ZERO;
+        while waited < span && !stop.load(Ordering::Relaxed) {
+            never.wait(LOOK_EVERY);
+            waited = waited.saturating_add(LOOK_EVERY);
+        }
+        if stop.load(Ordering::Relaxed) {
+            self.forget();
+        }
+        // The log has it.
+        Failure { code, message: String::new() }
+    }
+
+    /// A start has worked.
+    fn forget(&self) {
+        // A count that stays only makes a later wait longer.
+        self.0.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
+}
+
+/// Reads the settings again and tells the log what came of it. With a mistake in them nothing changes.
+fn reload(appliance: &Appliance, sources: &Sources) {
+    let refused = |error: &dyn Display| {
+        tracing::error!(%error, "the settings cannot be used; what held before still holds");
+    };
+    let loaded = match sources.load() {
+        Ok(loaded) => loaded,
+        Err(error) => return refused(&error),
+    };
+    let change = match appliance.reload(&loaded.settings) {
+        Ok(change) => change,
+        Err(error) => return refused(&error),
+    };
+    tracing::info!(changed = named(&change.taken), "the settings were read again");
+    if !change.waiting.is_empty() {
+        let keys = named(&change.waiting);
+        tracing::warn!(keys, "settings changed that take effect with the next start only");
+    }
+}
+
+fn named(keys: &[&Key]) -> String {
+    let paths: Vec<String> = keys.iter().map(|key| key.path()).collect();
+    if paths.is_empty() { "nothing".to_owned() } else { paths.join(", ") }
 }

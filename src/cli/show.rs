@@ -18,13 +18,38 @@ const SHORT_BYTES: usize = 16;
 /// Between two columns.
 const GAP: u16 = 2;
 
-/// A column of a table.
-pub(super) struct Column {
-    pub(super) title: &'static str,
-    pub(super) of: fn(&Value) -> String,
-    /// 0: always shown. The others are left out on a narrow terminal, highest first.
-    pub(super) rank: u8,
+/// How a value is taken from an item of the API.
+#[derive(Clone, Copy)]
+pub(super) enum Cell {
+    /// A field as it is.
+    Text(&'static str),
+    /// A time to the minute (UTC).
+    Minute(&'static str),
+    /// A time to the millisecond (UTC).
+    Instant(&'static str),
+    /// A list of words.
+    Words(&'static str),
+    /// Anything else.
+    By(fn(&Value) -> String),
 }
+
+impl Cell {
+    fn of(self, item: &Value) -> String {
+        match self {
+            Self::Text(field) => text(item, field),
+            Self::Minute(field) => minute(item, field),
+            Self::Instant(field) => instant(item, field),
+            Self::Words(field) => words(item, field),
+            Self::By(of) => of(item),
+        }
+    }
+}
+
+/// A column of a table: its title, its rank, its value. Rank 0 is always shown; on a narrow terminal the columns
+/// with the highest rank are left out first.
+pub(super) type Column = (&'static str, u8, Cell);
+/// A labelled value.
+pub(super) type Field = (&'static str, Cell);
 
 /// Text without anything a terminal would act on; line ends and tabs become spaces.
 pub(super) fn clean(text: &str) -> String {
@@ -99,8 +124,15 @@ pub(super) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
+/// Prints the fields of an item, one below the other; those without a value are left out.
+pub(super) fn fields(item: &Value, fields: &[Field]) -> Result<(), Failure> {
+    let pairs: Vec<(&str, String)> =
+        fields.iter().map(|(label, cell)| (*label, cell.of(item))).collect();
+    labelled(&pairs)
+}
+
 /// Prints labels and their values, one below the other; those without a value are left out.
-pub(super) fn fields(fields: &[(&str, String)]) -> Result<(), Failure> {
+pub(super) fn labelled(fields: &[(&str, String)]) -> Result<(), Failure> {
     let width = fields.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
     for (label, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
         out::line(format_args!("  {label:<width$}  {value}"))?;
@@ -117,11 +149,11 @@ fn rendered(columns: &[Column], rows: &[Value], width: Option<u16>) -> String {
     let mut shown: Vec<&Column> = columns.iter().collect();
     if let Some(width) = width {
         while needed(&shown, rows) > width {
-            let rank = shown.iter().map(|column| column.rank).max().unwrap_or(0);
+            let rank = shown.iter().map(|(_, rank, _)| *rank).max().unwrap_or(0);
             if rank == 0 {
                 break;
             }
-            shown.retain(|column| column.rank != rank);
+            shown.retain(|(_, its, _)| *its != rank);
         }
     }
     let mut table = filled(&shown, rows);
@@ -145,20 +177,20 @@ fn needed(columns: &[&Column], rows: &[Value]) -> u16 {
 }
 
 /// The width below which a word would have to be broken.
-fn longest_word(column: &Column, rows: &[Value]) -> u16 {
+fn longest_word((title, _, cell): &Column, rows: &[Value]) -> u16 {
     let of = |text: &str| text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
     // What is short, such as a time, is read as one word.
     let value = |text: &str| if text.len() <= SHORT_BYTES { text.len() } else { of(text) };
-    let longest = rows.iter().map(|row| value(&(column.of)(row))).max().unwrap_or(0);
-    u16::try_from(longest.max(of(column.title)).min(MAX_WORD_CHARS)).unwrap_or(0)
+    let longest = rows.iter().map(|row| value(&cell.of(row))).max().unwrap_or(0);
+    u16::try_from(longest.max(of(title)).min(MAX_WORD_CHARS)).unwrap_or(0)
 }
 
 fn filled(columns: &[&Column], rows: &[Value]) -> Table {
     let mut table = Table::new();
-    table.load_style(NOTHING).set_header(columns.iter().map(|column| column.title));
+    table.load_style(NOTHING).set_header(columns.iter().map(|(title, ..)| *title));
     for row in rows {
-        table.add_row(columns.iter().map(|column| {
-            let value = (column.of)(row);
+        table.add_row(columns.iter().map(|(_, _, cell)| {
+            let value = cell.of(row);
             if value.is_empty() { NOTHING_THERE.to_owned() } else { value }
         }));
     }
@@ -172,9 +204,9 @@ mod tests {
     use super::*;
 
     const COLUMNS: [Column; 3] = [
-        Column { title: "ID", of: |row| text(row, "id"), rank: 0 },
-        Column { title: "TYPE", of: |row| text(row, "type"), rank: 1 },
-        Column { title: "AT", of: |row| minute(row, "at"), rank: 2 },
+        ("ID", 0, Cell::Text("id")),
+        ("TYPE", 1, Cell::Text("type")),
+        ("AT", 2, Cell::Minute("at")),
     ];
 
     #[test]

@@ -6,21 +6,38 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::base::clock::Timestamp;
-use crate::cli::listing;
+use crate::cli::noun;
 use crate::cli::remote::{ConnectArgs, Remote, with_query};
-use crate::cli::show::{self, instant, minute, text};
+use crate::cli::show::Cell::{By, Text};
+use crate::cli::show::{self, Field, instant, minute, text};
 use crate::cli::{Failure, Shared, out};
 
-/// Whether it runs, and how much waits
 #[derive(Debug, Args)]
 pub(super) struct Status {
     #[command(flatten)]
-    reach: ConnectArgs,
+    connect: ConnectArgs,
 }
+
+const FIELDS: &[Field] = &[
+    ("subscriptions", Text("subscriptions")),
+    ("deliveries waiting", Text("pending")),
+    ("with consumers", Text("leased")),
+    ("oldest due", By(oldest)),
+    ("dead letters", Text("dead_letters")),
+    ("in doubt", Text("in_doubt")),
+    ("quarantined events", Text("quarantined")),
+];
+
+/// What a person does about a number that is not 0.
+const NEXT: [(&str, &str, &str); 3] = [
+    ("dead_letters", "Deliveries were given up", "dead-letter list"),
+    ("in_doubt", "Deliveries may have been made before a restore and wait", "in-doubt list"),
+    ("quarantined", "Events cannot be used as they are", "event list --status quarantined"),
+];
 
 impl Status {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.reach.open(shared)?;
+        let remote = self.connect.open(shared)?;
         let stats = remote.get("/v1/stats")?;
         // A service that reads but cannot write is not ready; its numbers are shown all the same.
         let ready = remote.get("/readyz?verbose");
@@ -31,28 +48,11 @@ impl Status {
         let running = if ready.is_ok() { "runs and is ready" } else { "runs but is not ready" };
         let base = remote.base();
         out::line(format_args!("oncebox {} at {base} {running}", text(&stats, "version")))?;
-        let dead = stats.get("dead_letters").and_then(Value::as_u64).unwrap_or(0);
-        show::fields(&[
-            ("subscriptions", text(&stats, "subscriptions")),
-            ("deliveries waiting", text(&stats, "pending")),
-            ("with consumers", text(&stats, "leased")),
-            ("oldest due", oldest(&stats)),
-            ("dead letters", text(&stats, "dead_letters")),
-            ("in doubt", text(&stats, "in_doubt")),
-            ("quarantined events", text(&stats, "quarantined")),
-        ])?;
-        if dead > 0 {
-            out::line("\nDeliveries were given up. Next:\n  oncebox dead-letter list")?;
-        }
-        if stats.get("in_doubt").and_then(Value::as_u64).unwrap_or(0) > 0 {
-            out::line(
-                "\nDeliveries may have been made before a restore and wait. Next:\n  oncebox in-doubt list",
-            )?;
-        }
-        if stats.get("quarantined").and_then(Value::as_u64).unwrap_or(0) > 0 {
-            out::line(
-                "\nEvents cannot be used as they are. Next:\n  oncebox event list --status quarantined",
-            )?;
+        show::fields(&stats, FIELDS)?;
+        for (field, what, next) in NEXT {
+            if stats.get(field).and_then(Value::as_u64).is_some_and(|count| count > 0) {
+                out::line(format_args!("\n{what}. Next:\n  oncebox {next}"))?;
+            }
         }
         if let Some(reader) = stats.get("log_reader").and_then(Value::as_str) {
             out::line(format_args!(
@@ -71,7 +71,7 @@ impl Status {
 
 /// Names the subscriptions whose target has not taken anything since it began to fail.
 fn failing(remote: &Remote) -> Result<(), Failure> {
-    listing::each(remote, "/v1/subscriptions", Vec::new(), |subscription| {
+    noun::each(remote, "/v1/subscriptions", &Vec::new(), |subscription| {
         let since = minute(&subscription, "failing_since");
         let failures = text(&subscription, "failure_count");
         if since.is_empty() || failures == "0" {

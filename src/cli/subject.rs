@@ -1,84 +1,92 @@
-//! `oncebox subject`: those whose personal data is sealed.
+//! `oncebox subject`: the people whose personal data is sealed.
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::cli::listing::{List, Paging, filter};
+use crate::cli::noun::{self, Confirm, Listing, Noun, Verbs};
 use crate::cli::remote::{ConnectArgs, Remote, with_query};
-use crate::cli::show::{self, Column, minute, text};
+use crate::cli::show::Cell::{By, Minute};
+use crate::cli::show::{self, text};
 use crate::cli::{Failure, Shared, out};
 
-/// Those whose personal data is sealed: find, erase
-#[derive(Debug, Args)]
-pub(super) struct Subjects {
-    #[command(flatten)]
-    reach: ConnectArgs,
-    /// Of another tenant; for an admin token of the tenant default [default: that of your token]
-    #[arg(long, global = true, value_name = "NAME")]
-    tenant: Option<String>,
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 #[derive(Debug, Subcommand)]
-enum Verb {
+pub(super) enum Verb {
     /// Keys of subjects, oldest first; names are hashed
     List {
         /// Only keys that were destroyed
         #[arg(long)]
         erased: bool,
         #[command(flatten)]
-        paging: Paging,
+        tenant: OfTenant,
+        #[command(flatten)]
+        listing: Listing,
     },
     /// The keys of one subject, newest first
     Show {
-        /// Its name: what stands at the policy's subject path, else the event's webhook-id
+        /// Its name: the value at the policy's subject path, else the event's webhook-id
         subject: String,
+        #[command(flatten)]
+        tenant: OfTenant,
     },
-    /// Destroy a subject's keys: what is sealed of it can never be opened again; a restore destroys them again
+    /// Destroy a subject's keys: its sealed data can never be opened again, even after a restore
     Erase {
-        /// Its name: what stands at the policy's subject path, else the event's webhook-id
+        /// Its name: the value at the policy's subject path, else the event's webhook-id
         subject: String,
+        #[command(flatten)]
+        tenant: OfTenant,
+        #[command(flatten)]
+        confirm: Confirm,
     },
 }
 
-const FIND: &str = "/v1/subjects/find";
-
-const COLUMNS: [Column; 4] = [
-    Column { title: "SUBJECT", of: |k| short(&text(k, "subject")), rank: 0 },
-    Column { title: "KEY", of: |k| short(&text(k, "key")), rank: 1 },
-    Column { title: "SINCE (UTC)", of: |k| minute(k, "created_at"), rank: 1 },
-    Column { title: "ERASED", of: |k| minute(k, "erased_at"), rank: 0 },
-];
-
-fn short(hash: &str) -> String {
-    hash.chars().take(16).collect()
+/// The flag of commands that an administrator may run for another tenant.
+#[derive(Debug, clap::Args, serde::Serialize)]
+pub(super) struct OfTenant {
+    /// Of another tenant; for an admin token of the tenant default [default: that of your token]
+    #[arg(long, value_name = "NAME")]
+    pub(super) tenant: Option<String>,
 }
 
-impl Subjects {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.reach.open(shared)?;
-        let mut query: Vec<_> = filter("tenant", self.tenant.as_ref()).into_iter().collect();
-        match &self.verb {
-            Verb::List { erased, paging } => {
-                query.extend(erased.then(|| ("erased", "true".to_owned())));
-                let what = "keys of subjects";
-                List { path: "/v1/subjects", query, columns: &COLUMNS, what }.print(&remote, paging)
+const SUBJECTS: Noun = Noun {
+    path: "/v1/subjects",
+    one: "Subject",
+    many: "keys of subjects",
+    time: Some("created_at"),
+    columns: &[
+        ("SUBJECT", 0, By(|key| short(key, "subject"))),
+        ("KEY", 1, By(|key| short(key, "key"))),
+        ("SINCE (UTC)", 1, Minute("created_at")),
+        ("ERASED (UTC)", 0, Minute("erased_at")),
+    ],
+    fields: &[],
+};
+
+fn short(key: &Value, field: &str) -> String {
+    text(key, field).chars().take(16).collect()
+}
+
+impl Verbs for Verb {
+    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
+        let remote = connect.open(shared)?;
+        match self {
+            Self::List { erased, tenant: OfTenant { tenant }, listing } => {
+                let filters = json!({ "tenant": tenant, "erased": erased });
+                SUBJECTS.list(&remote, listing, &filters)
             }
-            Verb::Show { subject } => show_one(&remote, query, subject),
-            Verb::Erase { subject } => {
-                let path = with_query("/v1/subjects/erase", &query);
+            Self::Show { subject, tenant } => show_one(&remote, tenant, subject),
+            Self::Erase { subject, tenant, confirm } => {
+                confirm.ask(format_args!("Destroy the keys of {subject} for good"))?;
+                let path = with_query("/v1/subjects/erase", &noun::query(tenant));
                 let erased = remote.post(&path, Some(&json!({ "subject": subject })))?;
-                if remote.json() {
-                    return out::json(&erased);
+                let count = text(&erased, "keys_erased");
+                let keys = if count == "1" { "key" } else { "keys" };
+                remote.answer(&erased, format_args!("erased: {count} {keys} destroyed"))?;
+                if !remote.json() {
+                    out::note(
+                        "Older backups hold the keys until they are deleted; a restore destroys them again. \
+                         Keep oncebox.db.erasures with your backups.",
+                    );
                 }
-                let (count, keys) = (text(&erased, "keys_erased"), "keys destroyed");
-                let keys = if count == "1" { "key destroyed" } else { keys };
-                out::line(format_args!("erased: {count} {keys}"))?;
-                out::note(
-                    "Backups from before hold the keys until they are deleted; putting one back destroys \
-                     them again. Keep oncebox.db.erasures with your backups.",
-                );
                 Ok(())
             }
         }
@@ -86,27 +94,22 @@ impl Subjects {
 }
 
 /// All keys of a subject, page by page.
-fn show_one(
-    remote: &Remote,
-    mut query: Vec<(&'static str, String)>,
-    subject: &str,
-) -> Result<(), Failure> {
-    let (mut whole, mut keys) = (Value::Null, Vec::new());
-    query.push(("limit", "500".to_owned()));
-    let (mut path, body) = (with_query(FIND, &query), json!({ "subject": subject }));
+fn show_one(remote: &Remote, tenant: &OfTenant, subject: &str) -> Result<(), Failure> {
+    let (mut hash, mut keys, mut after) = (Value::Null, Vec::new(), None);
+    let body = json!({ "subject": subject });
     loop {
-        let mut page = remote.post(&path, Some(&body))?;
-        if let Some(Value::Array(more)) = page.get_mut("keys").map(Value::take) {
-            keys.extend(more);
+        let query = json!({ "tenant": tenant.tenant, "limit": 500, "after": after });
+        let path = with_query("/v1/subjects/find", &noun::query(&query));
+        let page = remote.post(&path, Some(&body))?;
+        keys.extend(page.get("keys").and_then(Value::as_array).into_iter().flatten().cloned());
+        hash = page.get("subject").cloned().unwrap_or(hash);
+        after = page.get("next").and_then(Value::as_str).map(str::to_owned);
+        if after.is_none() {
+            break;
         }
-        let next = page.get("next").and_then(Value::as_str).map(str::to_owned);
-        whole = if whole.is_null() { page } else { whole };
-        let Some(next) = next else { break };
-        let from: Vec<_> = query.iter().cloned().chain([("after", next)]).collect();
-        path = with_query(FIND, &from);
     }
     if remote.json() {
-        return out::json(&json!({ "subject": whole.get("subject"), "keys": keys }));
+        return out::json(&json!({ "subject": hash, "keys": keys }));
     }
-    show::table(&COLUMNS, &keys)
+    show::table(SUBJECTS.columns, &keys)
 }

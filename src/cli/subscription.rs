@@ -1,108 +1,113 @@
-//! `oncebox subscription`: who wants which events, where they go and how.
+//! `oncebox subscription`: which events go where, and how.
 //!
 //! Not here: what was sent to them ([`super::delivery`]).
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::cli::listing::{List, Paging};
+use crate::cli::noun::{self, DeleteArgs, Listing, NameArg, Noun, Verbs};
 use crate::cli::remote::{ConnectArgs, Remote, once, plain};
-use crate::cli::show::{self, Column, instant, text, words};
+use crate::cli::show::Cell::{By, Instant, Minute, Text, Words};
+use crate::cli::show::{instant, text};
 use crate::cli::{Failure, Shared, exit, input, out, secrets};
 
-/// Who wants which events, and where they go
-// Here `--url` is where events go, so the service is named by another flag.
-#[derive(Debug, Args)]
-#[command(mut_arg("service_url", |arg| arg.long("service")))]
-pub(super) struct Subscriptions {
-    #[command(flatten)]
-    reach: ConnectArgs,
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 #[derive(Debug, Subcommand)]
-enum Verb {
+pub(super) enum Verb {
     /// Subscriptions, oldest first
-    List {
-        #[command(flatten)]
-        paging: Paging,
-    },
+    List(Listing),
     /// Add a subscription; prints the secret its requests are signed with, this once
-    Create(Create),
+    Create(Box<Create>),
     /// One subscription
-    Show {
-        /// Its name or id
-        name: String,
-    },
+    Show(NameArg),
     /// Change a subscription; what is not given stays
-    Change(Change),
+    Change(Box<Change>),
     /// Send it nothing for now; its deliveries wait
-    Pause {
-        /// Its name or id
-        name: String,
-    },
-    /// End a pause, or bring back one that was disabled because its target answered 410
-    Resume {
-        /// Its name or id
-        name: String,
-    },
+    Pause(NameArg),
+    /// End a pause, or enable a subscription again that was disabled because its target answered 410
+    Resume(NameArg),
     /// Delete a subscription; refused while it has open or dead deliveries
-    Delete {
-        /// Its name or id
-        name: String,
-    },
+    Delete(DeleteArgs),
 }
 
-#[derive(Debug, Args)]
-struct Create {
+#[derive(Debug, Args, Serialize)]
+pub(super) struct Create {
     /// What you call it: a-z, 0-9 and -
     name: String,
     #[arg(
         long,
         required_unless_present = "pull",
         conflicts_with = "pull",
-        help = "Where its events go; may hold {aggregate_id} and its like"
+        help = "Where its events go; may hold {aggregate_id} and other fields of the event"
     )]
     url: Option<String>,
     /// Consumers ask for its events, with oncebox consume or over the API; nothing is sent
     #[arg(long)]
+    #[serde(skip)]
     pull: bool,
     #[command(flatten)]
+    #[serde(flatten)]
     terms: Terms,
-    /// File with the secret the receiver has already (whsec_…); a new one is made where it is absent
+    /// File with the secret that the receiver has already (whsec_…) [default: a new one is made]
     #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
     secret_file: Option<PathBuf>,
 }
 
-#[derive(Debug, Args)]
-struct Change {
+#[derive(Debug, Args, Serialize)]
+pub(super) struct Change {
     /// Its name or id
+    #[serde(skip)]
     name: String,
     /// Where its events go
     #[arg(long)]
     url: Option<String>,
     #[command(flatten)]
+    #[serde(flatten)]
     terms: Terms,
-    /// Take a header field away; may be repeated
+    /// Remove a header field; may be repeated
     #[arg(long, value_name = "NAME")]
+    #[serde(skip)]
     remove_header: Vec<String>,
 }
 
 /// What both creating and changing can say.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 struct Terms {
-    /// A type it wants: invoice.paid, invoice.*; may be repeated [all, unless told]
+    /// A type it wants: invoice.paid, invoice.*; may be repeated [default when created: all]
     #[arg(long = "event-type", value_name = "PATTERN")]
     event_types: Vec<String>,
-    /// Where its events come from: outbox, all, provider:NAME [outbox, unless told]
+    /// Where its events come from: outbox, all, provider:NAME [default when created: outbox]
     #[arg(long)]
     source: Option<String>,
     /// A further header field, 'Name: value'; may be repeated
     #[arg(long = "header", value_name = "FIELD", value_parser = header)]
+    #[serde(skip)]
     headers: Vec<(String, String)>,
+    /// Which events go one after another: those of one key or aggregate, or all [default when created: none]
+    #[arg(long, value_parser = ["none", "key", "strict"])]
+    ordering: Option<String>,
+    #[arg(
+        long,
+        ignore_case = true,
+        value_parser = PossibleValuesParser::new(["POST", "PUT", "PATCH"]).map(|m| m.to_ascii_uppercase()),
+        help = "The method of its requests [default when created: POST]"
+    )]
+    method: Option<String>,
+    /// The person or team responsible; free text
+    #[arg(long)]
+    #[serde(rename = "owner_id")]
+    owner: Option<String>,
+    #[command(flatten)]
+    #[serde(skip)]
+    policy: Policy,
+}
+
+#[derive(Debug, Args, Serialize)]
+struct Policy {
     /// Waits between attempts, like 5s,30s,5min; the last is repeated
     #[arg(long, value_name = "SPANS", value_delimiter = ',', value_parser = input::span)]
     steps: Vec<String>,
@@ -115,31 +120,41 @@ struct Terms {
     /// How long a consumer of a pull subscription has an event to itself, like 60s
     #[arg(long, value_name = "SPAN", value_parser = input::span)]
     lease: Option<String>,
-    /// Which events go one after another: those of one key or aggregate, or all [none, unless told]
-    #[arg(long, value_parser = ["none", "key", "strict"])]
-    ordering: Option<String>,
     /// Requests in flight at once
     #[arg(long, value_name = "N")]
     in_flight_max: Option<u32>,
-    /// The method it is called with [POST, unless told]
-    #[arg(long, ignore_case = true, value_parser = ["POST", "PUT", "PATCH"])]
-    method: Option<String>,
-    /// Who answers for it; free text
-    #[arg(long)]
-    owner: Option<String>,
 }
 
-const COLUMNS: [Column; 7] = [
-    Column { title: "NAME", of: |s| text(s, "name"), rank: 0 },
-    Column { title: "STATE", of: standing, rank: 1 },
-    Column { title: "TYPES", of: |s| words(s, "event_types"), rank: 2 },
-    Column { title: "SOURCE", of: |s| text(s, "source"), rank: 3 },
-    Column { title: "TARGET", of: target, rank: 1 },
-    Column { title: "FAILURES", of: |s| text(s, "failure_count"), rank: 3 },
-    Column { title: "LAST SUCCESS (UTC)", of: |s| show::minute(s, "last_success_at"), rank: 4 },
-];
+pub(super) const SUBSCRIPTIONS: Noun = Noun {
+    path: "/v1/subscriptions",
+    one: "Subscription",
+    many: "subscriptions",
+    time: Some("created_at"),
+    columns: &[
+        ("NAME", 0, Text("name")),
+        ("STATE", 1, By(|s| text(s, "state").to_ascii_lowercase())),
+        ("TYPES", 2, Words("event_types")),
+        ("SOURCE", 3, Text("source")),
+        ("TARGET", 1, By(target)),
+        ("FAILURES", 3, Text("failure_count")),
+        ("LAST SUCCESS (UTC)", 4, Minute("last_success_at")),
+    ],
+    fields: &[
+        ("id", Text("id")),
+        ("target", By(target)),
+        ("ordering", Text("ordering")),
+        ("source", Text("source")),
+        ("types", Words("event_types")),
+        ("owner", Text("owner_id")),
+        ("headers", By(|s| text(s, "headers").replace("{}", ""))),
+        ("policy", By(|s| text(s, "policy").replace("{}", ""))),
+        ("last success", Instant("last_success_at")),
+        ("last failure", Instant("last_failure_at")),
+        ("failures since success", Text("failure_count")),
+    ],
+};
 
-/// Where its events go, or that they are asked for.
+/// Where its events go, or that consumers ask for them.
 fn target(subscription: &Value) -> String {
     if text(subscription, "target") == "pull" {
         return "pull".to_owned();
@@ -150,217 +165,141 @@ fn target(subscription: &Value) -> String {
     }
 }
 
-/// The state in small letters, as everything else on the screen is.
-fn standing(subscription: &Value) -> String {
-    text(subscription, "state").to_ascii_lowercase()
-}
-
 fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("give a header field as 'Name: value'")?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
-impl Subscriptions {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.reach.open(shared)?;
-        match &self.verb {
-            Verb::List { paging } => {
-                let (path, what) = ("/v1/subscriptions", "subscriptions");
-                List { path, query: Vec::new(), columns: &COLUMNS, what }.print(&remote, paging)
-            }
-            Verb::Create(create) => create.run(&remote),
-            Verb::Show { name } => shown(&remote, &remote.get(&path(name))?),
-            Verb::Change(change) => change.run(&remote),
-            Verb::Pause { name } => {
-                shown(&remote, &remote.post(&format!("{}/pause", path(name)), None)?)
-            }
-            Verb::Resume { name } => {
-                shown(&remote, &remote.post(&format!("{}/resume", path(name)), None)?)
-            }
-            Verb::Delete { name } => {
-                let deleted = remote.delete(&path(name))?;
-                if remote.json() {
-                    return out::json(&deleted);
-                }
-                out::line(format_args!("deleted: {name}"))
-            }
+impl Verbs for Verb {
+    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
+        let remote = connect.open(shared)?;
+        let post = |name: &str, verb: &str| {
+            let path = format!("{}/{verb}", SUBSCRIPTIONS.at(name));
+            print(&remote, &remote.post(&path, None)?)
+        };
+        match self {
+            Self::List(listing) => SUBSCRIPTIONS.list(&remote, listing, &()),
+            Self::Create(create) => create.run(&remote),
+            Self::Show(NameArg { name }) => print(&remote, &remote.get(&SUBSCRIPTIONS.at(name))?),
+            Self::Change(change) => change.run(&remote),
+            Self::Pause(NameArg { name }) => post(name, "pause"),
+            Self::Resume(NameArg { name }) => post(name, "resume"),
+            Self::Delete(args) => SUBSCRIPTIONS.delete(&remote, args, ""),
         }
     }
 }
 
-fn path(name: &str) -> String {
-    format!("/v1/subscriptions/{}", plain(name))
-}
-
 impl Terms {
-    /// Puts what was given into the body; `headers` and `policy` are taken over from what there is.
+    /// Adds headers and policy to a body: what was given goes over what there is.
     fn put(&self, body: &mut Map<String, Value>, before: &Value) {
-        let Self {
-            event_types,
-            source,
-            headers,
-            steps,
-            max_attempts,
-            timeout,
-            lease,
-            ordering,
-            in_flight_max,
-            method,
-            owner,
-        } = self;
-        let mut set = |name: &str, value: Option<Value>| {
-            if let Some(value) = value {
-                body.insert(name.to_owned(), value);
-            }
-        };
-        let word = |text: &Option<String>| text.as_deref().map(Value::from);
-        let list = |list: &[String]| (!list.is_empty()).then(|| Value::from(list.to_vec()));
-        set("event_types", list(event_types));
-        set("source", word(source));
-        set("ordering", word(ordering));
-        set("method", method.as_deref().map(|method| method.to_ascii_uppercase().into()));
-        set("owner_id", word(owner));
         let known = |field: &str| before.get(field).and_then(Value::as_object).cloned();
-        if !headers.is_empty() {
+        if !self.headers.is_empty() {
             let mut all = known("headers").unwrap_or_default();
-            for (name, value) in headers {
+            for (name, value) in &self.headers {
                 all.retain(|have, _| !have.eq_ignore_ascii_case(name));
                 all.insert(name.clone(), value.as_str().into());
             }
-            set("headers", Some(Value::Object(all)));
+            body.insert("headers".to_owned(), Value::Object(all));
         }
-        let policy = [
-            ("steps", list(steps)),
-            ("max_attempts", max_attempts.map(Value::from)),
-            ("timeout", word(timeout)),
-            ("lease", word(lease)),
-            ("in_flight_max", in_flight_max.map(Value::from)),
-        ];
-        if policy.iter().any(|(_, value)| value.is_some()) {
+        let policy = noun::body(&self.policy);
+        if !policy.is_empty() {
             let mut all = known("policy").unwrap_or_default();
-            for (name, value) in policy {
-                all.extend(value.map(|value| (name.to_owned(), value)));
-            }
-            set("policy", Some(Value::Object(all)));
+            all.extend(policy);
+            body.insert("policy".to_owned(), Value::Object(all));
         }
     }
 }
 
 impl Create {
     fn run(&self, remote: &Remote) -> Result<(), Failure> {
-        let mut body = Map::new();
-        body.insert("name".to_owned(), self.name.as_str().into());
-        if let Some(url) = &self.url {
-            body.insert("url".to_owned(), url.as_str().into());
-        }
-        if self.pull {
+        let Self { name, pull, terms, secret_file, .. } = self;
+        let mut body = noun::body(self);
+        if *pull {
             body.insert("target".to_owned(), "pull".into());
         }
-        self.terms.put(&mut body, &Value::Null);
-        if let Some(path) = &self.secret_file {
-            let secret = secrets::one_line(path)?;
-            body.insert("secret".to_owned(), secret.as_str().into());
+        terms.put(&mut body, &Value::Null);
+        if let Some(path) = secret_file {
+            body.insert("secret".to_owned(), secrets::one_line(path)?.as_str().into());
         }
-        let mut made = remote.post("/v1/subscriptions", Some(&Value::Object(body)))?;
-        // Who brought the secret knows it; it is not repeated into a terminal or a log.
-        if self.secret_file.is_some()
-            && let Value::Object(fields) = &mut made
-        {
+        let mut made = remote.post(SUBSCRIPTIONS.path, Some(&Value::Object(body)))?;
+        // A secret that was brought is known; it is not repeated into a terminal or a log.
+        if let (Some(_), Value::Object(fields)) = (secret_file, &mut made) {
             fields.remove("secret");
         }
         if remote.json() {
             return out::json(&made);
         }
-        out::line(format_args!("created: {} {}", self.name, target(&made)))?;
-        tell_of_source(remote, &made);
-        if self.secret_file.is_none() {
+        out::line(format_args!("created: {name} {}", target(&made)))?;
+        warn_of_missing_provider(remote, &made);
+        if secret_file.is_none() {
             let secret = once(&made, "secret")?;
             out::line(format_args!("secret: {secret}   (this is the only time it is shown)"))?;
             out::line("The receiver checks webhook-signature with it (Standard Webhooks v1).")?;
         }
-        if self.pull {
-            return out::line(format_args!(
-                "Ask for its events: oncebox consume {} -- COMMAND",
-                self.name
-            ));
-        }
-        out::line(format_args!(
-            "Look at what goes there: oncebox delivery list --subscription {}",
-            self.name
-        ))
+        out::line(if *pull {
+            format!("Ask for its events: oncebox consume {name} -- COMMAND")
+        } else {
+            format!("Its deliveries: oncebox delivery list --subscription {name}")
+        })
     }
 }
 
 impl Change {
     fn run(&self, remote: &Remote) -> Result<(), Failure> {
-        let before = remote.get(&path(&self.name))?;
-        let mut body = Map::new();
-        if let Some(url) = &self.url {
-            body.insert("url".to_owned(), url.as_str().into());
-        }
+        let path = SUBSCRIPTIONS.at(&self.name);
+        let before = remote.get(&path)?;
+        let mut body = noun::body(self);
         self.terms.put(&mut body, &before);
         if !self.remove_header.is_empty() {
             let known = || before.get("headers").cloned().unwrap_or_default();
             let mut headers = body.remove("headers").unwrap_or_else(known);
             if let Value::Object(fields) = &mut headers {
-                let gone = |name: &str| {
-                    self.remove_header.iter().any(|one| one.eq_ignore_ascii_case(name))
-                };
-                fields.retain(|name, _| !gone(name));
+                fields.retain(|name, _| {
+                    !self.remove_header.iter().any(|gone| gone.eq_ignore_ascii_case(name))
+                });
             }
             body.insert("headers".to_owned(), headers);
         }
         if body.is_empty() {
-            return Err(Failure::new(exit::USAGE, "there is nothing to change; see --help"));
+            return Err(Failure::usage("there is nothing to change; see --help"));
         }
-        let changed = remote.patch(&path(&self.name), &Value::Object(body))?;
-        tell_of_source(remote, &changed);
-        shown(remote, &changed)
+        let changed = remote.patch(&path, &Value::Object(body))?;
+        warn_of_missing_provider(remote, &changed);
+        print(remote, &changed)
     }
 }
 
-/// Tells who misspelt a provider that nothing comes from it; it may be made later, too.
-fn tell_of_source(remote: &Remote, subscription: &Value) {
+/// A source may name a provider that is made later, or is misspelt.
+fn warn_of_missing_provider(remote: &Remote, subscription: &Value) {
     let source = text(subscription, "source");
     let Some(provider) = source.strip_prefix("provider:") else { return };
     let found = remote.get(&format!("/v1/providers/{}", plain(provider)));
     if found.is_err_and(|failure| failure.code == exit::NOT_FOUND) {
         out::note(format_args!(
-            "There is no provider {provider}: until there is, nothing comes from it (oncebox provider list)."
+            "There is no provider {provider}: until there is one, no events come from it (oncebox provider list)."
         ));
     }
 }
 
-fn shown(remote: &Remote, subscription: &Value) -> Result<(), Failure> {
-    if remote.json() {
-        return out::json(subscription);
-    }
-    let title = format!("Subscription {}", text(subscription, "name"));
-    out::line(format_args!("{title:<40}  {}", standing(subscription)))?;
-    let filled = |field: &str| {
-        let object = subscription.get(field).and_then(Value::as_object);
-        let filled = object.filter(|fields| !fields.is_empty());
-        filled.map(|fields| show::clean(&Value::Object(fields.clone()).to_string()))
-    };
-    show::fields(&[
-        ("id", text(subscription, "id")),
-        ("target", target(subscription)),
-        ("ordering", text(subscription, "ordering")),
-        ("source", text(subscription, "source")),
-        ("types", words(subscription, "event_types")),
-        ("owner", text(subscription, "owner_id")),
-        ("headers", filled("headers").unwrap_or_default()),
-        ("policy", filled("policy").unwrap_or_default()),
-        ("last success", instant(subscription, "last_success_at")),
-        ("last failure", instant(subscription, "last_failure_at")),
-        ("failures since success", text(subscription, "failure_count")),
-    ])?;
-    let holds = subscription.get("holds").and_then(Value::as_array);
-    for hold in holds.into_iter().flatten() {
+/// What holds a subscription back: `paused since 2026-01-31 12:00:00.000 (by a person)`.
+pub(super) fn holds(subscription: &Value) -> Vec<String> {
+    let holds = subscription.get("holds").and_then(Value::as_array).into_iter().flatten();
+    let said = |hold: &Value| {
         let (reason, since) = (text(hold, "reason"), instant(hold, "since"));
-        out::line(format_args!("  held: {reason} since {since} ({})", text(hold, "detail")))?;
+        format!("{reason} since {since} ({})", text(hold, "detail"))
+    };
+    holds.map(said).collect()
+}
+
+fn print(remote: &Remote, subscription: &Value) -> Result<(), Failure> {
+    SUBSCRIPTIONS.print(remote, subscription)?;
+    if remote.json() {
+        return Ok(());
     }
-    if standing(subscription) != "active" {
+    for hold in holds(subscription) {
+        out::line(format_args!("  held: {hold}"))?;
+    }
+    if !text(subscription, "state").eq_ignore_ascii_case("active") {
         let name = text(subscription, "name");
         out::line(format_args!("To send again: oncebox subscription resume {name}"))?;
     }

@@ -1,42 +1,26 @@
-//! `oncebox tenant`: whose data there is on this box.
+//! `oncebox tenant`: whose data there is on this installation.
 //!
 //! Not here: tokens of a tenant, which are `oncebox token create … --tenant`.
 
-use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use clap::Subcommand;
+use serde_json::json;
 
-use crate::cli::listing::{List, Paging};
-use crate::cli::provider::personal_data;
-use crate::cli::remote::{ConnectArgs, Remote, plain};
-use crate::cli::show::{self, Column, instant, minute, text};
+use crate::cli::noun::{Listing, NameArg, Noun, Verbs};
+use crate::cli::remote::ConnectArgs;
+use crate::cli::show::Cell::{By, Instant, Minute, Text};
 use crate::cli::{Failure, Shared, out, pii};
 
-/// Whose data there is on this box; for its administrator
-#[derive(Debug, Args)]
-pub(super) struct Tenants {
-    #[command(flatten)]
-    reach: ConnectArgs,
-    #[command(subcommand)]
-    verb: Verb,
-}
-
 #[derive(Debug, Subcommand)]
-enum Verb {
+pub(super) enum Verb {
     /// Tenants, oldest first
-    List {
-        #[command(flatten)]
-        paging: Paging,
-    },
+    List(Listing),
     /// One tenant
-    Show {
-        /// The tenant's name
-        name: String,
-    },
+    Show(NameArg),
     /// Add a tenant
     Create {
         /// 1 to 63 characters of a-z, 0-9 and -; it never changes
         name: String,
-        /// What you call it
+        /// A name for people
         #[arg(long, default_value = "", hide_default_value = true)]
         title: String,
     },
@@ -44,7 +28,7 @@ enum Verb {
     Change {
         /// The tenant's name
         name: String,
-        /// What you call it from now on
+        /// A name for people
         #[arg(long)]
         title: String,
     },
@@ -57,76 +41,54 @@ enum Verb {
         policy: String,
     },
     /// Refuse its tokens and its webhooks, and let its deliveries wait; nothing is deleted
-    Suspend {
-        /// The tenant's name
-        name: String,
-    },
-    /// End a suspension: everything goes on where it stands
-    Resume {
-        /// The tenant's name
-        name: String,
-    },
+    Suspend(NameArg),
+    /// End a suspension: deliveries go on
+    Resume(NameArg),
 }
 
-const COLUMNS: [Column; 4] = [
-    Column { title: "NAME", of: |t| text(t, "name"), rank: 0 },
-    Column { title: "TITLE", of: |t| text(t, "title"), rank: 1 },
-    Column { title: "SUSPENDED (UTC)", of: |t| minute(t, "suspended_at"), rank: 1 },
-    Column { title: "CREATED", of: |t| minute(t, "created_at"), rank: 2 },
-];
+const TENANTS: Noun = Noun {
+    path: "/v1/tenants",
+    one: "Tenant",
+    many: "tenants",
+    time: Some("created_at"),
+    columns: &[
+        ("NAME", 0, Text("name")),
+        ("TITLE", 1, Text("title")),
+        ("SUSPENDED (UTC)", 1, Minute("suspended_at")),
+        ("CREATED (UTC)", 2, Minute("created_at")),
+    ],
+    fields: &[
+        ("title", Text("title")),
+        ("personal data", By(pii::policy_of)),
+        ("suspended since", Instant("suspended_at")),
+        ("created", Instant("created_at")),
+    ],
+};
 
-impl Tenants {
-    pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.reach.open(shared)?;
-        match &self.verb {
-            Verb::List { paging } => {
-                let what = "tenants";
-                List { path: "/v1/tenants", query: Vec::new(), columns: &COLUMNS, what }
-                    .print(&remote, paging)
-            }
-            Verb::Show { name } => shown(&remote, &remote.get(&path(name))?),
-            Verb::Create { name, title } => {
+impl Verbs for Verb {
+    fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
+        let remote = connect.open(shared)?;
+        let patch =
+            |name: &str, body| TENANTS.print(&remote, &remote.patch(&TENANTS.at(name), &body)?);
+        match self {
+            Self::List(listing) => TENANTS.list(&remote, listing, &()),
+            Self::Show(NameArg { name }) => TENANTS.show(&remote, name),
+            Self::Create { name, title } => {
                 let body = json!({ "name": name, "title": title });
-                let made = remote.post("/v1/tenants", Some(&body))?;
-                shown(&remote, &made)?;
-                if remote.json() {
-                    return Ok(());
+                TENANTS.print(&remote, &remote.post(TENANTS.path, Some(&body))?)?;
+                if !remote.json() {
+                    out::note(format_args!(
+                        "Its first token: oncebox token create {name}-admin --role admin --tenant {name}"
+                    ));
                 }
-                out::note(format_args!(
-                    "Its first token: oncebox token create {name}-admin --role admin --tenant {name}"
-                ));
                 Ok(())
             }
-            Verb::Change { name, title } => {
-                shown(&remote, &remote.patch(&path(name), &json!({ "title": title }))?)
+            Self::Change { name, title } => patch(name, json!({ "title": title })),
+            Self::Pii { name, policy } => {
+                patch(name, json!({ "pii": pii::stated("the policy", policy)? }))
             }
-            Verb::Pii { name, policy } => {
-                let stated = pii::stated("the policy", policy)?;
-                shown(&remote, &remote.patch(&path(name), &json!({ "pii": stated }))?)
-            }
-            Verb::Suspend { name } => {
-                shown(&remote, &remote.post(&format!("{}/suspend", path(name)), None)?)
-            }
-            Verb::Resume { name } => {
-                shown(&remote, &remote.post(&format!("{}/resume", path(name)), None)?)
-            }
+            Self::Suspend(NameArg { name }) => TENANTS.act(&remote, name, "suspend", None),
+            Self::Resume(NameArg { name }) => TENANTS.act(&remote, name, "resume", None),
         }
     }
-}
-
-fn path(name: &str) -> String {
-    format!("/v1/tenants/{}", plain(name))
-}
-
-fn shown(remote: &Remote, tenant: &Value) -> Result<(), Failure> {
-    if remote.json() {
-        return out::json(tenant);
-    }
-    out::line(text(tenant, "name"))?;
-    show::fields(&[
-        ("title", text(tenant, "title")),
-        ("personal data", personal_data(tenant)),
-        ("suspended since", instant(tenant, "suspended_at")),
-        ("created", instant(tenant, "created_at")),
-    ])
 }

@@ -1,13 +1,16 @@
 //! One screen about an event: what it is, where it went, what was answered, and how to send it again.
 //!
-//! Not here: fetching the event itself, which [`super::event`], [`super::webhook`] and
-//! [`super::delivery`] do each in their own way.
+//! Not here: listing events ([`super::event`], [`super::webhook`]) and deliveries ([`super::delivery`]).
 
 use serde_json::Value;
 
-use crate::cli::listing::{each, filter};
+use crate::cli::event::EVENTS;
+use crate::cli::noun::each;
 use crate::cli::remote::{Remote, plain};
-use crate::cli::show::{self, clean, cut, instant, quoted, text};
+use crate::cli::show::Cell::{By, Text};
+use crate::cli::show::{self, Field, clean, cut, instant, quoted, text};
+use crate::cli::subscription::{SUBSCRIPTIONS, holds};
+use crate::cli::webhook::WEBHOOKS;
 use crate::cli::{Failure, exit, out};
 
 /// Of an answer's beginning, so many characters are shown.
@@ -27,47 +30,71 @@ pub(super) fn not_an_id(failure: Failure, given: &str) -> Failure {
     ))
 }
 
-/// Prints an event of the outbox: its fields and its payload.
-pub(super) fn event(event: &Value) -> Result<(), Failure> {
-    headline("Event", event, "status")?;
-    show::fields(&[
-        ("aggregate", show::about(event)),
-        ("key", text(event, "idempotency_key")),
-        ("source", text(event, "source_system")),
-        ("for", text(event, "target")),
-        ("webhook-id", text(event, "webhook_id")),
-        ("occurred", moment(event, "occurred_at")),
-        ("received", moment(event, "received_at")),
-        ("not before", moment(event, "not_before")),
-        (ended(event), moment(event, "completed_at")),
-        ("published again", times(event, "duplicate_count")),
-        ("with other content", times(event, "differing_count")),
-        ("what is wrong", text(event, "error_code")),
-        ("last error", last_error(event, "last_error")),
-    ])?;
-    payload(event)
+const EVENT: &[Field] = &[
+    ("aggregate", By(show::about)),
+    ("key", Text("idempotency_key")),
+    ("source", Text("source_system")),
+    ("for", Text("target")),
+    ("webhook-id", Text("webhook_id")),
+    ("occurred", By(|e| moment(e, "occurred_at"))),
+    ("received", By(|e| moment(e, "received_at"))),
+    ("not before", By(|e| moment(e, "not_before"))),
+    ("completed", By(|e| if is_completed(e) { moment(e, "completed_at") } else { String::new() })),
+    ("ended", By(|e| if is_completed(e) { String::new() } else { moment(e, "completed_at") })),
+    ("published again", By(|e| times(e, "duplicate_count"))),
+    ("with other content", By(|e| times(e, "differing_count"))),
+    ("error", Text("error_code")),
+    ("last error", By(|e| last_error(e, "last_error"))),
+];
+
+const WEBHOOK: &[Field] = &[
+    ("provider", Text("provider")),
+    ("provider's id", Text("provider_event_id")),
+    ("webhook-id", Text("webhook_id")),
+    ("received", By(|e| moment(e, "received_at"))),
+    ("came again", By(|e| times(e, "duplicate_count"))),
+    ("completed", By(|e| if is_completed(e) { moment(e, "completed_at") } else { String::new() })),
+    ("ended", By(|e| if is_completed(e) { String::new() } else { moment(e, "completed_at") })),
+    ("last error", By(|e| last_error(e, "error_message"))),
+];
+
+/// Prints an event or a webhook event with its deliveries, or its payload alone.
+pub(super) fn show(remote: &Remote, event: &Value, payload: bool) -> Result<(), Failure> {
+    if payload {
+        return out::bytes(&payload_bytes(event)?);
+    }
+    if remote.json() {
+        return out::json(event);
+    }
+    print(event)?;
+    deliveries(remote, event)
 }
 
-/// Prints a webhook event: its fields and its payload.
-pub(super) fn webhook(event: &Value) -> Result<(), Failure> {
-    headline("Webhook event", event, "status")?;
-    show::fields(&[
-        ("provider", text(event, "provider")),
-        ("provider's id", text(event, "provider_event_id")),
-        ("webhook-id", text(event, "webhook_id")),
-        ("received", moment(event, "received_at")),
-        ("came again", times(event, "duplicate_count")),
-        (ended(event), moment(event, "completed_at")),
-        ("last error", last_error(event, "error_message")),
-    ])?;
-    payload(event)
+/// Prints and returns the event that a delivery carries.
+pub(super) fn event_of(remote: &Remote, delivery: &Value) -> Result<Value, Failure> {
+    let is_webhook = text(delivery, "of") == "webhook_event";
+    let noun = if is_webhook { WEBHOOKS } else { EVENTS };
+    let event = remote.get(&noun.at(&text(delivery, "event_id")))?;
+    print(&event).map(|()| event)
+}
+
+/// Prints the fields and the payload of an event or a webhook event.
+fn print(event: &Value) -> Result<(), Failure> {
+    let (what, fields) = match event.get("provider_event_id") {
+        Some(_) => (WEBHOOKS.one, WEBHOOK),
+        None => (EVENTS.one, EVENT),
+    };
+    let title = format!("{what} {}  {}", text(event, "id"), text(event, "event_type"));
+    out::line(format_args!("{title:<60}  {}", text(event, "status")))?;
+    show::fields(event, fields)?;
+    print_payload(event)
 }
 
 /// Prints every delivery of an event with its attempts, and what can be done.
-pub(super) fn deliveries(remote: &Remote, event: &Value) -> Result<(), Failure> {
-    let query = filter("event_id", Some(&text(event, "id"))).into_iter().collect();
+fn deliveries(remote: &Remote, event: &Value) -> Result<(), Failure> {
+    let query = vec![("event_id".to_owned(), text(event, "id"))];
     let mut found = Vec::new();
-    each(remote, "/v1/deliveries", query, |delivery| {
+    each(remote, "/v1/deliveries", &query, |delivery| {
         found.push(delivery);
         Ok(())
     })?;
@@ -141,7 +168,7 @@ fn repair(event: &Value, id: &str) -> String {
 pub(super) fn delivery(remote: &Remote, delivery: &Value) -> Result<(), Failure> {
     let title = format!("Delivery {} to {}", text(delivery, "id"), text(delivery, "subscription"));
     out::line(format_args!("{title:<60}  {}", text(delivery, "state")))?;
-    show::fields(&[
+    show::labelled(&[
         ("due", moment(delivery, "due_at")),
         ("waits", waits(remote, delivery)?),
         ("finished", moment(delivery, "finished_at")),
@@ -161,17 +188,12 @@ fn waits(remote: &Remote, delivery: &Value) -> Result<String, Failure> {
             "for the one before it in its order: oncebox delivery list --subscription {name} --state pending"
         ));
     }
-    let subscription = match remote.get(&format!("/v1/subscriptions/{}", plain(&name))) {
+    let subscription = match remote.get(&SUBSCRIPTIONS.at(&name)) {
         Err(failure) if failure.code == exit::NOT_FOUND => return Ok(String::new()),
         found => found?,
     };
-    let holds = subscription.get("holds").and_then(Value::as_array).into_iter().flatten();
-    let held: Vec<String> = holds
-        .map(|hold| {
-            let (reason, since) = (text(hold, "reason"), instant(hold, "since"));
-            format!("{name} is held: {reason} since {since} ({})", text(hold, "detail"))
-        })
-        .collect();
+    let held: Vec<String> =
+        holds(&subscription).iter().map(|hold| format!("{name} is held: {hold}")).collect();
     if held.is_empty() && text(&subscription, "target") == "pull" {
         return Ok(format!("for a consumer to ask for it: oncebox consume {name} -- COMMAND"));
     }
@@ -182,7 +204,7 @@ fn waits(remote: &Remote, delivery: &Value) -> Result<String, Failure> {
 fn attempts(remote: &Remote, delivery: &str) -> Result<(), Failure> {
     let path = format!("/v1/deliveries/{}/attempts", plain(delivery));
     let mut any = false;
-    each(remote, &path, Vec::new(), |attempt| {
+    each(remote, &path, &Vec::new(), |attempt| {
         any = true;
         let answer = match text(&attempt, "http_status") {
             status if status.is_empty() => "no answer".to_owned(),
@@ -293,25 +315,19 @@ fn emission(event: &Value, subscription: &str) -> Option<String> {
     Some(command)
 }
 
-fn headline(what: &str, event: &Value, state: &str) -> Result<(), Failure> {
-    let title = format!("{what} {}  {}", text(event, "id"), text(event, "event_type"));
-    out::line(format_args!("{title:<60}  {}", text(event, state)))
-}
-
 /// A time, with the zone it is in.
 fn moment(item: &Value, field: &str) -> String {
     let instant = instant(item, field);
     if instant.is_empty() { instant } else { format!("{instant} UTC") }
 }
 
-/// What its last time is called: not all that ends was completed.
-fn ended(event: &Value) -> &'static str {
-    if text(event, "status") == "completed" { "completed" } else { "ended" }
+fn is_completed(event: &Value) -> bool {
+    text(event, "status") == "completed"
 }
 
 /// Once everything has arrived, an error on the way is only part of the attempts.
 fn last_error(event: &Value, field: &str) -> String {
-    if text(event, "status") == "completed" { String::new() } else { text(event, field) }
+    if is_completed(event) { String::new() } else { text(event, field) }
 }
 
 fn times(event: &Value, field: &str) -> String {
@@ -323,7 +339,7 @@ fn times(event: &Value, field: &str) -> String {
 }
 
 /// The payload's bytes as the API gives them.
-pub(super) fn payload_bytes(event: &Value) -> Result<Vec<u8>, Failure> {
+fn payload_bytes(event: &Value) -> Result<Vec<u8>, Failure> {
     if let Some(json) = event.get("payload") {
         return Ok(json.to_string().into_bytes());
     }
@@ -336,7 +352,7 @@ pub(super) fn payload_bytes(event: &Value) -> Result<Vec<u8>, Failure> {
         .map_err(|error| Failure::failed(format!("the payload is not base64: {error}")))
 }
 
-fn payload(event: &Value) -> Result<(), Failure> {
+fn print_payload(event: &Value) -> Result<(), Failure> {
     let whole = match (event.get("payload"), event.get("payload_text").and_then(Value::as_str)) {
         // Pretty printing of a value that was parsed cannot fail.
         (Some(json), _) => serde_json::to_string_pretty(json).unwrap_or_default(),

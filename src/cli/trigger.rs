@@ -2,12 +2,15 @@
 //!
 //! A provider's secret is sealed and no API shows it. Who runs this owns the data directory with the
 //! database and the master key, so it is opened here, in memory, and kept nowhere. Not here: the
-//! samples (`domain::sample`).
+//! samples (`model::scheme::sample`).
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use data_encoding::BASE64;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
@@ -15,9 +18,9 @@ use crate::api::DEFAULT_TENANT;
 use crate::app::data_directory::DATABASE;
 use crate::app::master_key;
 use crate::base::clock::Clock;
-use crate::base::id::SystemDraw;
-use crate::cli::key_pair::{self, KeyPair};
+use crate::base::id::{Draw, SystemDraw};
 use crate::cli::remote::{Answer, ConnectArgs, Remote, plain};
+use crate::cli::secrets::unwritable;
 use crate::cli::show::text;
 use crate::cli::{Failure, Shared, exit, out, secrets};
 use crate::config::Settings;
@@ -25,9 +28,9 @@ use crate::signatures::Scheme;
 use crate::signatures::kinds;
 use crate::signatures::sample::{self, SampleError, Subject};
 use crate::store::{self, credentials, providers};
+use crate::sys::files;
 use crate::sys::files::is_missing;
 
-/// Post a signed sample webhook to the own intake
 #[derive(Debug, Args)]
 #[command(
     after_help = "The secret is opened from the database with the master key, both in the data \
@@ -54,7 +57,7 @@ pub(super) struct Trigger {
     #[arg(long, value_name = "FILE", conflicts_with = "secret_file")]
     new_key: Option<PathBuf>,
     #[command(flatten)]
-    reach: ConnectArgs,
+    connect: ConnectArgs,
 }
 
 /// How the provider signs, with what, and which URL it knows.
@@ -70,7 +73,7 @@ impl Trigger {
         if let Some(path) = &self.new_key {
             return self.make_key(path, provider);
         }
-        let remote = self.reach.open_as_named(shared)?;
+        let remote = self.connect.open_as_named(shared)?;
         let (tenant, path) = whose(&remote, provider, &self.scheme)?;
         let remote = remote.at_intake();
         let Signer { scheme, secret, public_url } = match &self.secret_file {
@@ -94,7 +97,7 @@ impl Trigger {
         };
         let sample = sample.map_err(|error| match &error {
             SampleError::NoSuch { .. } if scheme.public_text(&[]).is_some() => {
-                Failure::input(error).and(key_pair::make(&scheme))
+                Failure::input(error).and(make_pair(&scheme))
             }
             _ => Failure::input(error),
         })?;
@@ -252,4 +255,106 @@ fn sealed(
         secret: Zeroizing::new(text.to_owned()),
         public_url: found.new.public_url.map(|url| url.as_str().to_owned()),
     })
+}
+
+/// How private keys of `v1a` begin; 32 bytes of the private and 32 of the public key follow, in base64.
+const PREFIX: &str = "whsk_";
+const SEED_BYTES: usize = 32;
+
+/// A private key that signs samples.
+enum KeyPair {
+    /// Of Standard Webhooks `v1a`.
+    Ed25519(Ed25519KeyPair),
+    /// Of SendGrid, in PKCS#8.
+    P256(EcdsaKeyPair),
+}
+
+impl KeyPair {
+    /// Reads a private key; `None` where the scheme's secrets are no key pairs.
+    fn read(scheme: &Scheme, text: &str) -> Result<Option<Self>, Failure> {
+        let pair = match scheme {
+            Scheme::Standard => {
+                let Some(text) = text.strip_prefix(PREFIX) else { return Ok(None) };
+                let bytes = BASE64.decode(text.as_bytes()).map(Zeroizing::new).ok();
+                let halves = bytes.as_ref().and_then(|bytes| bytes.split_at_checked(SEED_BYTES));
+                halves
+                    .and_then(|(seed, key)| {
+                        Ed25519KeyPair::from_seed_and_public_key(seed, key).ok()
+                    })
+                    .map(Self::Ed25519)
+            }
+            Scheme::Sendgrid => {
+                let bytes = BASE64.decode(text.as_bytes()).map(Zeroizing::new).ok();
+                bytes.as_ref().and_then(|bytes| p256(bytes)).map(Self::P256)
+            }
+            _ => return Ok(None),
+        };
+        pair.map(Some).ok_or_else(|| {
+            Failure::input("the secret file holds no private key").and(make_pair(scheme))
+        })
+    }
+
+    /// Makes a pair. The private key goes into a new file, the public one beside it, which is returned.
+    fn create(scheme: &Scheme, path: &Path) -> Result<PathBuf, Failure> {
+        let public_path = path.with_added_extension("pub");
+        for path in [path, &public_path] {
+            if path.exists() {
+                let why = format!("{} is there already; nothing was overwritten", path.display());
+                return Err(Failure::new(exit::CONFLICT, why));
+            }
+        }
+        let (private, public) = match scheme {
+            Scheme::Standard => {
+                let mut seed = Zeroizing::new([0_u8; SEED_BYTES]);
+                SystemDraw::new().fill(seed.as_mut_slice());
+                let pair = Ed25519KeyPair::from_seed_unchecked(seed.as_slice())
+                    .map_err(Failure::failed)?;
+                let public = pair.public_key().as_ref().to_vec();
+                let both = Zeroizing::new([seed.as_slice(), &public].concat());
+                (Zeroizing::new(format!("{PREFIX}{}", BASE64.encode(&both))), public)
+            }
+            Scheme::Sendgrid => {
+                let made = EcdsaKeyPair::generate_pkcs8(
+                    &ECDSA_P256_SHA256_ASN1_SIGNING,
+                    &SystemRandom::new(),
+                );
+                let made = made.map_err(Failure::failed)?;
+                let pair = p256(made.as_ref()).ok_or_else(|| Failure::failed("no key was made"))?;
+                let private = Zeroizing::new(BASE64.encode(made.as_ref()));
+                (private, pair.public_key().as_ref().to_vec())
+            }
+            _ => {
+                let why =
+                    format!("{} is not checked with a public key: a secret signs", scheme.kind());
+                return Err(Failure::usage(why));
+            }
+        };
+        let public = scheme.public_text(&public).unwrap_or_default();
+        for (path, line) in [(path, private.as_str()), (&public_path, &public)] {
+            let line = Zeroizing::new(format!("{line}\n"));
+            files::write_private(path, line.as_bytes())
+                .map_err(|error| unwritable(path, &error))?;
+        }
+        Ok(public_path)
+    }
+
+    /// The signature of a message.
+    fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            Self::Ed25519(pair) => Some(pair.sign(message).as_ref().to_vec()),
+            Self::P256(pair) => pair
+                .sign(&SystemRandom::new(), message)
+                .ok()
+                .map(|signature| signature.as_ref().to_vec()),
+        }
+    }
+}
+
+/// How a pair is made.
+fn make_pair(scheme: &Scheme) -> String {
+    format!("Sign with a pair of your own: oncebox trigger {} --new-key FILE", scheme.kind())
+}
+
+fn p256(pkcs8: &[u8]) -> Option<EcdsaKeyPair> {
+    EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, pkcs8, &SystemRandom::new()).ok()
 }

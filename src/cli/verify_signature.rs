@@ -1,6 +1,6 @@
 //! `oncebox verify-signature`: says of a captured request whether its signature is right, or why not.
 //!
-//! Offline: no service and no database are asked. Not here: what is tried (`domain::scheme::diagnosis`).
+//! Offline: no service and no database are asked. Not here: what is tried (`model::scheme::diagnosis`).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use serde_json::{Map, Value, json};
 
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::headers::Headers;
-use crate::cli::{Failure, exit, input, out, secrets};
+use crate::cli::out::Format;
+use crate::cli::{Failure, Shared, input, out, secrets};
 use crate::signatures::diagnosis::{Case, Diagnosis};
-use crate::signatures::kinds;
-use crate::signatures::{Incoming, Refused, Scheme};
+use crate::signatures::{Incoming, Refused, Scheme, kinds};
 
 /// Say whether a captured webhook's signature is right, or why it is not
 #[derive(Debug, Args)]
@@ -52,9 +52,8 @@ pub(super) struct VerifySignature {
     /// How far its time may be from that
     #[arg(long, value_name = "SPAN", default_value = "5min", value_parser = humantime::parse_duration)]
     tolerance: Duration,
-    /// Print JSON, for programs
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
 }
 
 fn at(text: &str) -> Result<Timestamp, String> {
@@ -73,12 +72,12 @@ struct Captured {
 }
 
 impl VerifySignature {
-    pub(super) fn run(&self) -> Result<(), Failure> {
+    pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
         let scheme = self.scheme()?;
         let secret = match &self.secret_file {
             Some(path) => secrets::one_line(path)?,
             None if scheme.has_secret() => {
-                return Err(Failure::new(exit::USAGE, "give the secret with --secret-file"));
+                return Err(Failure::usage("give the secret with --secret-file"));
             }
             None => String::new().into(),
         };
@@ -86,7 +85,7 @@ impl VerifySignature {
         let body = match (&self.body, captured.body) {
             (Some(path), _) => input::file(path)?,
             (None, Some(body)) => body,
-            (None, None) => return Err(Failure::new(exit::USAGE, "give the body with --body")),
+            (None, None) => return Err(Failure::usage("give the body with --body")),
         };
         let certificate = self.certificate.as_deref().map(input::file).transpose()?;
         let host = captured.headers.get("host").unwrap_or_default();
@@ -132,9 +131,9 @@ impl VerifySignature {
             }
         };
         for field in &self.headers {
-            let (name, value) = field.split_once(':').ok_or_else(|| {
-                Failure::new(exit::USAGE, format!("--header {field:?} has no colon"))
-            })?;
+            let (name, value) = field
+                .split_once(':')
+                .ok_or_else(|| Failure::usage(format!("--header {field:?} has no colon")))?;
             captured.headers.push(name.trim(), value.trim().as_bytes());
         }
         Ok(captured)
@@ -144,7 +143,7 @@ impl VerifySignature {
         let Diagnosis { refused, matches_if, hints } = found;
         let identity = case.scheme.identify(&case.incoming);
         let reason = refused.as_ref().map(|refused| reason(refused, &matches_if));
-        if self.json {
+        if self.format.json {
             out::json(&json!({
                 "valid": refused.is_none(), "reason": reason,
                 "matches_if": matches_if, "hints": hints,
@@ -152,13 +151,13 @@ impl VerifySignature {
             }))?;
         }
         let Some(reason) = reason else {
-            if self.json {
+            if self.format.json {
                 return Ok(());
             }
             let (id, name) = (identity.event_id, identity.event_type);
             return out::line(format_args!("valid: {name} {id}"));
         };
-        if !self.json {
+        if !self.format.json {
             for change in &matches_if {
                 out::line(format_args!("It matches if {change}."))?;
             }

@@ -26,8 +26,8 @@ fn a_tenant_is_made_given_a_token_suspended_and_resumed() {
     assert!(rig.ok(&["tenant", "list"]).contains("Acme plc"));
     assert_eq!(rig.items(&["token", "list", "--tenant", "acme"]).len(), 1);
     let id = token.err.lines().last().unwrap().split_whitespace().nth_back(2).unwrap();
-    assert_eq!(rig.run(&["token", "revoke", id]).code, 4);
-    rig.ok(&["token", "revoke", id, "--tenant", "acme"]);
+    assert_eq!(rig.run(&["token", "revoke", id, "--yes"]).code, 4);
+    rig.ok(&["token", "revoke", id, "--tenant", "acme", "--yes"]);
     assert_eq!(as_acme(&["event", "list"]).code, 77);
 }
 
@@ -41,8 +41,8 @@ fn the_list_of_tokens_shows_what_becomes_of_each() {
         let all = rig.items(&["token", "list"]);
         all.into_iter().find(|token| token["name"] == name).unwrap()
     };
-    rig.ok(&["token", "revoke", of("gone")["id"].as_str().unwrap()]);
-    assert_eq!(rig.run(&["token", "revoke", of("gone")["id"].as_str().unwrap()]).code, 5);
+    rig.ok(&["token", "revoke", of("gone")["id"].as_str().unwrap(), "--yes"]);
+    assert_eq!(rig.run(&["token", "revoke", of("gone")["id"].as_str().unwrap(), "--yes"]).code, 5);
     assert!(of("erp")["expires_at"].is_string() && of("erp")["revoked_at"].is_null());
     assert!(of("gone")["revoked_at"].is_string());
     rig.until("the first token's use is noted", |_| {
@@ -86,11 +86,11 @@ fn a_publish_token_is_made_for_what_it_names() {
 fn the_last_admin_token_is_not_revoked_by_accident() {
     let rig = Rig::new();
     let first = rig.items(&["token", "list"])[0]["id"].as_str().unwrap().to_owned();
-    let refused = rig.run(&["token", "revoke", &first]);
+    let refused = rig.run(&["token", "revoke", &first, "--yes"]);
     assert!(refused.code == 5 && refused.err.contains("--role admin"), "{refused:?}");
     let second = rig.run(&["token", "create", "second", "--role", "admin"]);
     let file = rig.file("second.token", &second.out);
-    rig.ok(&["token", "revoke", &first, "--token-file", file.to_str().unwrap()]);
+    rig.ok(&["token", "revoke", &first, "--yes", "--token-file", file.to_str().unwrap()]);
     assert_eq!(rig.run(&["status"]).code, 77);
 }
 

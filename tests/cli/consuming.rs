@@ -376,7 +376,7 @@ fn what_a_killed_listener_left_is_told_of_and_deleted() {
     signal(&second, "INT");
     let ran = end(second);
     assert!(ran.code == 0 && ran.err.contains("oncebox listen --clean"), "{ran:?}");
-    let cleaned = rig.ok(&["listen", "--clean"]);
+    let cleaned = rig.ok(&["listen", "--clean", "--yes"]);
     assert!(cleaned.starts_with("deleted: listen-"), "{cleaned}");
     assert_eq!(rig.items(&["subscription", "list"]), [] as [Value; 0]);
 }

@@ -100,13 +100,13 @@ fn a_difference_is_shown_field_by_field_and_carried_out() {
         "the old one stays in force"
     );
 
-    let pruned = apply(&rig, &["--prune"]);
+    let pruned = apply(&rig, &["--prune", "--yes"]);
     assert!(pruned.contains("withdrawn provider stripe: the secret "), "{pruned}");
     assert!(pruned.contains("deleted subscription by-hand"), "{pruned}");
     assert_eq!(rig.items(&["provider", "secrets", "stripe"]).len(), 1);
-    assert_eq!(apply(&rig, &["--prune"]), "");
+    assert_eq!(apply(&rig, &["--prune", "--yes"]), "");
     let left = rig.items(&["provider", "secrets", "stripe"])[0]["id"].clone();
-    let last = rig.run(&["provider", "withdraw", "stripe", left.as_str().unwrap()]);
+    let last = rig.run(&["provider", "withdraw", "stripe", left.as_str().unwrap(), "--yes"]);
     assert!(last.code == 5 && last.err.contains("last secret"), "{last:?}");
 }
 
@@ -186,7 +186,7 @@ fn sources_are_declared_changed_pruned_and_exported_like_the_rest() {
     assert!(would.ends_with("would make source erp\nwould make source shop\n"), "{would}");
     assert!(rig.items(&["source", "list"]).is_empty(), "a dry run makes nothing");
     apply(&rig, &[]);
-    assert_eq!(apply(&rig, &["--prune"]), "");
+    assert_eq!(apply(&rig, &["--prune", "--yes"]), "");
     let erp = rig.json(&["source", "show", "erp"]);
     assert_eq!(erp["settings"]["columns"]["event_type"], "kind");
     assert_eq!(erp["silent_after_ms"], 86_400_000);
@@ -205,7 +205,7 @@ fn sources_are_declared_changed_pruned_and_exported_like_the_rest() {
     let file = other.file("exported.toml", &supplied);
     other.ok(&["apply", "--file", file.to_str().unwrap()]);
     assert_eq!(other.ok(&["export"]), exported);
-    assert_eq!(other.ok(&["apply", "--file", file.to_str().unwrap(), "--prune"]), "");
+    assert_eq!(other.ok(&["apply", "--file", file.to_str().unwrap(), "--prune", "--yes"]), "");
 
     with_sources(&rig, "events", ",");
     let changed = apply(&rig, &[]);
@@ -213,7 +213,7 @@ fn sources_are_declared_changed_pruned_and_exported_like_the_rest() {
     assert_eq!(rig.json(&["source", "show", "erp"])["settings"]["table"], "events");
     assert_eq!(apply(&rig, &[]), "");
     rig.ok(&["source", "add", "by-hand", "--sqlite", "/srv/other.db", "--json"]);
-    assert_eq!(apply(&rig, &["--prune"]), "deleted source by-hand\n");
+    assert_eq!(apply(&rig, &["--prune", "--yes"]), "deleted source by-hand\n");
 
     let kind = "[[source]]\nname = \"erp\"\nkind = \"drop\"\nsettings = { path = \"/srv/x\" }\n";
     rig.file("declared.toml", kind);
@@ -239,7 +239,7 @@ fn a_tenants_policy_on_personal_data_is_declared_before_anything_is_read_and_exp
     assert!(would.starts_with("would change tenant default: pii \"allow\" -> {"), "{would}");
     assert!(would.ends_with("would make tenant acme\n"), "{would}");
     apply(&rig, &[]);
-    assert_eq!(apply(&rig, &["--prune"]), "", "tenants are never deleted");
+    assert_eq!(apply(&rig, &["--prune", "--yes"]), "", "tenants are never deleted");
     let made =
         rig.json(&["emit", "invoice.paid", "--payload", "{\"name\":\"Annemarie Duck\",\"id\":1}"]);
     let id = made["events"][0]["id"].as_str().unwrap();
@@ -294,6 +294,6 @@ fn a_mistake_in_what_is_declared_is_named_with_its_place() {
 fn an_export_that_fails_prints_nothing_that_looks_like_all_there_is() {
     let rig = Rig::stopped();
     rig.file("admin.token", "obx_none\n");
-    let ran = rig.run(&["export", "--url", "http://127.0.0.1:1"]);
+    let ran = rig.run(&["export", "--server", "http://127.0.0.1:1"]);
     assert_eq!((ran.code, ran.out.as_str()), (3, ""), "{ran:?}");
 }

@@ -135,7 +135,7 @@ fn an_input_without_an_event_is_said_to_hold_none() {
 #[test]
 fn how_long_it_was_tried_is_not_rounded_to_nothing() {
     let rig = Rig::stopped();
-    let server = ["--url", "http://127.0.0.1:1", "--retry-for", "900ms"];
+    let server = ["--server", "http://127.0.0.1:1", "--retry-for", "900ms"];
     rig.file("admin.token", "obx_none\n");
     let ran = rig.run(&[&["emit", "a.b", "--payload", "1"][..], &server].concat());
     assert_eq!(ran.code, 3, "{ran:?}");

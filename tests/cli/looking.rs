@@ -84,7 +84,7 @@ fn a_delivery_is_shown_with_its_event_and_its_attempts() {
     assert!(rig.ok(&["delivery", "attempts", id]).contains("success"));
     let refused = rig.run(&["delivery", "retry", id]);
     assert!(refused.code == 5 && refused.err.contains("completed"), "{refused:?}");
-    let mixed = rig.run(&["delivery", "cancel", id, "dlv_999"]);
+    let mixed = rig.run(&["delivery", "cancel", id, "dlv_999", "--yes"]);
     assert!(mixed.code == 5 && mixed.err.contains("dlv_999"), "{mixed:?}");
 }
 
@@ -100,7 +100,7 @@ fn what_waits_is_cancelled_and_what_died_is_sent_again() {
     assert!(unsure.code == 2 && unsure.err.contains("sends 3 again"), "{unsure:?}");
     rig.ok(&["subscription", "pause", "odoo"]);
     assert!(rig.ok(&["dead-letter", "retry", "dlv_1"]).contains("dlv_1 is pending"));
-    assert!(rig.ok(&["delivery", "cancel", "dlv_1"]).contains("dlv_1 is cancelled"));
+    assert!(rig.ok(&["delivery", "cancel", "dlv_1", "--yes"]).contains("dlv_1 is cancelled"));
     target.status.store(200, Ordering::SeqCst);
     let all = rig.ok(&["dead-letter", "retry", "--all", "--yes", "--subscription", "odoo"]);
     assert_eq!(all.lines().count(), 2, "{all}");

@@ -13,6 +13,7 @@
 
 mod admitting;
 mod as_root;
+mod asking;
 mod auditing;
 mod configuring;
 mod consuming;

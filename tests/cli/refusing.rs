@@ -23,14 +23,14 @@ fn a_service_that_does_not_run_is_3() {
 fn what_is_not_there_is_4_and_what_cannot_be_is_65() {
     let rig = Rig::new();
     for args in [
-        ["event", "show", "nope"],
-        ["webhook", "show", "../tokens"],
-        ["delivery", "show", "dlv_9"],
-        ["provider", "show", "nope"],
-        ["subscription", "show", "nope"],
-        ["token", "revoke", "nope"],
+        &["event", "show", "nope"][..],
+        &["webhook", "show", "../tokens"],
+        &["delivery", "show", "dlv_9"],
+        &["provider", "show", "nope"],
+        &["subscription", "show", "nope"],
+        &["token", "revoke", "nope", "--yes"],
     ] {
-        let ran = rig.run(&args);
+        let ran = rig.run(args);
         assert!(ran.code == 4 && ran.err.starts_with("oncebox: There is no such"), "{ran:?}");
     }
     for args in [
@@ -53,7 +53,7 @@ fn a_wrong_token_is_77_and_none_for_another_machine_is_taken() {
     let wrong = run(rig.command(&["event", "list"]).env("ONCEBOX_TOKEN", "obx_wrong"), "");
     assert!(wrong.code == 77 && wrong.err.contains("ONCEBOX_TOKEN"), "{wrong:?}");
     assert!(!wrong.err.contains("obx_wrong"));
-    let elsewhere = rig.run(&["event", "list", "--url", "http://oncebox.example:8710"]);
+    let elsewhere = rig.run(&["event", "list", "--server", "http://oncebox.example:8710"]);
     assert!(elsewhere.code == 77 && elsewhere.err.contains("--token-file"), "{elsewhere:?}");
     let empty = rig.file("empty.token", "\n");
     let empty = rig.run(&["status", "--token-file", empty.to_str().unwrap()]);
@@ -68,7 +68,7 @@ fn a_misspelt_command_is_2_with_what_was_meant() {
     // Its parts are commands too, but nobody is told of them.
     let ran = rig.run(&["demo-prat"]);
     assert!(ran.err.contains("'demo'") && !ran.err.contains("demo-part"), "{ran:?}");
-    assert_eq!(rig.run(&["event", "list", "--url", "ftp://x"]).code, 2);
+    assert_eq!(rig.run(&["event", "list", "--server", "ftp://x"]).code, 2);
     assert_eq!(rig.run(&["event", "list", "--since", "yesterday"]).code, 2);
     assert_eq!(rig.run(&["emit", "--batch", "1001"]).code, 2);
 }

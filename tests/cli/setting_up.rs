@@ -35,7 +35,7 @@ fn a_provider_is_made_looked_at_changed_and_deleted() {
     assert!(piped.code == 65 && piped.err.contains("whsec_"), "{piped:?}");
     assert_eq!(rig.run(&["provider", "change", "shop"]).code, 2);
     assert_eq!(rig.run(&[&args[..], &["--generate-secret"]].concat()).code, 5);
-    rig.ok(&["provider", "delete", "shop"]);
+    rig.ok(&["provider", "delete", "shop", "--yes"]);
     assert_eq!(rig.run(&["provider", "show", "shop"]).code, 4);
 }
 
@@ -104,7 +104,7 @@ fn who_misspells_a_provider_or_adds_a_source_twice_is_told_what_to_do() {
     assert!(added.code == 1 && added.err.contains("It was added all the same"), "{added:?}");
     let again = rig.run(&nowhere);
     assert!(again.code == 5 && again.err.contains("oncebox source remove drop"), "{again:?}");
-    assert!(rig.ok(&["source", "remove", "drop"]).contains("removed: drop"));
+    assert!(rig.ok(&["source", "remove", "drop", "--yes"]).contains("deleted: drop"));
     let generic = ["--scheme", "generic", "--pii", "allow", "--generate-secret"];
     let generic = rig.run(&[&["provider", "create", "own"], &generic[..]].concat());
     assert!(generic.code == 65 && generic.err.contains("--scheme-settings '{"), "{generic:?}");
@@ -156,7 +156,7 @@ fn a_subscription_is_changed_without_losing_what_was_not_named() {
     let screen = rig.ok(&["subscription", "pause", "odoo"]);
     assert!(screen.contains("paused") && screen.contains("oncebox subscription resume odoo"));
     assert!(!rig.ok(&["subscription", "resume", "odoo"]).contains("held"));
-    rig.ok(&["subscription", "delete", "odoo"]);
+    rig.ok(&["subscription", "delete", "odoo", "--yes"]);
     assert_eq!(rig.run(&["subscription", "show", "odoo"]).code, 4);
 }
 
@@ -172,7 +172,7 @@ fn a_token_opens_what_its_role_allows_until_it_is_revoked() {
     assert!(refused.code == 77 && refused.err.contains("read"), "{refused:?}");
     let id = made.err.split_whitespace().last().unwrap();
     assert!(rig.ok(&["token", "list"]).contains("shop floor"));
-    rig.ok(&["token", "revoke", id]);
+    rig.ok(&["token", "revoke", id, "--yes"]);
     assert_eq!(rig.run(&[&["event", "list"][..], &with].concat()).code, 77);
 }
 

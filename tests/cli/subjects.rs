@@ -45,7 +45,7 @@ fn the_keys_of_subjects_are_listed_page_by_page_and_those_of_one_as_a_whole() {
     assert_eq!(rig.json(&["subject", "show", "b"])["keys"].as_array().unwrap().len(), 1);
     let erased = rig.ok(&["subject", "list", "--erased", "--all", "--json"]);
     assert_eq!(erased.lines().count(), 1000);
-    assert!(rig.ok(&["subject", "erase", "a"]).contains("erased: 1 key destroyed"));
+    assert!(rig.ok(&["subject", "erase", "a", "--yes"]).contains("erased: 1 key destroyed"));
     assert_eq!(rig.run(&["subject", "show", "nobody"]).code, 4);
     assert_eq!(rig.run(&["subject", "list", "--after", "x"]).code, 65);
 }

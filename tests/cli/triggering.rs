@@ -59,7 +59,7 @@ fn a_secret_file_needs_neither_key_nor_database() {
     let address = std::fs::read_to_string(rig.dir.path().join("oncebox.address")).unwrap();
     let elsewhere = Rig::stopped();
     let url = format!("http://{}", address.trim());
-    let args = ["trigger", "github", "--url", &url];
+    let args = ["trigger", "github", "--server", &url];
     assert!(elsewhere.ok(&[&args[..], &["--secret-file", secret]].concat()).contains("stored as"));
     let without = elsewhere.run(&args);
     assert!(without.code == 65 && without.err.contains("--secret-file"), "{without:?}");

@@ -446,7 +446,7 @@ fn under_load_backed_up_lost_and_restored_nothing_is_missing_and_nothing_takes_e
 
     let dry = run(home, &["in-doubt", "release", "--all", "--dry-run"]);
     assert_eq!(dry, format!("{held} deliveries would be released\n"));
-    run(home, &["in-doubt", "release", "--all"]);
+    run(home, &["in-doubt", "release", "--all", "--yes"]);
     until("everything is delivered", || process.pending() == Some(0));
     process.stop();
     file::check(&database);

@@ -34,7 +34,6 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// How long an end waits for the service to take what came of the last commands.
 const LAST_WORDS: Duration = Duration::from_secs(15);
 
-/// Run a command for each event of a pull subscription
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The command reads the payload on stdin; what else is known of the event stands in its environment:
@@ -73,7 +72,7 @@ pub(super) struct Consume {
     #[arg(long)]
     envelope: bool,
     #[command(flatten)]
-    reach: ConnectArgs,
+    connect: ConnectArgs,
     /// The command and its arguments, after --
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -105,7 +104,7 @@ fn time_for_one(text: &str) -> Result<Duration, String> {
 
 impl Consume {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.reach.open(shared)?;
+        let remote = self.connect.open(shared)?;
         let subscription = remote.get(&format!("/v1/subscriptions/{}", plain(&self.name)))?;
         if text(&subscription, "target") != "pull" {
             let why =

@@ -1,11 +1,10 @@
 //! `oncebox doctor`: looks over the installation, beside a running service or without one.
 //!
 //! Each group of checks is a file. What a running service says of itself (`/readyz`) is judged by the same
-//! `domain::health`. `--fix` carries out only what cannot lose anything.
+//! `model::health`. `--fix` carries out only what cannot lose anything.
 
 mod database;
 mod files;
-mod host;
 mod service;
 
 use std::fs::File;
@@ -16,12 +15,12 @@ use serde_json::{Value, json};
 
 use crate::app::data_directory::{DATABASE, LOCK_FILE};
 use crate::base::clock::Clock;
+use crate::cli::out::Format;
 use crate::cli::{Failure, Shared, out};
 use crate::config::Settings;
 use crate::model::health::{self, Check, Level};
 use crate::sys::files::is_closed;
 
-/// Look over the installation: file, key, disk, clock, address
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
     /// Compare indexes with their tables as well: reads the whole database
@@ -30,9 +29,8 @@ pub(super) struct Doctor {
     /// Carry out what cannot lose anything: modes, missing directories, a stale address, the log
     #[arg(long)]
     fix: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// What the checks look at.
@@ -79,7 +77,7 @@ impl Doctor {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
         let settings = shared.settings()?;
         let served = is_locked(&settings.directory().join(LOCK_FILE));
-        let Self { deep, fix, json: as_json } = *self;
+        let Self { deep, fix, format } = *self;
         let patient = Patient { settings, clock: Clock::machine(), deep, fix, served };
         let mut findings = Vec::new();
         if is_closed(patient.settings.directory()) {
@@ -88,9 +86,9 @@ impl Doctor {
             findings.extend(files::look(&patient));
             findings.extend(database::look(&patient));
         }
-        findings.extend(host::look(&patient));
+        findings.extend(service::host(&patient));
         findings.extend(service::look(&patient));
-        if as_json {
+        if format.json {
             out::json(&shown(&findings))?;
         } else {
             print(&findings)?;

@@ -12,19 +12,19 @@ use std::time::Duration;
 
 use clap::Args;
 use data_encoding::BASE64;
+use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 use crate::base::id::{Draw, SystemDraw};
-use crate::cli::progress::Progress;
+use crate::cli::out::Progress;
 use crate::cli::remote::{ConnectArgs, Remote};
 use crate::cli::show::text;
-use crate::cli::{Failure, Shared, input, out};
+use crate::cli::{Failure, Shared, input, noun, out};
 
 use batches::{Batch, Batches};
 use send::{Sender, Sent};
 
-/// Publish events: one from flags, or many as lines of JSON
 #[derive(Debug, Args)]
 #[command(after_help = "Lines: one event a line, as POST /v1/events takes it:\n  \
     {\"event_type\":\"invoice.paid\",\"idempotency_key\":\"invoice.paid:4711\",\"payload\":{\"id\":4711}}\n\n\
@@ -43,11 +43,11 @@ pub(super) struct Emit {
     #[command(flatten)]
     one: One,
     #[command(flatten)]
-    reach: ConnectArgs,
+    connect: ConnectArgs,
 }
 
 /// A single event.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 #[command(next_help_heading = "One event")]
 struct One {
     /// What happened, such as invoice.paid; without it, lines are read
@@ -55,15 +55,18 @@ struct One {
     event_type: Option<String>,
     /// The body: JSON, @file, or - for stdin
     #[arg(long, value_name = "JSON", requires = "event_type")]
+    #[serde(skip)]
     payload: Option<String>,
     /// The body's media type; for one that is not JSON
     #[arg(long, value_name = "TYPE", requires = "event_type")]
     content_type: Option<String>,
-    /// The fact's own key: the same key is stored once
+    /// The idempotency key: the same key is stored once
     #[arg(long, requires = "event_type")]
+    #[serde(rename = "idempotency_key")]
     key: Option<String>,
     /// What it happened to, as TYPE/ID
     #[arg(long, value_name = "TYPE/ID", requires = "event_type", conflicts_with_all = ["aggregate_type", "aggregate_id"])]
+    #[serde(skip)]
     aggregate: Option<String>,
     /// The kind of thing it happened to
     #[arg(long, value_name = "TYPE", requires = "event_type")]
@@ -71,8 +74,9 @@ struct One {
     /// Which one
     #[arg(long, value_name = "ID", requires = "event_type")]
     aggregate_id: Option<String>,
-    /// The system the fact comes from [default: api]
+    /// The system it comes from [default: api]
     #[arg(long, value_name = "SYSTEM", requires = "event_type")]
+    #[serde(rename = "source_system")]
     source: Option<String>,
     /// The one subscription it is for
     #[arg(long, value_name = "SUBSCRIPTION", requires = "event_type")]
@@ -99,15 +103,15 @@ struct One {
 
 impl Emit {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let remote = self.reach.open(shared)?;
+        let remote = self.connect.open(shared)?;
         match &self.one.event_type {
-            Some(event_type) => self.single(&remote, event_type),
+            Some(_) => self.single(&remote),
             None => self.lines(&remote),
         }
     }
 
-    fn single(&self, remote: &Remote, event_type: &str) -> Result<(), Failure> {
-        let event = self.one.event(event_type)?;
+    fn single(&self, remote: &Remote) -> Result<(), Failure> {
+        let event = self.one.event()?;
         // Typed twice it is meant twice, unless a key says otherwise; only a retry of ours is the same.
         let mut once = [0_u8; 32];
         SystemDraw::new().fill(&mut once);
@@ -171,7 +175,7 @@ impl Emit {
             match sender.send(&batch) {
                 Ok(answer) => {
                     sum.count(&answer);
-                    progress.tell(|| format!("{} events sent", sum.events));
+                    progress.show(|| format!("{} events sent", sum.events));
                     if remote.json() {
                         out::json(&answer.body)?;
                     }
@@ -199,37 +203,14 @@ impl Emit {
 
 impl One {
     /// The event as POST /v1/events takes it.
-    fn event(&self, event_type: &str) -> Result<String, Failure> {
-        let mut event = Map::new();
-        event.insert("event_type".to_owned(), event_type.into());
-        let (aggregate_type, aggregate_id) = match &self.aggregate {
-            Some(both) => {
-                let (kind, id) = both.split_once('/').ok_or_else(|| {
-                    Failure::input("--aggregate is TYPE/ID, such as invoice/4711")
-                })?;
-                (Some(kind.to_owned()), Some(id.to_owned()))
-            }
-            None => (self.aggregate_type.clone(), self.aggregate_id.clone()),
-        };
-        for (field, value) in [
-            ("content_type", &self.content_type),
-            ("idempotency_key", &self.key),
-            ("aggregate_type", &aggregate_type),
-            ("aggregate_id", &aggregate_id),
-            ("source_system", &self.source),
-            ("target", &self.target),
-            ("ordering_key", &self.ordering_key),
-            ("process_id", &self.process_id),
-            ("occurred_at", &self.occurred_at),
-            ("not_before", &self.not_before),
-            ("custom_data", &self.custom_data),
-        ] {
-            if let Some(value) = value {
-                event.insert(field.to_owned(), value.as_str().into());
-            }
-        }
-        if let Some(most) = self.max_attempts {
-            event.insert("max_attempts".to_owned(), most.into());
+    fn event(&self) -> Result<String, Failure> {
+        let mut event = noun::body(self);
+        if let Some(both) = &self.aggregate {
+            let (kind, id) = both
+                .split_once('/')
+                .ok_or_else(|| Failure::input("--aggregate is TYPE/ID, such as invoice/4711"))?;
+            event.insert("aggregate_type".to_owned(), kind.into());
+            event.insert("aggregate_id".to_owned(), id.into());
         }
         let payload = self.payload.as_deref().ok_or_else(|| {
             Failure::input("give the body with --payload: JSON, @file, or - for stdin")
