@@ -19,7 +19,7 @@ use crate::base::stop::Stop;
 use crate::cli::{Failure, Shared, exit, out};
 use crate::config::settings::Key;
 use crate::config::{Settings, Sources, environment};
-use crate::demo::watch;
+use crate::demo::children::end_with_parent;
 use crate::sys::systemd::{Notifier, Offer};
 use crate::telemetry;
 
@@ -96,7 +96,7 @@ impl Serve {
         signals: &Signals,
     ) -> Result<Appliance, Failure> {
         if self.until_stdin_ends {
-            watch::end_with_parent().map_err(Failure::failed)?;
+            end_with_parent().map_err(Failure::failed)?;
         }
         let passed = offer().take().map_err(Failure::failed)?;
         notifier.status("Starting.");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::base::split_mix::SplitMix64;
-use crate::demo::role::Role;
+use crate::demo::site::Role;
 
 /// Of 1,000 answers of Logistics, how many are 500 before any effect.
 pub(super) const REFUSED_PERMILLE: u64 = 50;

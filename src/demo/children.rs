@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::Duration;
+
+use signal_hook::consts::SIGTERM;
+use signal_hook::low_level;
 
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
 use crate::config::Environment;
-use crate::demo::error::Error;
-use crate::demo::role::Role;
-use crate::demo::site::{LOGISTICS_READY, Site, loopback_client};
+use crate::demo::Error;
+use crate::demo::site::{LOGISTICS_READY, Role, Site, loopback_client};
 use crate::http::client::{Call, Client};
 
 /// How long a stop in good order may take.
@@ -24,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The processes of one run. Dropped, by a panic too, it kills those that run; and should this process
-/// itself be killed, they notice by [`super::watch`].
+/// itself be killed, they notice by [`end_with_parent`].
 pub(super) struct Children {
     site: Site,
     program: PathBuf,
@@ -38,7 +41,8 @@ impl Children {
     pub(super) fn new(site: &Site, clock: &Clock) -> Result<Self, Error> {
         Ok(Self {
             site: site.clone(),
-            program: std::env::current_exe().map_err(Error::Program)?,
+            program: std::env::current_exe()
+                .map_err(Error::about("the running program cannot be found"))?,
             client: loopback_client()?,
             clock: clock.clone(),
             running: BTreeMap::new(),
@@ -77,7 +81,7 @@ impl Children {
         // A group of its own: Ctrl-C is for the parent, who ends the children in order.
         command.process_group(0).stdin(Stdio::piped());
         command.stdout(log.try_clone().map_err(Error::file(&path))?).stderr(log);
-        let child = command.spawn().map_err(|source| Error::Start { role: role.name(), source })?;
+        let child = command.spawn().map_err(Error::about(role))?;
         self.running.insert(role, child);
         Ok(())
     }
@@ -86,7 +90,7 @@ impl Children {
     pub(super) fn kill(&mut self, role: Role) -> Result<(), Error> {
         if let Some(mut child) = self.running.remove(&role) {
             let killed = child.kill().and_then(|()| child.wait());
-            killed.map_err(|source| Error::Start { role: role.name(), source })?;
+            killed.map_err(Error::about(role))?;
         }
         Ok(())
     }
@@ -145,4 +149,26 @@ impl Drop for Children {
 fn end(child: &mut Child) {
     let ended: io::Result<ExitStatus> = child.kill().and_then(|()| child.wait());
     drop(ended);
+}
+
+/// Asks this process to end when its standard input ends. The parent holds the other end and never writes to it: the
+/// system closes it however the parent ends, even by `kill -9`.
+///
+/// # Errors
+/// No thread could be started.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one thread of the demo: it sleeps in a read that only the parent's end can wake, so \
+              nothing could join it"
+)]
+pub fn end_with_parent() -> io::Result<()> {
+    let watched = || {
+        let mut byte = [0];
+        let mut input = io::stdin().lock();
+        while input.read(&mut byte).is_ok_and(|length| length > 0) {}
+        if let Err(error) = low_level::raise(SIGTERM) {
+            tracing::error!(%error, "the parent is gone, but this process could not be ended");
+        }
+    };
+    thread::Builder::new().name("parent-watch".to_owned()).spawn(watched).map(drop)
 }

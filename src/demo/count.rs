@@ -5,13 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::base::clock::Timestamp;
-use crate::demo::course::Course;
-use crate::demo::error::Error;
+use crate::demo::Error;
+use crate::demo::lap::Course;
 use crate::demo::progress::shown;
-use crate::demo::role::Role;
-use crate::demo::site::Site;
-use crate::demo::story::Story;
-use crate::store::demo_ledger::{self, Finance, Logistics};
+use crate::demo::site::{Role, Site, Story};
+use crate::demo::store::{self, Finance, Logistics};
 
 /// Numbers of invoices that are named in a problem; of more it is only said how many they are.
 const MAX_NAMED: usize = 10;
@@ -58,7 +56,7 @@ impl Tally {
         let logistics = Logistics::open(&site.logistics_db())?;
         let (shipments, absorbed) = logistics.counts()?;
         let mut tally = Self {
-            invoices: site.invoices,
+            invoices: site.lap.invoices,
             paid: finance.counts()?.paid,
             shipments,
             absorbed,
@@ -71,7 +69,7 @@ impl Tally {
         let mut paid = finance.invoices()?;
         let shipped = logistics.shipments()?;
         // In a chain nobody acknowledges anything to Finance.
-        if site.story == Story::Chain {
+        if site.lap.story == Story::Chain {
             for acknowledged in paid.values_mut() {
                 *acknowledged = true;
             }
@@ -92,9 +90,9 @@ impl Tally {
     /// Adds what each Oncebox has in its file; returns when the first of them received each invoice.
     fn carry(&mut self, site: &Site) -> Result<BTreeMap<u32, Timestamp>, Error> {
         let mut received = BTreeMap::new();
-        for role in site.story.boxes() {
+        for role in site.lap.story.boxes() {
             let path = site.database(role);
-            let carried = demo_ledger::carried(&path)?;
+            let carried = store::carried(&path)?;
             self.repeated = self.repeated.saturating_add(carried.repeated);
             self.not_completed = self.not_completed.saturating_add(carried.not_completed);
             for (attempts, deliveries) in carried.attempts {

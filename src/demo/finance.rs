@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
 use crate::config::Log;
-use crate::demo::error::Error;
-use crate::demo::site::{Site, loopback_client, read_line};
-use crate::demo::story::Story;
-use crate::demo::{chaos, watch};
+use crate::demo::Error;
+use crate::demo::chaos;
+use crate::demo::children::end_with_parent;
+use crate::demo::site::{Lap, Site, Story, loopback_client, read_line};
+use crate::demo::store::{Finance as Ledger, Invoice};
 use crate::http::client::{Call, Client};
-use crate::store::demo_ledger::{Finance as Ledger, Paid};
 use crate::telemetry;
 
 /// Events of one request at most.
@@ -51,7 +51,7 @@ struct Finance {
 /// # Errors
 /// What is wrong with the site or the file.
 pub fn run(site: &Path, life: u32) -> Result<(), Error> {
-    watch::end_with_parent().map_err(Error::Thread)?;
+    end_with_parent().map_err(Error::about("no thread"))?;
     telemetry::start(&Log::default());
     let site = Site::read(site)?;
     let ledger = Ledger::open(&site.finance_db())?;
@@ -72,7 +72,7 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
     let (started, never) = (finance.clock.monotonic(), Stop::new());
     loop {
         finance.pay_due(finance.clock.monotonic().saturating_sub(started))?;
-        let wait = match finance.site.story {
+        let wait = match finance.site.lap.story {
             Story::Direct => finance.publish_some()?,
             Story::Chain => LOOK_EVERY,
         };
@@ -82,7 +82,7 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
 
 /// With the token that may only publish, where it is Finance that publishes.
 fn headers(site: &Site) -> Result<Vec<(String, String)>, Error> {
-    if site.story == Story::Chain {
+    if site.lap.story == Story::Chain {
         return Ok(Vec::new());
     }
     let token = read_line(&site.publish_token())?;
@@ -95,8 +95,8 @@ fn headers(site: &Site) -> Result<Vec<(String, String)>, Error> {
 impl Finance {
     /// Marks paid what is due after so long a time.
     fn pay_due(&mut self, elapsed: Duration) -> Result<(), Error> {
-        let open = self.site.invoices.saturating_sub(self.paid);
-        let due = match self.site.per_second {
+        let open = self.site.lap.invoices.saturating_sub(self.paid);
+        let due = match self.site.lap.per_second {
             0 => open,
             rate => {
                 let so_far = elapsed.as_millis().saturating_mul(u128::from(rate)).div_euclid(1000);
@@ -133,7 +133,7 @@ impl Finance {
         match self.client.call(&call) {
             Ok(answer) if matches!(answer.status, 200 | 201) => {
                 self.batches = self.batches.saturating_add(1);
-                let Site { faults, seed, .. } = self.site;
+                let Lap { faults, seed, .. } = self.site.lap;
                 if faults && chaos::is_forgotten(seed, self.life, self.batches) {
                     return Ok(LOOK_EVERY);
                 }
@@ -155,8 +155,8 @@ impl Finance {
 }
 
 /// The event of a paid invoice. It follows from the row alone, so that a repetition is the same event.
-fn event(paid: &Paid) -> Value {
-    let Paid { number, customer, amount_cents, paid_at } = paid;
+fn event(paid: &Invoice) -> Value {
+    let Invoice { number, customer, amount_cents, paid_at } = paid;
     json!({
         "event_type": "invoice.paid",
         "source_system": "finance",

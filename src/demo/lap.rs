@@ -4,21 +4,17 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::base::clock::Clock;
+use crate::base::clock::{Clock, Timestamp};
 use crate::base::stop::Stop;
-use crate::demo::api::Api;
-use crate::demo::arrange::arrange;
+use crate::demo::Error;
 use crate::demo::chaos::{self, Kill};
 use crate::demo::children::Children;
 use crate::demo::count::Tally;
-use crate::demo::course::{Course, Lap};
-use crate::demo::error::Error;
 use crate::demo::line::Line;
 use crate::demo::progress::{Progress, State};
-use crate::demo::role::Role;
-use crate::demo::site::Site;
-use crate::demo::story::Story;
-use crate::store::demo_ledger::{Finance, Logistics};
+use crate::demo::setup::{Api, arrange};
+use crate::demo::site::{Lap, Role, Site, Story};
+use crate::demo::store::{Finance, Logistics};
 
 /// How often the ledgers are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -32,6 +28,21 @@ const OVERALL: Duration = Duration::from_mins(2);
 const OVERALL_PER_INVOICE: Duration = Duration::from_millis(12);
 /// Characters of a log that are shown when its process falls.
 const MAX_WORDS: usize = 1500;
+
+/// What happened in a run, as the parent saw it.
+#[derive(Clone, Debug)]
+pub(super) struct Course {
+    /// When Finance was started.
+    pub(super) started_at: Timestamp,
+    /// From then until everything was shipped, or given up.
+    pub(super) lasted: Duration,
+    /// Who was killed when.
+    pub(super) kills: Vec<(Duration, Role)>,
+    /// How long Oncebox took from each start after a kill until it answered.
+    pub(super) recoveries: Vec<Duration>,
+    /// Deliveries Oncebox still had when time was up; `None`: it ended in time.
+    pub(super) out_of_time: Option<u32>,
+}
 
 struct Running<'a> {
     lap: Lap,
@@ -57,13 +68,7 @@ impl Lap {
         interrupted: &AtomicBool,
         clock: &Clock,
     ) -> Result<(Course, Tally), Error> {
-        let mut site = Site::make(&dir.join(self.name), self.story)?;
-        site.invoices = self.invoices;
-        site.per_second = self.per_second;
-        site.seed = self.seed;
-        site.faults = self.faults;
-        site.broken = self.broken;
-        site.write()?;
+        let site = Site::make(dir, self)?;
         let course = self.drive(&site, progress, interrupted, clock)?;
         let tally = Tally::count(&site, &course)?;
         Ok((course, tally))
@@ -116,7 +121,7 @@ impl Lap {
 /// Finance's file, with everything in it that its Oncebox is to find there.
 fn open_finance(site: &Site) -> Result<Finance, Error> {
     let finance = Finance::open(&site.finance_db())?;
-    if site.story == Story::Chain {
+    if site.lap.story == Story::Chain {
         finance.give_outbox()?;
     }
     Ok(finance)
@@ -226,7 +231,8 @@ impl Running<'_> {
         // Without its log the failure is told all the same.
         let words = std::fs::read_to_string(&log).unwrap_or_default();
         let skip = words.chars().count().saturating_sub(MAX_WORDS);
-        let words = words.chars().skip(skip).collect();
-        Error::Fell { role: role.name(), what, log, words }
+        let words: String = words.chars().skip(skip).collect();
+        let log = log.display();
+        Error::Failed(format!("{role} {what}; its last words, from {log}:\n{words}"))
     }
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::base::clock::Clock;
+use crate::demo::Error;
 use crate::demo::chaos::{self, Cut};
-use crate::demo::error::Error;
-use crate::demo::site::{self, Site, loopback_client};
+use crate::demo::site::{self, Lap, Site, loopback_client};
 use crate::http::client::{Call, Client};
 use crate::http::limits::Limits;
 use crate::http::message::{Head, Method, Request, Response};
@@ -44,8 +44,7 @@ struct Wire {
 impl Line {
     /// Lays it.
     pub(super) fn start(site: &Site, clock: &Clock) -> Result<Self, Error> {
-        let listen = |source| Error::Listen { address: site.line, source };
-        let listener = server::bind(site.line).map_err(listen)?;
+        let listener = server::bind(site.line).map_err(Error::about(site.line))?;
         let wire = Wire {
             site: site.clone(),
             client: loopback_client()?,
@@ -54,7 +53,8 @@ impl Line {
             seen: Mutex::default(),
         };
         let setup = Setup::new(Limits::default(), clock.clone());
-        let server = Server::start(vec![listener], setup, Arc::new(wire)).map_err(listen)?;
+        let server = Server::start(vec![listener], setup, Arc::new(wire))
+            .map_err(Error::about(site.line))?;
         Ok(Self { _server: server })
     }
 }
@@ -86,7 +86,7 @@ impl Service for Wire {
 
 impl Wire {
     fn cut(&self, head: &Head) -> Option<Cut> {
-        let Site { faults, seed, .. } = self.site;
+        let Lap { faults, seed, .. } = self.site.lap;
         if !faults {
             return None;
         }

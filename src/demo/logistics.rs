@@ -14,17 +14,16 @@ use serde::Deserialize;
 
 use crate::base::clock::Clock;
 use crate::config::Log;
-use crate::demo::chaos::Broken;
-use crate::demo::chaos::{self, Fault};
-use crate::demo::error::Error;
+use crate::demo::Error;
+use crate::demo::chaos::{self, Broken, Fault};
+use crate::demo::children::end_with_parent;
 use crate::demo::site::{self, LOGISTICS_PATH, LOGISTICS_READY, Site, read_line};
-use crate::demo::watch;
+use crate::demo::store::{Arrival, Bookkeeping, Logistics as Ledger};
 use crate::http::limits::Limits;
 use crate::http::message::{Head, Method, Request, Response};
 use crate::http::server::{self, Server, Setup};
 use crate::http::service::{Reply, Service};
 use crate::signatures::{Incoming, Scheme};
-use crate::store::demo_ledger::{Arrival, Bookkeeping, Logistics as Ledger};
 use crate::telemetry;
 
 /// The largest body it takes.
@@ -66,13 +65,13 @@ struct Body {
 /// # Errors
 /// What is wrong with the site, the port or the file.
 pub fn run(site: &Path, life: u32) -> Result<(), Error> {
-    watch::end_with_parent().map_err(Error::Thread)?;
+    end_with_parent().map_err(Error::about("no thread"))?;
     telemetry::start(&Log::default());
     let site = Site::read(site)?;
     let ledger = Ledger::open(&site.logistics_db())?;
     let secret = read_line(&site.secret())?;
-    let listen = |source| Error::Listen { address: site.logistics, source };
-    let listener = server::bind(site.logistics).map_err(listen)?;
+    let listen = || Error::about(site.logistics);
+    let listener = server::bind(site.logistics).map_err(listen())?;
     let (jobs, waiting) = bounded(MAX_WAITING);
     let clock = Clock::machine();
     let desk = Desk {
@@ -85,7 +84,7 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
     };
     let setup = Setup::new(Limits::default(), clock.clone());
     let server = Server::start(vec![listener], setup, Arc::new(desk));
-    let server = server.map_err(listen)?;
+    let server = server.map_err(listen())?;
     commit(ledger, &waiting, &clock);
     drop(server);
     Ok(())
@@ -157,19 +156,19 @@ impl Desk {
     }
 
     fn fault(&self, event_id: &str) -> Option<Fault> {
-        if !self.site.faults {
+        if !self.site.lap.faults {
             return None;
         }
         let mut seen = self.seen.lock();
         let nth = seen.entry(event_id.to_owned()).or_default();
         *nth = nth.saturating_add(1);
-        chaos::fault_of(self.site.seed, event_id, self.life, *nth)
+        chaos::fault_of(self.site.lap.seed, event_id, self.life, *nth)
     }
 
     fn bookkeeping(&self, event_id: &str) -> Bookkeeping {
-        match self.site.broken {
+        match self.site.lap.broken {
             Broken::Guard => Bookkeeping::WithoutGuard,
-            Broken::Effect if chaos::is_effectless(self.site.seed, event_id) => {
+            Broken::Effect if chaos::is_effectless(self.site.lap.seed, event_id) => {
                 Bookkeeping::WithoutEffect
             }
             Broken::Nothing | Broken::Effect => Bookkeeping::Right,

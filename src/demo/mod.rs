@@ -1,16 +1,13 @@
 //! `oncebox demo`: Finance marks invoices paid, Oncebox carries the fact, Logistics ships, and all of
-//! them are killed on the way; with `--chain` over two Onceboxes with a bad line between them. What is shown is counted from the two sides' own tables.
+//! them are killed on the way; with `--chain` over two Onceboxes with a bad line between them. What is shown is
+//! counted from the two sides' own tables.
 //!
-//! Start with [`run`], then `story` and `lap` (one run of the processes), then [`finance`] and [`logistics`].
-//! Not here: anything the product needs; the demo only uses what others use.
+//! Start with [`run`], then `lap` (one run of the processes), then [`finance`] and [`logistics`]. Not here: anything
+//! the product needs, except [`children::end_with_parent`].
 
-mod api;
-mod arrange;
 mod chaos;
-mod children;
+pub mod children;
 mod count;
-mod course;
-mod error;
 pub mod finance;
 mod lap;
 mod line;
@@ -18,11 +15,11 @@ pub mod logistics;
 mod plot;
 mod progress;
 mod report;
-mod role;
+mod setup;
 mod site;
-mod story;
-pub mod watch;
+mod store;
 
+use std::fmt::Display;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -34,13 +31,39 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
 use crate::demo::count::Tally;
-use crate::demo::course::{Course, Lap};
+use crate::demo::lap::Course;
 use crate::demo::progress::Progress;
 use crate::demo::report::Told;
+use crate::demo::site::Lap;
+use crate::store::error::Error as StoreError;
 
 pub use crate::demo::chaos::Broken;
-pub use crate::demo::error::Error;
-pub use crate::demo::story::Story;
+pub use crate::demo::site::Story;
+
+/// Why the demo fails.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A ledger could not be read or written.
+    #[error("a ledger of the demo: {0}")]
+    Store(#[from] StoreError),
+    /// Anything else, in words.
+    #[error("{0}")]
+    Failed(String),
+    /// Ctrl-C was pressed.
+    #[error("interrupted; the processes were ended")]
+    Interrupted,
+}
+
+impl Error {
+    /// An error about something, such as a file.
+    fn about<E: Display>(what: impl Display) -> impl FnOnce(E) -> Self {
+        move |error| Self::Failed(format!("{what}: {error}"))
+    }
+
+    fn file<E: Display>(path: &Path) -> impl FnOnce(E) -> Self {
+        Self::about(path.display().to_string())
+    }
+}
 
 /// How long Finance takes over its invoices, at most and at least: long enough for every process to be
 /// killed several times, short enough to wait for.
@@ -102,7 +125,6 @@ pub fn run(options: Options) -> Result<(), Error> {
     let clock = Clock::machine();
     let rate = rate(options.invoices);
     let storm = Lap {
-        name: "storm",
         story: options.story,
         invoices: options.invoices,
         per_second: rate,
@@ -112,7 +134,7 @@ pub fn run(options: Options) -> Result<(), Error> {
     };
     progress::introduce(&storm, &place.dir);
     let mut progress = Progress::new("faults and kills", storm.invoices, clock.clone());
-    let outcome = storm.run(&place.dir, &mut progress, &interrupted, &clock);
+    let outcome = storm.run(&place.dir.join("storm"), &mut progress, &interrupted, &clock);
     progress.finish();
     let (course, tally) = kept_unless_interrupted(outcome, &mut place, options.keep)?;
     progress::say(&tally.verdict(course.kills.len()));
@@ -126,7 +148,9 @@ pub fn run(options: Options) -> Result<(), Error> {
     }
     let report = write_report(options.report.as_deref(), &name, &report::html(&told))?;
     if !problems.is_empty() {
-        return Err(Error::Wrong { problems, dir: place.dir.clone(), report });
+        let (problems, dir, report) = (problems.join("\n"), place.dir.display(), report.display());
+        let kept = format!("The ledgers and logs are in {dir}; the report is {report}");
+        return Err(Error::Failed(format!("{problems}\n{kept}")));
     }
     told.figures().iter().for_each(|line| progress::say(line));
     progress::say(&format!("report: {}", report.display()));
@@ -144,27 +168,18 @@ fn calm_laps(
     interrupted: &AtomicBool,
     clock: &Clock,
 ) -> Result<(), Error> {
-    let all = told.lap.invoices;
-    let calm = |name, invoices, per_second| Lap {
-        name,
-        story: told.lap.story,
-        invoices,
-        per_second,
-        seed: told.lap.seed,
-        faults: false,
-        broken: Broken::Nothing,
-    };
-    let run = |lap: Lap, what: &str| -> Result<(Course, Tally), Error> {
+    let storm = told.lap;
+    let run = |name: &str, lap: Lap, what: &str| -> Result<(Course, Tally), Error> {
         let mut progress = Progress::new(what, lap.invoices, clock.clone());
-        let outcome = lap.run(dir, &mut progress, interrupted, clock);
+        let outcome = lap.run(&dir.join(name), &mut progress, interrupted, clock);
         progress.finish();
         outcome
     };
-    let steady = (all / STEADY_SHARE).clamp(1, MAX_STEADY);
-    let steady = calm("steady", steady, told.lap.per_second);
-    let steady = run(steady, "the same pace, no faults")?;
-    let burst = run(calm("burst", all.min(MAX_BURST), 0), "all at once, no faults")?;
-    (told.steady, told.burst) = (Some(steady), Some(burst));
+    let calm = Lap { faults: false, broken: Broken::Nothing, ..storm };
+    let steady = Lap { invoices: (storm.invoices / STEADY_SHARE).clamp(1, MAX_STEADY), ..calm };
+    let burst = Lap { invoices: storm.invoices.min(MAX_BURST), per_second: 0, ..calm };
+    told.steady = Some(run("steady", steady, "the same pace, no faults")?);
+    told.burst = Some(run("burst", burst, "all at once, no faults")?);
     Ok(())
 }
 
@@ -190,7 +205,8 @@ fn rate(invoices: u32) -> u32 {
 fn interruption() -> Result<Arc<AtomicBool>, Error> {
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&asked)).map_err(Error::Thread)?;
+        signal_hook::flag::register(signal, Arc::clone(&asked))
+            .map_err(Error::about("a signal handler could not be set up"))?;
     }
     Ok(asked)
 }

@@ -10,6 +10,8 @@ const TOP: u64 = 30;
 const BOTTOM: u64 = 52;
 const PLOT_WIDTH: u64 = WIDTH - LEFT - RIGHT;
 const PLOT_HEIGHT: u64 = HEIGHT - TOP - BOTTOM;
+/// The lower end of the bars.
+const FOOT: u64 = TOP + PLOT_HEIGHT;
 /// Labels under the bars at most; of more bars only every so-maniest is labelled.
 const MAX_LABELS: usize = 16;
 /// Bars that get their value written above, at most; beyond that there is no room.
@@ -61,22 +63,13 @@ pub(super) struct Chart {
 impl Chart {
     /// The chart as an `<svg>` element.
     pub(super) fn svg(&self) -> String {
-        let mut out = String::new();
         let (id, title, description) = (self.id, escape(&self.title), escape(&self.description));
-        put(
-            &mut out,
-            format_args!(
-                "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-labelledby=\"{id}-t {id}-d\">\n\
-             <title id=\"{id}-t\">{title}</title>\n<desc id=\"{id}-d\">{description}</desc>\n"
-            ),
-        );
         let top = self.top();
-        self.grid(&mut out, top);
-        self.bars(&mut out, top);
-        self.markers(&mut out);
-        self.axis(&mut out);
-        out.push_str("</svg>\n");
-        out
+        let parts = [self.grid(top), self.bars(top), self.markers(), self.axis()].concat();
+        format!(
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-labelledby=\"{id}-t {id}-d\">\n\
+             <title id=\"{id}-t\">{title}</title>\n<desc id=\"{id}-d\">{description}</desc>\n{parts}</svg>\n"
+        )
     }
 
     /// The value at the upper end of the axis.
@@ -85,34 +78,24 @@ impl Chart {
         nice_top(most.unwrap_or(0))
     }
 
-    fn grid(&self, out: &mut String, top: u64) {
-        for quarter in 0..=4 {
-            let y = TOP + PLOT_HEIGHT - PLOT_HEIGHT * quarter / 4;
+    fn grid(&self, top: u64) -> String {
+        let line = |quarter: u64| {
+            let y = FOOT - PLOT_HEIGHT * quarter / 4;
             let class = if quarter == 0 { "axis" } else { "grid" };
-            let (right, beside, below) = (WIDTH - RIGHT, LEFT - 8, y + 4);
-            put(
-                out,
-                format_args!(
-                    "<line class=\"{class}\" x1=\"{LEFT}\" y1=\"{y}\" x2=\"{right}\" y2=\"{y}\"/>\n\
-                 <text class=\"tick\" x=\"{beside}\" y=\"{below}\" text-anchor=\"end\">{}</text>\n",
-                    top * quarter / 4
-                ),
-            );
-        }
-        put(
-            out,
-            format_args!(
-                "<text class=\"tick\" x=\"{}\" y=\"14\" text-anchor=\"start\">{}</text>\n",
-                4,
-                escape(self.y_axis)
-            ),
-        );
+            let value = tick((LEFT - 8, y + 4), "end", &(top * quarter / 4).to_string());
+            let right = WIDTH - RIGHT;
+            format!(
+                "<line class=\"{class}\" x1=\"{LEFT}\" y1=\"{y}\" x2=\"{right}\" y2=\"{y}\"/>\n{value}"
+            )
+        };
+        (0..=4).map(line).collect::<String>() + &tick((4, 14), "start", self.y_axis)
     }
 
-    fn bars(&self, out: &mut String, top: u64) {
+    fn bars(&self, top: u64) -> String {
         let groups = count(self.labels.len()).max(1);
         let kinds = count(self.series.len()).max(1);
         let valued = self.labels.len().saturating_mul(self.series.len()) <= MAX_VALUES;
+        let mut out = String::new();
         for (kind, series) in (0_u64..).zip(&self.series) {
             for (group, (value, label)) in (0_u64..).zip(series.values.iter().zip(&self.labels)) {
                 let (from, to) = (PLOT_WIDTH * group / groups, PLOT_WIDTH * (group + 1) / groups);
@@ -120,73 +103,53 @@ impl Chart {
                 let room = (to - from).saturating_sub(2 * gap).max(1);
                 let width = (room / kinds).saturating_sub(kinds - 1).max(1);
                 let x = LEFT + from + gap + room * kind / kinds;
-                // What is there is seen, however small it is beside the largest.
+                // A value that is not 0 is seen, however small it is beside the largest.
                 let height = (PLOT_HEIGHT * value / top).max(u64::from(*value > 0) * 2);
-                let y = TOP + PLOT_HEIGHT - height;
-                let (told, unit) = (escape(label), self.unit);
-                put(
-                    out,
-                    format_args!(
-                        "<rect class=\"s{kind}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" \
-                     height=\"{height}\"><title>{told}: {value}{unit} ({})</title></rect>\n",
-                        escape(&series.name)
-                    ),
+                let (y, label, name) = (FOOT - height, escape(label), escape(&series.name));
+                let title = format!("{label}: {value}{} ({name})", self.unit);
+                let bar = format!(
+                    "<rect class=\"s{kind}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\">\
+                     <title>{title}</title></rect>\n"
                 );
+                out.push_str(&bar);
                 if valued && *value > 0 {
-                    let (middle, above) = (x + width / 2, y.saturating_sub(4));
-                    put(
-                        out,
-                        format_args!(
-                            "<text class=\"value\" x=\"{middle}\" y=\"{above}\" \
-                         text-anchor=\"middle\">{value}</text>\n"
-                        ),
+                    let (x, y) = (x + width / 2, y.saturating_sub(4));
+                    let above = format!(
+                        "<text class=\"value\" x=\"{x}\" y=\"{y}\" text-anchor=\"middle\">{value}</text>\n"
                     );
+                    out.push_str(&above);
                 }
             }
         }
+        out
     }
 
-    fn markers(&self, out: &mut String) {
-        let foot = TOP + PLOT_HEIGHT;
-        for Marker { permille, letter, told } in &self.markers {
-            let x = LEFT + PLOT_WIDTH * permille.min(&1000) / 1000;
-            put(
-                out,
-                format_args!(
-                    "<g class=\"kill\"><title>{}</title>\
-                 <line x1=\"{x}\" y1=\"{TOP}\" x2=\"{x}\" y2=\"{foot}\"/>\
-                 <text x=\"{x}\" y=\"{}\" text-anchor=\"middle\">{letter}</text></g>\n",
-                    escape(told),
-                    TOP - 5
-                ),
-            );
-        }
+    fn markers(&self) -> String {
+        let marker = |Marker { permille, letter, told }: &Marker| {
+            let (x, above) = (LEFT + PLOT_WIDTH * permille.min(&1000) / 1000, TOP - 5);
+            format!(
+                "<g class=\"kill\"><title>{}</title><line x1=\"{x}\" y1=\"{TOP}\" x2=\"{x}\" y2=\"{FOOT}\"/>\
+                 <text x=\"{x}\" y=\"{above}\" text-anchor=\"middle\">{letter}</text></g>\n",
+                escape(told)
+            )
+        };
+        self.markers.iter().map(marker).collect()
     }
 
-    fn axis(&self, out: &mut String) {
+    fn axis(&self) -> String {
         let groups = count(self.labels.len()).max(1);
         let every = self.labels.len().div_ceil(MAX_LABELS).max(1);
-        for (group, label) in (0_u64..).zip(&self.labels).step_by(every) {
-            let x = LEFT + PLOT_WIDTH * (2 * group + 1) / (2 * groups);
-            put(
-                out,
-                format_args!(
-                    "<text class=\"tick\" x=\"{x}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
-                    TOP + PLOT_HEIGHT + 18,
-                    escape(label)
-                ),
-            );
-        }
-        put(
-            out,
-            format_args!(
-                "<text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
-                LEFT + PLOT_WIDTH / 2,
-                HEIGHT - 10,
-                escape(self.x_axis)
-            ),
-        );
+        let label = |(group, label): (u64, &String)| {
+            tick((LEFT + PLOT_WIDTH * (2 * group + 1) / (2 * groups), FOOT + 18), "middle", label)
+        };
+        let labels: String = (0_u64..).zip(&self.labels).step_by(every).map(label).collect();
+        labels + &tick((LEFT + PLOT_WIDTH / 2, HEIGHT - 10), "middle", self.x_axis)
     }
+}
+
+fn tick((x, y): (u64, u64), anchor: &str, text: &str) -> String {
+    let text = escape(text);
+    format!("<text class=\"tick\" x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>\n")
 }
 
 /// The next number that four grid lines divide well: 4, 8, 12, 20, 40 and so on.
@@ -207,23 +170,10 @@ fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
-    out.push_str(&text.to_string());
-}
-
 /// A text as it may stand in an element or an attribute.
 pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            other => out.push(other),
-        }
-    }
-    out
+    let text = text.replace('&', "&amp;").replace('<', "&lt;");
+    text.replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

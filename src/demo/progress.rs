@@ -10,9 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::base::clock::Clock;
 use crate::demo::chaos;
-use crate::demo::course::Lap;
-use crate::demo::site::{CAP, MAX_ATTEMPTS, STEPS, TIMEOUT};
-use crate::demo::story::Story;
+use crate::demo::site::{CAP, Lap, MAX_ATTEMPTS, STEPS, Story, TIMEOUT};
 
 /// How often a line is written where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(3);

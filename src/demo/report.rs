@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use crate::demo::count::Tally;
-use crate::demo::course::{Course, Lap};
+use crate::demo::lap::Course;
 use crate::demo::plot::{Chart, Marker, Series, escape};
 use crate::demo::progress::{self, shown};
-use crate::demo::role::Role;
-use crate::demo::story::Story;
+use crate::demo::site::{Lap, Role, Story};
 
 const STYLE: &str = include_str!("report.css");
 /// Bars of the chart over time at most.

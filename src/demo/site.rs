@@ -1,7 +1,8 @@
-//! The directory of one run: who listens where, where the files are, and what the parts have to know.
+//! What is set for a run: who takes part, how an invoice travels, who listens where, where the files are.
 
+use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -12,10 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::app::data_directory::{DATABASE, TOKEN_FILE};
 use crate::base::id::{Draw, SystemDraw};
+use crate::demo::Error;
 use crate::demo::chaos::Broken;
-use crate::demo::error::Error;
-use crate::demo::role::Role;
-use crate::demo::story::Story;
 use crate::http::client::{Client, ClientSettings};
 use crate::http::server;
 use crate::model::address::AddressPolicy;
@@ -40,13 +39,118 @@ const PORTS: u16 = 10_000;
 /// What the parts read when they start.
 const SITE_FILE: &str = "site.json";
 
+/// Which process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Role {
+    /// The ERP whose invoices are paid.
+    Finance,
+    /// What is demonstrated: the one Oncebox, or the first of a chain, beside Finance.
+    Oncebox,
+    /// The second Oncebox of a chain, beside Logistics.
+    Downstream,
+    /// The receiver that ships.
+    Logistics,
+}
+
+impl Role {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Finance => "Finance",
+            Self::Oncebox => "Oncebox",
+            Self::Downstream => "Downstream",
+            Self::Logistics => "Logistics",
+        }
+    }
+
+    /// The same in the names of files.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Finance => "finance",
+            Self::Oncebox => "oncebox",
+            Self::Downstream => "downstream",
+            Self::Logistics => "logistics",
+        }
+    }
+
+    /// Whether it is what is demonstrated.
+    pub(super) const fn is_oncebox(self) -> bool {
+        matches!(self, Self::Oncebox | Self::Downstream)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How an invoice travels from Finance to Logistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Story {
+    /// Finance publishes over HTTP, and Oncebox tells Logistics.
+    Direct,
+    /// Finance writes into its own database and knows of nobody. Its Oncebox reads there and tells
+    /// Logistics' Oncebox, over a line that loses things, and that one tells Logistics.
+    Chain,
+}
+
+impl Story {
+    /// The processes, in the order in which they are started.
+    pub(super) const fn roles(self) -> &'static [Role] {
+        match self {
+            Self::Direct => &[Role::Oncebox, Role::Logistics, Role::Finance],
+            Self::Chain => &[Role::Oncebox, Role::Downstream, Role::Logistics, Role::Finance],
+        }
+    }
+
+    /// Those of them that are an Oncebox.
+    pub(super) fn boxes(self) -> impl Iterator<Item = Role> {
+        self.roles().iter().copied().filter(|role| role.is_oncebox())
+    }
+
+    /// The story in one line.
+    pub(super) const fn told(self) -> &'static str {
+        match self {
+            Self::Direct => "Oncebox tells Logistics; Logistics ships.",
+            Self::Chain => {
+                "its Oncebox reads that in Finance's own database and tells Logistics' Oncebox; that one \
+                 tells Logistics; Logistics ships."
+            }
+        }
+    }
+
+    /// The flag that asks for it, with a space before it.
+    pub(super) const fn flag(self) -> &'static str {
+        match self {
+            Self::Direct => "",
+            Self::Chain => " --chain",
+        }
+    }
+}
+
+/// A run to be made.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Lap {
+    /// How an invoice travels.
+    pub(super) story: Story,
+    /// Invoices to be paid.
+    pub(super) invoices: u32,
+    /// Invoices that Finance marks paid in a second; 0: as fast as it can.
+    pub(super) per_second: u32,
+    /// Decides which requests fail and who is killed when.
+    pub(super) seed: u32,
+    /// Whether anything fails or is killed.
+    pub(super) faults: bool,
+    /// What is broken on purpose.
+    pub(super) broken: Broken,
+}
+
 /// What the parts of one run have to know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Site {
     /// Where everything is.
     pub(super) dir: PathBuf,
-    /// How an invoice travels.
-    pub(super) story: Story,
+    pub(super) lap: Lap,
     /// Where Oncebox listens.
     pub(super) oncebox: SocketAddr,
     /// Where the second Oncebox of a chain listens.
@@ -55,43 +159,22 @@ pub(super) struct Site {
     pub(super) line: SocketAddr,
     /// Where Logistics listens.
     pub(super) logistics: SocketAddr,
-    /// Invoices to be paid.
-    pub(super) invoices: u32,
-    /// Invoices that Finance marks paid in a second; 0: as fast as it can.
-    pub(super) per_second: u32,
-    /// What misfortune follows from.
-    pub(super) seed: u32,
-    /// Whether Logistics and Finance misbehave at all.
-    pub(super) faults: bool,
-    /// What is broken on purpose.
-    pub(super) broken: Broken,
 }
 
 impl Site {
-    /// Makes the directory, which must not be there, and chooses the ports.
-    pub(super) fn make(dir: &Path, story: Story) -> Result<Self, Error> {
+    /// Makes the directory, which must not be there, chooses the ports, and writes what the parts read.
+    pub(super) fn make(dir: &Path, lap: Lap) -> Result<Self, Error> {
         DirBuilder::new().mode(0o700).create(dir).map_err(Error::file(dir))?;
         let [oncebox, downstream, line, logistics] = four_ports()?;
-        Ok(Self {
-            dir: dir.to_owned(),
-            story,
-            oncebox,
-            downstream,
-            line,
-            logistics,
-            invoices: 0,
-            per_second: 0,
-            seed: 0,
-            faults: false,
-            broken: Broken::Nothing,
-        })
+        let site = Self { dir: dir.to_owned(), lap, oncebox, downstream, line, logistics };
+        site.write()?;
+        Ok(site)
     }
 
     /// Writes what the parts read when they start.
-    pub(super) fn write(&self) -> Result<(), Error> {
+    fn write(&self) -> Result<(), Error> {
         let path = self.file();
-        let text = serde_json::to_string_pretty(self)
-            .map_err(|error| Error::Site { path: path.clone(), source: error })?;
+        let text = serde_json::to_string_pretty(self).map_err(Error::file(&path))?;
         fs::write(&path, text).map_err(Error::file(&path))?;
         for (role, address) in [(Role::Oncebox, self.oncebox), (Role::Downstream, self.downstream)]
         {
@@ -105,7 +188,7 @@ impl Site {
     /// Reads what [`Site::write`] wrote.
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
         let text = fs::read_to_string(path).map_err(Error::file(path))?;
-        serde_json::from_str(&text).map_err(|source| Error::Site { path: path.to_owned(), source })
+        serde_json::from_str(&text).map_err(Error::file(path))
     }
 
     /// The settings of an Oncebox of the run.
@@ -172,9 +255,9 @@ impl Site {
 
     /// How long Finance pays, if nobody kills it.
     pub(super) fn paying_for(&self) -> Duration {
-        let ms = u64::from(self.invoices)
+        let ms = u64::from(self.lap.invoices)
             .saturating_mul(1000)
-            .checked_div(u64::from(self.per_second))
+            .checked_div(u64::from(self.lap.per_second))
             .unwrap_or(0);
         Duration::from_millis(ms)
     }
@@ -201,7 +284,7 @@ pub(super) fn loopback_client() -> Result<Client, Error> {
         connect_timeout: TIMEOUT,
         idle_connections: 2,
     };
-    Client::new(settings).map_err(Error::Client)
+    Client::new(settings).map_err(|error| Error::Failed(error.to_string()))
 }
 
 /// Ports nobody listens on, all held until all are found. They are looked for from a random place: a port
@@ -218,5 +301,5 @@ fn four_ports() -> Result<[SocketAddr; 4], Error> {
             return Ok([*a, *b, *c, *d]);
         }
     }
-    Err(Error::Ports(io::Error::from(io::ErrorKind::AddrInUse)))
+    Err(Error::Failed("not enough free ports on 127.0.0.1".to_owned()))
 }

@@ -13,7 +13,6 @@ mod contention;
 pub mod credentials;
 pub mod deliveries;
 pub mod delivery_lists;
-pub mod demo_ledger;
 pub mod error;
 pub mod escalations;
 pub mod holds;

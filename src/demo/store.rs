@@ -1,19 +1,19 @@
-//! The two ledgers of `oncebox demo`: Finance's file and Logistics' file, and the count over them.
+//! The two ledgers of the demo, Finance's file and Logistics' file, and the counts over them and over the files of
+//! the Onceboxes.
 //!
-//! They belong to stand-ins for other people's systems and share nothing with our own file. They live
-//! here all the same, because only `store` may know that they are SQLite.
+//! The ledgers stand in for other people's systems and share nothing with our own file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, Params, Transaction, TransactionBehavior};
 
 use crate::base::clock::Timestamp;
 use crate::store::error::Result;
 use crate::store::pool;
 
-/// How long a stand-in waits for the other process that looks into its file.
+/// How long a stand-in waits for the other process that reads its file.
 const MAX_BUSY: Duration = Duration::from_secs(5);
 
 const FINANCE_SCHEMA: &str = "
@@ -122,7 +122,7 @@ const GUARDED: &str = "SELECT count(*) FROM processed_events";
 
 // The demo publishes under `invoice.paid:<number>`, with the number as the aggregate.
 const RECEIVED: &str = "
-    SELECT CAST(aggregate_id AS INTEGER), received_at, duplicate_count
+    SELECT CAST(aggregate_id AS INTEGER), received_at
       FROM outbox";
 
 const ATTEMPTS: &str = "
@@ -130,148 +130,148 @@ const ATTEMPTS: &str = "
       FROM deliveries
      GROUP BY attempt_count";
 
-const REPEATED_WEBHOOKS: &str = "SELECT coalesce(sum(duplicate_count), 0) FROM webhook_events";
+const REPEATED: &str = "
+    SELECT (SELECT coalesce(sum(duplicate_count), 0) FROM outbox)
+         + (SELECT coalesce(sum(duplicate_count), 0) FROM webhook_events)";
 
 const NOT_COMPLETED: &str = "SELECT count(*) FROM deliveries WHERE state <> 'completed'";
 
 /// A paid invoice that Oncebox has not acknowledged yet.
 #[derive(Clone, Debug)]
-pub struct Paid {
-    /// Its number, from 1.
-    pub number: u32,
-    /// Who paid.
-    pub customer: String,
-    /// How much.
-    pub amount_cents: u32,
-    /// When.
-    pub paid_at: Timestamp,
+pub(super) struct Invoice {
+    pub(super) number: u32,
+    pub(super) customer: String,
+    pub(super) amount_cents: u32,
+    pub(super) paid_at: Timestamp,
 }
 
 /// How far Finance is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FinanceCounts {
+pub(super) struct FinanceCounts {
     /// The highest number that was given.
-    pub created: u32,
-    /// Invoices that are paid.
-    pub paid: u32,
+    pub(super) created: u32,
+    pub(super) paid: u32,
     /// Invoices whose event Oncebox has acknowledged.
-    pub acknowledged: u32,
+    pub(super) acknowledged: u32,
 }
+
+/// A file of one of the two sides.
+#[derive(Debug)]
+struct Ledger(Connection);
 
 /// Finance's file.
 #[derive(Debug)]
-pub struct Finance(Connection);
+pub(super) struct Finance(Ledger);
+
+impl Ledger {
+    /// Opens the file, making it where there is none.
+    #[expect(clippy::disallowed_methods, reason = "the file is not Oncebox's own")]
+    fn open(path: &Path, schema: &str) -> Result<Self> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = Connection::open_with_flags(path, flags)?;
+        conn.busy_timeout(MAX_BUSY)?;
+        conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;")?;
+        conn.execute_batch(schema)?;
+        Ok(Self(conn))
+    }
+
+    /// Does something in one transaction, which is on the disk when this returns.
+    fn write(&mut self, act: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>) -> Result<()> {
+        let tx = self.0.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        act(&tx)?;
+        Ok(tx.commit()?)
+    }
+}
+
+/// All rows of a query.
+fn rows<T, C: FromIterator<T>>(
+    conn: &Connection,
+    sql: &str,
+    params: impl Params,
+    read: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+) -> Result<C> {
+    let mut statement = conn.prepare_cached(sql)?;
+    Ok(statement.query_map(params, read)?.collect::<rusqlite::Result<_>>()?)
+}
+
+/// What SQLite's own check of a file says: `ok`, or what is damaged.
+fn integrity(conn: &Connection) -> Result<String> {
+    Ok(conn.query_row("PRAGMA integrity_check", [], |row| row.get(0))?)
+}
 
 impl Finance {
-    /// Opens the file, making it where there is none.
-    ///
-    /// # Errors
-    /// What SQLite says.
-    pub fn open(path: &Path) -> Result<Self> {
-        open(path, FINANCE_SCHEMA).map(Self)
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        Ledger::open(path, FINANCE_SCHEMA).map(Self)
     }
 
     /// Gives it an outbox of its own, filled in the transaction that marks an invoice paid.
-    ///
-    /// # Errors
-    /// What SQLite says.
-    pub fn give_outbox(&self) -> Result<()> {
-        Ok(self.0.execute_batch(FINANCE_OUTBOX)?)
+    pub(super) fn give_outbox(&self) -> Result<()> {
+        Ok(self.0.0.execute_batch(FINANCE_OUTBOX)?)
     }
 
     /// Writes new invoices, given as number, customer and amount; none of them is paid.
-    ///
-    /// # Errors
-    /// What SQLite says.
-    pub fn create(&mut self, invoices: &[(u32, String, u32)]) -> Result<()> {
-        let tx = self.0.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        for invoice in invoices {
-            tx.prepare_cached(CREATE_INVOICE)?.execute((&invoice.0, &invoice.1, &invoice.2))?;
-        }
-        Ok(tx.commit()?)
+    pub(super) fn create(&mut self, invoices: &[(u32, String, u32)]) -> Result<()> {
+        self.0.write(|tx| {
+            invoices.iter().try_for_each(|(number, customer, cents)| {
+                tx.prepare_cached(CREATE_INVOICE)?.execute((number, customer, cents)).map(drop)
+            })
+        })
     }
 
     /// Marks the oldest open invoices paid and to be published: one transaction for both.
-    ///
-    /// # Errors
-    /// What SQLite says.
-    pub fn pay(&mut self, most: u32, now: Timestamp) -> Result<()> {
-        let tx = self.0.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        tx.prepare_cached(PAY)?.execute((most, now))?;
-        Ok(tx.commit()?)
+    pub(super) fn pay(&mut self, most: u32, now: Timestamp) -> Result<()> {
+        self.0.write(|tx| tx.prepare_cached(PAY)?.execute((most, now)).map(drop))
     }
 
     /// The oldest invoices that are still to be published.
-    ///
-    /// # Errors
-    /// What SQLite says.
-    pub fn to_publish(&self, most: u32) -> Result<Vec<Paid>> {
-        let mut statement = self.0.prepare_cached(TO_PUBLISH)?;
-        let rows = statement.query_map([most], |row| {
-            Ok(Paid {
-                number: row.get(0)?,
-                customer: row.get(1)?,
-                amount_cents: row.get(2)?,
-                paid_at: row.get(3)?,
-            })
-        })?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    pub(super) fn to_publish(&self, most: u32) -> Result<Vec<Invoice>> {
+        rows(&self.0.0, TO_PUBLISH, [most], |row| {
+            let (number, customer) = (row.get(0)?, row.get(1)?);
+            Ok(Invoice { number, customer, amount_cents: row.get(2)?, paid_at: row.get(3)? })
+        })
     }
 
     /// Notes that Oncebox has these.
-    ///
-    /// # Errors
-    /// What SQLite says.
-    pub fn acknowledge(&mut self, batch: &[Paid], now: Timestamp) -> Result<()> {
-        let tx = self.0.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        for paid in batch {
-            tx.prepare_cached(ACKNOWLEDGE)?.execute((paid.number, now))?;
-        }
-        Ok(tx.commit()?)
+    pub(super) fn acknowledge(&mut self, batch: &[Invoice], now: Timestamp) -> Result<()> {
+        self.0.write(|tx| {
+            batch.iter().try_for_each(|paid| {
+                tx.prepare_cached(ACKNOWLEDGE)?.execute((paid.number, now)).map(drop)
+            })
+        })
     }
 
     /// How far it is.
-    ///
-    /// # Errors
-    /// What SQLite says.
-    pub fn counts(&self) -> Result<FinanceCounts> {
-        let mut statement = self.0.prepare_cached(FINANCE_COUNTS)?;
+    pub(super) fn counts(&self) -> Result<FinanceCounts> {
+        let mut statement = self.0.0.prepare_cached(FINANCE_COUNTS)?;
         Ok(statement.query_row([], |row| {
             Ok(FinanceCounts { created: row.get(0)?, paid: row.get(1)?, acknowledged: row.get(2)? })
         })?)
     }
 
     /// Every paid invoice, and whether Oncebox has acknowledged it.
-    ///
-    /// # Errors
-    /// What SQLite says.
-    pub fn invoices(&self) -> Result<BTreeMap<u32, bool>> {
-        let mut statement = self.0.prepare_cached(INVOICES)?;
-        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    pub(super) fn invoices(&self) -> Result<BTreeMap<u32, bool>> {
+        rows(&self.0.0, INVOICES, [], |row| Ok((row.get(0)?, row.get(1)?)))
     }
 
-    /// What SQLite's own check of the file says: `ok`, or what is damaged.
-    ///
-    /// # Errors
-    /// What SQLite says.
-    pub fn integrity(&self) -> Result<String> {
-        integrity(&self.0)
+    pub(super) fn integrity(&self) -> Result<String> {
+        integrity(&self.0.0)
     }
 }
 
 /// One event as it reached Logistics.
 #[derive(Clone, Debug)]
-pub struct Arrival {
+pub(super) struct Arrival {
     /// Its `webhook-id`.
-    pub event_id: String,
+    pub(super) event_id: String,
     /// Which invoice it is about.
-    pub invoice: u32,
+    pub(super) invoice: u32,
 }
 
-/// How Logistics keeps its promise; only the demo's own tests ask for another way than the first.
+/// How Logistics books an arrival; only the demo's own tests ask for another way than the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bookkeeping {
+pub(super) enum Bookkeeping {
     /// Guard and shipment in one transaction, the shipment only for a new guard.
     Right,
     /// The guard is written and not looked at: repetitions ship again.
@@ -282,126 +282,77 @@ pub enum Bookkeeping {
 
 /// Logistics' file.
 #[derive(Debug)]
-pub struct Logistics(Connection);
+pub(super) struct Logistics(Ledger);
 
 impl Logistics {
-    /// Opens the file, making it where there is none.
-    ///
-    /// # Errors
-    /// What SQLite says.
-    pub fn open(path: &Path) -> Result<Self> {
-        open(path, LOGISTICS_SCHEMA).map(Self)
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        Ledger::open(path, LOGISTICS_SCHEMA).map(Self)
     }
 
-    /// Takes many arrivals in one transaction; on the disk when this returns.
-    ///
-    /// # Errors
-    /// What SQLite says. Nothing of the batch was stored then.
-    pub fn take(&mut self, batch: &[(Arrival, Bookkeeping)], now: Timestamp) -> Result<()> {
-        let tx = self.0.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        for (Arrival { event_id, invoice }, bookkeeping) in batch {
-            let mut guard = tx.prepare_cached(GUARD)?;
-            let seen: u32 = guard.query_row((event_id, now), |row| row.get(0))?;
-            let ship = match bookkeeping {
-                Bookkeeping::Right => seen == 1,
-                Bookkeeping::WithoutGuard => true,
-                Bookkeeping::WithoutEffect => false,
-            };
-            if ship {
-                tx.prepare_cached(SHIP)?.execute((invoice, event_id, now))?;
+    /// Books many arrivals in one transaction: all or none.
+    pub(super) fn take(&mut self, batch: &[(Arrival, Bookkeeping)], now: Timestamp) -> Result<()> {
+        self.0.write(|tx| {
+            for (Arrival { event_id, invoice }, bookkeeping) in batch {
+                let mut guard = tx.prepare_cached(GUARD)?;
+                let seen: u32 = guard.query_row((event_id, now), |row| row.get(0))?;
+                let ship = match bookkeeping {
+                    Bookkeeping::Right => seen == 1,
+                    Bookkeeping::WithoutGuard => true,
+                    Bookkeeping::WithoutEffect => false,
+                };
+                if ship {
+                    tx.prepare_cached(SHIP)?.execute((invoice, event_id, now))?;
+                }
             }
-        }
-        Ok(tx.commit()?)
+            Ok(())
+        })
     }
 
     /// Shipments, and redeliveries the guard has absorbed.
-    ///
-    /// # Errors
-    /// What SQLite says.
-    pub fn counts(&self) -> Result<(u32, u32)> {
-        let mut statement = self.0.prepare_cached(LOGISTICS_COUNTS)?;
+    pub(super) fn counts(&self) -> Result<(u32, u32)> {
+        let mut statement = self.0.0.prepare_cached(LOGISTICS_COUNTS)?;
         Ok(statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?)
     }
 
     /// Per invoice: how many shipments, and when the first was.
-    ///
-    /// # Errors
-    /// What SQLite says.
-    pub fn shipments(&self) -> Result<BTreeMap<u32, (u32, Timestamp)>> {
-        let mut statement = self.0.prepare_cached(SHIPMENTS)?;
-        let rows = statement.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    pub(super) fn shipments(&self) -> Result<BTreeMap<u32, (u32, Timestamp)>> {
+        rows(&self.0.0, SHIPMENTS, [], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))
     }
 
     /// Events the guard knows.
-    ///
-    /// # Errors
-    /// What SQLite says.
-    pub fn guarded(&self) -> Result<u32> {
-        Ok(self.0.query_row(GUARDED, [], |row| row.get(0))?)
+    pub(super) fn guarded(&self) -> Result<u32> {
+        Ok(self.0.0.query_row(GUARDED, [], |row| row.get(0))?)
     }
 
-    /// What SQLite's own check of the file says: `ok`, or what is damaged.
-    ///
-    /// # Errors
-    /// What SQLite says.
-    pub fn integrity(&self) -> Result<String> {
-        integrity(&self.0)
+    pub(super) fn integrity(&self) -> Result<String> {
+        integrity(&self.0.0)
     }
 }
 
 /// What Oncebox's own file says when all is over.
 #[derive(Clone, Debug, Default)]
-pub struct Carried {
+pub(super) struct Carried {
     /// When Oncebox received the event of an invoice.
-    pub received: BTreeMap<u32, Timestamp>,
+    pub(super) received: BTreeMap<u32, Timestamp>,
     /// Publications, or webhooks, of an event that was there already.
-    pub repeated: u32,
+    pub(super) repeated: u32,
     /// How many deliveries took how many settled attempts.
-    pub attempts: BTreeMap<u32, u32>,
+    pub(super) attempts: BTreeMap<u32, u32>,
     /// Deliveries that are not completed.
-    pub not_completed: u32,
-    /// What SQLite's own check of the file says.
-    pub integrity: String,
+    pub(super) not_completed: u32,
+    pub(super) integrity: String,
 }
 
 /// Reads the file of a stopped Oncebox.
-///
-/// # Errors
-/// What SQLite says.
-pub fn carried(path: &Path) -> Result<Carried> {
+pub(super) fn carried(path: &Path) -> Result<Carried> {
     let conn = pool::open_reader(path)?;
-    let mut carried = Carried { integrity: integrity(&conn)?, ..Carried::default() };
-    let mut statement = conn.prepare(RECEIVED)?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        carried.received.insert(row.get(0)?, row.get(1)?);
-        let repeated: u32 = row.get(2)?;
-        carried.repeated = carried.repeated.saturating_add(repeated);
-    }
-    let webhooks: u32 = conn.query_row(REPEATED_WEBHOOKS, [], |row| row.get(0))?;
-    carried.repeated = carried.repeated.saturating_add(webhooks);
-    let mut statement = conn.prepare(ATTEMPTS)?;
-    let counted = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    carried.attempts = counted.collect::<rusqlite::Result<_>>()?;
-    carried.not_completed = conn.query_row(NOT_COMPLETED, [], |row| row.get(0))?;
-    Ok(carried)
-}
-
-#[expect(clippy::disallowed_methods, reason = "the store is what opens databases")]
-fn open(path: &Path, schema: &str) -> Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-        | OpenFlags::SQLITE_OPEN_CREATE
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let conn = Connection::open_with_flags(path, flags)?;
-    conn.busy_timeout(MAX_BUSY)?;
-    conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;")?;
-    conn.execute_batch(schema)?;
-    Ok(conn)
-}
-
-fn integrity(conn: &Connection) -> Result<String> {
-    Ok(conn.query_row("PRAGMA integrity_check", [], |row| row.get(0))?)
+    Ok(Carried {
+        received: rows(&conn, RECEIVED, [], |row| Ok((row.get(0)?, row.get(1)?)))?,
+        repeated: conn.query_row(REPEATED, [], |row| row.get(0))?,
+        attempts: rows(&conn, ATTEMPTS, [], |row| Ok((row.get(0)?, row.get(1)?)))?,
+        not_completed: conn.query_row(NOT_COMPLETED, [], |row| row.get(0))?,
+        integrity: integrity(&conn)?,
+    })
 }
 
 #[cfg(test)]
