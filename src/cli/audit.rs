@@ -29,7 +29,7 @@ const FORM: &str = "oncebox audit 1";
 pub(super) enum Verb {
     /// Audit events, newest first
     List(Box<ListAuditEvents>),
-    /// Print every row with its hashes, one line of JSON each, for somebody else to verify
+    /// Print every row with its hashes, one line of JSON each, so that others can verify them
     Export {
         /// Read this database [default: the one in the data directory]
         #[arg(long, value_name = "DATABASE")]
@@ -114,7 +114,7 @@ struct Last {
 /// Any line of an export.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Line {
+enum ExportLine {
     First(First),
     Last(Last),
     Row(Box<AuditEvent>),
@@ -176,15 +176,15 @@ fn verify_export(path: &Path, noted: &[Head]) -> Result<Report, Failure> {
         let line = serde_json::from_str(&text)
             .map_err(|error| wrong(format!("line {n} is no line of an export: {error}")))?;
         match (line, &mut verifier) {
-            (Line::First(first), None) if first.form == FORM => {
+            (ExportLine::First(first), None) if first.form == FORM => {
                 let mut fresh = Verifier::new(first.start);
                 for noted in noted {
                     fresh.expect(*noted);
                 }
                 verifier = Some(fresh);
             }
-            (Line::Row(row), Some(verifier)) if head.is_none() => verifier.push(&row),
-            (Line::Last(last), Some(_)) if head.is_none() => head = Some(last.head),
+            (ExportLine::Row(row), Some(verifier)) if head.is_none() => verifier.push(&row),
+            (ExportLine::Last(last), Some(_)) if head.is_none() => head = Some(last.head),
             _ => return Err(wrong(format!("line {n} does not belong there"))),
         }
     }

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use crate::cli::{Failure, Shared};
 use crate::demo::{self, Broken, Options, Story};
 
-/// Invoices where nobody says how many.
+/// Invoices without `--invoices`.
 const INVOICES: u32 = 10_000;
 const CHAIN_INVOICES: u32 = 20_000;
 

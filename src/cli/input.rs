@@ -15,7 +15,7 @@ use crate::sys::files::is_closed;
 /// The most that is read of a file or of stdin: above the largest payload there can be.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// The bytes a value stands for: itself, a file's (`@file`), or those of stdin (`-`).
+/// The bytes that a value means: itself, a file's (`@file`), or those of stdin (`-`).
 pub(super) fn bytes(value: &str) -> Result<Vec<u8>, Failure> {
     match (value, value.strip_prefix('@')) {
         ("-", _) => stdin(),
@@ -42,7 +42,7 @@ pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(code, format!("{}: {error}", path.display()))
 }
 
-/// What is in a data directory that this user may not look into, nobody can tell them.
+/// Reports a data directory that this user may not open, instead of calling it empty.
 pub(super) fn check_open(directory: &Path) -> Result<(), Failure> {
     if !is_closed(directory) {
         return Ok(());
@@ -75,7 +75,7 @@ fn limited(from: impl Read, name: &str) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// A JSON object, given in one of these ways.
+/// A JSON object from a flag.
 pub(super) fn object(flag: &str, value: &str) -> Result<Map<String, Value>, Failure> {
     serde_json::from_slice(&bytes(value)?)
         .map_err(|error| Failure::input(format!("{flag} is not a JSON object: {error}")))

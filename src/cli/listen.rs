@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
 use crate::base::stop::Stop;
-use crate::cli::consume::line::{Leased, Line, Next};
+use crate::cli::consume::lease::{Consumer, Leased, Next};
 use crate::cli::consume::stopped;
 use crate::cli::noun::Confirm;
 use crate::cli::remote::{ConnectArgs, Remote, once, plain};
@@ -26,11 +26,11 @@ use crate::model::address::AddressPolicy;
 /// What the names of its subscriptions begin with.
 const PREFIX: &str = "listen-";
 /// Events at once.
-const MOST: usize = 20;
+const MAX_EVENTS: usize = 20;
 /// How long the service may hold a request: Ctrl-C is heeded after it.
 const WAIT: Duration = Duration::from_secs(2);
 /// When a service that was away is asked again.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Time for forwarding one event.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Rounds of cancelling before a subscription is left behind: what is in hand at that moment needs a second.
@@ -93,14 +93,14 @@ impl Listen {
             "policy": { "lease": "40s" }, "owner_id": "oncebox listen",
         });
         let made = remote.post("/v1/subscriptions", Some(&body))?;
-        let heard = self
+        let answers = self
             .greet(&remote, &made, types)
-            .and_then(|()| self.hear(Line { remote: &remote, name: &name }, &stopped));
+            .and_then(|()| self.hear(Consumer { remote: &remote, name: &name }, &stopped));
         // Also where it failed: nothing is to pile up for a listener that has gone.
         let removed = remove(&remote, &name).map_err(|failure| {
             failure.and(format_args!("{name} is left; delete it with: oncebox listen --clean"))
         });
-        heard.and(removed)
+        answers.and(removed)
     }
 
     fn greet(&self, remote: &Remote, made: &Value, types: &[String]) -> Result<(), Failure> {
@@ -119,22 +119,22 @@ impl Listen {
         Ok(())
     }
 
-    fn hear(&self, line: Line<'_>, stopped: &AtomicBool) -> Result<(), Failure> {
+    fn hear(&self, consumer: Consumer<'_>, stopped: &AtomicBool) -> Result<(), Failure> {
         let client = self.to.as_ref().map(|_| client()).transpose()?;
         while !stopped.load(Ordering::Relaxed) {
-            match line.next(MOST, WAIT)? {
+            match consumer.next(MAX_EVENTS, WAIT)? {
                 Next::Held(reason) => {
                     out::note(format_args!("nothing is given: the subscription is {reason}"));
-                    Stop::new().wait(AGAIN);
+                    Stop::new().wait(RETRY_AFTER);
                 }
                 Next::Later(failure) => {
                     out::note(format_args!("{}; it is asked again", failure.message));
-                    Stop::new().wait(AGAIN);
+                    Stop::new().wait(RETRY_AFTER);
                 }
                 Next::Events(events) => {
                     for event in events {
-                        self.show(&event, client.as_ref(), line.remote.json())?;
-                        done(line, &event)?;
+                        self.show(&event, client.as_ref(), consumer.remote.json())?;
+                        done(consumer, &event)?;
                     }
                 }
             }
@@ -168,9 +168,9 @@ impl Listen {
 }
 
 /// Says that an event was shown, whatever came of it.
-fn done(line: Line<'_>, event: &Leased) -> Result<(), Failure> {
-    let heard = line.say("ack", &[Value::Object(event.word())], None)?;
-    for refused in heard.iter().filter(|one| text(one, "status") != "200") {
+fn done(consumer: Consumer<'_>, event: &Leased) -> Result<(), Failure> {
+    let answers = consumer.settle("ack", &[Value::Object(event.reference())], None)?;
+    for refused in answers.iter().filter(|one| text(one, "status") != "200") {
         out::note(format_args!("not taken: {}", text(refused, "detail")));
     }
     Ok(())

@@ -170,7 +170,7 @@ impl Noun {
         self.list_at(self.path, remote, listing, filters)
     }
 
-    /// Lists what stands at another path than the noun's own.
+    /// Lists the items at another path than the noun's own.
     pub(super) fn list_at(
         &self,
         path: &str,

@@ -102,7 +102,7 @@ impl ConnectArgs {
     pub(super) fn open_public(&self, shared: &Shared) -> Result<Remote, Failure> {
         let settings = shared.settings()?;
         let url = self.server.as_deref().map(base).transpose()?;
-        // A person names the service here, or the data directory does: every address may be called.
+        // The service is named by a person or by the data directory: every address may be called.
         let everywhere = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
         let allow = everywhere.map(|ip| ipnet::IpNet::new_assert(ip, 0)).to_vec();
         let client = Client::new(ClientSettings {
@@ -123,7 +123,7 @@ impl ConnectArgs {
             (Zeroizing::new(token), "ONCEBOX_TOKEN".to_owned())
         } else {
             let path = remote.settings.directory().join(TOKEN_FILE);
-            // The token of this machine's service is not for whoever listens elsewhere.
+            // The token of this machine's service is not sent to another machine.
             if let Some(url) = remote.url.as_deref().filter(|url| !is_here(url)) {
                 let help = "set ONCEBOX_TOKEN or give --token-file";
                 let why = format!("there is no token for {url}: {help}");
@@ -164,7 +164,7 @@ fn token_in(path: &Path) -> Result<String, Failure> {
     })
 }
 
-/// A URL as somebody typed it, without its last slash; `http://` where no scheme is given.
+/// A URL as it was typed, without its last slash; `http://` where no scheme is given.
 fn base(text: &str) -> Result<String, Failure> {
     let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let wrong = || {

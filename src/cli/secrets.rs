@@ -34,7 +34,7 @@ pub(super) struct SecretFrom {
     generate_secret: bool,
 }
 
-/// A secret and whether it was made here, so that somebody has to be told.
+/// A secret, and whether it was made here, so that it has to be printed once.
 #[derive(Debug)]
 pub(super) struct Secret {
     pub(super) text: Zeroizing<String>,

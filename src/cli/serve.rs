@@ -106,7 +106,7 @@ impl Serve {
     }
 }
 
-/// Why it did not start: for whoever started it, and for whoever asks the service manager.
+/// Why it did not start, also reported to the service manager.
 fn refusal(error: Error, settings: &Settings, notifier: &Notifier) -> Failure {
     notifier.status(&format!("Not started: {error}"));
     match error {
@@ -166,8 +166,8 @@ impl Signals {
     }
 }
 
-/// Tells a person what runs and what comes next. That nobody reads it does not stop the service. A service
-/// manager's journal gets lines of the log alone.
+/// Prints where the service is and what comes next; not into a service manager's journal. A closed stdout does not
+/// stop the service.
 fn greet(appliance: &Appliance, settings: &Settings) {
     if ["NOTIFY_SOCKET", "JOURNAL_STREAM"].iter().any(|name| environment(name).is_some()) {
         return;

@@ -51,7 +51,7 @@ pub(super) struct Add {
     name: String,
     #[command(flatten)]
     #[serde(skip)]
-    place: Place,
+    place: Location,
     /// The table [default: outbox]
     #[arg(long, value_name = "TABLE", requires = "sqlite")]
     table: Option<String>,
@@ -97,7 +97,7 @@ pub(super) struct Add {
 
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-struct Place {
+struct Location {
     /// A table in the ERP's own file, which is only read
     #[arg(long, value_name = "FILE")]
     sqlite: Option<PathBuf>,
@@ -224,7 +224,7 @@ impl Add {
     }
 
     fn body(&self) -> Result<Value, Failure> {
-        let Place { sqlite, drop, settings } = &self.place;
+        let Location { sqlite, drop, settings } = &self.place;
         let mut body = if let Some(given) = settings {
             object("--settings", given)?
         } else {

@@ -120,11 +120,14 @@ fn undelivered(event: &Value) -> Vec<String> {
             format!("  oncebox event discard {id} --reason TEXT"),
         ],
         "cancelled" => vec!["\nIt was given up before it was sent to anybody.".to_owned()],
-        "pending" => vec!["\nIt was not looked at yet: who wants it is found out next.".to_owned()],
+        "pending" => {
+            vec!["\nIt is not matched with subscriptions yet: that happens next.".to_owned()]
+        }
         _ => {
             let mut lines = vec![
                 "\nNo subscription wanted it: it was sent to nobody.".to_owned(),
-                "  oncebox subscription list   (TYPES and SOURCE say who wants what)".to_owned(),
+                "  oncebox subscription list   (TYPES and SOURCE say which events each wants)"
+                    .to_owned(),
             ];
             let provider = text(event, "provider");
             if !provider.is_empty() {
@@ -220,7 +223,7 @@ fn attempts(remote: &Remote, delivery: &str) -> Result<(), Failure> {
         ))?;
         for field in ["failed_reason", "excerpt"] {
             let words = text(&attempt, field);
-            // The status stands in the line above already.
+            // The status is in the line above already.
             if !words.is_empty() && !words.starts_with("the target answered ") {
                 out::line(format_args!("       {}", cut(&words, EXCERPT_CHARS)))?;
             }
@@ -270,7 +273,7 @@ pub(super) fn again(event: &Value, deliveries: &[Value]) -> Result<(), Failure> 
     Ok(())
 }
 
-/// The command that makes an event of the outbox of a webhook event that nobody wanted.
+/// The command that makes an event of the outbox of a webhook event that no subscription wanted.
 fn as_event(event: &Value, provider: &str) -> Option<String> {
     if is_sealed(event) || event.get("payload").is_none() {
         return None;
@@ -295,7 +298,7 @@ fn anew(event: &Value, subscription: &str) -> Option<String> {
 }
 
 /// The command that makes a new event like this one, but for its payload and its source system: that may be one that
-/// is never taken over HTTP, so it stands in the key.
+/// is never taken over HTTP, so it is part of the key.
 fn emission(event: &Value, subscription: &str) -> Option<String> {
     let (source, key) = (text(event, "source_system"), event.get("idempotency_key")?.as_str()?);
     let mut command = format!(

@@ -142,7 +142,7 @@ impl Create {
         let content = Zeroizing::new(format!("{}\n", once(made, "token")?));
         files::write_private(path, content.as_bytes()).map_err(|error| {
             Failure::failed(format!("{}: {error}", path.display()))
-                .and(format_args!("Nobody has the token now: oncebox token revoke {id}"))
+                .and(format_args!("The token is lost. Revoke it: oncebox token revoke {id}"))
         })?;
         out::line(format_args!("written: {} (token {id})", path.display()))
     }

@@ -1,7 +1,7 @@
-//! `oncebox trigger`: posts a correctly signed sample to the own intake.
+//! `oncebox trigger`: posts a correctly signed sample to this installation's intake.
 //!
-//! A provider's secret is sealed and no API shows it. Who runs this owns the data directory with the
-//! database and the master key, so it is opened here, in memory, and kept nowhere. Not here: the
+//! A provider's secret is sealed and no API shows it. The user of this command owns the data directory with the
+//! database and the master key, so the secret is opened here, in memory only. Not here: the
 //! samples (`model::scheme::sample`).
 
 use std::path::{Path, PathBuf};
@@ -202,7 +202,7 @@ fn whose(remote: &Remote, provider: &str, kind: &str) -> Result<(String, String)
     Ok((text(&found, "tenant"), text(&found, "path")))
 }
 
-/// What helps whoever cannot open a secret here.
+/// What to do where a secret cannot be opened.
 const NO_KEY: &str =
     "Name the service's data directory with --data, or give the secret with --secret-file.";
 

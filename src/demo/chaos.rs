@@ -1,4 +1,4 @@
-//! Planned misfortune: which request fails and how, which process is killed and when. All of it follows
+//! Planned faults: which request fails and how, which process is killed and when. All of it follows
 //! from the seed.
 //!
 //! Not here: failing and killing ([`super::logistics`], [`super::children`]).
@@ -14,7 +14,7 @@ use crate::demo::site::Role;
 pub(super) const REFUSED_PERMILLE: u64 = 50;
 /// Of 1,000 answers of Logistics, how many are lost after the effect.
 pub(super) const LOST_PERMILLE: u64 = 30;
-/// Of 1,000 requests to Logistics, how many hang until nobody waits for them.
+/// Of 1,000 requests to Logistics, how many hang until the sender has given up.
 pub(super) const HANGING_PERMILLE: u64 = 20;
 /// Of 1,000 requests on the line between two Onceboxes, how many never arrive, and how many answers get lost.
 pub(super) const CUT_PERMILLE: u64 = 20;
@@ -68,7 +68,7 @@ pub(super) fn fault_of(seed: u32, event_id: &str, life: u32, nth: u32) -> Option
 pub(super) enum Cut {
     /// It does not arrive.
     Request,
-    /// It arrives, and nobody hears of it.
+    /// It arrives, and its answer is lost.
     Answer,
 }
 

@@ -73,7 +73,7 @@ impl Children {
             }
         }
         *life = life.saturating_add(1);
-        // What is set for somebody's real service is not for the demo's.
+        // Settings of a real service must not reach the demo's.
         for (name, _) in Environment::of_process().settings() {
             command.env_remove(name);
         }

@@ -16,7 +16,7 @@ const MAX_NAMED: usize = 10;
 
 /// What the ledgers say.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct LedgerCounts {
     /// Invoices that were to be paid.
     pub(super) invoices: u32,
     /// Invoices that are paid.
@@ -49,7 +49,7 @@ pub(super) struct Tally {
     pub(super) damaged: Vec<String>,
 }
 
-impl Tally {
+impl LedgerCounts {
     /// Counts in the files of a run that is over.
     pub(super) fn count(site: &Site, course: &Course) -> Result<Self, Error> {
         let finance = Finance::open(&site.finance_db())?;
@@ -68,7 +68,7 @@ impl Tally {
         let received = tally.carry(site)?;
         let mut paid = finance.invoices()?;
         let shipped = logistics.shipments()?;
-        // In a chain nobody acknowledges anything to Finance.
+        // In a chain Finance gets no acknowledgements.
         if site.lap.story == Story::Chain {
             for acknowledged in paid.values_mut() {
                 *acknowledged = true;
@@ -208,9 +208,14 @@ mod tests {
         }
     }
 
-    fn tally(paid: &[u32], shipped: &[(u32, u32)]) -> Tally {
+    fn tally(paid: &[u32], shipped: &[(u32, u32)]) -> LedgerCounts {
         let count = u32::try_from(paid.len()).unwrap();
-        let mut tally = Tally { invoices: count, paid: count, guarded: count, ..Tally::default() };
+        let mut tally = LedgerCounts {
+            invoices: count,
+            paid: count,
+            guarded: count,
+            ..LedgerCounts::default()
+        };
         tally.compare(
             &paid.iter().map(|n| (*n, true)).collect(),
             &shipped.iter().copied().collect(),
@@ -248,9 +253,9 @@ mod tests {
 
     #[test]
     fn a_percentile_is_a_latency_that_occurred() {
-        let tally = Tally { latencies_ms: (1..=200).collect(), ..Tally::default() };
+        let tally = LedgerCounts { latencies_ms: (1..=200).collect(), ..LedgerCounts::default() };
         assert_eq!(tally.latency(500), Duration::from_millis(100));
         assert_eq!(tally.latency(990), Duration::from_millis(198));
-        assert_eq!(Tally::default().latency(500), Duration::ZERO);
+        assert_eq!(LedgerCounts::default().latency(500), Duration::ZERO);
     }
 }

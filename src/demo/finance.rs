@@ -1,5 +1,5 @@
 //! Finance: a stand-in for an ERP that marks invoices paid and publishes the fact until it is
-//! acknowledged; or, in a chain, has a trigger write the fact into its own outbox and knows of nobody.
+//! acknowledged; or, in a chain, has a trigger write the fact into its own outbox and knows nothing of Oncebox.
 //!
 //! It remembers nothing outside its own file, so that a kill at any moment costs nothing but time: what
 //! is not acknowledged there is published again under the same key.

@@ -1,4 +1,4 @@
-//! One run of the processes, from an empty directory to ledgers nobody writes any more.
+//! One run of the processes, from an empty directory to ledgers that are complete.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use crate::base::stop::Stop;
 use crate::demo::Error;
 use crate::demo::chaos::{self, Kill};
 use crate::demo::children::Children;
-use crate::demo::count::Tally;
+use crate::demo::count::LedgerCounts;
 use crate::demo::line::Line;
 use crate::demo::progress::{Progress, State};
 use crate::demo::setup::{Api, arrange};
@@ -67,10 +67,10 @@ impl Lap {
         progress: &mut Progress,
         interrupted: &AtomicBool,
         clock: &Clock,
-    ) -> Result<(Course, Tally), Error> {
+    ) -> Result<(Course, LedgerCounts), Error> {
         let site = Site::make(dir, self)?;
         let course = self.drive(&site, progress, interrupted, clock)?;
-        let tally = Tally::count(&site, &course)?;
+        let tally = LedgerCounts::count(&site, &course)?;
         Ok((course, tally))
     }
 
@@ -204,7 +204,7 @@ impl Running<'_> {
         self.progress.show(State { paid, shipped, absorbed, kills });
         let handed_on = match self.lap.story {
             Story::Direct => finance.acknowledged,
-            // Nobody acknowledges anything to Finance, so Logistics is asked.
+            // Finance gets no acknowledgements, so Logistics is asked.
             Story::Chain => self.logistics.guarded()?,
         };
         Ok(handed_on >= self.lap.invoices)
@@ -215,7 +215,7 @@ impl Running<'_> {
         self.boxes.iter().map(Api::pending).sum()
     }
 
-    /// Whether somebody wants an end, or a process has come to one by itself.
+    /// Fails when Ctrl-C was pressed, or a process has ended by itself.
     fn check(&mut self) -> Result<(), Error> {
         if self.interrupted.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
@@ -228,7 +228,7 @@ impl Running<'_> {
 
     fn fell(&self, role: Role, what: String) -> Error {
         let log = self.children.log(role);
-        // Without its log the failure is told all the same.
+        // Without its log the failure is reported without words.
         let words = std::fs::read_to_string(&log).unwrap_or_default();
         let skip = words.chars().count().saturating_sub(MAX_WORDS);
         let words: String = words.chars().skip(skip).collect();

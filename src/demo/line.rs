@@ -1,7 +1,7 @@
 //! The line between two Onceboxes: it forwards what it is given, loses a request or an answer here and
 //! there, and is dead for a while every few seconds.
 //!
-//! It runs in the parent, so that no kill hits it, and follows the same plan whoever is dead.
+//! It runs in the parent, so that no kill hits it, and follows its plan whichever process is dead.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -45,7 +45,7 @@ enum Job {
     Hold(Reply),
 }
 
-struct Desk {
+struct Receiving {
     site: Site,
     life: u32,
     clock: Clock,
@@ -74,7 +74,7 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
     let listener = server::bind(site.logistics).map_err(listen())?;
     let (jobs, waiting) = bounded(MAX_WAITING);
     let clock = Clock::machine();
-    let desk = Desk {
+    let desk = Receiving {
         site: site.clone(),
         life,
         clock: clock.clone(),
@@ -90,7 +90,7 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
     Ok(())
 }
 
-impl Service for Desk {
+impl Service for Receiving {
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
         match (head.method, head.path.as_str()) {
             (Method::Post, LOGISTICS_PATH) | (Method::Get, LOGISTICS_READY) => Ok(MAX_BODY_BYTES),
@@ -130,7 +130,7 @@ impl Service for Desk {
     }
 }
 
-impl Desk {
+impl Receiving {
     /// What a request is about, once its signature is right.
     fn read(&self, request: &Request) -> Result<Arrival, Response> {
         let Request { head, body } = request;

@@ -30,10 +30,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
-use crate::demo::count::Tally;
+use crate::demo::count::LedgerCounts;
 use crate::demo::lap::Course;
 use crate::demo::progress::Progress;
-use crate::demo::report::Told;
+use crate::demo::report::Results;
 use crate::demo::site::Lap;
 use crate::store::error::Error as StoreError;
 
@@ -84,7 +84,7 @@ pub struct Options {
     pub story: Story,
     /// Invoices that Finance marks paid.
     pub invoices: u32,
-    /// What misfortune follows from; `None`: a random one.
+    /// Decides which requests fail and who is killed when; `None`: a random one.
     pub seed: Option<u32>,
     /// Whether the directory is kept when all is well.
     pub keep: bool,
@@ -95,12 +95,12 @@ pub struct Options {
 }
 
 /// The directory of the whole demo. Removed when dropped, unless something in it is still needed.
-struct Place {
+struct DemoDirectory {
     dir: PathBuf,
     keep: bool,
 }
 
-impl Drop for Place {
+impl Drop for DemoDirectory {
     fn drop(&mut self) {
         if self.keep {
             return;
@@ -120,7 +120,7 @@ pub fn run(options: Options) -> Result<(), Error> {
     let seed = options.seed.unwrap_or_else(|| u32::try_from(draw.below(100_000)).unwrap_or(0));
     let interrupted = interruption()?;
     let name = format!("oncebox-demo-{seed}-{}", std::process::id());
-    let mut place = Place { dir: std::env::temp_dir().join(&name), keep: true };
+    let mut place = DemoDirectory { dir: std::env::temp_dir().join(&name), keep: true };
     fs::DirBuilder::new().create(&place.dir).map_err(Error::file(&place.dir))?;
     let clock = Clock::machine();
     let rate = rate(options.invoices);
@@ -136,23 +136,23 @@ pub fn run(options: Options) -> Result<(), Error> {
     let mut progress = Progress::new("faults and kills", storm.invoices, clock.clone());
     let outcome = storm.run(&place.dir.join("storm"), &mut progress, &interrupted, &clock);
     progress.finish();
-    let (course, tally) = kept_unless_interrupted(outcome, &mut place, options.keep)?;
-    progress::say(&tally.verdict(course.kills.len()));
+    let (course, counts) = kept_unless_interrupted(outcome, &mut place, options.keep)?;
+    progress::say(&counts.verdict(course.kills.len()));
 
-    let mut told = Told { lap: storm, course, tally, steady: None, burst: None };
-    let mut problems = told.tally.problems(&told.course);
+    let mut results = Results { lap: storm, course, counts, steady: None, burst: None };
+    let mut problems = results.counts.problems(&results.course);
     if problems.is_empty() {
-        let outcome = calm_laps(&mut told, &place.dir, &interrupted, &clock);
+        let outcome = calm_laps(&mut results, &place.dir, &interrupted, &clock);
         kept_unless_interrupted(outcome, &mut place, options.keep)?;
-        problems.extend(told.problems_in_calm());
+        problems.extend(results.problems_in_calm());
     }
-    let report = write_report(options.report.as_deref(), &name, &report::html(&told))?;
+    let report = write_report(options.report.as_deref(), &name, &report::html(&results))?;
     if !problems.is_empty() {
         let (problems, dir, report) = (problems.join("\n"), place.dir.display(), report.display());
         let kept = format!("The ledgers and logs are in {dir}; the report is {report}");
         return Err(Error::Failed(format!("{problems}\n{kept}")));
     }
-    told.figures().iter().for_each(|line| progress::say(line));
+    results.figures().iter().for_each(|line| progress::say(line));
     progress::say(&format!("report: {}", report.display()));
     place.keep = options.keep;
     if options.keep {
@@ -163,13 +163,13 @@ pub fn run(options: Options) -> Result<(), Error> {
 
 /// The same without faults, twice: at the same pace for the latencies, all at once for the rate.
 fn calm_laps(
-    told: &mut Told,
+    results: &mut Results,
     dir: &Path,
     interrupted: &AtomicBool,
     clock: &Clock,
 ) -> Result<(), Error> {
-    let storm = told.lap;
-    let run = |name: &str, lap: Lap, what: &str| -> Result<(Course, Tally), Error> {
+    let storm = results.lap;
+    let run = |name: &str, lap: Lap, what: &str| -> Result<(Course, LedgerCounts), Error> {
         let mut progress = Progress::new(what, lap.invoices, clock.clone());
         let outcome = lap.run(&dir.join(name), &mut progress, interrupted, clock);
         progress.finish();
@@ -178,15 +178,15 @@ fn calm_laps(
     let calm = Lap { faults: false, broken: Broken::Nothing, ..storm };
     let steady = Lap { invoices: (storm.invoices / STEADY_SHARE).clamp(1, MAX_STEADY), ..calm };
     let burst = Lap { invoices: storm.invoices.min(MAX_BURST), per_second: 0, ..calm };
-    told.steady = Some(run("steady", steady, "the same pace, no faults")?);
-    told.burst = Some(run("burst", burst, "all at once, no faults")?);
+    results.steady = Some(run("steady", steady, "the same pace, no faults")?);
+    results.burst = Some(run("burst", burst, "all at once, no faults")?);
     Ok(())
 }
 
-/// After Ctrl-C nobody looks at the directory; after any other failure somebody must be able to.
+/// After Ctrl-C the directory is removed; after any other failure it is kept, to be looked at.
 fn kept_unless_interrupted<T>(
     outcome: Result<T, Error>,
-    place: &mut Place,
+    place: &mut DemoDirectory,
     keep: bool,
 ) -> Result<T, Error> {
     if matches!(outcome, Err(Error::Interrupted)) {
@@ -211,7 +211,7 @@ fn interruption() -> Result<Arc<AtomicBool>, Error> {
     Ok(asked)
 }
 
-/// Writes the report; in the shared temporary directory only under a name nobody has taken.
+/// Writes the report; in the shared temporary directory only under a name that is free.
 fn write_report(asked: Option<&Path>, name: &str, html: &str) -> Result<PathBuf, Error> {
     let path = match asked {
         Some(path) => path.to_owned(),

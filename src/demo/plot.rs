@@ -12,7 +12,7 @@ const PLOT_WIDTH: u64 = WIDTH - LEFT - RIGHT;
 const PLOT_HEIGHT: u64 = HEIGHT - TOP - BOTTOM;
 /// The lower end of the bars.
 const FOOT: u64 = TOP + PLOT_HEIGHT;
-/// Labels under the bars at most; of more bars only every so-maniest is labelled.
+/// Labels under the bars at most; of more bars only every n-th has a label.
 const MAX_LABELS: usize = 16;
 /// Bars that get their value written above, at most; beyond that there is no room.
 const MAX_VALUES: usize = 26;
@@ -34,7 +34,7 @@ pub(super) struct Marker {
     /// A letter above it.
     pub(super) letter: char,
     /// What a tooltip says.
-    pub(super) told: String,
+    pub(super) title: String,
 }
 
 /// A bar chart.
@@ -125,12 +125,12 @@ impl Chart {
     }
 
     fn markers(&self) -> String {
-        let marker = |Marker { permille, letter, told }: &Marker| {
+        let marker = |Marker { permille, letter, title }: &Marker| {
             let (x, above) = (LEFT + PLOT_WIDTH * permille.min(&1000) / 1000, TOP - 5);
             format!(
                 "<g class=\"kill\"><title>{}</title><line x1=\"{x}\" y1=\"{TOP}\" x2=\"{x}\" y2=\"{FOOT}\"/>\
                  <text x=\"{x}\" y=\"{above}\" text-anchor=\"middle\">{letter}</text></g>\n",
-                escape(told)
+                escape(title)
             )
         };
         self.markers.iter().map(marker).collect()
@@ -189,7 +189,7 @@ mod tests {
             y_axis: "y",
             labels: (0..values.len()).map(|n| format!("l{n}")).collect(),
             series: vec![Series { name: "one".to_owned(), values: values.to_vec() }],
-            markers: vec![Marker { permille: 500, letter: 'F', told: "gone & back".to_owned() }],
+            markers: vec![Marker { permille: 500, letter: 'F', title: "gone & back".to_owned() }],
             unit: "",
         }
     }

@@ -47,13 +47,13 @@ impl Progress {
 
     pub(super) fn show(&mut self, state: State) {
         let State { paid, shipped, absorbed, kills } = state;
-        let told = format!("{paid} paid, {absorbed} redeliveries absorbed, {kills} kills");
+        let counts = format!("{paid} paid, {absorbed} redeliveries absorbed, {kills} kills");
         if let Some(bar) = &self.bar {
             bar.set_position(u64::from(shipped));
-            bar.set_message(told);
+            bar.set_message(counts);
         } else if self.clock.monotonic() >= self.line_at {
             self.line_at = self.clock.monotonic().saturating_add(LINE_EVERY);
-            println!("  {}: {shipped}/{} shipped, {told}", self.what, self.invoices);
+            println!("  {}: {shipped}/{} shipped, {counts}", self.what, self.invoices);
         }
     }
 
@@ -71,7 +71,7 @@ pub(super) fn say(line: &str) {
 
 /// Says what is about to happen, with everything that was set for it.
 pub(super) fn introduce(lap: &Lap, dir: &Path) {
-    println!("Finance marks {} invoices paid; {}", lap.invoices, lap.story.told());
+    println!("Finance marks {} invoices paid; {}", lap.invoices, lap.story.summary());
     for (name, value) in settings(lap) {
         println!("  {name:<10} {value}");
     }

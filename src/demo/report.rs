@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::demo::count::Tally;
+use crate::demo::count::LedgerCounts;
 use crate::demo::lap::Course;
 use crate::demo::plot::{Chart, Marker, Series, escape};
 use crate::demo::progress::{self, shown};
@@ -19,37 +19,37 @@ const CLASSES_MS: [u64; 11] = [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000
 const MAX_ATTEMPTS: u32 = 8;
 
 /// What happened.
-pub(super) struct Told {
+pub(super) struct Results {
     /// The run with faults and kills, as it was set.
     pub(super) lap: Lap,
     /// As the parent saw it.
     pub(super) course: Course,
     /// As the ledgers have it.
-    pub(super) tally: Tally,
+    pub(super) counts: LedgerCounts,
     /// The same pace without faults.
-    pub(super) steady: Option<(Course, Tally)>,
+    pub(super) steady: Option<(Course, LedgerCounts)>,
     /// All at once without faults.
-    pub(super) burst: Option<(Course, Tally)>,
+    pub(super) burst: Option<(Course, LedgerCounts)>,
 }
 
-impl Told {
+impl Results {
     /// What went wrong where nothing was made to.
     pub(super) fn problems_in_calm(&self) -> Vec<String> {
         let calm = self.steady.iter().chain(&self.burst);
-        calm.flat_map(|(course, tally)| tally.problems(course))
+        calm.flat_map(|(course, counts)| counts.problems(course))
             .map(|problem| format!("without faults: {problem}"))
             .collect()
     }
 
     /// Rates and latencies, a line each.
     pub(super) fn figures(&self) -> Vec<String> {
-        let Self { course, tally, .. } = self;
+        let Self { course, counts, .. } = self;
         let mut lines = vec![format!(
             "  with faults and kills: {} for all of it, {} invoices/s; accept to effect p50 {}, p99 {}",
             shown(course.lasted),
-            tally.rate(),
-            shown(tally.latency(500)),
-            shown(tally.latency(990)),
+            counts.rate(),
+            shown(counts.latency(500)),
+            shown(counts.latency(990)),
         )];
         if let Some((_, steady)) = &self.steady {
             lines.push(format!(
@@ -73,22 +73,22 @@ impl Told {
     }
 
     fn rows(&self) -> Vec<(String, String)> {
-        let Self { lap, course, tally, .. } = self;
+        let Self { lap, course, counts, .. } = self;
         let mut rows: Vec<(String, String)> = progress::settings(lap)
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))
             .collect();
         let mut row = |name: &str, value: String| rows.push((name.to_owned(), value));
-        row("Invoices paid", tally.paid.to_string());
-        row("Shipments", tally.shipments.to_string());
-        row("Lost", tally.lost.len().to_string());
-        row("Duplicated", tally.doubled.len().to_string());
-        row("Redeliveries absorbed by Logistics", tally.absorbed.to_string());
-        row("Repeated publications and webhooks absorbed by Oncebox", tally.repeated.to_string());
+        row("Invoices paid", counts.paid.to_string());
+        row("Shipments", counts.shipments.to_string());
+        row("Lost", counts.lost.len().to_string());
+        row("Duplicated", counts.doubled.len().to_string());
+        row("Redeliveries absorbed by Logistics", counts.absorbed.to_string());
+        row("Repeated publications and webhooks absorbed by Oncebox", counts.repeated.to_string());
         row("Kills", course.kills.len().to_string());
         row("Duration", shown(course.lasted));
         for (name, permille) in [("p50", 500), ("p90", 900), ("p99", 990), ("Longest", 1000)] {
-            row(&format!("{name}, accept to effect"), shown(tally.latency(permille)));
+            row(&format!("{name}, accept to effect"), shown(counts.latency(permille)));
         }
         if let Some((_, steady)) = &self.steady {
             let (half, most) = (shown(steady.latency(500)), shown(steady.latency(990)));
@@ -101,41 +101,41 @@ impl Told {
         if !recovered.is_empty() {
             row("Oncebox ready after a kill, each", recovered.join(", "));
         }
-        let sound = if tally.damaged.is_empty() { "ok in all files" } else { "not ok" };
+        let sound = if counts.damaged.is_empty() { "ok in all files" } else { "not ok" };
         row("PRAGMA integrity_check", sound.to_owned());
         rows
     }
 }
 
 /// The page.
-pub(super) fn html(told: &Told) -> String {
-    let mut problems = told.tally.problems(&told.course);
-    problems.extend(told.problems_in_calm());
-    let verdict = escape(&told.tally.verdict(told.course.kills.len()));
+pub(super) fn html(results: &Results) -> String {
+    let mut problems = results.counts.problems(&results.course);
+    problems.extend(results.problems_in_calm());
+    let verdict = escape(&results.counts.verdict(results.course.kills.len()));
     let (class, word) =
         if problems.is_empty() { ("good", "Exactly once") } else { ("bad", "Not so") };
     let list: Vec<_> = problems.iter().map(|p| format!("<li>{}</li>\n", escape(p))).collect();
     let list = list.concat();
     let list = if list.is_empty() { list } else { format!("<ul class=\"bad\">\n{list}</ul>\n") };
-    let Lap { invoices, seed, .. } = told.lap;
-    let rows: Vec<String> = told
+    let Lap { invoices, seed, .. } = results.lap;
+    let rows: Vec<String> = results
         .rows()
         .iter()
         .map(|(name, value)| {
             format!("<tr><th scope=\"row\">{}</th><td>{}</td></tr>\n", escape(name), escape(value))
         })
         .collect();
-    let figures: Vec<String> = [over_time(told), latencies(told), attempts(told)]
+    let figures: Vec<String> = [over_time(results), latencies(results), attempts(results)]
         .iter()
         .map(|chart| {
-            let (title, told, legend) =
+            let (title, about, legend) =
                 (escape(&chart.title), escape(&chart.description), legend(chart));
             let svg = chart.svg();
-            format!("<section>\n<h2>{title}</h2>\n<p>{told}</p>\n{legend}{svg}</section>\n")
+            format!("<section>\n<h2>{title}</h2>\n<p>{about}</p>\n{legend}{svg}</section>\n")
         })
         .collect();
     let (rows, figures) = (rows.concat(), figures.concat());
-    let (story, flag) = (told.lap.story.told(), told.lap.story.flag());
+    let (story, flag) = (results.lap.story.summary(), results.lap.story.flag());
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -168,35 +168,35 @@ fn legend(chart: &Chart) -> String {
 }
 
 /// Shipments over time, and who was killed when.
-fn over_time(told: &Told) -> Chart {
-    let Told { course, tally, .. } = told;
-    let last = tally.shipped_ms.iter().max().copied().unwrap_or(0);
+fn over_time(results: &Results) -> Chart {
+    let Results { course, counts, .. } = results;
+    let last = counts.shipped_ms.iter().max().copied().unwrap_or(0);
     let end = last.max(u64::try_from(course.lasted.as_millis()).unwrap_or(0)).saturating_add(1);
     // Slices are whole quarters of a second, so that the labels are round.
     let slice = end.div_ceil(MAX_SLICES).next_multiple_of(SLICE_LEAST_MS);
     let slices = end.div_ceil(slice);
-    let mut counts = vec![0_u64; usize::try_from(slices).unwrap_or(0)];
-    for at in &tally.shipped_ms {
+    let mut per_slice = vec![0_u64; usize::try_from(slices).unwrap_or(0)];
+    for at in &counts.shipped_ms {
         let index = usize::try_from(at / slice).unwrap_or(usize::MAX);
-        if let Some(count) = counts.get_mut(index) {
+        if let Some(count) = per_slice.get_mut(index) {
             *count = count.saturating_add(1);
         }
     }
-    let values = counts.iter().map(|count| count.saturating_mul(1000) / slice).collect();
+    let values = per_slice.iter().map(|count| count.saturating_mul(1000) / slice).collect();
     let markers = course.kills.iter().map(|(at, role)| Marker {
         permille: u64::try_from(at.as_millis()).unwrap_or(0).saturating_mul(1000)
             / slices.saturating_mul(slice).max(1),
         letter: role.name().chars().next().unwrap_or('?'),
-        told: format!("{role} killed after {}", shown(*at)),
+        title: format!("{role} killed after {}", shown(*at)),
     });
     Chart {
         id: "time",
         title: "Shipments per second, and who was killed when".to_owned(),
         description: format!(
             "{} shipments in {}. Vertical lines are kills: {}.",
-            tally.shipments,
+            counts.shipments,
             shown(course.lasted),
-            killed(told.lap.story),
+            killed(results.lap.story),
         ),
         x_axis: "time since the start",
         y_axis: "shipments/s",
@@ -216,7 +216,7 @@ fn killed(story: Story) -> String {
 }
 
 /// How long invoices took, in shares, so that runs of different size can be compared.
-fn latencies(told: &Told) -> Chart {
+fn latencies(results: &Results) -> Chart {
     let mut labels: Vec<String> = CLASSES_MS
         .iter()
         .map(|bound| {
@@ -229,21 +229,23 @@ fn latencies(told: &Told) -> Chart {
         })
         .collect();
     labels.push("more".to_owned());
-    let shares = |tally: &Tally| -> Vec<u64> {
-        let all = u64::try_from(tally.latencies_ms.len()).unwrap_or(0).max(1);
-        let mut counts = vec![0_u64; labels.len()];
-        for latency in &tally.latencies_ms {
+    let shares = |counts: &LedgerCounts| -> Vec<u64> {
+        let all = u64::try_from(counts.latencies_ms.len()).unwrap_or(0).max(1);
+        let mut per_class = vec![0_u64; labels.len()];
+        for latency in &counts.latencies_ms {
             let class = CLASSES_MS.partition_point(|bound| bound < latency);
-            if let Some(count) = counts.get_mut(class) {
+            if let Some(count) = per_class.get_mut(class) {
                 *count = count.saturating_add(1);
             }
         }
-        counts.iter().map(|count| count.saturating_mul(1000) / all).collect()
+        per_class.iter().map(|count| count.saturating_mul(1000) / all).collect()
     };
-    let series =
-        |name: &str, tally: &Tally| Series { name: name.to_owned(), values: shares(tally) };
-    let mut all = vec![series("with faults and kills", &told.tally)];
-    if let Some((_, steady)) = &told.steady {
+    let series = |name: &str, counts: &LedgerCounts| Series {
+        name: name.to_owned(),
+        values: shares(counts),
+    };
+    let mut all = vec![series("with faults and kills", &results.counts)];
+    if let Some((_, steady)) = &results.steady {
         all.push(series("the same pace without faults", steady));
     }
     Chart {
@@ -251,8 +253,8 @@ fn latencies(told: &Told) -> Chart {
         title: "From acceptance by Oncebox to the shipment".to_owned(),
         description: format!(
             "Of 1,000 invoices, how many took so long. With faults and kills: p50 {}, p99 {}.",
-            shown(told.tally.latency(500)),
-            shown(told.tally.latency(990)),
+            shown(results.counts.latency(500)),
+            shown(results.counts.latency(990)),
         ),
         x_axis: "time from acceptance to effect",
         y_axis: "of 1,000 invoices",
@@ -264,9 +266,9 @@ fn latencies(told: &Told) -> Chart {
 }
 
 /// How many attempts deliveries took.
-fn attempts(told: &Told) -> Chart {
+fn attempts(results: &Results) -> Chart {
     let mut values = Vec::new();
-    for (count, deliveries) in &told.tally.attempts {
+    for (count, deliveries) in &results.counts.attempts {
         let index = usize::try_from((*count).clamp(1, MAX_ATTEMPTS).saturating_sub(1)).unwrap_or(0);
         if values.len() <= index {
             values.resize(index.saturating_add(1), 0_u64);

@@ -32,7 +32,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(1);
 /// Requests to Logistics in flight at once.
 pub(super) const CAP: u32 = 32;
 /// Where ports are looked for: below the range from which systems take the ports of outgoing
-/// connections, so that nobody is given one of ours while its process is dead.
+/// connections, so that no other program gets one of ours while its process is dead.
 const PORT_FIRST: u16 = 20_000;
 /// How many ports are tried.
 const PORTS: u16 = 10_000;
@@ -89,7 +89,7 @@ impl fmt::Display for Role {
 pub enum Story {
     /// Finance publishes over HTTP, and Oncebox tells Logistics.
     Direct,
-    /// Finance writes into its own database and knows of nobody. Its Oncebox reads there and tells
+    /// Finance writes into its own database and knows nothing of Oncebox. Its Oncebox reads there and tells
     /// Logistics' Oncebox, over a line that loses things, and that one tells Logistics.
     Chain,
 }
@@ -109,7 +109,7 @@ impl Story {
     }
 
     /// The story in one line.
-    pub(super) const fn told(self) -> &'static str {
+    pub(super) const fn summary(self) -> &'static str {
         match self {
             Self::Direct => "Oncebox tells Logistics; Logistics ships.",
             Self::Chain => {
@@ -239,12 +239,12 @@ impl Site {
         self.dir.join("logistics.db")
     }
 
-    /// Where the token stands that may only publish.
+    /// The file of the token that may only publish.
     pub(super) fn publish_token(&self) -> PathBuf {
         self.dir.join("finance.token")
     }
 
-    /// Where the secret stands that the Oncebox before Logistics signs with and Logistics checks.
+    /// The file of the secret that the last Oncebox signs with and Logistics checks.
     pub(super) fn secret(&self) -> PathBuf {
         self.dir.join("logistics.secret")
     }
@@ -253,7 +253,7 @@ impl Site {
         self.data(role).join(TOKEN_FILE)
     }
 
-    /// How long Finance pays, if nobody kills it.
+    /// How long Finance pays, without kills.
     pub(super) fn paying_for(&self) -> Duration {
         let ms = u64::from(self.lap.invoices)
             .saturating_mul(1000)
@@ -287,8 +287,8 @@ pub(super) fn loopback_client() -> Result<Client, Error> {
     Client::new(settings).map_err(|error| Error::Failed(error.to_string()))
 }
 
-/// Ports nobody listens on, all held until all are found. They are looked for from a random place: a port
-/// of another demo whose process is dead just then looks free as well.
+/// Four free ports, all held until all are found. The search starts at a random port: a port of another demo whose
+/// process is dead at that moment looks free as well.
 fn four_ports() -> Result<[SocketAddr; 4], Error> {
     let start = u16::try_from(SystemDraw::new().below(u64::from(PORTS))).unwrap_or(0);
     let mut found = Vec::new();

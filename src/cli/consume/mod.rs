@@ -1,9 +1,9 @@
 //! `oncebox consume`: runs a command for each event of a pull subscription.
 //!
-//! One thread looks after everything: it leases, starts commands, watches them, extends their leases and says
-//! what came of them. Not here: how a command is run (`machine::command`).
+//! One thread leases events, starts commands, watches them, extends their leases and reports their results. Not here:
+//! how a command is run (`sys::command`).
 
-pub(super) mod line;
+pub(super) mod lease;
 mod task;
 
 use std::collections::BTreeSet;
@@ -18,8 +18,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
-use crate::cli::consume::line::{Leased, Line, Next};
-use crate::cli::consume::task::{Task, Verdict};
+use crate::cli::consume::lease::{Consumer, Leased, Next};
+use crate::cli::consume::task::{Outcome, Task};
 use crate::cli::remote::{ConnectArgs, plain};
 use crate::cli::show::text;
 use crate::cli::{Failure, Shared, exit, input, out};
@@ -30,13 +30,13 @@ const WAIT: Duration = Duration::from_secs(2);
 /// How often it is asked for more while commands run.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 /// When a service that was busy or away is asked again.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// How long an end waits for the service to take what came of the last commands.
-const LAST_WORDS: Duration = Duration::from_secs(15);
+const MAX_FLUSH: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The command reads the payload on stdin; what else is known of the event stands in its environment:
+The command reads the payload on stdin; the other fields of the event are in its environment:
 ONCEBOX_WEBHOOK_ID (the same on every attempt: give it to your guard), ONCEBOX_EVENT_TYPE, ONCEBOX_EVENT_ID,
 ONCEBOX_DELIVERY, ONCEBOX_ATTEMPT, ONCEBOX_AGGREGATE_TYPE, ONCEBOX_AGGREGATE_ID, ONCEBOX_IDEMPOTENCY_KEY,
 ONCEBOX_CONTENT_TYPE, TRACEPARENT. Other variables ONCEBOX_… and CREDENTIALS_DIRECTORY are not handed on: they
@@ -59,7 +59,7 @@ pub(super) struct Consume {
     #[arg(long, default_value_t = 1, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=100))]
     parallel: u16,
-    /// Time for one command; then it is killed with all it has started
+    /// Time for one command; then it is killed with every process it started
     #[arg(long, default_value = "5min", value_name = "SPAN", value_parser = time_for_one)]
     timeout: Duration,
     /// When an event comes again whose command exited 75 [default: by the schedule]
@@ -80,13 +80,13 @@ pub(super) struct Consume {
 
 /// What is under way.
 struct Work<'a> {
-    line: Line<'a>,
+    consumer: Consumer<'a>,
     asked: &'a Consume,
     clock: Clock,
     lease: String,
     tasks: Vec<Task>,
     /// Verdicts that the service has not taken yet, with the verb they go by.
-    unsaid: Vec<(&'static str, Value)>,
+    unsent: Vec<(&'static str, Value)>,
     done: u64,
     failed: u64,
     /// What was said of why nothing comes, since something came, so that it is said once.
@@ -115,21 +115,21 @@ impl Consume {
         let lease = subscription.pointer("/policy/lease").and_then(Value::as_str).unwrap_or("60s");
         let stopped = stopped()?;
         let mut work = Work {
-            line: Line { remote: &remote, name: &self.name },
+            consumer: Consumer { remote: &remote, name: &self.name },
             asked: self,
             clock: Clock::machine(),
             lease: lease.to_owned(),
             tasks: Vec::new(),
-            unsaid: Vec::new(),
+            unsent: Vec::new(),
             done: 0,
             failed: 0,
             remarks: BTreeSet::new(),
         };
         if let Err(failure) = work.run(&stopped) {
-            work.give_up();
+            work.abandon();
             return Err(failure);
         }
-        work.last_words()?;
+        work.flush()?;
         if self.once && work.failed > 0 {
             let (done, failed) = (work.done, work.failed);
             return Err(Failure::failed(format!("{failed} failed, {done} done")));
@@ -138,7 +138,7 @@ impl Consume {
     }
 }
 
-/// Set when somebody asks for the end.
+/// Set by SIGINT and SIGTERM.
 pub(super) fn stopped() -> Result<Arc<AtomicBool>, Failure> {
     let stopped = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -156,12 +156,12 @@ impl Work<'_> {
         loop {
             // What is known is said before anything is asked for: else an event whose lease ended while the service
             // was away would be given again, though its command has done its work.
-            self.speak()?;
+            self.send_results()?;
             let now = self.clock.monotonic();
             let may_ask = asked_at.is_none_or(|at| now.saturating_sub(at) >= ASK_EVERY);
             let free = usize::from(self.asked.parallel).saturating_sub(self.tasks.len());
             let may_ask = may_ask || self.tasks.is_empty();
-            if !is_stopped() && !exhausted && free > 0 && may_ask && self.unsaid.is_empty() {
+            if !is_stopped() && !exhausted && free > 0 && may_ask && self.unsent.is_empty() {
                 asked_at = Some(now);
                 let begun = self.lease(free, stopped)?;
                 // Much may be due: it is asked for more at once.
@@ -178,7 +178,7 @@ impl Work<'_> {
     /// Leases events and begins their commands; tells how many.
     fn lease(&mut self, free: usize, stopped: &AtomicBool) -> Result<usize, Failure> {
         let wait = if self.tasks.is_empty() && !self.asked.once { WAIT } else { Duration::ZERO };
-        match self.line.next(free, wait)? {
+        match self.consumer.next(free, wait)? {
             Next::Events(events) => {
                 self.remarks.clear();
                 let count = events.len();
@@ -196,7 +196,7 @@ impl Work<'_> {
             Next::Held(reason) => {
                 self.remark(format!("nothing is given: the subscription is {reason}"));
                 if self.tasks.is_empty() && !self.asked.once {
-                    Stop::new().wait(AGAIN);
+                    Stop::new().wait(RETRY_AFTER);
                 }
                 Ok(0)
             }
@@ -204,7 +204,7 @@ impl Work<'_> {
             Next::Later(failure) => {
                 self.remark(format!("{}; it is asked again", failure.message));
                 if self.tasks.is_empty() {
-                    Stop::new().wait(AGAIN);
+                    Stop::new().wait(RETRY_AFTER);
                 }
                 Ok(0)
             }
@@ -219,18 +219,18 @@ impl Work<'_> {
     }
 
     fn hand_back(&mut self, event: &Leased) {
-        let mut word = event.word();
+        let mut word = event.reference();
         word.insert("delay".to_owned(), "0s".into());
         word.insert("counted".to_owned(), false.into());
         word.insert("reason".to_owned(), "the consumer is stopping".into());
-        self.unsaid.push(("nack", Value::Object(word)));
+        self.unsent.push(("nack", Value::Object(word)));
     }
 
     fn begin(&mut self, event: Leased) -> Result<(), Failure> {
         // Its lease has ended, and we have it again while its command still runs: there is no need for another one.
         let of = |task: &&mut Task| task.event.field("delivery") == event.field("delivery");
         if let Some(task) = self.tasks.iter_mut().find(of) {
-            task.goes_on_as(event);
+            task.continue_as(event);
             return Ok(());
         }
         let Consume { command, timeout, envelope, .. } = self.asked;
@@ -259,8 +259,8 @@ impl Work<'_> {
         for mut task in std::mem::take(&mut self.tasks) {
             match task.look() {
                 None => still.push(task),
-                Some(verdict) => {
-                    let told = self.take(&task, &verdict);
+                Some(outcome) => {
+                    let told = self.take(&task, &outcome);
                     taken = taken.and(told);
                 }
             }
@@ -271,25 +271,25 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn take(&mut self, task: &Task, verdict: &Verdict) -> Result<(), Failure> {
-        let (verb, word) = verdict.word(&task.event, self.asked.delay.as_deref());
-        self.unsaid.push((verb, word));
-        if verdict.is_done() {
+    fn take(&mut self, task: &Task, outcome: &Outcome) -> Result<(), Failure> {
+        let (verb, word) = outcome.report(&task.event, self.asked.delay.as_deref());
+        self.unsent.push((verb, word));
+        if outcome.is_done() {
             self.done = self.done.saturating_add(1);
         } else {
             self.failed = self.failed.saturating_add(1);
         }
-        verdict.pass_on()?;
+        outcome.print_output()?;
         let event = &task.event;
-        if self.line.remote.json() {
+        if self.consumer.remote.json() {
             return out::json(&json!({
                 "delivery": event.field("delivery"), "webhook_id": event.field("webhook_id"),
-                "event_type": event.field("event_type"), "result": verdict.result(),
-                "detail": verdict.detail(), "took_ms": verdict.took().as_millis(),
+                "event_type": event.field("event_type"), "result": outcome.result(),
+                "detail": outcome.detail(), "took_ms": outcome.took().as_millis(),
             }));
         }
         let (delivery, kind) = (event.field("delivery"), event.field("event_type"));
-        let (result, detail, took) = (verdict.result(), verdict.detail(), verdict.took());
+        let (result, detail, took) = (outcome.result(), outcome.detail(), outcome.took());
         let detail = if detail.is_empty() { detail } else { format!(" ({detail})") };
         out::line(format_args!("{delivery} {kind}: {result}{detail}, {} ms", took.as_millis()))
     }
@@ -300,14 +300,14 @@ impl Work<'_> {
             return;
         }
         let lease = self.lease.clone();
-        let heard = match self.line.say("extend", &due, Some(("lease", &lease))) {
-            Ok(heard) => heard,
+        let answers = match self.consumer.settle("extend", &due, Some(("lease", &lease))) {
+            Ok(answers) => answers,
             // It is tried again before the lease ends; should it end, what the command does is not lost.
             Err(failure) => return self.remark(format!("{}; it is tried again", failure.message)),
         };
-        // 500: what stands in the file is spoiled, which is no reason to stop.
+        // 500 means that the row is damaged, which is no reason to stop the command.
         let is_lost = |one: &&Value| ["404", "409"].contains(&text(one, "status").as_str());
-        for refused in heard.iter().filter(is_lost) {
+        for refused in answers.iter().filter(is_lost) {
             let delivery = text(refused, "delivery");
             out::note(format_args!(
                 "oncebox: {delivery}: {}; its command is killed",
@@ -318,10 +318,10 @@ impl Work<'_> {
     }
 
     /// Says what came of commands; what the service does not take now is said again.
-    fn speak(&mut self) -> Result<(), Failure> {
+    fn send_results(&mut self) -> Result<(), Failure> {
         for verb in ["ack", "nack"] {
             let words: Vec<Value> = self
-                .unsaid
+                .unsent
                 .iter()
                 .filter(|(by, _)| *by == verb)
                 .map(|(_, word)| word.clone())
@@ -329,10 +329,10 @@ impl Work<'_> {
             if words.is_empty() {
                 continue;
             }
-            match self.line.say(verb, &words, None) {
-                Ok(heard) => {
-                    self.unsaid.retain(|(by, _)| *by != verb);
-                    for refused in heard.iter().filter(|one| text(one, "status") != "200") {
+            match self.consumer.settle(verb, &words, None) {
+                Ok(answers) => {
+                    self.unsent.retain(|(by, _)| *by != verb);
+                    for refused in answers.iter().filter(|one| text(one, "status") != "200") {
                         let (delivery, why) = (text(refused, "delivery"), text(refused, "detail"));
                         out::note(format_args!("oncebox: {delivery} is not taken: {why}"));
                     }
@@ -340,7 +340,7 @@ impl Work<'_> {
                 Err(failure) if [exit::UNREACHABLE, exit::TEMPORARY].contains(&failure.code) => {
                     self.remark(format!("{}; what came of commands is kept", failure.message));
                     if self.tasks.is_empty() {
-                        Stop::new().wait(AGAIN);
+                        Stop::new().wait(RETRY_AFTER);
                     }
                 }
                 Err(failure) => return Err(failure),
@@ -349,27 +349,27 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Kills what runs and hands it back, uncounted: nobody waits for the ends of leases.
-    fn give_up(&mut self) {
+    /// Kills what runs and hands the events back, uncounted, so that they come again at once.
+    fn abandon(&mut self) {
         for mut task in std::mem::take(&mut self.tasks) {
             match task.look() {
                 None => self.hand_back(&task.event),
-                Some(verdict) => {
-                    self.unsaid.push(verdict.word(&task.event, self.asked.delay.as_deref()));
+                Some(outcome) => {
+                    self.unsent.push(outcome.report(&task.event, self.asked.delay.as_deref()));
                 }
             }
         }
-        if let Err(failure) = self.last_words() {
+        if let Err(failure) = self.flush() {
             self.remark(failure.message);
         }
     }
 
-    fn last_words(&mut self) -> Result<(), Failure> {
+    fn flush(&mut self) -> Result<(), Failure> {
         let began = self.clock.monotonic();
-        while !self.unsaid.is_empty() {
-            self.speak()?;
-            if self.clock.monotonic().saturating_sub(began) > LAST_WORDS {
-                let count = self.unsaid.len();
+        while !self.unsent.is_empty() {
+            self.send_results()?;
+            if self.clock.monotonic().saturating_sub(began) > MAX_FLUSH {
+                let count = self.unsent.len();
                 let why = format!("what came of {count} events could not be said: they come again");
                 return Err(Failure::temporary(why));
             }

@@ -7,7 +7,7 @@ use data_encoding::BASE64;
 use serde_json::{Map, Value};
 
 use crate::base::clock::Clock;
-use crate::cli::consume::line::Leased;
+use crate::cli::consume::lease::Leased;
 use crate::cli::{Failure, exit, out, show};
 use crate::config::own_variables;
 use crate::sys::command::{Ended, How, Program, Running};
@@ -29,7 +29,7 @@ pub(super) struct Task {
 
 /// What came of a command.
 #[derive(Debug)]
-pub(super) struct Verdict {
+pub(super) struct Outcome {
     how: How,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
@@ -62,23 +62,23 @@ impl Task {
     }
 
     /// Lets what comes of the command stand for the event under another lease.
-    pub(super) fn goes_on_as(&mut self, event: Leased) {
+    pub(super) fn continue_as(&mut self, event: Leased) {
         self.extend_at = self.clock.monotonic().saturating_add(self.every);
         self.event = event;
     }
 
     /// What came of it, once it has ended.
-    pub(super) fn look(&mut self) -> Option<Verdict> {
+    pub(super) fn look(&mut self) -> Option<Outcome> {
         match self.running.look() {
             Ok(None) => None,
             Ok(Some(Ended { how, stdout, stderr, took })) => {
-                Some(Verdict { how, stdout, stderr, took })
+                Some(Outcome { how, stdout, stderr, took })
             }
             Err(error) => {
                 let stderr =
                     format!("it cannot be told whether it has ended: {error}").into_bytes();
                 let (how, took) = (How::Killed(0), Duration::ZERO);
-                Some(Verdict { how, stdout: Vec::new(), stderr, took })
+                Some(Outcome { how, stdout: Vec::new(), stderr, took })
             }
         }
     }
@@ -90,7 +90,7 @@ impl Task {
             return None;
         }
         self.extend_at = now.saturating_add(self.every);
-        Some(Value::Object(self.event.word()))
+        Some(Value::Object(self.event.reference()))
     }
 }
 
@@ -129,7 +129,7 @@ fn whole(event: &Leased) -> Vec<u8> {
     whole.to_string().into_bytes()
 }
 
-impl Verdict {
+impl Outcome {
     pub(super) fn is_done(&self) -> bool {
         self.how == How::Exited(exit::OK.into())
     }
@@ -173,8 +173,8 @@ impl Verdict {
     }
 
     /// What the service is told, and by which verb.
-    pub(super) fn word(&self, event: &Leased, delay: Option<&str>) -> (&'static str, Value) {
-        let mut word: Map<String, Value> = event.word();
+    pub(super) fn report(&self, event: &Leased, delay: Option<&str>) -> (&'static str, Value) {
+        let mut word: Map<String, Value> = event.reference();
         if self.is_done() {
             return ("ack", Value::Object(word));
         }
@@ -192,7 +192,7 @@ impl Verdict {
     }
 
     /// Prints what the command has printed.
-    pub(super) fn pass_on(&self) -> Result<(), Failure> {
+    pub(super) fn print_output(&self) -> Result<(), Failure> {
         if !self.stderr.is_empty() {
             out::note(String::from_utf8_lossy(&self.stderr).trim_end());
         }

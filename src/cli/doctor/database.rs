@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::app::master_key;
 use crate::backup::manifest;
-use crate::cli::doctor::{Finding, Patient, fail, ok, warn};
+use crate::cli::doctor::{Finding, Installation, fail, ok, warn};
 use crate::model::disk::Budget;
 use crate::model::health::{self, bytes};
 use crate::store::inspect::{self, Findings};
@@ -15,28 +15,28 @@ use crate::sys::{files, host, locks};
 /// A log this many times as long as it should be is not emptied as it should be.
 const LOG_TIMES: u64 = 4;
 
-pub(super) fn look(patient: &Patient) -> Vec<Finding> {
-    let path = patient.database();
+pub(super) fn look(here: &Installation) -> Vec<Finding> {
+    let path = here.database();
     if !path.exists() {
         let none = warn("database", "there is none yet: the first start makes it");
-        return vec![none, backup(patient)];
+        return vec![none, backup(here)];
     }
-    let mut findings = match inspect::inspect(&path, patient.deep) {
-        Ok(found) => whole(patient, &path, &found),
+    let mut findings = match inspect::inspect(&path, here.deep) {
+        Ok(found) => whole(here, &path, &found),
         Err(error) => {
             let detail = format!("{} cannot be read: {error}: restore a backup", path.display());
             vec![fail("integrity", detail)]
         }
     };
-    findings.push(log(patient, &path));
+    findings.push(log(here, &path));
     findings.push(others(&path));
-    findings.push(backup(patient));
+    findings.push(backup(here));
     findings
 }
 
-fn whole(patient: &Patient, path: &Path, found: &Findings) -> Vec<Finding> {
+fn whole(here: &Installation, path: &Path, found: &Findings) -> Vec<Finding> {
     let integrity = match found.damage.first() {
-        None => ok("integrity", if patient.deep { "whole, indexes too" } else { "whole" }),
+        None => ok("integrity", if here.deep { "whole, indexes too" } else { "whole" }),
         Some(first) => {
             let detail = format!("{} is damaged ({first}): restore a backup", path.display());
             fail("integrity", detail)
@@ -65,11 +65,11 @@ fn whole(patient: &Patient, path: &Path, found: &Findings) -> Vec<Finding> {
         }
         Ordering::Equal => ok("schema", format!("version {have}")),
     };
-    let now = patient.clock.wall();
+    let now = here.clock.wall();
     let attention = found.attention;
     let overdue = attention.oldest_due_at.filter(|due| *due <= now).map(|due| now.since(due));
     let mut all = vec![integrity, references, journal, version];
-    all.extend(sealed_by(patient, found));
+    all.extend(sealed_by(here, found));
     all.push(health::due(overdue).into());
     all.push(health::dead_letters(attention.dead_letters).into());
     all.push(health::quarantined(attention.quarantined).into());
@@ -78,9 +78,9 @@ fn whole(patient: &Patient, path: &Path, found: &Findings) -> Vec<Finding> {
 }
 
 /// Whether the key that is there is the one that sealed the secrets.
-fn sealed_by(patient: &Patient, found: &Findings) -> Option<Finding> {
+fn sealed_by(here: &Installation, found: &Findings) -> Option<Finding> {
     let want = found.key_id.as_ref()?;
-    let have = master_key::look(&patient.settings).ok()??.key.key_id();
+    let have = master_key::look(&here.settings).ok()??.key.key_id();
     Some(if *want == have {
         ok("key_matches", "the key opens the secrets of this database")
     } else {
@@ -89,20 +89,20 @@ fn sealed_by(patient: &Patient, found: &Findings) -> Option<Finding> {
     })
 }
 
-fn log(patient: &Patient, path: &Path) -> Finding {
+fn log(here: &Installation, path: &Path) -> Finding {
     let mut name = path.as_os_str().to_owned();
     name.push("-wal");
     let size = std::fs::metadata(PathBuf::from(name)).map_or(0, |meta| meta.len());
-    if patient.fix && !patient.served && size > 0 {
+    if here.fix && !here.served && size > 0 {
         return match inspect::empty_log(path) {
             Ok(()) => {
-                let mended = Some(format!("emptied {} into the database", bytes(size)));
-                Finding { mended, ..ok("log", "empty") }
+                let fixed = Some(format!("emptied {} into the database", bytes(size)));
+                Finding { fixed, ..ok("log", "empty") }
             }
             Err(error) => warn("log", format!("could not be emptied: {error}")),
         };
     }
-    let total = Gauge::machine().look(patient.settings.directory()).map_or(u64::MAX, |at| at.total);
+    let total = Gauge::machine().look(here.settings.directory()).map_or(u64::MAX, |at| at.total);
     if size < Budget::log_of(total).saturating_mul(LOG_TIMES) {
         return ok("log", bytes(size));
     }
@@ -153,10 +153,10 @@ fn others(path: &Path) -> Finding {
     warn("other_programs", detail)
 }
 
-fn backup(patient: &Patient) -> Finding {
-    let settings = &patient.settings;
+fn backup(here: &Installation) -> Finding {
+    let settings = &here.settings;
     let newest = files::newest(&settings.backup_directory(), manifest::ENDING);
-    let age = newest.map(|at| patient.clock.wall().since(at));
+    let age = newest.map(|at| here.clock.wall().since(at));
     if settings.backup.every.is_none() && age.is_none() {
         return warn("backup", "there is none, and none is made by the clock: set backup.every");
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::app::data_directory::{ADDRESS_FILE, DATABASE, TOKEN_FILE};
-use crate::cli::doctor::{Finding, Patient, fail, ok, warn};
+use crate::cli::doctor::{Finding, Installation, fail, ok, warn};
 use crate::keys::file::{self, KeyFileError};
 use crate::model::disk::{Budget, Room};
 use crate::model::health;
@@ -14,37 +14,37 @@ use crate::sys::disk::Gauge;
 use crate::sys::host::{self, Access};
 use crate::sys::{files, user};
 
-pub(super) fn look(patient: &Patient) -> Vec<Finding> {
-    let directory = patient.settings.directory();
+pub(super) fn look(here: &Installation) -> Vec<Finding> {
+    let directory = here.settings.directory();
     if !directory.is_dir() {
-        return vec![missing(patient, directory)];
+        return vec![missing(here, directory)];
     }
-    let shared = patient.settings.database.group.is_some();
+    let shared = here.settings.database.group.is_some();
     let (directory_mode, file_mode) = if shared { (0o2770, 0o660) } else { (0o700, 0o600) };
-    let mut findings = vec![mode(patient, "directory", directory, directory_mode)];
+    let mut findings = vec![mode(here, "directory", directory, directory_mode)];
     let database = directory.join(DATABASE);
     for (name, path, allowed) in
         [("database_mode", database, file_mode), ("token_mode", directory.join(TOKEN_FILE), 0o600)]
     {
         if path.exists() {
-            findings.push(mode(patient, name, &path, allowed));
+            findings.push(mode(here, name, &path, allowed));
         }
     }
-    findings.push(key(patient));
+    findings.push(key(here));
     findings.push(file_system(directory));
-    findings.push(room(patient, directory));
-    findings.extend(address(patient, directory));
+    findings.push(room(here, directory));
+    findings.extend(address(here, directory));
     findings
 }
 
-fn missing(patient: &Patient, directory: &Path) -> Finding {
-    let made = patient.fix.then(|| {
+fn missing(here: &Installation, directory: &Path) -> Finding {
+    let made = here.fix.then(|| {
         let made = fs::DirBuilder::new().recursive(true).create(directory);
         made.and_then(|()| fs::set_permissions(directory, Permissions::from_mode(0o700)))
     });
     match made {
         Some(Ok(())) => Finding {
-            mended: Some(format!("made {}", directory.display())),
+            fixed: Some(format!("made {}", directory.display())),
             ..ok("directory", "there is one now")
         },
         Some(Err(error)) => fail("directory", format!("{}: {error}", directory.display())),
@@ -56,7 +56,7 @@ fn missing(patient: &Patient, directory: &Path) -> Finding {
 }
 
 /// A mode that lets more in than it should.
-fn mode(patient: &Patient, name: &'static str, path: &Path, allowed: u32) -> Finding {
+fn mode(here: &Installation, name: &'static str, path: &Path, allowed: u32) -> Finding {
     let Some(Access { mode, owner }) = host::access(path) else {
         return fail(name, format!("{} cannot be looked at", path.display()));
     };
@@ -64,9 +64,9 @@ fn mode(patient: &Patient, name: &'static str, path: &Path, allowed: u32) -> Fin
     if (mode & 0o777) | allowed == allowed {
         return ok(name, shown);
     }
-    if patient.fix && files::set_mode(path, allowed).is_ok() {
-        let mended = Some(format!("mode {mode:03o} to {allowed:03o}"));
-        return Finding { mended, ..ok(name, format!("{} is closed to others", path.display())) };
+    if here.fix && files::set_mode(path, allowed).is_ok() {
+        let fixed = Some(format!("mode {mode:03o} to {allowed:03o}"));
+        return Finding { fixed, ..ok(name, format!("{} is closed to others", path.display())) };
     }
     // Others who may only look into the directory see names; the files in it are closed to them.
     let harmless = path.is_dir() && mode & 0o022 & !allowed == 0;
@@ -77,10 +77,10 @@ fn mode(patient: &Patient, name: &'static str, path: &Path, allowed: u32) -> Fin
     )
 }
 
-fn key(patient: &Patient) -> Finding {
-    let path = patient.settings.master_key_file();
+fn key(here: &Installation) -> Finding {
+    let path = here.settings.master_key_file();
     if !path.exists() {
-        let database = patient.database();
+        let database = here.database();
         if database.exists() {
             let detail = format!(
                 "{} is missing: put it back, or name the one there is (keys.master_key_file); without it no \
@@ -94,7 +94,7 @@ fn key(patient: &Patient) -> Finding {
     if let Some(Access { mode, .. }) = host::access(&path)
         && mode & 0o077 != 0
     {
-        return self::mode(patient, "key", &path, 0o600);
+        return self::mode(here, "key", &path, 0o600);
     }
     match file::read(&path) {
         Ok(key) => ok("key", format!("{} can be read: key {}", path.display(), key.key_id())),
@@ -102,7 +102,7 @@ fn key(patient: &Patient) -> Finding {
         Err(KeyFileError::File { path, source })
             if source.kind() == ErrorKind::PermissionDenied
                 && user::starter() != 0
-                && !path.starts_with(patient.settings.directory()) =>
+                && !path.starts_with(here.settings.directory()) =>
         {
             let path = path.display();
             ok("key", format!("{path} is closed to this user, as it should be; root can check it"))
@@ -124,22 +124,22 @@ fn file_system(directory: &Path) -> Finding {
     }
 }
 
-fn room(patient: &Patient, directory: &Path) -> Finding {
-    let budget = Budget { reserve: patient.settings.disk.reserve };
+fn room(here: &Installation, directory: &Path) -> Finding {
+    let budget = Budget { reserve: here.settings.disk.reserve };
     let space = Gauge::machine().look(directory).ok();
     let room = space.map_or(Room::Enough, |space| budget.judge(Room::Enough, space));
     health::disk(room, space, budget.reserve_of(space.map_or(0, |space| space.total))).into()
 }
 
 /// An address that a killed service left behind sends the commands astray.
-fn address(patient: &Patient, directory: &Path) -> Option<Finding> {
+fn address(here: &Installation, directory: &Path) -> Option<Finding> {
     let path = directory.join(ADDRESS_FILE);
-    if patient.served || !path.exists() {
+    if here.served || !path.exists() {
         return None;
     }
-    if patient.fix && fs::remove_file(&path).is_ok() {
-        let mended = Some(format!("removed {}", path.display()));
-        return Some(Finding { mended, ..ok("address", "no stale address") });
+    if here.fix && fs::remove_file(&path).is_ok() {
+        let fixed = Some(format!("removed {}", path.display()));
+        return Some(Finding { fixed, ..ok("address", "no stale address") });
     }
     let detail = format!("{} is left over from a service that was killed: --fix", path.display());
     Some(warn("address", detail))

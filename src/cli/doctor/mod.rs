@@ -1,7 +1,7 @@
 //! `oncebox doctor`: looks over the installation, beside a running service or without one.
 //!
-//! Each group of checks is a file. What a running service says of itself (`/readyz`) is judged by the same
-//! `model::health`. `--fix` carries out only what cannot lose anything.
+//! Each group of checks is a file. `/readyz` of a running service uses the same `model::health`. `--fix` does only
+//! what cannot lose anything.
 
 mod database;
 mod files;
@@ -26,7 +26,7 @@ pub(super) struct Doctor {
     /// Compare indexes with their tables as well: reads the whole database
     #[arg(long)]
     deep: bool,
-    /// Carry out what cannot lose anything: modes, missing directories, a stale address, the log
+    /// Fix what can be fixed without risk: modes, missing directories, a stale address, the log
     #[arg(long)]
     fix: bool,
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub(super) struct Doctor {
 }
 
 /// What the checks look at.
-struct Patient {
+struct Installation {
     settings: Settings,
     clock: Clock,
     deep: bool,
@@ -43,19 +43,19 @@ struct Patient {
     served: bool,
 }
 
-/// A check, and what was mended.
+/// A check, and what was fixed.
 struct Finding {
     check: Check,
-    mended: Option<String>,
+    fixed: Option<String>,
 }
 
 impl From<Check> for Finding {
     fn from(check: Check) -> Self {
-        Self { check, mended: None }
+        Self { check, fixed: None }
     }
 }
 
-impl Patient {
+impl Installation {
     fn database(&self) -> PathBuf {
         self.settings.directory().join(DATABASE)
     }
@@ -78,16 +78,16 @@ impl Doctor {
         let settings = shared.settings()?;
         let served = is_locked(&settings.directory().join(LOCK_FILE));
         let Self { deep, fix, format } = *self;
-        let patient = Patient { settings, clock: Clock::machine(), deep, fix, served };
+        let here = Installation { settings, clock: Clock::machine(), deep, fix, served };
         let mut findings = Vec::new();
-        if is_closed(patient.settings.directory()) {
-            findings.push(closed(&patient));
+        if is_closed(here.settings.directory()) {
+            findings.push(closed(&here));
         } else {
-            findings.extend(files::look(&patient));
-            findings.extend(database::look(&patient));
+            findings.extend(files::look(&here));
+            findings.extend(database::look(&here));
         }
-        findings.extend(service::host(&patient));
-        findings.extend(service::look(&patient));
+        findings.extend(service::host(&here));
+        findings.extend(service::look(&here));
         if format.json {
             out::json(&shown(&findings))?;
         } else {
@@ -101,9 +101,9 @@ impl Doctor {
     }
 }
 
-/// What is in a directory that this user may not look into, nobody can tell.
-fn closed(patient: &Patient) -> Finding {
-    let directory = patient.settings.directory().display();
+/// A directory that this user may not open cannot be checked.
+fn closed(here: &Installation) -> Finding {
+    let directory = here.settings.directory().display();
     let detail = format!(
         "{directory} is closed to this user, as it should be: to look into it, run this as root or as the \
          service's user (sudo)"
@@ -120,10 +120,10 @@ fn shown(findings: &[Finding]) -> Value {
     let checks: Vec<Check> = findings.iter().map(|finding| finding.check.clone()).collect();
     let each: Vec<Value> = findings
         .iter()
-        .map(|Finding { check, mended }| {
+        .map(|Finding { check, fixed }| {
             json!({
                 "name": check.name, "state": check.level.as_str(), "detail": check.detail,
-                "value": check.value, "fixed": mended,
+                "value": check.value, "fixed": fixed,
             })
         })
         .collect();
@@ -131,10 +131,10 @@ fn shown(findings: &[Finding]) -> Value {
 }
 
 fn print(findings: &[Finding]) -> Result<(), Failure> {
-    for Finding { check: Check { name, level, detail, .. }, mended } in findings {
+    for Finding { check: Check { name, level, detail, .. }, fixed } in findings {
         out::line(format_args!("{:<5} {name:<14} {detail}", level.as_str()))?;
-        if let Some(mended) = mended {
-            out::line(format_args!("      {:<14} fixed: {mended}", ""))?;
+        if let Some(fixed) = fixed {
+            out::line(format_args!("      {:<14} fixed: {fixed}", ""))?;
         }
     }
     Ok(())

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
 
-use crate::cli::doctor::{Finding, Patient, fail, ok, warn};
+use crate::cli::doctor::{Finding, Installation, fail, ok, warn};
 use crate::http::server;
 use crate::model::health;
 use crate::sys::files::is_closed;
@@ -21,13 +21,13 @@ const MAX_EXPOSURE: f64 = 1.5;
 /// A file from the future by more than this was written under another clock.
 const FUTURE_MS: i64 = 60_000;
 
-pub(super) fn host(patient: &Patient) -> Vec<Finding> {
-    vec![clock(patient), kept(), descriptors(patient)]
+pub(super) fn host(here: &Installation) -> Vec<Finding> {
+    vec![clock(here), kept(), descriptors(here)]
 }
 
-fn clock(patient: &Patient) -> Finding {
-    let wall = patient.clock.wall();
-    let newest = files::newest(patient.settings.directory(), "");
+fn clock(here: &Installation) -> Finding {
+    let wall = here.clock.wall();
+    let newest = files::newest(here.settings.directory(), "");
     let ahead = newest.map_or(0, |at| at.ms().saturating_sub(wall.ms()));
     if ahead > FUTURE_MS {
         let detail = format!(
@@ -47,8 +47,8 @@ fn kept() -> Finding {
     }
 }
 
-fn descriptors(patient: &Patient) -> Finding {
-    let settings = &patient.settings;
+fn descriptors(here: &Installation) -> Finding {
+    let settings = &here.settings;
     let need = u64::from(settings.limits.connections)
         .saturating_add(u64::from(settings.delivery.deliverers).saturating_mul(2))
         .saturating_add(64);
@@ -61,10 +61,10 @@ fn descriptors(patient: &Patient) -> Finding {
     }
 }
 
-pub(super) fn look(patient: &Patient) -> Vec<Finding> {
-    let mut findings = vec![port(patient)];
-    findings.push(addresses(patient));
-    findings.extend(public_url(patient));
+pub(super) fn look(here: &Installation) -> Vec<Finding> {
+    let mut findings = vec![port(here)];
+    findings.push(addresses(here));
+    findings.extend(public_url(here));
     findings.extend(unit());
     findings
 }
@@ -98,9 +98,9 @@ fn judge(path: &str, report: &str) -> Finding {
     }
 }
 
-fn port(patient: &Patient) -> Finding {
-    let address = patient.settings.listen.api;
-    if patient.served {
+fn port(here: &Installation) -> Finding {
+    let address = here.settings.listen.api;
+    if here.served {
         return ok("port", format!("a service runs here; it is set to {address}"));
     }
     match server::bind(address) {
@@ -109,7 +109,7 @@ fn port(patient: &Patient) -> Finding {
             ok("port", format!("oncebox.socket listens there; it is set to {address}"))
         }
         // Whether it is our service, only the lock in the directory tells.
-        Err(error) if is_closed(patient.settings.directory()) => {
+        Err(error) if is_closed(here.settings.directory()) => {
             warn("port", format!("{address}: {error}; perhaps the service listens there"))
         }
         Err(error) => fail("port", format!("{address} cannot be listened on: {error}")),
@@ -122,9 +122,9 @@ fn socket_is_open() -> bool {
     asked.is_ok_and(|status| status.success())
 }
 
-fn addresses(patient: &Patient) -> Finding {
-    let listen = &patient.settings.listen;
-    let intake = patient.settings.intake();
+fn addresses(here: &Installation) -> Finding {
+    let listen = &here.settings.listen;
+    let intake = here.settings.intake();
     if listen.api.ip().is_loopback() {
         return ok("addresses", format!("API on {}, intake on {intake}", listen.api));
     }
@@ -136,8 +136,8 @@ fn addresses(patient: &Patient) -> Finding {
     warn("addresses", detail)
 }
 
-fn public_url(patient: &Patient) -> Vec<Finding> {
-    let listen = &patient.settings.listen;
+fn public_url(here: &Installation) -> Vec<Finding> {
+    let listen = &here.settings.listen;
     let Some(url) = &listen.public_url else {
         return vec![ok("public_url", "not set: intake is reached under its own address")];
     };

@@ -161,7 +161,7 @@ impl<R: BufRead> Batches<R> {
     }
 
     fn bad(&self, first: Option<u64>, why: &str) -> BadLine {
-        // Our own line number stands in front; the parser's would only mislead.
+        // The message begins with our line number; the parser's would mislead.
         let why = why.replace(" at line 1 column", " at column");
         let batch = place(first.as_ref().or(Some(&self.line)), Some(&self.line));
         BadLine::NoEvent { line: self.line, why, batch }

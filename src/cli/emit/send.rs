@@ -113,7 +113,6 @@ impl<'a> Sender<'a> {
                     failure.and(format_args!("Tried for {tried}; {place} may be sent again."))
                 );
             }
-            // Nobody asks this one to stop: it only waits.
             Stop::new().wait(next);
             wait = wait.saturating_mul(2).min(MAX_WAIT);
         }

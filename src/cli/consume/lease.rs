@@ -33,7 +33,7 @@ pub(in crate::cli) enum Next {
 
 /// One pull subscription, as a consumer sees it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cli) struct Line<'a> {
+pub(in crate::cli) struct Consumer<'a> {
     pub(in crate::cli) remote: &'a Remote,
     pub(in crate::cli) name: &'a str,
 }
@@ -53,14 +53,14 @@ impl Leased {
     }
 
     /// What is shown with whatever is said of it.
-    pub(in crate::cli) fn word(&self) -> Map<String, Value> {
+    pub(in crate::cli) fn reference(&self) -> Map<String, Value> {
         let field =
             |name: &str| (name.to_owned(), self.shown.get(name).cloned().unwrap_or_default());
         [field("delivery"), field("lease")].into_iter().collect()
     }
 }
 
-impl Line<'_> {
+impl Consumer<'_> {
     fn path(&self, verb: &str) -> String {
         format!("/v1/consumers/{}/{verb}", plain(self.name))
     }
@@ -100,7 +100,7 @@ impl Line<'_> {
     }
 
     /// Says something of events; what became of each.
-    pub(in crate::cli) fn say(
+    pub(in crate::cli) fn settle(
         &self,
         verb: &str,
         items: &[Value],
@@ -110,7 +110,7 @@ impl Line<'_> {
         if let (Some((name, value)), Some(fields)) = (more, body.as_object_mut()) {
             fields.insert(name.to_owned(), value.into());
         }
-        let heard = self.remote.post(&self.path(verb), Some(&body))?;
-        Ok(heard.get("items").and_then(Value::as_array).cloned().unwrap_or_default())
+        let answers = self.remote.post(&self.path(verb), Some(&body))?;
+        Ok(answers.get("items").and_then(Value::as_array).cloned().unwrap_or_default())
     }
 }
