@@ -1,7 +1,7 @@
 //! Secrets: bytes that do not print themselves, and the master key that seals what is kept in the file.
 //!
 //! Not here: where the master key lies on the machine (settings), which credential is in force (domain),
-//! and the forms that signature schemes give their secrets ([`crate::model::signature`]).
+//! and the forms that signature schemes give their secrets ([`crate::signatures::signing`]).
 
 use std::fmt;
 

@@ -3,7 +3,7 @@
 //!
 //! Sealing is a function of key, place and text: the same field of the same event gives the same bytes again,
 //! so that an event that comes a second time is known by its content. Not here: where keys are kept
-//! (`store::subjects`) and which field is sealed ([`crate::model::pii`]).
+//! (`store::subjects`) and which field is sealed ([`crate::privacy::policy`]).
 
 use data_encoding::HEXLOWER;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};

@@ -4,8 +4,8 @@
 //! one that goes out, by whatever way, passes [`Privacy::open`]. Where nothing is stated but `allow`, neither
 //! reads the body.
 //!
-//! Not here: what rules mean ([`crate::model::pii`]), ciphers ([`crate::keys::subject`]), and erasing
-//! (`keeping::erasures`, the API).
+//! Not here: what rules mean ([`crate::privacy::policy`]), ciphers ([`crate::keys::subject`]), and erasing
+//! (`backup::erasures`, the API).
 
 pub mod policy;
 

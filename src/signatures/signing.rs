@@ -1,6 +1,6 @@
 //! Signing what we send (Standard Webhooks `v1`), and the HMAC and comparison that every scheme uses.
 //!
-//! Not here: checking what providers send ([`super::scheme`]), and which secret is in force.
+//! Not here: checking what providers send ([`super::Scheme`]), and which secret is in force.
 
 use data_encoding::{BASE64, BASE64_NOPAD};
 use ring::{digest, hmac};

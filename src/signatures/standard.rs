@@ -2,7 +2,7 @@
 //! of it.
 //!
 //! Not here: the form of its secrets and its HMAC, which we use for sending too
-//! ([`super::signing`]).
+//! ([`crate::signatures::signing`]).
 
 use std::time::Duration;
 
