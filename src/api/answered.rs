@@ -47,7 +47,7 @@ pub(super) fn finish(
     response
 }
 
-/// Adds the request's id to a problem, so that whoever reports one can name it. Every problem's body is
+/// Adds the request's id to a problem, so that a report can name it. Every problem's body is
 /// an object of ours.
 fn name(response: &mut Response, request_id: &str) {
     let is_problem = response

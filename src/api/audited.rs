@@ -1,6 +1,6 @@
 //! The one way in which a call changes anything: the change and its audit event are one transaction.
 //!
-//! A route that changes something is an [`Answer::Change`](super::route::Answer::Change); its function has to return an
+//! A route that changes something is an [`Answer::Act`](super::route::Answer::Act); its function has to return an
 //! [`Audited`], and only [`change`] makes one. So a route cannot forget. What is refused instead is noted
 //! by the caller of that function, within the bounds of `flow::refusals`.
 //!

@@ -1,7 +1,7 @@
-//! Who is asking: bearer tokens, looked up by their keyed hash.
+//! Bearer tokens, looked up by their keyed hash.
 //!
-//! A valid token is never throttled, whoever else fails behind its address: tokens are looked up first,
-//! and only failures are counted. A failure costs one hash and at most one probe of an index.
+//! A valid token is never throttled, even if other clients behind its address fail: tokens are looked up
+//! first, and only failures are counted. A failure costs one hash and at most one probe of an index.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -51,17 +51,17 @@ impl TokenHasher {
     }
 }
 
-/// Why somebody may not call, and who it is, where that is known.
+/// Why a call is denied, and its token, where that is known.
 #[derive(Debug)]
 pub(super) struct Denied {
     /// What is answered.
     pub(super) problem: Problem,
-    /// The token that may not.
+    /// The token.
     pub(super) token: Option<Box<Token>>,
 }
 
 impl Denied {
-    /// Nobody known may not call.
+    /// Denies a call without a valid token.
     pub(super) fn stranger(problem: Problem) -> Self {
         Self { problem, token: None }
     }
@@ -72,7 +72,7 @@ pub(super) fn actor(token: &Token) -> Actor {
     Actor { kind: ActorType::Token, id: token.id.clone(), display: token.name.clone() }
 }
 
-/// Tells who is asking, and remembers it until a token or a tenant changes.
+/// Finds the token of a request, and remembers it until a token or a tenant changes.
 #[derive(Clone, Debug)]
 pub struct Auth(Arc<Inner>);
 
@@ -95,14 +95,14 @@ struct Known {
 }
 
 impl Auth {
-    /// Nobody known yet.
+    /// Remembers no token yet.
     pub fn new(store: Store, clock: Clock, hasher: Arc<TokenHasher>) -> Self {
         let known = Cache::new(MAX_REMEMBERED);
         let failures = Mutex::new(Throttle::new(FAILURES));
         Self(Arc::new(Inner { store, clock, hasher, known, failures }))
     }
 
-    /// Forgets whom it knew; called after a commit that changed a token or a tenant.
+    /// Forgets all tokens; called after a commit that changed a token or a tenant.
     pub fn forget(&self) {
         self.0.known.forget();
     }

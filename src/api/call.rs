@@ -1,12 +1,14 @@
-//! One authenticated call, as a resource's functions get it: path, query, body, and who is asking.
+//! One authenticated call, as handlers get it: path, query, body and caller.
 
 use std::borrow::Cow;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::description::{Doc, Place};
 use crate::api::problem::Problem;
+use crate::api::schema::ListPage;
 use crate::base::budget::Share;
 use crate::base::clock::Timestamp;
 use crate::http::message::{Request, Response};
@@ -16,7 +18,7 @@ use crate::model::strict_object::Object;
 use crate::model::token::Scope;
 use crate::store::page::{Found, Newest, Span};
 
-/// Rows of a page unless it is told.
+/// Rows of a page without `limit`.
 const PAGE_ROWS_DEFAULT: u32 = 50;
 /// The most rows of a page.
 const MAX_PAGE_ROWS: u32 = 500;
@@ -30,17 +32,17 @@ pub(super) struct Call {
     pub(super) params: Vec<String>,
     /// The query.
     pub(super) query: Query,
-    /// Whose data it is about.
+    /// The tenant.
     pub(super) tenant: String,
-    /// What the caller may speak for; `None` where that is not narrowed.
+    /// The source systems and consumer groups of a `publish` token; `None`: not limited.
     pub(super) scope: Option<Scope>,
-    /// Who is asking; nobody known on public paths.
+    /// The caller; anonymous on public paths.
     pub(super) who: Actor,
-    /// What it does, for records.
+    /// The action, for audit events.
     pub(super) action: &'static str,
-    /// What is said of its route.
+    /// The description of its route.
     pub(super) doc: &'static Doc,
-    /// The memory it takes.
+    /// The memory that is reserved for it.
     pub(super) share: Share,
 }
 
@@ -54,7 +56,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// The same for a list whose newest rows come first.
+    /// For a list whose newest rows come first.
     pub(super) fn newest(self, tenant: &str) -> Newest<'_> {
         Newest { tenant, before: self.after.unwrap_or(i64::MAX), limit: self.limit }
     }
@@ -208,25 +210,26 @@ pub(super) fn page_of<T>(
 ) -> Response {
     let full = u32::try_from(rows.len()).is_ok_and(|have| have >= page.limit);
     let next = rows.last().filter(|_| full).map(|last| seq(last).to_string());
-    let items: Vec<Value> = rows.iter().map(show).collect();
-    ok(&json!({ "items": items, "next": next }))
+    ok(&ListPage { items: rows.iter().map(show).collect(), next })
 }
 
 /// The same, of rows that say themselves where the next page begins: before it is full, where it looked at as many
 /// rows as a page may.
 pub(super) fn page_found<T>(found: &Found<T>, show: impl Fn(&T) -> Value) -> Response {
-    let items: Vec<Value> = found.rows.iter().map(show).collect();
-    ok(&json!({ "items": items, "next": found.next.map(|next| next.to_string()) }))
+    let next = found.next.map(|next| next.to_string());
+    ok(&ListPage { items: found.rows.iter().map(show).collect(), next })
 }
 
 /// 200 with JSON.
-pub(super) fn ok(body: &Value) -> Response {
+pub(super) fn ok(body: &impl Serialize) -> Response {
     answer(200, body)
 }
 
 /// Any status with JSON.
-pub(super) fn answer(status: u16, body: &Value) -> Response {
-    Response::with_body(status, "application/json", body.to_string().into_bytes())
+pub(super) fn answer(status: u16, body: &impl Serialize) -> Response {
+    // Texts and numbers under names that are texts: there is nothing that JSON could not hold.
+    let body = serde_json::to_vec(body).unwrap_or_default();
+    Response::with_body(status, "application/json", body)
 }
 
 /// Refuses JSON nested deeper than the limit, before anything recurses into it.

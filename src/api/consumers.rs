@@ -1,43 +1,51 @@
-//! `/v1/consumers`: those who ask for the events of a pull subscription, and say what came of them.
+//! `/v1/consumers`: consumers lease the events of a pull subscription, and acknowledge or return them.
 //!
-//! What they do is no change by a person: it is answered after COMMIT, stands in the attempts, and makes no
-//! audit event.
+//! Their requests are answered after COMMIT and recorded as attempts; they make no audit events.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use data_encoding::BASE64;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
 
 use crate::api::Api;
 use crate::api::call::{Call, ok};
-use crate::api::consumer_shapes::{self as shapes, MAX_REASON_CHARS, MAX_WORDS};
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Later;
-use crate::api::route::{Param, Resource, Returns, doc, route};
+use crate::api::route::{Param, Resource, Returns, get, post};
+use crate::api::schema::{
+    AnyDeliveryId, Base64, DeliveryId, NameText, SomeText, Uuid, Whole, values,
+};
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
-use crate::http::message::Method::{Get, Head, Post};
+use crate::http::message::Method::Head;
 use crate::http::message::Response;
 use crate::http::service::Reply;
-use crate::model::lease::LeaseOutcome;
+use crate::model::delivery::State;
+use crate::model::lease;
 use crate::model::subscription::{HoldReason, Subscription, Target};
-use crate::model::token::Right;
+use crate::model::token::Right::Operate;
 use crate::pipeline::consume::{Answer, Item, LeaseRequest, MAX_ITEMS, MAX_WAIT, Report};
 use crate::pipeline::destinations::{lease_of, lease_time};
 use crate::store::consuming::ReportResult;
 use crate::store::error::Result as StoreResult;
 use crate::store::subscriptions;
 
+/// Leases that one request may name.
+const MAX_WORDS: usize = 500;
+/// Characters of a reason that are kept.
+const MAX_REASON_CHARS: usize = 2048;
 /// The longest wait a consumer may ask for when it hands something back.
 const MAX_DELAY: Duration = Duration::from_hours(7 * 24);
 /// When to come again where too many wait.
 const CROWDED_RETRY_AFTER_SECS: u64 = 5;
 
 const NAME: Param =
-    Param::path("name", "The pull subscription's name or id.", shapes::id, "warehouse");
+    Param::path::<NameText>("name", "The pull subscription's name or id.", "warehouse");
 
 /// Those who ask for events.
 pub(super) const RESOURCE: Resource = Resource {
@@ -45,92 +53,72 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "For programs that ask for events instead of being called. What is given is leased: done within the \
             lease, or given again.",
     routes: &[
-        route(
-            Get,
-            "/v1/consumers/{name}/next",
-            Some(Right::Operate),
-            Later(next),
-            doc(
-                "nextEvents",
-                "Lease the next events",
-                "The oldest due ones, each to one consumer. Answered after COMMIT; without any, when `wait` is \
-                 over.",
-                &[Returns::json(200, "What is leased; perhaps nothing.", "Leases")],
+        get("/v1/consumers/{name}/next", Operate, Later(next))
+            .doc("nextEvents", "Lease the next events")
+            .about(
+                "The oldest due ones, each to one consumer. Answered after COMMIT; without \
+                 any, when `wait` is over.",
             )
+            .returns(&[Returns::json::<Leases<'_>>(200, "What is leased; perhaps nothing.")])
             .params(&[
                 NAME,
-                Param::query("max", "How many at most; 1 if absent.", shapes::max, "10"),
-                Param::query(
-                    "wait",
-                    "Seconds to wait for the first; 0 if absent.",
-                    shapes::wait,
-                    "20",
-                ),
-                Param::query(
+                Param::query::<Max>("max", "How many at most; 1 if absent.", "10"),
+                Param::query::<Wait>("wait", "Seconds to wait for the first; 0 if absent.", "20"),
+                Param::query::<PayloadForm>(
                     "payload",
                     "`base64`: every payload in base64, for those who need its exact bytes.",
-                    shapes::payload_form,
                     "",
                 ),
             ])
             .problems(&[Kind::Conflict]),
-        ),
-        route(
-            Post,
-            "/v1/consumers/{name}/ack",
-            Some(Right::Operate),
-            Later(ack),
-            doc(
-                "acknowledgeEvents",
-                "Say that events are done",
-                "Each is answered on its own. A lease that is over is accepted while nobody else has the event.",
-                &[Returns::json(200, "What became of each, in order.", "Heard")],
+        post("/v1/consumers/{name}/ack", Operate, Later(ack))
+            .doc("acknowledgeEvents", "Say that events are done")
+            .about(
+                "Each is answered on its own. A lease that is over is accepted while nobody \
+                 else has the event.",
             )
+            .returns(&[Returns::json::<Outcomes>(200, "What became of each, in order.")])
             .params(&[NAME])
-            .body("Acknowledgements", shapes::ack_example)
-            .problems(&[Kind::Conflict]),
-        ),
-        route(
-            Post,
-            "/v1/consumers/{name}/nack",
-            Some(Right::Operate),
-            Later(nack),
-            doc(
-                "returnEvents",
-                "Say that events did not work",
-                "A failed attempt: given again by the schedule, or after `delay`; a dead letter after the last \
-                 one, or at once with `dead`.",
-                &[Returns::json(200, "What became of each, in order.", "Heard")],
+            .body::<Acknowledgements>(
+                r#"{"items":[{"delivery":"dlv_17",
+                "lease":"019c1447-5800-7000-8000-000000000001"}]}"#,
             )
-            .params(&[NAME])
-            .body("Returns", shapes::nack_example)
             .problems(&[Kind::Conflict]),
-        ),
-        route(
-            Post,
-            "/v1/consumers/{name}/extend",
-            Some(Right::Operate),
-            Later(extend),
-            doc(
-                "extendLeases",
-                "Ask for more time",
-                "The leases end after `lease` from now, or after the subscription's own time. One that is over begins \
-                 again while nobody else has the event.",
-                &[Returns::json(200, "What became of each, in order.", "Heard")],
+        post("/v1/consumers/{name}/nack", Operate, Later(nack))
+            .doc("returnEvents", "Say that events did not work")
+            .about(
+                "A failed attempt: given again by the schedule, or after `delay`; a dead \
+                 letter after the last one, or at once with `dead`.",
             )
+            .returns(&[Returns::json::<Outcomes>(200, "What became of each, in order.")])
             .params(&[NAME])
-            .body("Extension", shapes::extend_example)
+            .body::<HandedBack>(
+                r#"{"items":[{"delivery":"dlv_17",
+                "lease":"019c1447-5800-7000-8000-000000000001","reason":"no stock",
+                "delay":"5min"}]}"#,
+            )
             .problems(&[Kind::Conflict]),
-        ),
+        post("/v1/consumers/{name}/extend", Operate, Later(extend))
+            .doc("extendLeases", "Ask for more time")
+            .about(
+                "The leases end after `lease` from now, or after the subscription's own \
+                 time. One that is over begins again while nobody else has the event.",
+            )
+            .returns(&[Returns::json::<Outcomes>(200, "What became of each, in order.")])
+            .params(&[NAME])
+            .body::<Extension>(
+                r#"{"items":[{"delivery":"dlv_17",
+                "lease":"019c1447-5800-7000-8000-000000000001"}],"lease":"5min"}"#,
+            )
+            .problems(&[Kind::Conflict]),
     ],
-    shapes: shapes::ALL,
 };
 
 /// `GET /v1/consumers/{name}/next`
 fn next(api: &Api, call: Call, reply: Reply) {
-    // Who asks for the head alone would never see what it was leased.
+    // A client that asks for the head alone would never see what it was leased.
     if call.request.head.method == Head {
-        return reply.send(ok(&json!({ "items": [], "held": null })));
+        return reply.send(ok(&Leases { items: Vec::new(), held: None }));
     }
     let (subscription, most, wait, exact) = match asked(api, &call) {
         Ok(asked) => asked,
@@ -187,46 +175,67 @@ fn shown(answer: Answer, exact: bool) -> Result<Response, Problem> {
         }
         Answer::Failed(error) => return Err(error.into()),
     };
-    let items = items.iter().map(|item| ShownItem::new(item, exact)).collect();
-    let body = serde_json::to_vec(&ShownLeases { items, held: held.map(HoldReason::as_str) });
-    // Texts and numbers under names that are texts: there is nothing that JSON could not hold.
-    let body = body.unwrap_or_default();
-    Ok(Response::with_body(200, "application/json", body))
+    let items = items.iter().map(|item| LeasedEvent::new(item, exact)).collect();
+    Ok(ok(&Leases { items, held }))
 }
 
-#[derive(Serialize)]
-struct ShownLeases<'a> {
-    items: Vec<ShownItem<'a>>,
-    held: Option<&'static str>,
+values! {
+    /// Events of one request.
+    Max = { "type": "integer", "minimum": 1, "maximum": MAX_ITEMS }
+    /// Seconds to wait.
+    Wait = { "type": "integer", "minimum": 0, "maximum": MAX_WAIT.as_secs() }
+    /// How a payload is shown.
+    PayloadForm = { "type": "string", "enum": ["json", "base64"] }
+    /// What became of one lease.
+    HeardStatus = { "type": "integer", "enum": [200, 404, 409, 500] }
 }
 
-#[derive(Serialize)]
-struct ShownItem<'a> {
+#[derive(Serialize, JsonSchema)]
+struct Leases<'a> {
+    items: Vec<LeasedEvent<'a>>,
+    /// Why nothing is given for now.
+    held: Option<HoldReason>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct LeasedEvent<'a> {
+    #[schemars(with = "DeliveryId")]
     delivery: String,
+    /// To be shown with whatever is said of it.
+    #[schemars(with = "Uuid")]
     lease: &'a str,
     lease_until: Timestamp,
+    /// 1, and one more each time it is given.
+    #[schemars(with = "Whole<1, { 1 << 31 }>")]
     attempt: u32,
+    #[schemars(with = "Uuid")]
     event_id: &'a str,
+    /// The same whenever it is given: for the guard.
     webhook_id: &'a str,
     event_type: &'a str,
     aggregate_type: Option<&'a str>,
     aggregate_id: Option<&'a str>,
-    headers: Map<String, Value>,
+    /// The header fields that a request with it would have.
+    headers: BTreeMap<&'a str, &'a str>,
     content_type: &'a str,
+    /// The payload, where it is JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Value>")]
     payload: Option<&'a RawValue>,
+    /// The payload's bytes, where it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Base64")]
     payload_base64: Option<String>,
 }
 
-impl<'a> ShownItem<'a> {
+impl<'a> LeasedEvent<'a> {
     fn new(item: &'a Item, exact: bool) -> Self {
         let Item { parcel, lease, until, attempt, headers } = item;
         let json = parcel.content_type.contains("json") && !exact;
         let payload = json.then(|| serde_json::from_slice::<&RawValue>(&parcel.payload).ok());
         // Blanks around it would be lost.
         let payload = payload.flatten().filter(|raw| raw.get().len() == parcel.payload.len());
-        let fields = headers.iter().map(|(name, value)| (name.clone(), value.as_str().into()));
+        let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         Self {
             delivery: parcel.delivery.to_string(),
             lease,
@@ -237,7 +246,7 @@ impl<'a> ShownItem<'a> {
             event_type: &parcel.event_type,
             aggregate_type: parcel.aggregate_type.as_deref(),
             aggregate_id: parcel.aggregate_id.as_deref(),
-            headers: fields.collect(),
+            headers: headers.collect(),
             content_type: &parcel.content_type,
             payload_base64: payload.is_none().then(|| BASE64.encode(&parcel.payload)),
             payload,
@@ -245,32 +254,41 @@ impl<'a> ShownItem<'a> {
     }
 }
 
-/// One lease that a consumer speaks of.
-#[derive(Debug, Deserialize)]
+/// A lease that a consumer names.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Spoken {
+struct Lease {
+    #[schemars(with = "AnyDeliveryId")]
     delivery: String,
     lease: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Acknowledgements {
-    items: Vec<Spoken>,
+    #[schemars(length(min = 1, max = MAX_WORDS))]
+    items: Vec<Lease>,
 }
 
-/// One lease that a consumer hands back.
-#[derive(Debug, Deserialize)]
+/// A lease that a consumer hands back.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Return")]
 struct Returned {
+    #[schemars(with = "AnyDeliveryId")]
     delivery: String,
     lease: String,
+    /// Why; the first 2048 characters are kept.
     #[serde(default)]
     reason: Option<String>,
+    /// When it may be given again, like `30s`, at most `7days`; by the schedule if absent.
     #[serde(default)]
+    #[schemars(with = "Option<SomeText>")]
     delay: Option<String>,
+    /// It will never work: a dead letter at once.
     #[serde(default)]
     dead: bool,
+    /// false: it was not tried, which brings the end no nearer.
     #[serde(default = "yes")]
     counted: bool,
 }
@@ -279,18 +297,55 @@ fn yes() -> bool {
     true
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Returns")]
 struct HandedBack {
+    #[schemars(length(min = 1, max = MAX_WORDS))]
     items: Vec<Returned>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Extension {
-    items: Vec<Spoken>,
+    #[schemars(length(min = 1, max = MAX_WORDS))]
+    items: Vec<Lease>,
+    /// From now on, like `5min`.
     #[serde(default)]
+    #[schemars(with = "Option<SomeText>")]
     lease: Option<String>,
+}
+
+/// What became of each lease, in order.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Heard")]
+struct Outcomes {
+    items: Vec<LeaseOutcome>,
+}
+
+/// What became of one lease, as if it had been asked alone.
+#[derive(Default, Serialize, JsonSchema)]
+struct LeaseOutcome {
+    #[schemars(with = "DeliveryId")]
+    delivery: String,
+    /// As if it had been asked alone: 200; 404: there is no such delivery here; 409: it is not this lease's to say, and
+    /// `detail` says why; 500: its rows are spoiled, and the log says how.
+    #[schemars(with = "HeardStatus")]
+    status: u16,
+    /// The delivery's, now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "State")]
+    state: Option<State>,
+    /// When an extended lease ends.
+    #[expect(clippy::option_option, reason = "absent, null and a time are three things")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_until: Option<Option<Timestamp>>,
+    /// It had been said before.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    already_processed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    detail: Option<String>,
 }
 
 /// `POST /v1/consumers/{name}/ack`
@@ -300,8 +355,12 @@ fn ack(api: &Api, call: Call, reply: Reply) {
         few(items.len())?;
         items
             .into_iter()
-            .map(|Spoken { delivery, lease }| {
-                Ok(Report { delivery: number(&delivery)?, lease, outcome: LeaseOutcome::Done })
+            .map(|Lease { delivery, lease }| {
+                Ok(Report {
+                    delivery: number(&delivery)?,
+                    lease,
+                    outcome: lease::LeaseOutcome::Done,
+                })
             })
             .collect()
     });
@@ -326,12 +385,16 @@ fn returned(item: Returned) -> Result<Report, Problem> {
         return Err(Problem::unprocessable(detail));
     }
     let outcome = if dead {
-        LeaseOutcome::Refused {
+        lease::LeaseOutcome::Refused {
             reason: reason.unwrap_or_else(|| "the consumer gave it up".to_owned()),
         }
     } else {
         let unsaid = if counted { "the consumer failed" } else { "the consumer handed it back" };
-        LeaseOutcome::Failed { reason: reason.unwrap_or_else(|| unsaid.to_owned()), wait, counted }
+        lease::LeaseOutcome::Failed {
+            reason: reason.unwrap_or_else(|| unsaid.to_owned()),
+            wait,
+            counted,
+        }
     };
     Ok(Report { delivery: number(&delivery)?, lease, outcome })
 }
@@ -374,14 +437,14 @@ fn extend(api: &Api, call: Call, reply: Reply) {
     });
 }
 
-type Leases = Vec<(DeliverySeq, String)>;
+type NamedLeases = Vec<(DeliverySeq, String)>;
 
-fn extension(api: &Api, call: &Call) -> Result<(Subscription, Leases, Duration), Problem> {
+fn extension(api: &Api, call: &Call) -> Result<(Subscription, NamedLeases, Duration), Problem> {
     let Extension { items, lease } = call.json()?;
     few(items.len())?;
     let leases = items
         .into_iter()
-        .map(|Spoken { delivery, lease }| Ok((number(&delivery)?, lease)))
+        .map(|Lease { delivery, lease }| Ok((number(&delivery)?, lease)))
         .collect::<Result<_, Problem>>()?;
     let subscription = find(api, call)?;
     let own = || lease_time(&subscription.new.policy);
@@ -412,25 +475,26 @@ fn shown_heard(deliveries: &[DeliverySeq], heard: StoreResult<Vec<ReportResult>>
         Err(error) => return Problem::from(error).into(),
     };
     let shown = |(delivery, heard): (&DeliverySeq, &ReportResult)| {
-        let id = delivery.to_string();
-        match heard {
-            ReportResult::Stored(state, until) => {
-                json!({ "delivery": id, "status": 200, "state": state.as_str(), "lease_until": until })
-            }
-            ReportResult::Again(state) => json!({
-                "delivery": id, "status": 200, "state": state.as_str(), "already_processed": true,
-            }),
-            ReportResult::Refused(why) => json!({ "delivery": id, "status": 409, "detail": why }),
-            ReportResult::Unusable => {
-                let detail = format!("what was said of {id} cannot be stored; the log says why");
-                json!({ "delivery": id, "status": 500, "detail": detail })
-            }
+        let delivery = delivery.to_string();
+        let refused = |status, detail| (status, Some(detail));
+        let (status, detail) = match heard {
+            ReportResult::Stored(..) | ReportResult::Again(_) => (200, None),
+            ReportResult::Refused(why) => refused(409, why.clone()),
+            ReportResult::Unusable => refused(
+                500,
+                format!("what was said of {delivery} cannot be stored; the log says why"),
+            ),
             ReportResult::Missing => {
-                let detail = format!("there is no delivery {id} in this subscription");
-                json!({ "delivery": id, "status": 404, "detail": detail })
+                refused(404, format!("there is no delivery {delivery} in this subscription"))
             }
-        }
+        };
+        let (state, lease_until) = match heard {
+            ReportResult::Stored(state, until) => (Some(*state), Some(*until)),
+            ReportResult::Again(state) => (Some(*state), None),
+            _ => (None, None),
+        };
+        let already_processed = matches!(heard, ReportResult::Again(_));
+        LeaseOutcome { delivery, status, state, lease_until, already_processed, detail }
     };
-    let items: Vec<Value> = deliveries.iter().zip(&heard).map(shown).collect();
-    ok(&json!({ "items": items }))
+    ok(&Outcomes { items: deliveries.iter().zip(&heard).map(shown).collect() })
 }

@@ -1,14 +1,13 @@
-//! What is to be known about a route: its parameters, what it takes, answers and refuses, and the shapes it speaks
-//! of.
-//!
-//! Not here: how the descriptions become a document ([`crate::api::openapi`]).
+//! The description of a route: its parameters, what it takes, answers and refuses.
 
-use serde_json::Value;
+use schemars::JsonSchema;
 
 use crate::api::kind::Kind;
+use crate::api::schema::{self, Cursor, Describe, Limit, ListPage};
+use crate::base::clock::Timestamp;
 
-/// What is to be known about a route. What follows from the route itself is not repeated here: the
-/// problems of every request, of a token, of a variable path and of writing.
+/// The description of a route. What follows from the route itself is not repeated: the problems of every request, of a
+/// token, of a variable path and of writing.
 #[derive(Debug)]
 pub struct Doc {
     /// The operation's name in generated clients: a verb and a noun.
@@ -17,75 +16,47 @@ pub struct Doc {
     pub summary: &'static str,
     /// What it does, in sentences.
     pub about: &'static str,
-    /// What it answers when it does it.
+    /// Its answers when it succeeds.
     pub returns: &'static [Returns],
     /// Its parameters.
     pub params: &'static [Param],
-    /// Whether it also takes parameters in the query that nobody can list.
+    /// Whether it also takes parameters in the query that cannot be listed.
     pub any_query: bool,
     /// What it takes.
     pub body: Option<Body>,
-    /// What else it refuses.
+    /// Problems of its own.
     pub problems: &'static [Kind],
 }
 
-/// The description of a route.
-pub(super) const fn doc(
-    id: &'static str,
-    summary: &'static str,
-    about: &'static str,
-    returns: &'static [Returns],
-) -> Doc {
-    Doc { id, summary, about, returns, params: &[], any_query: false, body: None, problems: &[] }
-}
-
 impl Doc {
-    /// The same with parameters.
-    pub(super) const fn params(mut self, params: &'static [Param]) -> Self {
-        self.params = params;
-        self
-    }
-
-    /// The same with a query nobody can list.
-    pub(super) const fn any_query(mut self) -> Self {
-        self.any_query = true;
-        self
-    }
-
-    /// The same with a body of JSON.
-    pub(super) const fn body(mut self, shape: &'static str, example: fn() -> Value) -> Self {
-        self.body = Some(Body::Json { shape, example });
-        self
-    }
-
-    /// The same with a body of any bytes.
-    pub(super) const fn any_body(mut self) -> Self {
-        self.body = Some(Body::Any);
-        self
-    }
-
-    /// The same with problems of its own.
-    pub(super) const fn problems(mut self, problems: &'static [Kind]) -> Self {
-        self.problems = problems;
-        self
-    }
+    /// Nothing is said yet.
+    pub(super) const NONE: Self = Self {
+        id: "",
+        summary: "",
+        about: "",
+        returns: &[],
+        params: &[],
+        any_query: false,
+        body: None,
+        problems: &[],
+    };
 }
 
 /// What a route takes.
 #[derive(Clone, Copy, Debug)]
 pub enum Body {
-    /// JSON of a shape.
+    /// JSON.
     Json {
-        /// The shape's name.
-        shape: &'static str,
+        /// Its schema.
+        describe: Describe,
         /// A body that is accepted.
-        example: fn() -> Value,
+        example: &'static str,
     },
     /// Any bytes.
     Any,
 }
 
-/// Where a parameter stands.
+/// The part of a request that has a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In the path.
@@ -110,120 +81,129 @@ impl Place {
 /// A parameter.
 #[derive(Clone, Copy, Debug)]
 pub struct Param {
-    /// Where it stands.
+    /// The part of a request that has it.
     pub place: Place,
     /// Its name.
     pub name: &'static str,
     /// What it is for.
     pub about: &'static str,
-    /// What it can be.
-    pub schema: fn() -> Value,
-    /// What it could be; empty where the schema lists its words.
+    /// Its schema.
+    pub describe: Describe,
+    /// A value; empty where the schema lists its words.
     pub example: &'static str,
     /// Whether it may stand there without a value.
     pub bare: bool,
-    /// Whether a list that is asked for by it is found by an index.
+    /// Whether an index finds the rows of a list that is filtered by it.
     pub quick: bool,
 }
 
 impl Param {
-    /// A variable part of the path.
-    pub(super) const fn path(
+    const fn new<T: JsonSchema>(
+        place: Place,
         name: &'static str,
         about: &'static str,
-        schema: fn() -> Value,
         example: &'static str,
     ) -> Self {
-        Self { place: Place::Path, name, about, schema, example, bare: false, quick: false }
+        Self { place, name, about, describe: schema::of::<T>, example, bare: false, quick: false }
+    }
+
+    /// A variable part of the path.
+    pub(super) const fn path<T: JsonSchema>(
+        name: &'static str,
+        about: &'static str,
+        example: &'static str,
+    ) -> Self {
+        Self::new::<T>(Place::Path, name, about, example)
     }
 
     /// A parameter of the query.
-    pub(super) const fn query(
+    pub(super) const fn query<T: JsonSchema>(
         name: &'static str,
         about: &'static str,
-        schema: fn() -> Value,
         example: &'static str,
     ) -> Self {
-        Self { place: Place::Query, name, about, schema, example, bare: false, quick: false }
+        Self::new::<T>(Place::Query, name, about, example)
     }
 
-    /// The same, but it may stand there without a value.
+    /// A header field.
+    pub(super) const fn header<T: JsonSchema>(
+        name: &'static str,
+        about: &'static str,
+        example: &'static str,
+    ) -> Self {
+        Self::new::<T>(Place::Header, name, about, example)
+    }
+
+    /// It may stand there without a value.
     pub(super) const fn bare(mut self) -> Self {
         self.bare = true;
         self
     }
 
-    /// The same, and a list that is asked for by it is found by an index.
+    /// An index finds the rows of a list that is filtered by it.
     pub(super) const fn quick(mut self) -> Self {
         self.quick = true;
         self
     }
-
-    /// A header field.
-    pub(super) const fn header(
-        name: &'static str,
-        about: &'static str,
-        schema: fn() -> Value,
-        example: &'static str,
-    ) -> Self {
-        Self { place: Place::Header, name, about, schema, example, bare: false, quick: false }
-    }
 }
 
-/// What a route answers when it does what it was asked.
+/// An answer of a route that succeeds.
 #[derive(Clone, Copy, Debug)]
 pub struct Returns {
     /// The status code.
     pub status: u16,
     /// What it means here.
     pub about: &'static str,
-    /// What the body is.
+    /// Its body.
     pub content: Content,
     /// Header fields that may come with it, and what they say.
     pub headers: &'static [(&'static str, &'static str)],
 }
 
-/// What the body of an answer is.
+/// The body of an answer.
 #[derive(Clone, Copy, Debug)]
 pub enum Content {
-    /// Nothing.
+    /// None.
     Nothing,
-    /// JSON of a shape.
-    Json(&'static str),
-    /// A page of things of a shape.
-    Page(&'static str),
+    /// JSON.
+    Json(Describe),
     /// Text of a media type.
     Text(&'static str),
-    /// JSON of a shape, or plain text.
-    JsonOrText(&'static str),
+    /// JSON, or plain text.
+    JsonOrText(Describe),
 }
 
 impl Returns {
-    /// JSON of a shape.
-    pub(super) const fn json(status: u16, about: &'static str, shape: &'static str) -> Self {
-        Self { status, about, content: Content::Json(shape), headers: &[] }
+    const fn new(status: u16, about: &'static str, content: Content) -> Self {
+        Self { status, about, content, headers: &[] }
     }
 
-    /// JSON of a shape, or plain text.
-    pub(super) const fn json_or_text(
-        status: u16,
-        about: &'static str,
-        shape: &'static str,
-    ) -> Self {
-        Self { status, about, content: Content::JsonOrText(shape), headers: &[] }
+    /// JSON.
+    pub(super) const fn json<T: JsonSchema>(status: u16, about: &'static str) -> Self {
+        Self::new(status, about, Content::Json(schema::of::<T>))
     }
 
-    /// 200 with a page of things of a shape.
-    pub(super) const fn page(about: &'static str, shape: &'static str) -> Self {
-        Self { status: 200, about, content: Content::Page(shape), headers: &[] }
+    /// JSON, or plain text.
+    pub(super) const fn json_or_text<T: JsonSchema>(status: u16, about: &'static str) -> Self {
+        Self::new(status, about, Content::JsonOrText(schema::of::<T>))
+    }
+
+    /// 200 with text of a media type.
+    pub(super) const fn text(about: &'static str, media_type: &'static str) -> Self {
+        Self::new(200, about, Content::Text(media_type))
+    }
+
+    /// 200 with a page of a list.
+    pub(super) const fn page<T: JsonSchema>(about: &'static str) -> Self {
+        Self::json::<ListPage<T>>(200, about)
     }
 
     /// 204.
     pub(super) const fn nothing(about: &'static str) -> Self {
-        Self { status: 204, about, content: Content::Nothing, headers: &[] }
+        Self::new(204, about, Content::Nothing)
     }
 
-    /// The same with header fields that may come with it.
+    /// Header fields that may come with it.
     pub(super) const fn with_headers(
         mut self,
         headers: &'static [(&'static str, &'static str)],
@@ -233,16 +213,17 @@ impl Returns {
     }
 }
 
-/// A shape of JSON with a name.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    /// Its name in the document.
-    pub name: &'static str,
-    /// Its JSON Schema; other shapes are named by `schema::of`.
-    pub schema: fn() -> Value,
-}
+/// How long a page is.
+pub(super) const LIMIT: Param = Param::query::<Limit>("limit", "The most items of the page.", "50");
 
-/// A shape.
-pub(super) const fn shape(name: &'static str, schema: fn() -> Value) -> Shape {
-    Shape { name, schema }
-}
+/// Where a page starts.
+pub(super) const AFTER: Param =
+    Param::query::<Cursor>("after", "The `next` of the page before.", "17");
+
+/// From when on.
+pub(super) const SINCE: Param =
+    Param::query::<Timestamp>("since", "Not before this time.", "2026-01-31T12:00:00Z").quick();
+
+/// Until when.
+pub(super) const UNTIL: Param =
+    Param::query::<Timestamp>("until", "Before this time.", "2026-02-01T00:00:00Z").quick();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use data_encoding::{BASE64, HEXLOWER};
 use ring::digest;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -11,17 +12,16 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::Call;
-use crate::api::events::{ID, summary};
+use crate::api::events::{EventAnswer, ID};
 use crate::api::problem::Problem;
-use crate::api::route::Answer;
-use crate::api::route::{Resource, Returns, doc, route, shape};
-use crate::api::schema;
+use crate::api::route::Answer::Act;
+use crate::api::route::{Resource, Returns, post};
+use crate::api::schema::{Ascii, StrictBase64, Text};
 use crate::base::clock::Timestamp;
-use crate::http::message::Method::Post;
 use crate::model::event;
 use crate::model::sealed::Sealed;
 use crate::model::sql_row::{Column, Defect, Payload, SqlRow};
-use crate::model::token::Right;
+use crate::model::token::Right::Operate;
 use crate::privacy::NotAdmitted;
 use crate::sources;
 use crate::store::error::{Error, Result as StoreResult};
@@ -29,9 +29,9 @@ use crate::store::outbox_relay::Seen;
 use crate::store::tx::ReadTx;
 use crate::store::{outbox_lists, outbox_relay, quarantine, tenants};
 
-const ONE: &[Returns] = &[Returns::json(200, "The event as it is now.", "Event")];
+const ONE: &[Returns] = &[Returns::json::<EventAnswer>(200, "The event as it is now.")];
 /// Characters of a reason at most.
-const MAX_REASON_CHARS: u32 = 1000;
+const MAX_REASON_CHARS: usize = 1000;
 
 /// Quarantined events.
 pub(super) const RESOURCE: Resource = Resource {
@@ -39,53 +39,49 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "Events that cannot be used, such as rows that plain SQL left half filled in. They are sent to nobody \
             and hold up no other until a person repairs or discards them.",
     routes: &[
-        route(
-            Post,
-            "/v1/events/{id}/fix",
-            Some(Right::Operate),
-            Answer::Change("event.fix", fix),
-            doc(
-                "fixEvent",
-                "Repair a quarantined event",
-                "The fields that are given take the place of the event's own; null takes one away. It is \
-                 checked again and, if nothing is wrong with it any more, routed. With `{}` it is only \
-                 checked again, for when what it lacked is there now. What is still wrong is answered 422, and \
-                 nothing is changed.",
-                ONE,
+        post("/v1/events/{id}/fix", Operate, Act("event.fix", fix))
+            .doc("fixEvent", "Repair a quarantined event")
+            .about(
+                "The fields that are given take the place of the event's own; null takes one \
+                 away. It is checked again and, if nothing is wrong with it any more, routed. \
+                 With `{}` it is only checked again, for when what it lacked is there now. \
+                 What is still wrong is answered 422, and nothing is changed.",
             )
+            .returns(ONE)
             .params(&[ID])
-            .body("Repair", fix_example),
-        ),
-        route(
-            Post,
-            "/v1/events/{id}/discard",
-            Some(Right::Operate),
-            Answer::Change("event.discard", discard),
-            doc(
-                "discardEvent",
-                "Discard a quarantined event",
-                "It ends as `cancelled` and is sent to nobody. Its row stays, under the key `discarded ID: KEY`; \
-                 its own key is free for another event.",
-                ONE,
+            .body::<Repair>(r#"{"payload":{"total":"99.00"},"target":null}"#),
+        post("/v1/events/{id}/discard", Operate, Act("event.discard", discard))
+            .doc("discardEvent", "Discard a quarantined event")
+            .about(
+                "It ends as `cancelled` and is sent to nobody. Its row stays, under the key \
+                 `discarded ID: KEY`; its own key is free for another event.",
             )
+            .returns(ONE)
             .params(&[ID])
-            .body("Discard", discard_example),
-        ),
+            .body::<Discard>(r#"{"reason":"a test of the new ERP"}"#),
     ],
-    shapes: &[shape("Repair", fix_schema), shape("Discard", discard_schema)],
 };
 
 /// What is changed about an event. A field that is not there stays; one that is null is taken away.
 #[expect(clippy::option_option, reason = "absent, null and a value are three things")]
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct Repair {
+    #[schemars(with = "Ascii<1, 128>")]
     event_type: Option<String>,
+    /// Any JSON.
+    #[schemars(with = "Value")]
     payload: Option<Box<RawValue>>,
+    /// Any bytes, instead of `payload`.
+    #[schemars(with = "StrictBase64")]
     payload_base64: Option<String>,
+    #[schemars(with = "Ascii<0, 255>")]
     content_type: Option<String>,
+    #[schemars(with = "Ascii<1, 64>")]
     source_system: Option<String>,
+    #[schemars(with = "Ascii<1, 255>")]
     idempotency_key: Option<String>,
+    #[schemars(with = "BTreeMap<String, String>")]
     headers: Option<BTreeMap<String, String>>,
     #[serde(deserialize_with = "given")]
     aggregate_type: Option<Option<String>>,
@@ -201,7 +197,7 @@ fn admit(api: &Api, call: &Call, changes: &mut Changes, most: u64) -> Result<Sea
                       again under the other key.";
         return Err(Problem::unprocessable(detail));
     }
-    // Its own name it may keep, whoever gave it.
+    // An event may keep the name that it has.
     if let (Some(name), true) = (row.text(Column::SourceSystem), identity(&row).0 != before.0) {
         event::check_http_source(&name).map_err(|why| Problem::unprocessable(format!("{why}.")))?;
         if api.store.read(|tx| sources::tables::exists(tx, &call.tenant, &name))? {
@@ -278,18 +274,18 @@ pub(super) fn fix(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     })
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Discard {
+    /// Why; kept with the event.
+    #[schemars(with = "Text<1, MAX_REASON_CHARS>")]
     reason: String,
 }
 
 /// `POST /v1/events/{id}/discard`
 pub(super) fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Discard { reason } = call.json()?;
-    if reason.trim().is_empty()
-        || u32::try_from(reason.chars().count()).is_ok_and(|have| have > MAX_REASON_CHARS)
-    {
+    if reason.trim().is_empty() || reason.chars().count() > MAX_REASON_CHARS {
         let detail = format!("reason says in 1 to {MAX_REASON_CHARS} characters why.");
         return Err(Problem::unprocessable(detail));
     }
@@ -334,40 +330,5 @@ fn quarantined(tx: &ReadTx<'_>, tenant: &str, id: &str) -> StoreResult<Result<i6
 }
 
 fn shown(tx: &ReadTx<'_>, seq: i64) -> StoreResult<Value> {
-    Ok(summary(&outbox_lists::by_seq(tx, seq)?.ok_or(Error::Changed("the event"))?))
-}
-
-fn fix_schema() -> Value {
-    let (or_null, text) = (schema::nullable, schema::text);
-    let bytes = json!({ "type": "string", "contentEncoding": "base64",
-        "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$" });
-    schema::request(
-        &[],
-        json!({
-            "event_type": schema::ascii(1, 128),
-            "payload": { "description": "Any JSON." },
-            "payload_base64": schema::about(bytes, "Any bytes, instead of `payload`."),
-            "content_type": schema::ascii(0, 255), "source_system": schema::ascii(1, 64),
-            "idempotency_key": schema::ascii(1, 255),
-            "headers": { "type": "object", "additionalProperties": text() },
-            "aggregate_type": or_null(text()), "aggregate_id": or_null(text()),
-            "target": or_null(text()), "ordering_key": or_null(text()),
-            "process_id": or_null(text()), "trace_id": or_null(text()),
-            "custom_data": or_null(text()), "occurred_at": or_null(schema::time()),
-            "not_before": or_null(schema::time()),
-        }),
-    )
-}
-
-fn fix_example() -> Value {
-    json!({ "payload": { "total": "99.00" }, "target": null })
-}
-
-fn discard_schema() -> Value {
-    let reason = schema::about(schema::text_of(1, MAX_REASON_CHARS), "Why; kept with the event.");
-    schema::request(&["reason"], json!({ "reason": reason }))
-}
-
-fn discard_example() -> Value {
-    json!({ "reason": "a test of the new ERP" })
+    Ok(EventAnswer::of(&outbox_lists::by_seq(tx, seq)?.ok_or(Error::Changed("the event"))?))
 }

@@ -3,63 +3,62 @@
 use std::borrow::Cow;
 
 use data_encoding::BASE64;
+use ring::digest;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use crate::api::call::{Call, check_depth, page_found};
-use crate::api::event_shapes::{self as shapes, MAX_EVENTS};
 use crate::api::kind::Kind;
-use crate::api::payloads::{SHOWN_FACTOR, with_payload};
+use crate::api::payloads::{SHOWN_FACTOR, WithPayload};
 use crate::api::problem::Problem;
-use crate::api::request_key;
 use crate::api::route::Answer::{Later, Listed, Now};
-use crate::api::route::{Param, Resource, Returns, doc, route};
-use crate::api::schema::{self, AFTER, LIMIT, SINCE, UNTIL};
-use crate::api::{Api, lists};
+use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, SINCE, UNTIL, get, post};
+use crate::api::schema::{Ascii, SomeText, StrictBase64, Text, Uuid, Whole, answers, values};
+use crate::api::{Api, lists, payloads};
 use crate::base::clock::Timestamp;
 use crate::base::id;
-use crate::http::message::Method::{Get, Post};
 use crate::http::message::Response;
 use crate::http::service::Reply;
 use crate::model::event::{self, Event, NewEvent, Status};
 use crate::model::few::Few;
 use crate::model::sealed::Sealed;
 use crate::model::strict_object::Object;
-use crate::model::token::{Right, Scope};
+use crate::model::token::Right::{Publish, Read};
+use crate::model::token::Scope;
 use crate::model::{lenient_int, trace};
 use crate::pipeline::publish::{Idempotency, Outcome, Published};
 use crate::store::{outbox_lists, quarantine};
 
+/// Events of one request at most.
+const MAX_EVENTS: usize = 1000;
 /// The source of events that name none, unless the token names one alone.
 const SOURCE_SYSTEM_DEFAULT: &str = "api";
 
 pub(super) const ID: Param =
-    Param::path("id", "The event's id.", schema::uuid, "019c1447-5800-7000-8000-000000000001");
-const STATUS: Param = Param::query("status", "Only those with this status.", shapes::status, "");
+    Param::path::<Uuid>("id", "The event's id.", "019c1447-5800-7000-8000-000000000001");
+const STATUS: Param = Param::query::<Status>("status", "Only those with this status.", "");
 const EVENT_TYPE: Param =
-    Param::query("event_type", "Only those of this type.", schema::some_text, "invoice.created");
+    Param::query::<SomeText>("event_type", "Only those of this type.", "invoice.created");
 const IDEMPOTENCY_KEY: Param =
-    Param::query("idempotency_key", "Only those with this key.", schema::some_text, "invoice-4711")
+    Param::query::<SomeText>("idempotency_key", "Only those with this key.", "invoice-4711")
         .quick();
 const AGGREGATE_ID: Param =
-    Param::query("aggregate_id", "Only those about this thing.", schema::some_text, "4711").quick();
-const WEBHOOK_ID: Param = Param::query(
+    Param::query::<SomeText>("aggregate_id", "Only those about this thing.", "4711").quick();
+const WEBHOOK_ID: Param = Param::query::<SomeText>(
     "webhook_id",
     "The one whose deliveries carry this `webhook-id`.",
-    schema::some_text,
     "evt_AEBAGBAFAYDQQCIKBMGA2DQPCA",
 );
-const REQUEST_KEY: Param = Param::header(
+const REQUEST_KEY: Param = Param::header::<RequestKey>(
     "Idempotency-Key",
     "Names this request for 24 hours: sent again with the same body, it is answered as before.",
-    shapes::request_key,
     "1f0c6d3e-8a51-4f7a-9b65-0a4cf5b7f9d2",
 );
-const TRACEPARENT: Param = Param::header(
+const TRACEPARENT: Param = Param::header::<String>(
     "traceparent",
     "The W3C trace the events belong to; their deliveries carry it on.",
-    schema::text,
     "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 );
 const REPLAYED: &[(&str, &str)] =
@@ -70,40 +69,35 @@ pub(super) const RESOURCE: Resource = Resource {
     tag: "Events",
     about: "The outbox: business facts to carry out, each once.",
     routes: &[
-        route(
-            Post,
-            "/v1/events",
-            Some(Right::Publish),
-            Later(publish),
-            doc(
-                "publishEvents",
-                "Publish one event or many",
-                "One event, or an array of up to 1,000: all are stored, or none. Answered after COMMIT. An \
-                 event that was published before (the same `source_system` and `idempotency_key`) is not \
-                 stored again; the first content stays. One that is quarantined is not processed: what is \
-                 published again takes its place, if it can be used or says something else. A `publish` token \
-                 publishes as the source systems that it lists, and is answered 403 for others. `sql`, `in:…` and \
-                 the names of configured sources are answered 422: they belong to other ways in.",
-                &[
-                    Returns::json(201, "At least one is new.", "Publications").with_headers(REPLAYED),
-                    Returns::json(200, "All were there before.", "Publications").with_headers(REPLAYED),
-                ],
+        post("/v1/events", Publish, Later(publish))
+            .doc("publishEvents", "Publish one event or many")
+            .about(
+                "One event, or an array of up to 1,000: all are stored, or none. Answered \
+                 after COMMIT. An event that was published before (the same `source_system` \
+                 and `idempotency_key`) is not stored again; the first content stays. One \
+                 that is quarantined is not processed: what is published again takes its \
+                 place, if it can be used or says something else. A `publish` token publishes \
+                 as the source systems that it lists, and is answered 403 for others. `sql`, \
+                 `in:…` and the names of configured sources are answered 422: they belong to \
+                 other ways in.",
             )
+            .returns(&[
+                Returns::json::<Publications<'_>>(201, "At least one is new.")
+                    .with_headers(REPLAYED),
+                Returns::json::<Publications<'_>>(200, "All were there before.")
+                    .with_headers(REPLAYED),
+            ])
             .params(&[REQUEST_KEY, TRACEPARENT])
-            .body("NewEvents", shapes::publication_example)
-            .problems(&[Kind::IdempotencyKeyReused]),
-        ),
-        route(
-            Get,
-            "/v1/events",
-            Some(Right::Read),
-            Listed(list),
-            doc(
-                "listEvents",
-                "List the events",
-                "The newest first, without their payloads.",
-                &[Returns::page("A page of events.", "Event")],
+            .body::<NewEvents<'_>>(
+                r#"{"event_type":"invoice.created","idempotency_key":"invoice-4711",
+                "aggregate_type":"invoice","aggregate_id":"4711",
+                "payload":{"total":"99.00"}}"#,
             )
+            .problems(&[Kind::IdempotencyKeyReused]),
+        get("/v1/events", Read, Listed(list))
+            .doc("listEvents", "List the events")
+            .about("The newest first, without their payloads.")
+            .returns(&[Returns::page::<EventAnswer>("A page of events.")])
             .params(&[
                 STATUS,
                 EVENT_TYPE,
@@ -115,46 +109,71 @@ pub(super) const RESOURCE: Resource = Resource {
                 LIMIT,
                 AFTER,
             ]),
-        ),
-        route(
-            Get,
-            "/v1/events/{id}",
-            Some(Right::Read),
-            Now(show),
-            doc(
-                "getEvent",
-                "Show an event",
-                "With its payload: as JSON where it is JSON, else as text, else as base64.",
-                &[Returns::json(200, "The event.", "EventWithPayload")],
-            )
+        get("/v1/events/{id}", Read, Now(show))
+            .doc("getEvent", "Show an event")
+            .about("With its payload: as JSON where it is JSON, else as text, else as base64.")
+            .returns(&[Returns::json::<WithPayload<'_, EventAnswer>>(200, "The event.")])
             .params(&[ID]),
-        ),
     ],
-    shapes: shapes::ALL,
 };
 
-/// An event as it is published. `payload` (any JSON) or `payload_base64` (any bytes, with their
-/// `content_type`) is required, and `event_type`.
-#[derive(Debug, Deserialize)]
+/// An event to publish. It has either a `payload` or a `payload_base64`.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "NewEvent")]
 struct Publication<'a> {
+    /// What happened, like `invoice.created`.
+    #[schemars(with = "Ascii<1, 128>")]
     event_type: String,
+    /// Any JSON; it is sent to the byte as it was published.
     #[serde(borrow)]
+    #[schemars(with = "Option<Value>")]
     payload: Option<&'a RawValue>,
+    /// Any bytes, instead of `payload`.
+    #[schemars(with = "Option<StrictBase64>")]
     payload_base64: Option<Cow<'a, str>>,
+    #[schemars(with = "Option<Ascii<0, 255>>")]
     content_type: Option<String>,
+    /// The system the fact comes from; `api`, if absent.
+    #[schemars(length(min = 1, max = 64), regex(pattern = "^(?!in:)[ -~]*$"))]
     source_system: Option<String>,
+    /// The fact's own name there. Without one nothing is recognized as published before.
+    #[schemars(with = "Option<Ascii<1, 255>>")]
     idempotency_key: Option<String>,
+    #[schemars(with = "Option<Text<1, 64>>")]
     aggregate_type: Option<String>,
+    #[schemars(with = "Option<Text<1, 255>>")]
     aggregate_id: Option<String>,
+    /// Only for the subscription of this name.
+    #[schemars(with = "Option<Text<1, 63>>")]
     target: Option<String>,
+    /// In the years 1973 to 2199.
     occurred_at: Option<Timestamp>,
+    /// In the years 1973 to 2199.
     not_before: Option<Timestamp>,
+    #[schemars(with = "Option<Text<1, 255>>")]
     ordering_key: Option<String>,
+    #[schemars(with = "Option<Text<1, 255>>")]
     process_id: Option<String>,
     #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[schemars(with = "Option<Whole<1, 1000>>")]
     max_attempts: Option<u32>,
+    #[schemars(with = "Option<Text<1, 4096>>")]
     custom_data: Option<String>,
+}
+
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "says what `read` takes, which tells them apart by the first byte")]
+enum NewEvents<'a> {
+    One(Box<Publication<'a>>),
+    Many(#[schemars(length(min = 1, max = MAX_EVENTS))] Vec<Publication<'a>>),
+}
+
+values! {
+    /// An `Idempotency-Key`.
+    RequestKey = { "type": "string",
+        "pattern": r#"^([!#-+\--:<-\[\]-~]{1,128}|"[!#-+\--:<-\[\]-~]{1,128}")$"# }
 }
 
 /// Stores one event or an array of them, all or none; the reply is sent after COMMIT.
@@ -199,7 +218,7 @@ fn read(api: &Api, call: &Call) -> Result<(Vec<NewEvent>, Option<Idempotency>), 
     });
     let events = events.collect::<Result<Vec<_>, _>>()?;
     check_sources(call, &events)?;
-    Ok((events, request_key::of(call)?))
+    Ok((events, request_of(call)?))
 }
 
 /// Whether the caller may publish as the source systems of its events. Names of configured sources are refused by
@@ -266,19 +285,28 @@ fn new_event(api: &Api, call: &Call, publication: Publication<'_>) -> Result<New
     Ok(event)
 }
 
-#[derive(Serialize)]
-struct Answer<'a> {
+#[derive(Serialize, JsonSchema)]
+struct Publications<'a> {
+    /// One for each event of the request, in its order.
     events: Vec<Line<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Publication")]
 struct Line<'a> {
+    #[schemars(with = "Uuid")]
     id: &'a str,
+    /// The `webhook-id` its deliveries carry.
     webhook_id: &'a str,
-    status: &'static str,
+    /// A `quarantined` event is sent to nobody until it is repaired, or published again with what it lacks.
+    status: Status,
+    /// It was published before; never true of one that is quarantined.
     already_processed: bool,
+    /// It was published before with other content.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     differs: bool,
+    /// It is stored, and held until a person releases it: the database was restored, and this event may have been sent
+    /// before.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     in_doubt: bool,
 }
@@ -291,13 +319,13 @@ fn encode(published: &[Published]) -> (u16, Vec<u8>) {
         .map(|Published { id, webhook_id, status, repeated, differs, in_doubt }| Line {
             id,
             webhook_id,
-            status: status.as_str(),
+            status: *status,
             already_processed: *repeated && *status != Status::Quarantined,
             differs: *differs,
             in_doubt: *in_doubt,
         })
         .collect();
-    (status, serde_json::to_vec(&Answer { events }).unwrap_or_default())
+    (status, serde_json::to_vec(&Publications { events }).unwrap_or_default())
 }
 
 fn response(outcome: Outcome) -> Response {
@@ -338,7 +366,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
         Some(Status::Quarantined) => quarantine::page(tx, newest, &filter),
         _ => outbox_lists::page(tx, newest, &filter),
     })?;
-    Ok(page_found(&found, summary))
+    Ok(page_found(&found, EventAnswer::of))
 }
 
 /// `GET /v1/events/{id}`
@@ -352,53 +380,87 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let event = found?.ok_or_else(|| Problem::not_found("event"))?;
     let Event { new: NewEvent { payload, content_type, sealed, .. }, .. } = &event;
     let _share = api.share(payload.len().saturating_mul(SHOWN_FACTOR))?;
-    Ok(with_payload(&summary(&event), payload, content_type, sealed))
+    Ok(WithPayload::response(EventAnswer::of(&event), payload, content_type, sealed))
 }
 
-pub(super) fn summary(event: &Event) -> Value {
-    let webhook_id = event.webhook_id();
-    let Event {
-        seq: _,
-        new,
-        status,
-        open_deliveries,
-        duplicate_count,
-        differing_count,
-        last_error,
-        error_code,
-        completed_at,
-    } = event;
-    let NewEvent {
-        id,
-        tenant,
-        source_system,
-        idempotency_key,
-        event_type,
-        aggregate_type,
-        aggregate_id,
-        target,
-        payload: _,
-        content_type,
-        occurred_at,
-        received_at,
-        not_before,
-        ordering_key,
-        process_id,
-        trace_id,
-        max_attempts,
-        custom_data,
-        sealed,
-    } = new;
-    json!({
-        "id": id, "webhook_id": webhook_id, "tenant": tenant, "source_system": source_system,
-        "idempotency_key": idempotency_key, "event_type": event_type,
-        "aggregate_type": aggregate_type, "aggregate_id": aggregate_id, "target": target,
-        "content_type": content_type, "occurred_at": occurred_at, "received_at": received_at,
-        "not_before": not_before, "ordering_key": ordering_key, "process_id": process_id,
-        "trace_id": trace_id, "max_attempts": max_attempts, "custom_data": custom_data,
-        "status": status.as_str(), "open_deliveries": open_deliveries,
-        "duplicate_count": duplicate_count, "differing_count": differing_count,
-        "last_error": last_error, "error_code": error_code, "completed_at": completed_at,
-        "sealed_fields": sealed.fields,
-    })
+/// An event, without its payload.
+#[derive(Serialize, JsonSchema)]
+#[serde(remote = "Event")]
+#[schemars(rename = "Event")]
+pub(super) struct EventAnswer {
+    #[serde(flatten, with = "NewEventAnswer")]
+    new: NewEvent,
+    #[serde(getter = "Event::webhook_id")]
+    webhook_id: String,
+    status: Status,
+    open_deliveries: u32,
+    /// How often it was published again.
+    duplicate_count: u32,
+    /// How often with other content.
+    differing_count: u32,
+    last_error: Option<String>,
+    /// Why it is quarantined, or was when it was discarded, such as `bad_payload`.
+    error_code: Option<String>,
+    completed_at: Option<Timestamp>,
+}
+answers!(EventAnswer, Event);
+
+#[derive(Serialize, JsonSchema)]
+#[serde(remote = "NewEvent")]
+struct NewEventAnswer {
+    id: String,
+    tenant: String,
+    source_system: String,
+    idempotency_key: String,
+    event_type: String,
+    aggregate_type: Option<String>,
+    aggregate_id: Option<String>,
+    target: Option<String>,
+    content_type: String,
+    occurred_at: Option<Timestamp>,
+    received_at: Timestamp,
+    not_before: Option<Timestamp>,
+    ordering_key: Option<String>,
+    process_id: Option<String>,
+    trace_id: Option<String>,
+    max_attempts: Option<u32>,
+    custom_data: Option<String>,
+    /// How many places of the payload are sealed; they are shown as `[sealed]`.
+    #[serde(rename = "sealed_fields", with = "payloads::sealed_fields")]
+    #[schemars(with = "u32")]
+    sealed: Sealed,
+}
+
+/// The key of a request, and what the request was; `None` where it has none.
+///
+/// # Errors
+/// 400 where it is no key.
+fn request_of(call: &Call) -> Result<Option<Idempotency>, Problem> {
+    let mut all = call.request.head.headers.iter().filter(|(name, _)| *name == "idempotency-key");
+    let Some((_, value)) = all.next() else { return Ok(None) };
+    let key = key_in(value).filter(|_| all.next().is_none()).ok_or_else(|| {
+        Problem::bad_request(
+            "Idempotency-Key stands once and has 1 to 128 visible ASCII characters without \
+             quotes, backslash, comma and semicolon; a UUID will do. It may stand in double quotes. \
+             An event's own key goes into the body as idempotency_key.",
+        )
+    })?;
+    let mut context = digest::Context::new(&digest::SHA256);
+    context.update(call.request.head.method.as_str().as_bytes());
+    context.update(b"\n");
+    context.update(call.request.head.path.as_bytes());
+    context.update(b"\n");
+    context.update(&call.request.body);
+    let request_hash = context.finish().as_ref().to_vec();
+    Ok(Some(Idempotency { key: key.to_owned(), request_hash }))
+}
+
+/// The key in the value of an `Idempotency-Key`, with double quotes as the IETF's draft has it, or without.
+fn key_in(value: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(value).ok()?;
+    let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let key = quoted.unwrap_or(text);
+    // These have a meaning in a structured field, so two readers could see two keys.
+    let allowed = |b: u8| b.is_ascii_graphic() && !b"\"\\,;".contains(&b);
+    ((1..=128).contains(&key.len()) && key.bytes().all(allowed)).then_some(key)
 }

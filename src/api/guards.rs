@@ -1,51 +1,66 @@
 //! `POST /v1/processed-events`: the guard of a consumer that has no database of its own.
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::api::Api;
 use crate::api::call::{Call, answer};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Later;
-use crate::api::route::{Resource, Returns, doc, route, shape};
-use crate::api::schema;
-use crate::http::message::Method::Post;
+use crate::api::route::{Resource, Returns, post};
+use crate::base::clock::Timestamp;
 use crate::http::service::Reply;
-use crate::model::token::{self, MAX_GROUP_CHARS, Right};
+use crate::model::token::Right::Publish;
+use crate::model::token::{self, MAX_GROUP_CHARS};
 use crate::store::processed_events::{self, Claimed};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
+
+/// Characters of an event's id at most.
+const MAX_EVENT_ID_CHARS: usize = 255;
+/// A text without control characters.
+const NO_CONTROLS: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
 
 /// The guard.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Guards",
     about: "For consumers without a database of their own: which events they have done.",
-    routes: &[route(
-        Post,
-        "/v1/processed-events",
-        Some(Right::Publish),
-        Later(claim),
-        doc(
-            "claimProcessedEvent",
-            "Claim an event for a consumer group",
-            "The first claim of an event by a group is answered 201, every later one 200. Answered after \
-             COMMIT. A `publish` token claims for the groups that it lists, and is answered 403 for others. The claim is no part of the consumer's own transaction: `docs/guards.md` says what that means.",
-            &[
-                Returns::json(201, "The group has not done it: do it now.", "Claimed"),
-                Returns::json(200, "The group has done it: leave it.", "Claimed"),
-            ],
+    routes: &[post("/v1/processed-events", Publish, Later(claim))
+        .doc("claimProcessedEvent", "Claim an event for a consumer group")
+        .about(
+            "The first claim of an event by a group is answered 201, every later one \
+                 200. Answered after COMMIT. A `publish` token claims for the groups that it \
+                 lists, and is answered 403 for others. The claim is no part of the \
+                 consumer's own transaction: `docs/guards.md` says what that means.",
         )
-        .body("Claim", claim_example),
-    )],
-    shapes: &[shape("Claim", claim_schema), shape("Claimed", claimed_schema)],
+        .returns(&[
+            Returns::json::<ClaimAnswer>(201, "The group has not done it: do it now."),
+            Returns::json::<ClaimAnswer>(200, "The group has done it: leave it."),
+        ])
+        .body::<Claim>(
+            r#"{"consumer_group":"logistics",
+                "event_id":"evt_AEBAGBAFAYDQQCIKBMGA2DQPCA"}"#,
+        )],
 };
 
 /// The claim of one event for one consumer group.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Claim {
+    #[schemars(length(min = 1, max = MAX_GROUP_CHARS), regex(pattern = NO_CONTROLS))]
     consumer_group: String,
+    /// The `webhook-id` it came with.
+    #[schemars(length(min = 1, max = MAX_EVENT_ID_CHARS), regex(pattern = NO_CONTROLS))]
     event_id: String,
+}
+
+/// Whether a claim is the first.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Claimed")]
+struct ClaimAnswer {
+    already_processed: bool,
+    /// When the group has claimed it, now or before.
+    processed_at: Timestamp,
 }
 
 /// 201 the first time, 200 when the group has done the event before; sent after COMMIT.
@@ -65,7 +80,7 @@ pub(super) fn claim(api: &Api, call: Call, reply: Reply) {
                 |error| Problem::from(error).into(),
                 |Claimed { is_first, at }| {
                     let status = if is_first { 201 } else { 200 };
-                    answer(status, &json!({ "already_processed": !is_first, "processed_at": at }))
+                    answer(status, &ClaimAnswer { already_processed: !is_first, processed_at: at })
                 },
             ));
         },
@@ -76,9 +91,10 @@ pub(super) fn claim(api: &Api, call: Call, reply: Reply) {
 fn read(call: &Call) -> Result<Claim, Problem> {
     let claim: Claim = call.json()?;
     let Claim { consumer_group, event_id } = &claim;
-    for (field, value, most) in
-        [("consumer_group", consumer_group, MAX_GROUP_CHARS), ("event_id", event_id, 255)]
-    {
+    for (field, value, most) in [
+        ("consumer_group", consumer_group, MAX_GROUP_CHARS),
+        ("event_id", event_id, MAX_EVENT_ID_CHARS),
+    ] {
         token::check_text(field, value, most).map_err(Problem::unprocessable)?;
     }
     if let Some(scope) = &call.scope {
@@ -87,28 +103,4 @@ fn read(call: &Call) -> Result<Claim, Problem> {
             .map_err(|why| Problem::forbidden(format!("Not allowed: {why}.")))?;
     }
     Ok(claim)
-}
-
-fn claim_schema() -> Value {
-    schema::request(
-        &["consumer_group", "event_id"],
-        json!({
-            "consumer_group": name(64),
-            "event_id": schema::about(name(255), "The `webhook-id` it came with."),
-        }),
-    )
-}
-
-/// A text without control characters.
-fn name(most: u32) -> Value {
-    json!({ "type": "string", "minLength": 1, "maxLength": most, "pattern": r"^[^\x00-\x1f\x7f-\x9f]*$" })
-}
-
-fn claim_example() -> Value {
-    json!({ "consumer_group": "logistics", "event_id": "evt_AEBAGBAFAYDQQCIKBMGA2DQPCA" })
-}
-
-fn claimed_schema() -> Value {
-    let at = schema::about(schema::time(), "When the group has claimed it, now or before.");
-    schema::object(json!({ "already_processed": schema::yes_or_no(), "processed_at": at }))
 }

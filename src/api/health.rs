@@ -38,8 +38,8 @@ impl Default for LastWrite {
 }
 
 impl LastWrite {
-    /// Writes, for two seconds at most. One caller at a time tries and holds up a handler; who comes
-    /// meanwhile is told what the last one found.
+    /// Writes, for two seconds at most. One caller at a time tries and blocks a handler; other
+    /// callers get the last outcome.
     fn again(&self, api: &Api) -> Result<(), String> {
         if let Some(_trying) = self.trying.try_lock() {
             let (tell, told) = bounded(1);

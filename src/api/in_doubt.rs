@@ -2,23 +2,23 @@
 //!
 //! Not here: listing them (`GET /v1/deliveries?state=in_doubt`).
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok};
-use crate::api::deliveries::{ID, act};
+use crate::api::deliveries::{DeliveryAnswer, ID, act};
 use crate::api::problem::Problem;
-use crate::api::route::Answer::{self, Listed};
-use crate::api::route::{Resource, Returns, doc, route, shape};
-use crate::api::schema;
+use crate::api::route::Answer::{Act, Listed};
+use crate::api::route::{Resource, Returns, get, post};
+use crate::api::schema::value;
 use crate::api::{Api, lists};
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
-use crate::http::message::Method::{Get, Post};
 use crate::http::message::Response;
 use crate::model::in_doubt::Fence;
-use crate::model::token::Right;
+use crate::model::token::Right::{Box, Operate, Read};
 use crate::store::error::Error;
 use crate::store::in_doubt::{self, Filter};
 use crate::store::tx::{ReadTx, WriteTx};
@@ -31,97 +31,51 @@ const SETTLED: &str = "made before the restore";
 /// Which deliveries this is for.
 const RULE: &str = "only a delivery in doubt can be released or skipped";
 
-const MOVED: &[Returns] = &[Returns::json(200, "How many were moved, or would be.", "Moved")];
-const ONE: &[Returns] = &[Returns::json(200, "The delivery as it is now.", "Delivery")];
+const MOVED: &[Returns] = &[Returns::json::<Moved>(200, "How many were moved, or would be.")];
+const ONE: &[Returns] = &[Returns::json::<DeliveryAnswer>(200, "The delivery as it is now.")];
 
 /// Deliveries in doubt.
 pub(super) const RESOURCE: Resource = Resource {
-    tag: "InDoubt",
+    tag: "In doubt",
     about: "After a restore: deliveries that may have been made before. They wait for a person.",
     routes: &[
-        route(
-            Get,
-            "/v1/in-doubt",
-            Some(Right::Read),
-            Listed(show),
-            doc(
-                "getDoubt",
-                "What is in doubt since the latest restore",
-                "When the file was restored, from what, and how many deliveries wait for a decision.",
-                &[Returns::json(200, "What is in doubt.", "InDoubt")],
-            ),
-        ),
-        route(
-            Post,
-            "/v1/in-doubt/end",
-            Some(Right::Box),
-            Answer::Change("in_doubt.end", end),
-            doc(
-                "endDoubt",
-                "Doubt nothing that comes in any more",
-                "Ends the time after a restore in which events that come in may be held. What is in doubt \
-                 already stays so.",
-                &[Returns::json(200, "What is in doubt.", "InDoubt")],
-            ),
-        ),
-        route(
-            Post,
-            "/v1/deliveries/release",
-            Some(Right::Operate),
-            Answer::Change("delivery.release_many", release_many),
-            doc(
-                "releaseDeliveries",
-                "Let deliveries in doubt be sent",
-                "At most 2,000 a request; `more` says whether to ask again.",
-                MOVED,
+        get("/v1/in-doubt", Read, Listed(show))
+            .doc("getInDoubt", "Show what is in doubt since the latest restore")
+            .about(
+                "When the file was restored, from what, and how many deliveries wait for a \
+                 decision.",
             )
-            .body("Selection", selection_example),
-        ),
-        route(
-            Post,
-            "/v1/deliveries/skip",
-            Some(Right::Operate),
-            Answer::Change("delivery.skip_many", skip_many),
-            doc(
-                "skipDeliveries",
-                "End deliveries in doubt without sending them",
-                "They were made before the restore. At most 2,000 a request; `more` says whether to ask \
-                 again.",
-                MOVED,
+            .returns(&[Returns::json::<InDoubt>(200, "What is in doubt.")]),
+        post("/v1/in-doubt/end", Box, Act("in_doubt.end", end))
+            .doc("endInDoubt", "Stop holding new events for review")
+            .about(
+                "Ends the time after a restore in which new events may be held. Deliveries \
+                 that are in doubt already stay so.",
             )
-            .body("Selection", selection_example),
-        ),
-        route(
-            Post,
-            "/v1/deliveries/{id}/release",
-            Some(Right::Operate),
-            Answer::Change("delivery.release", release),
-            doc(
-                "releaseDelivery",
-                "Let a delivery in doubt be sent",
-                "It keeps its `webhook-id`, so a consumer with a guard takes it once.",
-                ONE,
+            .returns(&[Returns::json::<InDoubt>(200, "What is in doubt.")]),
+        post("/v1/deliveries/release", Operate, Act("delivery.release_many", release_many))
+            .doc("releaseDeliveries", "Let deliveries in doubt be sent")
+            .about("At most 2,000 a request; `more` says whether to ask again.")
+            .returns(MOVED)
+            .body::<Selection>(r#"{"filter":{"subscription":"erp"},"dry_run":true}"#),
+        post("/v1/deliveries/skip", Operate, Act("delivery.skip_many", skip_many))
+            .doc("skipDeliveries", "End deliveries in doubt without sending them")
+            .about(
+                "They were made before the restore. At most 2,000 a request; `more` says \
+                 whether to ask again.",
             )
+            .returns(MOVED)
+            .body::<Selection>(r#"{"filter":{"subscription":"erp"},"dry_run":true}"#),
+        post("/v1/deliveries/{id}/release", Operate, Act("delivery.release", release))
+            .doc("releaseDelivery", "Let a delivery in doubt be sent")
+            .about("It keeps its `webhook-id`, so a consumer with a guard takes it once.")
+            .returns(ONE)
             .params(&[ID]),
-        ),
-        route(
-            Post,
-            "/v1/deliveries/{id}/skip",
-            Some(Right::Operate),
-            Answer::Change("delivery.skip", skip),
-            doc(
-                "skipDelivery",
-                "End a delivery in doubt without sending it",
-                "It was made before the restore.",
-                ONE,
-            )
+        post("/v1/deliveries/{id}/skip", Operate, Act("delivery.skip", skip))
+            .doc("skipDelivery", "End a delivery in doubt without sending it")
+            .about("It was made before the restore.")
+            .returns(ONE)
             .params(&[ID]),
-        ),
-    ],
-    shapes: &[
-        shape("InDoubt", in_doubt_schema),
-        shape("Selection", selection_schema),
-        shape("Moved", moved_schema),
     ],
 };
 
@@ -137,22 +91,36 @@ pub(super) fn end(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
         let before = shown(tx, &tenant)?;
         meta::set_window(tx, None)?;
         let after = shown(tx, &tenant)?;
-        let change = Change::changed("doubt", "end", &before, &after);
+        let change = Change::changed("in_doubt", "end", &before, &after);
         Ok(Ok((after, change)))
     })
 }
 
+/// What is in doubt.
+#[derive(Serialize, JsonSchema)]
+struct InDoubt {
+    /// How often the file was restored.
+    epoch: u32,
+    /// When it was restored last.
+    restored_at: Option<Timestamp>,
+    /// From which backup.
+    restored_from: Option<String>,
+    /// What happened later cannot have been sent before.
+    lost_at: Option<Timestamp>,
+    /// Until when what comes in may be held; null: nothing is.
+    until: Option<Timestamp>,
+    /// Deliveries that wait for a decision.
+    #[serde(rename = "in_doubt")]
+    count: u64,
+}
+
 fn shown(tx: &ReadTx<'_>, tenant: &str) -> Result<Value, Error> {
     let Fence { epoch, window } = meta::fence(tx)?;
-    let restored = meta::restored(tx)?;
-    Ok(json!({
-        "epoch": epoch,
-        "restored_at": restored.as_ref().map(|restored| restored.at),
-        "restored_from": restored.map(|restored| restored.from),
-        "lost_at": window.map(|window| window.lost_at),
-        "until": window.map(|window| window.until),
-        "in_doubt": in_doubt::count(tx, tenant, &Filter::default())?,
-    }))
+    let (restored_at, restored_from) =
+        meta::restored(tx)?.map(|restored| (restored.at, restored.from)).unzip();
+    let (lost_at, until) = window.map(|window| (window.lost_at, window.until)).unzip();
+    let count = in_doubt::count(tx, tenant, &Filter::default())?;
+    Ok(value(InDoubt { epoch, restored_at, restored_from, lost_at, until, count }))
 }
 
 /// What a person decides about a delivery in doubt.
@@ -196,22 +164,36 @@ fn one(api: &Api, call: &Call, decision: Decision) -> Result<Audited<Value>, Pro
 }
 
 /// The body of a decision about many.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Selection {
+    /// Which ones; an empty object means all.
     filter: Selected,
+    /// Only count them.
     #[serde(default)]
     dry_run: bool,
 }
 
 /// Which ones are meant.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Selected {
+    /// By name or id.
     subscription: Option<String>,
     event_type: Option<String>,
+    /// Received at or after.
     since: Option<Timestamp>,
+    /// Received before.
     until: Option<Timestamp>,
+}
+
+/// What came of a decision about many.
+#[derive(Serialize, JsonSchema)]
+struct Moved {
+    count: u64,
+    /// Whether there is more: ask again.
+    more: bool,
+    dry_run: bool,
 }
 
 /// `POST /v1/deliveries/release`
@@ -227,10 +209,7 @@ pub(super) fn skip_many(api: &Api, call: &Call) -> Result<Audited<Value>, Proble
 /// Finds them on a reader, and carries out the decision in one transaction with its audit event.
 fn many(api: &Api, call: &Call, decision: Decision) -> Result<Audited<Value>, Problem> {
     let Selection { filter, dry_run } = call.json()?;
-    let chosen = json!({
-        "subscription": filter.subscription, "event_type": filter.event_type,
-        "since": filter.since, "until": filter.until,
-    });
+    let chosen = value(&filter);
     let Selected { subscription, event_type, since, until } = filter;
     let filter = Filter { subscription, event_type, since, until };
     let tenant = &call.tenant;
@@ -245,13 +224,13 @@ fn many(api: &Api, call: &Call, decision: Decision) -> Result<Audited<Value>, Pr
             count = decide(tx, &found, &decision, now)?;
             more = u64::try_from(found.len()).is_ok_and(|found| found < all);
         }
-        let body = json!({ "count": count, "more": more, "dry_run": dry_run });
+        let body = value(Moved { count, more, dry_run });
         let change = Change::changed("delivery", "in_doubt", &Value::Null, &body);
         Ok(Ok((body, change.and("filter", chosen.clone()))))
     })
 }
 
-/// Who decided the same meanwhile is no failure.
+/// A delivery that another request has decided meanwhile is no failure.
 fn decide(
     tx: &WriteTx<'_>,
     found: &[DeliverySeq],
@@ -267,47 +246,4 @@ fn decide(
         }
     }
     Ok(moved)
-}
-
-fn in_doubt_schema() -> Value {
-    let time = || schema::nullable(schema::time());
-    schema::object(json!({
-        "epoch": schema::about(schema::count(), "How often the file was restored."),
-        "restored_at": schema::about(time(), "When it was restored last."),
-        "restored_from": schema::about(schema::nullable(schema::text()), "From which backup."),
-        "lost_at": schema::about(time(), "What happened later cannot have been sent before."),
-        "until": schema::about(time(), "Until when what comes in may be held; null: nothing is."),
-        "in_doubt": schema::about(schema::count(), "Deliveries that wait for a decision."),
-    }))
-}
-
-fn selection_schema() -> Value {
-    let filter = schema::request(
-        &[],
-        json!({
-            "subscription": schema::about(schema::nullable(schema::text()), "By name or id."),
-            "event_type": schema::nullable(schema::text()),
-            "since": schema::about(schema::nullable(schema::time()), "Received at or after."),
-            "until": schema::about(schema::nullable(schema::time()), "Received before."),
-        }),
-    );
-    schema::request(
-        &["filter"],
-        json!({
-            "filter": schema::about(filter, "Which ones; an empty object means all."),
-            "dry_run": schema::about(schema::yes_or_no(), "Only count them."),
-        }),
-    )
-}
-
-fn selection_example() -> Value {
-    json!({ "filter": { "subscription": "erp" }, "dry_run": true })
-}
-
-fn moved_schema() -> Value {
-    schema::object(json!({
-        "count": schema::count(),
-        "more": schema::about(schema::yes_or_no(), "Whether there is more: ask again."),
-        "dry_run": schema::yes_or_no(),
-    }))
 }

@@ -1,16 +1,17 @@
-//! `POST /in/{provider}`: webhooks come in. Public: the signature stands in for a token.
+//! `POST /in/{provider}`: receives webhooks. Public: the signature is checked instead of a token.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use crate::api::call::{Call, answer};
+use crate::api::call::{Call, ok};
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Later;
-use crate::api::route::{Param, Resource, Returns, doc, route, shape};
-use crate::api::schema;
+use crate::api::route::{Param, Resource, Returns, public};
+use crate::api::schema::{NameText, Uuid, values};
 use crate::api::{Api, DEFAULT_TENANT};
 use crate::http::message::Method::Post;
 use crate::http::message::Response;
@@ -24,14 +25,11 @@ use crate::store::webhook_events::Inserted;
 /// When a provider is asked to come again while the tenant is suspended: most go by their own schedule.
 const SUSPENDED_RETRY_AFTER: Duration = Duration::from_mins(10);
 
-const PROVIDER: Param = Param::path("provider", "The provider's name.", schema::name, "stripe");
-const TENANT: Param = Param::path("tenant", "The tenant's name.", schema::name, "default");
-const STORED: &[Returns] = &[Returns::json_or_text(
-    200,
+const PROVIDER: Param = Param::path::<NameText>("provider", "The provider's name.", "stripe");
+const TENANT: Param = Param::path::<NameText>("tenant", "The tenant's name.", "default");
+const STORED: &[Returns] = &[Returns::json_or_text::<Receipt>(200,
     "It is stored, and was synced to the disk before this answer; or it was there before. A hand-shake is \
-     answered with what the provider waits for.",
-    "Receipt",
-)
+     answered with what the provider waits for.")
 .with_headers(&[("X-Content-Type-Options", "`nosniff`, on what a hand-shake echoes.")])];
 const PROBLEMS: &[Kind] =
     &[Kind::BadSignature, Kind::UnusableWebhook, Kind::Unprocessable, Kind::NotAcceptable];
@@ -42,41 +40,27 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "Providers post their webhooks here. The signature stands in for a token: which header fields \
             carry it, the provider's scheme says.",
     routes: &[
-        route(
-            Post,
-            "/in/{provider}",
-            None,
-            Later(receive),
-            doc(
-                "receiveWebhook",
-                "Take in a webhook",
-                "Verifies the signature over the body as it came, then stores it. A webhook that was stored \
-                 before is answered like the first time, with `already_processed`.",
-                STORED,
+        public(Post, "/in/{provider}", Later(receive))
+            .doc("receiveWebhook", "Take in a webhook")
+            .about(
+                "Verifies the signature over the body as it came, then stores it. A webhook \
+                 that was stored before is answered like the first time, with \
+                 `already_processed`.",
             )
+            .returns(STORED)
             .params(&[PROVIDER])
             .any_query()
             .any_body()
             .problems(PROBLEMS),
-        ),
-        route(
-            Post,
-            "/in/{tenant}/{provider}",
-            None,
-            Later(receive),
-            doc(
-                "receiveWebhookOfTenant",
-                "Take in a webhook of a tenant",
-                "The same for the provider of a tenant that is not `default`.",
-                STORED,
-            )
+        public(Post, "/in/{tenant}/{provider}", Later(receive))
+            .doc("receiveWebhookOfTenant", "Take in a webhook of a tenant")
+            .about("The same for the provider of a tenant that is not `default`.")
+            .returns(STORED)
             .params(&[TENANT, PROVIDER])
             .any_query()
             .any_body()
             .problems(PROBLEMS),
-        ),
     ],
-    shapes: &[shape("Receipt", receipt_schema)],
 };
 
 /// Tenant and provider of an intake path's variable parts.
@@ -145,16 +129,15 @@ pub(super) fn receive(api: &Api, call: Call, reply: Reply) {
 
 fn response(received: Received, give_up: GiveUp) -> Response {
     match received {
-        Received::Stored(Inserted { id, already_processed: false }) => {
-            answer(200, &json!({ "status": "ok", "id": id }))
+        Received::Stored(Inserted { id, already_processed }) => {
+            ok(&Receipt { id: Some(id), already_processed, ..Receipt::OK })
         }
-        Received::Stored(Inserted { id, already_processed: true }) => {
-            answer(200, &json!({ "status": "ok", "id": id, "already_processed": true }))
-        }
-        Received::Batch { id, stored, repeated } => answer(
-            200,
-            &json!({ "status": "ok", "batch_id": id, "stored": stored, "repeated": repeated }),
-        ),
+        Received::Batch { id, stored, repeated } => ok(&Receipt {
+            batch_id: Some(id),
+            stored: Some(stored),
+            repeated: Some(repeated),
+            ..Receipt::OK
+        }),
         Received::Greeted(Handshake { content_type, body }) => {
             let greeting = Response::with_body(200, content_type, body.into_bytes());
             greeting.header("x-content-type-options", "nosniff")
@@ -163,7 +146,7 @@ fn response(received: Received, give_up: GiveUp) -> Response {
         Received::Reused => {
             Problem::bad_signature().because("its token was used before, for another body").into()
         }
-        // Whoever sends a bad signature is not told what is bad about it.
+        // The sender does not learn what is wrong with a signature.
         Received::Refused(why) => Problem::bad_signature().because(why.to_string()).into(),
         Received::ClockSuspect => {
             let detail = "This machine's clock was just set; send it again shortly.";
@@ -186,18 +169,51 @@ fn response(received: Received, give_up: GiveUp) -> Response {
     }
 }
 
-fn receipt_schema() -> Value {
-    let id = schema::about(schema::uuid(), "The webhook event's id here; absent for a batch.");
-    let repeated = json!({ "const": true, "description": "It was stored before." });
-    let ok = schema::about(schema::words(["ok"]), "Absent where a challenge is answered.");
-    schema::object_with(
-        &[],
-        json!({
-            "status": ok, "id": id, "already_processed": repeated,
-            "batch_id": schema::about(schema::uuid(), "What its events have in common."),
-            "stored": schema::about(schema::count(), "How many of a batch are new."),
-            "repeated": schema::about(schema::count(), "How many of it were there before."),
-            "challenge": schema::about(schema::text(), "What Slack sent to be answered."),
-        }),
-    )
+values! {
+    /// The word of what was stored.
+    OkWord = { "type": "string", "enum": ["ok"] }
+}
+
+/// What a webhook that was taken in is answered with.
+#[derive(Serialize, JsonSchema)]
+struct Receipt {
+    /// Absent where a challenge is answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "OkWord")]
+    status: Option<&'static str>,
+    /// The webhook event's id here; absent for a batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Uuid")]
+    id: Option<String>,
+    /// It was stored before.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    already_processed: bool,
+    /// What its events have in common.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Uuid")]
+    batch_id: Option<String>,
+    /// How many of a batch are new.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    stored: Option<u64>,
+    /// How many of it were there before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    repeated: Option<u64>,
+    /// What Slack sent to be answered. Its scheme writes that answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    challenge: Option<String>,
+}
+
+impl Receipt {
+    const OK: Self = Self {
+        status: Some("ok"),
+        id: None,
+        already_processed: false,
+        batch_id: None,
+        stored: None,
+        repeated: None,
+        challenge: None,
+    };
 }

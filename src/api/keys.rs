@@ -1,15 +1,17 @@
 //! `/v1/keys`: rotating the master key while the service runs.
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::Call;
 use crate::api::problem::Problem;
-use crate::api::route::{Answer, Resource, Returns, doc, route, shape};
-use crate::api::schema;
-use crate::http::message::Method::Post;
-use crate::model::token::Right;
+use crate::api::route::Answer::Act;
+use crate::api::route::{Resource, Returns, post};
+use crate::api::schema::{value, values};
+use crate::model::token::Right::Box;
 use crate::pipeline::rotation::{self, Rotated, RotationError};
 use crate::store::writer::Queue;
 
@@ -17,21 +19,15 @@ use crate::store::writer::Queue;
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Keys",
     about: "The master key, under which every stored secret is sealed. It is never shown.",
-    routes: &[route(
-        Post,
-        "/v1/keys/rotate",
-        Some(Right::Box),
-        Answer::Change("master_key.rotate", rotate),
-        doc(
-            "rotateMasterKey",
-            "Rotate the master key",
-            "A new key takes the place of the one in force, and every secret is sealed anew. Tokens and \
-             signatures stay as they are. The old key stays beside the new one: backups from before need \
-             it. 409 where Oncebox does not write the key itself.",
-            &[Returns::json(200, "What was done.", "Rotation")],
-        ),
-    )],
-    shapes: &[shape("Rotation", schema)],
+    routes: &[post("/v1/keys/rotate", Box, Act("master_key.rotate", rotate))
+        .doc("rotateMasterKey", "Rotate the master key")
+        .about(
+            "A new key takes the place of the one in force, and every secret is sealed \
+                 anew. Tokens and signatures stay as they are. The old key stays beside the \
+                 new one: backups from before need it. 409 where Oncebox does not write the \
+                 key itself.",
+        )
+        .returns(&[Returns::json::<Rotation<'_>>(200, "What was done.")])],
 };
 
 /// `POST /v1/keys/rotate`
@@ -51,18 +47,27 @@ fn rotate(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (keyring, draw) = (api.key.clone(), api.draw.clone());
     change(api, call, move |tx| {
         rotation::name_current(tx, &keyring, &*draw)?;
-        let body = json!({ "from": from, "to": to, "secrets": secrets });
+        let body = value(Rotation { from: &from, to: &to, secrets });
         let change =
             Change::changed("master_key", &to, &json!({ "id": from }), &json!({ "id": to }));
         Ok(Ok((body, change.and("secrets", secrets))))
     })
 }
 
-fn schema() -> Value {
-    let id = || json!({ "type": "string", "pattern": "^[0-9a-f]{8}$" });
-    schema::object(json!({
-        "from": schema::about(id(), "The key before."),
-        "to": schema::about(id(), "The key now."),
-        "secrets": schema::about(schema::count(), "Secrets that were sealed anew."),
-    }))
+values! {
+    /// A master key's id.
+    MasterKeyId = { "type": "string", "pattern": "^[0-9a-f]{8}$" }
+}
+
+/// What a rotation did.
+#[derive(Serialize, JsonSchema)]
+struct Rotation<'a> {
+    /// The key before.
+    #[schemars(with = "MasterKeyId")]
+    from: &'a str,
+    /// The key now.
+    #[schemars(with = "MasterKeyId")]
+    to: &'a str,
+    /// Secrets that were sealed anew.
+    secrets: u64,
 }

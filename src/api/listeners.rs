@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use crate::api::Api;
+use crate::api::call::ok;
 use crate::api::problem::Problem;
+use crate::api::status::Health;
 use crate::http::message::{Asked, Head, Request, Response};
 use crate::http::service::{Reply, Service};
 
@@ -13,10 +15,9 @@ use crate::http::service::{Reply, Service};
 pub enum EndpointRole {
     /// The intake and the API.
     Everything,
-    /// The intake, and `/livez` for whoever checks that it is there.
+    /// The intake, and `/livez` for health checks.
     Intake,
-    /// Everything but the intake: where it has a socket of its own, what reaches the API's came the
-    /// wrong way.
+    /// Everything but the intake, which has a socket of its own.
     Api,
 }
 
@@ -39,22 +40,22 @@ impl EndpointRole {
 
 /// The API behind its listening sockets.
 #[derive(Debug)]
-pub struct Doors {
+pub struct Endpoints {
     api: Api,
-    serves: Vec<EndpointRole>,
+    roles: Vec<EndpointRole>,
 }
 
-impl Doors {
-    /// The API, and what each of the server's sockets serves, in their order.
-    pub fn new(api: Api, serves: Vec<EndpointRole>) -> Self {
-        Self { api, serves }
+impl Endpoints {
+    /// The API, and the role of each of the server's sockets, in their order.
+    pub fn new(api: Api, roles: Vec<EndpointRole>) -> Self {
+        Self { api, roles }
     }
 }
 
-impl Service for Doors {
+impl Service for Endpoints {
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
-        let serves = self.serves.get(head.door).copied();
-        if !serves.is_some_and(|serves| serves.admits(&head.path)) {
+        let role = self.roles.get(head.door);
+        if !role.is_some_and(|role| role.admits(&head.path)) {
             return Err(Problem::not_found("path").into());
         }
         self.api.body_limit(head)
@@ -70,6 +71,42 @@ impl Service for Doors {
 
     fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
         self.api.finish(asked, took, response)
+    }
+}
+
+/// Answers instead of the API while the start waits for room on the disk: the process lives, and all work gets 507.
+#[derive(Debug)]
+pub struct Waiting {
+    why: String,
+}
+
+impl Waiting {
+    /// Tells `/readyz` why it waits.
+    pub fn new(why: String) -> Self {
+        Self { why }
+    }
+
+    fn answer(&self, path: &str) -> Response {
+        match path {
+            "/livez" => ok(&Health::OK),
+            "/readyz" => Problem::not_ready(self.why.clone(), None).into(),
+            _ => Problem::no_room().into(),
+        }
+    }
+}
+
+impl Service for Waiting {
+    /// No body is read.
+    fn body_limit(&self, head: &Head) -> Result<usize, Response> {
+        Err(self.answer(&head.path))
+    }
+
+    fn call(&self, request: Request, reply: Reply) {
+        reply.send(self.answer(&request.head.path));
+    }
+
+    fn refusal(&self, status: u16, detail: &str) -> Response {
+        Problem::of_listener(status, detail).into()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Lists stall nobody: two handlers look through rows at a time, each for a second at most, on connections of the
-//! lists' own. What comes meanwhile is put aside, so that the other handlers stay free for what is sent to us.
+//! A semaphore for lists: two handlers read lists at a time, each for a second at most, on connections of their own.
+//! Further lists wait in a queue, so that the other handlers stay free for webhooks and events.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,42 +16,42 @@ use crate::store::LISTERS;
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::ReadTx;
 
-/// How long a list may look.
+/// How long a list may read.
 const MAX_SPAN: Duration = Duration::from_secs(1);
-/// Lists that are put aside at most: the last of them is begun after four seconds. One more is answered 503.
-const MAX_ASIDE: usize = 8;
+/// Lists that wait at most: the last of them begins after four seconds. One more is answered 503.
+const MAX_WAITING: usize = 8;
 
-/// Who looks through rows, and who waits for that.
+/// The lists that run, and those that wait.
 #[derive(Debug, Default)]
-pub(super) struct Lists(Mutex<Desk>);
+pub(super) struct Lists(Mutex<Running>);
 
 #[derive(Debug, Default)]
-struct Desk {
-    running: u32,
-    aside: VecDeque<List>,
+struct Running {
+    count: u32,
+    waiting: VecDeque<List>,
 }
 
-/// A list that was asked for.
+/// A request for a list.
 #[derive(Debug)]
 struct List {
     answer: Looked,
     call: Call,
     reply: Reply,
-    /// Its request, for the log.
+    /// The request's span, for the log.
     span: Span,
 }
 
-/// Answers a list, now or when it is its turn. Who answers one goes on with those that were put aside.
+/// Answers a list, now or later. A handler that answers one goes on with those that wait.
 pub(super) fn answer(api: &Api, answer: Looked, call: Call, reply: Reply) {
     let list = List { answer, call, reply, span: Span::current() };
-    let Some(mut turn) = api.lists.admit(list) else { return };
-    while let Some(List { answer, call, reply, span }) = turn.next.take() {
+    let Some(mut permit) = api.lists.admit(list) else { return };
+    while let Some(List { answer, call, reply, span }) = permit.next.take() {
         span.in_scope(|| reply.send(answer(api, &call).unwrap_or_else(Into::into)));
-        turn.go_on();
+        permit.take_next();
     }
 }
 
-/// Reads a list until its time is over.
+/// Reads a list within its time.
 ///
 /// # Errors
 /// 503 that names the filters which are quick, or what `read` returns.
@@ -69,54 +69,54 @@ pub(super) fn read<T>(
 }
 
 impl Lists {
-    fn lock(&self) -> MutexGuard<'_, Desk> {
+    fn lock(&self) -> MutexGuard<'_, Running> {
         self.0.lock()
     }
 
-    /// Lets a list begin; else puts it aside, or refuses it where too many are.
-    fn admit(&self, list: List) -> Option<Turn<'_>> {
-        let mut desk = self.lock();
-        if desk.running < LISTERS {
-            desk.running = desk.running.saturating_add(1);
-            return Some(Turn { desk: self, next: Some(list), is_over: false });
+    /// Lets a list begin, or lets it wait, or refuses it where too many wait.
+    fn admit(&self, list: List) -> Option<Permit<'_>> {
+        let mut running = self.lock();
+        if running.count < LISTERS {
+            running.count = running.count.saturating_add(1);
+            return Some(Permit { lists: self, next: Some(list), is_released: false });
         }
-        if desk.aside.len() < MAX_ASIDE {
-            desk.aside.push_back(list);
+        if running.waiting.len() < MAX_WAITING {
+            running.waiting.push_back(list);
             return None;
         }
-        drop(desk);
+        drop(running);
         list.reply.send(Problem::unavailable("Too many lists are asked for at once.", 1).into());
         None
     }
 }
 
-/// The right to look through rows.
-struct Turn<'a> {
-    desk: &'a Lists,
+/// The permission to read lists.
+struct Permit<'a> {
+    lists: &'a Lists,
     next: Option<List>,
-    is_over: bool,
+    is_released: bool,
 }
 
-impl Turn<'_> {
-    /// Takes what was put aside; where there is nothing, the turn is over.
-    fn go_on(&mut self) {
-        let mut desk = self.desk.lock();
-        self.next = desk.aside.pop_front();
+impl Permit<'_> {
+    /// Takes the next list that waits; where there is none, the permit is released.
+    fn take_next(&mut self) {
+        let mut running = self.lists.lock();
+        self.next = running.waiting.pop_front();
         if self.next.is_none() {
-            desk.running = desk.running.saturating_sub(1);
-            self.is_over = true;
+            running.count = running.count.saturating_sub(1);
+            self.is_released = true;
         }
     }
 }
 
-impl Drop for Turn<'_> {
-    /// After a panic nobody may be left to take what was put aside; dropped, it is answered 500.
+impl Drop for Permit<'_> {
+    /// After a panic there may be no other permit to answer the lists that wait; dropped, they are answered 500.
     fn drop(&mut self) {
-        if !self.is_over {
-            let mut desk = self.desk.lock();
-            desk.running = desk.running.saturating_sub(1);
-            let left = std::mem::take(&mut desk.aside);
-            drop(desk);
+        if !self.is_released {
+            let mut running = self.lists.lock();
+            running.count = running.count.saturating_sub(1);
+            let left = std::mem::take(&mut running.waiting);
+            drop(running);
             drop(left);
         }
     }

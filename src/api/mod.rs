@@ -9,14 +9,12 @@ mod audit_events;
 mod audited;
 pub mod auth;
 mod call;
-mod consumer_shapes;
 mod consumers;
 mod credentials;
 mod deliveries;
 mod description;
 mod escalations;
 mod event_repairs;
-mod event_shapes;
 mod events;
 mod guards;
 mod health;
@@ -28,33 +26,29 @@ pub mod listeners;
 mod lists;
 pub mod metrics;
 pub mod openapi;
-mod own_headers;
 mod payloads;
-mod pii_shapes;
+mod pii;
 mod problem;
-mod provider_shapes;
 mod providers;
-mod request_key;
 mod requests;
 mod room;
 pub mod route;
 mod schema;
-mod scheme_shapes;
+mod scheme;
 mod secrets;
-mod source_shapes;
 mod sources;
 mod status;
 mod subjects;
-mod subscription_shapes;
 mod subscription_terms;
 mod subscriptions;
 mod tenants;
 mod tokens;
-pub mod waiting;
 mod webhook_events;
 
 use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::api::auth::{Auth, Denied, TokenHasher};
 use crate::api::call::{Call, Query};
@@ -101,7 +95,7 @@ pub struct Stages {
     pub consume: Consume,
     /// Where refused calls are noted.
     pub refusals: Refusals,
-    /// Who rotates the master key.
+    /// Rotation of the master key.
     pub rotation: Rotation,
     /// The room on the disk.
     pub disk: Arc<DiskWatch>,
@@ -134,7 +128,7 @@ pub struct Api {
     last_write: Arc<LastWrite>,
     /// What was answered.
     requests: Arc<Requests>,
-    /// Who looks through rows.
+    /// The lists that run.
     lists: Arc<Lists>,
     /// The listener's counters.
     pub server_stats: StatsHandle,
@@ -144,7 +138,7 @@ pub struct Api {
     refusals: Arc<answered::Refusals>,
     router: Arc<matchit::Router<Vec<&'static Route>>>,
     /// `/openapi.json`.
-    document: Arc<[u8]>,
+    document: Arc<Mutex<Option<Vec<u8>>>>,
 }
 
 impl std::fmt::Debug for Api {
@@ -153,7 +147,7 @@ impl std::fmt::Debug for Api {
     }
 }
 
-use Answer::{Change, Later, Listed, Now};
+use Answer::{Act, Later, Listed, Now};
 use Method::{Get, Post};
 
 /// Every noun there is; its routes and their descriptions stand in its file.
@@ -221,7 +215,6 @@ impl Api {
         let Parts { store, clock, draw, key, auth, hasher, flow, budget, settings } = parts;
         let router = Arc::new(router());
         let started_at = clock.wall();
-        let document = openapi::document().to_string().into_bytes().into();
         let refusals = Arc::new(answered::Refusals::new());
         Self {
             store,
@@ -240,7 +233,7 @@ impl Api {
             started_at,
             refusals,
             router,
-            document,
+            document: Arc::default(),
         }
     }
 
@@ -359,7 +352,7 @@ fn router() -> matchit::Router<Vec<&'static Route>> {
 }
 
 impl Service for Api {
-    /// Who may not send, or sends to nobody, is told before the body is read and takes no memory.
+    /// A request without the right, or for no route, is refused before its body is read and takes no memory.
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
         if head.method == Method::Options {
             return Err(self.options(&head.path));
@@ -386,7 +379,7 @@ impl Service for Api {
                 }
                 Listed(answer) => lists::answer(self, answer, call, reply),
                 Later(answer) => answer(self, call, reply),
-                Change(_, answer) => {
+                Act(_, answer) => {
                     let response = match answer(self, &call) {
                         Ok(audited) => audited.into_response(),
                         Err(problem) => {

@@ -1,15 +1,18 @@
 //! Errors as the API answers them: RFC 9457 problems with a stable `type`.
 //!
-//! This is the only place that turns an error into a status code. What a sender can do about it stands
-//! in `detail`.
+//! This is the only place that turns an error into a status code. `detail` says what a sender can do about it.
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::api::description::Doc;
-use crate::api::kind::{Facts, Kind};
+use crate::api::kind::{Facts, Kind, TYPE_PREFIX};
+use crate::api::schema::{Whole, answers, values};
 use crate::http::message::Response;
+use crate::model::health::{Check, Level};
 use crate::signatures::handshake::GiveUp;
 use crate::store::error::Error;
 
@@ -19,8 +22,8 @@ pub(super) struct Problem {
     kind: Kind,
     detail: String,
     headers: Vec<(&'static str, String)>,
-    /// Members beyond those that every problem has.
-    more: Vec<(&'static str, Value)>,
+    /// Every check, where `/readyz` was asked for them.
+    checks: Option<Vec<Value>>,
     /// Why, for the log alone.
     cause: Option<String>,
 }
@@ -30,7 +33,7 @@ const NO_ROOM_RETRY_AFTER_SECS: u64 = 60;
 
 impl Problem {
     fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), headers: Vec::new(), more: Vec::new(), cause: None }
+        Self { kind, detail: detail.into(), headers: Vec::new(), checks: None, cause: None }
     }
 
     /// 400: the request cannot be understood.
@@ -142,12 +145,9 @@ impl Problem {
             .header("retry-after", NO_ROOM_RETRY_AFTER_SECS.to_string())
     }
 
-    /// 503: a promise cannot be kept now; `more` says which.
-    pub(super) fn not_ready(
-        detail: impl Into<String>,
-        more: Option<(&'static str, Value)>,
-    ) -> Self {
-        Self { more: more.into_iter().collect(), ..Self::new(Kind::NotReady, detail) }
+    /// 503: a promise cannot be kept now; `checks` lists them where that was asked for.
+    pub(super) fn not_ready(detail: impl Into<String>, checks: Option<Vec<Value>>) -> Self {
+        Self { checks, ..Self::new(Kind::NotReady, detail) }
     }
 
     /// The listener's own refusals, by status.
@@ -211,19 +211,63 @@ impl From<Error> for Problem {
 
 impl From<Problem> for Response {
     fn from(problem: Problem) -> Self {
-        let Problem { kind, detail, headers, more, cause } = problem;
+        let Problem { kind, detail, headers, checks, cause } = problem;
         let Facts { status, title, .. } = kind.facts();
-        let mut body =
-            json!({ "type": kind.uri(), "title": title, "status": status, "detail": detail });
-        for (name, value) in more {
-            if let Value::Object(members) = &mut body {
-                members.insert(name.to_owned(), value);
-            }
-        }
-        let mut response =
-            Self::with_body(status, "application/problem+json", body.to_string().into_bytes());
+        let body =
+            ProblemBody { r#type: kind.uri(), title, status, detail, request_id: None, checks };
+        let body = serde_json::to_vec(&body).unwrap_or_default();
+        let mut response = Self::with_body(status, "application/problem+json", body);
         response.headers.extend(headers);
         response.cause = cause;
         response
     }
 }
+
+values! {
+    /// The type of a problem.
+    ProblemType = { "type": "string", "pattern": format!("^{TYPE_PREFIX}[a-z-]+$") }
+}
+
+/// Why a request was not carried out (RFC 9457).
+#[derive(Serialize, JsonSchema)]
+#[schemars(
+    rename = "Problem",
+    extend("required" = ["type", "title", "status", "detail", "request_id"])
+)]
+pub(super) struct ProblemBody<'a> {
+    /// The kind of problem: stable, to decide by.
+    #[schemars(with = "ProblemType")]
+    r#type: String,
+    /// The kind, in words.
+    title: &'a str,
+    /// The status code.
+    #[schemars(with = "Whole<400, 599>")]
+    status: u16,
+    /// What is wrong with this request, for a person.
+    detail: String,
+    /// The request's name, as in `X-Request-Id`.
+    // `answered` adds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    request_id: Option<String>,
+    /// With `not-ready` and `verbose` alone: every check.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<CheckAnswer>")]
+    checks: Option<Vec<Value>>,
+}
+
+/// One thing that was looked at.
+#[derive(Serialize, JsonSchema)]
+#[serde(remote = "Check")]
+#[schemars(rename = "Check")]
+pub(super) struct CheckAnswer {
+    /// What was looked at; stable.
+    name: &'static str,
+    #[serde(rename = "state")]
+    level: Level,
+    /// What was seen, and what to do.
+    detail: String,
+    /// The reading, for programs.
+    value: Value,
+}
+answers!(CheckAnswer, Check);

@@ -1,155 +1,168 @@
-//! `/v1/providers`: who may post webhooks, and how they sign.
+//! `/v1/providers`: systems that send webhooks, and how they sign.
 
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::credentials::{ToSeal, ids, to_seal};
-use crate::api::pii_shapes;
+use crate::api::pii::{self, PiiForm};
 use crate::api::problem::Problem;
-use crate::api::provider_shapes as shapes;
-use crate::api::route::Answer::{Listed, Now};
-use crate::api::route::{Answer, Param, Resource, Returns, doc, route};
-use crate::api::schema::{self, AFTER, LIMIT};
+use crate::api::route::Answer::{Act, Listed, Now};
+use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
+use crate::api::schema::{NameText, Uuid, Whole, as_sent, value, values};
+use crate::api::scheme::SchemeForm;
 use crate::api::{Api, DEFAULT_TENANT, lists};
+use crate::base::clock::Timestamp;
 use crate::base::id;
-use crate::http::message::Method::{Delete, Get, Patch, Post};
 use crate::http::message::Response;
 use crate::model::lenient_int;
 use crate::model::name::Name;
 use crate::model::public_url::PublicUrl;
-use crate::model::token::Right;
+use crate::model::token::Right::{Admin, Read};
 use crate::signatures::Scheme;
 use crate::signatures::provider::{
-    BODY_BYTES_DEFAULT, MAX_BODY_BYTES, MAX_REPLAY_WINDOW, NewProvider, Provider,
+    BODY_BYTES_DEFAULT, MAX_BODY_BYTES, MAX_REPLAY_WINDOW, MAX_TOLERANCE, NewProvider, Provider,
     REPLAY_WINDOW_DEFAULT,
 };
 use crate::store::credentials::{self, Owner};
 use crate::store::providers;
 
-const NAME: Param = Param::path("name", "The provider's name.", schema::name, "stripe");
+/// The longest tolerance that may be set.
+const MAX_TOLERANCE_SECS: u64 = MAX_TOLERANCE.as_secs();
+/// Secrets of a provider at most.
+pub(super) const MAX_SECRETS: usize = 32;
 
-/// Who may post webhooks.
+const NAME: Param = Param::path::<NameText>("name", "The provider's name.", "stripe");
+
+/// Systems that send webhooks.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Providers",
     about: "External systems that post webhooks: how they sign, and with which secrets.",
     routes: &[
-        route(
-            Get,
-            "/v1/providers",
-            Some(Right::Read),
-            Listed(list),
-            doc(
-                "listProviders",
-                "List the providers",
-                "Without their secrets, which are shown nowhere.",
-                &[Returns::page("A page of providers, the oldest first.", "Provider")],
-            )
+        get("/v1/providers", Read, Listed(list))
+            .doc("listProviders", "List the providers")
+            .about("Without their secrets, which are shown nowhere.")
+            .returns(&[Returns::page::<ProviderAnswer<'_>>(
+                "A page of providers, the oldest first.",
+            )])
             .params(&[LIMIT, AFTER]),
-        ),
-        route(
-            Post,
-            "/v1/providers",
-            Some(Right::Admin),
-            Answer::Change("provider.create", create),
-            doc(
-                "createProvider",
-                "Make a provider",
-                "Its webhooks are taken in at `path` from the answer on. What happens to personal data has to \
-                 be stated.",
-                &[Returns::json(201, "The provider.", "Provider")],
+        post("/v1/providers", Admin, Act("provider.create", create))
+            .doc("createProvider", "Make a provider")
+            .about(
+                "Its webhooks are taken in at `path` from the answer on. What happens to \
+                 personal data has to be stated.",
             )
-            .body("ProviderCreation", shapes::creation_example),
-        ),
-        route(
-            Get,
-            "/v1/providers/{name}",
-            Some(Right::Read),
-            Now(show),
-            doc(
-                "getProvider",
-                "Show a provider",
-                "Without its secrets.",
-                &[Returns::json(200, "The provider.", "Provider")],
-            )
+            .returns(&[Returns::json::<ProviderAnswer<'_>>(201, "The provider.")])
+            .body::<ProviderCreation>(
+                r#"{"name":"stripe","scheme":{"kind":"stripe"},"pii":"allow",
+                "secret":"whsec_an_example_secret_of_the_provider"}"#,
+            ),
+        get("/v1/providers/{name}", Read, Now(show))
+            .doc("getProvider", "Show a provider")
+            .about("Without its secrets.")
+            .returns(&[Returns::json::<ProviderAnswer<'_>>(200, "The provider.")])
             .params(&[NAME]),
-        ),
-        route(
-            Patch,
-            "/v1/providers/{name}",
-            Some(Right::Admin),
-            Answer::Change("provider.change", change_one),
-            doc(
-                "changeProvider",
-                "Change a provider",
+        patch("/v1/providers/{name}", Admin, Act("provider.change", change_one))
+            .doc("changeProvider", "Change a provider")
+            .about(
                 "What is absent stays. A secret that is given is added; the others stay in force.",
-                &[Returns::json(200, "The provider as it is now.", "Provider")],
             )
+            .returns(&[Returns::json::<ProviderAnswer<'_>>(200, "The provider as it is now.")])
             .params(&[NAME])
-            .body("ProviderChange", shapes::change_example),
-        ),
-        route(
-            Delete,
-            "/v1/providers/{name}",
-            Some(Right::Admin),
-            Answer::Change("provider.delete", delete),
-            doc(
-                "deleteProvider",
-                "Delete a provider",
-                "Its path answers 404 from then on. What came in stays.",
-                &[Returns::nothing("It is deleted.")],
-            )
+            .body::<ProviderChange>(r#"{"tolerance_secs":600}"#),
+        delete("/v1/providers/{name}", Admin, Act("provider.delete", remove))
+            .doc("deleteProvider", "Delete a provider")
+            .about("Its path answers 404 from then on. What came in stays.")
+            .returns(&[Returns::nothing("It is deleted.")])
             .params(&[NAME]),
-        ),
     ],
-    shapes: shapes::ALL,
 };
 
-/// `POST /v1/providers`. The PII policy has to be stated, so that nobody stores personal data without
-/// having said so.
-#[derive(Debug, Deserialize)]
+values! {
+    /// A URL, or none.
+    UrlText = { "type": "string", "maxLength": 2048, "pattern": "^(https?://.*)?$" }
+    /// A secret that a provider signs with.
+    SecretText = { "type": "string", "minLength": 1, "maxLength": 1024 }
+    /// The largest body of a provider.
+    BodyBytes = { "type": "integer", "minimum": 1, "maximum": MAX_BODY_BYTES }
+    /// How long signatures count once.
+    ReplayWindow = { "type": "integer", "minimum": 0, "maximum": MAX_REPLAY_WINDOW.as_secs() }
+}
+
+/// `POST /v1/providers`. The PII policy has to be stated, so that personal data is not stored unasked.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Creation {
+struct ProviderCreation {
+    #[schemars(with = "NameText")]
     name: String,
+    #[schemars(with = "SchemeForm")]
     scheme: Value,
+    /// Absent, it is answered 422.
+    #[schemars(with = "PiiForm")]
     pii: Option<Value>,
-    /// One secret.
+    /// A secret it signs with. It is kept sealed and shown nowhere.
+    #[schemars(with = "Option<SecretText>")]
     secret: Option<String>,
     /// Several, while one replaces another; the newest first.
     #[serde(default)]
+    #[schemars(with = "Vec<SecretText>", length(max = MAX_SECRETS))]
     secrets: Vec<String>,
+    /// The URL the provider posts to, byte for byte, where it is another than that of the settings: some signatures
+    /// cover it.
+    #[schemars(with = "Option<UrlText>")]
     public_url: Option<String>,
+    /// The largest body it may send.
     #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[schemars(with = "Option<BodyBytes>")]
     body_bytes_max: Option<u32>,
+    /// How far its signed time may be from ours.
     #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[schemars(with = "Option<Whole<1, MAX_TOLERANCE_SECS>>")]
     tolerance_secs: Option<u64>,
+    /// For how long the same signed bytes and type count once, whatever their id; 0: each id is an event. It only
+    /// concerns schemes whose signature does not cover the id (docs/providers.md).
     #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[schemars(with = "Option<ReplayWindow>")]
     replay_window_secs: Option<u64>,
 }
 
 /// `PATCH /v1/providers/{name}`. A secret that is given is added; the others stay in force.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Alteration {
+struct ProviderChange {
+    #[schemars(with = "Option<SchemeForm>")]
     scheme: Option<Value>,
+    #[schemars(with = "Option<PiiForm>")]
     pii: Option<Value>,
+    /// A secret it signs with. It is kept sealed and shown nowhere.
+    #[schemars(with = "Option<SecretText>")]
     secret: Option<String>,
-    /// An empty one takes it away.
+    /// The URL the provider posts to, byte for byte, where it is another than that of the settings: some signatures
+    /// cover it. An empty one takes it away.
+    #[schemars(with = "Option<UrlText>")]
     public_url: Option<String>,
+    /// The largest body it may send.
     #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[schemars(with = "Option<BodyBytes>")]
     body_bytes_max: Option<u32>,
+    /// How far its signed time may be from ours.
     #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[schemars(with = "Option<Whole<1, MAX_TOLERANCE_SECS>>")]
     tolerance_secs: Option<u64>,
+    /// For how long the same signed bytes and type count once, whatever their id; 0: each id is an event. It only
+    /// concerns schemes whose signature does not cover the id (docs/providers.md).
     #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[schemars(with = "Option<ReplayWindow>")]
     replay_window_secs: Option<u64>,
 }
 
 /// `POST /v1/providers`
 pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let Creation {
+    let ProviderCreation {
         name,
         scheme,
         pii,
@@ -167,10 +180,10 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
              as it is, a policy of rules changes it before (docs/privacy.md).",
         ));
     };
-    let pii = pii_shapes::read(&pii)?;
+    let pii = pii::read(&pii)?;
     let secrets: Vec<String> = secret.into_iter().chain(secrets).collect();
     let scheme = read_scheme(scheme)?;
-    if (secrets.is_empty() && scheme.has_secret()) || secrets.len() > shapes::MAX_SECRETS {
+    if (secrets.is_empty() && scheme.has_secret()) || secrets.len() > MAX_SECRETS {
         return Err(Problem::unprocessable(
             "Give the provider's signing secret as `secret`, or up to 32 as `secrets`.",
         ));
@@ -225,7 +238,7 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `PATCH /v1/providers/{name}`
 pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let found = find(api, call)?;
-    let Alteration {
+    let ProviderChange {
         scheme,
         pii,
         secret,
@@ -236,7 +249,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     } = call.json()?;
     let public_url = public_url.map(|url| read_url(&url)).transpose()?;
     let base = public_base(api);
-    let pii = pii.as_ref().map(pii_shapes::read).transpose()?;
+    let pii = pii.as_ref().map(pii::read).transpose()?;
     let scheme = scheme.map(read_scheme).transpose()?;
     let body_bytes_max = body_bytes(body_bytes_max)?;
     let tolerance = tolerance(tolerance_secs)?;
@@ -285,7 +298,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
 }
 
 /// `DELETE /v1/providers/{name}`
-pub(super) fn delete(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     let now = api.clock.wall();
     let base = public_base(api);
@@ -325,7 +338,7 @@ pub(super) fn unusable(error: &dyn std::fmt::Display) -> Problem {
     Problem::unprocessable(format!("The secret cannot be used: {error}."))
 }
 
-/// An empty one stands for none.
+/// An empty text means none.
 fn read_url(text: &str) -> Result<Option<PublicUrl>, Problem> {
     let read = (!text.is_empty()).then(|| PublicUrl::parse(text)).transpose();
     read.map_err(|error| Problem::unprocessable(format!("public_url cannot be used: {error}.")))
@@ -340,8 +353,8 @@ fn body_bytes(asked: Option<u32>) -> Result<Option<u32>, Problem> {
 }
 
 fn tolerance(asked: Option<u64>) -> Result<Option<Duration>, Problem> {
-    if asked.is_some_and(|secs| !(1..=shapes::MAX_TOLERANCE_SECS).contains(&secs)) {
-        let most = shapes::MAX_TOLERANCE_SECS;
+    if asked.is_some_and(|secs| !(1..=MAX_TOLERANCE_SECS).contains(&secs)) {
+        let most = MAX_TOLERANCE_SECS;
         let detail = format!("tolerance_secs must be 1 to {most}.");
         return Err(Problem::unprocessable(detail));
     }
@@ -363,29 +376,62 @@ fn public_base(api: &Api) -> Option<String> {
     public.map(|public| public.trim_end_matches('/').to_owned())
 }
 
+/// A provider, without its secrets.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Provider")]
+struct ProviderAnswer<'a> {
+    #[schemars(with = "Uuid")]
+    id: &'a str,
+    #[schemars(with = "NameText")]
+    tenant: &'a str,
+    name: &'a Name,
+    #[schemars(schema_with = "as_sent::<SchemeForm>")]
+    scheme: &'a Scheme,
+    #[schemars(schema_with = "as_sent::<PiiForm>")]
+    pii: Value,
+    /// The URL it posts to, where that was said; null: it is the settings'.
+    public_url: Option<&'a str>,
+    /// The URL to give to it: its own, or the settings' with its path; null where neither is set.
+    url: Option<String>,
+    /// Where its webhooks are taken in.
+    path: String,
+    /// The largest body it may send.
+    #[schemars(with = "BodyBytes")]
+    body_bytes_max: u32,
+    /// How far its signed time may be from ours.
+    #[schemars(with = "Whole<1, MAX_TOLERANCE_SECS>")]
+    tolerance_secs: u64,
+    /// For how long the same signed bytes and type count once, whatever their id; 0: each id is an event. It only
+    /// concerns schemes whose signature does not cover the id (docs/providers.md).
+    #[schemars(with = "ReplayWindow")]
+    replay_window_secs: u64,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+}
+
 fn shown(provider: &Provider, public_base: Option<&str>) -> Value {
-    let Provider { seq: _, new, created_at, updated_at } = provider;
-    let NewProvider {
-        id,
-        tenant,
-        name,
-        scheme,
-        pii,
-        public_url,
-        body_bytes_max,
-        tolerance,
-        replay_window,
-    } = new;
+    let Provider { new, created_at, updated_at, .. } = provider;
+    let (tenant, name) = (new.tenant.as_str(), &new.name);
     let path = if tenant == DEFAULT_TENANT {
         format!("/in/{name}")
     } else {
         format!("/in/{tenant}/{name}")
     };
-    let own = public_url.as_ref().map(PublicUrl::as_str);
-    let url = own.map(str::to_owned).or_else(|| public_base.map(|base| format!("{base}{path}")));
-    json!({
-        "id": id, "tenant": tenant, "name": name, "scheme": scheme, "pii": pii.to_json(),
-        "path": path, "public_url": own, "url": url, "body_bytes_max": body_bytes_max, "tolerance_secs": tolerance.as_secs(),
-        "replay_window_secs": replay_window.as_secs(), "created_at": created_at, "updated_at": updated_at,
+    let public_url = new.public_url.as_ref().map(PublicUrl::as_str);
+    let of_settings = || public_base.map(|base| format!("{base}{path}"));
+    value(ProviderAnswer {
+        id: &new.id,
+        tenant,
+        name,
+        scheme: &new.scheme,
+        pii: new.pii.to_json(),
+        public_url,
+        url: public_url.map(str::to_owned).or_else(of_settings),
+        path,
+        body_bytes_max: new.body_bytes_max,
+        tolerance_secs: new.tolerance.as_secs(),
+        replay_window_secs: new.replay_window.as_secs(),
+        created_at: *created_at,
+        updated_at: *updated_at,
     })
 }

@@ -1,22 +1,23 @@
-//! A route. None exists without its description: what `/openapi.json` says of a route stands where the route
-//! stands, beside its handler.
-//!
-//! Not here: how the descriptions become a document ([`crate::api::openapi`]).
+//! The route table's parts. No route exists without its description: `/openapi.json` is made of both
+//! ([`crate::api::openapi`]).
 
+use schemars::JsonSchema;
 use serde_json::Value;
 
 use crate::api::Api;
 use crate::api::audited::Audited;
 use crate::api::call::Call;
+use crate::api::kind::Kind;
 use crate::api::problem::Problem;
+use crate::api::schema;
 use crate::http::message::{Method, Response};
 use crate::http::service::Reply;
 use crate::model::token::Right;
 
-pub use crate::api::description::{Body, Content, Doc, Param, Place, Returns, Shape};
-pub(super) use crate::api::description::{doc, shape};
+pub(super) use crate::api::description::{AFTER, LIMIT, SINCE, UNTIL};
+pub use crate::api::description::{Body, Content, Doc, Param, Place, Returns};
 
-/// The routes of one noun, and the shapes they speak of.
+/// The routes of one noun.
 #[derive(Debug)]
 pub struct Resource {
     /// The noun, as the document groups by it.
@@ -25,11 +26,9 @@ pub struct Resource {
     pub about: &'static str,
     /// Its routes.
     pub routes: &'static [Route],
-    /// The shapes its routes name.
-    pub shapes: &'static [Shape],
 }
 
-/// A path, a method, who may call it, who answers, and what is to be known about it.
+/// A path, a method, who may call it, its handler, and its description.
 pub struct Route {
     /// The method.
     pub method: Method,
@@ -37,9 +36,9 @@ pub struct Route {
     pub path: &'static str,
     /// What the token must allow; `None`: public.
     pub right: Option<Right>,
-    /// Who answers.
+    /// The handler.
     pub(super) answer: Answer,
-    /// What is to be known about it.
+    /// Its description.
     pub doc: Doc,
 }
 
@@ -49,29 +48,78 @@ impl std::fmt::Debug for Route {
     }
 }
 
-/// Answers without changing anything.
+/// A handler that changes nothing.
 pub(super) type Looked = fn(&Api, &Call) -> Result<Response, Problem>;
 
-/// Who answers, and how.
+/// The kinds of handlers.
 pub(super) enum Answer {
-    /// At once. Changes nothing.
+    /// Answers at once and changes nothing.
     Now(Looked),
-    /// The same, where it may look at many rows: few at a time ([`crate::api::lists`]).
+    /// The same, where it may look at many rows: few run at a time ([`crate::api::lists`]).
     Listed(Looked),
-    /// After a COMMIT that the handler does not wait for: what providers and publishers send.
+    /// Answers after a COMMIT that the handler does not wait for: what providers and publishers send.
     Later(fn(&Api, Call, Reply)),
-    /// A change by a person or a program, under the name that its audit event gives it.
-    Change(&'static str, fn(&Api, &Call) -> Result<Audited<Value>, Problem>),
+    /// A change by a person or a program, with the action that its audit event names.
+    Act(&'static str, fn(&Api, &Call) -> Result<Audited<Value>, Problem>),
 }
 
 impl Route {
-    /// What audit events call it; `None` where no call of it makes one.
+    /// The operation's name in generated clients, and a heading.
+    pub(super) const fn doc(mut self, id: &'static str, summary: &'static str) -> Self {
+        self.doc.id = id;
+        self.doc.summary = summary;
+        self
+    }
+
+    /// What it does, in sentences.
+    pub(super) const fn about(mut self, about: &'static str) -> Self {
+        self.doc.about = about;
+        self
+    }
+
+    /// Its answers when it succeeds.
+    pub(super) const fn returns(mut self, returns: &'static [Returns]) -> Self {
+        self.doc.returns = returns;
+        self
+    }
+
+    /// Its parameters.
+    pub(super) const fn params(mut self, params: &'static [Param]) -> Self {
+        self.doc.params = params;
+        self
+    }
+
+    /// It takes parameters in the query that cannot be listed.
+    pub(super) const fn any_query(mut self) -> Self {
+        self.doc.any_query = true;
+        self
+    }
+
+    /// It takes JSON; the example is a body that is accepted.
+    pub(super) const fn body<T: JsonSchema>(mut self, example: &'static str) -> Self {
+        self.doc.body = Some(Body::Json { describe: schema::of::<T>, example });
+        self
+    }
+
+    /// It takes any bytes.
+    pub(super) const fn any_body(mut self) -> Self {
+        self.doc.body = Some(Body::Any);
+        self
+    }
+
+    /// Problems of its own.
+    pub(super) const fn problems(mut self, problems: &'static [Kind]) -> Self {
+        self.doc.problems = problems;
+        self
+    }
+
+    /// The action of its audit events; `None` where no call makes one.
     ///
-    /// A call that succeeds makes one where something is changed; one that is denied makes one also where
-    /// events are published or only an administrator may look.
+    /// A call that succeeds makes one where something is changed. A call that is denied makes one also where events
+    /// are published or only an administrator may look.
     pub fn action(&self) -> Option<&'static str> {
         match (&self.answer, self.right) {
-            (Answer::Change(action, _), _) => Some(action),
+            (Answer::Act(action, _), _) => Some(action),
             (_, Some(Right::Publish)) => Some("event.publish"),
             (_, Some(Right::Admin | Right::Box)) => Some("administration.read"),
             _ => None,
@@ -81,17 +129,35 @@ impl Route {
     /// Whether it changes something, and each call that succeeds makes one audit event.
     #[cfg(any(test, feature = "internals"))]
     pub fn is_audited(&self) -> bool {
-        matches!(self.answer, Answer::Change(..))
+        matches!(self.answer, Answer::Act(..))
     }
 }
 
-/// A route, from its parts.
-pub(super) const fn route(
-    method: Method,
-    path: &'static str,
-    right: Option<Right>,
-    answer: Answer,
-    doc: Doc,
-) -> Route {
-    Route { method, path, right, answer, doc }
+/// A `GET` with a token.
+pub(super) const fn get(path: &'static str, right: Right, answer: Answer) -> Route {
+    with_right(Method::Get, path, right, answer)
+}
+
+/// A `POST` with a token.
+pub(super) const fn post(path: &'static str, right: Right, answer: Answer) -> Route {
+    with_right(Method::Post, path, right, answer)
+}
+
+/// A `PATCH` with a token.
+pub(super) const fn patch(path: &'static str, right: Right, answer: Answer) -> Route {
+    with_right(Method::Patch, path, right, answer)
+}
+
+/// A `DELETE` with a token.
+pub(super) const fn delete(path: &'static str, right: Right, answer: Answer) -> Route {
+    with_right(Method::Delete, path, right, answer)
+}
+
+/// A route without a token.
+pub(super) const fn public(method: Method, path: &'static str, answer: Answer) -> Route {
+    Route { method, path, right: None, answer, doc: Doc::NONE }
+}
+
+const fn with_right(method: Method, path: &'static str, right: Right, answer: Answer) -> Route {
+    Route { method, path, right: Some(right), answer, doc: Doc::NONE }
 }

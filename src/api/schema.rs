@@ -1,202 +1,212 @@
-//! The words shapes are written in: small JSON Schemas (2020-12) that recur.
+//! JSON Schemas of what recurs in requests and answers: kinds of text, words of the model, pages.
 //!
-//! Not here: the shapes themselves, which stand beside the function that reads or shows them.
+//! A type of a request or an answer derives its schema; what the model defines gets its schema here.
 
-use serde_json::{Value, json};
+use std::borrow::Cow;
 
-use crate::api::description::Param;
-use crate::api::kind::{Facts, Kind, TYPE_PREFIX};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
-/// A shape, by its name.
-pub(super) fn of(name: &str) -> Value {
-    json!({ "$ref": format!("#/components/schemas/{name}") })
+use crate::base::clock::Timestamp;
+use crate::model::name::Name;
+use crate::model::{
+    audit, delivery, escalation, event, health, lane, subscription, token, webhook_event,
+};
+use crate::privacy::policy;
+use crate::sources;
+
+/// Describes a type: by a reference where the type has a name in the document.
+pub(super) type Describe = fn(&mut SchemaGenerator) -> Schema;
+
+/// The [`Describe`] of a type.
+pub(super) fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
 }
 
-/// An object of an answer: all its fields are always there.
-pub(super) fn object(fields: Value) -> Value {
-    let names: Vec<String> = match &fields {
-        Value::Object(fields) => fields.keys().cloned().collect(),
-        _ => Vec::new(),
+/// A reference to a type that a request has too, for answers that show what was sent.
+pub(super) fn as_sent<T: JsonSchema>(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "$ref": format!("#/components/schemas/{}", T::schema_name()) })
+}
+
+/// Gives a type its schema under a name, or in place.
+macro_rules! described {
+    ($type:ty, in place, $schema:expr) => {
+        $crate::api::schema::described!($type, stringify!($type), true, $schema);
     };
-    json!({ "type": "object", "required": names, "properties": fields })
-}
-
-/// An object with fields of which only some are always there.
-pub(super) fn object_with(required: &[&str], fields: Value) -> Value {
-    json!({ "type": "object", "required": required, "properties": fields })
-}
-
-/// An object of a request: fields that are not named are refused.
-pub(super) fn request(required: &[&str], fields: Value) -> Value {
-    json!({
-        "type": "object", "required": required, "properties": fields,
-        "additionalProperties": false,
-    })
-}
-
-/// The same, with what it is for.
-pub(super) fn about(mut schema: Value, about: &str) -> Value {
-    if let Value::Object(fields) = &mut schema {
-        fields.insert("description".to_owned(), about.into());
-    }
-    schema
-}
-
-/// The same, or null.
-pub(super) fn nullable(mut schema: Value) -> Value {
-    match schema.get("type") {
-        Some(Value::String(one)) => {
-            let both = json!([one, "null"]);
-            if let Value::Object(fields) = &mut schema {
-                fields.insert("type".to_owned(), both);
-                if let Some(Value::Array(words)) = fields.get_mut("enum") {
-                    words.push(Value::Null);
-                }
+    ($type:ty, $name:literal, $schema:expr) => {
+        $crate::api::schema::described!($type, $name, false, $schema);
+    };
+    ($type:ty, $name:expr, $in_place:literal, $schema:expr) => {
+        impl schemars::JsonSchema for $type {
+            fn inline_schema() -> bool {
+                $in_place
             }
-            schema
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                $name.into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                $schema
+            }
         }
-        _ => json!({ "anyOf": [schema, { "type": "null" }] }),
-    }
+    };
+}
+pub(super) use described;
+
+/// Kinds of values. Fields name them with `#[schemars(with = "…")]`.
+macro_rules! values {
+    ($($(#[$about:meta])* $name:ident = $schema:tt)*) => {$(
+        $(#[$about])*
+        #[derive(Debug, Default)]
+        pub(in crate::api) struct $name;
+        $crate::api::schema::described!($name, in place, schemars::json_schema!($schema));
+    )*};
+}
+pub(super) use values;
+
+values! {
+    /// A text that is not empty.
+    SomeText = { "type": "string", "minLength": 1 }
+    /// A UUID.
+    Uuid = { "type": "string", "format": "uuid" }
+    /// The name that people give to a thing.
+    NameText = { "type": "string", "pattern": "^[a-z0-9-]{1,63}$" }
+    /// An id of a delivery.
+    DeliveryId = { "type": "string", "pattern": "^dlv_[0-9]+$" }
+    /// An id of a delivery, with its prefix or without.
+    AnyDeliveryId = { "type": "string", "pattern": "^(dlv_)?[0-9]{1,18}$" }
+    /// A SHA-256, in hex.
+    Sha256 = { "type": "string", "pattern": "^[0-9a-f]{64}$" }
+    /// Bytes.
+    Base64 = { "type": "string", "contentEncoding": "base64" }
+    /// Bytes of a request.
+    StrictBase64 = { "type": "string", "contentEncoding": "base64",
+        "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$" }
+    /// A name of a header field.
+    HeaderName = { "type": "string", "pattern": "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$" }
+    /// One character.
+    Character = { "type": "string", "minLength": 1, "maxLength": 1 }
+    /// An object with any members.
+    AnyObject = { "type": "object" }
+    /// Rows of a page.
+    Limit = { "type": "integer", "minimum": 1, "maximum": 500, "default": 50 }
+    /// Where a page starts.
+    Cursor = { "type": "string", "pattern": "^[0-9]{1,18}$" }
+    /// Yes or no, in a query.
+    TrueOrFalse = { "type": "string", "enum": ["true", "false"] }
+    /// The kinds of a subscription's target.
+    TargetKind = { "type": "string", "enum": subscription::Target::KINDS }
 }
 
-/// Any text.
-pub(super) fn text() -> Value {
-    json!({ "type": "string" })
+described!(Timestamp, in place, json_schema!({ "type": "string", "format": "date-time" }));
+described!(Name, in place, NameText::json_schema(&mut SchemaGenerator::default()));
+
+/// Texts and numbers within bounds.
+macro_rules! bounded {
+    ($($(#[$about:meta])* $name:ident, $number:ty = $schema:tt)*) => {$(
+        $(#[$about])*
+        #[derive(Debug, Default)]
+        pub(super) struct $name<const MIN: $number, const MAX: $number>;
+
+        impl<const MIN: $number, const MAX: $number> JsonSchema for $name<MIN, MAX> {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($schema)
+            }
+        }
+    )*};
 }
 
-/// Any text but none.
-pub(super) fn some_text() -> Value {
-    json!({ "type": "string", "minLength": 1 })
+bounded! {
+    /// A text of so many characters.
+    Text, usize = { "type": "string", "minLength": MIN, "maxLength": MAX }
+    /// Printable ASCII of so many characters.
+    Ascii, usize = { "type": "string", "minLength": MIN, "maxLength": MAX, "pattern": "^[ -~]*$" }
+    /// A whole number.
+    Whole, u64 = { "type": "integer", "minimum": MIN, "maximum": MAX }
 }
 
-/// A text of so many characters.
-pub(super) fn text_of(least: u32, most: u32) -> Value {
-    json!({ "type": "string", "minLength": least, "maxLength": most })
+/// Enums of the model: each is one of the words in `ALL`.
+macro_rules! words {
+    ($($type:ty = $name:literal)*) => {$(
+        described!($type, $name, json_schema!({
+            "type": "string", "enum": <$type>::ALL.map(<$type>::as_str),
+        }));
+    )*};
 }
 
-/// Printable ASCII of so many characters.
-pub(super) fn ascii(least: u32, most: u32) -> Value {
-    json!({ "type": "string", "minLength": least, "maxLength": most, "pattern": "^[ -~]*$" })
+/// Enums of the model that write themselves nowhere else.
+macro_rules! written_words {
+    ($($type:ty = $name:literal)*) => {$(
+        words!($type = $name);
+
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(self.as_str())
+            }
+        }
+    )*};
 }
 
-/// One of these words.
-pub(super) fn words<const N: usize>(words: [&'static str; N]) -> Value {
-    json!({ "type": "string", "enum": words.as_slice() })
+words! {
+    subscription::CallMethod = "CallMethod"
+    token::Role = "Role"
+    policy::detect::Detector = "Detector"
+    policy::Action = "PiiAction"
 }
 
-/// A count: never negative.
-pub(super) fn count() -> Value {
-    json!({ "type": "integer", "minimum": 0 })
+written_words! {
+    audit::Outcome = "AuditResult"
+    delivery::State = "DeliveryState"
+    escalation::Class = "EscalationClass"
+    event::Status = "EventStatus"
+    delivery::AttemptClass = "AttemptClass"
+    health::Level = "CheckState"
+    lane::Ordering = "Ordering"
+    sources::State = "SourceState"
+    subscription::HoldReason = "HoldReason"
+    subscription::State = "SubscriptionState"
+    webhook_event::Status = "WebhookEventStatus"
 }
 
-/// A whole number within bounds.
-pub(super) fn integer(least: u64, most: u64) -> Value {
-    json!({ "type": "integer", "minimum": least, "maximum": most })
+/// Makes `Answer::of`, which shows a value of the model as the fields of `Answer` say.
+macro_rules! answers {
+    ($answer:ident, $model:ty) => {
+        impl $answer {
+            pub(super) fn of(model: &$model) -> serde_json::Value {
+                $crate::api::schema::written(Self::serialize(model, serde_json::value::Serializer))
+            }
+        }
+    };
+}
+pub(super) use answers;
+
+/// What was written to memory, which cannot fail.
+pub(super) fn written(value: serde_json::Result<Value>) -> Value {
+    value.unwrap_or_default()
 }
 
-/// Yes or no.
-pub(super) fn yes_or_no() -> Value {
-    json!({ "type": "boolean" })
+/// Shows an answer.
+pub(super) fn value(answer: impl Serialize) -> Value {
+    written(serde_json::to_value(answer))
 }
 
-/// A list of such.
-pub(super) fn list(items: Value) -> Value {
-    json!({ "type": "array", "items": items })
-}
-
-/// A point in time.
-pub(super) fn time() -> Value {
-    json!({ "type": "string", "format": "date-time" })
-}
-
-/// A UUID.
-pub(super) fn uuid() -> Value {
-    json!({ "type": "string", "format": "uuid" })
-}
-
-/// A name people give.
-pub(super) fn name() -> Value {
-    json!({ "type": "string", "pattern": "^[a-z0-9-]{1,63}$" })
-}
-
-/// A page of things of a shape.
-pub(super) fn page(shape: &str) -> Value {
-    let next = nullable(json!({ "type": "string", "pattern": "^[0-9]+$" }));
-    object(json!({
-        "items": list(of(shape)),
-        "next": about(next,
-            "What to send as `after` for the next page; null on the last page. A page may have fewer items than `limit`, \
-             or none, and another after it."),
-    }))
-}
-
-/// The body of every problem.
-pub(super) fn problem() -> Value {
-    object_with(
-        &["type", "title", "status", "detail", "request_id"],
-        json!({
-            "type": { "type": "string", "pattern": format!("^{TYPE_PREFIX}[a-z-]+$"),
-                "description": "The kind of problem: stable, to decide by." },
-            "title": about(text(), "The kind, in words."),
-            "status": about(integer(400, 599), "The status code."),
-            "detail": about(text(), "What is wrong with this request, for a person."),
-            "request_id": about(text(), "The request's name, as in `X-Request-Id`."),
-            "checks": about(list(of("Check")), "With `not-ready` and `verbose` alone: every check."),
-        }),
-    )
-}
-
-/// The body of problems of these kinds.
-pub(super) fn problem_of(kinds: &[Kind]) -> Value {
-    let types: Vec<String> = kinds.iter().map(|kind| kind.uri()).collect();
-    let example = kinds.first().map(|kind| {
-        let Facts { status, title, when, .. } = kind.facts();
-        json!({
-            "type": kind.uri(), "title": title, "status": status, "detail": when,
-            "request_id": "019c1447-5800-7000-8000-000000000009",
-        })
-    });
-    json!({
-        "allOf": [of("Problem"), { "properties": { "type": { "enum": types } } }],
-        "examples": [example],
-    })
-}
-
-fn limit() -> Value {
-    json!({ "type": "integer", "minimum": 1, "maximum": 500, "default": 50 })
-}
-
-fn cursor() -> Value {
-    json!({ "type": "string", "pattern": "^[0-9]{1,18}$" })
-}
-
-/// How long a page is.
-pub(super) const LIMIT: Param = Param::query("limit", "The most items of the page.", limit, "50");
-
-/// Where a page starts.
-pub(super) const AFTER: Param =
-    Param::query("after", "The `next` of the page before.", cursor, "17");
-
-/// From when on.
-pub(super) const SINCE: Param =
-    Param::query("since", "Not before this time.", time, "2026-01-31T12:00:00Z").quick();
-
-/// Until when.
-pub(super) const UNTIL: Param =
-    Param::query("until", "Before this time.", time, "2026-02-01T00:00:00Z").quick();
-
-/// An object with one more field, which is always there.
-pub(super) fn with(mut object: Value, name: &str, field: Value) -> Value {
-    if let Some(Value::Array(required)) = object.get_mut("required") {
-        required.push(name.into());
-    }
-    with_optional(object, name, field)
-}
-
-/// An object with one more field, which may be there.
-pub(super) fn with_optional(mut object: Value, name: &str, field: Value) -> Value {
-    if let Some(Value::Object(fields)) = object.get_mut("properties") {
-        fields.insert(name.to_owned(), field);
-    }
-    object
+/// A page of a list.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "{T}Page")]
+pub(super) struct ListPage<T> {
+    pub(super) items: Vec<T>,
+    /// What to send as `after` for the next page; null on the last page. A page may have fewer items than `limit`, or
+    /// none, and another after it.
+    #[schemars(regex(pattern = "^[0-9]+$"))]
+    pub(super) next: Option<String>,
 }

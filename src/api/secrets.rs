@@ -1,9 +1,10 @@
-//! `…/secrets`: the secrets of providers and subscriptions, which are told apart but never shown.
+//! `…/secrets`: the secrets of providers and subscriptions, which have ids and are never shown.
 //!
-//! Whoever has a secret can ask whether it is in force; nobody can read one back.
+//! A caller that has a secret can ask whether it is in force; no caller can read one.
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::api::Api;
 use crate::api::audited::{Audited, Change, change};
@@ -11,128 +12,131 @@ use crate::api::call::{Call, ok};
 use crate::api::credentials::to_seal;
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
-use crate::api::route::Answer::Now;
-use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
-use crate::api::{provider_shapes, providers, schema, subscriptions};
-use crate::http::message::Method::{Delete, Get, Post};
+use crate::api::providers::{MAX_SECRETS, SecretText};
+use crate::api::route::Answer::{Act, Now};
+use crate::api::route::{Param, Resource, Returns, delete, get, post};
+use crate::api::schema::{NameText, Uuid, value};
+use crate::api::{providers, subscriptions};
+use crate::base::clock::Timestamp;
 use crate::http::message::Response;
-use crate::model::token::Right;
+use crate::model::token::Right::{Admin, Read};
 use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Credential, Owner, context};
 use crate::store::tx::ReadTx;
 
-const PROVIDER: Param = Param::path("name", "The provider's name.", schema::name, "stripe");
-const SUBSCRIPTION: Param =
-    Param::path("id", "The subscription's name or id.", schema::text, "erp");
-const SECRET: Param = Param::path(
-    "secret_id",
-    "The secret's id.",
-    schema::uuid,
-    "0198c5a0-0000-7000-8000-000000000000",
-);
+const PROVIDER: Param = Param::path::<NameText>("name", "The provider's name.", "stripe");
+const SUBSCRIPTION: Param = Param::path::<String>("id", "The subscription's name or id.", "erp");
+const SECRET: Param =
+    Param::path::<Uuid>("secret_id", "The secret's id.", "0198c5a0-0000-7000-8000-000000000000");
 
 /// The secrets of providers and subscriptions.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Secrets",
     about: "What providers and subscriptions sign with. A secret is told by its id and never shown.",
     routes: &[
-        route(
-            Get,
-            "/v1/providers/{name}/secrets",
-            Some(Right::Read),
-            Now(list),
-            doc(
-                "listProviderSecrets",
-                "List a provider's secrets",
-                "Those in force, the newest first, without the secrets themselves.",
-                &[Returns::json(200, "The secrets in force.", "SecretList")],
-            )
+        get("/v1/providers/{name}/secrets", Read, Now(list))
+            .doc("listProviderSecrets", "List a provider's secrets")
+            .about("Those in force, the newest first, without the secrets themselves.")
+            .returns(&[Returns::json::<SecretList>(200, "The secrets in force.")])
             .params(&[PROVIDER]),
-        ),
-        route(
-            Post,
-            "/v1/providers/{name}/secrets",
-            Some(Right::Admin),
-            Answer::Change("provider.secret.add", add),
-            doc(
-                "addProviderSecret",
-                "Add a secret to a provider",
-                "The others stay in force. One that is in force already is left as it is.",
-                &[
-                    Returns::json(200, "It was in force already, or `dry_run` was asked for.", "SecretAnswer"),
-                    Returns::json(201, "It is in force now.", "SecretAnswer"),
-                ],
-            )
+        post("/v1/providers/{name}/secrets", Admin, Act("provider.secret.add", add))
+            .doc("addProviderSecret", "Add a secret to a provider")
+            .about("The others stay in force. One that is in force already is left as it is.")
+            .returns(&[
+                Returns::json::<SecretAnswer>(
+                    200,
+                    "It was in force already, or `dry_run` was asked for.",
+                ),
+                Returns::json::<SecretAnswer>(201, "It is in force now."),
+            ])
             .params(&[PROVIDER])
-            .body("SecretGiven", example)
+            .body::<SecretGiven>(
+                r#"{"secret":"whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3","dry_run":true}"#,
+            )
             .problems(&[Kind::Conflict]),
-        ),
-        route(
-            Delete,
+        delete(
             "/v1/providers/{name}/secrets/{secret_id}",
-            Some(Right::Admin),
-            Answer::Change("provider.secret.withdraw", withdraw),
-            doc(
-                "withdrawProviderSecret",
-                "Withdraw a provider's secret",
-                "What is signed with it is refused from then on. The last one stays.",
-                &[Returns::nothing("It is withdrawn.")],
+            Admin,
+            Act("provider.secret.withdraw", withdraw),
+        )
+        .doc("withdrawProviderSecret", "Withdraw a provider's secret")
+        .about("What is signed with it is refused from then on. The last one stays.")
+        .returns(&[Returns::nothing("It is withdrawn.")])
+        .params(&[PROVIDER, SECRET])
+        .problems(&[Kind::Conflict]),
+        post("/v1/subscriptions/{id}/secrets", Admin, Act("subscription.secret.replace", replace))
+            .doc("replaceSubscriptionSecret", "Replace a subscription's secret")
+            .about(
+                "What is sent from then on is signed with it alone. The one in force is left \
+                 as it is.",
             )
-            .params(&[PROVIDER, SECRET])
-            .problems(&[Kind::Conflict]),
-        ),
-        route(
-            Post,
-            "/v1/subscriptions/{id}/secrets",
-            Some(Right::Admin),
-            Answer::Change("subscription.secret.replace", replace),
-            doc(
-                "replaceSubscriptionSecret",
-                "Replace a subscription's secret",
-                "What is sent from then on is signed with it alone. The one in force is left as it is.",
-                &[
-                    Returns::json(200, "It was in force already, or `dry_run` was asked for.", "SecretAnswer"),
-                    Returns::json(201, "It is in force now.", "SecretAnswer"),
-                ],
-            )
+            .returns(&[
+                Returns::json::<SecretAnswer>(
+                    200,
+                    "It was in force already, or `dry_run` was asked for.",
+                ),
+                Returns::json::<SecretAnswer>(201, "It is in force now."),
+            ])
             .params(&[SUBSCRIPTION])
-            .body("SecretGiven", example),
-        ),
-    ],
-    shapes: &[
-        shape("SecretList", list_schema),
-        shape("SecretGiven", given_schema),
-        shape("SecretAnswer", answer_schema),
+            .body::<SecretGiven>(
+                r#"{"secret":"whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3","dry_run":true}"#,
+            ),
     ],
 };
 
-/// A secret somebody has.
-#[derive(Debug, Deserialize)]
+/// A secret of the caller.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Given {
+struct SecretGiven {
+    /// A secret it signs with. It is kept sealed and shown nowhere.
+    #[schemars(with = "SecretText")]
     secret: String,
-    /// Whether only to ask if it is in force.
+    /// Only ask whether it is in force.
     #[serde(default)]
     dry_run: bool,
+}
+
+/// What became of a secret.
+#[derive(Serialize, JsonSchema)]
+struct SecretAnswer {
+    /// Null when it was not stored.
+    #[schemars(with = "Option<Uuid>")]
+    id: Option<String>,
+    already_in_force: bool,
+}
+
+/// The secrets in force.
+#[derive(Serialize, JsonSchema)]
+struct SecretList {
+    items: Vec<SecretInForce>,
+}
+
+/// A secret in force, without the secret itself.
+#[derive(Serialize, JsonSchema)]
+struct SecretInForce {
+    #[schemars(with = "Uuid")]
+    id: String,
+    #[schemars(with = "u64")]
+    version: i64,
+    created_at: Timestamp,
 }
 
 /// `GET /v1/providers/{name}/secrets`
 fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let seq = providers::find(api, call)?.seq;
     let found = api.store.read(|tx| credentials::of_provider(tx, seq))?;
-    let items: Vec<Value> = found
-        .iter()
-        .map(
-            |kept| json!({ "id": kept.id, "version": kept.version, "created_at": kept.created_at }),
-        )
-        .collect();
-    Ok(ok(&json!({ "items": items })))
+    let shown = |kept: Credential| SecretInForce {
+        id: kept.id,
+        version: kept.version,
+        created_at: kept.created_at,
+    };
+    Ok(ok(&SecretList { items: found.into_iter().map(shown).collect() }))
 }
 
 /// `POST /v1/providers/{name}/secrets`
 fn add(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let provider = providers::find(api, call)?;
-    let given: Given = call.json()?;
+    let given: SecretGiven = call.json()?;
     let checked = provider.new.scheme.check_secret(&given.secret);
     checked.map_err(|error| providers::unusable(&error))?;
     let whose = ("provider", provider.new.id);
@@ -142,9 +146,9 @@ fn add(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 /// `POST /v1/subscriptions/{id}/secrets`
 fn replace(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let subscription = subscriptions::find(api, call)?;
-    let Given { secret, dry_run } = call.json()?;
+    let SecretGiven { secret, dry_run } = call.json()?;
     let parsed = SigningSecret::parse(&secret).map_err(|error| providers::unusable(&error))?;
-    let given = Given { secret: parsed.to_text().as_str().to_owned(), dry_run };
+    let given = SecretGiven { secret: parsed.to_text().as_str().to_owned(), dry_run };
     let whose = ("subscription", subscription.new.id);
     store(api, call, given, (Owner::Subscription(subscription.seq), whose))
 }
@@ -154,23 +158,23 @@ fn replace(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 fn store(
     api: &Api,
     call: &Call,
-    given: Given,
+    given: SecretGiven,
     (owner, (kind, owner_id)): (Owner, (&'static str, String)),
 ) -> Result<Audited<Value>, Problem> {
-    let Given { secret, dry_run } = given;
+    let SecretGiven { secret, dry_run } = given;
     let known = api.store.read(|tx| in_force(tx, owner))?;
-    let full = known.len() >= provider_shapes::MAX_SECRETS && matches!(owner, Owner::Provider(_));
+    let full = known.len() >= MAX_SECRETS && matches!(owner, Owner::Provider(_));
     let known = known.into_iter().find(|known| is(api, known, &secret)).map(|known| known.id);
     let now = api.clock.wall();
     let sealed = to_seal(api, now, &secret);
     let tenant = call.tenant.clone();
     change(api, call, move |tx| {
         if known.is_some() || dry_run {
-            let body = json!({ "id": known, "already_in_force": known.is_some() });
+            let body = value(SecretAnswer { already_in_force: known.is_some(), id: known.clone() });
             return Ok(Ok((body, Change::changed(kind, &owner_id, &Value::Null, &Value::Null))));
         }
         if full {
-            let most = provider_shapes::MAX_SECRETS;
+            let most = MAX_SECRETS;
             let detail = format!("A provider has {most} secrets at most: withdraw one first.");
             return Ok(Err(Problem::conflict(detail)));
         }
@@ -182,7 +186,7 @@ fn store(
         let new = sealed.of(&tenant, owner, now);
         credentials::insert(tx, &new)?;
         let added = Change::made(kind, &owner_id, &Value::Null).and("credentials", new.id.as_str());
-        Ok(Ok((json!({ "id": new.id, "already_in_force": false }), added)))
+        Ok(Ok((value(SecretAnswer { id: Some(new.id), already_in_force: false }), added)))
     })
 }
 
@@ -222,28 +226,4 @@ fn is(api: &Api, kept: &Credential, secret: &str) -> bool {
     opened.is_ok_and(|opened| {
         bool::from(subtle::ConstantTimeEq::ct_eq(opened.expose(), secret.as_bytes()))
     })
-}
-
-fn list_schema() -> Value {
-    let secret = schema::object(json!({
-        "id": schema::uuid(), "version": schema::count(), "created_at": schema::time(),
-    }));
-    schema::object(json!({ "items": schema::list(secret) }))
-}
-
-fn given_schema() -> Value {
-    let dry_run = schema::about(schema::yes_or_no(), "Only ask whether it is in force.");
-    schema::request(
-        &["secret"],
-        json!({ "secret": provider_shapes::secret_schema(), "dry_run": dry_run }),
-    )
-}
-
-fn answer_schema() -> Value {
-    let id = schema::about(schema::nullable(schema::uuid()), "Null when it was not stored.");
-    schema::object(json!({ "id": id, "already_in_force": schema::yes_or_no() }))
-}
-
-fn example() -> Value {
-    json!({ "secret": "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3", "dry_run": true })
 }

@@ -3,175 +3,230 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
-use crate::api::problem::Problem;
-use crate::api::route::Answer::{Listed, Now};
-use crate::api::route::{Answer, Param, Resource, Returns, doc, route};
-use crate::api::schema::{self, AFTER, LIMIT};
-use crate::api::source_shapes as shapes;
-use crate::api::status;
+use crate::api::problem::{CheckAnswer, Problem};
+use crate::api::route::Answer::{Act, Listed, Now};
+use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
+use crate::api::schema::{
+    AnyObject, Character, NameText, SomeText, Text, Uuid, Whole, value, values,
+};
 use crate::api::{Api, lists};
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id;
-use crate::http::message::Method::{Delete, Get, Patch, Post};
 use crate::http::message::Response;
 use crate::model::escalation::Class;
 use crate::model::health::{Level, worst};
 use crate::model::lenient_int;
 use crate::model::name::Name;
-use crate::model::token::Right;
+use crate::model::token::Right::{Admin, Operate, Read};
+use crate::sources::field::Field;
+use crate::sources::folder_settings::MAX_DONE_DAYS;
 use crate::sources::{MAX_SILENCE, NewSource, SILENCE_LEAST, Settings, Source, State};
 use crate::sources::{SourceStatus, inspect, permitted, tables};
 use crate::store::error::Result as StoreResult;
 use crate::store::escalations;
 use crate::store::tx::{ReadTx, WriteTx};
 
-const NAME: Param = Param::path("name", "The source's name.", schema::name, "erp");
-const IS: &[Returns] = &[Returns::json(200, "The source as it is now.", "Source")];
+const NAME: Param = Param::path::<NameText>("name", "The source's name.", "erp");
+const IS: &[Returns] = &[Returns::json::<SourceAnswer<'_>>(200, "The source as it is now.")];
 
 /// Where events are read from.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Sources",
     about: "Where events are read from besides the API: the `SQLite` file of an ERP, or a folder that files are put into.",
     routes: &[
-        route(
-            Get,
-            "/v1/sources",
-            Some(Right::Read),
-            Listed(list),
-            doc(
-                "listSources",
-                "List the sources",
-                "With how far each was read, and what stands in its way.",
-                &[Returns::page("A page of sources, the oldest first.", "Source")],
-            )
+        get("/v1/sources", Read, Listed(list))
+            .doc("listSources", "List the sources")
+            .about("With how far each was read, and what stands in its way.")
+            .returns(&[Returns::page::<SourceAnswer<'_>>("A page of sources, the oldest first.")])
             .params(&[LIMIT, AFTER]),
-        ),
-        route(
-            Post,
-            "/v1/sources",
-            Some(Right::Admin),
-            Answer::Change("source.create", create),
-            doc(
-                "createSource",
-                "Make a source",
-                "It is read from the answer on, with the rights of the service.",
-                &[Returns::json(201, "The source.", "Source")],
-            )
-            .body("SourceCreation", shapes::creation_example),
-        ),
-        route(
-            Get,
-            "/v1/sources/{name}",
-            Some(Right::Read),
-            Now(show),
-            doc("getSource", "Show a source", "One source.", IS).params(&[NAME]),
-        ),
-        route(
-            Patch,
-            "/v1/sources/{name}",
-            Some(Right::Admin),
-            Answer::Change("source.change", change_one),
-            doc(
-                "changeSource",
-                "Change a source",
-                "What is absent stays; settings are replaced as a whole. The cursor stays too.",
-                IS,
-            )
+        post("/v1/sources", Admin, Act("source.create", create))
+            .doc("createSource", "Make a source")
+            .about("It is read from the answer on, with the rights of the service.")
+            .returns(&[Returns::json::<SourceAnswer<'_>>(201, "The source.")])
+            .body::<SourceCreation>(
+                r#"{"name":"erp","kind":"sqlite","settings":{"path":"/srv/erp/erp.db",
+                "table":"outbox"},"silent_after_ms":86400000}"#,
+            ),
+        get("/v1/sources/{name}", Read, Now(show))
+            .doc("getSource", "Show a source")
+            .about("One source.")
+            .returns(IS)
+            .params(&[NAME]),
+        patch("/v1/sources/{name}", Admin, Act("source.change", change_one))
+            .doc("changeSource", "Change a source")
+            .about("What is absent stays; settings are replaced as a whole. The cursor stays too.")
+            .returns(IS)
             .params(&[NAME])
-            .body("SourceChange", shapes::change_example),
-        ),
-        route(
-            Delete,
-            "/v1/sources/{name}",
-            Some(Right::Admin),
-            Answer::Change("source.delete", delete),
-            doc(
-                "deleteSource",
-                "Delete a source",
+            .body::<SourceChange>(r#"{"silent_after_ms":3600000}"#),
+        delete("/v1/sources/{name}", Admin, Act("source.delete", remove))
+            .doc("deleteSource", "Delete a source")
+            .about(
                 "It is read no more. What came from it stays, and so does what it was read from.",
-                &[Returns::nothing("It is deleted.")],
             )
+            .returns(&[Returns::nothing("It is deleted.")])
             .params(&[NAME]),
-        ),
-        route(
-            Get,
-            "/v1/sources/{name}/test",
-            Some(Right::Operate),
-            Now(test),
-            doc(
-                "testSource",
-                "Test a source",
-                "Opens what it reads and looks whether it suits. Nothing is copied and nothing is changed.",
-                &[Returns::json(200, "What was found.", "SourceTest")],
+        get("/v1/sources/{name}/test", Operate, Now(test))
+            .doc("testSource", "Test a source")
+            .about(
+                "Opens what it reads and looks whether it suits. Nothing is copied and \
+                 nothing is changed.",
             )
+            .returns(&[Returns::json::<SourceTest>(200, "What was found.")])
             .params(&[NAME]),
-        ),
-        route(
-            Post,
-            "/v1/sources/{name}/pause",
-            Some(Right::Operate),
-            Answer::Change("source.pause", pause),
-            doc("pauseSource", "Pause a source", "What is there waits.", IS).params(&[NAME]),
-        ),
-        route(
-            Post,
-            "/v1/sources/{name}/resume",
-            Some(Right::Operate),
-            Answer::Change("source.resume", resume),
-            doc("resumeSource", "Resume a source", "It goes on where it stands.", IS).params(&[NAME]),
-        ),
-        route(
-            Post,
-            "/v1/sources/{name}/reset",
-            Some(Right::Operate),
-            Answer::Change("source.reset", reset),
-            doc(
-                "resetSource",
-                "Set where a source is read from",
-                "Decides what is copied after the file was replaced or restored: everything that is there \
-                 (`start`; an event that is known by its key is not stored again), only what comes from now \
-                 on, or what stands behind a row.",
-                IS,
+        post("/v1/sources/{name}/pause", Operate, Act("source.pause", pause))
+            .doc("pauseSource", "Pause a source")
+            .about("What is there waits.")
+            .returns(IS)
+            .params(&[NAME]),
+        post("/v1/sources/{name}/resume", Operate, Act("source.resume", resume))
+            .doc("resumeSource", "Resume a source")
+            .about("It goes on where it stands.")
+            .returns(IS)
+            .params(&[NAME]),
+        post("/v1/sources/{name}/reset", Operate, Act("source.reset", reset))
+            .doc("resetSource", "Set where a source is read from")
+            .about(
+                "Decides what is copied after the file was replaced or restored: everything \
+                 that is there (`start`; an event that is known by its key is not stored \
+                 again), only what comes from now on, or what stands behind a row.",
             )
+            .returns(IS)
             .params(&[NAME])
-            .body("SourceReset", shapes::reset_example),
-        ),
+            .body::<SourceReset>(r#"{"from":"start"}"#),
     ],
-    shapes: shapes::ALL,
 };
 
-/// `POST /v1/sources`
-#[derive(Debug, Deserialize)]
+values! {
+    /// The kinds of sources.
+    SourceKind = { "type": "string", "enum": ["sqlite", "drop"] }
+    /// Where reading begins.
+    From = { "type": "string", "enum": FROM }
+    /// How long a source may be silent.
+    Silence = { "type": "integer", "minimum": 0, "maximum": millis(MAX_SILENCE) }
+    /// For how many days files are kept.
+    DoneDays = { "type": "integer", "minimum": 0, "maximum": MAX_DONE_DAYS }
+    /// A row's number.
+    RowNumber = { "type": "integer" }
+    /// Texts by the fields that they fill.
+    TextsByField = {
+        "type": "object", "propertyNames": { "enum": Field::all().map(Field::as_str).collect::<Vec<_>>() },
+        "additionalProperties": { "type": "string" },
+    }
+    /// What a folder's files are.
+    Format = { "type": "string", "enum": ["auto", "json", "ndjson", "csv", "xml"] }
+    /// How a folder's writer shows that a file is whole.
+    Writer = { "type": "string", "enum": ["rename", "done", "stable"] }
+}
+
+/// Where reading begins.
+const FROM: [&str; 2] = ["start", "now"];
+
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "describes what the model reads")]
+enum SourceSettings {
+    Table(TableSettings),
+    Folder(Box<FolderSettings>),
+}
+
+#[derive(JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Creation {
+#[expect(dead_code, reason = "describes what the model reads")]
+struct TableSettings {
+    /// The file, from the root.
+    path: Text<1, 4096>,
+    /// The table; `outbox`, if absent.
+    #[serde(default)]
+    table: Text<1, 128>,
+    /// Its column that is INTEGER PRIMARY KEY AUTOINCREMENT; `id`, if absent.
+    #[serde(default)]
+    id: Text<1, 128>,
+    /// Columns that are named otherwise than the field they fill.
+    #[serde(default)]
+    columns: TextsByField,
+    /// What stands in fields that a row has not.
+    #[serde(default)]
+    defaults: TextsByField,
+}
+
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "describes what the model reads")]
+struct FolderSettings {
+    /// The folder, from the root.
+    path: Text<1, 4096>,
+    /// What its files are; `auto`, if absent: by their ending.
+    #[serde(default)]
+    format: Format,
+    /// How it shows that a file is whole: it was renamed from `….tmp` (if absent), `….done` is beside it, or it has
+    /// stood still for `stable_ms`.
+    #[serde(default)]
+    writer: Writer,
+    #[serde(default)]
+    stable_ms: Whole<1, 86_400_000>,
+    /// For how many days files stay in `done`; 30, if absent; 0: until somebody takes them away.
+    #[serde(default)]
+    done_days: DoneDays,
+    /// Columns, members or paths of elements that are named otherwise than the field they fill.
+    #[serde(default)]
+    fields: TextsByField,
+    /// What stands in fields that a row has not.
+    #[serde(default)]
+    defaults: TextsByField,
+    /// For XML: the path of the element that is a row.
+    #[serde(default)]
+    row: SomeText,
+    /// For CSV: what stands between two values; `,`, if absent.
+    #[serde(default)]
+    delimiter: Character,
+}
+
+/// `POST /v1/sources`
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SourceCreation {
+    #[schemars(with = "NameText")]
     name: String,
+    #[schemars(with = "SourceKind")]
     kind: String,
+    #[schemars(with = "SourceSettings")]
     settings: Value,
+    /// Where reading begins: at the first row that is there, or behind the last.
+    #[schemars(with = "Option<From>")]
     from: Option<String>,
+    /// No event for so long is an escalation; 0: never.
     #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[schemars(with = "Option<Silence>")]
     silent_after_ms: Option<u64>,
 }
 
 /// `PATCH /v1/sources/{name}`
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Alteration {
+struct SourceChange {
+    #[schemars(with = "Option<SourceSettings>")]
     settings: Option<Value>,
+    /// No event for so long is an escalation; 0: never.
     #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[schemars(with = "Option<Silence>")]
     silent_after_ms: Option<u64>,
 }
 
-/// `POST /v1/sources/{name}/reset`
-#[derive(Debug, Deserialize)]
+/// `POST /v1/sources/{name}/reset`: either of them.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Reset {
+struct SourceReset {
+    /// The last row that is not to be copied.
     #[serde(default, deserialize_with = "lenient_int::optional")]
     cursor: Option<u64>,
+    /// Where reading begins: at the first row that is there, or behind the last.
+    #[schemars(with = "Option<From>")]
     from: Option<String>,
 }
 
@@ -189,7 +244,7 @@ fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 }
 
 fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let Creation { name, kind, settings, from, silent_after_ms } = call.json()?;
+    let SourceCreation { name, kind, settings, from, silent_after_ms } = call.json()?;
     let name = Name::parse(&name).map_err(|error| Problem::unprocessable(format!("{error}.")))?;
     let settings = read_settings(api, call, &kind, settings)?;
     let alone = match &settings {
@@ -228,7 +283,7 @@ fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 
 fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let found = find(api, call)?;
-    let Alteration { settings, silent_after_ms } = call.json()?;
+    let SourceChange { settings, silent_after_ms } = call.json()?;
     let kind = found.new.settings.kind();
     let settings = settings.map(|given| read_settings(api, call, kind, given)).transpose()?;
     let alone = match &settings {
@@ -246,7 +301,7 @@ fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     })
 }
 
-fn delete(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     let now = api.clock.wall();
     change(api, call, move |tx| {
@@ -267,7 +322,7 @@ fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 }
 
 fn reset(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let Reset { cursor, from } = call.json()?;
+    let SourceReset { cursor, from } = call.json()?;
     let source = find(api, call)?;
     if let Settings::Drop(_) = source.new.settings {
         return Err(Problem::conflict(
@@ -291,8 +346,8 @@ fn test(api: &Api, call: &Call) -> Result<Response, Problem> {
     let source = find(api, call)?;
     let checks = inspect::checks(&api.settings.get(), &source);
     let is_ok = worst(&checks) != Level::Fail;
-    let checks = status::shown(&checks);
-    Ok(ok(&json!({ "ok": is_ok, "checks": checks })))
+    let checks = checks.iter().map(CheckAnswer::of).collect();
+    Ok(ok(&SourceTest { ok: is_ok, checks }))
 }
 
 /// Changes the source that the path names. A person has acted: what was escalated about it is over, and
@@ -389,7 +444,7 @@ fn begin(api: &Api, (tenant, settings): (&str, &Settings), from: &str) -> Result
             Problem::unprocessable(format!("Its last row cannot be found out: {error}."))
         }),
         _ => {
-            let known = shapes::FROM.join(" or ");
+            let known = FROM.join(" or ");
             Err(Problem::unprocessable(format!("from cannot be {from:?}; it is {known}.")))
         }
     }
@@ -409,30 +464,69 @@ fn silence(ms: u64) -> Result<Option<Duration>, Problem> {
     Ok(Some(span))
 }
 
+/// What a test found.
+#[derive(Serialize, JsonSchema)]
+struct SourceTest {
+    ok: bool,
+    #[schemars(with = "Vec<CheckAnswer>")]
+    checks: Vec<Value>,
+}
+
+/// A source.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Source")]
+struct SourceAnswer<'a> {
+    #[schemars(with = "Uuid")]
+    id: &'a str,
+    #[schemars(with = "NameText")]
+    tenant: &'a str,
+    name: &'a Name,
+    #[schemars(with = "SourceKind")]
+    kind: &'static str,
+    #[schemars(with = "AnyObject")]
+    settings: Value,
+    state: State,
+    /// The last row that was copied, by its id.
+    #[schemars(with = "RowNumber")]
+    cursor: i64,
+    /// Rows or files that are not copied yet, at most. `null` where that cannot be told: it is paused, waits, or cannot
+    /// be read (`waits_for`, `last_error`).
+    lag: Option<u64>,
+    /// What it waits for, where that is nothing of its own.
+    waits_for: Option<&'static str>,
+    event_count: u64,
+    last_event_at: Option<Timestamp>,
+    last_read_at: Option<Timestamp>,
+    /// What stands in the way now.
+    last_error: Option<&'a str>,
+    failing_since: Option<Timestamp>,
+    /// No event for so long is an escalation; null: never.
+    #[schemars(with = "Option<u64>")]
+    silent_after_ms: Option<i64>,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+}
+
 fn shown(source: &Source, status: &SourceStatus) -> Value {
-    let Source {
-        seq: _,
-        new,
-        state,
-        identity: _,
-        event_count,
-        last_event_at,
-        last_read_at,
-        last_error,
-        failing_since,
-        created_at,
-        updated_at,
-    } = source;
-    let NewSource { id, tenant, name, settings, cursor, silent_after } = new;
-    // A turn that was under way when it was paused tells of before.
-    let lag = status.lag.filter(|_| *state == State::Active);
-    json!({
-        "id": id, "tenant": tenant, "name": name, "kind": settings.kind(),
-        "settings": settings.to_json(), "state": state.as_str(), "cursor": cursor,
-        "lag": lag, "waits_for": status.waits_for, "event_count": event_count,
-        "last_event_at": last_event_at, "last_read_at": status.last_read_at.or(*last_read_at),
-        "last_error": last_error, "failing_since": failing_since,
-        "silent_after_ms": silent_after.map(millis),
-        "created_at": created_at, "updated_at": updated_at,
+    let NewSource { id, tenant, name, settings, cursor, silent_after } = &source.new;
+    value(SourceAnswer {
+        id,
+        tenant,
+        name,
+        kind: settings.kind(),
+        settings: settings.to_json(),
+        state: source.state,
+        cursor: *cursor,
+        // The count of a source that was paused meanwhile is of before.
+        lag: status.lag.filter(|_| source.state == State::Active),
+        waits_for: status.waits_for,
+        event_count: source.event_count,
+        last_event_at: source.last_event_at,
+        last_read_at: status.last_read_at.or(source.last_read_at),
+        last_error: source.last_error.as_deref(),
+        failing_since: source.failing_since,
+        silent_after_ms: silent_after.map(millis),
+        created_at: source.created_at,
+        updated_at: source.updated_at,
     })
 }

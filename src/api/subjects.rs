@@ -3,39 +3,38 @@
 //! A subject's name is in requests alone: lists, the audit and the log have what the file has, an HMAC of it.
 
 use data_encoding::HEXLOWER;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
-use crate::api::route::Answer::Listed;
-use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
-use crate::api::schema::{self, AFTER, LIMIT};
+use crate::api::route::Answer::{Act, Listed};
+use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, post};
+use crate::api::schema::{NameText, Sha256, SomeText, Text, answers, value, values};
 use crate::api::tokens::tenant_of;
 use crate::api::{Api, lists};
 use crate::backup::erasures;
 use crate::base::clock::Timestamp;
-use crate::http::message::Method::{Get, Post};
 use crate::http::message::Response;
-use crate::model::token::Right;
+use crate::model::token::Right::Admin;
 use crate::store::subjects::{self, KeyId, SubjectKey};
 use crate::store::tx::ReadTx;
 
-/// When whoever erases may try again, where the list of erasures could not be written.
+/// When to try again, where the list of erasures could not be written.
 const RETRY_AFTER_SECS: u64 = 10;
 
 /// Keys that one transaction destroys at most; each has an audit event of its own.
 const ERASED_AT_ONCE: u32 = 1000;
 
 const ERASED: Param =
-    Param::query("erased", "`true`: only keys that were destroyed.", schema::some_text, "true");
+    Param::query::<SomeText>("erased", "`true`: only keys that were destroyed.", "true");
 
-const TENANT: Param = Param::query(
+const TENANT: Param = Param::query::<NameText>(
     "tenant",
     "Another tenant; for admin tokens of the tenant `default`.",
-    schema::name,
     "acme",
 );
 
@@ -45,74 +44,75 @@ pub(super) const RESOURCE: Resource = Resource {
     about: "Those whose personal data is sealed, by a hash of their name. What is sealed of a subject can be \
             opened until the subject is erased.",
     routes: &[
-        route(
-            Get,
-            "/v1/subjects",
-            Some(Right::Admin),
-            Listed(list),
-            doc(
-                "listSubjectKeys",
-                "List the keys of subjects",
-                "Destroyed ones too. A subject has several when it was erased and came again.",
-                &[Returns::page("A page of keys, the oldest first.", "SubjectKey")],
-            )
+        get("/v1/subjects", Admin, Listed(list))
+            .doc("listSubjectKeys", "List the keys of subjects")
+            .about("Destroyed ones too. A subject has several when it was erased and came again.")
+            .returns(&[Returns::page::<SubjectKeyAnswer>("A page of keys, the oldest first.")])
             .params(&[TENANT, ERASED, LIMIT, AFTER])
             .problems(&[Kind::NotFound]),
-        ),
-        route(
-            Post,
-            "/v1/subjects/find",
-            Some(Right::Admin),
-            Listed(find),
-            doc(
-                "findSubject",
-                "Find a subject by its name",
-                "The name is in the body, so that no log has it. Its keys come in pages.",
-                &[Returns::json(200, "The subject and its keys, the newest first.", "Subject")],
-            )
+        post("/v1/subjects/find", Admin, Listed(find))
+            .doc("findSubject", "Find a subject by its name")
+            .about("The name is in the body, so that no log has it. Its keys come in pages.")
+            .returns(&[Returns::json::<Subject>(
+                200,
+                "The subject and its keys, the newest first.",
+            )])
             .params(&[TENANT, LIMIT, AFTER])
-            .body("SubjectName", example)
+            .body::<SubjectName>(r#"{"subject":"customer-4711"}"#)
             .problems(&[Kind::NotFound]),
-        ),
-        route(
-            Post,
-            "/v1/subjects/erase",
-            Some(Right::Admin),
-            Answer::Change("subject.erase", erase),
-            doc(
-                "eraseSubject",
-                "Erase a subject",
-                "Destroys its keys: what is sealed of it can be opened by nobody any more, and deliveries that \
-                 wait are sent with `null` in its place. A restore of an older backup destroys them again. \
-                 Erasing it again changes nothing.",
-                &[Returns::json(200, "It is erased.", "Erasure")],
+        post("/v1/subjects/erase", Admin, Act("subject.erase", erase))
+            .doc("eraseSubject", "Erase a subject")
+            .about(
+                "Destroys its keys: what is sealed of it can be opened by nobody any more, \
+                 and deliveries that wait are sent with `null` in its place. A restore of an \
+                 older backup destroys them again. Erasing it again changes nothing.",
             )
+            .returns(&[Returns::json::<Erasure>(200, "It is erased.")])
             .params(&[TENANT])
-            .body("SubjectName", example)
+            .body::<SubjectName>(r#"{"subject":"customer-4711"}"#)
             .problems(&[Kind::NotFound]),
-        ),
-    ],
-    shapes: &[
-        shape("SubjectKey", key_schema),
-        shape("Subject", subject_schema),
-        shape("SubjectName", name_schema),
-        shape("Erasure", erasure_schema),
     ],
 };
 
 /// Characters of a subject's name that is asked for.
-const MAX_SUBJECT_CHARS: u32 = 65_536;
+const MAX_SUBJECT_CHARS: usize = 65_536;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Named {
+struct SubjectName {
+    /// What stands at the policy's subject path; of an event without one, its `webhook-id`.
+    #[schemars(with = "Text<1, MAX_SUBJECT_CHARS>")]
     subject: String,
+}
+
+/// A subject and its keys.
+#[derive(Serialize, JsonSchema)]
+struct Subject {
+    /// The subject's name, hashed under a key of this box.
+    #[serde(rename = "subject")]
+    #[schemars(with = "Sha256")]
+    hash: String,
+    #[schemars(with = "Vec<SubjectKeyAnswer>")]
+    keys: Vec<Value>,
+    /// What to send as `after` for older keys; null on the last page.
+    next: Option<String>,
+}
+
+/// What was erased.
+#[derive(Serialize, JsonSchema)]
+struct Erasure {
+    /// The subject's name, hashed under a key of this box.
+    #[schemars(with = "Sha256")]
+    subject: String,
+    /// Keys that were destroyed by this call.
+    keys_erased: u64,
+    erased_at: Timestamp,
 }
 
 /// The subject that a body names, as the file knows it, and whose it is.
 fn named(api: &Api, call: &Call) -> Result<(String, [u8; 32]), Problem> {
-    let Named { subject } = call.json()?;
-    let chars = u32::try_from(subject.chars().count()).unwrap_or(u32::MAX);
+    let SubjectName { subject } = call.json()?;
+    let chars = subject.chars().count();
     if !(1..=MAX_SUBJECT_CHARS).contains(&chars) {
         let detail = format!("subject must have 1 to {MAX_SUBJECT_CHARS} characters.");
         return Err(Problem::unprocessable(detail));
@@ -130,7 +130,7 @@ fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let after = page.after.unwrap_or(0);
     let found =
         lists::read(api, call, |tx| subjects::page(tx, &tenant, erased, after, page.limit))?;
-    Ok(page_of(&found, page, |key| key.seq, shown))
+    Ok(page_of(&found, page, |key| key.seq, SubjectKeyAnswer::of))
 }
 
 /// `POST /v1/subjects/find`
@@ -145,8 +145,8 @@ fn find(api: &Api, call: &Call) -> Result<Response, Problem> {
     }
     let full = u32::try_from(keys.len()).is_ok_and(|have| have >= page.limit);
     let next = keys.last().filter(|_| full).map(|last| last.seq.to_string());
-    let keys: Vec<Value> = keys.iter().map(shown).collect();
-    Ok(ok(&json!({ "subject": HEXLOWER.encode(&subject), "keys": keys, "next": next })))
+    let keys = keys.iter().map(SubjectKeyAnswer::of).collect();
+    Ok(ok(&Subject { hash: HEXLOWER.encode(&subject), keys, next }))
 }
 
 /// `POST /v1/subjects/erase`
@@ -197,7 +197,7 @@ fn destroy(
         }
         let name = HEXLOWER.encode(&subject);
         let all = earlier.saturating_add(erased);
-        let body = json!({ "subject": name, "keys_erased": all, "erased_at": now });
+        let body = value(Erasure { subject: name.clone(), keys_erased: all, erased_at: now });
         let none = json!({});
         let change = Change::changed("subject", &name, &none, &none)
             .and("tenant", tenant.as_str())
@@ -220,52 +220,30 @@ fn note(api: &Api, live: &[SubjectKey], now: Timestamp) -> Result<Vec<KeyId>, Pr
     Ok(live)
 }
 
-fn shown(key: &SubjectKey) -> Value {
-    json!({
-        "subject": HEXLOWER.encode(&key.subject), "key": HEXLOWER.encode(&key.key_id),
-        "created_at": key.created_at, "erased_at": key.erased_at,
-    })
+/// A key of a subject.
+#[derive(Serialize, JsonSchema)]
+#[serde(remote = "SubjectKey")]
+#[schemars(rename = "SubjectKey")]
+struct SubjectKeyAnswer {
+    /// The subject's name, hashed under a key of this box.
+    #[serde(serialize_with = "as_hex")]
+    #[schemars(with = "Sha256")]
+    subject: [u8; 32],
+    /// The key's name, a random number.
+    #[serde(rename = "key", serialize_with = "as_hex")]
+    #[schemars(with = "KeyText")]
+    key_id: KeyId,
+    created_at: Timestamp,
+    /// When it was destroyed; null while it opens.
+    erased_at: Option<Timestamp>,
+}
+answers!(SubjectKeyAnswer, SubjectKey);
+
+values! {
+    /// A key's name.
+    KeyText = { "type": "string", "pattern": "^[0-9a-f]{32}$" }
 }
 
-fn hash_schema() -> Value {
-    let hash = json!({ "type": "string", "pattern": "^[0-9a-f]{64}$" });
-    schema::about(hash, "The subject's name, hashed under a key of this box.")
-}
-
-fn key_schema() -> Value {
-    let key = json!({ "type": "string", "pattern": "^[0-9a-f]{32}$" });
-    schema::object(json!({
-        "subject": hash_schema(), "key": schema::about(key, "The key's name, a random number."),
-        "created_at": schema::time(),
-        "erased_at": schema::about(
-            schema::nullable(schema::time()), "When it was destroyed; null while it opens."),
-    }))
-}
-
-fn subject_schema() -> Value {
-    schema::object(json!({
-        "subject": hash_schema(), "keys": schema::list(schema::of("SubjectKey")),
-        "next": schema::about(
-            schema::nullable(schema::text()), "What to send as `after` for older keys; null on the last page."),
-    }))
-}
-
-fn name_schema() -> Value {
-    let name = schema::about(
-        schema::text_of(1, MAX_SUBJECT_CHARS),
-        "What stands at the policy's subject path; of an event without one, its `webhook-id`.",
-    );
-    schema::request(&["subject"], json!({ "subject": name }))
-}
-
-fn erasure_schema() -> Value {
-    schema::object(json!({
-        "subject": hash_schema(),
-        "keys_erased": schema::about(schema::count(), "Keys that were destroyed by this call."),
-        "erased_at": schema::time(),
-    }))
-}
-
-fn example() -> Value {
-    json!({ "subject": "customer-4711" })
+fn as_hex<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&HEXLOWER.encode_display(bytes))
 }

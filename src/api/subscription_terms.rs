@@ -2,17 +2,28 @@
 //!
 //! Not here: its routes, which stand in `subscriptions`.
 
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
+
+use crate::api::Api;
 use crate::api::problem::Problem;
-use crate::api::{Api, own_headers};
+use crate::api::schema::{
+    NameText, SomeText, TargetKind, Text, Uuid, Whole, answers, as_sent, values,
+};
+use crate::base::clock::Timestamp;
 use crate::model::lane::Ordering;
+use crate::model::name::Name;
 use crate::model::pattern::Patterns;
 use crate::model::subscription::{
-    CallMethod, Hold, NewSubscription, Policy, Source, Subscription, Target,
+    CallMethod, Hold, HoldReason, NewSubscription, Policy, Source, State, Subscription, Target,
 };
 use crate::model::target_url::TargetUrl;
 use crate::pipeline::destinations::{effective, lease_time};
+
+/// Header fields that a subscription may add.
+const MAX_HEADERS: usize = 32;
 
 /// What a new one goes to.
 ///
@@ -126,55 +137,182 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
         }
         Target::Pull | Target::Http(_) => {}
     }
-    own_headers::check(&new.headers)?;
-    if new.headers.len() > 32 || new.owner_id.len() > 255 {
+    check_headers(&new.headers)?;
+    if new.headers.len() > MAX_HEADERS || new.owner_id.len() > 255 {
         let detail = "A subscription has at most 32 headers and an owner_id of at most 255 bytes.";
         return Err(Problem::unprocessable(detail));
     }
     Ok(())
 }
 
+values! {
+    /// Where events come from.
+    SourceText = { "type": "string", "pattern": "^(outbox|all|provider:[a-z0-9-]{1,63})$" }
+    /// A pattern of event types.
+    PatternText = { "type": "string", "pattern":
+        r"^[A-Za-z0-9_+:/-]+(\.[A-Za-z0-9_+:/-]+|\.\*)*$|^\*(\.([A-Za-z0-9_+:/-]+|\*))*$" }
+    /// Header fields that a subscription adds to its requests.
+    OwnHeaders = {
+        "type": "object", "maxProperties": MAX_HEADERS,
+        "additionalProperties": { "type": "string", "pattern": "^[ -~]*$" },
+        "propertyNames": { "pattern": "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$" },
+    }
+    /// A signing secret.
+    SecretText = { "type": "string", "pattern": "^whsec_[A-Za-z0-9+/]+={0,2}$" }
+}
+
+/// How it is called where that differs from the settings.
+#[derive(JsonSchema)]
+#[serde(remote = "Policy", deny_unknown_fields)]
+#[schemars(rename = "Policy")]
+#[expect(dead_code, reason = "describes the model's type, which reads and writes itself")]
+pub(super) struct PolicyForm {
+    /// Waits between attempts, like `5s`, `30min`; the last is repeated.
+    #[schemars(with = "Option<Vec<SomeText>>", length(min = 1, max = 50))]
+    steps: Option<Vec<String>>,
+    #[schemars(with = "Option<Whole<1, 1000>>")]
+    max_attempts: Option<u32>,
+    /// Time for a whole attempt, like `30s`.
+    #[schemars(with = "Option<SomeText>")]
+    timeout: Option<String>,
+    #[schemars(with = "Option<Whole<1, 256>>")]
+    in_flight_max: Option<u32>,
+    /// How long a pull consumer has an event to itself: `1s` to `12h`; `60s` if absent.
+    #[schemars(with = "Option<SomeText>")]
+    lease: Option<String>,
+}
+
 /// A subscription, without its secret.
-pub(super) fn shown(subscription: &Subscription) -> Value {
-    let Subscription {
-        seq: _,
-        new,
-        state,
-        holds,
-        failure_count,
-        failing_since,
-        last_success_at,
-        last_failure_at,
-        created_at,
-        updated_at,
-    } = subscription;
-    let NewSubscription {
-        id,
-        tenant,
-        name,
-        owner_id,
-        source,
-        event_types,
-        target,
-        method,
-        headers,
-        policy,
-        ordering,
-    } = new;
-    let holds: Vec<Value> = holds
-        .iter()
-        .map(|Hold { reason, since, detail }| {
-            json!({ "reason": reason.as_str(), "since": since, "detail": detail })
-        })
-        .collect();
+#[derive(Serialize, JsonSchema)]
+#[serde(remote = "Subscription")]
+#[schemars(rename = "Subscription")]
+pub(super) struct SubscriptionAnswer {
+    #[serde(flatten, with = "NewSubscriptionFields")]
+    new: NewSubscription,
+    state: State,
+    /// Why it is not called for now.
+    #[serde(serialize_with = "as_holds")]
+    #[schemars(with = "Vec<HoldAnswer>")]
+    holds: Vec<Hold>,
+    /// Failed attempts since the last success.
+    failure_count: u32,
+    failing_since: Option<Timestamp>,
+    last_success_at: Option<Timestamp>,
+    last_failure_at: Option<Timestamp>,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+}
+answers!(SubscriptionAnswer, Subscription);
+
+#[derive(Serialize, JsonSchema)]
+#[serde(remote = "NewSubscription")]
+struct NewSubscriptionFields {
+    #[schemars(with = "Uuid")]
+    id: String,
+    #[schemars(with = "NameText")]
+    tenant: String,
+    name: Name,
+    /// The person or system that answers for it.
+    #[schemars(with = "Text<0, 255>")]
+    owner_id: String,
+    /// Where its events come from: `outbox`, `all`, or `provider:<name>`.
+    #[serde(serialize_with = "as_text")]
+    #[schemars(with = "SourceText")]
+    source: Source,
+    /// Which types it wants, like `invoice.*`; `*` for all.
+    #[schemars(with = "Vec<PatternText>")]
+    event_types: Patterns,
+    #[serde(flatten, serialize_with = "as_target")]
+    #[schemars(with = "TargetFields<'static>")]
+    target: Target,
+    method: CallMethod,
+    /// Further header fields of its requests. Fields that carry secrets are refused.
+    #[schemars(with = "OwnHeaders")]
+    headers: BTreeMap<String, String>,
+    #[schemars(schema_with = "as_sent::<PolicyForm>")]
+    policy: Policy,
+    /// `key`: events with the same `ordering_key`, else of the same aggregate, go one after another; `strict`: all of
+    /// them do. Of events stored from then on.
+    ordering: Ordering,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct TargetFields<'a> {
+    /// `http`: events are sent to `url`. `pull`: consumers ask for them, and there is no `url`. It stays what it was
+    /// made with.
+    #[schemars(with = "TargetKind")]
+    target: &'a str,
+    /// Where it is called; may hold `{aggregate_id}` and its like.
+    #[schemars(with = "Option<Text<1, 2048>>")]
+    url: Option<&'a str>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(remote = "Hold")]
+#[schemars(rename = "Hold")]
+struct HoldAnswer {
+    reason: HoldReason,
+    since: Timestamp,
+    detail: String,
+}
+answers!(HoldAnswer, Hold);
+
+fn as_text<S: Serializer>(source: &Source, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(source)
+}
+
+fn as_target<S: Serializer>(target: &Target, to: S) -> Result<S::Ok, S::Error> {
     let url = Some(target.url()).filter(|url| !url.is_empty());
-    json!({
-        "id": id, "tenant": tenant, "name": name, "owner_id": owner_id,
-        "source": source.to_string(), "event_types": event_types, "target": target.kind(),
-        "url": url, "method": method, "headers": headers, "policy": policy,
-        "ordering": ordering.as_str(), "state": state.as_str(),
-        "holds": holds, "failure_count": failure_count, "failing_since": failing_since,
-        "last_success_at": last_success_at, "last_failure_at": last_failure_at,
-        "created_at": created_at, "updated_at": updated_at,
-    })
+    TargetFields { target: target.kind(), url }.serialize(to)
+}
+
+fn as_holds<S: Serializer>(holds: &[Hold], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(holds.iter().map(HoldAnswer::of))
+}
+
+/// Header fields that are ours to set.
+const HEADERS_OURS: [&str; 11] = [
+    "host",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "connection",
+    "webhook-id",
+    "webhook-timestamp",
+    "webhook-signature",
+    "x-idempotency-key",
+    "traceparent",
+    "expect",
+];
+
+/// Header fields that carry secrets. Headers stand in the file in the clear, so these are refused.
+const HEADERS_SECRET: [&str; 5] =
+    ["authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"];
+
+/// Refuses fields that are ours, that carry secrets, or that are no header fields.
+///
+/// # Errors
+/// 422 with the field's name.
+fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), Problem> {
+    for (name, value) in headers {
+        let ours = HEADERS_OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours));
+        if ours {
+            return Err(Problem::unprocessable(format!("The header {name} is set by Oncebox.")));
+        }
+        if HEADERS_SECRET.iter().any(|secret| name.eq_ignore_ascii_case(secret)) {
+            return Err(Problem::unprocessable(format!(
+                "The header {name} carries a secret, and headers are not sealed; this version signs \
+                 requests and has no other way to authenticate."
+            )));
+        }
+        let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        let fits = !name.is_empty()
+            && name.bytes().all(token)
+            && value.bytes().all(|b| (b' '..=b'~').contains(&b));
+        if !fits || name.len() + value.len() > 4096 {
+            let detail = format!("The header {name:?} is not a valid header field.");
+            return Err(Problem::unprocessable(detail));
+        }
+    }
+    Ok(())
 }

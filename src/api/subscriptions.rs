@@ -1,21 +1,23 @@
-//! `/v1/subscriptions`: who wants which events, where they go and how.
+//! `/v1/subscriptions`: which events go where, and how.
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
 use crate::api::credentials::{ids, to_seal};
 use crate::api::problem::Problem;
-use crate::api::route::Answer::{Listed, Now};
-use crate::api::route::{Answer, Param, Resource, Returns, doc, route};
-use crate::api::schema::{AFTER, LIMIT};
-use crate::api::subscription_terms::{self as terms, shown};
-use crate::api::{Api, lists, subscription_shapes as shapes};
+use crate::api::route::Answer::{Act, Listed, Now};
+use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
+use crate::api::schema::{NameText, TargetKind, Text, value};
+use crate::api::subscription_terms::{
+    self as terms, OwnHeaders, PatternText, PolicyForm, SecretText, SourceText, SubscriptionAnswer,
+};
+use crate::api::{Api, lists};
 use crate::base::id;
-use crate::http::message::Method::{Delete, Get, Patch, Post};
 use crate::http::message::Response;
 use crate::model::lane::Ordering;
 use crate::model::name::Name;
@@ -23,141 +25,106 @@ use crate::model::strict_object;
 use crate::model::subscription::{
     CallMethod, HoldReason, NewSubscription, Policy, State, Subscription,
 };
-use crate::model::token::Right;
+use crate::model::token::Right::{Admin, Operate, Read};
 use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Owner};
 use crate::store::error::Result as StoreResult;
 use crate::store::tx::WriteTx;
 use crate::store::{deliveries, holds, subscriptions};
 
-const ID: Param = Param::path("id", "The subscription's id or name.", shapes::id, "erp");
+const ID: Param = Param::path::<NameText>("id", "The subscription's id or name.", "erp");
 
-/// Who wants which events.
+/// Subscriptions.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Subscriptions",
     about: "Who wants which events, where they go and how.",
     routes: &[
-        route(
-            Get,
-            "/v1/subscriptions",
-            Some(Right::Read),
-            Listed(list),
-            doc(
-                "listSubscriptions",
-                "List the subscriptions",
-                "Without their secrets.",
-                &[Returns::page("A page of subscriptions, the oldest first.", "Subscription")],
-            )
+        get("/v1/subscriptions", Read, Listed(list))
+            .doc("listSubscriptions", "List the subscriptions")
+            .about("Without their secrets.")
+            .returns(&[Returns::page::<SubscriptionAnswer>(
+                "A page of subscriptions, the oldest first.",
+            )])
             .params(&[LIMIT, AFTER]),
-        ),
-        route(
-            Post,
-            "/v1/subscriptions",
-            Some(Right::Admin),
-            Answer::Change("subscription.create", create),
-            doc(
-                "createSubscription",
-                "Make a subscription",
-                "Events stored from the answer on are delivered to it. The answer has its signing secret, this \
-                 once.",
-                &[Returns::json(201, "The subscription.", "NewSubscription")],
+        post("/v1/subscriptions", Admin, Act("subscription.create", create))
+            .doc("createSubscription", "Make a subscription")
+            .about(
+                "Events stored from the answer on are delivered to it. The answer has its \
+                 signing secret, this once.",
             )
-            .body("SubscriptionCreation", shapes::creation_example),
-        ),
-        route(
-            Get,
-            "/v1/subscriptions/{id}",
-            Some(Right::Read),
-            Now(show),
-            doc(
-                "getSubscription",
-                "Show a subscription",
-                "With what keeps it from being called.",
-                &[Returns::json(200, "The subscription.", "Subscription")],
-            )
+            .returns(&[Returns::json::<NewSubscriptionAnswer>(201, "The subscription.")])
+            .body::<SubscriptionCreation>(
+                r#"{"name":"erp","url":"https://erp.example.com/hooks",
+                "event_types":["invoice.*"]}"#,
+            ),
+        get("/v1/subscriptions/{id}", Read, Now(show))
+            .doc("getSubscription", "Show a subscription")
+            .about("With what keeps it from being called.")
+            .returns(&[Returns::json::<SubscriptionAnswer>(200, "The subscription.")])
             .params(&[ID]),
-        ),
-        route(
-            Patch,
-            "/v1/subscriptions/{id}",
-            Some(Right::Admin),
-            Answer::Change("subscription.change", change_one),
-            doc(
-                "changeSubscription",
-                "Change a subscription",
-                "What is absent stays.",
-                &[Returns::json(200, "The subscription as it is now.", "Subscription")],
-            )
+        patch("/v1/subscriptions/{id}", Admin, Act("subscription.change", change_one))
+            .doc("changeSubscription", "Change a subscription")
+            .about("What is absent stays.")
+            .returns(&[Returns::json::<SubscriptionAnswer>(200, "The subscription as it is now.")])
             .params(&[ID])
-            .body("SubscriptionChange", shapes::change_example),
-        ),
-        route(
-            Delete,
-            "/v1/subscriptions/{id}",
-            Some(Right::Admin),
-            Answer::Change("subscription.delete", delete),
-            doc(
-                "deleteSubscription",
-                "Delete a subscription",
-                "Refused while deliveries are open or dead.",
-                &[Returns::nothing("It is deleted.")],
-            )
+            .body::<SubscriptionChange>(r#"{"event_types":["invoice.*","order.created"]}"#),
+        delete("/v1/subscriptions/{id}", Admin, Act("subscription.delete", remove))
+            .doc("deleteSubscription", "Delete a subscription")
+            .about("Refused while deliveries are open or dead.")
+            .returns(&[Returns::nothing("It is deleted.")])
             .params(&[ID]),
-        ),
-        route(
-            Post,
-            "/v1/subscriptions/{id}/pause",
-            Some(Right::Operate),
-            Answer::Change("subscription.pause", pause),
-            doc(
-                "pauseSubscription",
-                "Pause a subscription",
-                "Its deliveries wait. What is in flight goes on.",
-                &[Returns::json(200, "The subscription as it is now.", "Subscription")],
-            )
+        post("/v1/subscriptions/{id}/pause", Operate, Act("subscription.pause", pause))
+            .doc("pauseSubscription", "Pause a subscription")
+            .about("Its deliveries wait. What is in flight goes on.")
+            .returns(&[Returns::json::<SubscriptionAnswer>(200, "The subscription as it is now.")])
             .params(&[ID]),
-        ),
-        route(
-            Post,
-            "/v1/subscriptions/{id}/resume",
-            Some(Right::Operate),
-            Answer::Change("subscription.resume", resume),
-            doc(
-                "resumeSubscription",
-                "Resume a subscription",
-                "Ends a pause, and brings back one that was disabled.",
-                &[Returns::json(200, "The subscription as it is now.", "Subscription")],
-            )
+        post("/v1/subscriptions/{id}/resume", Operate, Act("subscription.resume", resume))
+            .doc("resumeSubscription", "Resume a subscription")
+            .about("Ends a pause, and brings back one that was disabled.")
+            .returns(&[Returns::json::<SubscriptionAnswer>(200, "The subscription as it is now.")])
             .params(&[ID]),
-        ),
     ],
-    shapes: shapes::ALL,
 };
 
 /// `POST /v1/subscriptions`
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Creation {
+struct SubscriptionCreation {
+    #[schemars(with = "NameText")]
     name: String,
-    #[serde(default)]
+    /// `http`: events are sent to `url`. `pull`: consumers ask for them, and there is no `url`. It stays what it was
+    /// made with.
+    #[schemars(with = "Option<TargetKind>")]
     target: Option<String>,
-    #[serde(default)]
+    /// Where it is called; may hold `{aggregate_id}` and its like.
+    #[schemars(with = "Option<Text<1, 2048>>")]
     url: Option<String>,
+    /// Which types it wants, like `invoice.*`; `*` for all.
     #[serde(default = "all_types")]
+    #[schemars(with = "Vec<PatternText>")]
     event_types: Vec<String>,
-    #[serde(default)]
+    /// Where its events come from: `outbox`, `all`, or `provider:<name>`.
+    #[schemars(with = "Option<SourceText>")]
     source: Option<String>,
+    /// The person or system that answers for it.
     #[serde(default)]
+    #[schemars(with = "Text<0, 255>")]
     owner_id: String,
     #[serde(default)]
     method: CallMethod,
+    /// Further header fields of its requests. Fields that carry secrets are refused.
     #[serde(default)]
+    #[schemars(with = "OwnHeaders")]
     headers: BTreeMap<String, String>,
     #[serde(default, deserialize_with = "strict_object::read")]
+    #[schemars(with = "PolicyForm")]
     policy: Policy,
-    #[serde(default)]
+    /// `key`: events with the same `ordering_key`, else of the same aggregate, go one after another; `strict`: all of
+    /// them do. Of events stored from then on.
+    #[schemars(with = "Option<Ordering>")]
     ordering: Option<String>,
-    /// To keep a secret the receiver has; a new one is made where it is absent.
+    /// To keep one the receiver has.
+    #[schemars(with = "Option<SecretText>")]
     secret: Option<String>,
 }
 
@@ -166,24 +133,49 @@ fn all_types() -> Vec<String> {
 }
 
 /// `PATCH /v1/subscriptions/{id}`: what is absent stays.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Alteration {
+struct SubscriptionChange {
+    #[schemars(with = "Option<TargetKind>")]
     target: Option<String>,
+    /// Where it is called; may hold `{aggregate_id}` and its like.
+    #[schemars(with = "Option<Text<1, 2048>>")]
     url: Option<String>,
+    /// Which types it wants, like `invoice.*`; `*` for all.
+    #[schemars(with = "Option<Vec<PatternText>>")]
     event_types: Option<Vec<String>>,
+    /// Where its events come from: `outbox`, `all`, or `provider:<name>`.
+    #[schemars(with = "Option<SourceText>")]
     source: Option<String>,
+    /// The person or system that answers for it.
+    #[schemars(with = "Option<Text<0, 255>>")]
     owner_id: Option<String>,
     method: Option<CallMethod>,
+    /// Further header fields of its requests. Fields that carry secrets are refused.
+    #[schemars(with = "Option<OwnHeaders>")]
     headers: Option<BTreeMap<String, String>>,
     #[serde(default, deserialize_with = "strict_object::optional")]
+    #[schemars(with = "Option<PolicyForm>")]
     policy: Option<Policy>,
+    /// Of events stored from then on.
+    #[schemars(with = "Option<Ordering>")]
     ordering: Option<String>,
+}
+
+/// A subscription just made.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "NewSubscription")]
+struct NewSubscriptionAnswer<T = SubscriptionAnswer> {
+    #[serde(flatten)]
+    made: T,
+    /// What its requests are signed with. It is shown this once.
+    #[schemars(with = "SecretText")]
+    secret: String,
 }
 
 /// `POST /v1/subscriptions`: answers with the secret, this once.
 pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let Creation {
+    let SubscriptionCreation {
         name,
         target,
         url,
@@ -233,17 +225,12 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
             let detail = format!("There is a subscription named {:?} already.", new.name.as_str());
             return Ok(Err(Problem::conflict(detail)));
         };
-        let body = shown(&subscription);
+        let body = SubscriptionAnswer::of(&subscription);
         let secrets = ids(std::slice::from_ref(&sealed));
         let change = Change::made("subscription", &new.id, &body).and("credentials", secrets);
         Ok(Ok((body, change)))
     })?;
-    Ok(made.map(|mut body| {
-        if let Value::Object(fields) = &mut body {
-            fields.insert("secret".to_owned(), text.as_str().into());
-        }
-        body
-    }))
+    Ok(made.map(|made| value(NewSubscriptionAnswer { made, secret: text.as_str().to_owned() })))
 }
 
 /// `GET /v1/subscriptions`
@@ -252,18 +239,18 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let after = page.after.unwrap_or(0);
     let found =
         lists::read(api, call, |tx| subscriptions::page(tx, &call.tenant, after, page.limit))?;
-    Ok(page_of(&found, page, |subscription| subscription.seq.0, shown))
+    Ok(page_of(&found, page, |subscription| subscription.seq.0, SubscriptionAnswer::of))
 }
 
 /// `GET /v1/subscriptions/{id}`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    Ok(ok(&shown(&find(api, call)?)))
+    Ok(ok(&SubscriptionAnswer::of(&find(api, call)?)))
 }
 
 /// `PATCH /v1/subscriptions/{id}`
 pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let mut wanted = find(api, call)?.new;
-    let alteration: Alteration = call.json()?;
+    let alteration: SubscriptionChange = call.json()?;
     // Checked here, so that it is refused before it waits for the writer; applied there, to what stands
     // there then.
     let (kind, url) = (alteration.target.as_deref(), alteration.url.as_deref());
@@ -272,7 +259,7 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
     let source = alteration.source.as_deref().map(terms::source).transpose()?;
     let ordering = terms::ordering(alteration.ordering.as_deref())?;
     let apply = move |new: &mut NewSubscription| {
-        let Alteration { owner_id, method, headers, policy, .. } = &alteration;
+        let SubscriptionChange { owner_id, method, headers, policy, .. } = &alteration;
         replace(&mut new.target, target.as_ref());
         replace(&mut new.ordering, ordering.as_ref());
         replace(&mut new.event_types, event_types.as_ref());
@@ -343,14 +330,19 @@ fn act(
             return Ok(Err(problem));
         }
         let Some(after) = subscriptions::by_seq(tx, before.seq)? else { return missing() };
-        let body = shown(&after);
-        let change = Change::changed("subscription", &before.new.id, &shown(&before), &body);
+        let body = SubscriptionAnswer::of(&after);
+        let change = Change::changed(
+            "subscription",
+            &before.new.id,
+            &SubscriptionAnswer::of(&before),
+            &body,
+        );
         Ok(Ok((body, change)))
     })
 }
 
 /// `DELETE /v1/subscriptions/{id}`: refused while deliveries are open or dead.
-pub(super) fn delete(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+pub(super) fn remove(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let (tenant, name) = (call.tenant.clone(), call.param(0).to_owned());
     let now = api.clock.wall();
     change(api, call, move |tx| {
@@ -364,7 +356,10 @@ pub(super) fn delete(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
             )));
         }
         subscriptions::delete(tx, before.seq, now)?;
-        Ok(Ok((Value::Null, Change::gone("subscription", &before.new.id, &shown(&before)))))
+        Ok(Ok((
+            Value::Null,
+            Change::gone("subscription", &before.new.id, &SubscriptionAnswer::of(&before)),
+        )))
     })
 }
 

@@ -1,110 +1,98 @@
-//! `/v1/tokens`: who may use the API.
+//! `/v1/tokens`: access to the API.
 //!
 //! An admin manages the tokens of his own tenant. The box's administrator (an admin of the tenant
 //! `default`) may name another tenant; with a token of it he then works there.
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, page_of};
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
-use crate::api::route::Answer::Listed;
-use crate::api::route::{Answer, Param, Resource, Returns, doc, route, shape};
-use crate::api::schema::{self, AFTER, LIMIT};
+use crate::api::route::Answer::{Act, Listed};
+use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, post};
+use crate::api::schema::{NameText, Text, Uuid, answers, value};
 use crate::api::{Api, DEFAULT_TENANT, lists};
 use crate::base::clock::Timestamp;
 use crate::base::id;
-use crate::http::message::Method::{Delete, Get, Post};
 use crate::http::message::Response;
-use crate::model::token::{self, Right, Role, Scope, Token};
+use crate::model::token::Right::Admin;
+use crate::model::token::{self, Role, Scope, Token};
 use crate::store::tenants;
-use crate::store::tokens::{self, NewToken};
+use crate::store::tokens;
 
-const ID: Param = Param::path("id", "The token's id.", schema::uuid, ID_EXAMPLE);
-const TENANT: Param = Param::query(
+const ID: Param = Param::path::<Uuid>("id", "The token's id.", ID_EXAMPLE);
+const TENANT: Param = Param::query::<NameText>(
     "tenant",
     "Whose tokens; yours if absent. Another than your own is for an admin token of `default`.",
-    schema::name,
     "default",
 );
 const ID_EXAMPLE: &str = "019c1447-5800-7000-8000-000000000001";
 
-/// Who may use the API.
+/// Access to the API.
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Tokens",
     about: "Who may use the API. A token has one role: `publish`, `read`, `operate` or `admin`.",
     routes: &[
-        route(
-            Get,
-            "/v1/tokens",
-            Some(Right::Admin),
-            Listed(list),
-            doc(
-                "listTokens",
-                "List the tokens",
-                "Revoked and expired ones too. The tokens themselves are not kept and cannot be shown.",
-                &[Returns::page("A page of tokens, the oldest first.", "Token")],
+        get("/v1/tokens", Admin, Listed(list))
+            .doc("listTokens", "List the tokens")
+            .about(
+                "Revoked and expired ones too. The tokens themselves are not kept and cannot \
+                 be shown.",
             )
+            .returns(&[Returns::page::<TokenAnswer>("A page of tokens, the oldest first.")])
             .params(&[TENANT, LIMIT, AFTER])
             .problems(&[Kind::NotFound]),
-        ),
-        route(
-            Post,
-            "/v1/tokens",
-            Some(Right::Admin),
-            Answer::Change("token.create", create),
-            doc(
-                "createToken",
-                "Make a token",
-                "The answer has the token itself, this once: only its hash is kept. A `publish` token lists what it \
-                 speaks for: `source_systems`, `consumer_groups`, or both. Other roles list nothing.",
-                &[Returns::json(201, "The token.", "NewToken")],
+        post("/v1/tokens", Admin, Act("token.create", create))
+            .doc("createToken", "Make a token")
+            .about(
+                "The answer has the token itself, this once: only its hash is kept. A \
+                 `publish` token lists what it speaks for: `source_systems`, \
+                 `consumer_groups`, or both. Other roles list nothing.",
             )
-            .body("TokenCreation", creation_example)
+            .returns(&[Returns::json::<NewToken>(201, "The token.")])
+            .body::<TokenCreation>(
+                r#"{"name":"shop","role":"publish","source_systems":["shop","pos"]}"#,
+            )
             .problems(&[Kind::NotFound]),
-        ),
-        route(
-            Delete,
-            "/v1/tokens/{id}",
-            Some(Right::Admin),
-            Answer::Change("token.revoke", revoke),
-            doc(
-                "revokeToken",
-                "Revoke a token",
-                "It opens nothing from the answer on. The last valid admin token of the tenant `default` stays: \
-                 nobody could administer the box.",
-                &[Returns::json(200, "The token as it is now.", "Token")],
+        delete("/v1/tokens/{id}", Admin, Act("token.revoke", revoke))
+            .doc("revokeToken", "Revoke a token")
+            .about(
+                "It opens nothing from the answer on. The last valid admin token of the \
+                 tenant `default` stays: nobody could administer the box.",
             )
+            .returns(&[Returns::json::<TokenAnswer>(200, "The token as it is now.")])
             .params(&[ID, TENANT]),
-        ),
-    ],
-    shapes: &[
-        shape("Token", token_schema),
-        shape("NewToken", new_token_schema),
-        shape("TokenCreation", creation_schema),
     ],
 };
 
 /// `POST /v1/tokens`
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Creation {
+struct TokenCreation {
+    /// Who it is for.
+    #[schemars(with = "Text<1, 100>")]
     name: String,
     role: Role,
-    /// Whose data it opens; the caller's own tenant where it is absent.
+    /// Whose data it opens; yours if absent. Another than your own is for an admin token of `default`.
+    #[schemars(with = "Option<NameText>")]
     tenant: Option<String>,
+    /// What it may publish as; `*` is any. An event that names no source system is from the one that is listed alone.
+    /// `sql`, `in:…` and the names of configured sources are never taken over HTTP.
     #[serde(default)]
     source_systems: Vec<String>,
+    /// The groups it may claim events for; `*` is any.
     #[serde(default)]
     consumer_groups: Vec<String>,
+    /// When it stops to open anything; never, if absent.
     expires_at: Option<Timestamp>,
 }
 
 /// `POST /v1/tokens`: answers with the token, this once.
 pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
-    let Creation { name, role, tenant, source_systems, consumer_groups, expires_at } =
+    let TokenCreation { name, role, tenant, source_systems, consumer_groups, expires_at } =
         call.json()?;
     token::check_name(&name).map_err(Problem::unprocessable)?;
     let scope = Scope { source_systems, consumer_groups };
@@ -115,7 +103,7 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         return Err(Problem::unprocessable("expires_at lies in the past."));
     }
     let secret = token::generate(&*api.draw);
-    let new = NewToken {
+    let new = tokens::NewToken {
         id: id::uuid7(now, &*api.draw),
         tenant,
         name,
@@ -129,23 +117,16 @@ pub(super) fn create(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         let Some(token) = tokens::by_id(tx, &new.tenant, &new.id)? else {
             return Ok(Err(Problem::not_found("token")));
         };
-        let body = shown(&token);
+        let body = TokenAnswer::of(&token);
         let change = Change::made("token", &new.id, &body);
         Ok(Ok((body, change)))
     })?;
-    Ok(made.map(|body| with_secret(body, &secret)))
+    Ok(made.map(|made| value(NewToken { made, token: secret })))
 }
 
 /// A token just made, with the token itself.
 pub(crate) fn shown_new(token: &Token, secret: &str) -> Value {
-    with_secret(shown(token), secret)
-}
-
-fn with_secret(mut body: Value, secret: &str) -> Value {
-    if let Value::Object(fields) = &mut body {
-        fields.insert("token".to_owned(), secret.into());
-    }
-    body
+    value(NewToken { made: TokenAnswer::of(token), token: secret.to_owned() })
 }
 
 /// `GET /v1/tokens`
@@ -154,7 +135,7 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
     let tenant = tenant_of(api, call, call.query.get("tenant"))?;
     let after = page.after.unwrap_or(0);
     let found = lists::read(api, call, |tx| tokens::page(tx, &tenant, after, page.limit))?;
-    Ok(page_of(&found, page, |token| token.seq, shown))
+    Ok(page_of(&found, page, |token| token.seq, TokenAnswer::of))
 }
 
 /// `DELETE /v1/tokens/{id}`: opens nothing from now on. The last one that can administer the box stays.
@@ -175,8 +156,8 @@ pub(super) fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
         }
         tokens::revoke(tx, before.seq, now)?;
         let Some(after) = tokens::by_id(tx, &tenant, &id)? else { return missing() };
-        let body = shown(&after);
-        let change = Change::changed("token", &id, &shown(&before), &body);
+        let body = TokenAnswer::of(&after);
+        let change = Change::changed("token", &id, &TokenAnswer::of(&before), &body);
         Ok(Ok((body, change)))
     })
 }
@@ -193,69 +174,42 @@ pub(super) fn tenant_of(api: &Api, call: &Call, named: Option<&str>) -> Result<S
     if there { Ok(named.to_owned()) } else { Err(Problem::not_found("tenant")) }
 }
 
-fn shown(token: &Token) -> Value {
-    let Token {
-        seq: _,
-        id,
-        tenant,
-        name,
-        role,
-        scope: Scope { source_systems, consumer_groups },
-        created_at,
-        expires_at,
-        last_used_at,
-        revoked_at,
-    } = token;
-    json!({
-        "id": id, "tenant": tenant, "name": name, "role": role.as_str(),
-        "source_systems": source_systems, "consumer_groups": consumer_groups,
-        "created_at": created_at, "expires_at": expires_at, "last_used_at": last_used_at, "revoked_at": revoked_at,
-    })
+/// A token, without the token itself.
+#[derive(Serialize, JsonSchema)]
+#[serde(remote = "Token")]
+#[schemars(rename = "Token")]
+struct TokenAnswer {
+    #[schemars(with = "Uuid")]
+    id: String,
+    #[schemars(with = "NameText")]
+    tenant: String,
+    #[schemars(with = "Text<1, 100>")]
+    name: String,
+    role: Role,
+    #[serde(flatten, with = "ScopeAnswer")]
+    scope: Scope,
+    created_at: Timestamp,
+    expires_at: Option<Timestamp>,
+    /// Its last use, to the minute.
+    last_used_at: Option<Timestamp>,
+    revoked_at: Option<Timestamp>,
+}
+answers!(TokenAnswer, Token);
+
+#[derive(Serialize, JsonSchema)]
+#[serde(remote = "Scope")]
+struct ScopeAnswer {
+    /// What it may publish as; `*` is any.
+    source_systems: Vec<String>,
+    /// The groups it may claim events for; `*` is any.
+    consumer_groups: Vec<String>,
 }
 
-fn token_schema() -> Value {
-    schema::object(json!({
-        "id": schema::uuid(), "tenant": schema::name(), "name": schema::text_of(1, 100),
-        "role": schema::words(Role::ALL.map(Role::as_str)),
-        "source_systems": names("What it may publish as; `*` is any."),
-        "consumer_groups": names("The groups it may claim events for; `*` is any."),
-        "created_at": schema::time(),
-        "expires_at": schema::nullable(schema::time()),
-        "last_used_at": schema::about(
-            schema::nullable(schema::time()), "Its last use, to the minute."),
-        "revoked_at": schema::nullable(schema::time()),
-    }))
-}
-
-fn names(about: &str) -> Value {
-    schema::about(json!({ "type": "array", "items": schema::text() }), about)
-}
-
-fn new_token_schema() -> Value {
-    let secret = schema::about(schema::text(), "The token. It is shown this once.");
-    schema::with(token_schema(), "token", secret)
-}
-
-fn creation_schema() -> Value {
-    schema::request(
-        &["name", "role"],
-        json!({
-            "name": schema::about(schema::text_of(1, 100), "Who it is for."),
-            "role": schema::words(Role::ALL.map(Role::as_str)),
-            "tenant": schema::about(
-                schema::nullable(schema::name()),
-                "Whose data it opens; yours if absent. Another than your own is for an admin token of \
-                 `default`."),
-            "source_systems": names(
-                "What it may publish as; `*` is any. An event that names no source system is from the one that is \
-                 listed alone. `sql`, `in:…` and the names of configured sources are never taken over HTTP."),
-            "consumer_groups": names("The groups it may claim events for; `*` is any."),
-            "expires_at": schema::about(
-                schema::nullable(schema::time()), "When it stops to open anything; never, if absent."),
-        }),
-    )
-}
-
-fn creation_example() -> Value {
-    json!({ "name": "shop", "role": "publish", "source_systems": ["shop", "pos"] })
+/// A token just made.
+#[derive(Serialize, JsonSchema)]
+struct NewToken<T = TokenAnswer> {
+    #[serde(flatten)]
+    made: T,
+    /// The token. It is shown this once.
+    token: String,
 }

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use crate::api::Api;
-use crate::api::listeners::{Doors, EndpointRole};
+use crate::api::listeners::{EndpointRole, Endpoints};
 use crate::app::error::Error;
 use crate::base::faults::Faults;
 use crate::config::Listen;
@@ -97,7 +97,7 @@ pub(super) fn listen(
     let (roles, sockets) = sockets.into_parts();
     let address = settings.listen.api;
     let stats = api.server_stats.clone();
-    let started = Server::start(sockets, setup, Arc::new(Doors::new(api, roles)));
+    let started = Server::start(sockets, setup, Arc::new(Endpoints::new(api, roles)));
     let server = started.map_err(|source| Error::Listen { address, source })?;
     stats.follow(&server);
     Ok((addresses, server))

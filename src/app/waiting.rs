@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::waiting::Waiting;
+use crate::api::listeners::Waiting;
 use crate::app::error::Error;
 use crate::app::injected::Injected;
 use crate::app::sockets::Sockets;

@@ -32,6 +32,9 @@ pub enum Level {
 }
 
 impl Level {
+    /// All, the best first.
+    pub const ALL: [Self; 3] = [Self::Ok, Self::Warn, Self::Fail];
+
     /// The word in answers and on the terminal.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -184,15 +184,14 @@ pub(crate) fn validator(document: &Value, schema: Value) -> Validator {
     options.should_validate_formats(true).build(&schema).unwrap()
 }
 
-/// Closes every object: fields that are not named are a fault. Parts of an `allOf` see only a part of the
-/// fields each and stay open.
+/// Closes every object: fields that are not named are a fault.
 fn close(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
             let open = fields.get("properties").is_some_and(Value::is_object)
                 && !fields.contains_key("additionalProperties");
             for (name, inner) in fields.iter_mut() {
-                if name != "allOf" && name != "example" && name != "examples" {
+                if name != "example" && name != "examples" {
                     close(inner);
                 }
             }

@@ -14,7 +14,7 @@ use crate::api::kind::Kind;
 use crate::api::metrics::page::Page;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
-use crate::api::route::{Content, Resource, Returns, doc, route};
+use crate::api::route::{Resource, Returns, public};
 use crate::api::{Api, DEFAULT_TENANT};
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
@@ -35,26 +35,14 @@ const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(super) const RESOURCE: Resource = Resource {
     tag: "Metrics",
     about: "Numbers of the whole box, for a monitoring system.",
-    routes: &[route(
-        Get,
-        "/metrics",
-        None,
-        Now(show),
-        doc(
-            "getMetrics",
-            "Show the metrics",
-            "Prometheus text. Wants a token of the default tenant with the role `read`, unless \
-             `metrics.public` is set. `docs/metrics.md` explains each.",
-            &[Returns {
-                status: 200,
-                about: "The metrics.",
-                content: Content::Text(MEDIA_TYPE),
-                headers: &[],
-            }],
+    routes: &[public(Get, "/metrics", Now(show))
+        .doc("getMetrics", "Show the metrics")
+        .about(
+            "Prometheus text. Wants a token of the default tenant with the role `read`, \
+                 unless `metrics.public` is set. `docs/metrics.md` explains each.",
         )
-        .problems(&[Kind::Unauthorized, Kind::Forbidden]),
-    )],
-    shapes: &[],
+        .returns(&[Returns::text("The metrics.", MEDIA_TYPE)])
+        .problems(&[Kind::Unauthorized, Kind::Forbidden])],
 };
 
 /// `GET /metrics`

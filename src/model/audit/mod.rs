@@ -13,9 +13,10 @@ mod row;
 
 use crate::base::clock::Timestamp;
 use crate::model::audit::changes::Changes;
-use crate::model::audit::head::{Hash, Head};
+use crate::model::audit::head::Head;
 use crate::model::audit::kept::kept;
 
+pub use head::Hash;
 pub use row::AuditEvent;
 
 /// What kind of thing acted. Stored in `audit_events.actor_type`.

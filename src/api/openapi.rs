@@ -1,0 +1,394 @@
+//! `/openapi.json`: made of the route table and of the types that it names.
+//!
+//! It is made at the first request for it and kept.
+
+use std::collections::BTreeMap;
+
+use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use crate::api::call::Call;
+use crate::api::kind::{Facts, Kind};
+use crate::api::problem::{Problem, ProblemBody};
+use crate::api::route::Answer::Now;
+use crate::api::route::{Body, Content, Param, Place, Resource, Returns, Route, public};
+use crate::api::schema::{AnyObject, Describe, of};
+use crate::api::{Api, RESOURCES};
+use crate::http::message::Method::Get;
+use crate::http::message::Response;
+use crate::model::token::Right;
+
+/// The document about the document.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Description",
+    about: "This document.",
+    routes: &[public(Get, "/openapi.json", Now(show))
+        .doc("getOpenApi", "Show the OpenAPI document")
+        .about("OpenAPI 3.1, of this version.")
+        .returns(&[Returns::json::<AnyObject>(200, "The document.")])],
+};
+
+/// What is true of all routes.
+const ABOUT: &str = "\
+Webhooks in, business events out, each exactly once.
+
+**Who is asking**: a token in `Authorization: Bearer`, with the role that each operation names (`admin` may do \
+all, `operate` what `read` and `publish` may). Webhooks come in without a token: their signature stands for it.
+
+**Pages**: lists take `limit` and `after`; `next` of the answer is the `after` of the next page, and null on the \
+last one.
+
+**Again**: `POST /v1/events` with an `Idempotency-Key` may be sent again: the same request has the same answer, \
+with `Idempotency-Replayed: true`.
+
+**Problems**: every error is `application/problem+json` (RFC 9457). Decide by `type`, which is stable; show \
+`detail` to a person. 400 means that the request does not have the form described here, 422 that it has and a \
+value in it cannot be accepted.
+
+**Strictness**: fields and query parameters that are not described here are refused, so that a misspelt one does \
+not pass for none. `Content-Type` of a request with JSON is not looked at. `HEAD` is answered wherever `GET` is.";
+
+/// What the listener may refuse before it knows the route.
+const OF_ALL: [Kind; 9] = [
+    Kind::BadRequest,
+    Kind::Timeout,
+    Kind::TooLarge,
+    Kind::ExpectationFailed,
+    Kind::HeadTooLarge,
+    Kind::Internal,
+    Kind::NotImplemented,
+    Kind::Unavailable,
+    Kind::HttpVersion,
+];
+
+/// The document.
+pub fn document() -> Value {
+    let mut parts = Components::new();
+    let paths = paths(&mut parts);
+    let Components { sent, answered, responses } = parts;
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Oncebox",
+            "version": env!("CARGO_PKG_VERSION"),
+            "summary": "Webhooks in, business events out, each exactly once.",
+            "description": ABOUT,
+            "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
+        },
+        "servers": [{ "url": "/", "description": "The Oncebox that served this document." }],
+        "tags": RESOURCES.iter()
+            .map(|resource| json!({ "name": resource.tag, "description": resource.about }))
+            .collect::<Vec<_>>(),
+        "paths": paths,
+        "components": {
+            "schemas": schemas(sent, answered),
+            "responses": responses,
+            "headers": { "RequestId": {
+                "description": "The request's name, which its line in the log has too.",
+                "required": true, "schema": { "type": "string" },
+            } },
+            "securitySchemes": security_schemes(),
+        },
+    })
+}
+
+/// `GET /openapi.json`
+#[expect(clippy::unnecessary_wraps, reason = "every route has this shape")]
+fn show(api: &Api, _call: &Call) -> Result<Response, Problem> {
+    let mut kept = api.document.lock();
+    let document = kept.get_or_insert_with(|| document().to_string().into_bytes());
+    Ok(Response::with_body(200, "application/json", document.clone()))
+}
+
+/// What operations refer to.
+struct Components {
+    /// Types of requests: a member that has a default may be absent.
+    sent: SchemaGenerator,
+    /// Types of answers: a member is there unless its type says otherwise.
+    answered: SchemaGenerator,
+    /// Problems, by the kinds that share a status.
+    responses: BTreeMap<String, Value>,
+}
+
+impl Components {
+    fn new() -> Self {
+        let settings = || {
+            let mut settings = SchemaSettings::draft2020_12();
+            settings.definitions_path = "/components/schemas".into();
+            settings.meta_schema = None;
+            settings
+        };
+        let mut parts = Self {
+            sent: settings().for_deserialize().into_generator(),
+            answered: settings().for_serialize().into_generator(),
+            responses: BTreeMap::new(),
+        };
+        // A path or method that does not exist is answered so, though no operation says it.
+        for kind in Kind::ALL {
+            parts.problem(&[kind]);
+        }
+        parts
+    }
+
+    fn answered(&mut self, describe: Describe) -> Value {
+        describe(&mut self.answered).to_value()
+    }
+
+    /// A reference to the response that these kinds of problems share.
+    fn problem(&mut self, kinds: &[Kind]) -> Value {
+        let words: Vec<&str> = kinds.iter().map(|kind| kind.facts().word).collect();
+        let name = words.join("-or-");
+        let shown = json!({ "$ref": format!("#/components/responses/{name}") });
+        if !self.responses.contains_key(&name) {
+            let schema = self.answered(of::<ProblemBody<'_>>);
+            self.responses.insert(name, problem(kinds, &schema));
+        }
+        shown
+    }
+}
+
+/// The types of requests and answers. A type of both is described as it is sent.
+fn schemas(mut sent: SchemaGenerator, mut answered: SchemaGenerator) -> Map<String, Value> {
+    let mut schemas = answered.take_definitions(true);
+    schemas.extend(sent.take_definitions(true));
+    schemas.sort_keys();
+    schemas.values_mut().for_each(simplify);
+    schemas
+}
+
+/// Leaves out what generators of clients do not understand: formats of whole numbers, defaults, `true` for any value.
+/// A line break in a comment is none in a sentence.
+fn simplify(schema: &mut Value) {
+    if *schema == Value::Bool(true) {
+        *schema = json!({});
+    }
+    let Value::Object(members) = schema else { return };
+    members.remove("default");
+    let format = members.get("format").and_then(Value::as_str).unwrap_or_default();
+    if format.starts_with("int") || format.starts_with("uint") {
+        members.remove("format");
+    }
+    if let Some(Value::String(about)) = members.get_mut("description") {
+        *about = about.replace('\n', " ");
+    }
+    for (name, inner) in members.iter_mut() {
+        match (name.as_str(), inner) {
+            ("properties", Value::Object(properties)) => properties.values_mut().for_each(simplify),
+            ("anyOf" | "oneOf", Value::Array(parts)) => parts.iter_mut().for_each(simplify),
+            ("items", inner) => simplify(inner),
+            _ => {}
+        }
+    }
+}
+
+fn paths(parts: &mut Components) -> Map<String, Value> {
+    let mut paths = Map::new();
+    for resource in RESOURCES {
+        for route in resource.routes {
+            let path = paths.entry(route.path).or_insert_with(|| json!({}));
+            if let Value::Object(operations) = path {
+                let method = route.method.as_str().to_ascii_lowercase();
+                operations.insert(method, operation(resource.tag, route, parts));
+            }
+        }
+    }
+    paths
+}
+
+fn operation(tag: &str, route: &Route, parts: &mut Components) -> Value {
+    let doc = &route.doc;
+    let mut operation = Map::new();
+    operation.insert("tags".to_owned(), json!([tag]));
+    operation.insert("summary".to_owned(), doc.summary.into());
+    operation.insert("description".to_owned(), doc.about.into());
+    operation.insert("operationId".to_owned(), doc.id.into());
+    operation.insert("security".to_owned(), security(route));
+    let params: Vec<Value> = doc.params.iter().map(|param| parameter(param, parts)).collect();
+    if !params.is_empty() {
+        operation.insert("parameters".to_owned(), params.into());
+    }
+    if let Some(body) = &doc.body {
+        operation.insert("requestBody".to_owned(), request_body(*body, parts));
+    }
+    let mut responses = Map::new();
+    for returns in doc.returns {
+        responses.insert(returns.status.to_string(), response(returns, parts));
+    }
+    for kinds in problems(route).chunk_by(|a, b| a.facts().status == b.facts().status) {
+        let status = kinds.first().map(|kind| kind.facts().status.to_string());
+        responses.insert(status.unwrap_or_default(), parts.problem(kinds));
+    }
+    operation.insert("responses".to_owned(), responses.into());
+    Value::Object(operation)
+}
+
+/// The kinds of problems a route may answer: its own, and those that follow from what it is.
+fn problems(route: &Route) -> Vec<Kind> {
+    let mut kinds = OF_ALL.to_vec();
+    kinds.extend_from_slice(route.doc.problems);
+    if route.right.is_some() {
+        kinds.extend([Kind::Unauthorized, Kind::Forbidden, Kind::TenantSuspended, Kind::Throttled]);
+    }
+    if route.path.contains('{') {
+        kinds.push(Kind::NotFound);
+    }
+    if route.method != Get {
+        kinds.extend([Kind::DiskFull, Kind::Conflict, Kind::Unprocessable]);
+    }
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds
+}
+
+fn security(route: &Route) -> Value {
+    match route.right {
+        Some(right) => json!([{ "bearer": [role(right)] }]),
+        None if matches!(route.doc.body, Some(Body::Any)) => json!([{ "signature": [] }]),
+        None => json!([]),
+    }
+}
+
+/// The least role that has a right.
+const fn role(right: Right) -> &'static str {
+    match right {
+        Right::Publish => "publish",
+        Right::Read => "read",
+        Right::Operate => "operate",
+        Right::Admin | Right::Box => "admin",
+    }
+}
+
+fn parameter(param: &Param, parts: &mut Components) -> Value {
+    let Param { place, name, about, describe, example, bare, quick } = param;
+    let more = if *quick { " Quick, however many there are." } else { "" };
+    let schema = describe(&mut parts.sent).to_value();
+    let number = schema.get("type").is_some_and(|of| of == "integer");
+    let mut shown = json!({
+        "name": name, "in": place.as_str(), "description": format!("{about}{more}"),
+        "required": *place == Place::Path, "schema": schema,
+    });
+    if let Value::Object(members) = &mut shown {
+        if !example.is_empty() {
+            let example = example
+                .parse::<u64>()
+                .ok()
+                .filter(|_| number)
+                .map_or_else(|| (*example).into(), Value::from);
+            members.insert("example".to_owned(), example);
+        }
+        if *bare {
+            members.insert("allowEmptyValue".to_owned(), true.into());
+        }
+    }
+    shown
+}
+
+fn request_body(body: Body, parts: &mut Components) -> Value {
+    match body {
+        Body::Json { describe, example } => {
+            let schema = describe(&mut parts.sent).to_value();
+            let example: Value = serde_json::from_str(example).unwrap_or_default();
+            json!({
+                "required": true,
+                "content": { "application/json": { "schema": schema, "example": example } },
+            })
+        }
+        Body::Any => json!({
+            "required": true,
+            "description": "The webhook as the provider signed it, to the byte. Any `Content-Type` is taken.",
+            "content": { "application/octet-stream": { "schema": { "type": "string", "format": "binary" } } },
+        }),
+    }
+}
+
+fn response(returns: &Returns, parts: &mut Components) -> Value {
+    let mut headers = request_id();
+    for (name, about) in returns.headers {
+        let shown = json!({ "description": about, "schema": { "type": "string" } });
+        headers.insert((*name).to_owned(), shown);
+    }
+    let mut shown = json!({ "description": returns.about, "headers": headers });
+    let text = || json!({ "schema": { "type": "string" } });
+    let content = match returns.content {
+        Content::Nothing => return shown,
+        Content::Json(describe) => {
+            json!({ "application/json": { "schema": parts.answered(describe) } })
+        }
+        Content::Text(media_type) => json!({ media_type: text() }),
+        Content::JsonOrText(describe) => json!({
+            "application/json": { "schema": parts.answered(describe) }, "text/plain": text(),
+        }),
+    };
+    if let Value::Object(members) = &mut shown {
+        members.insert("content".to_owned(), content);
+    }
+    shown
+}
+
+/// The header fields of every answer.
+fn request_id() -> Map<String, Value> {
+    let mut headers = Map::new();
+    headers.insert("X-Request-Id".to_owned(), json!({ "$ref": "#/components/headers/RequestId" }));
+    headers
+}
+
+/// The response of kinds of problems that share a status.
+fn problem(kinds: &[Kind], schema: &Value) -> Value {
+    let mut headers = request_id();
+    let mut examples = Map::new();
+    let mut about = Vec::new();
+    for kind in kinds {
+        let Facts { word, status, title, when, remedy } = kind.facts();
+        about.push(format!("`{word}`: {when} {remedy}"));
+        let example = json!({
+            "type": kind.uri(), "title": title, "status": status, "detail": when,
+            "request_id": "019c1447-5800-7000-8000-000000000009",
+        });
+        examples.insert(word.to_owned(), json!({ "value": example }));
+        if let Some((name, about, schema)) = header(*kind) {
+            // Where several kinds share a status, a field of one of them need not be there.
+            let shown =
+                json!({ "description": about, "required": kinds.len() == 1, "schema": schema });
+            headers.insert(name.to_owned(), shown);
+        }
+    }
+    json!({
+        "description": about.join("\n\n"),
+        "headers": headers,
+        "content": { "application/problem+json": { "schema": schema, "examples": examples } },
+    })
+}
+
+/// The header field that a kind of problem may come with.
+fn header(kind: Kind) -> Option<(&'static str, &'static str, Value)> {
+    let text = json!({ "type": "string" });
+    match kind {
+        Kind::Unavailable | Kind::DiskFull | Kind::Throttled => Some((
+            "Retry-After",
+            "Seconds after which to send it again.",
+            json!({ "type": "integer", "minimum": 0 }),
+        )),
+        Kind::Unauthorized => Some(("WWW-Authenticate", "`Bearer`.", text)),
+        Kind::UnusableWebhook => {
+            Some(("X-Slack-No-Retry", "`1` where Slack would send it again.", text))
+        }
+        Kind::MethodNotAllowed => Some(("Allow", "The methods this path answers.", text)),
+        _ => None,
+    }
+}
+
+fn security_schemes() -> Value {
+    json!({
+        "bearer": {
+            "type": "http", "scheme": "bearer",
+            "description": "A token of `/v1/tokens`. The role named with an operation is the least it needs.",
+        },
+        "signature": {
+            "type": "apiKey", "in": "header", "name": "webhook-signature",
+            "description": "The provider's signature over the body. The field is the scheme's: \
+                `webhook-signature`, `Stripe-Signature`, `X-Hub-Signature-256`, `X-Shopify-Hmac-Sha256`, or \
+                what a generic scheme names.",
+        },
+    })
+}

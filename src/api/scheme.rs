@@ -1,0 +1,205 @@
+//! The forms of a provider's scheme. `signatures` reads and writes them; these types describe them.
+
+#![expect(dead_code, reason = "the types describe what the model reads")]
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+
+use crate::api::schema::{Character, HeaderName, Text, values};
+use crate::signatures::{Scheme, kinds};
+
+/// How it signs. docs/providers.md says what each needs.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "Scheme")]
+pub(super) enum SchemeForm {
+    Plain(PlainScheme),
+    Adyen(AdyenScheme),
+    Paypal(PaypalScheme),
+    Sns(SnsScheme),
+    Chargebee(ChargebeeScheme),
+    Generic(Box<GenericScheme>),
+}
+
+values! {
+    /// The kind of one scheme.
+    AdyenKind = { "type": "string", "enum": ["adyen"] }
+    /// The kind of one scheme.
+    PaypalKind = { "type": "string", "enum": ["paypal"] }
+    /// The kind of one scheme.
+    SnsKind = { "type": "string", "enum": ["sns"] }
+    /// The kind of one scheme.
+    ChargebeeKind = { "type": "string", "enum": ["chargebee"] }
+    /// The kind of one scheme.
+    GenericKind = { "type": "string", "enum": ["generic"] }
+    /// Hashes of an HMAC.
+    Hash = { "type": "string", "enum": ["sha256", "sha1", "sha512"] }
+    /// How a signature is written.
+    Encoding = { "type": "string", "enum": ["hex", "base64", "base64url"] }
+    /// How a secret is written.
+    SecretEncoding = { "type": "string", "enum": ["utf8", "base64", "hex"] }
+    /// What a time counts.
+    TimeUnit = { "type": "string", "enum": ["s", "ms"] }
+}
+
+/// Schemes without settings of their own.
+pub(super) struct PlainKind;
+
+impl JsonSchema for PlainKind {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "PlainKind".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let plain = |kind: &&str| *kind != "adyen" && Scheme::of(kind).is_some();
+        let kinds: Vec<&str> = kinds().filter(plain).collect();
+        json_schema!({ "type": "string", "enum": kinds })
+    }
+}
+
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PlainScheme {
+    kind: PlainKind,
+}
+
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AdyenScheme {
+    kind: AdyenKind,
+    /// Answer the text `[accepted]`, which older accounts wait for.
+    #[serde(default)]
+    accepted: bool,
+}
+
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PaypalScheme {
+    kind: PaypalKind,
+    /// The webhook's id in PayPal's console.
+    webhook_id: Text<8, 64>,
+    /// The provider's certificates, PEM, for boxes that may not fetch them.
+    certificates: Option<String>,
+}
+
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SnsScheme {
+    kind: SnsKind,
+    /// The topics that are believed, by their ARNs.
+    topics: Vec<Text<8, 512>>,
+    /// Whether a subscription of theirs is confirmed without a person.
+    #[serde(default)]
+    confirm: bool,
+    /// The provider's certificates, PEM, for boxes that may not fetch them.
+    certificates: Option<String>,
+}
+
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChargebeeScheme {
+    kind: ChargebeeKind,
+    /// The user name; the secret is the password.
+    user: Text<1, 255>,
+}
+
+/// Put together from settings: an HMAC or ed25519 over a template, a shared token, or basic authentication.
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GenericScheme {
+    kind: GenericKind,
+    /// How the provider proves itself.
+    check: Check,
+    /// Where its id of the event stands; the body's digest, if absent.
+    #[serde(default)]
+    event_id: IdPlace,
+    /// Where a list of events stands in the body, each taken for itself; empty: the body is it.
+    items: Option<Text<0, 512>>,
+    /// Where the event's type stands; `unknown`, if absent.
+    event_type: Option<TypePlace>,
+}
+
+#[derive(JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "GenericCheck")]
+pub(super) enum Check {
+    Hmac(Hmac),
+    Ed25519(Signed),
+    Token(SharedToken),
+    Basic(BasicUser),
+}
+
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Hmac {
+    hash: Option<Hash>,
+    #[serde(flatten)]
+    signed: Signed,
+}
+
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Signed {
+    /// What is signed, like `{ts}.{body}`.
+    #[serde(rename = "signed")]
+    template: String,
+    /// The header field that carries the signature.
+    header: HeaderName,
+    /// What stands before each signature, like `sha256=`.
+    #[serde(default)]
+    prefix: String,
+    #[serde(default)]
+    encoding: Encoding,
+    #[serde(default)]
+    secret_encoding: SecretEncoding,
+    /// What stands between several signatures.
+    separator: Option<Character>,
+    /// The time that is signed.
+    timestamp: Option<SignedTime>,
+}
+
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SignedTime {
+    header: HeaderName,
+    /// What it counts since 1970.
+    #[serde(default)]
+    unit: TimeUnit,
+}
+
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SharedToken {
+    header: HeaderName,
+    #[serde(default)]
+    prefix: String,
+}
+
+#[derive(JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BasicUser {
+    /// The user name; the secret is the password.
+    user: String,
+}
+
+#[derive(Default, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum IdPlace {
+    #[default]
+    BodyHash,
+    Header(HeaderName),
+    Pointer(String),
+}
+
+#[derive(JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum TypePlace {
+    Header(HeaderName),
+    Pointer(String),
+    Constant(String),
+}
