@@ -3,6 +3,8 @@
 //! The structs that hold the values, their defaults, the parser, `config show`, the JSON Schema, the commented default
 //! file and `docs/configuration.md` are all made from it.
 
+#![expect(clippy::doc_markdown, reason = "descriptions of settings are plain text for people")]
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
