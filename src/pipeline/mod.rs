@@ -59,7 +59,7 @@ use crate::pipeline::deliver::Deliver;
 use crate::pipeline::destinations::Destinations;
 use crate::pipeline::disk_watch::DiskWatch;
 use crate::pipeline::provider_cache::ProviderCache;
-use crate::pipeline::publish::Publish;
+use crate::pipeline::publish::{IsSource, Publish};
 use crate::pipeline::receive::Receive;
 use crate::pipeline::refusals::Refusals;
 use crate::pipeline::relay::{Relay, SqlRows};
@@ -72,7 +72,7 @@ use crate::privacy::Privacy;
 use crate::signatures::certificate_cache::{Certificates, Fetch};
 use crate::store::Store;
 use crate::store::error::{Error, Result};
-use crate::store::tx::{Effects, ReadTx};
+use crate::store::tx::Effects;
 use crate::store::writer::{AfterCommit, WriterLoop};
 use crate::telemetry::heartbeat::Heartbeat;
 
@@ -113,9 +113,6 @@ pub struct Parts {
     /// Asked for when the process must end.
     pub stop: Stop,
 }
-
-/// Whether the tenant has a source of this name.
-pub type IsSource = fn(&ReadTx<'_>, &str, &str) -> Result<bool>;
 
 /// The running stages.
 pub struct Flow {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::id;
 use crate::model::event::{NewEvent, Status};
-use crate::pipeline::IsSource;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::relay::SqlRows;
 use crate::privacy::policy::Refused;
@@ -16,6 +15,9 @@ use crate::store::idempotency_keys::{self, Seen};
 use crate::store::outbox::{self, Inserted};
 use crate::store::tx::{ReadTx, WriteTx};
 use crate::store::writer::Queue;
+
+/// Whether the tenant has a source of this name.
+pub type IsSource = fn(&ReadTx<'_>, &str, &str) -> Result<bool>;
 
 /// A stored event, as its publisher is told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

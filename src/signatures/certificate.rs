@@ -1,4 +1,4 @@
-//! PayPal and Amazon SNS: schemes whose provider signs with a certificate, which a request names.
+//! Signatures of a provider's X.509 certificate.
 //!
 //! Not here: fetching a certificate ([`super::certificate_cache`]). The caller hands in its bytes.
 
@@ -10,14 +10,10 @@ use ring::signature::{
     UnparsedPublicKey,
 };
 use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
-use serde_json::Value;
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage};
 
-use super::check::{Incoming, Refused, Verified, bad_body};
-use super::naming::Facts;
-use super::paypal::{self, Paypal};
+use super::check::{Refused, bad_body};
 use super::signing::Hash;
-use super::sns::{self, Sns};
 use crate::base::clock::Timestamp;
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
@@ -27,107 +23,6 @@ const MAX_CHAIN: usize = 8;
 
 /// How long RSA signatures are, in bytes: keys have 2,048 to 4,096 bits.
 pub(super) const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=512;
-
-/// A scheme whose provider signs with a certificate, and its settings.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
-#[serde(untagged)]
-pub enum Certified {
-    /// PayPal.
-    Paypal(Paypal),
-    /// Amazon SNS.
-    Sns(Sns),
-}
-
-impl Certified {
-    /// The scheme of that kind, or what is wrong with its settings.
-    pub(super) fn parse(kind: &str, settings: Value) -> Result<Self, String> {
-        let (read, certificates) = if kind == paypal::FACTS.kind {
-            let paypal: Paypal =
-                serde_json::from_value(settings).map_err(|error| error.to_string())?;
-            paypal.check()?;
-            let certificates = paypal.certificates.clone();
-            (Self::Paypal(paypal), certificates)
-        } else {
-            let sns: Sns = serde_json::from_value(settings).map_err(|error| error.to_string())?;
-            sns.check()?;
-            let certificates = sns.certificates.clone();
-            (Self::Sns(sns), certificates)
-        };
-        if certificates.is_some_and(|text| !check_pem(&text)) {
-            return Err("`certificates` must be PEM certificates with RSA keys".to_owned());
-        }
-        Ok(read)
-    }
-
-    pub(super) fn facts(&self) -> &'static Facts {
-        match self {
-            Self::Paypal(_) => &paypal::FACTS,
-            Self::Sns(_) => &sns::FACTS,
-        }
-    }
-
-    /// Where the certificate of a request has to be fetched, unless the settings have one.
-    pub(super) fn certificate_url(
-        &self,
-        incoming: &Incoming<'_>,
-    ) -> Result<Option<String>, Refused> {
-        match self {
-            Self::Paypal(Paypal { certificates: Some(_), .. })
-            | Self::Sns(Sns { certificates: Some(_), .. }) => Ok(None),
-            Self::Paypal(_) => paypal::certificate_url(incoming).map(Some),
-            Self::Sns(sns) => sns::certificate_url(sns, incoming).map(Some),
-        }
-    }
-
-    pub(super) fn verify(
-        &self,
-        fetched: Option<&[u8]>,
-        incoming: &Incoming<'_>,
-        now: Timestamp,
-    ) -> Result<Verified, Refused> {
-        match self {
-            Self::Paypal(paypal) => paypal::verify(paypal, fetched, incoming, now),
-            Self::Sns(sns) => sns::verify(sns, fetched, incoming),
-        }
-    }
-
-    /// The time that a request says it was signed at.
-    pub(super) fn claimed_time(&self, incoming: &Incoming<'_>) -> Option<Timestamp> {
-        match self {
-            Self::Paypal(_) => Timestamp::parse(incoming.headers.get(paypal::TIME)?),
-            Self::Sns(_) => None,
-        }
-    }
-
-    /// What a request may use once: see [`super::Scheme::nonce`].
-    pub(super) fn nonce(&self, incoming: &Incoming<'_>) -> Option<String> {
-        match self {
-            Self::Paypal(_) => incoming.headers.get(paypal::TRANSMISSION).map(str::to_owned),
-            Self::Sns(_) => None,
-        }
-    }
-
-    /// The URL that confirms a subscription, where the settings allow to call it.
-    pub(super) fn confirmation(&self, incoming: &Incoming<'_>) -> Option<String> {
-        match self {
-            Self::Paypal(_) => None,
-            Self::Sns(sns) => sns::confirmation(sns, incoming),
-        }
-    }
-
-    pub(super) const fn why_no_sample(&self) -> &'static str {
-        match self {
-            Self::Paypal(_) => {
-                "PayPal signs with the key of its own certificate, which nobody else has; a payment in its sandbox \
-                 sends a real one"
-            }
-            Self::Sns(_) => {
-                "Amazon signs with the key of its own certificate, which nobody else has; `aws sns publish` to the \
-                 topic sends a real one"
-            }
-        }
-    }
-}
 
 /// Whether the provider's certificate made the signature: one that a person has entered, which nobody has to vouch
 /// for, or the first of those that were fetched.
@@ -150,7 +45,7 @@ pub(super) fn check_signature(
 }
 
 /// Whether a text holds certificates: looked at when it is entered.
-fn check_pem(text: &str) -> bool {
+pub(super) fn check_pem(text: &str) -> bool {
     let found = pem(text.as_bytes());
     !found.is_empty() && found.iter().all(|der| key(der).is_some())
 }

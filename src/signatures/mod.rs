@@ -14,6 +14,8 @@ pub mod batch;
 #[cfg(feature = "certificates")]
 mod certificate;
 pub mod certificate_cache;
+#[cfg(feature = "certificates")]
+mod certified;
 pub(crate) mod check;
 pub mod diagnosis;
 pub mod encoding;
@@ -47,7 +49,7 @@ use crate::base::headers::Headers;
 
 use adyen::Adyen;
 #[cfg(feature = "certificates")]
-use certificate::Certified;
+use certified::Certified;
 use check::{long_enough, skew_beyond};
 use generic::{Check, Generic};
 use header_list::{HeaderList, PADDLE, STRIPE};

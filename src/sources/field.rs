@@ -4,6 +4,11 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+/// What is wrong with the settings of a source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SettingsError(pub String);
+
 /// A field of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

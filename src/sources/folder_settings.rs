@@ -7,9 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::event::FieldError;
-use crate::sources::SettingsError;
 use crate::sources::draft::Draft;
-use crate::sources::field::{Cell, Field};
+use crate::sources::field::{Cell, Field, SettingsError};
 
 /// The largest file that is taken: one file is one transaction, which others wait behind.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;

@@ -26,17 +26,12 @@ use serde_json::{Value, json};
 
 use crate::base::clock::Timestamp;
 use crate::model::name::Name;
-use crate::sources::field::Field;
+use crate::sources::field::{Field, SettingsError};
 use crate::sources::folder_settings::FolderSettings;
 use crate::sources::table_settings::TableSettings;
 
 pub use inspect::permitted;
 pub use shared::{Shared, SourceStatus, SourceStatuses};
-
-/// What is wrong with the settings of a source.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SettingsError(pub String);
 
 /// The shortest time without an event that can be an escalation.
 pub const SILENCE_LEAST: Duration = Duration::from_secs(1);

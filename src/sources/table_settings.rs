@@ -6,8 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::sources::SettingsError;
-use crate::sources::field::Field;
+use crate::sources::field::{Field, SettingsError};
 
 /// Characters of a name in the file.
 const MAX_NAME_CHARS: usize = 128;

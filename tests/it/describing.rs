@@ -86,7 +86,8 @@ fn every_example_is_what_its_schema_allows() {
             assert!(validator.is_valid(&media["example"]), "{method} {path}: {}", media["example"]);
         }
         for param in operation["parameters"].as_array().unwrap_or(&Vec::new()) {
-            let reference = param["schema"]["$ref"].as_str().and_then(|place| place.strip_prefix('#'));
+            let reference =
+                param["schema"]["$ref"].as_str().and_then(|place| place.strip_prefix('#'));
             let schema =
                 reference.map_or(&param["schema"], |place| document.pointer(place).unwrap());
             let words = schema["enum"].is_array();
