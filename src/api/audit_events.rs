@@ -5,11 +5,12 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::api::call::{Call, page_found};
+use crate::api::context::Api;
+use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Listed;
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, SINCE, UNTIL, get};
 use crate::api::schema::{AnyObject, Sha256, Whole, value, values};
-use crate::api::{Api, lists};
 use crate::base::clock::Timestamp;
 use crate::http::message::Response;
 

@@ -11,12 +11,13 @@ use serde_json::Value;
 
 use crate::api::auth::{Denied, actor};
 use crate::api::call::{Call, answer};
+use crate::api::context::Api;
 use crate::api::problem::Problem;
-use crate::api::{Api, DEFAULT_TENANT};
 use crate::base::clock::Timestamp;
 use crate::http::message::{Head, Response};
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent, Origin, Outcome};
+use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::model::trace;
 use crate::store::audit_events;
 use crate::store::error::Result as StoreResult;

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::api::Api;
 use crate::api::call::{Call, ok};
+use crate::api::context::Api;
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Later;

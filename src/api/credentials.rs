@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::api::Api;
+use crate::api::context::Api;
 use crate::base::clock::Timestamp;
 use crate::base::id::{self, Draw};
 use crate::base::secret::SecretBytes;

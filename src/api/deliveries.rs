@@ -6,13 +6,14 @@ use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_found, page_of};
+use crate::api::context::Api;
+use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, SINCE, UNTIL, get, post};
 use crate::api::schema::{
     AnyDeliveryId, DeliveryId, NameText, SomeText, Whole, answers, value, values,
 };
-use crate::api::{Api, lists};
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::http::message::Response;

@@ -6,11 +6,12 @@ use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, page_of};
+use crate::api::context::Api;
+use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, post};
 use crate::api::schema::{NameText, TrueOrFalse, Uuid, answers};
-use crate::api::{Api, lists};
 use crate::base::clock::Timestamp;
 use crate::http::message::Response;
 use crate::model::escalation::{Class, Escalation, NewEscalation};

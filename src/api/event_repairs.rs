@@ -9,9 +9,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::api::Api;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::Call;
+use crate::api::context::Api;
 use crate::api::events::{EventAnswer, ID};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Act;

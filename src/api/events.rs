@@ -10,13 +10,14 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::api::call::{Call, check_depth, page_found};
+use crate::api::context::Api;
 use crate::api::kind::Kind;
 use crate::api::payloads::{SHOWN_FACTOR, WithPayload};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Later, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, SINCE, UNTIL, get, post};
 use crate::api::schema::{Ascii, SomeText, StrictBase64, Text, Uuid, Whole, answers, values};
-use crate::api::{Api, lists, payloads};
+use crate::api::{lists, payloads};
 use crate::base::clock::Timestamp;
 use crate::base::id;
 use crate::http::message::Response;

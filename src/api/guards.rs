@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::Api;
 use crate::api::call::{Call, answer};
+use crate::api::context::Api;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Later;
 use crate::api::route::{Resource, Returns, post};

@@ -8,12 +8,13 @@ use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok};
+use crate::api::context::Api;
 use crate::api::deliveries::{DeliveryAnswer, ID, act};
+use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed};
 use crate::api::route::{Resource, Returns, get, post};
 use crate::api::schema::value;
-use crate::api::{Api, lists};
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::http::message::Response;

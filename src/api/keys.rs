@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::api::Api;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::Call;
+use crate::api::context::Api;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Act;
 use crate::api::route::{Resource, Returns, post};

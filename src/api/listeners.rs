@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use crate::api::Api;
 use crate::api::call::ok;
+use crate::api::context::Api;
 use crate::api::problem::Problem;
 use crate::api::status::Health;
 use crate::http::message::{Asked, Head, Request, Response};

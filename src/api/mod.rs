@@ -10,6 +10,7 @@ mod audited;
 pub mod auth;
 mod call;
 mod consumers;
+pub mod context;
 mod credentials;
 mod deliveries;
 mod description;
@@ -22,6 +23,8 @@ mod in_doubt;
 mod intake;
 mod keys;
 pub mod kind;
+mod last_write;
+mod list_queue;
 pub mod listeners;
 mod lists;
 pub mod metrics;
@@ -48,17 +51,14 @@ mod webhook_events;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use crate::api::auth::{Auth, Denied, TokenHasher};
 use crate::api::call::{Call, Query};
-use crate::api::health::LastWrite;
-use crate::api::lists::Lists;
+use crate::api::context::{Api, Stages};
 use crate::api::problem::Problem;
 use crate::api::requests::Requests;
 use crate::api::route::{Answer, Resource, Route};
 use crate::base::budget::{Budget, Share};
-use crate::base::clock::{Clock, Timestamp};
+use crate::base::clock::Clock;
 use crate::base::id::Draw;
 use crate::config::Live;
 use crate::http::message::{Asked, Head, Method, Request, Response};
@@ -67,13 +67,6 @@ use crate::http::service::{Reply, Service};
 use crate::keys::Keyring;
 use crate::model::audit::Actor;
 use crate::model::token::{Role, Token};
-use crate::pipeline::consume::Consume;
-use crate::pipeline::disk_watch::DiskWatch;
-use crate::pipeline::publish::Publish;
-use crate::pipeline::receive::Receive;
-use crate::pipeline::refusals::Refusals;
-use crate::pipeline::rotation::Rotation;
-use crate::sources::SourceStatuses;
 use crate::store::Store;
 
 pub(crate) use crate::api::tokens::shown_new as shown_new_token;
@@ -83,69 +76,6 @@ pub use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 const BODY_BYTES_SMALL: usize = 256 * 1024;
 /// When to come again while too much memory is taken.
 const FULL_RETRY_AFTER_SECS: u64 = 1;
-
-/// The stages the API hands work to.
-#[derive(Clone)]
-pub struct Stages {
-    /// The intake.
-    pub receive: Receive,
-    /// The publisher.
-    pub publish: Publish,
-    /// The consumers' way in.
-    pub consume: Consume,
-    /// Where refused calls are noted.
-    pub refusals: Refusals,
-    /// Rotation of the master key.
-    pub rotation: Rotation,
-    /// The room on the disk.
-    pub disk: Arc<DiskWatch>,
-    /// How the sources stand.
-    pub sources: SourceStatuses,
-}
-
-/// The API and what it is built from.
-#[derive(Clone)]
-pub struct Api {
-    /// The file.
-    pub store: Store,
-    /// Time.
-    pub clock: Clock,
-    /// Randomness.
-    pub draw: Arc<dyn Draw>,
-    /// What secrets are sealed with.
-    pub key: Arc<Keyring>,
-    /// How tokens are hashed.
-    pub hasher: Arc<TokenHasher>,
-    /// Who is asking.
-    pub auth: Auth,
-    /// The stages.
-    pub flow: Stages,
-    /// What requests take their memory from.
-    pub budget: Budget,
-    /// What holds.
-    pub settings: Live,
-    /// Whether the database could be written.
-    last_write: Arc<LastWrite>,
-    /// What was answered.
-    requests: Arc<Requests>,
-    /// The lists that run.
-    lists: Arc<Lists>,
-    /// The listener's counters.
-    pub server_stats: StatsHandle,
-    /// When this was made, by the wall.
-    started_at: Timestamp,
-    /// Which refusals are logged.
-    refusals: Arc<answered::Refusals>,
-    router: Arc<matchit::Router<Vec<&'static Route>>>,
-    /// `/openapi.json`.
-    document: Arc<Mutex<Option<Vec<u8>>>>,
-}
-
-impl std::fmt::Debug for Api {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Api").finish_non_exhaustive()
-    }
-}
 
 use Answer::{Act, Later, Listed, Now};
 use Method::{Get, Post};
@@ -214,6 +144,7 @@ impl Api {
     pub fn new(parts: Parts) -> Self {
         let Parts { store, clock, draw, key, auth, hasher, flow, budget, settings } = parts;
         let router = Arc::new(router());
+        let counted = routes().map(|route| (route.method.as_str(), route.path));
         let started_at = clock.wall();
         let refusals = Arc::new(answered::Refusals::new());
         Self {
@@ -227,7 +158,7 @@ impl Api {
             budget,
             settings,
             last_write: Arc::default(),
-            requests: Arc::default(),
+            requests: Arc::new(Requests::new(counted)),
             lists: Arc::default(),
             server_stats: StatsHandle::default(),
             started_at,
@@ -246,8 +177,7 @@ impl Api {
     fn find(&self, method: Method, path: &str) -> Result<(&'static Route, Vec<String>), Problem> {
         let missing = || Problem::not_found("path");
         let found = self.router.at(path).map_err(|_not_found| missing())?;
-        let asked = if method == Method::Head { Get } else { method };
-        let Some(route) = found.value.iter().find(|route| route.method == asked) else {
+        let Some((_, route)) = of_method(found.value, method) else {
             return Err(Problem::method_not_allowed(&allowed(found.value)));
         };
         let decode = |text: &str| {
@@ -260,11 +190,10 @@ impl Api {
         Ok((route, params.ok_or_else(missing)?))
     }
 
-    /// The route alone, for counting.
-    fn route(&self, method: Method, path: &str) -> Option<&'static Route> {
-        let asked = if method == Method::Head { Get } else { method };
+    /// The place of a route among all [`routes`], for counting.
+    fn place(&self, method: Method, path: &str) -> Option<usize> {
         let here = self.router.at(path).ok()?.value;
-        here.iter().find(|route| route.method == asked).copied()
+        of_method(here, method).map(|(place, _)| place)
     }
 
     /// What a path answers, for `OPTIONS`; `*` asks for nothing in particular.
@@ -329,22 +258,35 @@ fn factor(route: &Route) -> usize {
 }
 
 /// The methods of a path, as the field `Allow` lists them.
-fn allowed(routes: &[&Route]) -> String {
-    let mut methods: Vec<&str> = routes.iter().map(|route| route.method.as_str()).collect();
-    if routes.iter().any(|route| route.method == Get) {
+fn allowed(places: &[usize]) -> String {
+    let mut methods: Vec<&str> = at(places).map(|(_, route)| route.method.as_str()).collect();
+    if at(places).any(|(_, route)| route.method == Get) {
         methods.push(Method::Head.as_str());
     }
     methods.push(Method::Options.as_str());
     methods.join(", ")
 }
 
-fn router() -> matchit::Router<Vec<&'static Route>> {
+/// The routes at these places among all [`routes`], each with its place.
+fn at(places: &[usize]) -> impl Iterator<Item = (usize, &'static Route)> {
+    places.iter().filter_map(|place| Some((*place, routes().nth(*place)?)))
+}
+
+/// The one of these routes that answers a method, with its place.
+fn of_method(places: &[usize], method: Method) -> Option<(usize, &'static Route)> {
+    let asked = if method == Method::Head { Get } else { method };
+    at(places).find(|(_, route)| route.method == asked)
+}
+
+/// For each path the places of its routes among all [`routes`].
+fn router() -> matchit::Router<Vec<usize>> {
     let mut router = matchit::Router::new();
     let mut paths: Vec<&'static str> = routes().map(|route| route.path).collect();
     paths.sort_unstable();
     paths.dedup();
     for path in paths {
-        let here = routes().filter(|route| route.path == path).collect();
+        let all = routes().enumerate();
+        let here = all.filter(|(_, route)| route.path == path).map(|(place, _)| place).collect();
         let inserted = router.insert(path, here);
         assert!(inserted.is_ok(), "the routes are contradictory at {path}");
     }
@@ -398,8 +340,9 @@ impl Service for Api {
     }
 
     fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
-        let route = asked.target.as_ref().and_then(|(method, path)| self.route(*method, path));
-        self.requests.note(route, response.status, took);
+        let target = asked.target.as_ref();
+        let place = target.and_then(|(method, path)| self.place(*method, path));
+        self.requests.note(place, response.status, took);
         answered::finish(asked, took, (&self.refusals, self.clock.monotonic()), response)
     }
 }

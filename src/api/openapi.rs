@@ -8,13 +8,14 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
+use crate::api::RESOURCES;
 use crate::api::call::Call;
+use crate::api::context::Api;
 use crate::api::kind::{Facts, Kind};
 use crate::api::problem::{Problem, ProblemBody};
 use crate::api::route::Answer::Now;
 use crate::api::route::{Body, Content, Param, Place, Resource, Returns, Route, public};
 use crate::api::schema::{AnyObject, Describe, of};
-use crate::api::{Api, RESOURCES};
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
 use crate::model::token::Right;

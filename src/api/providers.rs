@@ -8,20 +8,22 @@ use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
+use crate::api::context::Api;
 use crate::api::credentials::{ToSeal, ids, to_seal};
+use crate::api::lists;
 use crate::api::pii::{self, PiiForm};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
 use crate::api::schema::{NameText, Uuid, Whole, as_sent, value, values};
 use crate::api::scheme::SchemeForm;
-use crate::api::{Api, DEFAULT_TENANT, lists};
 use crate::base::clock::Timestamp;
 use crate::base::id;
 use crate::http::message::Response;
 use crate::model::lenient_int;
 use crate::model::name::Name;
 use crate::model::public_url::PublicUrl;
+use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::model::token::Right::{Admin, Read};
 use crate::signatures::Scheme;
 use crate::signatures::provider::{

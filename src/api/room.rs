@@ -2,7 +2,7 @@
 //!
 //! What a person does to work that is there already (retry, cancel, pause, change, delete) is not new work.
 
-use crate::api::Api;
+use crate::api::context::Api;
 use crate::api::problem::Problem;
 use crate::api::route::Route;
 use crate::http::message::Method;

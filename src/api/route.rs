@@ -4,13 +4,13 @@
 use schemars::JsonSchema;
 use serde_json::Value;
 
-use crate::api::Api;
 use crate::api::audited::Audited;
 use crate::api::call::Call;
+use crate::api::context::{Api, Looked};
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;
 use crate::api::schema;
-use crate::http::message::{Method, Response};
+use crate::http::message::Method;
 use crate::http::service::Reply;
 use crate::model::token::Right;
 
@@ -47,9 +47,6 @@ impl std::fmt::Debug for Route {
         write!(f, "{} {}", self.method.as_str(), self.path)
     }
 }
-
-/// A handler that changes nothing.
-pub(super) type Looked = fn(&Api, &Call) -> Result<Response, Problem>;
 
 /// The kinds of handlers.
 pub(super) enum Answer {

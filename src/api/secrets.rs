@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::api::Api;
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok};
+use crate::api::context::Api;
 use crate::api::credentials::to_seal;
 use crate::api::kind::Kind;
 use crate::api::problem::Problem;

@@ -9,13 +9,14 @@ use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
+use crate::api::context::Api;
+use crate::api::lists;
 use crate::api::problem::{CheckAnswer, Problem};
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
 use crate::api::schema::{
     AnyObject, Character, NameText, SomeText, Text, Uuid, Whole, value, values,
 };
-use crate::api::{Api, lists};
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id;
 use crate::http::message::Response;

@@ -5,15 +5,17 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::api::call::{Call, ok};
+use crate::api::context::Api;
 use crate::api::kind::Kind;
 use crate::api::problem::{CheckAnswer, Problem};
 use crate::api::route::Answer::{Listed, Now};
 use crate::api::route::{Param, Resource, Returns, get, public};
 use crate::api::schema::values;
-use crate::api::{Api, DEFAULT_TENANT, health, lists};
+use crate::api::{health, lists};
 use crate::base::clock::Timestamp;
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
+use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::model::token::Right::Read;
 use crate::store::stats::{self, TenantCounts};
 

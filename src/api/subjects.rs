@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
+use crate::api::context::Api;
 use crate::api::kind::Kind;
+use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, post};
 use crate::api::schema::{NameText, Sha256, SomeText, Text, answers, value, values};
 use crate::api::tokens::tenant_of;
-use crate::api::{Api, lists};
 use crate::backup::erasures;
 use crate::base::clock::Timestamp;
 use crate::http::message::Response;

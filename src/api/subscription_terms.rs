@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
-use crate::api::Api;
+use crate::api::context::Api;
 use crate::api::problem::Problem;
 use crate::api::schema::{
     NameText, SomeText, TargetKind, Text, Uuid, Whole, answers, as_sent, values,

@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
+use crate::api::context::Api;
 use crate::api::credentials::{ids, to_seal};
+use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, delete, get, patch, post};
@@ -16,7 +18,6 @@ use crate::api::schema::{NameText, TargetKind, Text, value};
 use crate::api::subscription_terms::{
     self as terms, OwnHeaders, PatternText, PolicyForm, SecretText, SourceText, SubscriptionAnswer,
 };
-use crate::api::{Api, lists};
 use crate::base::id;
 use crate::http::message::Response;
 use crate::model::lane::Ordering;

@@ -7,12 +7,13 @@ use serde_json::Value;
 
 use crate::api::audited::{Audited, Change, change};
 use crate::api::call::{Call, ok, page_of};
+use crate::api::context::Api;
+use crate::api::lists;
 use crate::api::pii::{self, PiiForm};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, patch, post};
 use crate::api::schema::{NameText, Text, answers, as_sent};
-use crate::api::{Api, lists};
 use crate::base::clock::Timestamp;
 use crate::http::message::Response;
 use crate::model::name::Name;

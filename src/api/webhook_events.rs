@@ -6,12 +6,13 @@ use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use crate::api::call::{Call, page_found};
+use crate::api::context::Api;
 use crate::api::payloads::{SHOWN_FACTOR, WithPayload};
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, SINCE, UNTIL, get};
 use crate::api::schema::{NameText, SomeText, Uuid, answers};
-use crate::api::{Api, lists, payloads};
+use crate::api::{lists, payloads};
 use crate::base::clock::Timestamp;
 use crate::http::message::Response;
 use crate::model::sealed::Sealed;

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::Api;
+use crate::api::context::Api;
 use crate::api::listeners::EndpointRole;
 use crate::app::data_directory::DataDirectory;
 use crate::app::injected::ReplaceableClient;

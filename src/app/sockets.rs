@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use crate::api::Api;
+use crate::api::context::Api;
 use crate::api::listeners::{EndpointRole, Endpoints};
 use crate::app::error::Error;
 use crate::base::faults::Faults;

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::api::auth::{Auth, TokenHasher};
+use crate::api::context::{Api, Stages};
 use crate::api::listeners::EndpointRole;
-use crate::api::{Api, DEFAULT_TENANT, Parts as ApiParts, Stages};
+use crate::api::{DEFAULT_TENANT, Parts as ApiParts};
 use crate::app::data_directory::{self, DataDirectory};
 use crate::app::error::Error;
 use crate::app::injected::{self, Injected, ReplaceableClient};

@@ -10,16 +10,17 @@ pub mod table;
 use std::time::Duration;
 
 use crate::api::call::Call;
+use crate::api::context::Api;
 use crate::api::kind::Kind;
 use crate::api::metrics::page::Page;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::Now;
 use crate::api::route::{Resource, Returns, public};
-use crate::api::{Api, DEFAULT_TENANT};
 use crate::http::message::Method::Get;
 use crate::http::message::Response;
 use crate::model::disk::Room;
 use crate::model::escalation::Class;
+use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::model::token::Right;
 use crate::pipeline::disk_watch::DiskState;
 use crate::sources::tables;

@@ -1,0 +1,72 @@
+//! Whether the database can be written, tried with a write.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::bounded;
+use parking_lot::Mutex;
+
+use crate::store::Store;
+use crate::store::error::Result as StoreResult;
+use crate::store::stats;
+use crate::store::writer::Queue;
+
+/// How long a write may take until the database counts as not writable.
+const MAX_WRITE: Duration = Duration::from_secs(2);
+
+/// Whether the database could be written, when it was last tried.
+#[derive(Debug)]
+pub(super) struct LastWrite {
+    trying: Mutex<()>,
+    outcome: Mutex<Result<(), String>>,
+    /// Whether a write is under way that nobody waits for.
+    begun: AtomicBool,
+}
+
+impl Default for LastWrite {
+    /// The start has just written.
+    fn default() -> Self {
+        Self { trying: Mutex::new(()), outcome: Mutex::new(Ok(())), begun: AtomicBool::new(false) }
+    }
+}
+
+impl LastWrite {
+    /// Writes, for two seconds at most. One caller at a time tries and blocks a handler; other
+    /// callers get the last outcome.
+    pub(super) fn again(&self, store: &Store) -> Result<(), String> {
+        if let Some(_trying) = self.trying.try_lock() {
+            let (tell, told) = bounded(1);
+            let done = move |written| drop(tell.send(written));
+            store.writer().submit(Queue::Accept, stats::probe, done);
+            let written = match told.recv_timeout(MAX_WRITE) {
+                Ok(written) => written.map_err(|error| error.to_string()),
+                Err(_late) => Err(format!("no answer within {} s", MAX_WRITE.as_secs())),
+            };
+            self.found(written);
+        }
+        self.last()
+    }
+
+    /// Begins a write, and tells what came of the one before: it waits for nothing. A write that is not
+    /// answered shows in how long the writer's oldest job has waited.
+    pub(super) fn begin(this: &Arc<Self>, store: &Store) -> Result<(), String> {
+        if !this.begun.swap(true, Ordering::AcqRel) {
+            let tell = Arc::clone(this);
+            let done = move |written: StoreResult<()>| {
+                tell.found(written.map_err(|error| error.to_string()));
+                tell.begun.store(false, Ordering::Release);
+            };
+            store.writer().submit(Queue::Accept, stats::probe, done);
+        }
+        this.last()
+    }
+
+    fn found(&self, written: Result<(), String>) {
+        *self.outcome.lock() = written;
+    }
+
+    fn last(&self) -> Result<(), String> {
+        self.outcome.lock().clone()
+    }
+}

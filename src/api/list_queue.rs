@@ -1,0 +1,95 @@
+//! A semaphore for lists: two handlers read lists at a time, each for a second at most, on connections of their own.
+//! Further lists wait in a queue, so that the other handlers stay free for webhooks and events.
+
+use std::collections::VecDeque;
+
+use parking_lot::{Mutex, MutexGuard};
+use tracing::Span;
+
+use crate::api::call::Call;
+use crate::api::problem::Problem;
+use crate::http::service::Reply;
+use crate::store::LISTERS;
+
+/// Lists that wait at most: the last of them begins after four seconds. One more is answered 503.
+const MAX_WAITING: usize = 8;
+
+/// The lists that run, and those that wait.
+#[derive(Debug)]
+pub(super) struct Lists<A>(Mutex<Running<A>>);
+
+#[derive(Debug)]
+struct Running<A> {
+    count: u32,
+    waiting: VecDeque<List<A>>,
+}
+
+impl<A> Default for Lists<A> {
+    fn default() -> Self {
+        Self(Mutex::new(Running { count: 0, waiting: VecDeque::new() }))
+    }
+}
+
+/// A request for a list, and the handler that answers it.
+#[derive(Debug)]
+pub(super) struct List<A> {
+    pub(super) answer: A,
+    pub(super) call: Call,
+    pub(super) reply: Reply,
+    /// The request's span, for the log.
+    pub(super) span: Span,
+}
+
+impl<A> Lists<A> {
+    fn lock(&self) -> MutexGuard<'_, Running<A>> {
+        self.0.lock()
+    }
+
+    /// Lets a list begin, or lets it wait, or refuses it where too many wait.
+    pub(super) fn admit(&self, list: List<A>) -> Option<Permit<'_, A>> {
+        let mut running = self.lock();
+        if running.count < LISTERS {
+            running.count = running.count.saturating_add(1);
+            return Some(Permit { lists: self, next: Some(list), is_released: false });
+        }
+        if running.waiting.len() < MAX_WAITING {
+            running.waiting.push_back(list);
+            return None;
+        }
+        drop(running);
+        list.reply.send(Problem::unavailable("Too many lists are asked for at once.", 1).into());
+        None
+    }
+}
+
+/// The permission to read lists.
+pub(super) struct Permit<'a, A> {
+    lists: &'a Lists<A>,
+    pub(super) next: Option<List<A>>,
+    is_released: bool,
+}
+
+impl<A> Permit<'_, A> {
+    /// Takes the next list that waits; where there is none, the permit is released.
+    pub(super) fn take_next(&mut self) {
+        let mut running = self.lists.lock();
+        self.next = running.waiting.pop_front();
+        if self.next.is_none() {
+            running.count = running.count.saturating_sub(1);
+            self.is_released = true;
+        }
+    }
+}
+
+impl<A> Drop for Permit<'_, A> {
+    /// After a panic there may be no other permit to answer the lists that wait; dropped, they are answered 500.
+    fn drop(&mut self) {
+        if !self.is_released {
+            let mut running = self.lists.lock();
+            running.count = running.count.saturating_sub(1);
+            let left = std::mem::take(&mut running.waiting);
+            drop(running);
+            drop(left);
+        }
+    }
+}
