@@ -12,6 +12,7 @@
     reason = "tests fail by panicking"
 )]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -168,6 +169,78 @@ fn upward_imports(path: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
+/// The file that a path of modules leads to: the longest beginning of it that is one.
+fn file_of(path: &[&str], files: &BTreeSet<String>) -> Option<String> {
+    (1..=path.len()).rev().find_map(|n| {
+        let stem = format!("src/{}", path[..n].join("/"));
+        [format!("{stem}.rs"), format!("{stem}/mod.rs")].into_iter().find(|f| files.contains(f))
+    })
+}
+
+/// The files that a file imports with `use`. What a room's `mod.rs` hands on counts as the `mod.rs`.
+fn imported_files(path: &str, text: &str, files: &BTreeSet<String>) -> BTreeSet<String> {
+    let code: String =
+        code_of(text).lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let own: Vec<&str> =
+        path.trim_start_matches("src/").trim_end_matches(".rs").split('/').collect();
+    let room = &own[..own.len() - 1];
+    let mut found = BTreeSet::new();
+    for statement in code.split("use ").skip(1).filter_map(|rest| rest.split(';').next()) {
+        for name in leaves(statement.trim()) {
+            let parts: Vec<&str> = name.split("::").collect();
+            let target = match parts[0] {
+                "crate" => file_of(&parts[1..], files),
+                "super" => file_of(&[room, &parts[1..]].concat(), files),
+                _ => None,
+            };
+            found.extend(target.filter(|target| target != path));
+        }
+    }
+    found
+}
+
+/// `a::{b, c::{self, d}}` as `a::b`, `a::c::self`, `a::c::d`.
+fn leaves(statement: &str) -> Vec<String> {
+    let Some((head, rest)) = statement.split_once('{') else {
+        return vec![statement.split(" as ").next().unwrap().replace(' ', "")];
+    };
+    let inside = rest.rsplit_once('}').map_or(rest, |(inside, _)| inside);
+    let (mut parts, mut depth) = (vec![String::new()], 0);
+    for c in inside.chars() {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        if c == ',' && depth == 0 {
+            parts.push(String::new());
+        } else {
+            parts.last_mut().unwrap().push(c);
+        }
+    }
+    let parts = parts.iter().map(|part| part.trim()).filter(|part| !part.is_empty());
+    parts.flat_map(leaves).map(|leaf| format!("{}{leaf}", head.trim())).collect()
+}
+
+/// Circles of files that import each other, each as its files.
+fn circles(imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<Vec<String>> {
+    let reach = |from: &String| {
+        let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
+        while let Some(file) = open.pop() {
+            for next in imports.get(file).into_iter().flatten() {
+                if seen.insert(next.clone()) {
+                    open.push(next);
+                }
+            }
+        }
+        seen
+    };
+    let reached: BTreeMap<&String, BTreeSet<String>> =
+        imports.keys().map(|file| (file, reach(file))).collect();
+    let circle = |file: &&String| {
+        let with =
+            |other: &&String| reached[*file].contains(*other) && reached[other].contains(*file);
+        imports.keys().filter(with).cloned().collect::<Vec<_>>()
+    };
+    imports.keys().map(|file| circle(&file)).filter(|files| files.len() > 1).collect()
+}
+
 /// What is wrong with the text of one file.
 fn text_faults(path: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
@@ -202,6 +275,19 @@ fn imports_only_point_down() {
         faults.extend(upward_imports(&shown(&file), &fs::read_to_string(&file).unwrap()));
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn no_two_files_import_each_other() {
+    let all: BTreeSet<String> = files("src", "rs").iter().map(|file| shown(file)).collect();
+    let read = |file: &String| (file.clone(), fs::read_to_string(file).unwrap());
+    let imports = all.iter().map(read).map(|(file, text)| {
+        let imported = imported_files(&file, &text, &all);
+        (file, imported)
+    });
+    let found = circles(&imports.collect());
+    let lines: Vec<String> = found.iter().map(|files| files.join(" <-> ")).collect();
+    assert!(lines.is_empty(), "circles of imports:\n{}", lines.join("\n"));
 }
 
 #[test]
@@ -313,5 +399,12 @@ fn planted_faults_are_found() {
     assert_eq!(text_faults("src/api/x.rs", "fn x() {}\n").len(), 1);
     assert_eq!(text_faults("src/api/x.rs", &format!("//! x\n{}", "a\n".repeat(801))).len(), 1);
     assert_eq!(text_faults("src/api/x.rs", "//! x\n// SELECT in a comment\n").len(), 0);
+    let two = BTreeSet::from(["src/a/b.rs".to_owned(), "src/a/mod.rs".to_owned()]);
+    let imported = imported_files("src/a/mod.rs", "use crate::a::{b::{self, X}, c};", &two);
+    assert_eq!(imported, BTreeSet::from(["src/a/b.rs".to_owned()]));
+    let back = imported_files("src/a/b.rs", "use super::Y;", &two);
+    let both =
+        BTreeMap::from([("src/a/mod.rs".to_owned(), imported), ("src/a/b.rs".to_owned(), back)]);
+    assert_eq!(circles(&both), BTreeSet::from([two.into_iter().collect::<Vec<_>>()]));
     assert_eq!(named_paths("see `src/nowhere.rs` and `cargo test`"), ["src/nowhere.rs"]);
 }

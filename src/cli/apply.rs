@@ -12,10 +12,12 @@ use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
 use crate::base::clock::Timestamp;
+use crate::cli::exit::{self, Failure};
 use crate::cli::noun::{self, Confirm, DryRun};
 use crate::cli::remote::{ConnectArgs, Remote, once, plain};
+use crate::cli::shared::Shared;
 use crate::cli::show::text;
-use crate::cli::{Failure, Shared, exit, out, secrets};
+use crate::cli::{out, secrets};
 use crate::config::declared::{KINDS, Kind, SecretAt, Thing};
 use crate::config::{CREDENTIALS, Loaded, Sources, environment};
 use crate::model::subscription::Policy;

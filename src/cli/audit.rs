@@ -12,11 +12,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::app::data_directory::DATABASE;
+use crate::cli::exit::{self, Failure};
 use crate::cli::noun::{Listing, Noun, Verbs};
+use crate::cli::out;
 use crate::cli::remote::ConnectArgs;
+use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Minute, Text};
 use crate::cli::show::text;
-use crate::cli::{Failure, Shared, exit, out};
 use crate::model::audit::AuditEvent;
 use crate::model::audit::chain::{Head, Report, Verifier};
 use crate::store::audit_events::Trail;

@@ -7,10 +7,12 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use crate::cli::exit::Failure;
+use crate::cli::out;
 use crate::cli::out::Format;
+use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Text};
 use crate::cli::show::{self, Column, text};
-use crate::cli::{Failure, Shared, out};
 use crate::config::settings::{KEYS, Takes};
 use crate::config::{Loaded, pages};
 

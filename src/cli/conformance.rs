@@ -8,8 +8,9 @@ use serde_json::json;
 
 use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
+use crate::cli::exit::Failure;
 use crate::cli::out::{self, Format, Progress};
-use crate::cli::{Failure, Shared};
+use crate::cli::shared::Shared;
 use crate::conformance::{self, Counted, Error, Guard, Options, Report};
 
 /// Names of one kind that are shown.

@@ -7,12 +7,14 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::cli::exit::{self, Failure};
 use crate::cli::input::time;
 use crate::cli::noun::{self, Confirm, DryRun, Listing, Noun, Verbs};
 use crate::cli::remote::{ConnectArgs, Remote};
+use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Instant, Minute, Text};
 use crate::cli::show::{self, Column, Field, instant, minute, text};
-use crate::cli::{Failure, Shared, exit, out, timeline};
+use crate::cli::{out, timeline};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum DeliveryVerb {

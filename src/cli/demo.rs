@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::{Failure, Shared};
+use crate::cli::exit::Failure;
+use crate::cli::shared::Shared;
 use crate::demo::{self, Broken, Options, Story};
 
 /// Invoices without `--invoices`.

@@ -3,11 +3,12 @@
 use clap::Subcommand;
 use serde_json::json;
 
+use crate::cli::exit::Failure;
 use crate::cli::noun::{Listing, Noun, Verbs};
 use crate::cli::remote::ConnectArgs;
+use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Instant, Minute, Text};
 use crate::cli::show::{cut, text};
-use crate::cli::{Failure, Shared};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {

@@ -7,11 +7,13 @@ use data_encoding::BASE64;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::cli::noun::{self, Confirm, Listing, Noun, Verbs};
+use crate::cli::exit::Failure;
+use crate::cli::input;
+use crate::cli::noun::{self, Confirm, Listing, Verbs};
 use crate::cli::remote::{ConnectArgs, Remote};
-use crate::cli::show::Cell::{By, Minute, Text};
-use crate::cli::show::{self, text};
-use crate::cli::{Failure, Shared, input, timeline};
+use crate::cli::shared::Shared;
+use crate::cli::show::text;
+use crate::cli::timeline::{self, EVENTS};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
@@ -104,23 +106,6 @@ pub(super) struct Fix {
     #[serde(skip)]
     set: Vec<String>,
 }
-
-pub(super) const EVENTS: Noun = Noun {
-    path: "/v1/events",
-    one: "Event",
-    many: "such events",
-    time: None,
-    columns: &[
-        ("ID", 0, Text("id")),
-        ("TYPE", 1, Text("event_type")),
-        ("STATUS", 1, Text("status")),
-        ("RECEIVED (UTC)", 2, Minute("received_at")),
-        ("OF", 3, By(show::about)),
-        ("ERROR", 2, Text("error_code")),
-        ("KEY", 4, Text("idempotency_key")),
-    ],
-    fields: &[],
-};
 
 impl Verbs for Verb {
     fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {

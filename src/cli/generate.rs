@@ -6,7 +6,9 @@ use clap::Args;
 use clap_complete::Shell;
 
 use crate::api::openapi;
-use crate::cli::{Failure, Shared, out};
+use crate::cli::exit::Failure;
+use crate::cli::out;
+use crate::cli::shared::Shared;
 
 #[derive(Debug, Args)]
 pub(super) struct OpenApi {}

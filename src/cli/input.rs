@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::base::clock::{Clock, Timestamp};
-use crate::cli::{Failure, exit};
+use crate::cli::exit::{self, Failure};
 use crate::config::Settings;
 use crate::sys::files::is_closed;
 

@@ -16,10 +16,12 @@ use crate::base::id::{Draw, SystemDraw};
 use crate::base::stop::Stop;
 use crate::cli::consume::lease::{Consumer, Leased, Next};
 use crate::cli::consume::stopped;
+use crate::cli::exit::Failure;
 use crate::cli::noun::Confirm;
 use crate::cli::remote::{ConnectArgs, Remote, once, plain};
+use crate::cli::shared::Shared;
 use crate::cli::show::{clean, cut, text};
-use crate::cli::{Failure, Shared, noun, out};
+use crate::cli::{noun, out};
 use crate::http::client::{Call, Client, ClientSettings};
 use crate::model::address::AddressPolicy;
 

@@ -11,9 +11,11 @@ use crate::backup::upgrade::{self, Rehearsal, Upgraded};
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
 use crate::cli::backup::{bar, failure};
+use crate::cli::exit::{self, Failure};
+use crate::cli::input;
 use crate::cli::out::{self, Format};
 use crate::cli::restore::own_directory;
-use crate::cli::{Failure, Shared, exit, input};
+use crate::cli::shared::Shared;
 use crate::config::Settings;
 use crate::store::schema::{Steps, VERSION};
 

@@ -30,6 +30,7 @@ mod remote;
 mod restore;
 mod secrets;
 mod serve;
+mod shared;
 mod show;
 mod source;
 mod status;
@@ -42,15 +43,14 @@ mod trigger;
 mod verify_signature;
 mod webhook;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::cli::exit::Failure;
 use crate::cli::noun::Api;
-use crate::config::{Environment, Settings, Sources};
+use crate::cli::shared::Shared;
 
 /// Webhooks in, business events out, each exactly once.
 #[derive(Debug, Parser)]
@@ -60,24 +60,6 @@ struct Cli {
     shared: Shared,
     #[command(subcommand)]
     command: Command,
-}
-
-/// Flags every command has.
-#[derive(Clone, Debug, Args)]
-struct Shared {
-    /// Settings file [default: ./oncebox.toml, else /etc/oncebox/oncebox.toml, else none]
-    #[arg(
-        long,
-        short,
-        global = true,
-        env = "ONCEBOX_CONFIG",
-        value_name = "FILE",
-        display_order = 900
-    )]
-    config: Option<PathBuf>,
-    /// Directory of the database, the key and the first token
-    #[arg(long, short, global = true, value_name = "DIR", display_order = 901)]
-    data: Option<PathBuf>,
 }
 
 // A command's place on the help page is set in `help::GROUPS`.
@@ -157,26 +139,6 @@ enum Command {
     Completions(generate::Completions),
     /// Write the manual pages into a directory, one per command
     Manual(generate::Manual),
-}
-
-impl Shared {
-    /// The sources of settings: flags over environment over file over defaults.
-    fn sources(&self) -> Sources {
-        let mut sources = Sources {
-            file: self.config.clone(),
-            environment: Environment::of_process(),
-            flags: Vec::new(),
-        };
-        if let Some(data) = &self.data {
-            sources.flag("database.directory", "--data", data.display());
-        }
-        sources
-    }
-
-    /// The settings that hold.
-    fn settings(&self) -> Result<Settings, Failure> {
-        Ok(self.sources().load()?.settings)
-    }
 }
 
 /// Runs whichever command it is.

@@ -11,9 +11,11 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::base::clock::Timestamp;
+use crate::cli::exit::Failure;
 use crate::cli::remote::{ConnectArgs, Remote, plain, with_query};
+use crate::cli::shared::Shared;
 use crate::cli::show::{self, Column, Field, text};
-use crate::cli::{Failure, Shared, input, out};
+use crate::cli::{input, out};
 
 /// Rows of a page while all pages are followed: the API's maximum.
 const PAGE_ROWS: u16 = 500;

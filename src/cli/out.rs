@@ -10,7 +10,7 @@ use indicatif::ProgressBar;
 use serde_json::Value;
 
 use crate::base::clock::Clock;
-use crate::cli::Failure;
+use crate::cli::exit::Failure;
 
 /// How often progress is written where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);

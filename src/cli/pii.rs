@@ -5,10 +5,12 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use crate::cli::exit::Failure;
 use crate::cli::out::Format;
+use crate::cli::shared::Shared;
 use crate::cli::show::Cell::Text;
 use crate::cli::show::{self, Column, text};
-use crate::cli::{Failure, Shared, input, out};
+use crate::cli::{input, out};
 use crate::model::sealed::{Form, SHOWN, splice};
 use crate::privacy::policy::{Edit, Finding, Pii, Shape, With};
 

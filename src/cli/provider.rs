@@ -8,13 +8,15 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::cli::exit::Failure;
 use crate::cli::input::{object, seconds};
 use crate::cli::noun::{self, Confirm, DeleteArgs, Listing, NameArg, Noun, Verbs};
 use crate::cli::remote::{ConnectArgs, Remote, plain};
 use crate::cli::secrets::{Secret, SecretFrom};
+use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Instant, Minute, Text};
 use crate::cli::show::{self, Column, text};
-use crate::cli::{Failure, Shared, out, pii};
+use crate::cli::{out, pii};
 use crate::signatures::{Scheme, kinds};
 
 #[derive(Debug, Subcommand)]

@@ -14,9 +14,11 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::app::data_directory::{ADDRESS_FILE, INTAKE_FILE, TOKEN_FILE};
+use crate::cli::exit::{self, Failure};
 use crate::cli::input::start_command;
 use crate::cli::out::{self, Format};
-use crate::cli::{Failure, Shared, exit, show};
+use crate::cli::shared::Shared;
+use crate::cli::show;
 use crate::config::{Settings, environment};
 use crate::http::client::{Call, CallError, Client, ClientSettings};
 use crate::model::address::AddressPolicy;

@@ -10,7 +10,8 @@ use data_encoding::{BASE64, HEXLOWER};
 use zeroize::Zeroizing;
 
 use crate::base::id::{Draw, SystemDraw};
-use crate::cli::{Failure, input};
+use crate::cli::exit::Failure;
+use crate::cli::input;
 use crate::signatures::Scheme;
 use crate::signatures::encoding::SecretEncoding;
 use crate::signatures::generic::Check;

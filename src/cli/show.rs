@@ -7,7 +7,8 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width};
 use serde_json::Value;
 
-use crate::cli::{Failure, out};
+use crate::cli::exit::Failure;
+use crate::cli::out;
 
 /// What stands where there is nothing.
 const NOTHING_THERE: &str = "-";

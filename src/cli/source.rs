@@ -9,12 +9,14 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
+use crate::cli::exit::{self, Failure};
 use crate::cli::input::{is_packaged, millis, object, pair};
 use crate::cli::noun::{self, DeleteArgs, Listing, NameArg, Noun, Verbs};
+use crate::cli::out;
 use crate::cli::remote::{ConnectArgs, Remote};
+use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Instant, Minute, Text};
 use crate::cli::show::text;
-use crate::cli::{Failure, Shared, exit, out};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {

@@ -6,11 +6,13 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::base::clock::Timestamp;
+use crate::cli::exit::Failure;
 use crate::cli::noun;
+use crate::cli::out;
 use crate::cli::remote::{ConnectArgs, Remote, with_query};
+use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Text};
 use crate::cli::show::{self, Field, instant, minute, text};
-use crate::cli::{Failure, Shared, out};
 
 #[derive(Debug, Args)]
 pub(super) struct Status {

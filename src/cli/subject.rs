@@ -3,11 +3,13 @@
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use crate::cli::exit::Failure;
 use crate::cli::noun::{self, Confirm, Listing, Noun, Verbs};
+use crate::cli::out;
 use crate::cli::remote::{ConnectArgs, Remote, with_query};
+use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Minute};
 use crate::cli::show::{self, text};
-use crate::cli::{Failure, Shared, out};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {

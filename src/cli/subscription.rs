@@ -9,11 +9,13 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::cli::exit::{self, Failure};
 use crate::cli::noun::{self, DeleteArgs, Listing, NameArg, Noun, Verbs};
 use crate::cli::remote::{ConnectArgs, Remote, once, plain};
+use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Instant, Minute, Text, Words};
 use crate::cli::show::{instant, text};
-use crate::cli::{Failure, Shared, exit, input, out, secrets};
+use crate::cli::{input, out, secrets};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {

@@ -5,10 +5,12 @@
 use clap::Subcommand;
 use serde_json::json;
 
+use crate::cli::exit::Failure;
 use crate::cli::noun::{Listing, NameArg, Noun, Verbs};
 use crate::cli::remote::ConnectArgs;
+use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Instant, Minute, Text};
-use crate::cli::{Failure, Shared, out, pii};
+use crate::cli::{out, pii};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {

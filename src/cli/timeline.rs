@@ -4,19 +4,51 @@
 
 use serde_json::Value;
 
-use crate::cli::event::EVENTS;
-use crate::cli::noun::each;
+use crate::cli::exit::{self, Failure};
+use crate::cli::noun::{Noun, each};
+use crate::cli::out;
 use crate::cli::remote::{Remote, plain};
-use crate::cli::show::Cell::{By, Text};
+use crate::cli::show::Cell::{By, Minute, Text};
 use crate::cli::show::{self, Field, clean, cut, instant, quoted, text};
 use crate::cli::subscription::{SUBSCRIPTIONS, holds};
-use crate::cli::webhook::WEBHOOKS;
-use crate::cli::{Failure, exit, out};
 
 /// Of an answer's beginning, so many characters are shown.
 const EXCERPT_CHARS: usize = 300;
 /// Of a payload, so many lines are shown; `--payload` prints all of it.
 const PAYLOAD_LINES: usize = 24;
+
+pub(super) const EVENTS: Noun = Noun {
+    path: "/v1/events",
+    one: "Event",
+    many: "such events",
+    time: None,
+    columns: &[
+        ("ID", 0, Text("id")),
+        ("TYPE", 1, Text("event_type")),
+        ("STATUS", 1, Text("status")),
+        ("RECEIVED (UTC)", 2, Minute("received_at")),
+        ("OF", 3, By(show::about)),
+        ("ERROR", 2, Text("error_code")),
+        ("KEY", 4, Text("idempotency_key")),
+    ],
+    fields: &[],
+};
+
+pub(super) const WEBHOOKS: Noun = Noun {
+    path: "/v1/webhook-events",
+    one: "Webhook event",
+    many: "such webhook events",
+    time: None,
+    columns: &[
+        ("ID", 0, Text("id")),
+        ("TYPE", 1, Text("event_type")),
+        ("STATUS", 1, Text("status")),
+        ("RECEIVED (UTC)", 2, Minute("received_at")),
+        ("PROVIDER", 3, Text("provider")),
+        ("PROVIDER'S ID", 4, Text("provider_event_id")),
+    ],
+    fields: &[],
+};
 
 /// A refusal, with how an event is found by what a person knows of it, where that was given in place of its id.
 pub(super) fn not_an_id(failure: Failure, given: &str) -> Failure {

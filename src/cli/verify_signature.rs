@@ -11,8 +11,10 @@ use serde_json::{Map, Value, json};
 
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::headers::Headers;
+use crate::cli::exit::Failure;
 use crate::cli::out::Format;
-use crate::cli::{Failure, Shared, input, out, secrets};
+use crate::cli::shared::Shared;
+use crate::cli::{input, out, secrets};
 use crate::signatures::diagnosis::{Case, Diagnosis};
 use crate::signatures::{Incoming, Refused, Scheme, kinds};
 

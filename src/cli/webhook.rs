@@ -5,10 +5,11 @@
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::cli::noun::{Listing, Noun, Verbs};
+use crate::cli::exit::Failure;
+use crate::cli::noun::{Listing, Verbs};
 use crate::cli::remote::ConnectArgs;
-use crate::cli::show::Cell::{Minute, Text};
-use crate::cli::{Failure, Shared, timeline};
+use crate::cli::shared::Shared;
+use crate::cli::timeline::{self, WEBHOOKS};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
@@ -45,22 +46,6 @@ pub(super) struct ListWebhooks {
     #[serde(skip)]
     listing: Listing,
 }
-
-pub(super) const WEBHOOKS: Noun = Noun {
-    path: "/v1/webhook-events",
-    one: "Webhook event",
-    many: "such webhook events",
-    time: None,
-    columns: &[
-        ("ID", 0, Text("id")),
-        ("TYPE", 1, Text("event_type")),
-        ("STATUS", 1, Text("status")),
-        ("RECEIVED (UTC)", 2, Minute("received_at")),
-        ("PROVIDER", 3, Text("provider")),
-        ("PROVIDER'S ID", 4, Text("provider_event_id")),
-    ],
-    fields: &[],
-};
 
 impl Verbs for Verb {
     fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {

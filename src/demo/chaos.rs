@@ -5,8 +5,6 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::base::split_mix::SplitMix64;
 use crate::demo::site::Role;
 
@@ -25,17 +23,6 @@ const DEAD_ONCE_IN: Duration = Duration::from_secs(8);
 pub(super) const FORGOTTEN_PERMILLE: u64 = 30;
 /// Of 1,000 events, how many lose their effect when Logistics is broken on purpose.
 const EFFECTLESS_PERMILLE: u64 = 30;
-
-/// What is broken in Logistics on purpose, to show that the count finds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Broken {
-    /// Nothing.
-    Nothing,
-    /// It does not look at its guard.
-    Guard,
-    /// It forgets some shipments.
-    Effect,
-}
 
 /// How Logistics fails a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use signal_hook::low_level;
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
 use crate::config::Environment;
-use crate::demo::Error;
+use crate::demo::error::Error;
 use crate::demo::site::{LOGISTICS_READY, Role, Site, loopback_client};
 use crate::http::client::{Call, Client};
 

@@ -5,14 +5,28 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::base::clock::Timestamp;
-use crate::demo::Error;
-use crate::demo::lap::Course;
+use crate::demo::error::Error;
 use crate::demo::progress::shown;
 use crate::demo::site::{Role, Site, Story};
 use crate::demo::store::{self, Finance, Logistics};
 
 /// Numbers of invoices that are named in a problem; of more it is only said how many they are.
 const MAX_NAMED: usize = 10;
+
+/// What happened in a run, as the parent saw it.
+#[derive(Clone, Debug)]
+pub(super) struct Course {
+    /// When Finance was started.
+    pub(super) started_at: Timestamp,
+    /// From then until everything was shipped, or given up.
+    pub(super) lasted: Duration,
+    /// Who was killed when.
+    pub(super) kills: Vec<(Duration, Role)>,
+    /// How long Oncebox took from each start after a kill until it answered.
+    pub(super) recoveries: Vec<Duration>,
+    /// Deliveries Oncebox still had when time was up; `None`: it ended in time.
+    pub(super) out_of_time: Option<u32>,
+}
 
 /// What the ledgers say.
 #[derive(Clone, Debug, Default)]

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::base::clock::{Clock, Timestamp};
+use crate::base::clock::Clock;
 use crate::base::stop::Stop;
-use crate::demo::Error;
 use crate::demo::chaos::{self, Kill};
 use crate::demo::children::Children;
-use crate::demo::count::LedgerCounts;
+use crate::demo::count::{Course, LedgerCounts};
+use crate::demo::error::Error;
 use crate::demo::line::Line;
 use crate::demo::progress::{Progress, State};
 use crate::demo::setup::{Api, arrange};
@@ -28,21 +28,6 @@ const OVERALL: Duration = Duration::from_mins(2);
 const OVERALL_PER_INVOICE: Duration = Duration::from_millis(12);
 /// Characters of a log that are shown when its process falls.
 const MAX_WORDS: usize = 1500;
-
-/// What happened in a run, as the parent saw it.
-#[derive(Clone, Debug)]
-pub(super) struct Course {
-    /// When Finance was started.
-    pub(super) started_at: Timestamp,
-    /// From then until everything was shipped, or given up.
-    pub(super) lasted: Duration,
-    /// Who was killed when.
-    pub(super) kills: Vec<(Duration, Role)>,
-    /// How long Oncebox took from each start after a kill until it answered.
-    pub(super) recoveries: Vec<Duration>,
-    /// Deliveries Oncebox still had when time was up; `None`: it ended in time.
-    pub(super) out_of_time: Option<u32>,
-}
 
 struct Running<'a> {
     lap: Lap,

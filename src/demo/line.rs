@@ -10,8 +10,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::base::clock::Clock;
-use crate::demo::Error;
 use crate::demo::chaos::{self, Cut};
+use crate::demo::error::Error;
 use crate::demo::site::{self, Lap, Site, loopback_client};
 use crate::http::client::{Call, Client};
 use crate::http::limits::Limits;

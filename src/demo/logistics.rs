@@ -14,10 +14,10 @@ use serde::Deserialize;
 
 use crate::base::clock::Clock;
 use crate::config::Log;
-use crate::demo::Error;
-use crate::demo::chaos::{self, Broken, Fault};
+use crate::demo::chaos::{self, Fault};
 use crate::demo::children::end_with_parent;
-use crate::demo::site::{self, LOGISTICS_PATH, LOGISTICS_READY, Site, read_line};
+use crate::demo::error::Error;
+use crate::demo::site::{self, Broken, LOGISTICS_PATH, LOGISTICS_READY, Site, read_line};
 use crate::demo::store::{Arrival, Bookkeeping, Logistics as Ledger};
 use crate::http::limits::Limits;
 use crate::http::message::{Head, Method, Request, Response};

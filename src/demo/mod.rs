@@ -8,6 +8,7 @@
 mod chaos;
 pub mod children;
 mod count;
+mod error;
 pub mod finance;
 mod lap;
 mod line;
@@ -19,7 +20,6 @@ mod setup;
 mod site;
 mod store;
 
-use std::fmt::Display;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -30,40 +30,13 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
-use crate::demo::count::LedgerCounts;
-use crate::demo::lap::Course;
+use crate::demo::count::{Course, LedgerCounts};
+use crate::demo::error::Error;
 use crate::demo::progress::Progress;
 use crate::demo::report::Results;
 use crate::demo::site::Lap;
-use crate::store::error::Error as StoreError;
 
-pub use crate::demo::chaos::Broken;
-pub use crate::demo::site::Story;
-
-/// Why the demo fails.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A ledger could not be read or written.
-    #[error("a ledger of the demo: {0}")]
-    Store(#[from] StoreError),
-    /// Anything else, in words.
-    #[error("{0}")]
-    Failed(String),
-    /// Ctrl-C was pressed.
-    #[error("interrupted; the processes were ended")]
-    Interrupted,
-}
-
-impl Error {
-    /// An error about something, such as a file.
-    fn about<E: Display>(what: impl Display) -> impl FnOnce(E) -> Self {
-        move |error| Self::Failed(format!("{what}: {error}"))
-    }
-
-    fn file<E: Display>(path: &Path) -> impl FnOnce(E) -> Self {
-        Self::about(path.display().to_string())
-    }
-}
+pub use crate::demo::site::{Broken, Story};
 
 /// How long Finance takes over its invoices, at most and at least: long enough for every process to be
 /// killed several times, short enough to wait for.

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::demo::count::LedgerCounts;
-use crate::demo::lap::Course;
+use crate::demo::count::{Course, LedgerCounts};
 use crate::demo::plot::{Chart, Marker, Series, escape};
 use crate::demo::progress::{self, shown};
 use crate::demo::site::{Lap, Role, Story};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::demo::Error;
+use crate::demo::error::Error;
 use crate::demo::line;
 use crate::demo::site::{
     LOGISTICS_PATH, Role, Site, Story, loopback_client, read_line, write_secret,

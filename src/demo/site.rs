@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::app::data_directory::{DATABASE, TOKEN_FILE};
 use crate::base::id::{Draw, SystemDraw};
-use crate::demo::Error;
-use crate::demo::chaos::Broken;
+use crate::demo::error::Error;
 use crate::http::client::{Client, ClientSettings};
 use crate::http::server;
 use crate::model::address::AddressPolicy;
@@ -126,6 +125,17 @@ impl Story {
             Self::Chain => " --chain",
         }
     }
+}
+
+/// What is broken in Logistics on purpose, to show that the count finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Broken {
+    /// Nothing.
+    Nothing,
+    /// It does not look at its guard.
+    Guard,
+    /// It forgets some shipments.
+    Effect,
 }
 
 /// A run to be made.

@@ -166,7 +166,9 @@ fn what_is_being_written_waits_for_its_writer() {
     fs::write(folder.path.join("b.csv"), "x\n1\n").unwrap();
     fs::write(folder.path.join("b.csv.done"), "").unwrap();
     folder.until_done("b.csv");
-    assert!(folder.has("a.csv") && !folder.has("b.csv.done"));
+    // The marker goes after the file has.
+    until("the marker is gone", || !folder.has("b.csv.done"));
+    assert!(folder.has("a.csv"));
     let settings = json!({ "path": folder.path, "writer": "stable", "stable_ms": 60_000,
                            "defaults": { "event_type": "a" } });
     rig.patch("/v1/sources/files", &json!({ "settings": settings })).is(200);

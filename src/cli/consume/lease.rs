@@ -7,7 +7,7 @@ use std::time::Duration;
 use data_encoding::BASE64;
 use serde_json::{Map, Value, json};
 
-use crate::cli::Failure;
+use crate::cli::exit::Failure;
 use crate::cli::remote::{Remote, plain, with_query};
 use crate::cli::show::text;
 

@@ -20,9 +20,11 @@ use crate::base::clock::Clock;
 use crate::base::stop::Stop;
 use crate::cli::consume::lease::{Consumer, Leased, Next};
 use crate::cli::consume::task::{Outcome, Task};
+use crate::cli::exit::{self, Failure};
 use crate::cli::remote::{ConnectArgs, plain};
+use crate::cli::shared::Shared;
 use crate::cli::show::text;
-use crate::cli::{Failure, Shared, exit, input, out};
+use crate::cli::{input, out};
 use crate::sys::command::{self, Running};
 
 /// How long the service may hold a request for events: a signal is heeded after it.

@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 
 use crate::base::clock::Clock;
 use crate::cli::consume::lease::Leased;
-use crate::cli::{Failure, exit, out, show};
+use crate::cli::exit::{self, Failure};
+use crate::cli::{out, show};
 use crate::config::own_variables;
 use crate::sys::command::{Ended, How, Program, Running};
 

@@ -15,8 +15,10 @@ use serde_json::{Value, json};
 
 use crate::app::data_directory::{DATABASE, LOCK_FILE};
 use crate::base::clock::Clock;
+use crate::cli::exit::Failure;
+use crate::cli::out;
 use crate::cli::out::Format;
-use crate::cli::{Failure, Shared, out};
+use crate::cli::shared::Shared;
 use crate::config::Settings;
 use crate::model::health::{self, Check, Level};
 use crate::sys::files::is_closed;

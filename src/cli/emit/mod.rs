@@ -17,10 +17,12 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::base::id::{Draw, SystemDraw};
+use crate::cli::exit::Failure;
 use crate::cli::out::Progress;
 use crate::cli::remote::{ConnectArgs, Remote};
+use crate::cli::shared::Shared;
 use crate::cli::show::text;
-use crate::cli::{Failure, Shared, input, noun, out};
+use crate::cli::{input, noun, out};
 
 use batches::{Batch, Batches};
 use send::{Sender, Sent};

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::batches::Batch;
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
-use crate::cli::Failure;
+use crate::cli::exit::Failure;
 use crate::cli::remote::{Answer, Remote, detail};
 use crate::http::client::CallError;
 
