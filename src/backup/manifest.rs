@@ -88,7 +88,7 @@ impl Manifest {
     /// The text of the manifest's file.
     ///
     /// # Errors
-    /// Never for what [`Manifest::new`] made.
+    /// Never for a manifest that this program made.
     pub fn to_text(&self, path: &Path) -> Result<String> {
         let text = serde_json::to_string_pretty(self);
         let text = text
