@@ -386,7 +386,7 @@ fn every_document_has_one_title_and_names_only_files_that_exist() {
 
 #[test]
 fn planted_faults_are_found() {
-    let upward = "//! x\nuse crate::pipeline::Flow;\n";
+    let upward = "//! x\nuse crate::pipeline::Pipeline;\n";
     assert_eq!(upward_imports("src/model/x.rs", upward).len(), 1);
     assert_eq!(upward_imports("src/store/x.rs", "use crate::http::client::Client;").len(), 1);
     assert_eq!(upward_imports("src/pipeline/x.rs", "use crate::store::Store;").len(), 0);

@@ -2,7 +2,7 @@
 //!
 //! A route that changes something is an [`Answer::Act`](super::route::Answer::Act); its function has to return an
 //! [`Audited`], and only [`change`] makes one. So a route cannot forget. What is refused instead is noted
-//! by the caller of that function, within the bounds of `flow::refusals`.
+//! by the caller of that function, within the bounds of `pipeline::refusals`.
 //!
 //! Not here: what providers and publishers send. Webhooks, events and guards are kept as rows of their
 //! own, with where they came from; they are no changes by a person.

@@ -230,25 +230,25 @@ struct LeasedEvent<'a> {
 
 impl<'a> LeasedEvent<'a> {
     fn new(item: &'a Item, exact: bool) -> Self {
-        let Item { parcel, lease, until, attempt, headers } = item;
-        let json = parcel.content_type.contains("json") && !exact;
-        let payload = json.then(|| serde_json::from_slice::<&RawValue>(&parcel.payload).ok());
+        let Item { outgoing, lease, until, attempt, headers } = item;
+        let json = outgoing.content_type.contains("json") && !exact;
+        let payload = json.then(|| serde_json::from_slice::<&RawValue>(&outgoing.payload).ok());
         // Blanks around it would be lost.
-        let payload = payload.flatten().filter(|raw| raw.get().len() == parcel.payload.len());
+        let payload = payload.flatten().filter(|raw| raw.get().len() == outgoing.payload.len());
         let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         Self {
-            delivery: parcel.delivery.to_string(),
+            delivery: outgoing.delivery.to_string(),
             lease,
             lease_until: *until,
             attempt: *attempt,
-            event_id: &parcel.event_id,
-            webhook_id: &parcel.webhook_id,
-            event_type: &parcel.event_type,
-            aggregate_type: parcel.aggregate_type.as_deref(),
-            aggregate_id: parcel.aggregate_id.as_deref(),
+            event_id: &outgoing.event_id,
+            webhook_id: &outgoing.webhook_id,
+            event_type: &outgoing.event_type,
+            aggregate_type: outgoing.aggregate_type.as_deref(),
+            aggregate_id: outgoing.aggregate_id.as_deref(),
             headers: headers.collect(),
-            content_type: &parcel.content_type,
-            payload_base64: payload.is_none().then(|| BASE64.encode(&parcel.payload)),
+            content_type: &outgoing.content_type,
+            payload_base64: payload.is_none().then(|| BASE64.encode(&outgoing.payload)),
             payload,
         }
     }

@@ -223,7 +223,7 @@ fn read(api: &Api, call: &Call) -> Result<(Vec<NewEvent>, Option<Idempotency>), 
 }
 
 /// Whether the caller may publish as the source systems of its events. Names of configured sources are refused by
-/// `flow::publish`, in the transaction.
+/// `pipeline::publish`, in the transaction.
 fn check_sources(call: &Call, events: &[NewEvent]) -> Result<(), Problem> {
     for (n, event) in events.iter().enumerate() {
         let name = event.source_system.as_str();

@@ -1,4 +1,4 @@
-//! What `/readyz` looks at. The judgement is `domain::health`'s; no check names a tenant or anything of
+//! What `/readyz` looks at. The judgement is `model::health`'s; no check names a tenant or anything of
 //! theirs, so that it needs no token.
 
 use crate::api::context::Api;

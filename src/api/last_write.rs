@@ -36,10 +36,10 @@ impl LastWrite {
     /// callers get the last outcome.
     pub(super) fn again(&self, store: &Store) -> Result<(), String> {
         if let Some(_trying) = self.trying.try_lock() {
-            let (tell, told) = bounded(1);
+            let (tell, answer) = bounded(1);
             let done = move |written| drop(tell.send(written));
             store.writer().submit(Queue::Accept, stats::probe, done);
-            let written = match told.recv_timeout(MAX_WRITE) {
+            let written = match answer.recv_timeout(MAX_WRITE) {
                 Ok(written) => written.map_err(|error| error.to_string()),
                 Err(_late) => Err(format!("no answer within {} s", MAX_WRITE.as_secs())),
             };

@@ -23,7 +23,7 @@ use crate::app::injected::ReplaceableClient;
 use crate::base::stop::Stop;
 use crate::config::{Change, Live, Settings};
 use crate::http::server::Server;
-use crate::pipeline::Flow;
+use crate::pipeline::Pipeline;
 use crate::sources::relays::Relaying;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
@@ -43,7 +43,7 @@ pub struct Appliance {
     addresses: Vec<(EndpointRole, SocketAddr)>,
     api: Api,
     server: Server,
-    flow: Flow,
+    flow: Pipeline,
     sources: Relaying,
     boot: i64,
     stop: Stop,
@@ -100,19 +100,19 @@ impl Appliance {
     }
 
     /// Asks the threads that others depend on for a sign of life.
-    pub fn ask_pulse(&self) {
+    pub fn ask_heartbeat(&self) {
         self.api.store.writer().pulse().ask();
         self.flow.pulse().ask();
         self.flow.wake();
-        self.server.ask_pulse();
+        self.server.ask_heartbeat();
     }
 
     /// The threads that have shown no sign of life since they were asked.
-    pub fn missing_pulses(&self) -> Vec<&'static str> {
+    pub fn missing_heartbeats(&self) -> Vec<&'static str> {
         [
             ("the writer", self.api.store.writer().pulse().has_answered()),
             ("the dispatcher", self.flow.pulse().has_answered()),
-            ("the listener", self.server.has_pulse()),
+            ("the listener", self.server.has_heartbeat()),
         ]
         .into_iter()
         .filter_map(|(thread, answered)| (!answered).then_some(thread))

@@ -32,7 +32,7 @@ use crate::model::token::{self, Role, Scope};
 use crate::pipeline::disk_watch::DiskWatch;
 use crate::pipeline::rotation::Rotation;
 use crate::pipeline::suspects::Suspects;
-use crate::pipeline::{Flow, Parts as FlowParts};
+use crate::pipeline::{Parts as PipelineParts, Pipeline};
 use crate::sources::relays::{Bell, Relaying};
 use crate::sources::{self, Shared, SourceStatuses};
 use crate::store::schema::{self, Steps};
@@ -71,7 +71,7 @@ impl Appliance {
         let cached = auth.clone();
         let disk = disk_watch(gauge, &settings, &store);
         let bell = Bell::default();
-        let flow = Flow::start(FlowParts {
+        let flow = Pipeline::start(PipelineParts {
             store: store.clone(),
             writer_loop,
             clock: clock.clone(),
@@ -161,7 +161,7 @@ fn prepare(
 
 /// What the threads of the sources are given.
 fn shared(
-    flow: &Flow,
+    flow: &Pipeline,
     (store, settings, clock, draw): (&Store, &Live, &Clock, &Arc<dyn Draw>),
     disk: &Arc<DiskWatch>,
     (budget, suspects, faults): (&Budget, Arc<Suspects>, &Faults),
@@ -295,7 +295,7 @@ fn check_guarded(writer: &mut WriterLoop, sockets: &Sockets, clock: &Clock) -> R
 }
 
 fn stages(
-    flow: &Flow,
+    flow: &Pipeline,
     disk: Arc<DiskWatch>,
     (rotation, sources): (Rotation, SourceStatuses),
 ) -> Stages {

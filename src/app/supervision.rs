@@ -53,7 +53,7 @@ enum Stage {
 impl Supervision {
     /// Asks for the first signs of life. `tolerated` is the longest silence the manager bears.
     pub fn new(appliance: &Appliance, notifier: Notifier, tolerated: Option<Duration>) -> Self {
-        appliance.ask_pulse();
+        appliance.ask_heartbeat();
         let stage = Stage::Starting { written: None, committed: false };
         let every = tolerated.map(|span| span.div_f64(2.0));
         let (said, next_status) = (String::new(), Duration::ZERO);
@@ -77,7 +77,7 @@ impl Supervision {
                     }
                     None => (),
                 }
-                if *committed && appliance.missing_pulses().is_empty() {
+                if *committed && appliance.missing_heartbeats().is_empty() {
                     self.begin(appliance, now);
                 } else if written.is_none() && now >= self.next {
                     *written = Some(probe(appliance));
@@ -135,7 +135,7 @@ impl Supervision {
 
     fn watch(&mut self, appliance: &Appliance, now: Duration) {
         let Some(every) = self.every.filter(|_| now >= self.next) else { return };
-        let missing = appliance.missing_pulses();
+        let missing = appliance.missing_heartbeats();
         match (missing.is_empty(), &self.stage) {
             (true, Stage::Stuck) => {
                 tracing::info!("every thread comes round again");
@@ -164,7 +164,7 @@ impl Supervision {
         if let Some(every) = self.every {
             self.notifier.alive();
             self.next = now.saturating_add(every);
-            appliance.ask_pulse();
+            appliance.ask_heartbeat();
         }
     }
 }
@@ -182,8 +182,8 @@ fn status(appliance: &Appliance) -> String {
 
 /// A write like any other; its outcome comes when it is committed.
 fn probe(appliance: &Appliance) -> Receiver<Result<()>> {
-    let (tell, told) = bounded(1);
+    let (tell, answer) = bounded(1);
     let writer = appliance.store().writer();
     writer.submit(Queue::Accept, stats::probe, move |outcome| drop(tell.send(outcome)));
-    told
+    answer
 }

@@ -305,7 +305,7 @@ pub fn prepare_restored(
     key_id: &str,
     (who, erasures): (&Actor, &[(KeyId, Timestamp)]),
 ) -> Result<RestoreChanges> {
-    if schema::standing(path)?.is_some_and(|have| have < schema::VERSION) {
+    if schema::schema_version(path)?.is_some_and(|have| have < schema::VERSION) {
         let _from =
             schema::migrate(path, Steps::RELEASED, &(restored.at, who.clone()), &Faults::none())?;
     }

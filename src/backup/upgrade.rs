@@ -44,8 +44,8 @@ pub struct Rehearsal {
 ///
 /// # Errors
 /// When it is newer than this version, or cannot be read.
-pub fn standing(database: &Path) -> Result<Option<i64>> {
-    Ok(schema::standing(database)?)
+pub fn schema_version(database: &Path) -> Result<Option<i64>> {
+    Ok(schema::schema_version(database)?)
 }
 
 /// Brings an older file up to date, and notes when and by whom in the audit; does nothing to one that is, or
@@ -60,7 +60,7 @@ pub fn run(
     faults: &Faults,
     go_on: &mut dyn FnMut(Progress) -> bool,
 ) -> Result<Option<Upgraded>> {
-    let Some(from) = standing(database)?.filter(|have| *have < steps.version()) else {
+    let Some(from) = schema_version(database)?.filter(|have| *have < steps.version()) else {
         return Ok(None);
     };
     // A file that no step leads from needs no backup.

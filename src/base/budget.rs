@@ -1,4 +1,4 @@
-//! How much memory the bodies, parcels and rows that are worked on may take together.
+//! How much memory the bodies, outgoing requests and rows that are worked on may take together.
 //!
 //! Two kinds of work share one limit: requests, which are refused when there is no room, and our own work
 //! (deliveries, sources), which waits. Neither can take more than three quarters, so that neither stops the

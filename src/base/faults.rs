@@ -17,7 +17,7 @@ pub enum Step {
     /// When the dispatcher reads what is due.
     ReadDue,
     /// When a deliverer reads what it is to send.
-    ReadParcel,
+    ReadOutgoing,
     /// Before a request is sent: the line is down.
     BeforeSend,
     /// After the target has answered: the answer is lost.
@@ -44,7 +44,7 @@ impl Step {
         Self::Write,
         Self::Commit,
         Self::ReadDue,
-        Self::ReadParcel,
+        Self::ReadOutgoing,
         Self::BeforeSend,
         Self::AfterSend,
         Self::Panic,

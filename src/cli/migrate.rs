@@ -63,7 +63,7 @@ impl Migrate {
     }
 
     fn status(&self, settings: &Settings) -> Result<String, Failure> {
-        let have = standing(settings)?;
+        let have = schema_version(settings)?;
         let pending = VERSION.saturating_sub(have);
         if self.format.json {
             let all = json!({ "schema": have, "this_program": VERSION, "pending": pending });
@@ -82,7 +82,7 @@ impl Migrate {
         settings: &Settings,
         steps: Steps,
     ) -> Result<(String, Vec<String>), Failure> {
-        standing(settings)?;
+        schema_version(settings)?;
         let bar = bar()?;
         let database = settings.directory().join(DATABASE);
         let clock = Clock::machine();
@@ -110,7 +110,7 @@ impl Migrate {
         let directory = own_directory(settings)?;
         let database = directory.database();
         restore::finish(&database, &Faults::none()).map_err(failure)?;
-        standing(settings)?;
+        schema_version(settings)?;
         let by = (Clock::machine().wall(), master_key::person());
         let done = upgrade::run(&database, steps, &by, &Faults::none(), &mut |_| true);
         let done = done.map_err(failure)?;
@@ -126,10 +126,10 @@ impl Migrate {
     }
 }
 
-fn standing(settings: &Settings) -> Result<i64, Failure> {
+fn schema_version(settings: &Settings) -> Result<i64, Failure> {
     let database = settings.directory().join(DATABASE);
     input::check_open(settings.directory())?;
-    upgrade::standing(&database).map_err(failure)?.ok_or_else(|| {
+    upgrade::schema_version(&database).map_err(failure)?.ok_or_else(|| {
         Failure::new(exit::NOT_FOUND, format!("there is no database at {}", database.display()))
     })
 }

@@ -124,7 +124,7 @@ pub fn run(
     draw.fill(&mut random);
     let name = data_encoding::BASE32_NOPAD.encode(&random).to_ascii_lowercase();
     let plan = Plan::new(options.events, options.seed, &name);
-    let standings = vec![Standing::default(); plan.events.len()];
+    let standings = vec![GuardCheck::default(); plan.events.len()];
     let waiting = plan.order.iter().copied().collect();
     let mut trial = Trial {
         options,
@@ -174,7 +174,7 @@ fn effects(count: &str, timeout: Duration, clock: &Clock) -> Result<String, Erro
 
 /// How far an event has come.
 #[derive(Clone, Debug, Default)]
-struct Standing {
+struct GuardCheck {
     runs: u32,
     kills: u32,
     failures: u32,
@@ -194,7 +194,7 @@ struct Trial<'a> {
     options: &'a Options,
     clock: &'a Clock,
     plan: Plan,
-    standings: Vec<Standing>,
+    standings: Vec<GuardCheck>,
     waiting: VecDeque<usize>,
     running: Vec<Going>,
     /// How long a run takes that is not killed.

@@ -64,7 +64,7 @@ impl Lookups {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
         }
         let (ask, asked) = bounded(1);
-        let (tell, told) = bounded(1);
+        let (tell, answer) = bounded(1);
         let run = move || {
             while let Ok(place) = asked.recv() {
                 if tell.send(look_up(place)).is_err() {
@@ -74,7 +74,7 @@ impl Lookups {
             drop(mine);
         };
         std::thread::Builder::new().name("resolve".to_owned()).spawn(run)?;
-        Ok((ask, told))
+        Ok((ask, answer))
     }
 }
 

@@ -71,13 +71,13 @@ impl Server {
     }
 
     /// Asks the listener thread for a sign of life, and wakes it to give one.
-    pub fn ask_pulse(&self) {
+    pub fn ask_heartbeat(&self) {
         self.core.pulse.ask();
         self.core.wake();
     }
 
     /// Whether the listener thread has come round since it was asked.
-    pub fn has_pulse(&self) -> bool {
+    pub fn has_heartbeat(&self) -> bool {
         self.core.pulse.has_answered()
     }
 

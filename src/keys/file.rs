@@ -43,7 +43,7 @@ pub enum KeyFileError {
     },
     /// It belongs to another user.
     #[error(
-        "{path} belongs to user {owner}, not to root or to user {we}, as whom this runs: whoever owns \
+        "{path} belongs to user {owner}, not to root or to user {we}, as whom this runs: the owner of \
          the master key can read and change it (chown {we} {path})"
     )]
     Owner {

@@ -17,7 +17,7 @@ pub enum Reason {
     Private,
     /// The network segment. Source: RFC 3927, RFC 4291.
     LinkLocal,
-    /// Where clouds hand out credentials to whoever asks from inside.
+    /// Where clouds hand out credentials to programs inside.
     Metadata,
     /// A carrier's inner network. Source: RFC 6598.
     CarrierNat,
@@ -251,8 +251,8 @@ pub struct PortRefused {
     pub service: &'static str,
 }
 
-/// Services that take the lines of an HTTP request for commands, or that give control to whoever
-/// reaches them. Ports of ordinary applications are not here, even where HTTP is unusual.
+/// Services that take the lines of an HTTP request for commands, or that give control to every caller. Ports of
+/// ordinary applications are not here, even where HTTP is unusual.
 const PORTS: [(u16, &str); 76] = [
     (0, "nothing"),
     (1, "tcpmux"),

@@ -76,7 +76,7 @@ impl fmt::Display for Status {
 
 /// How many deliveries of one event stand where: what its status is derived from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct DeliveryCounts {
     /// Not final.
     pub open: u32,
     /// Open, and failed at least once in this run.
@@ -96,12 +96,12 @@ pub struct Tally {
 /// The status of an event, from its deliveries alone.
 ///
 /// ```
-/// use oncebox::model::event::{derive, Status, Tally};
-/// assert_eq!(derive(Tally { completed: 2, dead: 1, ..Tally::default() }), Status::DeadLetter);
-/// assert_eq!(derive(Tally { completed: 1, cancelled: 1, ..Tally::default() }), Status::Completed);
-/// assert_eq!(derive(Tally::default()), Status::Skipped);
+/// use oncebox::model::event::{derive, Status, DeliveryCounts};
+/// assert_eq!(derive(DeliveryCounts { completed: 2, dead: 1, ..DeliveryCounts::default() }), Status::DeadLetter);
+/// assert_eq!(derive(DeliveryCounts { completed: 1, cancelled: 1, ..DeliveryCounts::default() }), Status::Completed);
+/// assert_eq!(derive(DeliveryCounts::default()), Status::Skipped);
 /// ```
-pub fn derive(tally: Tally) -> Status {
+pub fn derive(tally: DeliveryCounts) -> Status {
     let done = tally.completed + tally.dead + tally.cancelled + tally.skipped;
     if tally.open > 0 {
         return if tally.open_failed > 0 {
@@ -335,20 +335,33 @@ mod tests {
 
     #[test]
     fn a_failed_delivery_shows_before_a_done_one() {
-        let tally = Tally { open: 1, open_failed: 1, completed: 1, ..Tally::default() };
+        let tally =
+            DeliveryCounts { open: 1, open_failed: 1, completed: 1, ..DeliveryCounts::default() };
         assert_eq!(derive(tally), Status::Failed);
     }
 
     #[test]
     fn an_event_with_some_deliveries_done_is_processing() {
-        assert_eq!(derive(Tally { open: 1, completed: 1, ..Tally::default() }), Status::Processing);
-        assert_eq!(derive(Tally { open: 2, ..Tally::default() }), Status::Pending);
+        assert_eq!(
+            derive(DeliveryCounts { open: 1, completed: 1, ..DeliveryCounts::default() }),
+            Status::Processing
+        );
+        assert_eq!(
+            derive(DeliveryCounts { open: 2, ..DeliveryCounts::default() }),
+            Status::Pending
+        );
     }
 
     #[test]
     fn cancelled_needs_all_to_be_cancelled() {
-        assert_eq!(derive(Tally { cancelled: 2, ..Tally::default() }), Status::Cancelled);
-        assert_eq!(derive(Tally { cancelled: 1, skipped: 1, ..Tally::default() }), Status::Skipped);
+        assert_eq!(
+            derive(DeliveryCounts { cancelled: 2, ..DeliveryCounts::default() }),
+            Status::Cancelled
+        );
+        assert_eq!(
+            derive(DeliveryCounts { cancelled: 1, skipped: 1, ..DeliveryCounts::default() }),
+            Status::Skipped
+        );
     }
 
     #[test]

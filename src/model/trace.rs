@@ -1,4 +1,4 @@
-//! W3C trace context: the trace id that is carried on from whoever called us to whomever we call.
+//! W3C trace context: the trace id of the caller is passed on to the receiver.
 
 /// The trace id of a `traceparent` field (W3C Trace Context, section 3.2); `None` if it is not valid.
 ///

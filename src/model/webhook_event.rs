@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::base::clock::Timestamp;
-use crate::model::event::{self, Tally};
+use crate::model::event::{self, DeliveryCounts};
 use crate::model::sealed::Sealed;
 
 /// Where a webhook event stands; derived from its deliveries. Stored in `webhook_events.status`.
@@ -50,7 +50,7 @@ impl fmt::Display for Status {
 }
 
 /// The status of a webhook event, from its deliveries: the outbox's rule in the intake's words.
-pub fn derive(tally: Tally) -> Status {
+pub fn derive(tally: DeliveryCounts) -> Status {
     match event::derive(tally) {
         event::Status::Pending | event::Status::Quarantined => Status::Received,
         event::Status::Processing | event::Status::Failed => Status::Processing,
@@ -132,11 +132,11 @@ mod tests {
 
     #[test]
     fn a_webhook_event_with_a_dead_delivery_has_failed() {
-        assert_eq!(derive(Tally { dead: 1, ..Tally::default() }), Status::Failed);
+        assert_eq!(derive(DeliveryCounts { dead: 1, ..DeliveryCounts::default() }), Status::Failed);
         assert_eq!(
-            derive(Tally { open: 1, open_failed: 1, ..Tally::default() }),
+            derive(DeliveryCounts { open: 1, open_failed: 1, ..DeliveryCounts::default() }),
             Status::Processing
         );
-        assert_eq!(derive(Tally::default()), Status::Skipped);
+        assert_eq!(derive(DeliveryCounts::default()), Status::Skipped);
     }
 }

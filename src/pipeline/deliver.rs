@@ -42,7 +42,7 @@ const UNREADABLE_AGAIN: Duration = Duration::from_secs(5);
 const CROWDED_AGAIN: Duration = Duration::from_millis(100);
 /// Bodies up to this many bytes take nothing of the budget: all deliverers together have a few MiB of them.
 const PARCEL_BYTES_SMALL: usize = 64 * 1024;
-/// How much memory a parcel takes for each byte of its body: as it is stored, and with its seals opened.
+/// How much memory an outgoing request takes for each byte of its body: as it is stored, and with its seals opened.
 const PARCEL_FACTOR: usize = 2;
 /// Why a delivery is given up that was in hand at two unclean ends.
 const DIED: &str = "the service ended twice in a row while this was being sent, without being asked to (for want \
@@ -63,7 +63,7 @@ impl Sender for Client {
 /// What all deliverers share.
 #[derive(Clone)]
 pub struct Deliver {
-    /// Where parcels are read and outcomes handed in.
+    /// Where outgoing requests are read and outcomes handed in.
     pub store: Store,
     /// Time.
     pub clock: Clock,
@@ -81,7 +81,7 @@ pub struct Deliver {
     pub counts: Arc<Counts>,
     /// What opens sealed fields.
     pub privacy: Arc<Privacy>,
-    /// What large parcels take their memory from.
+    /// What large requests take their memory from.
     pub budget: Budget,
     /// What the process may have died on.
     pub suspects: Arc<Suspects>,
@@ -128,8 +128,8 @@ impl Deliver {
             found = self.read(delivery, usize::MAX);
         }
         match found {
-            Ok(Some(Sized::OutgoingRequest(parcel))) => {
-                self.deliver(assignment, *parcel, is_convicted)
+            Ok(Some(Sized::OutgoingRequest(outgoing))) => {
+                self.deliver(assignment, *outgoing, is_convicted)
             }
             // Cancelled since it was fetched, and perhaps reopened since it was read: the dispatcher looks again.
             Ok(_) => {
@@ -146,29 +146,29 @@ impl Deliver {
 
     /// What an attempt needs, unless its body has more bytes than that.
     fn read(&self, delivery: DeliverySeq, most: usize) -> StoreResult<Option<Sized>> {
-        if self.faults.hit(Step::ReadParcel) {
+        if self.faults.hit(Step::ReadOutgoing) {
             return Err(Error::Busy);
         }
-        self.store.read(|tx| deliveries::parcel_within(tx, delivery, most))
+        self.store.read(|tx| deliveries::outgoing_within(tx, delivery, most))
     }
 
     fn deliver(
         &self,
         assignment: Assignment,
-        mut parcel: OutgoingRequest,
+        mut outgoing: OutgoingRequest,
         is_convicted: bool,
     ) -> Option<Duration> {
-        let delivery = parcel.delivery;
-        match self.destinations.of(parcel.subscription) {
+        let delivery = outgoing.delivery;
+        match self.destinations.of(outgoing.subscription) {
             // Held since it was handed out: the person who held it relies on no further attempt.
             Ok(destination) if !destination.subscription.holds.is_empty() => {
                 self.let_go(assignment, Some(self.clock.now()));
             }
-            Ok(destination) => match self.privacy.open_parcel(&mut parcel) {
+            Ok(destination) => match self.privacy.open_sealed(&mut outgoing) {
                 Ok(opened) => {
                     let why_not = is_convicted.then_some(DIED);
                     let why_not = why_not.or_else(|| (!opened.is_whole).then_some(NOT_OPENED));
-                    self.settle(self.attempt(&parcel, &destination, (&opened, why_not)));
+                    self.settle(self.attempt(&outgoing, &destination, (&opened, why_not)));
                     return Some(destination.timeout);
                 }
                 Err(error) => {
@@ -203,7 +203,7 @@ impl Deliver {
 
     fn attempt(
         &self,
-        parcel: &OutgoingRequest,
+        outgoing: &OutgoingRequest,
         destination: &Destination,
         (opened, why_not): (&Opened, Option<&str>),
     ) -> Settlement {
@@ -212,11 +212,11 @@ impl Deliver {
         // A panic on the way is an outcome, not the end of the thread.
         let exchange = || match why_not {
             Some(why) => (None, Outcome::Unbuildable { reason: why.to_owned() }),
-            None => self.exchange(parcel, destination, opened, started_at),
+            None => self.exchange(outgoing, destination, opened, started_at),
         };
         let exchanged = catch_unwind(AssertUnwindSafe(exchange));
         let (request, outcome) = exchanged.unwrap_or_else(|_panic| {
-            tracing::error!(delivery = %parcel.delivery, "sending panicked; it counts as a failed attempt");
+            tracing::error!(delivery = %outgoing.delivery, "sending panicked; it counts as a failed attempt");
             let reason = "oncebox failed while sending; see its log".to_owned();
             (None, Outcome::Unreachable { reason })
         });
@@ -226,9 +226,10 @@ impl Deliver {
         // The schema bounds the event's own number, so it cannot be refused here.
         let schedule = destination.schedule.clone();
         let own =
-            parcel.max_attempts.and_then(|most| schedule.clone().with_max_attempts(most).ok());
+            outgoing.max_attempts.and_then(|most| schedule.clone().with_max_attempts(most).ok());
         let schedule = own.unwrap_or(schedule);
-        let progress = Progress { counted_failures: parcel.counted_failures, schedule: &schedule };
+        let progress =
+            Progress { counted_failures: outgoing.counted_failures, schedule: &schedule };
         let verdict = judge(&outcome, progress, &*self.draw);
         let (url, key_id, span) =
             request.map_or((String::new(), None, None), |r| (r.url, Some(r.key_id), Some(r.span)));
@@ -247,10 +248,10 @@ impl Deliver {
             span,
         };
         Settlement {
-            delivery: parcel.delivery,
-            subscription: parcel.subscription,
-            run_no: parcel.run_no,
-            accepted_at: parcel.accepted_at,
+            delivery: outgoing.delivery,
+            subscription: outgoing.subscription,
+            run_no: outgoing.run_no,
+            accepted_at: outgoing.accepted_at,
             attempt,
             next: verdict.next,
             now: self.clock.now(),
@@ -260,12 +261,12 @@ impl Deliver {
     /// Builds and sends the request.
     fn exchange(
         &self,
-        parcel: &OutgoingRequest,
+        outgoing: &OutgoingRequest,
         destination: &Destination,
         opened: &Opened,
         at: Timestamp,
     ) -> (Option<Request>, Outcome) {
-        let request = match self.build(parcel, destination, at) {
+        let request = match self.build(outgoing, destination, at) {
             Ok(request) => request,
             Err(reason) => return (None, Outcome::Unbuildable { reason }),
         };
@@ -273,7 +274,7 @@ impl Deliver {
             method: destination.subscription.new.method.as_str(),
             url: &request.url,
             headers: &request.headers,
-            body: &parcel.payload,
+            body: &outgoing.payload,
             timeout: destination.timeout,
         };
         let outcome = self.send(&call, &opened.echo, at);
@@ -303,17 +304,17 @@ impl Deliver {
 
     fn build(
         &self,
-        parcel: &OutgoingRequest,
+        outgoing: &OutgoingRequest,
         destination: &Destination,
         at: Timestamp,
     ) -> Result<Request, String> {
         let new = &destination.subscription.new;
         let value = |name: &str| match name {
-            "id" => Some(parcel.event_id.as_str()),
-            "event_type" => Some(parcel.event_type.as_str()),
-            "aggregate_type" => parcel.aggregate_type.as_deref(),
-            "aggregate_id" => parcel.aggregate_id.as_deref(),
-            "idempotency_key" => Some(parcel.idempotency_key.as_str()),
+            "id" => Some(outgoing.event_id.as_str()),
+            "event_type" => Some(outgoing.event_type.as_str()),
+            "aggregate_type" => outgoing.aggregate_type.as_deref(),
+            "aggregate_id" => outgoing.aggregate_id.as_deref(),
+            "idempotency_key" => Some(outgoing.idempotency_key.as_str()),
             _ => None,
         };
         let Target::Http(url) = &new.target else {
@@ -323,7 +324,7 @@ impl Deliver {
         let mut span = [0_u8; 8];
         self.draw.fill(&mut span);
         let span = data_encoding::HEXLOWER.encode(&span);
-        let headers = destination.headers(parcel, at, &span);
+        let headers = destination.headers(outgoing, at, &span);
         Ok(Request { url, headers, key_id: destination.key_id.clone(), span })
     }
 

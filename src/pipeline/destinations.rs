@@ -40,18 +40,18 @@ impl Destination {
     /// The header fields an event goes out with at that time, in that span of its trace.
     pub fn headers(
         &self,
-        parcel: &OutgoingRequest,
+        outgoing: &OutgoingRequest,
         at: Timestamp,
         span: &str,
     ) -> Vec<(String, String)> {
-        let trace = parcel.trace_id.clone().unwrap_or_else(|| parcel.event_id.replace('-', ""));
-        let signature = self.secret.sign(&parcel.webhook_id, at, &parcel.payload);
+        let trace = outgoing.trace_id.clone().unwrap_or_else(|| outgoing.event_id.replace('-', ""));
+        let signature = self.secret.sign(&outgoing.webhook_id, at, &outgoing.payload);
         let mut headers = vec![
-            ("content-type".to_owned(), parcel.content_type.clone()),
-            ("webhook-id".to_owned(), parcel.webhook_id.clone()),
+            ("content-type".to_owned(), outgoing.content_type.clone()),
+            ("webhook-id".to_owned(), outgoing.webhook_id.clone()),
             ("webhook-timestamp".to_owned(), at.secs().to_string()),
             ("webhook-signature".to_owned(), signature),
-            ("x-idempotency-key".to_owned(), parcel.idempotency_key.clone()),
+            ("x-idempotency-key".to_owned(), outgoing.idempotency_key.clone()),
             ("traceparent".to_owned(), format!("00-{trace}-{span}-01")),
         ];
         let own = &self.subscription.new.headers;

@@ -115,7 +115,7 @@ pub struct Parts {
 }
 
 /// The running stages.
-pub struct Flow {
+pub struct Pipeline {
     /// The intake.
     pub receive: Receive,
     /// The publisher.
@@ -137,7 +137,7 @@ pub struct Flow {
     destinations: Arc<Destinations>,
     writer_stop: Sender<()>,
     upkeep_stop: Stop,
-    /// Taken by [`Flow::end_deliveries`], as are the deliverers.
+    /// Taken by [`Pipeline::end_deliveries`], as are the deliverers.
     dispatcher: Option<JoinHandle<()>>,
     deliverers: Vec<JoinHandle<()>>,
     upkeep: JoinHandle<()>,
@@ -149,9 +149,9 @@ pub struct Flow {
     fatal: Arc<Mutex<Option<Error>>>,
 }
 
-impl std::fmt::Debug for Flow {
+impl std::fmt::Debug for Pipeline {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Flow").finish_non_exhaustive()
+        f.debug_struct("Pipeline").finish_non_exhaustive()
     }
 }
 
@@ -217,7 +217,7 @@ impl AfterCommit for CommitListener {
     }
 }
 
-impl Flow {
+impl Pipeline {
     /// Starts every stage.
     pub fn start(parts: Parts) -> Result<Self> {
         let common = Common::new(&parts);
@@ -328,7 +328,7 @@ impl Flow {
         }
     }
 
-    /// Stops what [`Flow::end_deliveries`] has left. `clean` is called while the writer still runs, and only
+    /// Stops what [`Pipeline::end_deliveries`] has left. `clean` is called while the writer still runs, and only
     /// when nothing is left over.
     /// Fails with what made the process end, if nobody asked it to.
     pub fn stop(self, clean: impl FnOnce()) -> Result<()> {
@@ -468,7 +468,7 @@ impl Parts {
             store: self.store.clone(),
             clock: self.clock.clone(),
             draw: Arc::clone(&self.draw),
-            gates: Arc::clone(&common.providers),
+            providers: Arc::clone(&common.providers),
             clock_watch: Arc::clone(&common.clock_watch),
             certificates: Arc::new(certificates),
             turns: Arc::default(),

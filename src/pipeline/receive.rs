@@ -93,7 +93,7 @@ pub struct Receive {
     /// Randomness for identifiers.
     pub draw: Arc<dyn Draw>,
     /// The providers.
-    pub gates: Arc<ProviderCache>,
+    pub providers: Arc<ProviderCache>,
     /// What signatures by certificate are checked with.
     pub certificates: Arc<Certificates>,
     /// How many of those are checked at once.
@@ -109,7 +109,7 @@ pub struct Receive {
 impl Receive {
     /// A provider with its secrets; `None` where there is no such provider.
     pub fn gate(&self, tenant: &str, provider: &str) -> Result<Option<Arc<VerifiedProvider>>> {
-        self.gates.of(tenant, provider)
+        self.providers.of(tenant, provider)
     }
 
     /// Verifies a request and stores it; `done` is called after COMMIT, or at once with a refusal.

@@ -12,13 +12,13 @@ use crate::store::writer::AfterCommit;
 #[expect(clippy::disallowed_methods, reason = "the stages' threads are started here")]
 pub(super) fn spawn(
     name: &str,
-    told: &Arc<dyn AfterCommit>,
+    listener: &Arc<dyn AfterCommit>,
     run: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>> {
-    let (told, stage) = (Arc::clone(told), name.to_owned());
+    let (listener, stage) = (Arc::clone(listener), name.to_owned());
     let guarded = move || {
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
-            told.fatal(&Error::Panicked(stage));
+            listener.fatal(&Error::Panicked(stage));
         }
     };
     std::thread::Builder::new()

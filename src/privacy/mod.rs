@@ -50,7 +50,7 @@ impl From<Error> for NotAdmitted {
     }
 }
 
-/// A parcel whose body was opened.
+/// An outgoing request whose body was opened.
 #[derive(Debug)]
 pub struct Opened {
     /// What may not come back in the answer.
@@ -333,26 +333,26 @@ impl Privacy {
         SubjectKey::new(*key_id, &opened).ok_or_else(|| unreadable("no key of 32 bytes".to_owned()))
     }
 
-    /// The body of a parcel as it is sent, in its place.
+    /// The body of an outgoing request as it is sent, in its place.
     ///
     /// # Errors
     /// When a policy or a key cannot be read.
-    pub fn open_parcel(&self, parcel: &mut OutgoingRequest) -> Result<Opened> {
-        let stated = self.stated(&parcel.tenant)?;
-        let pii = match parcel.source.strip_prefix("in:") {
+    pub fn open_sealed(&self, outgoing: &mut OutgoingRequest) -> Result<Opened> {
+        let stated = self.stated(&outgoing.tenant)?;
+        let pii = match outgoing.source.strip_prefix("in:") {
             None => Some(&stated.own),
             Some(provider) => {
                 stated.providers.iter().rev().find(|(name, _)| name == provider).map(|(_, pii)| pii)
             }
         };
         let mut echo = ResponseScrub::of(pii.and_then(Pii::rules).cloned());
-        if parcel.sealed_fields == 0 {
+        if outgoing.sealed_fields == 0 {
             return Ok(Opened { echo, is_whole: true });
         }
-        let OutgoingRequest { tenant, webhook_id, payload, sealed_fields, .. } = parcel;
+        let OutgoingRequest { tenant, webhook_id, payload, sealed_fields, .. } = outgoing;
         let (opened, fields) = self.open(tenant, webhook_id, payload, &mut echo)?;
         let is_whole = fields >= *sealed_fields;
-        parcel.payload = opened;
+        outgoing.payload = opened;
         Ok(Opened { echo, is_whole })
     }
 

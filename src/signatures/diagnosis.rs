@@ -296,7 +296,13 @@ mod tests {
     const SECRET: &[u8] = b"0123456789abcdef";
     const BODY: &[u8] = br#"{"b":1,"a":"x/y"}"#;
 
-    fn told(scheme: &str, secret: &[u8], header: (&str, String), body: &[u8], url: &str) -> String {
+    fn diagnose(
+        scheme: &str,
+        secret: &[u8],
+        header: (&str, String),
+        body: &[u8],
+        url: &str,
+    ) -> String {
         let mut headers = Headers::default();
         headers.push(header.0, header.1.as_bytes());
         let scheme = Scheme::of(scheme).unwrap();
@@ -319,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_changed_body_is_named() {
-        let of = |signed: &[u8]| told("github", SECRET, github(SECRET, signed), BODY, "");
+        let of = |signed: &[u8]| diagnose("github", SECRET, github(SECRET, signed), BODY, "");
         assert_eq!(of(BODY), "valid");
         assert_eq!(of(b"{\"b\":1,\"a\":\"x/y\"}\n"), "the body were followed by a newline");
         assert!(of(br#"{"b": 1, "a": "x/y"}"#).contains("with a space after"));
@@ -328,17 +334,17 @@ mod tests {
         assert!(of(br#"{"b":1,"a":"x\/y"}"#).contains("slashes"));
         assert_eq!(of(b"something else"), "");
         let spaced =
-            told("github", SECRET, github(SECRET, BODY), b"{\"b\": 1, \"a\": \"x/y\"}", "");
+            diagnose("github", SECRET, github(SECRET, BODY), b"{\"b\": 1, \"a\": \"x/y\"}", "");
         assert!(spaced.contains("compact"), "{spaced}");
     }
 
     #[test]
     fn a_wrong_secret_is_named() {
-        let newline = told("github", SECRET, github(b"0123456789abcdef\n", BODY), BODY, "");
+        let newline = diagnose("github", SECRET, github(b"0123456789abcdef\n", BODY), BODY, "");
         assert!(newline.contains("newline at its end"), "{newline}");
         let key = BASE64.decode(b"MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
         let secret = b"MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-        let decoded = told("github", secret, github(&key, BODY), BODY, "");
+        let decoded = diagnose("github", secret, github(&key, BODY), BODY, "");
         assert!(decoded.contains("base64-decoded"), "{decoded}");
     }
 
@@ -348,7 +354,8 @@ mod tests {
             let mac = mac(Hash::Sha256, SECRET, &[url.as_bytes(), BODY]);
             ("x-square-hmacsha256-signature", BASE64.encode(&mac))
         };
-        let of = |signed: &str| told("square", SECRET, sign(signed), BODY, "http://a.example/in/x");
+        let of =
+            |signed: &str| diagnose("square", SECRET, sign(signed), BODY, "http://a.example/in/x");
         assert!(of("https://a.example/in/x").contains("a proxy ends TLS"));
         assert!(of("http://a.example/in/x/").contains("with a slash"));
         assert!(of("http://a.example:80/in/x").contains("with its port"));
@@ -357,11 +364,12 @@ mod tests {
     #[test]
     fn another_scheme_and_another_writing_are_named() {
         let bare = HEXLOWER.encode(&mac(Hash::Sha256, SECRET, &[BODY]));
-        let unprefixed = told("github", SECRET, ("x-hub-signature-256", bare.clone()), BODY, "");
+        let unprefixed =
+            diagnose("github", SECRET, ("x-hub-signature-256", bare.clone()), BODY, "");
         assert!(unprefixed.contains("prefix"), "{unprefixed}");
-        let gitea = told("github", SECRET, ("x-gitea-signature", bare.clone()), BODY, "");
+        let gitea = diagnose("github", SECRET, ("x-gitea-signature", bare.clone()), BODY, "");
         assert_eq!(gitea, "the scheme were `gitea`");
-        let hex = told("shopify", SECRET, ("x-shopify-hmac-sha256", bare), BODY, "");
+        let hex = diagnose("shopify", SECRET, ("x-shopify-hmac-sha256", bare), BODY, "");
         assert!(hex.contains("in base64 instead of hex"), "{hex}");
     }
 }

@@ -358,7 +358,7 @@ fn events(
             });
         }
     }
-    mistakes.told().map_or(Ok(events), Err)
+    mistakes.into_text().map_or(Ok(events), Err)
 }
 
 /// Stores all events of a file, that it was taken, and nothing else.
@@ -472,7 +472,7 @@ impl Mistakes {
     }
 
     /// All of it as one reason; `None` where nothing is wrong.
-    fn told(mut self) -> Option<String> {
+    fn into_text(mut self) -> Option<String> {
         let more = self.count.saturating_sub(self.first.len());
         if more > 0 {
             self.first.push(format!("and {more} more"));

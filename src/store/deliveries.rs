@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::delivery::{OutgoingRequest, Settlement, State};
-use crate::model::event::Tally;
+use crate::model::event::DeliveryCounts;
 use crate::model::lane;
 use crate::model::subscription::Routed;
 use crate::store::column::{any_count, word};
@@ -341,15 +341,15 @@ pub fn next_due(
 }
 
 /// The request of a delivery that waits or is leased; `None` when it is neither.
-pub fn parcel(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<OutgoingRequest>> {
-    let found = parcel_within(tx, delivery, usize::MAX)?;
+pub fn outgoing(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<OutgoingRequest>> {
+    let found = outgoing_within(tx, delivery, usize::MAX)?;
     Ok(found.and_then(|found| match found {
-        Sized::OutgoingRequest(parcel) => Some(*parcel),
+        Sized::OutgoingRequest(outgoing) => Some(*outgoing),
         Sized::Larger(_) => None,
     }))
 }
 
-/// A parcel, or how large it is.
+/// An outgoing request, or how large it is.
 #[derive(Debug)]
 pub enum Sized {
     /// Here it is.
@@ -359,7 +359,11 @@ pub enum Sized {
 }
 
 /// The request of a delivery, or only its size where the body is stored apart and has more than `most` bytes.
-pub fn parcel_within(tx: &ReadTx<'_>, delivery: DeliverySeq, most: usize) -> Result<Option<Sized>> {
+pub fn outgoing_within(
+    tx: &ReadTx<'_>,
+    delivery: DeliverySeq,
+    most: usize,
+) -> Result<Option<Sized>> {
     first(&mut *tx.prepare(PARCEL)?, [delivery], |row| {
         let apart: Option<i64> = row.get(14)?;
         let bytes = apart.map_or(Ok(0), |seq| payloads::bytes(tx, seq))?;
@@ -485,13 +489,13 @@ pub(super) fn cancel(
 }
 
 /// How the deliveries of one event stand.
-pub(super) fn tally(tx: &ReadTx<'_>, origin: Origin) -> Result<Tally> {
+pub(super) fn tally(tx: &ReadTx<'_>, origin: Origin) -> Result<DeliveryCounts> {
     let (sql, seq) = match origin {
         Origin::Outbox(seq) => (TALLY_OF_EVENT, seq),
         Origin::WebhookEvent(seq) => (TALLY_OF_WEBHOOK_EVENT, seq),
     };
     Ok(tx.prepare(sql)?.query_row([seq], |row| {
-        Ok(Tally {
+        Ok(DeliveryCounts {
             open: row.get(0)?,
             open_failed: row.get(1)?,
             with_worker: row.get(2)?,

@@ -2,7 +2,7 @@
 
 use crate::base::clock::Timestamp;
 use crate::keys::subject::SubjectKey;
-use crate::model::event::{MAX_INLINE_BYTES, NewEvent, Status, Tally, derive};
+use crate::model::event::{DeliveryCounts, MAX_INLINE_BYTES, NewEvent, Status, derive};
 use crate::model::sealed::same_but_for_keys;
 use crate::store::error::{Error, Result};
 use crate::store::outbox_routing::{carry_out, end, plan};
@@ -179,7 +179,7 @@ fn differs(kept: &NewEvent, new: &NewEvent) -> bool {
 pub(crate) fn refresh(
     tx: &WriteTx<'_>,
     seq: i64,
-    tally: Tally,
+    tally: DeliveryCounts,
     error: Option<&str>,
     now: Timestamp,
 ) -> Result<()> {

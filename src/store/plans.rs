@@ -49,7 +49,7 @@ fn what_is_due_is_found_by_the_due_index() {
 }
 
 #[test]
-fn a_parcel_is_read_by_the_numbers_of_its_rows() {
+fn an_outgoing_request_is_read_by_the_numbers_of_its_rows() {
     uses(deliveries::PARCEL, &["SEARCH d USING INTEGER PRIMARY KEY", "SEARCH o", "SEARCH w"]);
     uses(payloads::READ, &[BY_ROW]);
 }

@@ -1,8 +1,7 @@
 //! Opening the file: schema versions, and the pragmas that durability rests on.
 //!
-//! A fresh file is made from `schema.sql` itself, so that its comments can be read in the file. An older
-//! one is refused here and brought up to date by [`migrate`], which whoever opens the file for serving
-//! calls after a backup (`keeping::upgrade`).
+//! A fresh file is made from `schema.sql` itself, so its comments can be read in the file. An older file is refused
+//! here; `backup::upgrade` takes a backup and calls [`migrate`].
 
 use std::path::Path;
 use std::sync::Arc;
@@ -92,8 +91,8 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
     let mut conn = open_raw(path)?;
     // SQLite would copy the log without looking whether there is room.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    let standing = version(path, &conn)?;
-    if standing.is_none() {
+    let schema_version = version(path, &conn)?;
+    if schema_version.is_none() {
         // They only take before the first table is made, and would need the write lock later, too.
         conn.execute_batch("PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL;")?;
     }
@@ -107,7 +106,7 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection> {
          PRAGMA wal_autocheckpoint = 0;
          PRAGMA trusted_schema = OFF;",
     )?;
-    match standing {
+    match schema_version {
         Some(VERSION) => {}
         Some(have) => return Err(Error::TooOld { path: path.to_owned(), have, want: VERSION }),
         None => make(&mut conn)?,
@@ -142,7 +141,7 @@ pub(crate) fn version(path: &Path, conn: &Connection) -> Result<Option<i64>> {
 
 /// The schema version of a file; `None` where there is no file, or nothing of ours in it.
 /// Fails when it is newer than this version, or cannot be read.
-pub fn standing(path: &Path) -> Result<Option<i64>> {
+pub fn schema_version(path: &Path) -> Result<Option<i64>> {
     if std::fs::metadata(path).map_or(0, |found| found.len()) == 0 {
         return Ok(None);
     }
@@ -331,7 +330,7 @@ mod tests {
         older_file(&path);
         let refused = migrate(&path, Steps::RELEASED, &by(), &Faults::none()).unwrap_err();
         assert!(refused.to_string().contains("no released oncebox made"), "{refused}");
-        assert_eq!(standing(&path).unwrap(), Some(STEPS.oldest));
+        assert_eq!(schema_version(&path).unwrap(), Some(STEPS.oldest));
     }
 
     #[test]

@@ -186,7 +186,7 @@ pub fn erased(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<(i64, KeyId
 /// When it cannot be read.
 pub fn erased_in(path: &Path) -> Result<Vec<(KeyId, Timestamp)>> {
     let (mut all, mut after) = (Vec::new(), 0);
-    if schema::standing(path)?.is_none() {
+    if schema::schema_version(path)?.is_none() {
         return Ok(all);
     }
     let reader = read_only(path)?;

@@ -3,8 +3,8 @@
 use rusqlite::{Row, params};
 
 use crate::base::clock::Timestamp;
+use crate::model::event::DeliveryCounts;
 use crate::model::event::MAX_INLINE_BYTES;
-use crate::model::event::Tally;
 use crate::model::in_doubt::{self, Fence};
 use crate::model::lane::Key;
 use crate::model::sealed::Sealed;
@@ -221,7 +221,7 @@ fn repeated(tx: &WriteTx<'_>, kept: Option<(i64, String)>) -> Result<Option<Inse
 pub(crate) fn refresh(
     tx: &WriteTx<'_>,
     seq: i64,
-    tally: Tally,
+    tally: DeliveryCounts,
     error: Option<&str>,
     now: Timestamp,
 ) -> Result<()> {

@@ -137,8 +137,8 @@ fn an_upgrade_that_dies_at_any_step_is_carried_out_by_the_next_try() {
             let died = upgrade::run(&database, STEPS, &by(), &faults, &mut |_| true).is_err();
             assert_eq!(died, faults.happened());
             if died {
-                let standing = upgrade::standing(&database).unwrap();
-                assert_eq!(standing, Some(STEPS.oldest), "{step:?} {nth}");
+                let version = upgrade::schema_version(&database).unwrap();
+                assert_eq!(version, Some(STEPS.oldest), "{step:?} {nth}");
                 upgrade::run(&database, STEPS, &by(), &Faults::none(), &mut |_| true).unwrap();
             }
             assert_eq!(store::schema_differences(&database).unwrap(), [""; 0]);

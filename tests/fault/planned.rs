@@ -111,7 +111,7 @@ fn a_look_for_what_is_due_that_fails_loses_nothing() {
 
 #[test]
 fn a_delivery_that_cannot_be_read_is_not_lost() {
-    every_pass_of(Step::ReadParcel);
+    every_pass_of(Step::ReadOutgoing);
 }
 
 #[test]

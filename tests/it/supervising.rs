@@ -74,7 +74,7 @@ fn it_is_ready_when_a_write_is_committed_and_alive_at_half_of_the_tolerated_sile
     for _ in 0..3 {
         assert_eq!(manager.after(&rig, secs(15)), ["WATCHDOG=1"]);
     }
-    until("every pulse is felt", || rig.appliance().missing_pulses().is_empty());
+    until("every pulse is felt", || rig.appliance().missing_heartbeats().is_empty());
     manager.now += secs(14);
     manager.supervision.look(rig.appliance(), manager.now);
     assert!(manager.heard().is_empty(), "it says more than it is asked for");
@@ -116,7 +116,7 @@ fn when_any_thread_hangs_the_manager_is_no_longer_told_that_all_is_well() {
         faults.stall(Some(stall));
         let others_come_round = || {
             until("the others come round", || {
-                rig.appliance().missing_pulses().iter().all(|missing| *missing == name)
+                rig.appliance().missing_heartbeats().iter().all(|missing| *missing == name)
             });
         };
         others_come_round();

@@ -262,8 +262,8 @@ impl Work<'_> {
             match task.look() {
                 None => still.push(task),
                 Some(outcome) => {
-                    let told = self.take(&task, &outcome);
-                    taken = taken.and(told);
+                    let note = self.take(&task, &outcome);
+                    taken = taken.and(note);
                 }
             }
         }

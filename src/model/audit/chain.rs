@@ -1,10 +1,9 @@
-//! The chain: each row holds the hash of the row before it, so that a row that was changed, taken out,
-//! put in or moved shows, and the head is remembered apart, so that a tail that was cut off shows too.
+//! The chain of audit events: each row holds the hash of the row before it. A row that was changed, removed, inserted
+//! or moved breaks the chain. The head is stored apart, so a removed tail shows too.
 //!
-//! Pure: rows come in, what is wrong comes out. The exact bytes that are hashed are in `docs/data.md`, so
-//! that anybody can check an export without this program. Nobody needs a key for the chain: whoever may
-//! write the whole file can make it anew. Against that helps a head that was noted elsewhere
-//! ([`Verifier::expect`]).
+//! Pure: rows in, faults out. `docs/data.md` lists the exact bytes that are hashed, so that an export can be checked
+//! without this program. The chain has no key: a program that may write the whole file can make a new one. A head that
+//! was noted elsewhere reveals that ([`Verifier::expect`]).
 
 use crate::model::audit::row::{AuditEvent, hash_as};
 

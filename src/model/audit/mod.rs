@@ -1,8 +1,7 @@
 //! Audit events: who changed what, from where, and with which result.
 //!
-//! The chain of hashes that shows a row that is not as it was written is [`chain`]; how many rows refused
-//! calls may cost is [`refusals`]. Not here: who writes a row (the API's one way to write, and whoever
-//! acts without a call), and how rows are kept (`store::audit_events`).
+//! [`chain`] checks the hashes of the rows; [`refusals`] bounds the rows that refused calls may cost. Not here: writing
+//! a row (`api::audited`, and what acts without a call), and storing it (`store::audit_events`).
 
 pub mod chain;
 pub mod changes;

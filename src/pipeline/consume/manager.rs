@@ -261,15 +261,15 @@ impl LeaseManager {
         (lease, until): (&str, Timestamp),
         Leased { delivery, attempt }: Leased,
     ) -> Result<Given> {
-        let parcel = self.consume.store.read(|tx| deliveries::parcel(tx, delivery))?;
-        let Some(mut parcel) = parcel else { return Ok(Given::Left) };
+        let outgoing = self.consume.store.read(|tx| deliveries::outgoing(tx, delivery))?;
+        let Some(mut outgoing) = outgoing else { return Ok(Given::Left) };
         // What is said of it afterwards is cleaned when it is said.
-        if !self.consume.privacy.open_parcel(&mut parcel)?.is_whole {
+        if !self.consume.privacy.open_sealed(&mut outgoing)?.is_whole {
             return Ok(Given::Never);
         }
         let at = self.consume.clock.wall();
-        let headers = destination.headers(&parcel, at, &consuming::span(lease, delivery));
-        let item = Item { headers, parcel, lease: lease.to_owned(), until, attempt };
+        let headers = destination.headers(&outgoing, at, &consuming::span(lease, delivery));
+        let item = Item { headers, outgoing, lease: lease.to_owned(), until, attempt };
         Ok(Given::Item(Box::new(item)))
     }
 

@@ -90,7 +90,7 @@ pub enum Answer {
 #[derive(Debug)]
 pub struct Item {
     /// What it is.
-    pub parcel: OutgoingRequest,
+    pub outgoing: OutgoingRequest,
     /// What the consumer has to show.
     pub lease: String,
     /// When the lease ends.
@@ -220,9 +220,9 @@ impl Consume {
 
     /// The event of a delivery; `None` where no report of it is accepted.
     fn opened(&self, subscription: &Subscription, delivery: DeliverySeq) -> Result<Option<Opened>> {
-        let parcel = self.store.read(|tx| deliveries::parcel(tx, delivery))?;
-        let own = parcel.filter(|parcel| parcel.subscription == subscription.seq);
-        own.map(|mut parcel| self.privacy.open_parcel(&mut parcel)).transpose()
+        let outgoing = self.store.read(|tx| deliveries::outgoing(tx, delivery))?;
+        let own = outgoing.filter(|outgoing| outgoing.subscription == subscription.seq);
+        own.map(|mut outgoing| self.privacy.open_sealed(&mut outgoing)).transpose()
     }
 
     /// Stores what a consumer reports; `done` is called after COMMIT, with an answer for each report.

@@ -56,7 +56,7 @@ impl WriterLoop {
         }
         if !self.checkpoints {
             tracing::warn!(
-                "a destroyed key stays in the write-ahead log until whoever copies it empties it"
+                "a destroyed key stays in the write-ahead log until the program that copies it empties it"
             );
             self.log_owed = false;
             return;

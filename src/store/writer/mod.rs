@@ -78,9 +78,9 @@ impl Writer {
         T: Send + 'static,
         R: FnMut(&WriteTx<'_>) -> Result<T> + Send + 'static,
     {
-        let (tell, told) = bounded(1);
+        let (tell, answer) = bounded(1);
         self.submit(queue, run, move |outcome| drop(tell.send(outcome)));
-        told.recv().unwrap_or(Err(Error::Stopped))
+        answer.recv().unwrap_or(Err(Error::Stopped))
     }
 
     /// Jobs that wait, over all queues.
