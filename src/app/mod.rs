@@ -21,7 +21,7 @@ use crate::api::listeners::EndpointRole;
 use crate::app::data_directory::DataDirectory;
 use crate::app::injected::ReplaceableClient;
 use crate::base::stop::Stop;
-use crate::config::{Change, Live, Settings};
+use crate::config::{Change, Settings};
 use crate::http::server::Server;
 use crate::pipeline::Pipeline;
 use crate::sources::relays::Relaying;
@@ -132,7 +132,7 @@ impl Appliance {
 
     /// The settings that hold right now.
     #[cfg(any(test, feature = "internals"))]
-    pub fn settings(&self) -> &Live {
+    pub fn settings(&self) -> &crate::config::Live {
         &self.api.settings
     }
 

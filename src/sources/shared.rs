@@ -65,7 +65,6 @@ impl SourceStatuses {
 }
 
 /// What relays share.
-#[expect(missing_docs, reason = "each field is what its type says")]
 #[derive(Clone)]
 pub struct Shared {
     pub store: Store,
