@@ -369,3 +369,50 @@ fn what_was_in_hand_at_two_unclean_ends_in_a_row_is_set_aside() {
     let left = "SELECT count(*) FROM meta WHERE key LIKE 'in_hand/%'";
     assert_eq!(file::lines(&file::open(&home.path().join("data/oncebox.db")), left), ["0"]);
 }
+
+#[test]
+fn a_source_that_was_read_at_two_unclean_ends_in_a_row_is_set_aside_until_a_clean_start() {
+    let home = tempfile::tempdir().unwrap();
+    let mut process = Process::start(home.path());
+    let erp = |name: &str| Connection::open(home.path().join(format!("{name}.db"))).unwrap();
+    let row = "INSERT INTO outbox (event_type, payload) VALUES ('a', '1')";
+    for name in ["suspect", "innocent"] {
+        let table = "CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, event_type TEXT, payload TEXT)";
+        erp(name).execute_batch(&format!("{table}; {row}")).unwrap();
+        let path = home.path().join(format!("{name}.db"));
+        add(&process, name, "sqlite", &json!({ "path": path }));
+    }
+    let shown = |process: &Process, name: &str| {
+        process.call("GET", &format!("/v1/sources/{name}"), &Value::Null).json()
+    };
+    for name in ["suspect", "innocent"] {
+        until("its first row is read", || shown(&process, name)["event_count"] == 1);
+        erp(name).execute_batch(row).unwrap();
+        until("its second row is read", || shown(&process, name)["event_count"] == 2);
+    }
+    process.kill();
+    // What two ends in the middle of a read leave behind: a read takes too short a time to hit it.
+    let file = Connection::open(home.path().join("data/oncebox.db")).unwrap();
+    let marked = file.execute(
+        "INSERT INTO meta (key, value)
+         SELECT 'in_hand/source/' || seq || '/' || cursor, (SELECT max(seq) FROM boots) || ':1'
+           FROM sources
+          WHERE name = 'suspect'",
+        [],
+    );
+    assert_eq!(marked.unwrap(), 1);
+    drop(file);
+    erp("suspect").execute_batch(row).unwrap();
+    erp("innocent").execute_batch(row).unwrap();
+    process = Process::start(home.path());
+    until("the innocent one is read", || shown(&process, "innocent")["event_count"] == 3);
+    until("it says why", || {
+        let why = shown(&process, "suspect")["last_error"].clone();
+        why.as_str().is_some_and(|why| why.contains("ended twice in a row"))
+    });
+    assert_eq!(shown(&process, "suspect")["event_count"], 2);
+    process.stop();
+    process = Process::start(home.path());
+    until("it is read again", || shown(&process, "suspect")["event_count"] == 3);
+    process.stop();
+}
