@@ -40,8 +40,8 @@ pub(super) struct Apply {
     file: Option<PathBuf>,
     #[command(flatten)]
     dry_run: DryRun,
-    /// Also delete providers, subscriptions and sources of a kind that is declared, and withdraw secrets,
-    /// that are not declared; tenants and tokens stay
+    /// Also delete undeclared providers, subscriptions and sources, if the file declares any of that kind,
+    /// and withdraw undeclared secrets. Tenants and tokens stay
     #[arg(long)]
     prune: bool,
     #[command(flatten)]
