@@ -90,6 +90,9 @@ CREATE TABLE subscriptions (
   created_at      INTEGER NOT NULL,
   updated_at      INTEGER NOT NULL,
   deleted_at      INTEGER,
+  -- The latest failed attempts that are of one class, with no success since; poison counts as validation.
+  streak_class    TEXT,
+  streak_count    INTEGER NOT NULL DEFAULT 0,
   CONSTRAINT subscription_name_is_1_to_63_of_a_z_0_9_dash
     CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*'),
   CONSTRAINT subscription_event_types_is_json CHECK (json_valid(event_types)),
@@ -116,16 +119,25 @@ BEGIN
    WHERE seq = NEW.seq;
 END;
 
--- Why a subscription must not be called for now. It is callable when it has no row here.
+-- Why a subscription must not be called for now. It is callable when it has no row here. `offline` concerns the
+-- whole site and stands once, under number 0.
 CREATE TABLE holds (
-  subscription_seq INTEGER NOT NULL REFERENCES subscriptions (seq),
+  subscription_seq INTEGER NOT NULL,
   reason           TEXT NOT NULL,
   since            INTEGER NOT NULL,
+  -- When it ends by itself (rate_limit).
   until            INTEGER,
+  -- When one delivery is tried in spite of it (breaker, auth), and how many such probes have failed.
   probe_at         INTEGER,
+  probe_no         INTEGER NOT NULL DEFAULT 0,
   detail           TEXT NOT NULL DEFAULT '',
   PRIMARY KEY (subscription_seq, reason),
-  CONSTRAINT hold_reason_is_known CHECK (reason IN ('paused', 'disabled'))
+  CONSTRAINT hold_reason_is_known CHECK (reason IN
+    ('paused', 'disabled', 'rejecting', 'rate_limit', 'breaker', 'auth', 'offline')),
+  CONSTRAINT hold_of_the_site_is_offline CHECK ((subscription_seq = 0) = (reason = 'offline')),
+  CONSTRAINT hold_until_goes_with_rate_limit CHECK ((until IS NOT NULL) = (reason = 'rate_limit')),
+  CONSTRAINT hold_probe_goes_with_breaker_and_auth
+    CHECK ((probe_at IS NOT NULL) = (reason IN ('breaker', 'auth')))
 ) STRICT, WITHOUT ROWID;
 
 -- Secrets, each version a row. `sealed` is AES-256-GCM under the master key, which is not in this file.
@@ -419,6 +431,23 @@ CREATE TABLE attempts (
   CONSTRAINT attempt_counted_is_0_or_1 CHECK (counted IN (0, 1)),
   CONSTRAINT attempt_failed_with_a_reason CHECK ((class = 'success') = (failed_reason IS NULL))
 ) STRICT, WITHOUT ROWID;
+
+-- What went wrong with a delivery, from its first failed attempt until it succeeds. Outside it is flr_<seq>.
+CREATE TABLE failures (
+  seq          INTEGER PRIMARY KEY AUTOINCREMENT,
+  delivery_seq INTEGER NOT NULL REFERENCES deliveries (seq),
+  -- Of the latest failed attempt: its class, and the status or the cause in one word.
+  class        TEXT NOT NULL,
+  code         TEXT NOT NULL,
+  first_at     INTEGER NOT NULL,
+  last_at      INTEGER NOT NULL,
+  count        INTEGER NOT NULL DEFAULT 1,
+  resolved_at  INTEGER
+) STRICT;
+
+-- One that is not resolved for each delivery at most.
+CREATE UNIQUE INDEX failures_open ON failures (delivery_seq) WHERE resolved_at IS NULL;
+CREATE INDEX failures_of_delivery ON failures (delivery_seq);
 
 -- Guards: consumer group C has already done event E.
 CREATE TABLE processed_events (

@@ -26,9 +26,10 @@ use std::time::{Duration, Instant};
 use oncebox::base::clock::Timestamp;
 use oncebox::base::faults::Faults;
 use oncebox::base::id::{self, DeliverySeq, SubscriptionSeq, SystemDraw};
-use oncebox::model::delivery::AttemptClass;
-use oncebox::model::delivery::{Attempt, Next, Settlement};
+use oncebox::model::delivery::{Attempt, Jitter};
 use oncebox::model::event::NewEvent;
+use oncebox::model::failure::{AttemptReport, Rules};
+use oncebox::model::outcome::AttemptClass;
 use oncebox::model::sealed::Sealed;
 use oncebox::store::writer::WriterLoop;
 use oncebox::store::{Store, deliveries, outbox, settlement};
@@ -120,10 +121,10 @@ impl File {
     }
 
     fn settle(&mut self, due: &[DeliverySeq]) -> f64 {
-        let settlements: Vec<Settlement> = due.iter().map(|seq| success(*seq)).collect();
+        let reports: Vec<AttemptReport> = due.iter().map(|seq| success(*seq)).collect();
         let begun = Instant::now();
         let stored = self.writer.direct(|tx| {
-            settlements.iter().try_for_each(|settlement| settlement::settle(tx, settlement))
+            reports.iter().try_for_each(|report| settlement::settle(tx, report).map(drop))
         });
         stored.unwrap();
         begun.elapsed().as_secs_f64() * 1e6 / f64::from(ROWS)
@@ -148,10 +149,10 @@ impl Drop for File {
     }
 }
 
-fn success(delivery: DeliverySeq) -> Settlement {
+fn success(delivery: DeliverySeq) -> AttemptReport {
     let at = now();
     let attempt = Attempt {
-        n: 0,
+        n: 1,
         started_at: at,
         finished_at: at,
         url: "http://127.0.0.1:40000/hook".to_owned(),
@@ -164,13 +165,18 @@ fn success(delivery: DeliverySeq) -> Settlement {
         key_id: Some("019a0000-0000-7000-8000-000000000001".to_owned()),
         span: Some("00f067aa0ba902b7".to_owned()),
     };
-    Settlement {
+    AttemptReport {
         delivery,
         subscription: SUBSCRIPTION,
         run_no: 1,
         accepted_at: at,
         attempt,
-        next: Next::Complete,
+        code: "200".to_owned(),
+        retry_after: None,
+        rules: Rules::default(),
+        jitter: Jitter::default(),
+        is_probe: false,
+        is_offline: false,
         now: at,
     }
 }

@@ -17,7 +17,8 @@ use crate::api::schema::{
 use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::http::message::Response;
-use crate::model::delivery::{Attempt, AttemptClass, Delivery, State};
+use crate::model::delivery::{Attempt, Delivery, State};
+use crate::model::outcome::AttemptClass;
 use crate::model::token::Right::{Operate, Read};
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::WriteTx;

@@ -11,7 +11,8 @@ use serde_json::Value;
 use crate::base::clock::Timestamp;
 use crate::model::name::Name;
 use crate::model::{
-    audit, delivery, escalation, event, health, lane, subscription, token, webhook_event,
+    audit, delivery, escalation, event, health, hold, lane, outcome, subscription, token,
+    webhook_event,
 };
 use crate::privacy::policy;
 use crate::sources;
@@ -158,6 +159,7 @@ macro_rules! written_words {
 }
 
 words! {
+    outcome::AttemptClass = "AttemptClass"
     subscription::CallMethod = "CallMethod"
     token::Role = "Role"
     policy::detect::Detector = "Detector"
@@ -169,11 +171,10 @@ written_words! {
     delivery::State = "DeliveryState"
     escalation::Class = "EscalationClass"
     event::Status = "EventStatus"
-    delivery::AttemptClass = "AttemptClass"
     health::Level = "CheckState"
     lane::Ordering = "Ordering"
     sources::State = "SourceState"
-    subscription::HoldReason = "HoldReason"
+    hold::HoldReason = "HoldReason"
     subscription::State = "SubscriptionState"
     webhook_event::Status = "WebhookEventStatus"
 }

@@ -13,11 +13,13 @@ use crate::api::schema::{
     NameText, SomeText, TargetKind, Text, Uuid, Whole, answers, as_sent, values,
 };
 use crate::base::clock::Timestamp;
+use crate::model::hold::{Hold, HoldReason};
 use crate::model::lane::Ordering;
 use crate::model::name::Name;
+use crate::model::outcome::AttemptClass;
 use crate::model::pattern::Patterns;
 use crate::model::subscription::{
-    CallMethod, Hold, HoldReason, NewSubscription, Policy, Source, State, Subscription, Target,
+    CallMethod, NewSubscription, Policy, Source, State, Subscription, Target,
 };
 use crate::model::target_url::TargetUrl;
 use crate::pipeline::destinations::{effective, lease_time};
@@ -121,11 +123,16 @@ pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
     let unusable = |error| Problem::unprocessable(format!("The policy cannot be used: {error}."));
     effective(&new.policy, &api.settings.get().delivery).map_err(unusable)?;
     lease_time(&new.policy).map_err(unusable)?;
-    let Policy { timeout, in_flight_max, lease, .. } = &new.policy;
+    let Policy { timeout, in_flight_max, lease, rate, breaker_after, classes, .. } = &new.policy;
+    let is_of_requests = timeout.is_some()
+        || in_flight_max.is_some()
+        || rate.is_some()
+        || breaker_after.is_some()
+        || !classes.is_empty();
     match &new.target {
-        Target::Pull if timeout.is_some() || in_flight_max.is_some() => {
-            let why = "a pull subscription has a lease; timeout and in_flight_max are of requests, \
-                       and none is made";
+        Target::Pull if is_of_requests => {
+            let why = "a pull subscription has a lease; timeout, in_flight_max, rate, breaker_after and \
+                       classes are of requests, and none is made";
             return Err(unusable(why.to_owned()));
         }
         Target::Pull if new.method != CallMethod::default() => {
@@ -157,6 +164,12 @@ values! {
         "additionalProperties": { "type": "string", "pattern": "^[ -~]*$" },
         "propertyNames": { "pattern": "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$" },
     }
+    /// Classes by status, like `404`, or by hundred, like `5xx`.
+    ClassesText = {
+        "type": "object", "maxProperties": 64,
+        "propertyNames": { "pattern": "^([1-5][0-9][0-9]|[1-5]xx)$" },
+        "additionalProperties": { "type": "string", "enum": AttemptClass::ALL.map(AttemptClass::as_str) },
+    }
     /// A signing secret.
     SecretText = { "type": "string", "pattern": "^whsec_[A-Za-z0-9+/]+={0,2}$" }
 }
@@ -180,6 +193,16 @@ pub(super) struct PolicyForm {
     /// How long a pull consumer has an event to itself: `1s` to `12h`; `60s` if absent.
     #[schemars(with = "Option<SomeText>")]
     lease: Option<String>,
+    /// Requests at most, like `10/s`, `60/min` or `5000/h`.
+    #[schemars(with = "Option<SomeText>")]
+    rate: Option<String>,
+    /// Transient failures in a row after which it is held and probed; 0: never; 10 if absent.
+    #[schemars(with = "Option<Whole<0, 100_000>>")]
+    breaker_after: Option<u32>,
+    /// What answers mean where that differs from the default, like `{"409": "success", "5xx": "validation"}`.
+    #[serde(default)]
+    #[schemars(with = "Option<ClassesText>")]
+    classes: BTreeMap<String, AttemptClass>,
 }
 
 /// A subscription, without its secret.
@@ -253,6 +276,13 @@ struct TargetFields<'a> {
 struct HoldAnswer {
     reason: HoldReason,
     since: Timestamp,
+    /// When it ends by itself; null when something else has to end it.
+    until: Option<Timestamp>,
+    /// When one delivery is tried in spite of it; null when none is.
+    probe_at: Option<Timestamp>,
+    /// How many such probes have failed.
+    probe_no: u32,
+    /// Who paused it, or what the target answered.
     detail: String,
 }
 answers!(HoldAnswer, Hold);

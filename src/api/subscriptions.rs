@@ -20,18 +20,17 @@ use crate::api::subscription_terms::{
 };
 use crate::base::id;
 use crate::http::message::Response;
+use crate::model::hold::HoldReason;
 use crate::model::lane::Ordering;
 use crate::model::name::Name;
 use crate::model::strict_object;
-use crate::model::subscription::{
-    CallMethod, HoldReason, NewSubscription, Policy, State, Subscription,
-};
+use crate::model::subscription::{CallMethod, NewSubscription, Policy, State, Subscription};
 use crate::model::token::Right::{Admin, Operate, Read};
 use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Owner};
 use crate::store::error::Result as StoreResult;
 use crate::store::tx::WriteTx;
-use crate::store::{deliveries, holds, subscriptions};
+use crate::store::{deliveries, holds, settlement, subscriptions};
 
 const ID: Param = Param::path::<NameText>("id", "The subscription's id or name.", "erp");
 
@@ -81,7 +80,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .params(&[ID]),
         post("/v1/subscriptions/{id}/resume", Operate, Act("subscription.resume", resume))
             .doc("resumeSubscription", "Resume a subscription")
-            .about("Ends a pause, and brings back one that was disabled.")
+            .about("Ends a pause and every hold but the time a target asked for, and brings back one that was disabled.")
             .returns(&[Returns::json::<SubscriptionAnswer>(200, "The subscription as it is now.")])
             .params(&[ID]),
     ],
@@ -282,6 +281,9 @@ pub(super) fn change_one(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
                           it. Let them finish, or cancel them.";
             return Ok(Err(Problem::conflict(detail)));
         }
+        if row.new.target != before.new.target || row.new.headers != before.new.headers {
+            settlement::end_holds_by_change(tx, before.seq, now)?;
+        }
         subscriptions::update(tx, &row, now).map(Ok)
     })
 }
@@ -297,7 +299,7 @@ pub(super) fn pause(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let now = api.clock.wall();
     let detail = format!("paused by {}", call.who.display);
     act(api, call, move |tx, before| {
-        holds::put(tx, before.seq, HoldReason::Paused, &detail, now)?;
+        holds::put_lasting(tx, before.seq, HoldReason::Paused, &detail, now)?;
         if before.state == State::DisabledDead {
             return Ok(Ok(()));
         }
@@ -308,11 +310,7 @@ pub(super) fn pause(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 /// `POST /v1/subscriptions/{id}/resume`: ends a pause, and brings back one that was disabled.
 pub(super) fn resume(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let now = api.clock.wall();
-    act(api, call, move |tx, before| {
-        holds::release(tx, before.seq, HoldReason::Paused)?;
-        holds::release(tx, before.seq, HoldReason::Disabled)?;
-        subscriptions::set_state(tx, before.seq, State::Active, now).map(Ok)
-    })
+    act(api, call, move |tx, before| settlement::resume(tx, before, now).map(Ok))
 }
 
 /// Does something to one subscription that stays.

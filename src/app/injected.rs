@@ -8,9 +8,10 @@ use crate::base::clock::Clock;
 use crate::base::faults::Faults;
 use crate::base::id::{self, Draw};
 use crate::config::Delivery;
-use crate::http::client::{self, Answer, Call, CallError, Client, ClientSettings, SetupError};
+use crate::http::client::{
+    self, Answer, Call, CallError, Client, ClientSettings, Sender, SetupError,
+};
 use crate::http::limits::Limits;
-use crate::pipeline::deliver::Sender;
 use crate::sys::disk::Gauge;
 
 /// What the outside is to an Oncebox: the real thing, unless a test says otherwise.

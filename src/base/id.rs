@@ -47,6 +47,17 @@ impl Draw for SystemDraw {
     }
 }
 
+/// A UUIDv7 that follows from its parts, for rows made in a transaction: one that runs twice makes the same row.
+pub fn uuid7_of(now: Timestamp, parts: &[&str]) -> String {
+    struct Digest([u8; 32]);
+    impl Draw for Digest {
+        fn fill(&self, into: &mut [u8]) {
+            into.iter_mut().zip(self.0).for_each(|(byte, digest)| *byte = digest);
+        }
+    }
+    uuid7(now, &Digest(identity_digest(parts)))
+}
+
 /// A new UUIDv7 (RFC 9562): sorts by the time it was made.
 ///
 /// ```

@@ -327,7 +327,7 @@ impl Remote {
     pub(super) fn unreachable(&self, error: &CallError) -> Failure {
         match error {
             CallError::Unbuildable(why) => Failure::input(format!("this cannot be sent: {why}")),
-            CallError::Blocked(why) | CallError::Failed(why) => Failure::new(
+            CallError::Blocked(why) | CallError::Failed(_, why) => Failure::new(
                 exit::UNREACHABLE,
                 format!(
                     "cannot reach {}: {why}\nIs it running? Start it with: {}",

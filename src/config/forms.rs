@@ -215,6 +215,22 @@ form! {
 }
 
 form! {
+    /// `["9.9.9.9:53"]`
+    Addresses = Vec<SocketAddr>;
+    read |given| {
+        let address = |text: &String| {
+            text.parse().map_err(|_why| {
+                format!("has {text:?}; each must be an address and a port, like 9.9.9.9:53")
+            })
+        };
+        given.list()?.iter().map(address).collect()
+    },
+    shown |held| held.iter().map(ToString::to_string).collect(),
+    schema json!({ "type": "array", "items": { "type": "string", "examples": ["9.9.9.9:53"] } }),
+    says "a list of addresses with ports".to_owned()
+}
+
+form! {
     /// A whole number within bounds.
     Number(least, most: u32) = u32;
     read |given, least, most| {

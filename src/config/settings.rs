@@ -13,8 +13,8 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::config::forms::{
-    Address, Bytes, Flag, Form, Given, Maybe, Networks, Number, Path, Size, Span, Steps, Text, Url,
-    Word,
+    Address, Addresses, Bytes, Flag, Form, Given, Maybe, Networks, Number, Path, Size, Span, Steps,
+    Text, Url, Word,
 };
 use crate::model::address::AddressPolicy;
 use crate::model::delivery::{self, Schedule};
@@ -194,6 +194,8 @@ settings! {
             "Time for a whole attempt.";
         connect_timeout: Duration = Duration::from_secs(10), TIMEOUT, Reload,
             "Time to connect.";
+        line_probe: Vec<SocketAddr> = Vec::new(), Addresses, Reload,
+            "Addresses that show whether the site is online, such as your provider's DNS server. Empty: a default route.";
         cap: u32 = 8, Number(1, 256), Reload,
             "Requests in flight per subscription.";
         deliverers: u32 = 64, Number(1, 256), Restart,

@@ -1,7 +1,8 @@
 //! One HTTP request out, one answer in. Redirects are not followed, proxies of the environment are not
 //! used, and of the answer no more is read than its bound.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +11,15 @@ use ureq::Agent;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::unversioned::transport::DefaultConnector;
 
-use crate::http::resolver::{GuardedResolver, Refused};
+use crate::http::resolver::{GuardedResolver, LookupFailed, Refused};
 use crate::model::address::AddressPolicy;
+use crate::model::outcome::Cause;
+use crate::sys::host;
 
 /// How much of an answer is read. Reading to the end lets the connection be used again.
 const MAX_ANSWER_BYTES: u64 = 64 * 1024;
+/// How long a probe of the line waits for each address.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The library's buffers per connection: 16 KiB instead of its 128 KiB.
 const BUFFER_BYTES: usize = 16 * 1024;
 /// How long an idle connection is kept: below the 5 s after which Node's servers close theirs, because a
@@ -85,9 +90,27 @@ pub enum CallError {
     /// The request cannot be written: the URL or a header field is not valid.
     #[error("{0}")]
     Unbuildable(String),
-    /// Connect, TLS, timeout, cut connection.
-    #[error("{0}")]
-    Failed(String),
+    /// No answer came.
+    #[error("{1}")]
+    Failed(Cause, String),
+}
+
+/// Sends one request. The real one is [`Client`]; tests put their own in its place.
+pub trait Sender: Send + Sync {
+    /// Sends it and reads the answer.
+    fn send(&self, call: &Call<'_>) -> Result<Answer, CallError>;
+
+    /// Whether there is a line to the outside: one of the addresses can be reached or, where there are none, the machine
+    /// has a default route.
+    fn has_line(&self, probe: &[SocketAddr]) -> bool {
+        has_line(probe)
+    }
+}
+
+impl Sender for Client {
+    fn send(&self, call: &Call<'_>) -> Result<Answer, CallError> {
+        self.call(call)
+    }
 }
 
 /// The client. Cheap to clone; clones share their connections.
@@ -182,6 +205,18 @@ impl Client {
     }
 }
 
+/// Whether one of the addresses can be reached. A refusal is an answer: the line works. Without addresses: whether the
+/// machine has a default route.
+pub fn has_line(probe: &[SocketAddr]) -> bool {
+    if probe.is_empty() {
+        return host::has_default_route();
+    }
+    probe.iter().any(|address| match TcpStream::connect_timeout(address, PROBE_TIMEOUT) {
+        Ok(_connection) => true,
+        Err(error) => error.kind() == ErrorKind::ConnectionRefused,
+    })
+}
+
 fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, SetupError> {
     let mut found = Vec::new();
     for item in parse_pem(pem) {
@@ -193,16 +228,44 @@ fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, SetupError> {
 }
 
 fn call_error(error: ureq::Error) -> CallError {
+    let cause = cause(&error);
     match error {
         ureq::Error::Other(other) => match other.downcast::<Refused>() {
             Ok(refused) => CallError::Blocked(refused.to_string()),
-            Err(other) => CallError::Failed(other.to_string()),
+            Err(other) => CallError::Failed(cause, other.to_string()),
         },
-        ureq::Error::Timeout(phase) => CallError::Failed(timed_out(phase).to_owned()),
+        ureq::Error::Timeout(phase) => CallError::Failed(cause, timed_out(phase).to_owned()),
         ureq::Error::BadUri(why) => CallError::Unbuildable(why),
         ureq::Error::Http(why) => CallError::Unbuildable(why.to_string()),
-        ureq::Error::HostNotFound => CallError::Failed("the host name has no address".to_owned()),
-        other => CallError::Failed(other.to_string()),
+        ureq::Error::HostNotFound => {
+            CallError::Failed(cause, "the host name has no address".to_owned())
+        }
+        other => CallError::Failed(cause, other.to_string()),
+    }
+}
+
+/// How far a request came that has no answer.
+fn cause(error: &ureq::Error) -> Cause {
+    match error {
+        ureq::Error::HostNotFound
+        | ureq::Error::ConnectionFailed
+        | ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => {
+            Cause::NoConnection
+        }
+        ureq::Error::Other(other) if other.is::<LookupFailed>() => Cause::NoConnection,
+        ureq::Error::Timeout(_) => Cause::Timeout,
+        ureq::Error::Tls(_) | ureq::Error::Rustls(_) => Cause::Tls,
+        ureq::Error::Io(error) => match error.kind() {
+            ErrorKind::ConnectionRefused => Cause::Refused,
+            ErrorKind::NetworkUnreachable
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkDown
+            | ErrorKind::AddrNotAvailable => Cause::NoConnection,
+            ErrorKind::InvalidData => Cause::Tls,
+            ErrorKind::TimedOut => Cause::Timeout,
+            _ => Cause::Broken,
+        },
+        _ => Cause::Broken,
     }
 }
 

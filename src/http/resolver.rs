@@ -90,6 +90,11 @@ pub(crate) struct GuardedResolver {
 #[error("{0}")]
 pub(crate) struct Refused(pub(crate) String);
 
+/// A name that could not be looked up.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct LookupFailed(io::Error);
+
 impl GuardedResolver {
     pub(crate) fn new(policy: AddressPolicy) -> Self {
         let system = |place: Place| Ok(place.to_socket_addrs()?.take(MAX_ADDRESSES).collect());
@@ -112,7 +117,9 @@ impl Resolver for GuardedResolver {
             Ok(ip) => vec![SocketAddr::new(ip, port)],
             Err(_not_literal) => {
                 let found = self.lookups.ask((bare.to_owned(), port), *timeout.after);
-                found.ok_or(Error::Timeout(timeout.reason))??
+                found
+                    .ok_or(Error::Timeout(timeout.reason))?
+                    .map_err(|error| Error::Other(Box::new(LookupFailed(error))))?
             }
         };
         let mut allowed = self.empty();

@@ -1,7 +1,7 @@
-//! A delivery: one event for one subscription, its states, the class of an attempt's outcome, what follows it and when.
+//! A delivery: one event for one subscription, its states, its attempts, and the schedule of its retries.
 //!
-//! A failed attempt is data, not an error: `Err` elsewhere means that Oncebox itself is broken. Pure: how a delivery is
-//! kept is in `store::deliveries`, who sends it is in `pipeline::deliver`.
+//! What an attempt means is in `model::outcome`, what follows it in `model::failure`. How a delivery is stored is in
+//! `store::deliveries`, who sends it is in `pipeline::deliver`.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -12,10 +12,13 @@ use time::{Date, Month, PrimitiveDateTime, Time};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, Draw, SubscriptionSeq};
+use crate::model::outcome::AttemptClass;
 
 /// Jitter adds at most a tenth: enough to spread a thousand deliveries that failed together, too little
 /// to surprise who reads the schedule.
 const JITTER_DIVISOR: u64 = 10;
+/// Jitter is drawn in so many steps.
+const MAX_JITTER: u64 = 1_000_000;
 /// The longest wait that an answer can ask of us. Source: the product page, section 7.
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(24);
 /// The time limits an attempt may be given: shorter ones fail on any real line, longer ones hold a thread.
@@ -177,8 +180,8 @@ pub struct OutgoingRequest {
     pub subscription: SubscriptionSeq,
     /// Which opening of the delivery this is.
     pub run_no: u32,
-    /// Counted failures of this run so far.
-    pub counted_failures: u32,
+    /// Attempts so far, over all runs.
+    pub attempt_count: u32,
     /// When its event arrived.
     pub accepted_at: Timestamp,
     /// Whose event it is.
@@ -207,234 +210,6 @@ pub struct OutgoingRequest {
     pub trace_id: Option<String>,
     /// The event's own number of counted attempts.
     pub max_attempts: Option<u32>,
-}
-
-/// What follows an attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Done.
-    Complete,
-    /// Tried again after this wait.
-    Retry(Duration),
-    /// Given up, with the reason.
-    GiveUp(String),
-    /// Given up, and the subscription is disabled: the target said 410.
-    GiveUpAndDisable(String),
-}
-
-/// How far a delivery has come before the attempt that is judged.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
-    /// Counted failures of this run so far.
-    pub counted_failures: u32,
-    /// The schedule in force: the subscription's, with the event's own `max_attempts` where it has one.
-    pub schedule: &'a Schedule,
-}
-
-/// An outcome, judged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// Its class.
-    pub class: AttemptClass,
-    /// Whether it counts towards giving up.
-    pub counted: bool,
-    /// What follows.
-    pub next: Next,
-}
-
-/// Judges an attempt. Same input, same answer: randomness for the jitter is passed in.
-///
-/// Success completes; validation, gone and poison are given up at once; everything else is tried again
-/// by the schedule until its number of counted attempts is used up. `Retry-After` is a floor.
-pub fn judge(outcome: &Outcome, progress: Progress<'_>, draw: &dyn Draw) -> Verdict {
-    let class = classify(outcome);
-    let reason = || outcome.failed_reason().unwrap_or_default();
-    let next = match class {
-        AttemptClass::Success => Next::Complete,
-        AttemptClass::Validation | AttemptClass::Poison => Next::GiveUp(reason()),
-        AttemptClass::Gone => Next::GiveUpAndDisable(reason()),
-        AttemptClass::Transient | AttemptClass::RateLimited | AttemptClass::Auth => {
-            let failures = progress.counted_failures.saturating_add(1);
-            if progress.schedule.gives_up(failures) {
-                Next::GiveUp(format!("given up after {failures} attempts; the last: {}", reason()))
-            } else {
-                Next::Retry(next_wait(progress.schedule, failures, outcome.retry_after(), draw))
-            }
-        }
-    };
-    Verdict { class, counted: class != AttemptClass::Success, next }
-}
-
-/// What the settle transaction stores: the attempt and what follows it.
-#[derive(Clone, Debug)]
-pub struct Settlement {
-    /// The delivery.
-    pub delivery: DeliverySeq,
-    /// Its subscription.
-    pub subscription: SubscriptionSeq,
-    /// The run the attempt belongs to; another run's delivery is not touched.
-    pub run_no: u32,
-    /// When its event arrived.
-    pub accepted_at: Timestamp,
-    /// The attempt; its `n` is given by the store.
-    pub attempt: Attempt,
-    /// What follows.
-    pub next: Next,
-    /// Schedule time of the settlement, from which a retry's wait is counted.
-    pub now: Timestamp,
-}
-
-/// What came of one attempt, before anybody judged it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The target answered.
-    Answered {
-        /// The status code.
-        status: u16,
-        /// `Retry-After`, read and capped.
-        retry_after: Option<Duration>,
-        /// The first 2,048 characters of the answer.
-        excerpt: String,
-    },
-    /// No answer, and none will come: connect, TLS, timeout, cut connection.
-    Unreachable {
-        /// What happened, for a person.
-        reason: String,
-    },
-    /// We did not send: the target's address or URL is not allowed.
-    Blocked {
-        /// The refusal, with the line that would allow it.
-        reason: String,
-    },
-    /// We could not build the request (unreadable secret, URL that cannot be filled).
-    Unbuildable {
-        /// What is missing.
-        reason: String,
-    },
-}
-
-/// The class of an attempt. Stored in `attempts.class`; decides the action.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AttemptClass {
-    /// 2xx.
-    Success,
-    /// May work later: no connection, timeout, 404, 405, 408, 425, 5xx, an address we do not allow yet.
-    Transient,
-    /// 429, or 503 with `Retry-After`.
-    RateLimited,
-    /// 401, 403, 407: our credential is not accepted.
-    Auth,
-    /// Any other 4xx, and 3xx: the same request will be refused again.
-    Validation,
-    /// 410: the target wants no more.
-    Gone,
-    /// Cannot be sent at all.
-    Poison,
-}
-
-impl AttemptClass {
-    /// All, in the order of the table in `docs/states.md`.
-    pub const ALL: [Self; 7] = [
-        Self::Success,
-        Self::Transient,
-        Self::RateLimited,
-        Self::Auth,
-        Self::Validation,
-        Self::Gone,
-        Self::Poison,
-    ];
-
-    /// The word in SQL, API and console.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Transient => "transient",
-            Self::RateLimited => "rate_limited",
-            Self::Auth => "auth",
-            Self::Validation => "validation",
-            Self::Gone => "gone",
-            Self::Poison => "poison",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|class| class.as_str() == text)
-    }
-
-    /// Whether the target was reached and took it.
-    pub fn is_success(self) -> bool {
-        self == Self::Success
-    }
-}
-
-impl fmt::Display for AttemptClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// Sorts an outcome into its class (the table is in `docs/states.md`).
-///
-/// ```
-/// use oncebox::model::delivery::{AttemptClass, Outcome, classify};
-/// let gone = Outcome::Answered { status: 410, retry_after: None, excerpt: String::new() };
-/// assert_eq!(classify(&gone), AttemptClass::Gone);
-/// ```
-pub fn classify(outcome: &Outcome) -> AttemptClass {
-    match outcome {
-        Outcome::Answered { status, retry_after, .. } => match (*status, retry_after) {
-            (200..=299, _) => AttemptClass::Success,
-            (429, _) | (503, Some(_)) => AttemptClass::RateLimited,
-            (401 | 403 | 407, _) => AttemptClass::Auth,
-            (410, _) => AttemptClass::Gone,
-            (404 | 405 | 408 | 425, _) => AttemptClass::Transient,
-            (300..=499, _) => AttemptClass::Validation,
-            _ => AttemptClass::Transient,
-        },
-        Outcome::Unreachable { .. } | Outcome::Blocked { .. } => AttemptClass::Transient,
-        Outcome::Unbuildable { .. } => AttemptClass::Poison,
-    }
-}
-
-impl Outcome {
-    /// The status code, if there was an answer.
-    pub fn status(&self) -> Option<u16> {
-        match self {
-            Self::Answered { status, .. } => Some(*status),
-            Self::Unreachable { .. } | Self::Blocked { .. } | Self::Unbuildable { .. } => None,
-        }
-    }
-
-    /// The wait the target asked for.
-    pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Answered { retry_after, .. } => *retry_after,
-            Self::Unreachable { .. } | Self::Blocked { .. } | Self::Unbuildable { .. } => None,
-        }
-    }
-
-    /// The outcome with its reason rewritten.
-    #[must_use]
-    pub fn map_reason(self, with: impl FnOnce(String) -> String) -> Self {
-        match self {
-            Self::Unreachable { reason } => Self::Unreachable { reason: with(reason) },
-            Self::Blocked { reason } => Self::Blocked { reason: with(reason) },
-            Self::Unbuildable { reason } => Self::Unbuildable { reason: with(reason) },
-            answered @ Self::Answered { .. } => answered,
-        }
-    }
-
-    /// Why it failed, in words a person can use; `None` for 2xx.
-    pub fn failed_reason(&self) -> Option<String> {
-        match self {
-            Self::Answered { status: 200..=299, .. } => None,
-            Self::Answered { status, .. } => Some(format!("the target answered {status}")),
-            Self::Unreachable { reason }
-            | Self::Blocked { reason }
-            | Self::Unbuildable { reason } => Some(reason.clone()),
-        }
-    }
 }
 
 /// Why a schedule is refused.
@@ -583,33 +358,33 @@ impl From<Schedule> for Wire {
     }
 }
 
-/// The wait with 0 to 10 % added, in whole milliseconds; never shorter.
-pub fn with_jitter(base: Duration, draw: &dyn Draw) -> Duration {
-    let base_ms = u64::try_from(base.as_millis()).unwrap_or(u64::MAX);
-    let extra_ms = draw.below((base_ms / JITTER_DIVISOR).saturating_add(1));
-    base.saturating_add(Duration::from_millis(extra_ms))
-}
+/// How much a wait is lengthened, so that deliveries that failed together are not tried together. Drawn before the
+/// transaction that uses it: a transaction may run twice and must come to the same end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Jitter(u64);
 
-/// How long to wait before the next attempt: the schedule's step with jitter, or longer if the answer's
-/// `Retry-After` (see [`retry_after`]) asked for more. Jitter takes nothing off either.
-///
-/// ```
-/// use oncebox::model::delivery::{Schedule, next_wait};
-/// use oncebox::base::id::SystemDraw;
-/// use std::time::Duration;
-/// let (schedule, draw) = (Schedule::default(), SystemDraw::new());
-/// let asked = Some(Duration::from_mins(1));
-/// assert_eq!(next_wait(&schedule, 1, asked, &draw), Duration::from_mins(1));
-/// assert!(next_wait(&schedule, 3, asked, &draw) >= Duration::from_mins(5));
-/// ```
-pub fn next_wait(
-    schedule: &Schedule,
-    counted_failures: u32,
-    retry_after: Option<Duration>,
-    draw: &dyn Draw,
-) -> Duration {
-    let step = with_jitter(schedule.wait_after(counted_failures), draw);
-    step.max(retry_after.unwrap_or(Duration::ZERO))
+impl Jitter {
+    /// A random one.
+    pub fn new(draw: &dyn Draw) -> Self {
+        Self(draw.below(MAX_JITTER + 1))
+    }
+
+    /// The wait with 0 to 10 % added, in whole milliseconds; never shorter.
+    ///
+    /// ```
+    /// use oncebox::base::id::SystemDraw;
+    /// use oncebox::model::delivery::Jitter;
+    /// use std::time::Duration;
+    /// let wait = Jitter::new(&SystemDraw::new()).lengthen(Duration::from_secs(10));
+    /// assert!((10..=11).contains(&wait.as_secs()));
+    /// ```
+    #[must_use]
+    pub fn lengthen(self, wait: Duration) -> Duration {
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let extra_ms =
+            u128::from(wait_ms / JITTER_DIVISOR) * u128::from(self.0) / u128::from(MAX_JITTER);
+        wait.saturating_add(Duration::from_millis(u64::try_from(extra_ms).unwrap_or(u64::MAX)))
+    }
 }
 
 /// What a `Retry-After` header asks for: seconds, or a date in any of the three forms of HTTP.
@@ -699,78 +474,12 @@ fn full_year(two_digits: i32, wall_now: Timestamp) -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::id::SystemDraw;
-
-    fn verdict(status: u16, failures: u32) -> Verdict {
-        let outcome = Outcome::Answered { status, retry_after: None, excerpt: String::new() };
-        let schedule = Schedule::default();
-        let progress = Progress { counted_failures: failures, schedule: &schedule };
-        judge(&outcome, progress, &SystemDraw::new())
-    }
-
-    #[test]
-    fn a_refused_body_is_given_up_at_once() {
-        assert_eq!(verdict(422, 0).next, Next::GiveUp("the target answered 422".into()));
-    }
-
-    #[test]
-    fn a_failing_target_is_tried_22_times() {
-        assert!(matches!(verdict(500, 20).next, Next::Retry(_)));
-        assert!(matches!(verdict(500, 21).next, Next::GiveUp(_)));
-    }
-
-    #[test]
-    fn a_target_that_is_gone_disables_its_subscription() {
-        assert!(matches!(verdict(410, 0).next, Next::GiveUpAndDisable(_)));
-    }
 
     #[test]
     fn every_state_is_read_back_from_its_word() {
         for state in State::ALL {
             assert_eq!(State::parse(state.as_str()), Some(state));
         }
-    }
-
-    fn answered(status: u16, retry_after: Option<u64>) -> AttemptClass {
-        let retry_after = retry_after.map(Duration::from_secs);
-        classify(&Outcome::Answered { status, retry_after, excerpt: String::new() })
-    }
-
-    #[test]
-    fn every_status_has_the_class_of_the_table() {
-        for (status, class) in [
-            (200, AttemptClass::Success),
-            (204, AttemptClass::Success),
-            (301, AttemptClass::Validation),
-            (400, AttemptClass::Validation),
-            (401, AttemptClass::Auth),
-            (403, AttemptClass::Auth),
-            (404, AttemptClass::Transient),
-            (405, AttemptClass::Transient),
-            (407, AttemptClass::Auth),
-            (408, AttemptClass::Transient),
-            (410, AttemptClass::Gone),
-            (422, AttemptClass::Validation),
-            (425, AttemptClass::Transient),
-            (429, AttemptClass::RateLimited),
-            (500, AttemptClass::Transient),
-            (503, AttemptClass::Transient),
-            (599, AttemptClass::Transient),
-            (100, AttemptClass::Transient),
-        ] {
-            assert_eq!(answered(status, None), class, "{status}");
-        }
-        assert_eq!(answered(503, Some(1)), AttemptClass::RateLimited);
-    }
-
-    #[test]
-    fn every_class_is_read_back_from_its_word() {
-        for class in
-            ["success", "transient", "rate_limited", "auth", "validation", "gone", "poison"]
-        {
-            assert_eq!(AttemptClass::parse(class).unwrap().as_str(), class);
-        }
-        assert_eq!(AttemptClass::parse("other"), None);
     }
 
     #[test]

@@ -16,12 +16,34 @@ pub enum Class {
     SourceSilent,
     /// A file of a drop folder was refused.
     DropRejected,
+    /// A delivery has failed eight times or more.
+    DeliveryFailing,
+    /// Deliveries were given up.
+    DeliveryDead,
+    /// A target does not accept our credential.
+    SubscriptionAuth,
+    /// A target refuses what it is sent.
+    SubscriptionRejecting,
+    /// A subscription was disabled: its target is gone, or has failed for five days.
+    SubscriptionDisabled,
+    /// The site has no line to the outside.
+    SiteOffline,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 4] =
-        [Self::SourceFailing, Self::SourceReplaced, Self::SourceSilent, Self::DropRejected];
+    pub const ALL: [Self; 10] = [
+        Self::SourceFailing,
+        Self::SourceReplaced,
+        Self::SourceSilent,
+        Self::DropRejected,
+        Self::DeliveryFailing,
+        Self::DeliveryDead,
+        Self::SubscriptionAuth,
+        Self::SubscriptionRejecting,
+        Self::SubscriptionDisabled,
+        Self::SiteOffline,
+    ];
 
     /// The word in SQL and API.
     pub const fn as_str(self) -> &'static str {
@@ -30,6 +52,12 @@ impl Class {
             Self::SourceReplaced => "source.replaced",
             Self::SourceSilent => "source.silent",
             Self::DropRejected => "drop.rejected",
+            Self::DeliveryFailing => "delivery.failing",
+            Self::DeliveryDead => "delivery.dead_lettered",
+            Self::SubscriptionAuth => "subscription.auth",
+            Self::SubscriptionRejecting => "subscription.rejecting",
+            Self::SubscriptionDisabled => "subscription.disabled",
+            Self::SiteOffline => "site.offline",
         }
     }
 
@@ -40,7 +68,7 @@ impl Class {
 
     /// Whether acknowledging resolves it. Escalations of the other classes are resolved when their cause is gone.
     pub const fn ends_when_seen(self) -> bool {
-        matches!(self, Self::DropRejected)
+        matches!(self, Self::DropRejected | Self::DeliveryDead)
     }
 }
 

@@ -212,6 +212,11 @@ impl NewEvent {
         printable_ascii("idempotency_key", &self.idempotency_key)?;
         printable_ascii("event_type", &self.event_type)?;
         printable_ascii("content_type", &self.content_type)?;
+        if self.source_system == OWN_SOURCE {
+            let problem =
+                "is \"oncebox\", which is kept for the events of Oncebox itself".to_owned();
+            return Err(FieldError { field: "source_system", problem });
+        }
         if self.source_system.starts_with("in:") {
             let problem = "begins with \"in:\", which is kept for what providers send".to_owned();
             return Err(FieldError { field: "source_system", problem });
@@ -251,6 +256,9 @@ pub fn check_source_system(name: &str) -> Result<(), FieldError> {
 /// The source system of rows that plain SQL inserts and that name none.
 pub const SQL_SOURCE: &str = "sql";
 
+/// The source system of Oncebox's own events, such as `integration.failed`.
+pub const OWN_SOURCE: &str = "oncebox";
+
 /// Refuses a source system that is the identity of another way in than HTTP.
 ///
 /// # Errors
@@ -258,6 +266,9 @@ pub const SQL_SOURCE: &str = "sql";
 pub fn check_http_source(name: &str) -> Result<(), &'static str> {
     if name == SQL_SOURCE {
         return Err("source_system \"sql\" is kept for rows that plain SQL inserts");
+    }
+    if name == OWN_SOURCE {
+        return Err("source_system \"oncebox\" is kept for the events of Oncebox itself");
     }
     if name.starts_with("in:") {
         return Err("a source_system that begins with \"in:\" is kept for what providers send");

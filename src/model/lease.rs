@@ -5,8 +5,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::base::id::Draw;
-use crate::model::delivery::{AttemptClass, Next, Outcome, Progress, Verdict, judge, next_wait};
+use crate::model::delivery::{Jitter, Schedule};
+use crate::model::failure::{Next, Verdict};
+use crate::model::outcome::AttemptClass;
 
 /// The lease times a consumer may have: shorter ones end while an answer is on its way, longer ones keep an
 /// event from everybody when their consumer has died.
@@ -33,31 +34,29 @@ pub enum LeaseOutcome {
     },
 }
 
-/// Judges a report like the outcome of an attempt of our own.
-pub fn judge_lease(outcome: &LeaseOutcome, progress: Progress<'_>, draw: &dyn Draw) -> Verdict {
-    match outcome {
-        LeaseOutcome::Done => {
-            Verdict { class: AttemptClass::Success, counted: false, next: Next::Complete }
-        }
+/// Judges a report. A consumer decides itself when it takes more, so that no hold follows.
+pub fn judge_lease(
+    outcome: &LeaseOutcome,
+    counted_failures: u32,
+    schedule: &Schedule,
+    jitter: Jitter,
+) -> Verdict {
+    let failures = counted_failures.saturating_add(1);
+    let step = || jitter.lengthen(schedule.wait_after(failures));
+    let (class, counted, next) = match outcome {
+        LeaseOutcome::Done => (AttemptClass::Success, false, Next::Complete),
         LeaseOutcome::Refused { reason } => {
-            let next = Next::GiveUp(reason.clone());
-            Verdict { class: AttemptClass::Validation, counted: true, next }
+            (AttemptClass::Validation, true, Next::GiveUp(reason.clone()))
         }
-        LeaseOutcome::Failed { wait, counted: false, .. } => {
-            let failures = progress.counted_failures.saturating_add(1);
-            let step = || next_wait(progress.schedule, failures, None, draw);
-            let next = Next::Retry(wait.unwrap_or_else(step));
-            Verdict { class: AttemptClass::Transient, counted: false, next }
+        LeaseOutcome::Failed { reason, counted: true, .. } if schedule.gives_up(failures) => {
+            let why = format!("given up after {failures} attempts; the last: {reason}");
+            (AttemptClass::Transient, true, Next::GiveUp(why))
         }
-        LeaseOutcome::Failed { reason, wait, counted: true } => {
-            let failed = Outcome::Unreachable { reason: reason.clone() };
-            let mut verdict = judge(&failed, progress, draw);
-            if let (Next::Retry(by_schedule), Some(wait)) = (&mut verdict.next, wait) {
-                *by_schedule = *wait;
-            }
-            verdict
+        LeaseOutcome::Failed { wait, counted, .. } => {
+            (AttemptClass::Transient, *counted, Next::Retry(wait.unwrap_or_else(step)))
         }
-    }
+    };
+    Verdict { class, counted, next, hold: None }
 }
 
 impl LeaseOutcome {
@@ -73,13 +72,11 @@ impl LeaseOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::id::SystemDraw;
-    use crate::model::delivery::Schedule;
 
     fn next(outcome: &LeaseOutcome, counted_failures: u32) -> (bool, Next) {
-        let schedule = Schedule::default();
-        let progress = Progress { counted_failures, schedule: &schedule };
-        let Verdict { counted, next, .. } = judge_lease(outcome, progress, &SystemDraw::new());
+        let (schedule, jitter) = (Schedule::default(), Jitter::default());
+        let Verdict { counted, next, .. } =
+            judge_lease(outcome, counted_failures, &schedule, jitter);
         (counted, next)
     }
 

@@ -169,6 +169,12 @@ impl Patterns {
     pub fn matches(&self, event_type: &str) -> bool {
         self.0.iter().any(|pattern| pattern.matches(event_type))
     }
+
+    /// Whether any of them asks for that type by name: a pattern that begins with a star does not.
+    pub fn names(&self, event_type: &str) -> bool {
+        let is_named = |pattern: &&Pattern| matches!(pattern.0.first(), Some(Segment::Exactly(_)));
+        self.0.iter().filter(is_named).any(|pattern| pattern.matches(event_type))
+    }
 }
 
 impl TryFrom<Vec<Pattern>> for Patterns {

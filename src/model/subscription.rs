@@ -7,9 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
+use crate::model::failure::Streak;
+use crate::model::hold::Hold;
 use crate::model::lane::{Key, Ordering};
 use crate::model::lenient_int;
 use crate::model::name::Name;
+use crate::model::outcome::AttemptClass;
 use crate::model::pattern::Patterns;
 use crate::model::target_url::TargetUrl;
 
@@ -112,6 +115,11 @@ impl Target {
         }
     }
 
+    /// Whether it is reached over the network: neither by consumers that ask, nor on this machine.
+    pub fn needs_a_line(&self) -> bool {
+        matches!(self, Self::Http(url) if !url.is_on_this_machine())
+    }
+
     /// Reads it back from its kind and its URL.
     pub fn parse(kind: &str, url: &str) -> Option<Self> {
         match kind {
@@ -129,7 +137,7 @@ pub enum State {
     Active,
     /// A person paused it. Left by resume.
     Paused,
-    /// The target said 410. Left by resume.
+    /// The target answered 410, or has failed for five days. Left by resume.
     DisabledDead,
 }
 
@@ -150,47 +158,6 @@ impl State {
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
-}
-
-/// Why a subscription must not be called for now. Stored in `holds.reason`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HoldReason {
-    /// A person paused it.
-    Paused,
-    /// The target said 410.
-    Disabled,
-    /// Its tenant is suspended. Stored with the tenant, not in `holds`.
-    Suspended,
-}
-
-impl HoldReason {
-    /// All.
-    pub const ALL: [Self; 3] = [Self::Paused, Self::Disabled, Self::Suspended];
-
-    /// The word in SQL, API and console.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Paused => "paused",
-            Self::Disabled => "disabled",
-            Self::Suspended => "suspended",
-        }
-    }
-
-    /// Reads the word.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
-    }
-}
-
-/// A hold as kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
-    /// Why.
-    pub reason: HoldReason,
-    /// Since when.
-    pub since: Timestamp,
-    /// For a person: who paused it, what the target answered.
-    pub detail: String,
 }
 
 /// How a subscription is called where it differs from the settings. Stored as JSON in `policy`.
@@ -220,6 +187,19 @@ pub struct Policy {
     /// How long a pull consumer has an event to itself, like `60s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
+    /// Requests at most, like `10/s`, `60/min` or `5000/h`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<String>,
+    /// Transient failures in a row after which it is held and probed; 0: never.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "lenient_int::optional"
+    )]
+    pub breaker_after: Option<u32>,
+    /// What answers mean where that differs from the default, like `{"409": "success"}`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub classes: BTreeMap<String, AttemptClass>,
 }
 
 /// A subscription to be stored.
@@ -262,6 +242,8 @@ pub struct Subscription {
     pub holds: Vec<Hold>,
     /// Failed attempts since the last success.
     pub failure_count: u32,
+    /// The latest of them that are of one class.
+    pub streak: Streak,
     /// The first of them.
     pub failing_since: Option<Timestamp>,
     /// The latest 2xx.
@@ -281,12 +263,21 @@ pub struct Routed<'a> {
     pub tenant: &'a str,
     /// The provider, for a webhook event; `None` for an event of the outbox.
     pub provider: Option<&'a str>,
+    /// Whether it is an event of Oncebox itself, which is sent only to those who ask for it by name.
+    pub is_own: bool,
     /// Its type.
     pub event_type: &'a str,
     /// The one subscription it is for.
     pub target: Option<&'a str>,
     /// What it is put in order by.
     pub key: Key<'a>,
+}
+
+impl Subscription {
+    /// Whether a person holds it and relies on no further attempt.
+    pub fn is_held_by_a_person(&self) -> bool {
+        self.holds.iter().any(|hold| hold.reason.is_by_a_person())
+    }
 }
 
 impl NewSubscription {
@@ -300,6 +291,9 @@ impl NewSubscription {
         let named = event.target.map(|target| target == self.name.as_str());
         self.tenant == event.tenant
             && from
-            && named.unwrap_or_else(|| self.event_types.matches(event.event_type))
+            && named.unwrap_or_else(|| {
+                let types = &self.event_types;
+                types.names(event.event_type) || (!event.is_own && types.matches(event.event_type))
+            })
     }
 }

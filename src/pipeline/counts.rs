@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use crate::model::delivery::AttemptClass;
-use crate::model::delivery::{Next, Settlement};
+use crate::model::failure::{Next, Settlement};
+use crate::model::outcome::AttemptClass;
 use crate::store::outbox_relay::Relayed;
 use crate::telemetry::tally::{self, Counter, Histogram};
 
@@ -120,7 +120,7 @@ impl Counts {
                 let taken = attempt.finished_at.since(settlement.accepted_at);
                 self.delivered_span.note_span(taken);
             }
-            Next::GiveUp(_) | Next::GiveUpAndDisable(_) => self.dead_lettered.add(),
+            Next::GiveUp(_) => self.dead_lettered.add(),
             Next::Retry(_) => (),
         }
     }

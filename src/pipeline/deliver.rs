@@ -13,13 +13,15 @@ use crate::base::budget::Budget;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::faults::{Faults, Step};
 use crate::base::id::{DeliverySeq, Draw};
-use crate::http::client::{Answer, Call, CallError, Client};
-use crate::model::delivery::{
-    Attempt, Outcome, OutgoingRequest, Progress, Settlement, judge, retry_after,
-};
+use crate::http::client::{Call, CallError, Sender};
+use crate::model::delivery::{Attempt, Jitter, OutgoingRequest, retry_after};
+use crate::model::failure::{AttemptReport, Rules};
+use crate::model::outcome::{Cause, Outcome};
 use crate::model::subscription::Target;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destination, Destinations};
+use crate::pipeline::in_flight::InFlight;
+use crate::pipeline::line::Line;
 use crate::pipeline::scheduler::decisions::{Assignment, Input};
 use crate::pipeline::scheduler::{Assignments, Mailbox};
 use crate::pipeline::suspects::Suspects;
@@ -48,18 +50,6 @@ const PARCEL_FACTOR: usize = 2;
 const DIED: &str = "the service ended twice in a row while this was being sent, without being asked to (for want \
                     of memory, perhaps; its log says more), so it is not sent again by itself";
 
-/// Sends one request. The real one is [`Client`]; tests put their own in its place.
-pub trait Sender: Send + Sync {
-    /// Sends it and reads the answer.
-    fn send(&self, call: &Call<'_>) -> Result<Answer, CallError>;
-}
-
-impl Sender for Client {
-    fn send(&self, call: &Call<'_>) -> Result<Answer, CallError> {
-        self.call(call)
-    }
-}
-
 /// What all deliverers share.
 #[derive(Clone)]
 pub struct Deliver {
@@ -75,8 +65,12 @@ pub struct Deliver {
     pub destinations: Arc<Destinations>,
     /// Where the dispatcher is told.
     pub mailbox: Mailbox,
-    /// Settlements that could not be stored and are handed in again. Holds at most what is in hand.
-    pub unsettled: ChannelSender<Settlement>,
+    /// Reports that could not be stored and are handed in again. Holds at most what is in hand.
+    pub unsettled: ChannelSender<AttemptReport>,
+    /// Whether the site has a line to the outside.
+    pub line: Arc<Line>,
+    /// What is under way.
+    pub in_flight: Arc<InFlight>,
     /// What was counted.
     pub counts: Arc<Counts>,
     /// What opens sealed fields.
@@ -102,7 +96,9 @@ impl Deliver {
     pub fn run(&self, assignments: &Assignments) {
         while let Some(assignment) = assignments.take() {
             let started = self.clock.monotonic();
+            self.in_flight.begin(assignment.delivery, self.clock.wall());
             let limit = self.tick(assignment);
+            self.in_flight.end(assignment.delivery);
             let latency = self.clock.monotonic().saturating_sub(started);
             let subscription = assignment.subscription;
             self.tell(Input::Finished { subscription, latency, limit });
@@ -161,14 +157,15 @@ impl Deliver {
         let delivery = outgoing.delivery;
         match self.destinations.of(outgoing.subscription) {
             // Held since it was handed out: the person who held it relies on no further attempt.
-            Ok(destination) if !destination.subscription.holds.is_empty() => {
+            Ok(destination) if destination.subscription.is_held_by_a_person() => {
                 self.let_go(assignment, Some(self.clock.now()));
             }
             Ok(destination) => match self.privacy.open_sealed(&mut outgoing) {
                 Ok(opened) => {
                     let why_not = is_convicted.then_some(DIED);
                     let why_not = why_not.or_else(|| (!opened.is_whole).then_some(NOT_OPENED));
-                    self.settle(self.attempt(&outgoing, &destination, (&opened, why_not)));
+                    let probe = assignment.is_probe;
+                    self.settle(self.attempt(&outgoing, &destination, (&opened, why_not), probe));
                     return Some(destination.timeout);
                 }
                 Err(error) => {
@@ -186,7 +183,7 @@ impl Deliver {
     }
 
     fn let_go(&self, assignment: Assignment, next_due: Option<Timestamp>) {
-        let Assignment { delivery, subscription } = assignment;
+        let Assignment { delivery, subscription, .. } = assignment;
         self.tell(Input::Settled(Settled { delivery, subscription, next_due }));
     }
 
@@ -196,7 +193,7 @@ impl Deliver {
 
     /// Reschedules a delivery in the dispatcher alone: its row stays due.
     fn reschedule(&self, assignment: Assignment, span: Duration, all: bool) {
-        let Assignment { delivery, subscription } = assignment;
+        let Assignment { delivery, subscription, .. } = assignment;
         let until = self.clock.now().plus(span);
         self.tell(Input::Reschedule { delivery, subscription, until, all });
     }
@@ -206,7 +203,8 @@ impl Deliver {
         outgoing: &OutgoingRequest,
         destination: &Destination,
         (opened, why_not): (&Opened, Option<&str>),
-    ) -> Settlement {
+        is_probe: bool,
+    ) -> AttemptReport {
         let started_at = self.clock.wall();
         let started = self.clock.monotonic();
         // A panic on the way is an outcome, not the end of the thread.
@@ -218,42 +216,47 @@ impl Deliver {
         let (request, outcome) = exchanged.unwrap_or_else(|_panic| {
             tracing::error!(delivery = %outgoing.delivery, "sending panicked; it counts as a failed attempt");
             let reason = "oncebox failed while sending; see its log".to_owned();
-            (None, Outcome::Unreachable { reason })
+            (None, Outcome::Unreachable { cause: Cause::Broken, reason })
         });
         // Before it is judged: what is given up tells the reason as well.
         let outcome = outcome.map_reason(|reason| cleaned(&opened.echo, reason));
         let latency = self.clock.monotonic().saturating_sub(started);
-        // The schema bounds the event's own number, so it cannot be refused here.
-        let schedule = destination.schedule.clone();
-        let own =
-            outgoing.max_attempts.and_then(|most| schedule.clone().with_max_attempts(most).ok());
-        let schedule = own.unwrap_or(schedule);
-        let progress =
-            Progress { counted_failures: outgoing.counted_failures, schedule: &schedule };
-        let verdict = judge(&outcome, progress, &*self.draw);
+        let class = destination.classes.classify(&outcome);
+        let cause = match &outcome {
+            Outcome::Unreachable { cause, .. } => Some(*cause),
+            _ => None,
+        };
+        let is_offline =
+            destination.subscription.new.target.needs_a_line() && self.line.note(started, cause);
         let (url, key_id, span) =
             request.map_or((String::new(), None, None), |r| (r.url, Some(r.key_id), Some(r.span)));
+        let (code, retry_after) = (outcome.code(), outcome.retry_after());
         let attempt = Attempt {
-            n: 0,
+            n: outgoing.attempt_count.saturating_add(1),
             started_at,
             finished_at: self.clock.wall(),
             url,
-            class: verdict.class,
-            counted: verdict.counted,
+            class,
+            counted: false,
             http_status: outcome.status(),
             latency_ms: u32::try_from(latency.as_millis()).unwrap_or(u32::MAX),
-            failed_reason: outcome.failed_reason(),
+            failed_reason: outcome.failed_reason(class),
             excerpt: excerpt_of(outcome),
             key_id,
             span,
         };
-        Settlement {
+        AttemptReport {
             delivery: outgoing.delivery,
             subscription: outgoing.subscription,
             run_no: outgoing.run_no,
             accepted_at: outgoing.accepted_at,
             attempt,
-            next: verdict.next,
+            code,
+            retry_after,
+            rules: rules_for(outgoing, destination),
+            jitter: Jitter::new(&*self.draw),
+            is_probe,
+            is_offline,
             now: self.clock.now(),
         }
     }
@@ -283,11 +286,13 @@ impl Deliver {
 
     fn send(&self, call: &Call<'_>, echo: &ResponseScrub, at: Timestamp) -> Outcome {
         if self.faults.hit(Step::BeforeSend) {
-            return Outcome::Unreachable { reason: "planned: the line is down".to_owned() };
+            let reason = "planned: the line is down".to_owned();
+            return Outcome::Unreachable { cause: Cause::NoConnection, reason };
         }
         let answer = self.sender.send(call);
         if self.faults.hit(Step::AfterSend) {
-            return Outcome::Unreachable { reason: "planned: the answer is lost".to_owned() };
+            let reason = "planned: the answer is lost".to_owned();
+            return Outcome::Unreachable { cause: Cause::Broken, reason };
         }
         assert!(!self.faults.hit(Step::Panic), "planned");
         match answer {
@@ -298,7 +303,7 @@ impl Deliver {
             },
             Err(CallError::Blocked(reason)) => Outcome::Blocked { reason },
             Err(CallError::Unbuildable(reason)) => Outcome::Unbuildable { reason },
-            Err(CallError::Failed(reason)) => Outcome::Unreachable { reason },
+            Err(CallError::Failed(cause, reason)) => Outcome::Unreachable { cause, reason },
         }
     }
 
@@ -330,16 +335,19 @@ impl Deliver {
 
     /// Hands in an outcome. What the disk refuses for now is handed in again by upkeep; until then the
     /// delivery stays in hand and is not sent again.
-    pub fn settle(&self, settlement: Settlement) {
-        let settlement = Arc::new(settlement);
-        let again = Arc::clone(&settlement);
+    pub fn settle(&self, report: AttemptReport) {
+        let report = Arc::new(report);
+        let again = Arc::clone(&report);
         let unsettled = self.unsettled.clone();
         let counts = Arc::clone(&self.counts);
         self.store.writer().submit(
             Queue::Settle,
-            move |tx| settlement::settle(tx, &settlement),
+            move |tx| settlement::settle(tx, &report),
             move |outcome| {
-                let Err(error) = outcome else { return counts.settled(&again) };
+                let error = match outcome {
+                    Ok(settled) => return settled.iter().for_each(|settled| counts.settled(settled)),
+                    Err(error) => error,
+                };
                 let delivery = again.delivery;
                 if error.is_lasting() {
                     // Handing it in again would fail again. It stays in hand: the next start sends it.
@@ -351,6 +359,16 @@ impl Deliver {
             },
         );
     }
+}
+
+/// What a delivery is judged by: its subscription's rules, with the event's own number of attempts.
+fn rules_for(outgoing: &OutgoingRequest, destination: &Destination) -> Rules {
+    let mut rules = destination.rules.clone();
+    // The schema bounds the event's own number, so it cannot be refused here.
+    let own =
+        outgoing.max_attempts.and_then(|most| rules.schedule.clone().with_max_attempts(most).ok());
+    rules.schedule = own.unwrap_or(rules.schedule);
+    rules
 }
 
 /// The beginning of an answer. What may not be kept of it is taken out before it is cut.

@@ -9,9 +9,11 @@ use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
 use crate::config::{Delivery, Live};
 use crate::keys::Keyring;
-use crate::model::delivery::OutgoingRequest;
-use crate::model::delivery::{Schedule, TIMEOUTS};
+use crate::model::delivery::{OutgoingRequest, Schedule, TIMEOUTS};
+use crate::model::failure::{BREAKER_AFTER, Rules};
 use crate::model::lease::LEASES;
+use crate::model::outcome::ClassTable;
+use crate::model::rate::Rate;
 use crate::model::subscription::{Policy, Subscription};
 use crate::signatures::signing::SigningSecret;
 use crate::store::{Store, credentials, subscriptions};
@@ -26,8 +28,10 @@ const MAX_OPEN: usize = 10_000;
 pub struct Destination {
     /// Its row.
     pub subscription: Subscription,
-    /// Its waits and number of attempts.
-    pub schedule: Schedule,
+    /// What its deliveries are judged by.
+    pub rules: Rules,
+    /// What its answers mean.
+    pub classes: ClassTable,
     /// Time for a whole attempt.
     pub timeout: Duration,
     /// What its requests are signed with.
@@ -102,14 +106,26 @@ impl Destinations {
         let text = std::str::from_utf8(opened.expose())
             .map_err(|error| format!("the signing secret {}: {error}", credential.id))?;
         let secret = SigningSecret::parse(text).map_err(|error| error.to_string())?;
-        let (schedule, timeout) =
+        let Effective { rules, classes, timeout, .. } =
             effective(&subscription.new.policy, &self.settings.get().delivery)?;
-        Ok(Some(Destination { subscription, schedule, timeout, secret, key_id: credential.id }))
+        let key_id = credential.id;
+        Ok(Some(Destination { subscription, rules, classes, timeout, secret, key_id }))
     }
 }
 
+/// What holds for a subscription: its policy, and the settings where that does not say.
+#[derive(Debug)]
+pub struct Effective {
+    /// What its deliveries are judged by.
+    pub rules: Rules,
+    /// What its answers mean.
+    pub classes: ClassTable,
+    /// Time for a whole attempt.
+    pub timeout: Duration,
+}
+
 /// A policy laid over the settings, which hold where a subscription does not say.
-pub fn effective(policy: &Policy, defaults: &Delivery) -> Result<(Schedule, Duration), String> {
+pub fn effective(policy: &Policy, defaults: &Delivery) -> Result<Effective, String> {
     let span = |text: &String| {
         humantime::parse_duration(text)
             .map_err(|error| format!("{text:?} is not a span like 5s or 30min: {error}"))
@@ -133,7 +149,13 @@ pub fn effective(policy: &Policy, defaults: &Delivery) -> Result<(Schedule, Dura
     {
         return Err(format!("in_flight_max is {most}; it must be 1 to 256"));
     }
-    Ok((schedule, timeout))
+    let breaker_after = policy.breaker_after.unwrap_or(BREAKER_AFTER);
+    if breaker_after > 100_000 {
+        return Err(format!("breaker_after is {breaker_after}; it must be 0 to 100000"));
+    }
+    let classes = ClassTable::new(&policy.classes)?;
+    policy.rate.as_deref().map(Rate::parse).transpose()?;
+    Ok(Effective { rules: Rules { schedule, breaker_after }, classes, timeout })
 }
 
 /// How long a pull consumer has an event to itself.

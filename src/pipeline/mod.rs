@@ -22,7 +22,9 @@ pub mod deliver;
 pub mod destinations;
 pub mod disk_watch;
 pub mod forgetting;
+pub mod in_flight;
 pub mod inbox;
+pub mod line;
 pub mod provider_cache;
 pub mod publish;
 pub mod receive;
@@ -47,10 +49,10 @@ use crate::base::faults::Faults;
 use crate::base::id::Draw;
 use crate::base::stop::Stop;
 use crate::config::Live;
-use crate::http::client::Call;
+use crate::http::client::{self, Call};
 use crate::keys::Keyring;
 use crate::keys::subject::Pseudonyms;
-use crate::model::delivery::Settlement;
+use crate::model::failure::AttemptReport;
 use crate::pipeline::clock_watch::ClockWatch;
 use crate::pipeline::consume::Consume;
 use crate::pipeline::consume::manager::LeaseManager;
@@ -58,6 +60,8 @@ use crate::pipeline::counts::Counts;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::destinations::Destinations;
 use crate::pipeline::disk_watch::DiskWatch;
+use crate::pipeline::in_flight::InFlight;
+use crate::pipeline::line::Line;
 use crate::pipeline::provider_cache::ProviderCache;
 use crate::pipeline::publish::{IsSource, Publish};
 use crate::pipeline::receive::Receive;
@@ -91,7 +95,7 @@ pub struct Parts {
     /// What subjects are called in the file.
     pub names: Pseudonyms,
     /// The line to the outside.
-    pub sender: Arc<dyn deliver::Sender>,
+    pub sender: Arc<dyn client::Sender>,
     /// What holds.
     pub settings: Live,
     /// The room on the disk.
@@ -132,6 +136,8 @@ pub struct Pipeline {
     pub spawner: Spawner,
     /// What is done about personal data.
     pub privacy: Arc<Privacy>,
+    /// What is under way.
+    pub in_flight: Arc<InFlight>,
     mailbox: Mailbox,
     dispatcher_pulse: Heartbeat,
     destinations: Arc<Destinations>,
@@ -173,6 +179,7 @@ impl AfterCommit for CommitListener {
     fn committed(&self, effects: Effects) {
         let Effects {
             rang,
+            gates,
             settled,
             subscriptions_changed,
             providers_changed,
@@ -197,9 +204,12 @@ impl AfterCommit for CommitListener {
             (self.on_tokens_changed)();
         }
         self.consume.committed(&rang, subscriptions_changed);
-        if !rang.is_empty() || !settled.is_empty() || subscriptions_changed {
+        if !rang.is_empty() || !gates.is_empty() || !settled.is_empty() || subscriptions_changed {
             self.mailbox.leave(|messages| {
                 messages.rang.extend(rang);
+                // Before what is settled: a probe's delivery must not be let go while the gate is still the old one.
+                let gate = |(subscription, gate)| Input::GateChanged { subscription, gate };
+                messages.inputs.extend(gates.into_iter().map(gate));
                 messages.inputs.extend(settled.into_iter().map(Input::Settled));
                 messages.subscriptions_changed |= subscriptions_changed;
             });
@@ -220,7 +230,7 @@ impl AfterCommit for CommitListener {
 impl Pipeline {
     /// Starts every stage.
     pub fn start(parts: Parts) -> Result<Self> {
-        let common = Common::new(&parts);
+        let common = Common::new(&parts)?;
         let (mailbox, pulse) = (Mailbox::default(), Heartbeat::default());
         let count = parts.settings.get().delivery.deliverers;
         let (hand_out, assignments) = assignments(usize::try_from(count).unwrap_or(1));
@@ -271,6 +281,7 @@ impl Pipeline {
             clock_watch: common.clock_watch,
             spawner: Spawner(Arc::clone(&listener)),
             privacy: common.privacy,
+            in_flight: common.in_flight,
             mailbox,
             dispatcher_pulse: pulse,
             destinations: common.destinations,
@@ -364,21 +375,26 @@ struct Common {
     privacy: Arc<Privacy>,
     clock_watch: Arc<ClockWatch>,
     counts: Arc<Counts>,
+    line: Arc<Line>,
+    in_flight: Arc<InFlight>,
 }
 
 impl Common {
-    fn new(parts: &Parts) -> Self {
-        let Parts { store, key, settings, names, draw, faults, .. } = parts;
+    fn new(parts: &Parts) -> Result<Self> {
+        let Parts { store, key, settings, names, draw, faults, clock, sender, .. } = parts;
         let destinations = Destinations::new(store.clone(), Arc::clone(key), settings.clone());
         let providers = ProviderCache::new(store.clone(), Arc::clone(key), faults.clone());
         let privacy = Privacy::new(store.clone(), Arc::clone(key), names.clone(), Arc::clone(draw));
-        Self {
+        let line = Line::new((store.clone(), clock.clone()), settings.clone(), Arc::clone(sender))?;
+        Ok(Self {
             destinations: Arc::new(destinations),
             providers: Arc::new(providers),
             privacy: Arc::new(privacy),
             clock_watch: Arc::default(),
             counts: Arc::default(),
-        }
+            line: Arc::new(line),
+            in_flight: Arc::default(),
+        })
     }
 }
 
@@ -389,7 +405,12 @@ impl Parts {
         Ok(Dispatcher::new(clock, inbox, reader, hand_out, settings, faults))
     }
 
-    fn deliver(&self, common: &Common, mailbox: Mailbox, unsettled: Sender<Settlement>) -> Deliver {
+    fn deliver(
+        &self,
+        common: &Common,
+        mailbox: Mailbox,
+        unsettled: Sender<AttemptReport>,
+    ) -> Deliver {
         Deliver {
             store: self.store.clone(),
             clock: self.clock.clone(),
@@ -398,6 +419,8 @@ impl Parts {
             destinations: Arc::clone(&common.destinations),
             mailbox,
             unsettled,
+            line: Arc::clone(&common.line),
+            in_flight: Arc::clone(&common.in_flight),
             counts: Arc::clone(&common.counts),
             privacy: Arc::clone(&common.privacy),
             budget: self.budget.clone(),
@@ -415,7 +438,12 @@ impl Parts {
         )
     }
 
-    fn upkeep(&self, common: &Common, unsettled: Receiver<Settlement>, deliver: Deliver) -> Upkeep {
+    fn upkeep(
+        &self,
+        common: &Common,
+        unsettled: Receiver<AttemptReport>,
+        deliver: Deliver,
+    ) -> Upkeep {
         let (store, clock) = (self.store.clone(), self.clock.clone());
         let refusals = Refusals::new(store.clone(), clock.clone());
         let clock_watch = Arc::clone(&common.clock_watch);

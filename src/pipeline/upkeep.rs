@@ -7,7 +7,7 @@ use crossbeam_channel::Receiver;
 
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
-use crate::model::delivery::Settlement;
+use crate::model::failure::AttemptReport;
 use crate::pipeline::clock_watch::ClockWatch;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::disk_watch::DiskWatch;
@@ -16,11 +16,11 @@ use crate::pipeline::refusals::Refusals;
 use crate::store::error::Result;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
-use crate::store::{Store, deliveries, idempotency_keys, subscriptions};
+use crate::store::{Store, deliveries, holds, idempotency_keys, subscriptions};
 
 /// Every chore by the clock. Upkeep runs all of them once a second, in this order; a chore that has less to do keeps the
 /// time of its next run itself.
-const CHORES: [(&str, Chore); 7] = [
+const CHORES: [(&str, Chore); 9] = [
     ("look at the free space", |upkeep| {
         upkeep.disk.look();
         Ok(())
@@ -38,6 +38,8 @@ const CHORES: [(&str, Chore); 7] = [
         Ok(())
     }),
     ("pull in due times after the clock was set", Upkeep::clamp_due_times),
+    ("end holds whose time is over", Upkeep::end_holds),
+    ("look whether the line works again", |upkeep| upkeep.deliver.line.look()),
     ("delete idempotency keys that have expired", Upkeep::expire_idempotency_keys),
     ("delete guards and file names that are old", |upkeep| upkeep.forgetting.turn()),
 ];
@@ -56,7 +58,7 @@ pub struct Upkeep {
     /// Refused calls that were only counted.
     pub refusals: Refusals,
     /// Outcomes that the disk refused.
-    unsettled: Receiver<Settlement>,
+    unsettled: Receiver<AttemptReport>,
     deliver: Deliver,
     forgetting: Forgetting,
     /// Whether due times may lie too far ahead: at the start, when another boot with another clock may have written
@@ -71,7 +73,7 @@ impl Upkeep {
         clock_watch: Arc<ClockWatch>,
         disk: Arc<DiskWatch>,
         refusals: Refusals,
-        (unsettled, deliver): (Receiver<Settlement>, Deliver),
+        (unsettled, deliver): (Receiver<AttemptReport>, Deliver),
     ) -> Self {
         let forgetting = Forgetting::new(store.clone(), clock.clone(), Arc::clone(&clock_watch));
         Self {
@@ -104,9 +106,9 @@ impl Upkeep {
     }
 
     fn settle_again(&self) {
-        let waiting: Vec<Settlement> = self.unsettled.try_iter().collect();
-        for settlement in waiting {
-            self.deliver.settle(settlement);
+        let waiting: Vec<AttemptReport> = self.unsettled.try_iter().collect();
+        for report in waiting {
+            self.deliver.settle(report);
         }
     }
 
@@ -115,6 +117,15 @@ impl Upkeep {
             tracing::warn!(step_ms, "the clock was set; due times are looked at again");
             self.are_due_times_suspect = true;
         }
+    }
+
+    fn end_holds(&mut self) -> Result<()> {
+        let now = self.clock.now();
+        if self.store.read(|tx| holds::any_over(tx, now))? {
+            let run = move |tx: &WriteTx<'_>| holds::end_over(tx, now, MAX_ROWS);
+            self.store.writer().write(Queue::Upkeep, run)?;
+        }
+        Ok(())
     }
 
     fn expire_idempotency_keys(&mut self) -> Result<()> {
@@ -146,6 +157,8 @@ impl Upkeep {
                 }
             }
         }
+        let now = self.clock.now();
+        self.store.writer().write(Queue::Upkeep, move |tx| holds::clamp(tx, now))?;
         self.are_due_times_suspect = false;
         Ok(())
     }

@@ -2,10 +2,10 @@
 
 use crate::base::id::DeliverySeq;
 use crate::model::delivery::Attempt;
-use crate::model::delivery::AttemptClass;
+use crate::model::outcome::AttemptClass;
 use crate::store::column::word;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, rows};
+use crate::store::tx::{ReadTx, WriteTx, first, rows};
 
 const INSERT: &str = "
     INSERT INTO attempts
@@ -21,6 +21,19 @@ pub(super) const OF: &str = "
        AND n > ?2
      ORDER BY n
      LIMIT ?3";
+
+const IS_STORED: &str = "
+    SELECT started_at = ?3 AND span IS ?4
+      FROM attempts
+     WHERE delivery_seq = ?1
+       AND n = ?2";
+
+/// Whether this attempt was stored before, under the number it has.
+pub(super) fn is_stored(tx: &ReadTx<'_>, delivery: DeliverySeq, attempt: &Attempt) -> Result<bool> {
+    let key = (delivery, attempt.n, attempt.started_at, &attempt.span);
+    let found = first(&mut *tx.prepare(IS_STORED)?, key, |row| Ok(row.get(0)?))?;
+    Ok(found.unwrap_or(false))
+}
 
 /// Writes a delivery's `n`-th try.
 pub(super) fn insert(

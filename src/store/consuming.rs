@@ -6,15 +6,17 @@
 use crate::base::clock::Timestamp;
 use crate::base::id::{self, DeliverySeq, Draw, SubscriptionSeq};
 use crate::guard::Savepoint;
-use crate::model::delivery::Schedule;
-use crate::model::delivery::{Attempt, Next, Progress, Settlement, State, Verdict};
+use crate::model::delivery::{Attempt, Jitter, Schedule, State};
+use crate::model::failure::{Next, Settlement, Verdict};
 use crate::model::lease::{LEASES, LeaseOutcome, judge_lease};
 use crate::store::error::Result;
 use crate::store::leases::{self, Held};
-use crate::store::settlement::{note_attempt, refresh};
+use crate::store::settlement::{note_attempt, note_failure, refresh};
 use crate::store::tx::WriteTx;
 use crate::store::{attempts, deliveries, subscriptions};
 
+/// What failed, in one word, where a consumer reports it.
+const CODE: &str = "consumer";
 /// Why a lease that is over counts as a failed attempt.
 const EXPIRED: &str = "lease expired";
 
@@ -240,8 +242,8 @@ fn judged(
     // The schema bounds the event's own number, so it cannot be refused here.
     let own = held.max_attempts.and_then(|most| schedule.clone().with_max_attempts(most).ok());
     let schedule = own.as_ref().unwrap_or(schedule);
-    let progress = Progress { counted_failures: held.counted_failures, schedule };
-    let Verdict { class, counted, next } = judge_lease(outcome, progress, draw);
+    let Verdict { class, counted, next, .. } =
+        judge_lease(outcome, held.counted_failures, schedule, Jitter::new(draw));
     let started_at = id::made_at(lease).unwrap_or(*wall);
     let took = wall.since(started_at);
     Settlement {
@@ -263,6 +265,7 @@ fn judged(
             key_id: None,
             span: Some(span(lease, held.delivery)),
         },
+        code: CODE.to_owned(),
         next,
         now: *now,
     }
@@ -277,7 +280,7 @@ fn store(tx: &WriteTx<'_>, held: &Held, settlement: &Settlement, keep: bool) -> 
             tx.ring(*subscription);
         }
         Next::Complete => leases::finish(tx, settlement, State::Completed, None)?,
-        Next::GiveUp(reason) | Next::GiveUpAndDisable(reason) => {
+        Next::GiveUp(reason) => {
             leases::finish(tx, settlement, State::DeadLetter, Some(reason))?;
         }
     }
@@ -285,17 +288,19 @@ fn store(tx: &WriteTx<'_>, held: &Held, settlement: &Settlement, keep: bool) -> 
     if let Some(lane) = held.lane {
         deliveries::elect_head(tx, lane, *subscription, *now)?;
     }
-    if attempt.class.is_success() || attempt.counted {
-        note_attempt(tx, *subscription, attempt.class.is_success(), attempt.finished_at);
+    // What a consumer hands back unread has not failed.
+    if !attempt.class.is_success() && !attempt.counted {
+        return Ok(());
     }
-    Ok(())
+    note_failure(tx, settlement, held.origin, (held.attempt_count, held.counted_failures))?;
+    note_attempt(tx, *subscription, attempt.class, attempt.finished_at)
 }
 
 fn state_after(next: &Next) -> State {
     match next {
         Next::Complete => State::Completed,
         Next::Retry(_) => State::Pending,
-        Next::GiveUp(_) | Next::GiveUpAndDisable(_) => State::DeadLetter,
+        Next::GiveUp(_) => State::DeadLetter,
     }
 }
 

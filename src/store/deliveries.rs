@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
-use crate::model::delivery::{OutgoingRequest, Settlement, State};
+use crate::model::delivery::{OutgoingRequest, State};
 use crate::model::event::DeliveryCounts;
+use crate::model::failure::Settlement;
 use crate::model::lane;
 use crate::model::subscription::Routed;
 use crate::store::column::{any_count, word};
@@ -67,7 +68,7 @@ pub(super) const NEXT_DUE: &str = "
 
 // One of the two joins finds a row; coalesce takes whichever it is.
 pub(super) const PARCEL: &str = "
-    SELECT d.subscription_seq, d.run_no, d.counted_failures, d.tenant,
+    SELECT d.subscription_seq, d.run_no, d.attempt_count, d.tenant,
            coalesce(o.id, w.id),
            coalesce(o.source_system, 'in:' || w.provider),
            coalesce(o.idempotency_key, w.provider_event_id),
@@ -87,7 +88,8 @@ pub(super) const PARCEL: &str = "
        AND (d.state = 'pending' OR d.state = 'leased')";
 
 pub(super) const STATE: &str = "
-    SELECT state, run_no, attempt_count, outbox_seq, webhook_seq, subscription_seq, due_at, lane
+    SELECT state, run_no, attempt_count, outbox_seq, webhook_seq, subscription_seq, due_at, lane,
+           counted_failures
       FROM deliveries
      WHERE seq = ?1";
 
@@ -377,7 +379,7 @@ pub fn outgoing_within(
             delivery,
             subscription: row.get(0)?,
             run_no: row.get(1)?,
-            counted_failures: row.get(2)?,
+            attempt_count: row.get(2)?,
             event_id: row.get(4)?,
             webhook_id: crate::base::id::webhook_id(&tenant, &source, &key),
             tenant,
@@ -401,6 +403,7 @@ pub(super) struct DeliveryState {
     pub(super) state: State,
     pub(super) run_no: u32,
     pub(super) attempt_count: u32,
+    pub(super) counted_failures: u32,
     pub(super) origin: Origin,
     pub(super) subscription: SubscriptionSeq,
     pub(super) due_at: Option<Timestamp>,
@@ -432,6 +435,7 @@ pub(super) fn state(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<DeliverySt
             subscription: row.get(5)?,
             due_at: row.get(6)?,
             lane: row.get(7)?,
+            counted_failures: row.get(8)?,
         })
     })?;
     found.ok_or(Error::Changed("the delivery"))

@@ -3,8 +3,8 @@
 use rusqlite::{Row, params};
 
 use crate::base::id::DeliverySeq;
-use crate::model::delivery::AttemptClass;
 use crate::model::delivery::{Delivery, State};
+use crate::model::outcome::AttemptClass;
 use crate::store::column::word;
 use crate::store::error::Result;
 use crate::store::page::{Found, Newest, Span, Stretch, newest, newest_first, place, row_from};

@@ -1,19 +1,30 @@
 //! Table `holds`: why subscriptions must not be called for now. Holding touches no delivery row.
 //!
 //! A suspended tenant holds its subscriptions as well. That is read from `tenants` here, so that one query says
-//! whether a subscription may be called.
+//! whether a subscription may be called. A site without a line holds all that are called over the network.
+
+use std::collections::BTreeSet;
+
+use rusqlite::Row;
 
 use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
-use crate::model::subscription::{Hold, HoldReason};
+use crate::model::hold::{Hold, HoldReason, gate};
 use crate::store::column::word;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx, rows};
+use crate::store::tx::{ReadTx, WriteTx, first, rows};
 
+/// The number under which the hold of the whole site stands.
+pub const SITE: SubscriptionSeq = SubscriptionSeq(0);
+
+// An older hold for the same reason stays, but the time a target asked for only grows.
 const PUT: &str = "
-    INSERT INTO holds (subscription_seq, reason, since, detail)
-    VALUES (?1, ?2, ?3, ?4)
-        ON CONFLICT DO NOTHING";
+    INSERT INTO holds (subscription_seq, reason, since, until, probe_at, probe_no, detail)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+        ON CONFLICT DO UPDATE
+           SET until = max(until, excluded.until), probe_at = excluded.probe_at,
+               probe_no = excluded.probe_no,
+               detail = iif(excluded.probe_at IS NULL, detail, excluded.detail)";
 
 const RELEASE: &str = "
     DELETE FROM holds
@@ -21,11 +32,11 @@ const RELEASE: &str = "
        AND reason = ?2";
 
 const OF: &str = "
-    SELECT reason, since, detail
+    SELECT reason, since, until, probe_at, probe_no, detail
       FROM holds
-     WHERE subscription_seq = ?1
+     WHERE subscription_seq = ?1 OR subscription_seq = 0
      UNION ALL
-    SELECT 'suspended', t.suspended_at, 'the tenant is suspended'
+    SELECT 'suspended', t.suspended_at, NULL, NULL, 0, 'the tenant is suspended'
       FROM subscriptions AS s
       JOIN tenants AS t ON t.name = s.tenant
      WHERE s.seq = ?1
@@ -33,34 +44,151 @@ const OF: &str = "
      ORDER BY reason
      LIMIT 16";
 
-/// Holds a subscription; an older hold for the same reason stays.
-pub fn put(
+const HELD: &str = "SELECT DISTINCT subscription_seq FROM holds LIMIT 100000";
+
+const OVER: &str = "
+    SELECT subscription_seq
+      FROM holds
+     WHERE until <= ?1
+     LIMIT ?2";
+
+// What was put while the clock was ahead lasts as long as it was meant to, from now on.
+const CLAMP: &str = "
+    UPDATE holds
+       SET until = ?1 + (until - since), probe_at = ?1 + (probe_at - since), since = ?1
+     WHERE since > ?1
+    RETURNING subscription_seq";
+
+const COUNT: &str = "
+    SELECT reason, count(*)
+      FROM holds
+     GROUP BY reason
+     UNION ALL
+    SELECT 'suspended', count(*)
+      FROM subscriptions AS s
+      JOIN tenants AS t ON t.name = s.tenant
+     WHERE t.suspended_at IS NOT NULL
+       AND s.deleted_at IS NULL
+    HAVING count(*) > 0
+     LIMIT 16";
+
+/// Holds a subscription. A probe that failed moves the probe of the hold that stands; any other hold that stands stays.
+pub fn put(tx: &WriteTx<'_>, subscription: SubscriptionSeq, hold: &Hold) -> Result<()> {
+    let Hold { reason, since, until, probe_at, probe_no, detail } = hold;
+    tx.prepare(PUT)?.execute((
+        subscription,
+        reason.as_str(),
+        since,
+        until,
+        probe_at,
+        probe_no,
+        detail,
+    ))?;
+    changed(tx, subscription)
+}
+
+/// Holds a subscription until a person acts.
+pub fn put_lasting(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
     reason: HoldReason,
     detail: &str,
     now: Timestamp,
 ) -> Result<()> {
-    tx.prepare(PUT)?.execute((subscription, reason.as_str(), now, detail))?;
+    let detail = detail.to_owned();
+    let hold = Hold { reason, since: now, until: None, probe_at: None, probe_no: 0, detail };
+    put(tx, subscription, &hold)?;
     tx.subscriptions_changed();
     Ok(())
 }
 
-/// Ends a hold; nothing happens where there is none.
-pub fn release(tx: &WriteTx<'_>, subscription: SubscriptionSeq, reason: HoldReason) -> Result<()> {
-    tx.prepare(RELEASE)?.execute((subscription, reason.as_str()))?;
-    tx.subscriptions_changed();
+/// Ends a hold; tells whether there was one.
+pub fn release(
+    tx: &WriteTx<'_>,
+    subscription: SubscriptionSeq,
+    reason: HoldReason,
+) -> Result<bool> {
+    let released = tx.prepare(RELEASE)?.execute((subscription, reason.as_str()))? > 0;
+    if released {
+        changed(tx, subscription)?;
+        if reason.is_by_a_person() || subscription == SITE {
+            tx.subscriptions_changed();
+        }
+    }
+    Ok(released)
+}
+
+/// Tells the dispatcher, after the commit, what the holds that are left allow.
+fn changed(tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result<()> {
+    tx.held().replace(None);
+    if subscription == SITE {
+        tx.subscriptions_changed();
+    } else {
+        tx.gate_changed(subscription, gate(&of(tx, subscription)?));
+    }
     Ok(())
 }
 
-/// The holds of a subscription.
+/// The holds of a subscription, that of the site included.
 pub fn of(tx: &ReadTx<'_>, subscription: SubscriptionSeq) -> Result<Vec<Hold>> {
-    rows(&mut *tx.prepare(OF)?, [subscription], |row| {
+    rows(&mut *tx.prepare(OF)?, [subscription], hold)
+}
+
+/// The hold of the whole site.
+pub fn of_site(tx: &ReadTx<'_>) -> Result<Option<Hold>> {
+    first(&mut *tx.prepare(OF)?, [SITE], hold)
+}
+
+/// Whether a subscription has a hold. Asked at each settlement, so the writer keeps the answer.
+pub(super) fn is_held(tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result<bool> {
+    if let Some(held) = tx.held().borrow().as_ref() {
+        return Ok(held.contains(&subscription.0));
+    }
+    let held: BTreeSet<i64> =
+        rows(&mut *tx.prepare(HELD)?, [], |row| Ok(row.get(0)?))?.into_iter().collect();
+    let is_held = held.contains(&subscription.0);
+    tx.held().replace(Some(held));
+    Ok(is_held)
+}
+
+/// Ends holds whose time is over, at most `limit`; returns how many.
+pub fn end_over(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
+    let over: Vec<SubscriptionSeq> =
+        rows(&mut *tx.prepare(OVER)?, (now, limit), |row| Ok(row.get(0)?))?;
+    for subscription in &over {
+        release(tx, *subscription, HoldReason::RateLimit)?;
+    }
+    Ok(over.len())
+}
+
+/// Whether any hold's time is over.
+pub fn any_over(tx: &ReadTx<'_>, now: Timestamp) -> Result<bool> {
+    Ok(first(&mut *tx.prepare(OVER)?, (now, 1), |_row| Ok(()))?.is_some())
+}
+
+/// Shortens holds that were put while the clock was ahead.
+pub fn clamp(tx: &WriteTx<'_>, now: Timestamp) -> Result<()> {
+    let moved: Vec<SubscriptionSeq> = rows(&mut *tx.prepare(CLAMP)?, [now], |row| Ok(row.get(0)?))?;
+    moved.into_iter().try_for_each(|subscription| changed(tx, subscription))
+}
+
+/// How many holds stand, by reason.
+pub fn count(tx: &ReadTx<'_>) -> Result<Vec<(HoldReason, u64)>> {
+    rows(&mut *tx.prepare(COUNT)?, [], |row| {
         let reason: String = row.get(0)?;
-        Ok(Hold {
-            reason: word("holds.reason", &reason, HoldReason::parse)?,
-            since: row.get(1)?,
-            detail: row.get(2)?,
-        })
+        let count = crate::store::column::count(row, 1)?;
+        Ok((word("holds.reason", &reason, HoldReason::parse)?, count))
+    })
+}
+
+fn hold(row: &Row<'_>) -> Result<Hold> {
+    let reason: String = row.get(0)?;
+    Ok(Hold {
+        reason: word("holds.reason", &reason, HoldReason::parse)?,
+        since: row.get(1)?,
+        until: row.get(2)?,
+        probe_at: row.get(3)?,
+        probe_no: row.get(4)?,
+        detail: row.get(5)?,
     })
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::base::clock::{Timestamp, millis};
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
-use crate::model::delivery::{Settlement, State};
+use crate::model::delivery::State;
+use crate::model::failure::Settlement;
 use crate::store::column::word;
 use crate::store::deliveries::Origin;
 use crate::store::error::{Error, Result};

@@ -2,7 +2,7 @@
 //! after. An event without a matching subscription ends here.
 
 use crate::base::clock::Timestamp;
-use crate::model::event::{NewEvent, Status};
+use crate::model::event::{NewEvent, OWN_SOURCE, Status};
 use crate::model::lane::Key;
 use crate::model::subscription::Routed;
 use crate::store::deliveries::{self, MatchedSubscription, Origin, Route};
@@ -53,6 +53,7 @@ pub(super) fn plan(tx: &WriteTx<'_>, new: &NewEvent, now: Timestamp) -> Result<R
     let routed = Routed {
         tenant: &new.tenant,
         provider: None,
+        is_own: new.source_system == OWN_SOURCE,
         event_type: &new.event_type,
         target: new.target.as_deref(),
         key: Key {

@@ -357,10 +357,11 @@ mod tests {
         assert_eq!(starts, 1);
         conn.pragma_update(None, "foreign_keys", false).unwrap();
         conn.execute_batch(
-            "INSERT INTO holds (subscription_seq, reason, since) VALUES (9, 'paused', 0)",
+            "INSERT INTO failures (delivery_seq, class, code, first_at, last_at)
+             VALUES (9, 'transient', '500', 0, 0)",
         )
         .unwrap();
-        assert_eq!(schema_shape::orphans(&conn, 5).unwrap(), ["holds"]);
+        assert_eq!(schema_shape::orphans(&conn, 5).unwrap(), ["failures"]);
     }
 
     #[test]

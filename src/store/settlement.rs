@@ -1,49 +1,99 @@
-//! What moves together: a delivery with its attempt, its event and its subscription, in one transaction.
+//! What moves together: a delivery with its attempt, its failure, its event, its subscription and the holds of that, in
+//! one transaction.
 //!
-//! What follows an attempt is decided in `model::delivery`. There is no SQL here: each table's is in its
-//! own file.
+//! What follows an attempt is decided in `model::failure`. There is no SQL here: each table's is in its own file.
 
 use serde_json::json;
 
 use crate::base::clock::Timestamp;
-use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::base::id::{self, DeliverySeq, SubscriptionSeq};
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
-use crate::model::delivery::{Next, Settlement, State};
-use crate::model::subscription::{HoldReason, State as SubscriptionState};
+use crate::model::delivery::State;
+use crate::model::escalation::{Class, NewEscalation};
+use crate::model::failure::{
+    AttemptReport, ESCALATED_AT, Facts, NewHold, Next, Settlement, Streak, Verdict, judge,
+};
+use crate::model::hold::{Hold, HoldReason};
+use crate::model::outcome::AttemptClass;
+use crate::model::subscription::{State as SubscriptionState, Subscription};
 use crate::store::deliveries::{self, DeliveryState, Origin};
 use crate::store::error::Result;
 use crate::store::tx::{Settled, WriteTx};
 use crate::store::{
-    attempts, audit_events, holds, in_doubt, leases, outbox, subscriptions, webhook_events,
+    attempts, audit_events, escalations, failures, holds, in_doubt, leases, operational, outbox,
+    subscriptions, webhook_events,
 };
 
-/// Stores an attempt and what follows it.
+/// Stores an attempt and what follows it; returns what was stored, or `None` where it had been stored before.
 ///
 /// An attempt whose delivery was cancelled or reopened meanwhile is recorded and moves nothing.
-pub fn settle(tx: &WriteTx<'_>, settlement: &Settlement) -> Result<()> {
-    let Settlement { delivery, subscription, run_no, attempt, .. } = settlement;
+pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlement>> {
+    let AttemptReport { delivery, subscription, run_no, attempt, .. } = report;
     let before = deliveries::state(tx, *delivery)?;
-    attempts::insert(tx, *delivery, before.attempt_count.saturating_add(1), attempt)?;
+    let done = |next_due| {
+        tx.settled(Settled { delivery: *delivery, subscription: *subscription, next_due });
+    };
+    if attempt.n <= before.attempt_count && attempts::is_stored(tx, *delivery, attempt)? {
+        done(before.due_at);
+        return Ok(None);
+    }
+    let is_success = attempt.class.is_success();
+    let facts = if is_success { Facts::default() } else { facts(tx, report, &before)? };
+    let verdict = judge(&report.tried(), &report.rules, &facts);
+    let settlement = report.settled_as(&verdict);
+    attempts::insert(tx, *delivery, before.attempt_count.saturating_add(1), &settlement.attempt)?;
     let next_due = if before.state == State::Pending && before.run_no == *run_no {
-        follow(tx, settlement, &before)?
+        follow(tx, &settlement, &before)?
     } else {
         deliveries::count_late(tx, *delivery)?;
         // If it was reopened while this attempt was under way, the dispatcher has skipped it until now.
         before.due_at
     };
-    note_attempt(tx, *subscription, attempt.class.is_success(), attempt.finished_at);
-    tx.settled(Settled { delivery: *delivery, subscription: *subscription, next_due });
-    Ok(())
+    if !report.is_offline {
+        note_attempt(tx, *subscription, verdict.class, attempt.finished_at)?;
+    }
+    if is_success {
+        end_holds(tx, *subscription, attempt.finished_at)?;
+    } else {
+        hold(tx, report, &verdict)?;
+    }
+    done(next_due);
+    Ok(Some(settlement))
 }
 
-/// Moves the delivery, its event and its subscription; returns when it is tried again.
+/// What is known before the attempt, of its delivery and its subscription.
+fn facts(tx: &WriteTx<'_>, report: &AttemptReport, before: &DeliveryState) -> Result<Facts> {
+    let seq = report.subscription;
+    let stored = subscriptions::by_seq(tx, seq)?;
+    let noted = tx.noted_attempts(seq);
+    let failure = failures::of(tx, report.delivery)?.filter(|found| found.resolved_at.is_none());
+    let standing = if holds::is_held(tx, seq)? { holds::of(tx, seq)? } else { Vec::new() };
+    let probe = |reason| standing.iter().find(|hold| hold.reason == reason).map(|h| h.probe_no);
+    let stored = stored.as_ref();
+    let failing_since = match noted.last_success_at {
+        Some(_) => noted.first_failure_at,
+        None => stored.and_then(|found| found.failing_since).or(noted.first_failure_at),
+    };
+    let passed = stored.and_then(|found| found.last_success_at);
+    Ok(Facts {
+        counted_failures: before.counted_failures,
+        last_failure: failure.map(|found| (found.class, found.last_at)),
+        streak: noted.streak.or_else(|| stored.map(|found| found.streak)).unwrap_or_default(),
+        failing_since,
+        last_success_at: noted.last_success_at.or(passed),
+        auth_probe: probe(HoldReason::Auth),
+        breaker_probe: probe(HoldReason::Breaker),
+    })
+}
+
+/// Moves the delivery and its event; returns when it is tried again.
 fn follow(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
     before: &DeliveryState,
 ) -> Result<Option<Timestamp>> {
-    let Settlement { subscription, attempt, next, now, .. } = settlement;
+    let Settlement { attempt, next, now, .. } = settlement;
     let mut next_due = None;
     match next {
         Next::Retry(wait) => {
@@ -55,31 +105,201 @@ fn follow(
         Next::GiveUp(reason) => {
             deliveries::finish(tx, settlement, State::DeadLetter, Some(reason))?;
         }
-        Next::GiveUpAndDisable(reason) => {
-            deliveries::finish(tx, settlement, State::DeadLetter, Some(reason))?;
-            disable(tx, *subscription, reason, attempt.finished_at)?;
-        }
     }
     refresh(tx, before.origin, attempt.failed_reason.as_deref(), *now)?;
     before.elect_head(tx, *now)?;
+    let so_far = (before.attempt_count, before.counted_failures);
+    note_failure(tx, settlement, before.origin, so_far)?;
     Ok(next_due)
 }
 
-/// Disables a subscription whose target answered that it is gone for good. The audit event names Oncebox as the actor.
-/// A second such answer changes nothing.
-fn disable(tx: &WriteTx<'_>, seq: SubscriptionSeq, reason: &str, now: Timestamp) -> Result<()> {
+/// Keeps the delivery's failure, and tells a person where one is needed. `so_far` are its attempts and its counted
+/// failures before this attempt.
+pub(super) fn note_failure(
+    tx: &WriteTx<'_>,
+    settlement: &Settlement,
+    origin: Origin,
+    (attempts, failed): (u32, u32),
+) -> Result<()> {
+    let Settlement { delivery, subscription, attempt, code, next, .. } = settlement;
+    let at = attempt.finished_at;
+    if attempt.class.is_success() {
+        if attempts > 0
+            && let Some(failure) = failures::resolve(tx, *delivery, at)?
+        {
+            operational::integration(tx, settlement, origin, (failure, "integration.resolved"))?;
+            if failed >= ESCALATED_AT {
+                resolve_escalation(tx, *subscription, Class::DeliveryFailing, at)?;
+            }
+        }
+        return Ok(());
+    }
+    let (failure, is_new) = failures::note(tx, *delivery, attempt.class, code, at)?;
+    if is_new {
+        operational::integration(tx, settlement, origin, (failure, "integration.failed"))?;
+    }
+    let reason = attempt.failed_reason.as_deref().unwrap_or_default();
+    if let Next::GiveUp(why) = next {
+        let detail = format!("{delivery} was given up: {why}");
+        escalate(tx, (*subscription, *delivery), Class::DeliveryDead, &detail, at)
+    } else if attempt.counted && failed.saturating_add(1) >= ESCALATED_AT {
+        let count = failed.saturating_add(1);
+        let detail = format!("{delivery} has failed {count} times; the last: {reason}");
+        escalate(tx, (*subscription, *delivery), Class::DeliveryFailing, &detail, at)
+    } else {
+        Ok(())
+    }
+}
+
+/// Holds the subscription as the verdict says.
+fn hold(tx: &WriteTx<'_>, report: &AttemptReport, verdict: &Verdict) -> Result<()> {
+    let Some(new) = &verdict.hold else { return Ok(()) };
+    let (seq, at) = (report.subscription, report.attempt.finished_at);
+    let whose = (seq, report.delivery);
+    let detail = report.attempt.failed_reason.clone().unwrap_or_default();
+    let stands = |reason| -> Result<bool> {
+        Ok(holds::of(tx, seq)?.iter().any(|hold| hold.reason == reason))
+    };
+    let since = report.now;
+    match new {
+        NewHold::Until(until) => {
+            let (reason, until) = (HoldReason::RateLimit, Some(*until));
+            holds::put(tx, seq, &Hold { reason, since, until, probe_at: None, probe_no: 0, detail })
+        }
+        NewHold::Probe { reason, at: probe_at, failed } => {
+            if !stands(*reason)? {
+                audit_hold(tx, seq, *reason, &detail, at)?;
+                if *reason == HoldReason::Auth {
+                    escalate(tx, whose, Class::SubscriptionAuth, &detail, at)?;
+                }
+            }
+            let (reason, probe_at, probe_no) = (*reason, Some(*probe_at), *failed);
+            holds::put(tx, seq, &Hold { reason, since, until: None, probe_at, probe_no, detail })
+        }
+        NewHold::Rejecting => {
+            if stands(HoldReason::Rejecting)? {
+                return Ok(());
+            }
+            audit_hold(tx, seq, HoldReason::Rejecting, &detail, at)?;
+            escalate(tx, whose, Class::SubscriptionRejecting, &detail, at)?;
+            holds::put_lasting(tx, seq, HoldReason::Rejecting, &detail, since)
+        }
+        NewHold::Disabled(reason) => disable(tx, whose, reason, at),
+    }
+}
+
+/// A success ends the holds that wait for one. Oncebox itself is the actor.
+fn end_holds(tx: &WriteTx<'_>, seq: SubscriptionSeq, at: Timestamp) -> Result<()> {
+    if !holds::is_held(tx, seq)? {
+        return Ok(());
+    }
+    for reason in [HoldReason::Auth, HoldReason::Breaker, HoldReason::Rejecting] {
+        if holds::release(tx, seq, reason)? {
+            let changes = Changes::none().and("hold", reason.as_str());
+            audit(tx, seq, "subscription.resume", changes, at)?;
+        }
+    }
+    resolve_escalation(tx, seq, Class::SubscriptionAuth, at)?;
+    resolve_escalation(tx, seq, Class::SubscriptionRejecting, at)
+}
+
+/// Ends what a person's resume ends, and the escalations that go with it.
+pub fn resume(tx: &WriteTx<'_>, subscription: &Subscription, now: Timestamp) -> Result<()> {
+    let seq = subscription.seq;
+    for reason in HoldReason::ALL.into_iter().filter(|reason| reason.ends_by_resume()) {
+        holds::release(tx, seq, reason)?;
+    }
+    for class in
+        [Class::SubscriptionAuth, Class::SubscriptionRejecting, Class::SubscriptionDisabled]
+    {
+        resolve_escalation(tx, seq, class, now)?;
+    }
+    subscriptions::restart_failing(tx, seq, now)?;
+    subscriptions::set_state(tx, seq, SubscriptionState::Active, now)
+}
+
+/// Ends the holds that a change of the subscription ends: the target may be another one now.
+pub fn end_holds_by_change(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<()> {
+    for reason in HoldReason::ALL.into_iter().filter(|reason| reason.ends_by_change()) {
+        holds::release(tx, seq, reason)?;
+    }
+    resolve_escalation(tx, seq, Class::SubscriptionAuth, now)?;
+    resolve_escalation(tx, seq, Class::SubscriptionRejecting, now)
+}
+
+/// Disables a subscription. The audit event names Oncebox as the actor. A second such answer changes nothing.
+fn disable(
+    tx: &WriteTx<'_>,
+    whose: (SubscriptionSeq, DeliverySeq),
+    reason: &str,
+    now: Timestamp,
+) -> Result<()> {
+    let (seq, _) = whose;
     let before = subscriptions::by_seq(tx, seq)?;
     subscriptions::set_state(tx, seq, SubscriptionState::DisabledDead, now)?;
-    holds::put(tx, seq, HoldReason::Disabled, reason, now)?;
+    holds::put_lasting(tx, seq, HoldReason::Disabled, reason, now)?;
     let Some(before) = before.filter(|have| have.state != SubscriptionState::DisabledDead) else {
         return Ok(());
     };
+    escalate(tx, whose, Class::SubscriptionDisabled, reason, now)?;
     let was = json!({ "state": before.state.as_str() });
     let is = json!({ "state": SubscriptionState::DisabledDead.as_str(), "reason": reason });
-    let changes = Changes::between(&was, &is);
-    let tenant = &before.new.tenant;
-    let event = NewAuditEvent::local(now, tenant, Actor::system(), "subscription.disable");
-    audit_events::append(tx, &event.of("subscription", &before.new.id, changes))
+    audit(tx, seq, "subscription.disable", Changes::between(&was, &is), now)
+}
+
+fn audit_hold(
+    tx: &WriteTx<'_>,
+    seq: SubscriptionSeq,
+    reason: HoldReason,
+    detail: &str,
+    at: Timestamp,
+) -> Result<()> {
+    let changes = Changes::none().and("hold", reason.as_str()).and("detail", detail);
+    audit(tx, seq, "subscription.hold", changes, at)
+}
+
+fn audit(
+    tx: &WriteTx<'_>,
+    seq: SubscriptionSeq,
+    action: &'static str,
+    changes: Changes,
+    at: Timestamp,
+) -> Result<()> {
+    let Some(found) = subscriptions::by_seq(tx, seq)? else { return Ok(()) };
+    let event = NewAuditEvent::local(at, &found.new.tenant, Actor::system(), action);
+    audit_events::append(tx, &event.of("subscription", &found.new.id, changes)).map(drop)
+}
+
+/// Raises an escalation about a subscription, for an attempt of one of its deliveries.
+fn escalate(
+    tx: &WriteTx<'_>,
+    (seq, delivery): (SubscriptionSeq, DeliverySeq),
+    class: Class,
+    detail: &str,
+    at: Timestamp,
+) -> Result<()> {
+    let Some(found) = subscriptions::by_seq(tx, seq)? else { return Ok(()) };
+    let subject = subject(&found);
+    // A delivery raises each class once in a millisecond at most, unless a person sends it again: that is an attempt more.
+    let attempts = deliveries::state(tx, delivery)?.attempt_count;
+    let id = id::uuid7_of(at, &[class.as_str(), &format!("{delivery}.{attempts}")]);
+    let (tenant, detail) = (found.new.tenant, detail.to_owned());
+    escalations::raise(tx, &NewEscalation { id, tenant, class, subject, detail }, at).map(drop)
+}
+
+fn resolve_escalation(
+    tx: &WriteTx<'_>,
+    seq: SubscriptionSeq,
+    class: Class,
+    at: Timestamp,
+) -> Result<()> {
+    let Some(found) = subscriptions::by_seq(tx, seq)? else { return Ok(()) };
+    escalations::resolve(tx, &found.new.tenant, class, &subject(&found), at)
+}
+
+/// What an escalation about a subscription names.
+fn subject(subscription: &Subscription) -> String {
+    format!("subscription:{}", subscription.new.name)
 }
 
 /// Derives the event's status again.
@@ -100,11 +320,17 @@ pub(super) fn refresh(
 pub(super) fn note_attempt(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
-    success: bool,
+    class: AttemptClass,
     at: Timestamp,
-) {
+) -> Result<()> {
+    let streak = match (class.is_success(), tx.noted_attempts(subscription).streak) {
+        (true, _) => Streak::default(),
+        (false, Some(noted)) => noted.and(class),
+        (false, None) => subscriptions::streak(tx, subscription)?.and(class),
+    };
     tx.note_attempt(subscription, |attempts| {
-        if success {
+        attempts.streak = Some(streak);
+        if class.is_success() {
             attempts.last_success_at = Some(at);
             attempts.failures_since_success = 0;
             attempts.first_failure_at = None;
@@ -114,6 +340,7 @@ pub(super) fn note_attempt(
             attempts.first_failure_at = attempts.first_failure_at.or(Some(at));
         }
     });
+    Ok(())
 }
 
 /// Sends a delivery again: a waiting one becomes due now, a leased one is taken from its consumer, a finished one is

@@ -6,8 +6,11 @@ use rusqlite::Row;
 
 use crate::base::clock::Timestamp;
 use crate::base::id::SubscriptionSeq;
+use crate::model::failure::Streak;
+use crate::model::hold::HoldReason;
 use crate::model::lane::Ordering;
 use crate::model::name::Name;
+use crate::model::outcome::AttemptClass;
 use crate::model::pattern::Patterns;
 use crate::model::subscription::{
     CallMethod, NewSubscription, Source, State, Subscription, Target,
@@ -30,7 +33,7 @@ macro_rules! select {
         concat!(
             "SELECT seq, id, tenant, name, owner_id, source, event_types, url, method, headers, policy,
                 state, failure_count, failing_since, last_success_at, last_failure_at, created_at,
-                updated_at, target_kind, ordering
+                updated_at, target_kind, ordering, streak_class, streak_count
                FROM subscriptions
               WHERE deleted_at IS NULL ",
             $rest
@@ -72,8 +75,21 @@ const STORE_ATTEMPTS: &str = "
        SET failure_count   = CASE WHEN ?4 IS NULL THEN failure_count + ?2 ELSE ?2 END,
            failing_since   = CASE WHEN ?4 IS NULL THEN coalesce(failing_since, ?3) ELSE ?3 END,
            last_success_at = coalesce(?4, last_success_at),
-           last_failure_at = coalesce(?5, last_failure_at)
+           last_failure_at = coalesce(?5, last_failure_at),
+           streak_class    = ?6,
+           streak_count    = ?7
      WHERE seq = ?1";
+
+// A pause, or a time without a line, is not the endpoint's failure: the time it has failed for starts anew.
+const RESTART_FAILING: &str = "
+    UPDATE subscriptions
+       SET failing_since = ?2
+     WHERE seq IN (
+           SELECT seq
+             FROM subscriptions
+            WHERE failing_since IS NOT NULL
+              AND (seq = ?1 OR ?1 = 0)
+            LIMIT 100000)";
 
 /// Stores a subscription; `None` when its name is taken.
 pub fn insert(
@@ -188,6 +204,17 @@ pub fn delete(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<
     one_row(deleted, "the subscription")
 }
 
+/// The failures in a row of a subscription, as stored.
+pub(super) fn streak(tx: &ReadTx<'_>, seq: SubscriptionSeq) -> Result<Streak> {
+    Ok(by_seq(tx, seq)?.map(|found| found.streak).unwrap_or_default())
+}
+
+/// Lets the time for which a subscription has failed start anew; `holds::SITE` means all of them.
+pub fn restart_failing(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestamp) -> Result<()> {
+    tx.prepare(RESTART_FAILING)?.execute((seq, now))?;
+    Ok(())
+}
+
 /// Writes what the attempts of this transaction mean for their subscriptions.
 pub(crate) fn store_attempts(tx: &WriteTx<'_>) -> Result<()> {
     for (seq, attempts) in tx.take_attempts() {
@@ -197,6 +224,8 @@ pub(crate) fn store_attempts(tx: &WriteTx<'_>) -> Result<()> {
             attempts.first_failure_at,
             attempts.last_success_at,
             attempts.last_failure_at,
+            attempts.streak.and_then(|streak| streak.class).map(AttemptClass::as_str),
+            attempts.streak.map_or(0, |streak| streak.count),
         ))?;
     }
     Ok(())
@@ -205,6 +234,12 @@ pub(crate) fn store_attempts(tx: &WriteTx<'_>) -> Result<()> {
 fn subscription(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Subscription> {
     let seq = row.get(0)?;
     let text = |column| row.get::<_, String>(column);
+    let target = target(&text(18)?, &text(7)?)?;
+    let mut holds = holds::of(tx, seq)?;
+    // Neither consumers that ask nor a program on this machine need a line to the outside.
+    if !target.needs_a_line() {
+        holds.retain(|hold| hold.reason != HoldReason::Offline);
+    }
     Ok(Subscription {
         seq,
         new: NewSubscription {
@@ -214,15 +249,19 @@ fn subscription(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Subscription> {
             owner_id: row.get(4)?,
             source: word("subscriptions.source", &text(5)?, Source::parse)?,
             event_types: json::<Patterns>("subscriptions.event_types", &text(6)?)?,
-            target: target(&text(18)?, &text(7)?)?,
+            target,
             method: word("subscriptions.method", &text(8)?, CallMethod::parse)?,
             headers: json("subscriptions.headers", &text(9)?)?,
             policy: json("subscriptions.policy", &text(10)?)?,
             ordering: word("subscriptions.ordering", &text(19)?, Ordering::parse)?,
         },
         state: word("subscriptions.state", &text(11)?, State::parse)?,
-        holds: holds::of(tx, seq)?,
+        holds,
         failure_count: row.get(12)?,
+        streak: Streak {
+            class: row.get::<_, Option<String>>(20)?.as_deref().and_then(AttemptClass::parse),
+            count: row.get(21)?,
+        },
         failing_since: row.get(13)?,
         last_success_at: row.get(14)?,
         last_failure_at: row.get(15)?,

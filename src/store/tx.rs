@@ -3,7 +3,7 @@
 //! A write transaction also collects what must be told to others once it is committed, and no sooner.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -11,6 +11,8 @@ use rusqlite::{Connection, Statement};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::model::failure::Streak;
+use crate::model::hold::Gate;
 use crate::model::in_doubt::Fence;
 use crate::model::subscription::Subscription;
 use crate::store::error::Result;
@@ -42,6 +44,8 @@ impl<'c> ReadTx<'c> {
 pub struct Effects {
     /// Subscriptions that have something new to send.
     pub rang: Vec<SubscriptionSeq>,
+    /// What the holds of subscriptions allow now. The dispatcher learns it before it learns what is settled.
+    pub gates: Vec<(SubscriptionSeq, Gate)>,
     /// Deliveries whose attempt is settled.
     pub settled: Vec<Settled>,
     /// Whether a subscription was made, changed, held or deleted.
@@ -70,6 +74,8 @@ pub struct Settled {
 /// What the attempts of a transaction mean for one subscription; written as one UPDATE before COMMIT.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AttemptSummary {
+    /// The failures in a row, those before this transaction included; `None` until one is looked at.
+    pub(crate) streak: Option<Streak>,
     pub(crate) failures_since_success: u32,
     pub(crate) first_failure_at: Option<Timestamp>,
     pub(crate) last_success_at: Option<Timestamp>,
@@ -83,11 +89,14 @@ pub(crate) struct Remembered {
     pub(crate) routes: RefCell<Option<Arc<Vec<Subscription>>>>,
     /// What the file remembers of its latest restore.
     pub(crate) fence: Cell<Option<Fence>>,
+    /// The subscriptions that have a hold.
+    pub(crate) held: RefCell<Option<BTreeSet<i64>>>,
 }
 
 impl Remembered {
-    /// Lets both be read again.
+    /// Lets all of it be read again.
     pub(crate) fn forget(&self) {
+        self.held.replace(None);
         self.routes.replace(None);
         self.fence.set(None);
     }
@@ -158,6 +167,15 @@ impl<'c> WriteTx<'c> {
         }
     }
 
+    pub(crate) fn gate_changed(&self, subscription: SubscriptionSeq, gate: Gate) {
+        self.effects.borrow_mut().gates.push((subscription, gate));
+    }
+
+    /// The subscriptions that have a hold, where they were read. `holds` fills it.
+    pub(super) fn held(&self) -> &RefCell<Option<BTreeSet<i64>>> {
+        &self.remembered.held
+    }
+
     pub(crate) fn settled(&self, settled: Settled) {
         self.effects.borrow_mut().settled.push(settled);
     }
@@ -189,6 +207,11 @@ impl<'c> WriteTx<'c> {
         change: impl FnOnce(&mut AttemptSummary),
     ) {
         change(self.attempts.borrow_mut().entry(subscription.0).or_default());
+    }
+
+    /// What this transaction has noted of a subscription's attempts so far.
+    pub(crate) fn noted_attempts(&self, subscription: SubscriptionSeq) -> AttemptSummary {
+        self.attempts.borrow().get(&subscription.0).copied().unwrap_or_default()
     }
 
     pub(crate) fn take_attempts(&self) -> BTreeMap<i64, AttemptSummary> {

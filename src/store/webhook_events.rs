@@ -126,6 +126,7 @@ pub fn insert(
         return Ok(again);
     }
     let routed = Routed {
+        is_own: false,
         tenant: &new.tenant,
         provider: Some(&new.provider),
         event_type: &new.event_type,

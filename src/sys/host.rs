@@ -44,6 +44,41 @@ pub fn access(path: &Path) -> Option<Access> {
     Some(Access { mode: meta.mode() & 0o7777, owner: meta.uid() })
 }
 
+/// Whether the machine has a default route that is up, for IPv4 or IPv6. Where the tables cannot be read: yes, so that
+/// nothing is held for that.
+/// Source: `Documentation/networking` of Linux; `/proc/net/route` and `/proc/net/ipv6_route`.
+pub fn has_default_route() -> bool {
+    const UP: u32 = 0x1;
+    const REJECT: u32 = 0x200;
+    let is_usable = |flags: Option<&str>| {
+        let flags = flags.and_then(|flags| u32::from_str_radix(flags, 16).ok()).unwrap_or(0);
+        flags & UP != 0 && flags & REJECT == 0
+    };
+    let (v4, v6) =
+        (fs::read_to_string("/proc/net/route"), fs::read_to_string("/proc/net/ipv6_route"));
+    if v4.is_err() && v6.is_err() {
+        return true;
+    }
+    let fields = |line: &str| line.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    // Interface, destination, gateway, flags, …, mask is the eighth.
+    let is_v4_default = |line: &str| {
+        let fields = fields(line);
+        let field = |n: usize| fields.get(n).map(String::as_str);
+        field(1) == Some("00000000") && field(7) == Some("00000000") && is_usable(field(3))
+    };
+    // Destination, its length, …, flags is the ninth, interface the last.
+    let is_v6_default = |line: &str| {
+        let fields = fields(line);
+        let field = |n: usize| fields.get(n).map(String::as_str);
+        field(0).is_some_and(|to| to.bytes().all(|byte| byte == b'0'))
+            && field(1) == Some("00")
+            && field(9) != Some("lo")
+            && is_usable(field(8))
+    };
+    v4.unwrap_or_default().lines().any(is_v4_default)
+        || v6.unwrap_or_default().lines().any(is_v6_default)
+}
+
 /// Processes that have a file open, with their programs: as far as this user may look.
 pub fn holders(path: &Path) -> Vec<(u32, PathBuf)> {
     let Ok(wanted) = fs::canonicalize(path) else { return Vec::new() };

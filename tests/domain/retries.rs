@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use oncebox::base::clock::Timestamp;
 use oncebox::base::id::Draw;
-use oncebox::model::delivery::{Schedule, next_wait, retry_after, with_jitter};
+use oncebox::model::delivery::{Jitter, Schedule, retry_after};
+use oncebox::model::failure::{Facts, Next, Rules, Tried, judge};
+use oncebox::model::outcome::AttemptClass;
 use proptest::prelude::*;
 
 /// Draws the same eight bytes again and again.
@@ -30,23 +32,38 @@ proptest! {
     #[test]
     fn jitter_adds_up_to_a_tenth_and_takes_nothing_off(ms in 0_u64..10_000_000_000, drawn: u64) {
         let base = Duration::from_millis(ms);
-        let wait = with_jitter(base, &Fixed(drawn));
+        let wait = Jitter::new(&Fixed(drawn)).lengthen(base);
         prop_assert!(base <= wait && wait <= base + base / 10 + Duration::from_millis(1));
     }
 
     #[test]
     fn jitter_survives_any_span(secs: u64, drawn: u64) {
         let base = Duration::from_secs(secs);
-        prop_assert!(with_jitter(base, &Fixed(drawn)) >= base);
+        prop_assert!(Jitter::new(&Fixed(drawn)).lengthen(base) >= base);
     }
 
     #[test]
     fn the_next_wait_is_never_shorter_than_step_or_header(
-        schedule in schedule(), failures: u32, drawn: u64, asked in prop::option::of(0_u64..90_000),
+        schedule in schedule(), failures in 0_u32..998, drawn: u64,
+        asked in prop::option::of(0_u64..90_000),
     ) {
         let asked = asked.map(Duration::from_secs);
-        let wait = next_wait(&schedule, failures, asked, &Fixed(drawn));
-        let step = schedule.wait_after(failures);
+        let schedule = schedule.with_max_attempts(1000).unwrap();
+        let step = schedule.wait_after(failures + 1);
+        let tried = Tried {
+            class: AttemptClass::Transient,
+            reason: "no",
+            http_status: Some(404),
+            retry_after: asked,
+            is_probe: false,
+            is_offline: false,
+            jitter: Jitter::new(&Fixed(drawn)),
+            now: Timestamp::from_secs(0),
+            at: Timestamp::from_secs(0),
+        };
+        let facts = Facts { counted_failures: failures, ..Facts::default() };
+        let verdict = judge(&tried, &Rules { schedule, breaker_after: 10 }, &facts);
+        let Next::Retry(wait) = verdict.next else { panic!("{verdict:?}") };
         prop_assert!(wait >= step && wait >= asked.unwrap_or_default());
         prop_assert!(wait <= (step + step / 10 + Duration::from_millis(1)).max(asked.unwrap_or_default()));
     }

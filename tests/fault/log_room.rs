@@ -81,6 +81,9 @@ fn a_reader_pins_the_log(is_failing: bool) {
     receiver.decide(move |_| Reply::status(reply()));
     let process = Process::start(home);
     process.subscribe(&receiver.url());
+    // Attempts go on although all of them fail.
+    let policy = json!({ "policy": { "breaker_after": 0 } });
+    process.call("PATCH", "/v1/subscriptions/erp", &policy).is(200);
     assert_eq!(publish(&process, "first"), 201);
 
     let reader = file::open(&home.join("data/oncebox.db"));

@@ -216,7 +216,10 @@ fn delivery_in_doubt(rig: &Rig, receiver: &Receiver) {
 }
 
 fn rows(rig: &Rig) -> u64 {
-    rig.one("SELECT count(*) FROM audit_events").parse().unwrap()
+    // Holds and escalations that follow from an attempt are Oncebox's own doing.
+    let others = "SELECT count(*) FROM audit_events
+                   WHERE action NOT IN ('subscription.hold', 'escalation.raise')";
+    rig.one(others).parse().unwrap()
 }
 
 #[test]
@@ -233,7 +236,9 @@ fn one_call_of_every_route_that_changes_something_makes_one_row() {
         let answer = rig.call(route.method.as_str(), &path, body.as_bytes());
         assert!((200..300).contains(&answer.status), "{action}: {answer:?}");
         assert_eq!(rows(&rig), before + 1, "{action}");
-        let row = rig.get("/v1/audit-events?limit=1")["items"][0].clone();
+        let found = rig.get("/v1/audit-events?limit=9")["items"].clone();
+        let by_a_person = |row: &&Value| row["actor"]["type"] != "system";
+        let row = found.as_array().unwrap().iter().find(by_a_person).unwrap().clone();
         assert_eq!(row["action"], action);
         assert_eq!(row["result"], "SUCCESS");
         assert_eq!(row["status"], answer.status, "{action}");

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use data_encoding::{BASE64, HEXLOWER};
+use oncebox::http::client::Sender;
 use oncebox::http::client::{Answer, Call, CallError, Client, ClientSettings};
 use oncebox::model::address::AddressPolicy;
-use oncebox::pipeline::deliver::Sender;
 use ring::hmac;
 use serde_json::{Value, json};
 

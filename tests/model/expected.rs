@@ -5,6 +5,9 @@ use crate::ATTEMPTS;
 /// The waits after each counted failure, in milliseconds.
 const STEPS: [i64; 5] = [5_000, 30_000, 300_000, 1_800_000, 14_400_000];
 
+/// Refusals in a row after which a target is held.
+const REJECTING_AFTER: u32 = 5;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Pending,
@@ -33,6 +36,10 @@ pub(crate) struct Model {
     pub(crate) answers: Vec<u16>,
     pub(crate) paused: Vec<bool>,
     pub(crate) disabled: Vec<bool>,
+    /// Refusals in a row, with no success since.
+    refusals: Vec<u32>,
+    /// Whether a target refuses what it is sent.
+    pub(crate) rejecting: Vec<bool>,
     /// Requests per target.
     pub(crate) sent: Vec<usize>,
 }
@@ -46,6 +53,8 @@ impl Model {
             answers: vec![200; targets],
             paused: vec![false; targets],
             disabled: vec![false; targets],
+            refusals: vec![0; targets],
+            rejecting: vec![false; targets],
             sent: vec![0; targets],
         }
     }
@@ -93,7 +102,7 @@ impl Model {
     }
 
     fn is_callable(&self, target: usize) -> bool {
-        !self.paused[target] && !self.disabled[target]
+        !self.paused[target] && !self.disabled[target] && !self.rejecting[target]
     }
 
     /// When the next attempt is due that may be made.
@@ -134,8 +143,13 @@ impl Model {
         delivery.attempts += 1;
         if (200..300).contains(&status) {
             delivery.state = State::Completed;
+            self.refusals[delivery.target] = 0;
+            self.rejecting[delivery.target] = false;
             return;
         }
+        let refusals = &mut self.refusals[delivery.target];
+        *refusals = if status == 400 { *refusals + 1 } else { 0 };
+        self.rejecting[delivery.target] |= *refusals >= REJECTING_AFTER;
         delivery.failures += 1;
         let refused = matches!(status, 400 | 410);
         if refused || delivery.failures >= ATTEMPTS {

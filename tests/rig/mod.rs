@@ -21,7 +21,7 @@ use oncebox::base::clock::{Clock, ManualTime, Timestamp};
 use oncebox::base::faults::Faults;
 use oncebox::base::id::{Draw, SystemDraw};
 use oncebox::config::Settings;
-use oncebox::pipeline::deliver::Sender;
+use oncebox::http::client::Sender;
 use oncebox::sys::disk::{Gauge, Space};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -246,13 +246,15 @@ impl Rig {
     pub(crate) fn settle_at(&self, now: Timestamp) {
         let conn = self.file();
         let due = format!(
-            "SELECT seq FROM deliveries AS d WHERE state = 'pending' AND head = 1 AND due_at <= {}
+            "SELECT seq FROM deliveries AS d WHERE state = 'pending' AND head = 1 AND due_at <= {now}
                 AND NOT EXISTS (SELECT 1 FROM subscriptions AS s
                                  WHERE s.seq = d.subscription_seq AND s.target_kind = 'pull')
-                AND NOT EXISTS (SELECT 1 FROM holds AS h WHERE h.subscription_seq = d.subscription_seq)
+                AND NOT EXISTS (SELECT 1 FROM holds AS h WHERE h.subscription_seq IN (d.subscription_seq, 0)
+                                   AND coalesce(max(coalesce(h.until, h.probe_at), coalesce(h.probe_at, h.until)),
+                                                {now} + 1) > {now})
                 AND NOT EXISTS (SELECT 1 FROM tenants AS t
                                  WHERE t.name = d.tenant AND t.suspended_at IS NOT NULL)",
-            now.ms()
+            now = now.ms()
         );
         until("everything due is sent and settled", || file::lines(&conn, &due).is_empty());
     }

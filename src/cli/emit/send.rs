@@ -99,7 +99,7 @@ impl<'a> Sender<'a> {
                     (self.remote.refusal(&answer), answer.retry_after)
                 }
                 Ok(answer) => return Err(self.refused(batch, &answer)),
-                Err(error @ CallError::Failed(_)) => (self.remote.unreachable(&error), None),
+                Err(error @ CallError::Failed(..)) => (self.remote.unreachable(&error), None),
                 Err(error) => return Err(self.remote.unreachable(&error)),
             };
             let next = asked.unwrap_or(wait).clamp(WAIT_FIRST, MAX_WAIT);

@@ -104,6 +104,12 @@ impl TargetUrl {
         Ok(())
     }
 
+    /// Whether its host is this machine by its name or address, so that it is reached without a network.
+    pub fn is_on_this_machine(&self) -> bool {
+        let by_name = self.host == "localhost" || self.host.ends_with(".localhost");
+        by_name || self.literal_ip().is_some_and(|ip| ip.is_loopback())
+    }
+
     /// The URL for one event, each value percent-encoded but for unreserved characters.
     ///
     /// # Errors

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{self, SubscriptionSeq};
+use crate::model::hold::HoldReason;
 use crate::model::lease::{LEASES, LeaseOutcome};
-use crate::model::subscription::{HoldReason, Subscription};
+use crate::model::subscription::Subscription;
 use crate::pipeline::consume::expiry::Expiry;
 use crate::pipeline::consume::{
     Answer, Consume, Granted, Item, LeaseMsg, LeaseRequest, MAX_ANSWER_BYTES, Report, Waiter,

@@ -20,8 +20,9 @@ use crate::http::message::Response;
 use crate::http::service::Reply;
 use crate::model::delivery::OutgoingRequest;
 use crate::model::delivery::Schedule;
+use crate::model::hold::HoldReason;
 use crate::model::lease::LeaseOutcome;
-use crate::model::subscription::{HoldReason, Subscription};
+use crate::model::subscription::Subscription;
 use crate::pipeline::counts::Counts;
 use crate::pipeline::destinations::{Destinations, effective};
 use crate::pipeline::inbox::Inbox;
@@ -345,6 +346,6 @@ impl Consume {
     fn schedule(&self, subscription: Option<&Subscription>) -> Schedule {
         let defaults = &self.settings.get().delivery;
         let own = subscription.and_then(|found| effective(&found.new.policy, defaults).ok());
-        own.map_or_else(|| defaults.schedule(), |(schedule, _)| schedule)
+        own.map_or_else(|| defaults.schedule(), |effective| effective.rules.schedule)
     }
 }

@@ -15,7 +15,9 @@ use crate::base::clock::Clock;
 use crate::base::faults::{Faults, Stall, Step};
 use crate::base::id::SubscriptionSeq;
 use crate::config::Live;
+use crate::model::hold::{HoldReason, gate};
 use crate::model::lane::Ordering;
+use crate::model::rate::Rate;
 use crate::model::subscription::{Subscription, Target};
 use crate::pipeline::inbox::Inbox;
 use crate::pipeline::scheduler::decisions::{Assignment, Command, Input, Limits, Machine, Pace};
@@ -80,6 +82,8 @@ pub struct Dispatcher {
     settings: Live,
     /// What the machine was told of each subscription, and whether its deliveries are in lanes.
     known: BTreeMap<SubscriptionSeq, (Limits, bool)>,
+    /// Whether the site was offline at the last look.
+    is_offline: bool,
     /// When the stop began.
     stopping_since: Option<Duration>,
     /// Since when no request is under way after a stop.
@@ -106,6 +110,7 @@ impl Dispatcher {
             deliverers,
             settings,
             known: BTreeMap::new(),
+            is_offline: false,
             stopping_since: None,
             idle_since: None,
             faults,
@@ -191,7 +196,7 @@ impl Dispatcher {
     /// What has changed about the subscriptions since the last look.
     fn changes(&mut self) -> Result<Vec<Input>> {
         let default_cap = self.settings.get().delivery.cap;
-        let (mut fresh, mut inputs) = (BTreeMap::new(), Vec::new());
+        let (mut fresh, mut inputs, mut is_offline) = (BTreeMap::new(), Vec::new(), false);
         // Deliveries that consumers pull are not sent: the machine never learns of their subscriptions.
         let live = subscriptions::live(&self.reader.tx())?;
         for subscription in live.into_iter().filter(|found| found.new.target != Target::Pull) {
@@ -201,8 +206,10 @@ impl Dispatcher {
             let limits = Limits {
                 cap: asked.unwrap_or(default_cap),
                 is_hard: asked.is_some(),
-                callable: holds.is_empty(),
+                rate: new.policy.rate.as_deref().and_then(|rate| Rate::parse(rate).ok()),
+                gate: gate(&holds),
             };
+            is_offline |= holds.iter().any(|hold| hold.reason == HoldReason::Offline);
             let known = (limits, new.ordering != Ordering::None);
             if self.known.get(&subscription) != Some(&known) {
                 let tenant = new.tenant;
@@ -213,6 +220,9 @@ impl Dispatcher {
         let gone = self.known.keys().filter(|known| !fresh.contains_key(known));
         inputs.extend(gone.copied().map(Input::SubscriptionGone));
         self.known = fresh;
+        if std::mem::replace(&mut self.is_offline, is_offline) && !is_offline {
+            inputs.insert(0, Input::LineIsBack);
+        }
         Ok(inputs)
     }
 
@@ -350,7 +360,8 @@ mod tests {
     fn what_was_given_is_taken_in_order_even_after_the_dispatcher_has_gone() {
         let (hand_out, assignments) = assignments(2);
         let given = [1, 2, 3]
-            .map(|n| Assignment { delivery: DeliverySeq(n), subscription: SubscriptionSeq(1) });
+            .map(|n| (DeliverySeq(n), SubscriptionSeq(1)))
+            .map(|(delivery, subscription)| Assignment { delivery, subscription, is_probe: false });
         for assignment in given {
             hand_out.give(assignment);
         }

@@ -16,6 +16,8 @@ use std::time::Duration;
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::model::hold::Gate;
+use crate::model::rate::{Bucket, Rate};
 use crate::store::tx::Settled;
 
 /// Rows fetched beyond what may be in flight: enough that a fetch is rare, few enough to be cheap.
@@ -28,6 +30,9 @@ const MAX_UNSETTLED: usize = 2048;
 const HANGS_FROM: Duration = Duration::from_secs(5);
 /// A subscription may exceed its cap only while it answers faster than this.
 const FAST_ENOUGH: Duration = Duration::from_secs(1);
+/// After a time without a line, requests in flight at first; doubled every [`RAMP_STEP`].
+const RAMP_FROM: usize = 2;
+const RAMP_STEP: Duration = Duration::from_secs(1);
 /// Latencies remembered per subscription.
 const LATENCIES_KEPT: usize = 20;
 
@@ -50,8 +55,10 @@ pub struct Limits {
     pub cap: u32,
     /// Whether the cap holds however fast the endpoint answers: a person asked for it.
     pub is_hard: bool,
-    /// Whether it may be called now.
-    pub callable: bool,
+    /// How many requests it takes at most.
+    pub rate: Option<Rate>,
+    /// What its holds allow.
+    pub gate: Gate,
 }
 
 /// What the machine is told.
@@ -70,6 +77,15 @@ pub enum Input {
     },
     /// A subscription was deleted.
     SubscriptionGone(SubscriptionSeq),
+    /// The holds of a subscription have changed.
+    GateChanged {
+        /// Whose.
+        subscription: SubscriptionSeq,
+        /// What they allow now.
+        gate: Gate,
+    },
+    /// The line to the outside works again: what has waited is not sent all at once.
+    LineIsBack,
     /// A subscription may have something new to send.
     Rang(SubscriptionSeq),
     /// The answer to [`Command::Fetch`].
@@ -134,6 +150,8 @@ pub struct Assignment {
     pub delivery: DeliverySeq,
     /// Whose.
     pub subscription: SubscriptionSeq,
+    /// Whether it is sent in spite of a hold, to learn whether the target works again.
+    pub is_probe: bool,
 }
 
 /// The dispatcher's state.
@@ -152,6 +170,8 @@ pub struct Machine {
     /// What is in flight, in all and by tenant.
     load: Load,
     tenants: BTreeMap<String, Load>,
+    /// Since when the line works again, while not all deliverers are in use again.
+    ramp_since: Option<Timestamp>,
     stopping: bool,
 }
 
@@ -167,6 +187,7 @@ impl Machine {
             deliverers,
             load: Load::default(),
             tenants: BTreeMap::new(),
+            ramp_since: None,
             stopping: false,
         }
     }
@@ -179,14 +200,22 @@ impl Machine {
                 self.tenants.entry(tenant.clone()).or_default();
                 let new = || Window { tenant, pace, ..Window::default() };
                 self.windows.entry(subscription).or_insert_with(new);
-                self.changed(subscription, limits);
+                self.changed(now, subscription, limits);
             }
             Input::SubscriptionGone(subscription) => {
-                self.changed(subscription, Limits { is_hard: true, ..Limits::default() });
+                let none = Limits { is_hard: true, gate: Gate::Closed, ..Limits::default() };
+                self.changed(now, subscription, none);
             }
+            Input::GateChanged { subscription, gate } => {
+                if let Some(window) = self.windows.get(&subscription) {
+                    let limits = Limits { gate, ..window.limits };
+                    self.changed(now, subscription, limits);
+                }
+            }
+            Input::LineIsBack => self.ramp_since = Some(now),
             Input::Rang(subscription) => self.look(subscription),
             Input::Fetched { subscription, rows, more, next_due } => {
-                self.fetched(subscription, rows, more, next_due);
+                self.fetched(now, subscription, rows, more, next_due);
             }
             Input::Finished { subscription, latency, limit } => {
                 self.change_load(subscription, |window| {
@@ -206,10 +235,10 @@ impl Machine {
             Input::Stop => self.stop(),
         }
         self.wake(now);
-        self.fill(&mut out);
-        self.start(&mut out);
+        self.fill(now, &mut out);
+        self.start(now, &mut out);
         // Starting empties windows, so a second look saves waiting for the next input.
-        self.fill(&mut out);
+        self.fill(now, &mut out);
         if self.stopping && self.load.busy == 0 && self.in_hand.len() == 0 {
             out.push(Command::Drained);
         }
@@ -220,7 +249,8 @@ impl Machine {
     pub fn sleep_until(&self) -> Option<Timestamp> {
         let waking = self.waking.first().map(|(at, _)| *at);
         let resting = self.resting.first().map(|(at, _, _)| *at);
-        waking.into_iter().chain(resting).min()
+        let ramp = self.ramp_since.map(|since| since.plus(RAMP_STEP));
+        waking.into_iter().chain(resting).chain(ramp).min()
     }
 
     /// Deliveries that are fetched and not settled.
@@ -233,14 +263,15 @@ impl Machine {
         self.load.busy > 0
     }
 
-    fn changed(&mut self, subscription: SubscriptionSeq, limits: Limits) {
+    fn changed(&mut self, now: Timestamp, subscription: SubscriptionSeq, limits: Limits) {
         let Some(window) = self.windows.get_mut(&subscription) else { return };
         window.limits = limits;
-        if limits.callable {
-            window.look = true;
-        } else {
+        // What was dropped is fetched again when the gate opens.
+        window.look = true;
+        if limits.gate.is_probe() || !limits.gate.is_open(now) {
             self.drop_ready(subscription);
         }
+        self.wake_at(subscription, limits.gate.opens_at().filter(|at| *at > now));
         // The change may have removed the reason for rescheduling.
         self.end_rest(|(_, owner, _)| *owner == subscription);
         self.enqueue(subscription);
@@ -348,6 +379,7 @@ impl Machine {
 
     fn fetched(
         &mut self,
+        now: Timestamp,
         subscription: SubscriptionSeq,
         rows: Vec<(DeliverySeq, Option<i64>)>,
         more: bool,
@@ -357,13 +389,20 @@ impl Machine {
         let Some(window) = self.windows.get_mut(&subscription) else { return };
         window.fetching = false;
         window.look |= more;
-        if window.limits.callable && !stopping {
+        if window.limits.gate.is_open(now) && !stopping {
             for (delivery, lane) in rows {
+                if window.limits.gate.is_probe() && window.in_hand > 0 {
+                    // The gate may have changed after the rows were asked for.
+                    window.look = true;
+                    break;
+                }
                 if self.in_hand.take(delivery, subscription, lane) {
                     window.ready.push_back(delivery);
                     window.in_hand += 1;
                 }
             }
+        } else {
+            window.look = true;
         }
         self.wake_at(subscription, next_due);
         self.enqueue(subscription);
@@ -372,19 +411,19 @@ impl Machine {
     /// Gives a subscription a turn, if it has something to start or to fetch.
     fn enqueue(&mut self, subscription: SubscriptionSeq) {
         let Some(window) = self.windows.get_mut(&subscription) else { return };
-        if window.wants_turn() && !window.queued {
+        if !window.queued && window.has_turn_to_take() {
             window.queued = true;
             self.rotation.push_back(subscription);
         }
     }
 
-    fn fill(&mut self, out: &mut Vec<Command>) {
+    fn fill(&mut self, now: Timestamp, out: &mut Vec<Command>) {
         if self.stopping {
             return;
         }
         for subscription in &self.rotation {
             let Some(window) = self.windows.get_mut(subscription) else { continue };
-            if !window.wants_rows() {
+            if !window.wants_rows(now) {
                 continue;
             }
             window.look = false;
@@ -415,13 +454,19 @@ impl Machine {
     }
 
     /// What a subscription may start now, by its own limits, its endpoint's and its tenant's.
-    fn startable(&self, subscription: SubscriptionSeq, is_shared: bool) -> Option<DeliverySeq> {
+    fn startable(
+        &self,
+        now: Timestamp,
+        subscription: SubscriptionSeq,
+        is_shared: bool,
+    ) -> Option<DeliverySeq> {
         let window = self.windows.get(&subscription)?;
         // Half of the deliverers are kept for first requests, so that a flood leaves some to the others.
         let plenty = self.load.is_plenty(window.pace, self.deliverers);
         // A tenant may use half of everything while another tenant has something due.
         let tenant = self.tenants.get(&window.tenant).filter(|_| is_shared);
-        let is_free = window.limits.callable
+        let is_free = window.limits.gate.is_open(now)
+            && window.limits.rate.is_none_or(|rate| window.bucket.next_at(rate) <= now)
             && window.has_room(plenty)
             && self.load.has_room(window.pace, self.deliverers)
             && tenant.is_none_or(|load| load.has_room(window.pace, self.deliverers.div_ceil(2)));
@@ -429,32 +474,54 @@ impl Machine {
     }
 
     /// Starts what may be started, one delivery a turn, so that no subscription waits behind another.
-    fn start(&mut self, out: &mut Vec<Command>) {
+    fn start(&mut self, now: Timestamp, out: &mut Vec<Command>) {
         if self.stopping {
             return;
         }
+        let most = self.ramp(now);
         let is_shared = self.tenants.len() > 1 && self.is_shared();
         let mut passed_by = 0;
-        while self.load.busy < self.deliverers && passed_by < self.rotation.len() {
+        while self.load.busy < most && passed_by < self.rotation.len() {
             let Some(subscription) = self.rotation.pop_front() else { break };
-            if let Some(delivery) = self.startable(subscription, is_shared) {
+            if let Some(delivery) = self.startable(now, subscription, is_shared) {
+                let mut is_probe = false;
                 self.change_load(subscription, |window| {
                     window.ready.pop_front();
                     window.in_flight += 1;
+                    is_probe = window.limits.gate.is_probe();
+                    if let Some(rate) = window.limits.rate {
+                        window.bucket.take(rate, now);
+                    }
                 });
                 passed_by = 0;
-                out.push(Command::Start(Assignment { delivery, subscription }));
+                out.push(Command::Start(Assignment { delivery, subscription, is_probe }));
             } else {
                 passed_by += 1;
+                let next =
+                    self.windows.get(&subscription).and_then(|window| window.rate_opens_at(now));
+                self.wake_at(subscription, next);
             }
             let Some(window) = self.windows.get_mut(&subscription) else { continue };
-            if window.wants_turn() {
+            if window.wants_turn(now) {
                 self.rotation.push_back(subscription);
             } else {
                 window.queued = false;
                 passed_by = passed_by.saturating_sub(1);
             }
         }
+    }
+
+    /// How many requests may be in flight in all. After a time without a line: few at first, then more each second.
+    fn ramp(&mut self, now: Timestamp) -> usize {
+        let Some(since) = self.ramp_since else { return self.deliverers };
+        let steps = now.since(since).as_millis() / RAMP_STEP.as_millis();
+        let steps = u32::try_from(steps).unwrap_or(u32::MAX);
+        let most = RAMP_FROM.checked_shl(steps).filter(|most| *most < self.deliverers);
+        if most.is_none() || steps >= usize::BITS {
+            self.ramp_since = None;
+            return self.deliverers;
+        }
+        most.unwrap_or(self.deliverers)
     }
 }
 
@@ -541,6 +608,8 @@ struct Window {
     tenant: String,
     pace: Pace,
     limits: Limits,
+    /// What the rate still allows.
+    bucket: Bucket,
     /// Fetched, not started.
     ready: VecDeque<DeliverySeq>,
     /// Started, not finished.
@@ -579,17 +648,23 @@ impl Window {
 
     /// Whether it has something due, or may have.
     fn has_due(&self) -> bool {
-        self.limits.callable && (self.fetching || !self.ready.is_empty())
+        self.limits.gate != Gate::Closed && (self.fetching || !self.ready.is_empty())
+    }
+
+    /// Whether it has something to start or to look for, once its gate is open.
+    fn has_turn_to_take(&self) -> bool {
+        self.has_due() || (self.limits.gate != Gate::Closed && self.look)
     }
 
     /// Whether it is to get a turn.
-    fn wants_turn(&self) -> bool {
-        self.has_due() || (self.limits.callable && self.look)
+    fn wants_turn(&self, now: Timestamp) -> bool {
+        self.limits.gate.is_open(now) && self.has_turn_to_take()
     }
 
-    /// Whether it holds little enough to be filled again, and may be.
-    fn wants_rows(&self) -> bool {
-        self.limits.callable
+    /// Whether it holds little enough to be filled again, and may be. A probe is fetched when nothing else is in hand.
+    fn wants_rows(&self, now: Timestamp) -> bool {
+        self.limits.gate.is_open(now)
+            && !(self.limits.gate.is_probe() && self.in_hand > 0)
             && self.look
             && !self.fetching
             && !self.rests
@@ -597,8 +672,17 @@ impl Window {
             && self.in_hand <= MAX_UNSETTLED
     }
 
+    /// When the rate lets the next request start, if that is what it waits for.
+    fn rate_opens_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let rate = self.limits.rate.filter(|_| !self.ready.is_empty())?;
+        Some(self.bucket.next_at(rate)).filter(|at| *at > now)
+    }
+
     /// How many rows to ask for.
     fn rows_wanted(&self) -> u32 {
+        if self.limits.gate.is_probe() {
+            return 1;
+        }
         let in_hand = u32::try_from(self.in_hand).unwrap_or(u32::MAX);
         WINDOW_ROWS.saturating_add(in_hand.saturating_add(self.limits.cap).min(4096))
     }

@@ -12,7 +12,8 @@ fn at(secs: i64) -> Timestamp {
 
 fn changed(subscription: SubscriptionSeq, cap: u32, hard: bool, callable: bool) -> Input {
     let (tenant, pace) = ("default".to_owned(), Pace::Prompt);
-    let limits = Limits { cap, is_hard: hard, callable };
+    let gate = if callable { Gate::Open } else { Gate::Closed };
+    let limits = Limits { cap, is_hard: hard, rate: None, gate };
     Input::SubscriptionChanged { subscription, limits, tenant, pace }
 }
 
@@ -154,9 +155,7 @@ fn a_lane_in_hand_is_refused_until_its_delivery_is_settled() {
         more: false,
         next_due: None,
     };
-    let started = |out: &[Command], seq| {
-        out.contains(&Command::Start(Assignment { delivery: DeliverySeq(seq), subscription: SUB }))
-    };
+    let started = |out: &[Command], seq| starts(out).contains(&seq);
     assert!(started(&machine.step(at(0), fetched(1)), 1));
     machine.step(at(0), Input::Rang(SUB));
     // An earlier one has come, and is the head now.
@@ -244,7 +243,7 @@ fn served(groups: &[Group]) -> (Machine, Vec<usize>) {
         for _ in 0..*subscriptions {
             group_of.push(n);
             let (subscription, tenant) = (sub(group_of.len()), (*tenant).to_owned());
-            let limits = Limits { cap: 8, is_hard: true, callable: true };
+            let limits = Limits { cap: 8, is_hard: true, ..Limits::default() };
             let new = Input::SubscriptionChanged { subscription, limits, tenant, pace: *pace };
             assert_eq!(fetches(&machine.step(at(0), new)), [subscription]);
         }
@@ -341,4 +340,75 @@ fn every_endpoint_that_hangs_gets_its_turn() {
         }
     }
     assert_eq!(seen.len(), 101);
+}
+
+fn gate(gate: Gate) -> Input {
+    Input::GateChanged { subscription: SUB, gate }
+}
+
+#[test]
+fn until_a_gate_opens_nothing_starts_and_then_everything() {
+    let mut machine = machine(64, 8);
+    machine.step(at(0), fetched(1..2));
+    machine.step(at(0), gate(Gate::Until(at(60))));
+    assert_eq!(starts(&machine.step(at(59), Input::Rang(SUB))), [0; 0]);
+    assert_eq!(machine.sleep_until(), Some(at(60)));
+    assert_eq!(fetches(&machine.step(at(60), Input::Tick)), [SUB]);
+    assert_eq!(starts(&machine.step(at(60), fetched(2..5))), [2, 3, 4]);
+}
+
+#[test]
+fn a_probe_is_one_delivery_and_the_next_waits_for_its_outcome() {
+    let mut machine = machine(64, 8);
+    machine.step(at(0), gate(Gate::Probe(at(5))));
+    // What was asked for before the gate changed is dropped.
+    assert_eq!(starts(&machine.step(at(0), fetched(1..9))), [0; 0]);
+    let out = machine.step(at(5), Input::Tick);
+    assert_eq!(out, [Command::Fetch { subscription: SUB, limit: 1 }]);
+    let out = machine.step(at(5), fetched(1..9));
+    let probe = Assignment { delivery: DeliverySeq(1), subscription: SUB, is_probe: true };
+    assert_eq!(out, [Command::Start(probe)]);
+    assert_eq!(machine.step(at(6), Input::Rang(SUB)), []);
+    assert_eq!(machine.step(at(6), finished(Duration::from_millis(1))), []);
+    // The new gate comes before the settlement.
+    assert_eq!(machine.step(at(6), gate(Gate::Probe(at(30)))), []);
+    assert_eq!(machine.step(at(6), settled(1, Some(at(30)))), []);
+    assert_eq!(fetches(&machine.step(at(30), Input::Tick)), [SUB]);
+}
+
+#[test]
+fn a_probe_that_works_opens_the_gate() {
+    let mut machine = machine(64, 8);
+    machine.step(at(0), fetched(0..0));
+    machine.step(at(0), gate(Gate::Probe(at(5))));
+    machine.step(at(5), Input::Tick);
+    machine.step(at(5), fetched(1..2));
+    machine.step(at(5), finished(Duration::from_millis(1)));
+    let out = machine.step(at(5), gate(Gate::Open));
+    assert!(matches!(out.as_slice(), [Command::Fetch { limit: 65.., .. }]), "{out:?}");
+}
+
+#[test]
+fn a_rate_spreads_what_is_due() {
+    let mut machine = machine(64, 8);
+    let rate = Rate::parse("60/min").ok();
+    let limits = Limits { cap: 8, is_hard: false, rate, gate: Gate::Open };
+    let (tenant, pace) = ("default".to_owned(), Pace::Prompt);
+    machine.step(at(10), Input::SubscriptionChanged { subscription: SUB, limits, tenant, pace });
+    assert_eq!(starts(&machine.step(at(10), fetched(1..9))), [1]);
+    machine.step(at(10), finished(Duration::from_millis(1)));
+    assert_eq!(machine.sleep_until(), Some(at(11)));
+    assert_eq!(starts(&machine.step(at(11), Input::Tick)), [2]);
+}
+
+#[test]
+fn after_a_time_without_a_line_more_start_each_second() {
+    let mut machine = machine(64, 64);
+    machine.step(at(0), finished(Duration::from_millis(1)));
+    machine.step(at(0), Input::LineIsBack);
+    assert_eq!(starts(&machine.step(at(0), fetched(1..60))).len(), 2);
+    assert_eq!(starts(&machine.step(at(1), Input::Tick)).len(), 2);
+    assert_eq!(starts(&machine.step(at(2), Input::Tick)).len(), 4);
+    machine.step(at(9), Input::Tick);
+    assert!(machine.ramp_since.is_none());
 }

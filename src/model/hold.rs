@@ -1,0 +1,183 @@
+//! A hold: why a subscription must not be called for now, and until when.
+//!
+//! Several holds may stand at once. A subscription may be called when none stands. Holding touches no delivery row.
+
+use crate::base::clock::Timestamp;
+
+/// Why a subscription must not be called for now. Stored in `holds.reason`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HoldReason {
+    /// A person paused it. Left by resume.
+    Paused,
+    /// The target answered 410, or has failed for five days. Left by resume.
+    Disabled,
+    /// Its tenant is suspended. Stored with the tenant, not in `holds`.
+    Suspended,
+    /// The target refused several deliveries in a row. Left by resume, or by a change of the subscription.
+    Rejecting,
+    /// The target asked us to wait. Left when the time is over.
+    RateLimit,
+    /// Attempts failed in a row. Left by a probe that works.
+    Breaker,
+    /// The target does not accept our credential. Left by a probe that works, a new secret, or resume.
+    Auth,
+    /// The site has no line to the outside. Stored once, as subscription 0. Left when the line works again.
+    Offline,
+}
+
+impl HoldReason {
+    /// All.
+    pub const ALL: [Self; 8] = [
+        Self::Paused,
+        Self::Disabled,
+        Self::Suspended,
+        Self::Rejecting,
+        Self::RateLimit,
+        Self::Breaker,
+        Self::Auth,
+        Self::Offline,
+    ];
+
+    /// The word in SQL, API and console.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Paused => "paused",
+            Self::Disabled => "disabled",
+            Self::Suspended => "suspended",
+            Self::Rejecting => "rejecting",
+            Self::RateLimit => "rate_limit",
+            Self::Breaker => "breaker",
+            Self::Auth => "auth",
+            Self::Offline => "offline",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
+    }
+
+    /// Whether a person made it and relies on no further attempt.
+    pub const fn is_by_a_person(self) -> bool {
+        matches!(self, Self::Paused | Self::Disabled | Self::Suspended)
+    }
+
+    /// Whether resuming a subscription ends it. The time a target asked for stands, whoever resumes.
+    pub const fn ends_by_resume(self) -> bool {
+        !matches!(self, Self::Suspended | Self::RateLimit | Self::Offline)
+    }
+
+    /// Whether a change of the subscription ends it: the target may be another one now.
+    pub const fn ends_by_change(self) -> bool {
+        matches!(self, Self::Rejecting | Self::Breaker | Self::Auth)
+    }
+}
+
+/// A hold as stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Why.
+    pub reason: HoldReason,
+    /// Since when.
+    pub since: Timestamp,
+    /// When it ends by itself.
+    pub until: Option<Timestamp>,
+    /// When a delivery is tried next in spite of it.
+    pub probe_at: Option<Timestamp>,
+    /// How many probes have failed.
+    pub probe_no: u32,
+    /// For a person: who paused it, what the target answered.
+    pub detail: String,
+}
+
+/// What the holds of a subscription together allow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gate {
+    /// Every delivery that is due.
+    #[default]
+    Open,
+    /// Nothing before this time, then every delivery that is due.
+    Until(Timestamp),
+    /// Nothing before this time, then one delivery.
+    Probe(Timestamp),
+    /// Nothing.
+    Closed,
+}
+
+impl Gate {
+    /// When it opens by itself, at least for a probe.
+    pub const fn opens_at(self) -> Option<Timestamp> {
+        match self {
+            Self::Until(at) | Self::Probe(at) => Some(at),
+            Self::Open | Self::Closed => None,
+        }
+    }
+
+    /// Whether it lets something through at a time.
+    pub fn is_open(self, now: Timestamp) -> bool {
+        match self {
+            Self::Open => true,
+            Self::Until(at) | Self::Probe(at) => at <= now,
+            Self::Closed => false,
+        }
+    }
+
+    /// Whether it lets only one delivery through.
+    pub const fn is_probe(self) -> bool {
+        matches!(self, Self::Probe(_))
+    }
+}
+
+/// What these holds allow together.
+///
+/// ```
+/// use oncebox::base::clock::Timestamp;
+/// use oncebox::model::hold::{Gate, Hold, HoldReason, gate};
+/// let at = Timestamp::from_secs;
+/// let hold = |reason, until, probe_at| Hold {
+///     reason, since: at(0), until, probe_at, probe_no: 0, detail: String::new(),
+/// };
+/// let asked = hold(HoldReason::RateLimit, Some(at(60)), None);
+/// let auth = hold(HoldReason::Auth, None, Some(at(5)));
+/// assert_eq!(gate(&[]), Gate::Open);
+/// assert_eq!(gate(&[asked.clone()]), Gate::Until(at(60)));
+/// assert_eq!(gate(&[asked, auth]), Gate::Probe(at(60)));
+/// ```
+pub fn gate(holds: &[Hold]) -> Gate {
+    let until = holds.iter().filter_map(|hold| hold.until).max();
+    let probe = holds.iter().filter_map(|hold| hold.probe_at).max();
+    if holds.iter().any(|hold| hold.until.is_none() && hold.probe_at.is_none()) {
+        return Gate::Closed;
+    }
+    match (until, probe) {
+        (None, None) => Gate::Open,
+        (Some(until), None) => Gate::Until(until),
+        (until, Some(probe)) => Gate::Probe(until.map_or(probe, |until| until.max(probe))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_is_read_back_from_its_word() {
+        for reason in HoldReason::ALL {
+            assert_eq!(HoldReason::parse(reason.as_str()), Some(reason));
+        }
+    }
+
+    #[test]
+    fn a_hold_without_an_end_closes_whatever_else_stands() {
+        let hold = |reason, until| Hold {
+            reason,
+            since: Timestamp::from_secs(0),
+            until,
+            probe_at: None,
+            probe_no: 0,
+            detail: String::new(),
+        };
+        let asked = hold(HoldReason::RateLimit, Some(Timestamp::from_secs(60)));
+        assert_eq!(gate(&[asked, hold(HoldReason::Paused, None)]), Gate::Closed);
+    }
+}

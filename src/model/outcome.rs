@@ -1,0 +1,312 @@
+//! What came of one attempt, and the class it has. The class decides what follows (`model::failure`).
+//!
+//! A failed attempt is data, not an error: `Err` elsewhere means that Oncebox itself is broken.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// Entries of one subscription's own class table at most.
+const MAX_CLASSES: usize = 64;
+
+/// What came of one attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The target answered.
+    Answered {
+        /// The status code.
+        status: u16,
+        /// `Retry-After`, read and capped.
+        retry_after: Option<Duration>,
+        /// The first 2,048 characters of the answer.
+        excerpt: String,
+    },
+    /// No answer, and none will come.
+    Unreachable {
+        /// How far the request came.
+        cause: Cause,
+        /// What happened, for a person.
+        reason: String,
+    },
+    /// We did not send: the target's address or URL is not allowed.
+    Blocked {
+        /// The refusal, with the line that would allow it.
+        reason: String,
+    },
+    /// We could not build the request (unreadable secret, URL that cannot be filled).
+    Unbuildable {
+        /// What is missing.
+        reason: String,
+    },
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// No connection: the name has no address, there is no route, or nobody answered in time.
+    NoConnection,
+    /// The host refused the connection, so the line to it works.
+    Refused,
+    /// TLS failed: a certificate is not trusted, has expired or names another host.
+    Tls,
+    /// Connected, but no answer in time.
+    Timeout,
+    /// The connection broke, or the answer is not HTTP.
+    Broken,
+}
+
+impl Cause {
+    /// The word in `failures.code`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoConnection => "no_connection",
+            Self::Refused => "refused",
+            Self::Tls => "tls",
+            Self::Timeout => "timeout",
+            Self::Broken => "broken",
+        }
+    }
+}
+
+/// The class of an attempt. Stored in `attempts.class`; decides what follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptClass {
+    /// 2xx.
+    Success,
+    /// May work later: no connection, timeout, 404, 405, 408, 425, 5xx, an address we do not allow yet.
+    Transient,
+    /// 429, or 503 with `Retry-After`.
+    RateLimited,
+    /// 401, 403, 407: our credential is not accepted.
+    Auth,
+    /// Any other 4xx, and 3xx: this request would be refused again.
+    Validation,
+    /// 410: the target wants no more.
+    Gone,
+    /// Cannot be sent, or is the only one that fails.
+    Poison,
+}
+
+impl AttemptClass {
+    /// All, in the order of the table in `docs/failures.md`.
+    pub const ALL: [Self; 7] = [
+        Self::Success,
+        Self::Transient,
+        Self::RateLimited,
+        Self::Auth,
+        Self::Validation,
+        Self::Gone,
+        Self::Poison,
+    ];
+
+    /// The word in SQL, API and console.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Transient => "transient",
+            Self::RateLimited => "rate_limited",
+            Self::Auth => "auth",
+            Self::Validation => "validation",
+            Self::Gone => "gone",
+            Self::Poison => "poison",
+        }
+    }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.as_str() == text)
+    }
+
+    /// Whether the target was reached and took it.
+    pub fn is_success(self) -> bool {
+        self == Self::Success
+    }
+}
+
+impl fmt::Display for AttemptClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a subscription's answers mean where that differs from the default: a status like `404`, or a hundred like `5xx`.
+///
+/// ```
+/// use oncebox::model::outcome::{AttemptClass, ClassTable};
+/// let own = [("409".to_owned(), AttemptClass::Success)].into();
+/// let table = ClassTable::new(&own).unwrap();
+/// assert_eq!(table.of_status(409, None), AttemptClass::Success);
+/// assert_eq!(table.of_status(422, None), AttemptClass::Validation);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassTable {
+    statuses: BTreeMap<u16, AttemptClass>,
+    hundreds: BTreeMap<u16, AttemptClass>,
+}
+
+impl ClassTable {
+    /// Reads a table; the error says which entry cannot be used.
+    pub fn new(own: &BTreeMap<String, AttemptClass>) -> Result<Self, String> {
+        if own.len() > MAX_CLASSES {
+            return Err(format!("classes has {} entries; at most {MAX_CLASSES}", own.len()));
+        }
+        let mut table = Self::default();
+        for (key, class) in own {
+            let hundred = key.strip_suffix("xx").and_then(|digit| digit.parse::<u16>().ok());
+            let status = key.parse::<u16>().ok().filter(|status| (100..=599).contains(status));
+            match (hundred, status) {
+                (Some(hundred @ 1..=5), _) => table.hundreds.insert(hundred, *class),
+                (None, Some(status)) => table.statuses.insert(status, *class),
+                _ => {
+                    return Err(format!(
+                        "classes has {key:?}; an entry is a status like \"404\" or \"5xx\""
+                    ));
+                }
+            };
+        }
+        Ok(table)
+    }
+
+    /// What a status means.
+    pub fn of_status(&self, status: u16, retry_after: Option<Duration>) -> AttemptClass {
+        let own = self.statuses.get(&status).or_else(|| self.hundreds.get(&(status / 100)));
+        own.copied().unwrap_or_else(|| default_class(status, retry_after))
+    }
+
+    /// What an outcome means.
+    pub fn classify(&self, outcome: &Outcome) -> AttemptClass {
+        match outcome {
+            Outcome::Answered { status, retry_after, .. } => self.of_status(*status, *retry_after),
+            Outcome::Unreachable { .. } | Outcome::Blocked { .. } => AttemptClass::Transient,
+            Outcome::Unbuildable { .. } => AttemptClass::Poison,
+        }
+    }
+}
+
+/// The default table (`docs/failures.md`).
+fn default_class(status: u16, retry_after: Option<Duration>) -> AttemptClass {
+    match (status, retry_after) {
+        (200..=299, _) => AttemptClass::Success,
+        (429, _) | (503, Some(_)) => AttemptClass::RateLimited,
+        (401 | 403 | 407, _) => AttemptClass::Auth,
+        (410, _) => AttemptClass::Gone,
+        (404 | 405 | 408 | 425, _) => AttemptClass::Transient,
+        (300..=499, _) => AttemptClass::Validation,
+        _ => AttemptClass::Transient,
+    }
+}
+
+impl Outcome {
+    /// The status code, if there was an answer.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Self::Answered { status, .. } => Some(*status),
+            Self::Unreachable { .. } | Self::Blocked { .. } | Self::Unbuildable { .. } => None,
+        }
+    }
+
+    /// The wait the target asked for.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Answered { retry_after, .. } => *retry_after,
+            Self::Unreachable { .. } | Self::Blocked { .. } | Self::Unbuildable { .. } => None,
+        }
+    }
+
+    /// What failed, in one word: the status, or the cause.
+    pub fn code(&self) -> String {
+        match self {
+            Self::Answered { status, .. } => status.to_string(),
+            Self::Unreachable { cause, .. } => cause.as_str().to_owned(),
+            Self::Blocked { .. } => "blocked".to_owned(),
+            Self::Unbuildable { .. } => "unbuildable".to_owned(),
+        }
+    }
+
+    /// The outcome with its reason rewritten.
+    #[must_use]
+    pub fn map_reason(self, with: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Unreachable { cause, reason } => {
+                Self::Unreachable { cause, reason: with(reason) }
+            }
+            Self::Blocked { reason } => Self::Blocked { reason: with(reason) },
+            Self::Unbuildable { reason } => Self::Unbuildable { reason: with(reason) },
+            answered @ Self::Answered { .. } => answered,
+        }
+    }
+
+    /// Why it failed, in words a person can use; `None` for an attempt that counts as a success.
+    pub fn failed_reason(&self, class: AttemptClass) -> Option<String> {
+        if class.is_success() {
+            return None;
+        }
+        Some(match self {
+            Self::Answered { status, .. } => format!("the target answered {status}"),
+            Self::Unreachable { reason, .. }
+            | Self::Blocked { reason }
+            | Self::Unbuildable { reason } => reason.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_has_the_class_of_the_table() {
+        for (status, class) in [
+            (200, AttemptClass::Success),
+            (204, AttemptClass::Success),
+            (301, AttemptClass::Validation),
+            (400, AttemptClass::Validation),
+            (401, AttemptClass::Auth),
+            (403, AttemptClass::Auth),
+            (404, AttemptClass::Transient),
+            (405, AttemptClass::Transient),
+            (407, AttemptClass::Auth),
+            (408, AttemptClass::Transient),
+            (410, AttemptClass::Gone),
+            (422, AttemptClass::Validation),
+            (425, AttemptClass::Transient),
+            (429, AttemptClass::RateLimited),
+            (500, AttemptClass::Transient),
+            (503, AttemptClass::Transient),
+            (599, AttemptClass::Transient),
+            (100, AttemptClass::Transient),
+        ] {
+            assert_eq!(ClassTable::default().of_status(status, None), class, "{status}");
+        }
+        let asked = Some(Duration::from_secs(1));
+        assert_eq!(ClassTable::default().of_status(503, asked), AttemptClass::RateLimited);
+    }
+
+    #[test]
+    fn a_status_of_its_own_goes_before_its_hundred() {
+        let own = [
+            ("5xx".to_owned(), AttemptClass::Validation),
+            ("502".to_owned(), AttemptClass::Transient),
+        ];
+        let table = ClassTable::new(&own.into()).unwrap();
+        assert_eq!(table.of_status(500, None), AttemptClass::Validation);
+        assert_eq!(table.of_status(502, None), AttemptClass::Transient);
+    }
+
+    #[test]
+    fn an_entry_that_is_no_status_is_named() {
+        for key in ["6xx", "xx", "42", "1000", "five"] {
+            let own = [(key.to_owned(), AttemptClass::Transient)].into();
+            assert!(ClassTable::new(&own).unwrap_err().contains(key));
+        }
+    }
+
+    #[test]
+    fn every_class_is_read_back_from_its_word() {
+        for class in AttemptClass::ALL {
+            assert_eq!(AttemptClass::parse(class.as_str()), Some(class));
+        }
+        assert_eq!(AttemptClass::parse("other"), None);
+    }
+}

@@ -1,0 +1,29 @@
+//! What is under way at this moment. The file has no such state: it would cost a commit more for each delivery.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use crate::base::clock::Timestamp;
+use crate::base::id::DeliverySeq;
+
+/// The deliveries that are being attempted, each with the time of its start.
+#[derive(Debug, Default)]
+pub struct InFlight(Mutex<HashMap<DeliverySeq, Timestamp>>);
+
+impl InFlight {
+    /// An attempt begins.
+    pub fn begin(&self, delivery: DeliverySeq, at: Timestamp) {
+        self.0.lock().insert(delivery, at);
+    }
+
+    /// It has ended; its outcome may not be stored yet.
+    pub fn end(&self, delivery: DeliverySeq) {
+        self.0.lock().remove(&delivery);
+    }
+
+    /// Since when a delivery is being attempted.
+    pub fn since(&self, delivery: DeliverySeq) -> Option<Timestamp> {
+        self.0.lock().get(&delivery).copied()
+    }
+}

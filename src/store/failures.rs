@@ -1,0 +1,87 @@
+//! Table `failures`: what went wrong with a delivery, from its first failed attempt until it succeeds.
+
+use crate::base::clock::Timestamp;
+use crate::base::id::DeliverySeq;
+use crate::model::outcome::AttemptClass;
+use crate::store::column::word;
+use crate::store::error::Result;
+use crate::store::tx::{ReadTx, WriteTx, first};
+
+const NOTE: &str = "
+    INSERT INTO failures (delivery_seq, class, code, first_at, last_at)
+    VALUES (?1, ?2, ?3, ?4, ?4)
+        ON CONFLICT (delivery_seq) WHERE resolved_at IS NULL
+        DO UPDATE SET class = excluded.class, code = excluded.code, last_at = excluded.last_at,
+                      count = count + 1
+    RETURNING seq, count";
+
+const RESOLVE: &str = "
+    UPDATE failures
+       SET resolved_at = ?2
+     WHERE delivery_seq = ?1
+       AND resolved_at IS NULL
+    RETURNING seq";
+
+// The open one, or else the latest.
+const OF: &str = "
+    SELECT seq, class, code, first_at, last_at, count, resolved_at
+      FROM failures
+     WHERE delivery_seq = ?1
+     ORDER BY seq DESC
+     LIMIT 1";
+
+/// A failure as stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Its number; outside `flr_17`.
+    pub seq: i64,
+    /// The class of its latest attempt.
+    pub class: AttemptClass,
+    /// The status or the cause of its latest attempt.
+    pub code: String,
+    /// When the first attempt failed.
+    pub first_at: Timestamp,
+    /// When the latest attempt failed.
+    pub last_at: Timestamp,
+    /// Failed attempts.
+    pub count: u32,
+    /// When the delivery succeeded.
+    pub resolved_at: Option<Timestamp>,
+}
+
+/// Notes a failed attempt; returns the failure's number, and whether it is new.
+pub(super) fn note(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    class: AttemptClass,
+    code: &str,
+    at: Timestamp,
+) -> Result<(i64, bool)> {
+    let row = (delivery, class.as_str(), code, at);
+    Ok(tx.prepare(NOTE)?.query_row(row, |row| Ok((row.get(0)?, row.get::<_, i64>(1)? == 1)))?)
+}
+
+/// Resolves the failure of a delivery that has succeeded; returns its number, if one was open.
+pub(super) fn resolve(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    at: Timestamp,
+) -> Result<Option<i64>> {
+    first(&mut *tx.prepare(RESOLVE)?, (delivery, at), |row| Ok(row.get(0)?))
+}
+
+/// The latest failure of a delivery.
+pub fn of(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Failure>> {
+    first(&mut *tx.prepare(OF)?, [delivery], |row| {
+        let class: String = row.get(1)?;
+        Ok(Failure {
+            seq: row.get(0)?,
+            class: word("failures.class", &class, AttemptClass::parse)?,
+            code: row.get(2)?,
+            first_at: row.get(3)?,
+            last_at: row.get(4)?,
+            count: row.get(5)?,
+            resolved_at: row.get(6)?,
+        })
+    })
+}
