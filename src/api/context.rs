@@ -20,6 +20,7 @@ use crate::http::server::StatsHandle;
 use crate::keys::Keyring;
 use crate::pipeline::consume::Consume;
 use crate::pipeline::disk_watch::DiskWatch;
+use crate::pipeline::in_flight::InFlight;
 use crate::pipeline::publish::Publish;
 use crate::pipeline::receive::Receive;
 use crate::pipeline::refusals::Refusals;
@@ -44,6 +45,8 @@ pub struct Stages {
     pub disk: Arc<DiskWatch>,
     /// How the sources stand.
     pub sources: SourceStatuses,
+    /// What is under way.
+    pub in_flight: Arc<InFlight>,
 }
 
 /// The API and what it is built from.

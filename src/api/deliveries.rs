@@ -18,11 +18,15 @@ use crate::base::clock::Timestamp;
 use crate::base::id::DeliverySeq;
 use crate::http::message::Response;
 use crate::model::delivery::{Attempt, Delivery, State};
+use crate::model::hold::HoldReason;
 use crate::model::outcome::AttemptClass;
+use crate::model::subscription::Target;
 use crate::model::token::Right::{Operate, Read};
+use crate::model::waiting::{self, Known, Waiting};
 use crate::store::error::{Error, Result as StoreResult};
-use crate::store::tx::WriteTx;
-use crate::store::{attempts, delivery_lists, settlement};
+use crate::store::failures::{self, Failure};
+use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::{attempts, deliveries, delivery_lists, settlement, subscriptions};
 
 pub(super) const ID: Param = Param::path::<AnyDeliveryId>("id", "The delivery's id.", "dlv_17");
 const STATE: Param = Param::query::<State>("state", "Only those in this state.", "");
@@ -43,12 +47,12 @@ pub(super) const RESOURCE: Resource = Resource {
         get("/v1/deliveries", Read, Listed(list))
             .doc("listDeliveries", "List the deliveries")
             .about("The newest first.")
-            .returns(&[Returns::page::<DeliveryAnswer>("A page of deliveries.")])
+            .returns(&[Returns::page::<InFlightDelivery>("A page of deliveries.")])
             .params(&[STATE, SUBSCRIPTION, EVENT_ID, SINCE, UNTIL, LIMIT, AFTER]),
         get("/v1/deliveries/{id}", Read, Now(show))
             .doc("getDelivery", "Show a delivery")
-            .about("Where it stands, and when it is tried next.")
-            .returns(&[Returns::json::<DeliveryAnswer>(200, "The delivery.")])
+            .about("Where it stands, why it waits, and what went wrong with it.")
+            .returns(&[Returns::json::<DeliveryDetail>(200, "The delivery.")])
             .params(&[ID]),
         get("/v1/deliveries/{id}/attempts", Read, Listed(list_attempts))
             .doc("listAttempts", "List the attempts of a delivery")
@@ -76,7 +80,7 @@ pub(super) const RESOURCE: Resource = Resource {
             .about(
                 "Deliveries that were given up. They stay until a person retries or cancels them.",
             )
-            .returns(&[Returns::page::<DeliveryAnswer>("A page of deliveries.")])
+            .returns(&[Returns::page::<InFlightDelivery>("A page of deliveries.")])
             .params(&[SUBSCRIPTION, SINCE, UNTIL, LIMIT, AFTER]),
     ],
 };
@@ -115,12 +119,40 @@ fn page(api: &Api, call: &Call, filter: &delivery_lists::Filter) -> Result<Respo
     let page = call.query.page()?;
     let newest = page.newest(&call.tenant);
     let found = lists::read(api, call, |tx| delivery_lists::page(tx, newest, filter))?;
-    Ok(page_found(&found, DeliveryAnswer::of))
+    Ok(page_found(&found, |delivery| value(InFlightDelivery::of(api, delivery))))
 }
 
 /// `GET /v1/deliveries/{id}`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
-    Ok(ok(&DeliveryAnswer::of(&find(api, call)?)))
+    let delivery = find(api, call)?;
+    let (waiting, failure) =
+        api.store.read(|tx| Ok((waiting(api, tx, &delivery)?, failures::of(tx, delivery.seq)?)))?;
+    Ok(ok(&DeliveryDetail {
+        delivery: InFlightDelivery::of(api, &delivery),
+        waiting: waiting.as_ref().map(WaitingAnswer::of),
+        failure: failure.map(FailureAnswer::of),
+    }))
+}
+
+/// Why a delivery waits.
+fn waiting(api: &Api, tx: &ReadTx<'_>, of: &Delivery) -> StoreResult<Option<Waiting>> {
+    let Some(subscription) = subscriptions::find(tx, &of.tenant, &of.subscription)? else {
+        return Ok(None);
+    };
+    let head = match of.is_behind.then(|| deliveries::head_of(tx, of.seq)) {
+        Some(head) => head?.map(|head| delivery_lists::by_seq(tx, &of.tenant, head)),
+        None => None,
+    };
+    let head = head.transpose()?.flatten();
+    let known = |delivery| Known {
+        delivery,
+        holds: &subscription.holds,
+        is_pull: subscription.new.target == Target::Pull,
+        in_flight_since: api.flow.in_flight.since(delivery.seq),
+        rate: subscription.new.policy.rate.as_deref(),
+        now: api.clock.now(),
+    };
+    Ok(waiting::waiting(known(of), head.as_ref().map(known)))
 }
 
 /// `GET /v1/deliveries/{id}/attempts`
@@ -228,9 +260,83 @@ pub(super) struct DeliveryAnswer {
 }
 answers!(DeliveryAnswer, Delivery);
 
+/// A delivery, and whether it is being attempted at this moment.
+#[derive(Serialize, JsonSchema)]
+struct InFlightDelivery<T = DeliveryAnswer> {
+    #[serde(flatten)]
+    delivery: T,
+    /// Since when an attempt is under way; null when none is.
+    in_flight_since: Option<Timestamp>,
+}
+
+impl InFlightDelivery<Value> {
+    fn of(api: &Api, delivery: &Delivery) -> Self {
+        let in_flight_since = api.flow.in_flight.since(delivery.seq);
+        Self { delivery: DeliveryAnswer::of(delivery), in_flight_since }
+    }
+}
+
+/// A delivery with why it waits and what went wrong with it.
+#[derive(Serialize, JsonSchema)]
+struct DeliveryDetail<T = InFlightDelivery, W = WaitingAnswer> {
+    #[serde(flatten)]
+    delivery: T,
+    /// Why it waits; null when it has ended.
+    waiting: Option<W>,
+    /// What went wrong with it; null when no attempt has failed.
+    failure: Option<FailureAnswer>,
+}
+
+/// Why a delivery waits.
+#[derive(Serialize, JsonSchema)]
+#[serde(remote = "Waiting")]
+#[schemars(rename = "Waiting")]
+struct WaitingAnswer {
+    reason: waiting::For,
+    /// The same for a person.
+    detail: String,
+    /// Until when at least, where that is known.
+    until: Option<Timestamp>,
+    /// The hold that stands in the way.
+    hold: Option<HoldReason>,
+    /// The delivery in front.
+    #[serde(serialize_with = "as_optional_text")]
+    #[schemars(with = "Option<DeliveryId>")]
+    behind: Option<DeliverySeq>,
+}
+answers!(WaitingAnswer, Waiting);
+
+/// What went wrong with a delivery, from its first failed attempt until it succeeds.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Failure")]
+struct FailureAnswer {
+    #[schemars(with = "FailureId")]
+    id: String,
+    /// The class of the latest failed attempt.
+    class: AttemptClass,
+    /// Its status, or what broke: `no_connection`, `refused`, `tls`, `timeout`, `broken`, `blocked`, `unbuildable`,
+    /// `consumer`.
+    code: String,
+    first_at: Timestamp,
+    last_at: Timestamp,
+    /// Failed attempts.
+    count: u32,
+    /// When the delivery succeeded; null while it has not.
+    resolved_at: Option<Timestamp>,
+}
+
+impl FailureAnswer {
+    fn of(failure: Failure) -> Self {
+        let Failure { seq, class, code, first_at, last_at, count, resolved_at } = failure;
+        Self { id: format!("flr_{seq}"), class, code, first_at, last_at, count, resolved_at }
+    }
+}
+
 values! {
     /// What a delivery carries.
     CarriedKind = { "type": "string", "enum": ["event", "webhook_event"] }
+    /// An id of a failure.
+    FailureId = { "type": "string", "pattern": "^flr_[0-9]+$" }
     /// An id of an attempt.
     AttemptId = { "type": "string", "pattern": r"^dlv_[0-9]+\.[0-9]+$" }
 }
@@ -238,6 +344,11 @@ values! {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a field by reference")]
 fn as_text<S: Serializer>(seq: &DeliverySeq, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(seq)
+}
+
+#[expect(clippy::ref_option, reason = "serde passes a field by reference")]
+fn as_optional_text<S: Serializer>(seq: &Option<DeliverySeq>, to: S) -> Result<S::Ok, S::Error> {
+    seq.map(|seq| seq.to_string()).serialize(to)
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a field by reference")]

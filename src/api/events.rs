@@ -30,6 +30,7 @@ use crate::model::token::Right::{Publish, Read};
 use crate::model::token::Scope;
 use crate::model::{lenient_int, trace};
 use crate::pipeline::publish::{Idempotency, Outcome, Published};
+use crate::store::deliveries::{self, Origin};
 use crate::store::{outbox_lists, quarantine};
 
 /// Events of one request at most.
@@ -378,7 +379,15 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
             event => event,
         })
     });
-    let event = found?.ok_or_else(|| Problem::not_found("event"))?;
+    let mut event = found?.ok_or_else(|| Problem::not_found("event"))?;
+    if matches!(event.status, Status::Pending | Status::Failed) {
+        let origin = Origin::Outbox(event.seq);
+        let open = api.store.read(|tx| deliveries::open_of(tx, origin))?;
+        // The file has no such state: what is under way is known here alone.
+        if api.flow.in_flight.any(&open) {
+            event.status = Status::Processing;
+        }
+    }
     let Event { new: NewEvent { payload, content_type, sealed, .. }, .. } = &event;
     let _share = api.share(payload.len().saturating_mul(SHOWN_FACTOR))?;
     Ok(WithPayload::response(EventAnswer::of(&event), payload, content_type, sealed))

@@ -41,12 +41,12 @@ fn looked(api: &Api, written: Result<(), String>) -> Vec<Check> {
         health::clock(api.clock.wall(), api.flow.receive.clock_watch.is_suspect(now)),
         health::writer(api.store.writer().lag()),
     ];
-    if let Ok(Attention { oldest_due_at, dead_letters, paused, held, quarantined }) = read {
+    if let Ok(Attention { oldest_due_at, dead_letters, holds, quarantined }) = read {
         let overdue = oldest_due_at.filter(|due| *due <= now).map(|due| now.since(due));
         checks.push(health::due(overdue));
         checks.push(health::dead_letters(dead_letters));
         checks.push(health::quarantined(quarantined));
-        checks.push(health::subscriptions(paused, held));
+        checks.push(health::subscriptions(&holds));
     }
     if let Ok(open) = api.store.read(escalations::open) {
         let (count, unseen) = open.iter().fold((0_u64, 0_u64), |(count, unseen), of| {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::base::clock::Timestamp;
 use crate::model::name::Name;
 use crate::model::{
-    audit, delivery, escalation, event, health, hold, lane, outcome, subscription, token,
+    audit, delivery, escalation, event, health, hold, lane, outcome, subscription, token, waiting,
     webhook_event,
 };
 use crate::privacy::policy;
@@ -176,6 +176,7 @@ written_words! {
     sources::State = "SourceState"
     hold::HoldReason = "HoldReason"
     subscription::State = "SubscriptionState"
+    waiting::For = "WaitingFor"
     webhook_event::Status = "WebhookEventStatus"
 }
 

@@ -18,6 +18,7 @@ use crate::http::message::Response;
 use crate::model::sealed::Sealed;
 use crate::model::token::Right::Read;
 use crate::model::webhook_event::{NewWebhookEvent, Status, WebhookEvent};
+use crate::store::deliveries::{self, Origin};
 use crate::store::webhook_events;
 
 const ID: Param =
@@ -90,7 +91,14 @@ pub(super) fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
 /// `GET /v1/webhook-events/{id}`
 pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
     let found = api.store.read(|tx| webhook_events::by_id(tx, &call.tenant, call.param(0)))?;
-    let event = found.ok_or_else(|| Problem::not_found("webhook event"))?;
+    let mut event = found.ok_or_else(|| Problem::not_found("webhook event"))?;
+    if event.status == Status::Received {
+        let origin = Origin::WebhookEvent(event.seq);
+        let open = api.store.read(|tx| deliveries::open_of(tx, origin))?;
+        if api.flow.in_flight.any(&open) {
+            event.status = Status::Processing;
+        }
+    }
     let NewWebhookEvent { payload, content_type, sealed, .. } = &event.new;
     let _share = api.share(payload.len().saturating_mul(SHOWN_FACTOR))?;
     Ok(WithPayload::response(WebhookEventAnswer::of(&event), payload, content_type, sealed))

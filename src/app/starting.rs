@@ -307,5 +307,6 @@ fn stages(
         refusals: flow.refusals.clone(),
         disk,
         sources,
+        in_flight: Arc::clone(&flow.in_flight),
     }
 }

@@ -157,7 +157,7 @@ const COLUMNS: &[Column] = &[
     ("ID", 0, Text("id")),
     ("TO", 1, Text("subscription")),
     ("TYPE", 1, Text("event_type")),
-    ("STATE", 1, Text("state")),
+    ("STATE", 1, By(timeline::state)),
     ("TRIES", 2, Text("attempt_count")),
     ("DUE OR DONE (UTC)", 2, By(due_or_done)),
     ("OF", 2, By(of)),

@@ -13,6 +13,7 @@ use crate::cli::remote::{ConnectArgs, Remote, with_query};
 use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Text};
 use crate::cli::show::{self, Field, instant, minute, text};
+use crate::cli::subscription::holds;
 
 #[derive(Debug, Args)]
 pub(super) struct Status {
@@ -71,9 +72,12 @@ impl Status {
     }
 }
 
-/// Names the subscriptions whose target has not taken anything since it began to fail.
+/// Names the subscriptions that are held, or whose target has not taken anything since it began to fail.
 fn failing(remote: &Remote) -> Result<(), Failure> {
     noun::each(remote, "/v1/subscriptions", &Vec::new(), |subscription| {
+        for hold in holds(&subscription) {
+            out::line(format_args!("\n{} is held: {hold}", text(&subscription, "name")))?;
+        }
         let since = minute(&subscription, "failing_since");
         let failures = text(&subscription, "failure_count");
         if since.is_empty() || failures == "0" {

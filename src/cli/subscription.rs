@@ -288,7 +288,14 @@ pub(super) fn holds(subscription: &Value) -> Vec<String> {
     let holds = subscription.get("holds").and_then(Value::as_array).into_iter().flatten();
     let said = |hold: &Value| {
         let (reason, since) = (text(hold, "reason"), instant(hold, "since"));
-        format!("{reason} since {since} ({})", text(hold, "detail"))
+        let mut said = format!("{reason} since {since} ({})", text(hold, "detail"));
+        for (field, what) in [("until", "until"), ("probe_at", "next probe at")] {
+            let at = instant(hold, field);
+            if !at.is_empty() {
+                said.extend([", ", what, " ", &at]);
+            }
+        }
+        said
     };
     holds.map(said).collect()
 }

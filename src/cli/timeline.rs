@@ -10,7 +10,6 @@ use crate::cli::out;
 use crate::cli::remote::{Remote, plain};
 use crate::cli::show::Cell::{By, Minute, Text};
 use crate::cli::show::{self, Field, clean, cut, instant, quoted, text};
-use crate::cli::subscription::{SUBSCRIPTIONS, holds};
 
 /// Of an answer's beginning, so many characters are shown.
 const EXCERPT_CHARS: usize = 300;
@@ -202,7 +201,7 @@ fn repair(event: &Value, id: &str) -> String {
 /// Prints a delivery with its attempts.
 pub(super) fn delivery(remote: &Remote, delivery: &Value) -> Result<(), Failure> {
     let title = format!("Delivery {} to {}", text(delivery, "id"), text(delivery, "subscription"));
-    out::line(format_args!("{title:<60}  {}", text(delivery, "state")))?;
+    out::line(format_args!("{title:<60}  {}", state(delivery)))?;
     show::labelled(&[
         ("due", moment(delivery, "due_at")),
         ("waits", waits(remote, delivery)?),
@@ -212,27 +211,22 @@ pub(super) fn delivery(remote: &Remote, delivery: &Value) -> Result<(), Failure>
     attempts(remote, &text(delivery, "id"))
 }
 
-/// What keeps a delivery back, besides its time.
+/// The state of a delivery; `processing` while an attempt is under way.
+pub(super) fn state(delivery: &Value) -> String {
+    let is_in_flight = !text(delivery, "in_flight_since").is_empty();
+    if is_in_flight { "processing".to_owned() } else { text(delivery, "state") }
+}
+
+/// Why a delivery waits. A list does not say it, so the delivery is asked for where it was listed.
 fn waits(remote: &Remote, delivery: &Value) -> Result<String, Failure> {
     if text(delivery, "state") != "pending" {
         return Ok(String::new());
     }
-    let name = text(delivery, "subscription");
-    if delivery.get("is_behind") == Some(&Value::Bool(true)) {
-        return Ok(format!(
-            "for the one before it in its order: oncebox delivery list --subscription {name} --state pending"
-        ));
-    }
-    let subscription = match remote.get(&SUBSCRIPTIONS.at(&name)) {
-        Err(failure) if failure.code == exit::NOT_FOUND => return Ok(String::new()),
-        found => found?,
+    let found = match delivery.get("waiting") {
+        Some(_) => delivery.clone(),
+        None => remote.get(&format!("/v1/deliveries/{}", plain(&text(delivery, "id"))))?,
     };
-    let held: Vec<String> =
-        holds(&subscription).iter().map(|hold| format!("{name} is held: {hold}")).collect();
-    if held.is_empty() && text(&subscription, "target") == "pull" {
-        return Ok(format!("for a consumer to ask for it: oncebox consume {name} -- COMMAND"));
-    }
-    Ok(held.join("; "))
+    Ok(found.pointer("/waiting/detail").and_then(Value::as_str).map(clean).unwrap_or_default())
 }
 
 /// Prints the attempts of a delivery, oldest first.

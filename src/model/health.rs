@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::model::hold::HoldReason;
+
 use crate::base::clock::Timestamp;
 use crate::model::disk::Room;
 use crate::sys::disk::Space;
@@ -182,19 +184,24 @@ pub fn quarantined(count: u64) -> Check {
     Check::new("quarantined", level, json!({ "count": count }), detail)
 }
 
-/// Subscriptions that are not called: by a person's wish, and for another reason.
-pub fn subscriptions(paused: u64, held: u64) -> Check {
-    let (level, detail) = match (paused, held) {
-        (0, 0) => (Level::Ok, "none is held".to_owned()),
-        (paused, 0) => (Level::Ok, format!("{paused} paused by a person")),
-        (paused, held) => {
-            let detail = format!(
-                "{held} held by Oncebox, {paused} paused by a person: oncebox subscription list"
-            );
-            (Level::Warn, detail)
+/// What keeps subscriptions from being called: how many holds stand, by reason.
+pub fn subscriptions(holds: &[(HoldReason, u64)]) -> Check {
+    let said = |by_a_person: bool| {
+        let of = holds.iter().filter(|(reason, _)| reason.is_by_a_person() == by_a_person);
+        let words = of.map(|(reason, count)| format!("{count} {}", reason.as_str()));
+        words.collect::<Vec<_>>().join(", ")
+    };
+    let (by_oncebox, by_people) = (said(false), said(true));
+    let (level, detail) = match (by_oncebox.is_empty(), by_people.is_empty()) {
+        (true, true) => (Level::Ok, "none is held".to_owned()),
+        (true, false) => (Level::Ok, by_people),
+        (false, is_all) => {
+            let rest = if is_all { String::new() } else { format!(", {by_people}") };
+            (Level::Warn, format!("held: {by_oncebox}{rest}: oncebox subscription list"))
         }
     };
-    Check::new("subscriptions", level, json!({ "paused": paused, "held": held }), detail)
+    let value = holds.iter().map(|(reason, count)| (reason.as_str().to_owned(), json!(count)));
+    Check::new("subscriptions", level, Value::Object(value.collect()), detail)
 }
 
 /// Failures that a person must see: open ones, and how many of them nobody has seen.
@@ -270,9 +277,9 @@ mod tests {
             (dead_letters(1), Level::Warn),
             (quarantined(0), Level::Ok),
             (quarantined(1), Level::Warn),
-            (subscriptions(0, 0), Level::Ok),
-            (subscriptions(2, 0), Level::Ok),
-            (subscriptions(0, 1), Level::Warn),
+            (subscriptions(&[]), Level::Ok),
+            (subscriptions(&[(HoldReason::Paused, 2)]), Level::Ok),
+            (subscriptions(&[(HoldReason::Auth, 1)]), Level::Warn),
             (escalations(0, 0), Level::Ok),
             (escalations(1, 0), Level::Ok),
             (escalations(2, 1), Level::Warn),

@@ -34,4 +34,5 @@ pub mod tenant;
 pub mod throttle;
 pub mod token;
 pub mod trace;
+pub mod waiting;
 pub mod webhook_event;

@@ -22,6 +22,12 @@ impl InFlight {
         self.0.lock().remove(&delivery);
     }
 
+    /// Whether any of these is being attempted.
+    pub fn any(&self, deliveries: &[DeliverySeq]) -> bool {
+        let all = self.0.lock();
+        deliveries.iter().any(|delivery| all.contains_key(delivery))
+    }
+
     /// Since when a delivery is being attempted.
     pub fn since(&self, delivery: DeliverySeq) -> Option<Timestamp> {
         self.0.lock().get(&delivery).copied()

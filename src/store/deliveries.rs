@@ -201,6 +201,12 @@ pub(super) const HAS_UNFINISHED: &str = "
                    OR state = 'leased')
               AND subscription_seq = ?1)";
 
+const OPEN_OF_EVENT: &str =
+    "SELECT seq FROM deliveries WHERE outbox_seq = ?1 AND finished_at IS NULL LIMIT 1000";
+
+const OPEN_OF_WEBHOOK_EVENT: &str =
+    "SELECT seq FROM deliveries WHERE webhook_seq = ?1 AND finished_at IS NULL LIMIT 1000";
+
 pub(super) const HEAD: &str = "
     SELECT seq, state = 'leased' OR state = 'waiting'
       FROM deliveries
@@ -439,6 +445,21 @@ pub(super) fn state(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<DeliverySt
         })
     })?;
     found.ok_or(Error::Changed("the delivery"))
+}
+
+/// The deliveries of an event that are not finished, at most 1,000.
+pub fn open_of(tx: &ReadTx<'_>, origin: Origin) -> Result<Vec<DeliverySeq>> {
+    let (sql, seq) = match origin {
+        Origin::Outbox(seq) => (OPEN_OF_EVENT, seq),
+        Origin::WebhookEvent(seq) => (OPEN_OF_WEBHOOK_EVENT, seq),
+    };
+    rows(&mut *tx.prepare(sql)?, [seq], |row| Ok(row.get(0)?))
+}
+
+/// The head of the lane that a delivery stands in; `None` where it is in none.
+pub fn head_of(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<DeliverySeq>> {
+    let Some(lane) = state(tx, delivery)?.lane else { return Ok(None) };
+    first(&mut *tx.prepare(HEAD)?, [lane], |row| Ok(row.get(0)?))
 }
 
 /// Reschedules a delivery after a failed attempt.

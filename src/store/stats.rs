@@ -1,9 +1,10 @@
 //! Numbers over several tables: how much is open, and whether the file can be written.
 
 use crate::base::clock::Timestamp;
+use crate::model::hold::HoldReason;
 use crate::store::error::Result;
-use crate::store::quarantine;
 use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::{holds, quarantine};
 
 // Each number is served by a partial index that holds only what is counted; its condition has to stand
 // here in its own words.
@@ -36,7 +37,7 @@ pub(super) const COUNTS: &str = "
                AND NOT EXISTS (
                    SELECT 1
                      FROM holds AS h
-                    WHERE h.subscription_seq = s.seq)),
+                    WHERE h.subscription_seq IN (s.seq, 0))),
            (SELECT count(*)
               FROM deliveries
              WHERE state = 'leased'
@@ -62,19 +63,12 @@ pub(super) const OVERDUE: &str = "
        AND NOT EXISTS (
            SELECT 1
              FROM holds AS h
-            WHERE h.subscription_seq = s.seq)";
+            WHERE h.subscription_seq IN (s.seq, 0))";
 
 pub(super) const DEAD: &str = "
     SELECT count(*)
       FROM deliveries
      WHERE state = 'dead_letter'";
-
-const HELD: &str = "
-    SELECT count(*) FILTER (WHERE NOT h.others),
-           count(*) FILTER (WHERE h.others)
-      FROM (SELECT max(reason <> 'paused') AS others
-              FROM holds
-             GROUP BY subscription_seq) AS h";
 
 pub(super) const DEPTH: &str = "
     SELECT count(*) + (SELECT count(*) FROM deliveries WHERE state = 'pending' AND head = 0),
@@ -89,16 +83,14 @@ pub(super) const LEASED: &str = "
      WHERE state = 'leased'";
 
 /// What a person may have to look at, over all tenants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attention {
     /// When the most overdue delivery was due that nothing holds.
     pub oldest_due_at: Option<Timestamp>,
     /// Deliveries that were given up.
     pub dead_letters: u64,
-    /// Subscriptions that a person paused, and nothing else holds.
-    pub paused: u64,
-    /// Subscriptions that are held for another reason.
-    pub held: u64,
+    /// How many holds stand, by reason.
+    pub holds: Vec<(HoldReason, u64)>,
     /// Events that cannot be used.
     pub quarantined: u64,
 }
@@ -107,10 +99,9 @@ pub struct Attention {
 pub fn attention(tx: &ReadTx<'_>) -> Result<Attention> {
     let oldest_due_at = tx.prepare(OVERDUE)?.query_row([], |row| row.get(0))?;
     let dead_letters = count(tx.prepare(DEAD)?.query_row([], |row| row.get(0))?);
-    let (paused, held) =
-        tx.prepare(HELD)?.query_row([], |row| Ok((count(row.get(0)?), count(row.get(1)?))))?;
+    let holds = holds::count(tx)?;
     let quarantined = quarantine::count(tx)?;
-    Ok(Attention { oldest_due_at, dead_letters, paused, held, quarantined })
+    Ok(Attention { oldest_due_at, dead_letters, holds, quarantined })
 }
 
 /// How many deliveries wait, and how many of them are due, over all tenants. Reads an index from end to

@@ -20,6 +20,7 @@ use crate::http::message::Method::Get;
 use crate::http::message::Response;
 use crate::model::disk::Room;
 use crate::model::escalation::Class;
+use crate::model::hold::HoldReason;
 use crate::model::tenant::DEFAULT as DEFAULT_TENANT;
 use crate::model::token::Right;
 use crate::pipeline::disk_watch::DiskState;
@@ -124,7 +125,7 @@ fn work(api: &Api, page: &mut Page) {
 fn queues(api: &Api, page: &mut Page) -> Result<(), Problem> {
     let now = api.clock.now();
     let (pending, due) = api.store.read(|tx| stats::depth(tx, now))?;
-    let Attention { oldest_due_at, dead_letters, paused, held, quarantined } =
+    let Attention { oldest_due_at, dead_letters, holds, quarantined } =
         api.store.read(stats::attention)?;
     page.one("oncebox_deliveries_pending", pending);
     page.one("oncebox_deliveries_due", due);
@@ -137,7 +138,11 @@ fn queues(api: &Api, page: &mut Page) -> Result<(), Problem> {
     page.one("oncebox_consumers_waiting", waiting);
     page.one("oncebox_dead_letters", dead_letters);
     page.one("oncebox_events_quarantined", quarantined);
-    page.each("oncebox_subscriptions_held", [("by=\"person\"", paused), ("by=\"oncebox\"", held)]);
+    let held = HoldReason::ALL.map(|reason| {
+        let found = holds.iter().find(|(of, _)| *of == reason);
+        (format!("reason=\"{}\"", reason.as_str()), found.map_or(0, |(_, count)| *count))
+    });
+    page.each("oncebox_subscriptions_held", held);
     Ok(())
 }
 

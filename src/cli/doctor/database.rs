@@ -66,14 +66,14 @@ fn whole(here: &Installation, path: &Path, found: &Findings) -> Vec<Finding> {
         Ordering::Equal => ok("schema", format!("version {have}")),
     };
     let now = here.clock.wall();
-    let attention = found.attention;
+    let attention = &found.attention;
     let overdue = attention.oldest_due_at.filter(|due| *due <= now).map(|due| now.since(due));
     let mut all = vec![integrity, references, journal, version];
     all.extend(sealed_by(here, found));
     all.push(health::due(overdue).into());
     all.push(health::dead_letters(attention.dead_letters).into());
     all.push(health::quarantined(attention.quarantined).into());
-    all.push(health::subscriptions(attention.paused, attention.held).into());
+    all.push(health::subscriptions(&attention.holds).into());
     all
 }
 

@@ -1,0 +1,248 @@
+//! Why a delivery waits: the answer to "why has this not gone out yet?".
+
+use crate::base::clock::Timestamp;
+use crate::base::id::DeliverySeq;
+use crate::model::delivery::{Delivery, State};
+use crate::model::hold::{Hold, HoldReason};
+
+/// What a delivery waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    /// The end of its attempt, which is under way.
+    Attempt,
+    /// The end of a hold.
+    Hold,
+    /// Another delivery of its order.
+    Earlier,
+    /// Its due time.
+    Time,
+    /// A deliverer, or the rate of its subscription.
+    Turn,
+    /// A consumer that asks for it, or that has it.
+    Consumer,
+    /// A person.
+    Person,
+}
+
+impl For {
+    /// All.
+    pub const ALL: [Self; 7] = [
+        Self::Attempt,
+        Self::Hold,
+        Self::Earlier,
+        Self::Time,
+        Self::Turn,
+        Self::Consumer,
+        Self::Person,
+    ];
+
+    /// The word in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Attempt => "attempt",
+            Self::Hold => "hold",
+            Self::Earlier => "earlier",
+            Self::Time => "time",
+            Self::Turn => "turn",
+            Self::Consumer => "consumer",
+            Self::Person => "person",
+        }
+    }
+}
+
+/// Why a delivery waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// For what.
+    pub reason: For,
+    /// The same for a person, as a sentence without its full stop.
+    pub detail: String,
+    /// Until when at least, where that is known: its due time, the end of a hold, the next probe.
+    pub until: Option<Timestamp>,
+    /// The hold that stands in the way; of several the one that lasts longest.
+    pub hold: Option<HoldReason>,
+    /// The delivery in front.
+    pub behind: Option<DeliverySeq>,
+}
+
+/// What is known of a delivery that waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// The delivery.
+    pub delivery: &'a Delivery,
+    /// The holds of its subscription.
+    pub holds: &'a [Hold],
+    /// Whether consumers ask for it.
+    pub is_pull: bool,
+    /// Since when it is being attempted.
+    pub in_flight_since: Option<Timestamp>,
+    /// How many requests its subscription takes at most.
+    pub rate: Option<&'a str>,
+    /// Schedule time.
+    pub now: Timestamp,
+}
+
+/// Why a delivery waits; `None` when it has ended. `head` is the delivery in front, with what is known of that.
+pub fn waiting(of: Known<'_>, head: Option<Known<'_>>) -> Option<Waiting> {
+    let delivery = of.delivery;
+    let plain = |reason, detail: String, until| {
+        Some(Waiting { reason, detail, until, hold: None, behind: None })
+    };
+    match delivery.state {
+        State::Completed | State::DeadLetter | State::Skipped | State::Cancelled => None,
+        State::Leased => plain(For::Consumer, "a consumer has it".to_owned(), delivery.lease_until),
+        State::Waiting => plain(For::Consumer, "the target has to confirm it".to_owned(), None),
+        State::Parked => plain(For::Person, "it is parked until a person acts".to_owned(), None),
+        State::InDoubt => {
+            let why = "it may have been made before a restore: a person releases or settles it";
+            plain(For::Person, why.to_owned(), None)
+        }
+        State::Pending => {
+            if let Some(since) = of.in_flight_since {
+                return plain(For::Attempt, format!("an attempt is under way since {since}"), None);
+            }
+            if delivery.is_behind {
+                return Some(behind(head));
+            }
+            if let Some(hold) = longest(of.holds, of.now) {
+                return Some(held(delivery, hold));
+            }
+            pending(of)
+        }
+    }
+}
+
+/// The hold that lasts longest.
+fn longest(holds: &[Hold], now: Timestamp) -> Option<&Hold> {
+    let ends = |hold: &Hold| hold.until.or(hold.probe_at).map_or(i64::MAX, Timestamp::ms);
+    let standing = holds.iter().filter(|hold| hold.until.is_none_or(|until| until > now));
+    standing.max_by_key(|hold| ends(hold))
+}
+
+fn held(delivery: &Delivery, hold: &Hold) -> Waiting {
+    let name = &delivery.subscription;
+    let reason = hold.reason.as_str();
+    let mut detail = format!("{name} is held ({reason}) since {}: {}", hold.since, hold.detail);
+    if let Some(until) = hold.until {
+        detail.push_str(&format!("; until {until}"));
+    }
+    if let Some(probe_at) = hold.probe_at {
+        detail.push_str(&format!("; one delivery is tried at {probe_at}"));
+    }
+    let until = hold.until.or(hold.probe_at);
+    Waiting { reason: For::Hold, detail, until, hold: Some(hold.reason), behind: None }
+}
+
+/// It stands behind another one of its order, and waits for what that one waits for.
+fn behind(head: Option<Known<'_>>) -> Waiting {
+    let Some(head) = head else {
+        let detail = "another one of its order goes first".to_owned();
+        return Waiting { reason: For::Earlier, detail, until: None, hold: None, behind: None };
+    };
+    let front = head.delivery;
+    let about = match (&front.aggregate_type, &front.aggregate_id) {
+        (Some(kind), Some(id)) => format!("{kind}/{id}"),
+        (None, Some(id)) => id.clone(),
+        (_, None) => front.key.clone(),
+    };
+    let why = waiting(head, None);
+    let detail = match &why {
+        Some(why) => format!("behind {} of {about}, which waits: {}", front.seq, why.detail),
+        None => format!("behind {} of {about}", front.seq),
+    };
+    let (until, hold) = why.map_or((None, None), |why| (why.until, why.hold));
+    Waiting { reason: For::Earlier, detail, until, hold, behind: Some(front.seq) }
+}
+
+fn pending(of: Known<'_>) -> Option<Waiting> {
+    let Known { delivery, is_pull, rate, now, .. } = of;
+    let due = delivery.due_at?;
+    let (reason, detail) = if due > now {
+        let failed = match delivery.counted_failures {
+            0 => String::new(),
+            1 => " after one failed attempt".to_owned(),
+            count => format!(" after {count} failed attempts"),
+        };
+        (For::Time, format!("it is tried at {due}{failed}"))
+    } else if is_pull {
+        let name = &delivery.subscription;
+        (For::Consumer, format!("for a consumer to ask for it: oncebox consume {name} -- COMMAND"))
+    } else if let Some(rate) = rate {
+        (For::Turn, format!("it is due; its subscription takes {rate} at most"))
+    } else {
+        (For::Turn, "it is due and starts when a deliverer is idle".to_owned())
+    };
+    let until = (due > now).then_some(due);
+    Some(Waiting { reason, detail, until, hold: None, behind: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delivery(seq: i64, is_behind: bool) -> Delivery {
+        Delivery {
+            seq: DeliverySeq(seq),
+            tenant: "default".into(),
+            event_id: String::new(),
+            of_webhook_event: false,
+            event_type: "invoice.paid".into(),
+            aggregate_type: Some("invoice".into()),
+            aggregate_id: Some("4711".into()),
+            key: "k".into(),
+            subscription: "erp".into(),
+            state: State::Pending,
+            due_at: Some(Timestamp::from_secs(100)),
+            lease_until: None,
+            is_behind,
+            attempt_count: 2,
+            counted_failures: 2,
+            last_class: None,
+            run_no: 1,
+            finished_at: None,
+            reason: None,
+        }
+    }
+
+    fn known<'a>(delivery: &'a Delivery, holds: &'a [Hold]) -> Known<'a> {
+        let now = Timestamp::from_secs(50);
+        Known { delivery, holds, is_pull: false, in_flight_since: None, rate: None, now }
+    }
+
+    #[test]
+    fn who_waits_behind_another_waits_for_what_that_one_waits_for() {
+        let (front, back) = (delivery(17, false), delivery(18, true));
+        let hold = Hold {
+            reason: HoldReason::Auth,
+            since: Timestamp::from_secs(40),
+            until: None,
+            probe_at: Some(Timestamp::from_secs(70)),
+            probe_no: 0,
+            detail: "the target answered 401".into(),
+        };
+        let holds = [hold];
+        let why = waiting(known(&back, &holds), Some(known(&front, &holds))).unwrap();
+        assert_eq!((why.reason, why.behind), (For::Earlier, Some(DeliverySeq(17))));
+        assert_eq!(why.hold, Some(HoldReason::Auth));
+        assert!(
+            why.detail
+                .starts_with("behind dlv_17 of invoice/4711, which waits: erp is held (auth)")
+        );
+        assert!(why.detail.ends_with("one delivery is tried at 1970-01-01T00:01:10.000Z"));
+    }
+
+    #[test]
+    fn without_a_hold_it_waits_for_its_time() {
+        let front = delivery(17, false);
+        let why = waiting(known(&front, &[]), None).unwrap();
+        assert_eq!(why.reason, For::Time);
+        assert!(why.detail.ends_with("after 2 failed attempts"), "{}", why.detail);
+    }
+
+    #[test]
+    fn what_has_ended_waits_for_nothing() {
+        let mut done = delivery(17, false);
+        done.state = State::Completed;
+        assert_eq!(waiting(known(&done, &[]), None), None);
+    }
+}
