@@ -28,9 +28,6 @@ pub struct Partial {
 
 impl Partial {
     /// Begins to write what will be `path`.
-    ///
-    /// # Errors
-    /// `Exists` when something has that name, `Busy` when another process writes it.
     pub fn begin(path: &Path) -> Result<Self> {
         if fs::symlink_metadata(path).is_ok() {
             return Err(Error::Exists(path.to_owned()));
@@ -59,17 +56,11 @@ impl Partial {
     }
 
     /// Puts what was written on the disk, under its name for now.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub fn sync(&self) -> Result<()> {
         self.file.sync_all().map_err(file_error(&self.path))
     }
 
     /// Gives it its name and puts that on the disk as well.
-    ///
-    /// # Errors
-    /// `Exists` when something has got that name meanwhile.
     pub fn finish(mut self, path: &Path) -> Result<()> {
         self.sync()?;
         if fs::symlink_metadata(path).is_ok() {
@@ -119,9 +110,6 @@ fn lock(file: &File, path: &Path) -> Result<()> {
 }
 
 /// Removes a file that may be gone already.
-///
-/// # Errors
-/// When it is there and stays.
 pub fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(file_error(path)(error)),
@@ -130,17 +118,11 @@ pub fn remove(path: &Path) -> Result<()> {
 }
 
 /// Bytes that a user without special rights may still write in a directory.
-///
-/// # Errors
-/// When it cannot be looked at.
 pub fn free(directory: &Path) -> Result<Bytes> {
     Ok(Bytes(Gauge::machine().look(directory).map_err(file_error(directory))?.free))
 }
 
 /// Checks that there is room for these bytes and for a running service.
-///
-/// # Errors
-/// `NoRoom`.
 pub fn room_for(directory: &Path, bytes: u64) -> Result<()> {
     let (free, needed) = (free(directory)?, Bytes(bytes.saturating_add(ROOM_LEFT)));
     if free >= needed {
@@ -150,9 +132,6 @@ pub fn room_for(directory: &Path, bytes: u64) -> Result<()> {
 }
 
 /// The SHA-256 of a file, in hex; each chunk is handed to `copy` as well.
-///
-/// # Errors
-/// When it cannot be read, or what `copy` says.
 pub fn sha256(path: &Path, mut copy: impl FnMut(&[u8]) -> std::io::Result<()>) -> Result<String> {
     let open = user::in_directory(directory_of(path), || File::open(path));
     let mut file = open.map_err(file_error(path))?;

@@ -34,9 +34,6 @@ pub fn within(directory: &Path) -> PathBuf {
 }
 
 /// What a list says; nothing where there is none. A line that was cut off says nothing.
-///
-/// # Errors
-/// When it is there and cannot be read.
 pub fn read(list: &Path) -> Result<Vec<Erasure>> {
     let text = match user::in_directory(directory_of(list), || fs::read(list)) {
         // A directory of backups that is none has no list in it, either.
@@ -55,9 +52,6 @@ fn erasure(line: &str) -> Option<Erasure> {
 }
 
 /// Adds what is not in a list yet, and puts it on the disk.
-///
-/// # Errors
-/// When the disk refuses.
 pub fn note(list: &Path, erasures: &[Erasure]) -> Result<()> {
     let known = read(list)?;
     let is_new = |(id, _): &&Erasure| known.iter().all(|(other, _)| other != id);
@@ -81,18 +75,12 @@ pub fn note(list: &Path, erasures: &[Erasure]) -> Result<()> {
 }
 
 /// Notes erasures beside the database and, where there is one, in its directory of backups.
-///
-/// # Errors
-/// When the disk refuses.
 pub fn note_everywhere(database: &Path, backups: &Path, erasures: &[Erasure]) -> Result<()> {
     note(&beside(database), erasures)?;
     if backups.is_dir() { note(&within(backups), erasures) } else { Ok(()) }
 }
 
 /// Gives a backup the list of the database it was made of.
-///
-/// # Errors
-/// When the disk refuses.
 pub fn carry(database: &Path, backup: &Path) -> Result<()> {
     note(&within(directory_of(backup)), &read(&beside(database))?)
 }

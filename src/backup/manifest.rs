@@ -60,9 +60,6 @@ impl Manifest {
     }
 
     /// Reads the manifest of a backup.
-    ///
-    /// # Errors
-    /// When there is none, or it is not one that this version reads.
     pub fn read_of(backup: &Path) -> Result<Self> {
         let path = Self::path_of(backup);
         let wrong = |why: String| Error::Manifest { path: path.clone(), why };
@@ -86,9 +83,6 @@ impl Manifest {
     }
 
     /// The text of the manifest's file.
-    ///
-    /// # Errors
-    /// Never for a manifest that this program made.
     pub fn to_text(&self, path: &Path) -> Result<String> {
         let text = serde_json::to_string_pretty(self);
         let text = text

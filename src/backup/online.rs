@@ -53,9 +53,6 @@ pub fn stamp(at: Timestamp) -> String {
 
 /// Takes a backup; `go_on` is asked after each MiB. When this returns, the backup and its manifest are on
 /// the disk and have been read back.
-///
-/// # Errors
-/// What is in the way. Nothing is left behind.
 pub fn take(plan: &Plan, go_on: &mut dyn FnMut(Progress) -> bool) -> Result<Manifest> {
     let Plan { database, to, reason, now, faults } = plan;
     let directory = directory_of(to);
@@ -107,9 +104,6 @@ fn describe(
 }
 
 /// Checks a backup against its manifest: that it is whole, unchanged and readable.
-///
-/// # Errors
-/// What is wrong with it.
 pub fn verify(backup: &Path) -> Result<Manifest> {
     let manifest = Manifest::read_of(backup)?;
     let bytes = fs::metadata(backup).map_err(file_error(backup))?.len();

@@ -67,9 +67,6 @@ pub struct Done {
 }
 
 /// Puts a backup back.
-///
-/// # Errors
-/// What is in the way; then the database is what it was.
 pub fn run(plan: &Plan) -> Result<Done> {
     let Plan { from, database, now, .. } = plan;
     finish(database, &Faults::none())?;
@@ -126,10 +123,6 @@ fn prepare(plan: &Plan, ready: &Path) -> Result<(RestoreChanges, Option<Timestam
 
 /// What was erased after the backup, as far as anything here knows: the lists beside the database and beside the
 /// backup, and the database that is moved aside.
-///
-/// # Errors
-/// When a list is there and cannot be read: what was erased would come back. A database that cannot be read is what
-/// a restore is for, and is only named.
 fn erased_since(plan: &Plan) -> Result<Vec<Erasure>> {
     let lists = [
         erasures::beside(&plan.database),
@@ -196,9 +189,6 @@ fn aside_of(database: &Path, stamp: &str) -> PathBuf {
 
 /// Carries on with a restore that was decided: moves what is there aside and the restored file to its
 /// place. Does nothing where none was begun. Tells whether it did something.
-///
-/// # Errors
-/// When a file cannot be moved; calling it again carries on.
 pub fn finish(database: &Path, faults: &Faults) -> Result<bool> {
     let Some((ready, stamp)) = decided(database)? else { return Ok(false) };
     let aside = aside_of(database, &stamp);

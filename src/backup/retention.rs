@@ -21,9 +21,6 @@ pub struct BackupFile {
 
 /// The backups of a directory, newest first: every file with a manifest that names it. Not read through;
 /// see [`crate::backup::online::verify`].
-///
-/// # Errors
-/// When the directory cannot be read.
 pub fn list(directory: &Path) -> Result<Vec<BackupFile>> {
     let mut found = Vec::new();
     for name in names(directory)? {
@@ -42,9 +39,6 @@ pub fn list(directory: &Path) -> Result<Vec<BackupFile>> {
 }
 
 /// The newest backup of a directory.
-///
-/// # Errors
-/// When the directory cannot be read.
 #[cfg(any(test, feature = "internals"))]
 pub fn newest(directory: &Path) -> Result<Option<BackupFile>> {
     Ok(list(directory)?.into_iter().next())
@@ -52,9 +46,6 @@ pub fn newest(directory: &Path) -> Result<Option<BackupFile>> {
 
 /// Removes the scheduled backups beyond the `keep` newest that are not younger than `made`, and what killed processes left of others.
 /// Nothing but what the schedule itself made is touched. Returns what was removed.
-///
-/// # Errors
-/// When something cannot be removed.
 pub fn clear(directory: &Path, keep: usize, made: Timestamp) -> Result<Vec<PathBuf>> {
     // Those of a clock that was ahead stay as well, so that they do not push out the one just made.
     let ours = |kept: &BackupFile| {

@@ -117,9 +117,6 @@ pub struct Facts {
 }
 
 /// Bytes that a copy of the file will have.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn size(source: &Path) -> Result<u64> {
     let conn = pool::open_reader(source)?;
     Ok(number(&conn, "PRAGMA page_count")? * number(&conn, "PRAGMA page_size")?)
@@ -128,9 +125,6 @@ pub fn size(source: &Path) -> Result<u64> {
 /// Copies `source`, which may be written meanwhile, into the empty file `target`, and makes that one a
 /// file that needs no write-ahead log beside it. `go_on` is asked after each MiB. The copy is not on the
 /// disk yet when this returns.
-///
-/// # Errors
-/// `Stopped` when `go_on` said no; `Full` when there was no room.
 pub fn copy(source: &Path, target: &Path, go_on: &mut dyn FnMut(Progress) -> bool) -> Result<()> {
     let from = pool::open_reader(source)?;
     schema::version(source, &from)?;
@@ -187,9 +181,6 @@ fn open_copy(path: &Path) -> Result<Connection> {
 }
 
 /// Reads a whole file that no process writes: its structure, its references, and what it holds.
-///
-/// # Errors
-/// `Damaged` when SQLite finds fault with it, `TooNew` when this version cannot read it.
 pub fn check(path: &Path) -> Result<Facts> {
     let conn = open_still(path)?;
     schema::version(path, &conn)?
@@ -206,9 +197,6 @@ pub fn check(path: &Path) -> Result<Facts> {
 }
 
 /// What a file that may be written meanwhile says of itself; rows are not counted.
-///
-/// # Errors
-/// When it cannot be read, or is newer than this version.
 pub fn identity(path: &Path) -> Result<Facts> {
     let conn = pool::open_reader(path)?;
     schema::version(path, &conn)?;
@@ -217,9 +205,6 @@ pub fn identity(path: &Path) -> Result<Facts> {
 }
 
 /// How a file's schema differs from the one this version needs, object by object.
-///
-/// # Errors
-/// When it cannot be read.
 pub fn schema_differences(path: &Path) -> Result<Vec<String>> {
     schema_shape::differences(&open_still(path)?)
 }
@@ -295,9 +280,6 @@ pub struct RestoreChanges {
 ///
 /// Nobody else has the file open, and it is worthless until all is done. The steps are many small transactions all
 /// the same, so that a large file needs no large log.
-///
-/// # Errors
-/// When the file cannot be written, or is newer than this version.
 pub fn prepare_restored(
     path: &Path,
     restored: &Restored,

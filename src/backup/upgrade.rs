@@ -41,18 +41,12 @@ pub struct Rehearsal {
 }
 
 /// The schema version of a file; `None` where there is no file, or nothing of ours in it.
-///
-/// # Errors
-/// When it is newer than this version, or cannot be read.
 pub fn schema_version(database: &Path) -> Result<Option<i64>> {
     Ok(schema::schema_version(database)?)
 }
 
 /// Brings an older file up to date, and notes when and by whom in the audit; does nothing to one that is, or
 /// that is not there yet.
-///
-/// # Errors
-/// What is in the way; the file is then what it was.
 pub fn run(
     database: &Path,
     steps: Steps,
@@ -106,9 +100,6 @@ fn made_before(database: &Path) -> Result<Option<PathBuf>> {
 }
 
 /// Tries the steps on a copy beside the file, and removes the copy. The file may be in use.
-///
-/// # Errors
-/// When there is no room for a copy, or a step fails on it.
 pub fn rehearse(
     database: &Path,
     steps: Steps,

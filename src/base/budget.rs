@@ -1,10 +1,8 @@
-//! How much memory the bodies, outgoing requests and rows that are worked on may take together.
+//! The memory budget: one limit for all bodies, outgoing requests and rows that are being processed.
 //!
-//! Two kinds of work share one limit: requests, which are refused when there is no room, and our own work
-//! (deliveries, sources), which waits. Neither can take more than three quarters, so that neither stops the
-//! other. One piece of work of each kind always goes on, however large it is: nothing waits for ever.
-//!
-//! Not here: how many bytes a piece of work takes, which its place knows.
+//! Two kinds of work share the limit: requests, which are refused when there is no room, and our own work
+//! (deliveries, sources), which waits. Neither kind can take more than three quarters, so neither stops the
+//! other. The first piece of work of each kind is always admitted, however large, so that nothing waits for ever.
 
 use std::sync::Arc;
 
@@ -49,7 +47,7 @@ struct Inner {
     freed: Condvar,
 }
 
-/// Bytes that were taken. They are given back when it is dropped.
+/// Bytes taken from the budget; given back on drop.
 #[derive(Debug)]
 pub struct Share {
     from: Arc<Inner>,
@@ -70,7 +68,7 @@ impl Budget {
     /// let share = budget.try_take(60).unwrap();
     /// assert!(budget.try_take(20).is_none(), "requests take at most three quarters");
     /// drop(share);
-    /// assert!(budget.try_take(1_000).is_some(), "a single one goes on, however large it is");
+    /// assert!(budget.try_take(1_000).is_some(), "a single request is admitted, however large");
     /// ```
     pub fn try_take(&self, bytes: usize) -> Option<Share> {
         let mut state = self.0.state.lock();
@@ -135,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_goes_on_as_soon_as_there_is_room() {
+    fn a_waiting_thread_continues_as_soon_as_there_is_room() {
         let budget = Budget::new(100);
         let first = budget.try_take_own(75);
         std::thread::scope(|scope| {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// 1973-03-03T09:46:40Z: as seconds this number lies beyond the year 5000, so that no time is likely in both units.
+/// 1973-03-03T09:46:40Z. Read as seconds, the number is beyond the year 5000: no number is likely in both units.
 const LIKELY_FROM: i64 = 100_000_000_000;
 /// 2200-01-01T00:00:00Z.
 const LIKELY_BEFORE: i64 = 7_258_118_400_000;
@@ -51,7 +51,7 @@ impl Timestamp {
         self.0.div_euclid(1000)
     }
 
-    /// Whether it lies from 1973 to 2199: what is outside was likely meant in another unit, or for no time at all.
+    /// Whether it lies from 1973 to 2199. A number outside was likely meant in another unit, or is no time.
     ///
     /// ```
     /// use oncebox::base::clock::Timestamp;
@@ -211,7 +211,7 @@ impl TimeSource for ManualTime {
     }
 }
 
-/// The clock that is handed to everything that needs time. Cheap to clone; clones share one anchor.
+/// The clock, passed to all code that needs time. Cheap to clone; clones share one anchor.
 #[derive(Clone)]
 pub struct Clock {
     source: Arc<dyn TimeSource>,
@@ -232,7 +232,7 @@ impl Clock {
         Self { source, anchor_ms: Arc::new(AtomicI64::new(anchor)) }
     }
 
-    /// Schedule time: due times, waits and deadlines. Unmoved by a wall clock that is set.
+    /// Schedule time: due times, waits and deadlines. Setting the wall clock does not move it.
     pub fn now(&self) -> Timestamp {
         let anchor = self.anchor_ms.load(Ordering::Acquire);
         Timestamp(anchor.saturating_add(millis(self.source.monotonic())))
@@ -253,7 +253,7 @@ impl Clock {
         self.wall().ms().saturating_sub(self.now().ms())
     }
 
-    /// Lets schedule time start again from the wall time, after a step that has been dealt with.
+    /// Sets schedule time to the wall time, after a clock step has been handled.
     pub fn re_anchor(&self) {
         let anchor = self.wall().ms().saturating_sub(millis(self.monotonic()));
         self.anchor_ms.store(anchor, Ordering::Release);
@@ -271,14 +271,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_with_an_offset_is_kept_in_utc() {
+    fn a_time_with_an_offset_is_converted_to_utc() {
         let at = Timestamp::parse("2026-01-31T13:00:00+01:00").unwrap();
         assert_eq!(at.to_string(), "2026-01-31T12:00:00.000Z");
         assert_eq!(Timestamp::parse("yesterday"), None);
     }
 
     #[test]
-    fn a_step_of_the_wall_clock_is_seen_and_can_be_taken_over() {
+    fn a_step_of_the_wall_clock_is_measured_and_can_be_adopted() {
         let time = ManualTime::at(Timestamp::from_secs(100));
         let clock = Clock::from_source(time.clone());
         time.set_wall(Timestamp::from_secs(40));

@@ -1,11 +1,11 @@
-//! Planned failures: named places where a test makes the product fail. In production there are none.
+//! Planned failures: named steps at which a test makes the product fail. In production no failure is planned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
-/// A place where something outside can fail.
+/// A step at which the disk, the network or the process can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Before a write transaction runs its jobs: the disk refuses.
@@ -18,7 +18,7 @@ pub enum Step {
     ReadDue,
     /// When a deliverer reads what it is to send.
     ReadOutgoing,
-    /// Before a request is sent: the line is down.
+    /// Before a request is sent: the network is down.
     BeforeSend,
     /// After the target has answered: the answer is lost.
     AfterSend,
@@ -37,8 +37,8 @@ pub enum Step {
 }
 
 impl Step {
-    /// Every step of a running service after which the process goes on, so that a test can fail each in turn.
-    /// Those of keeping and of key files are passed in order and tried one by one beside their code.
+    /// Every step of a running service after which the process continues, so that a test can fail each in turn.
+    /// The steps of backups, upgrades and key files are tested beside their code.
     #[cfg(any(test, feature = "internals"))]
     pub const ALL: [Self; 8] = [
         Self::Write,
@@ -52,7 +52,7 @@ impl Step {
     ];
 }
 
-/// A thread that a test can make stand still.
+/// A point at which a test can stall a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stall {
     /// The writer, between two transactions.
@@ -61,9 +61,9 @@ pub enum Stall {
     Dispatcher,
     /// The listener thread, between two looks at its sockets.
     Listener,
-    /// A drop folder's thread, when a file is stored and before it is moved.
+    /// A drop folder's thread, after a file is stored and before it is moved.
     Stored,
-    /// The same thread, when the file has been found unchanged and before it is moved.
+    /// A drop folder's thread, after the stored file was found unchanged and before it is moved.
     Unchanged,
 }
 
@@ -74,19 +74,17 @@ pub struct Faults {
     stalls: Option<Arc<Stalls>>,
 }
 
-/// Which thread is stopped.
 #[derive(Debug, Default)]
 struct Stalls {
-    now: Mutex<Standstill>,
+    state: Mutex<StallState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Standstill {
-    /// Who is to stand still.
-    wanted: Option<Stall>,
-    /// Who does.
-    standing: Option<Stall>,
+struct StallState {
+    requested: Option<Stall>,
+    /// The point at which a thread is stalled now.
+    stalled: Option<Stall>,
 }
 
 #[derive(Debug)]
@@ -119,7 +117,7 @@ impl Faults {
         Self { plan: Some(Arc::new(plan)), stalls: None }
     }
 
-    /// Passes a step; tells whether it fails.
+    /// Whether this pass of a step fails.
     pub fn hit(&self, step: Step) -> bool {
         match &self.plan {
             Some(plan) if plan.step == step => {
@@ -129,41 +127,41 @@ impl Faults {
         }
     }
 
-    /// Whether the planned failure has come.
+    /// Whether the planned failure has happened.
     #[cfg(any(test, feature = "internals"))]
     pub fn happened(&self) -> bool {
         self.plan.as_ref().is_some_and(|plan| plan.passes.load(Ordering::SeqCst) >= plan.nth)
     }
 
-    /// Threads can be made to stand still with [`Faults::stall`].
+    /// No failures; threads can be stalled with [`Faults::stall`].
     #[cfg(any(test, feature = "internals"))]
     pub fn stalling() -> Self {
         Self { plan: None, stalls: Some(Arc::default()) }
     }
 
-    /// From now on this thread stands still; with `None`, every thread goes on.
+    /// Stalls the thread that reaches this point next; with `None`, every thread continues.
     #[cfg(any(test, feature = "internals"))]
-    pub fn stall(&self, who: Option<Stall>) {
+    pub fn stall(&self, at: Option<Stall>) {
         if let Some(stalls) = &self.stalls {
-            stalls.now.lock().wanted = who;
+            stalls.state.lock().requested = at;
             stalls.changed.notify_all();
         }
     }
 
-    /// Whether this thread has come to its place and stands there.
+    /// Whether a thread is stalled at this point now.
     #[cfg(any(test, feature = "internals"))]
-    pub fn is_standing(&self, who: Stall) -> bool {
-        self.stalls.as_ref().is_some_and(|stalls| stalls.now.lock().standing == Some(who))
+    pub fn is_standing(&self, at: Stall) -> bool {
+        self.stalls.as_ref().is_some_and(|stalls| stalls.state.lock().stalled == Some(at))
     }
 
-    /// Passes the place where this thread may be made to stand still.
-    pub fn stand(&self, who: Stall) {
+    /// Waits here for as long as a test stalls this point.
+    pub fn stand(&self, at: Stall) {
         let Some(stalls) = &self.stalls else { return };
-        let mut now = stalls.now.lock();
-        while now.wanted == Some(who) {
-            now.standing = Some(who);
-            stalls.changed.wait(&mut now);
-            now.standing = None;
+        let mut state = stalls.state.lock();
+        while state.requested == Some(at) {
+            state.stalled = Some(at);
+            stalls.changed.wait(&mut state);
+            state.stalled = None;
         }
     }
 }

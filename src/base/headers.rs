@@ -1,11 +1,11 @@
-//! Header fields, as a listener receives them and as a row keeps them.
+//! Header fields of a request.
 
 /// Header fields in the order in which they came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(String, Vec<u8>)>);
 
 impl Headers {
-    /// Appends a field; the name is kept in lower case.
+    /// Appends a field; its name is stored in lower case.
     pub fn push(&mut self, name: &str, value: &[u8]) {
         self.0.push((name.to_ascii_lowercase(), value.to_vec()));
     }
@@ -24,7 +24,7 @@ impl Headers {
             .filter_map(|(_, value)| std::str::from_utf8(value).ok())
     }
 
-    /// Bytes of memory held.
+    /// Bytes of memory that the fields take.
     pub fn held(&self) -> usize {
         let strings =
             self.0.iter().map(|(name, value)| name.capacity().saturating_add(value.capacity()));

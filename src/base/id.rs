@@ -1,4 +1,4 @@
-//! Identifiers: UUIDv7 for things with a name outside, `webhook-id` for events, `dlv_…` for deliveries.
+//! Identifiers: UUIDv7 for rows that the API shows, `webhook-id` for events, `dlv_…` for deliveries.
 
 use std::fmt;
 
@@ -41,7 +41,7 @@ impl Default for SystemDraw {
 
 impl Draw for SystemDraw {
     /// # Panics
-    /// When the operating system has no randomness to give: nothing that follows could be trusted.
+    /// When the operating system gives no random bytes: no key or identifier made without them would be safe.
     fn fill(&self, into: &mut [u8]) {
         assert!(self.0.fill(into).is_ok(), "the operating system gave no random bytes");
     }
@@ -74,9 +74,9 @@ pub fn uuid7(now: Timestamp, draw: &dyn Draw) -> String {
 
 /// The `webhook-id` of an event: `evt_` and 128 bits of SHA-256 over its identity.
 ///
-/// The same fact has the same id on every attempt, for every subscriber, and even when it comes in
-/// again after a restore, so that a consumer's guard still knows it. The parts are length-prefixed, so
-/// that no two identities share an input.
+/// One event has one id on every attempt and for every subscriber, even if it is published again after a
+/// restore, so a consumer's guard still recognises it. The parts are length-prefixed, so that no two
+/// identities share an input.
 ///
 /// ```
 /// let id = oncebox::base::id::webhook_id("default", "erp", "invoice.paid:4711");
@@ -106,7 +106,7 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(ring::digest::digest(&SHA256, bytes).as_ref())
 }
 
-/// When a UUIDv7 was made; `None` when the text is none.
+/// When a UUIDv7 was made; `None` if the text is not one.
 ///
 /// ```
 /// use oncebox::base::{clock::Timestamp, id};
@@ -148,7 +148,7 @@ impl fmt::Display for DeliverySeq {
     }
 }
 
-/// A subscription's number in the file; outside it is known by its name or UUID.
+/// A subscription's number in the file; the API shows its name and UUID instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionSeq(pub i64);
 

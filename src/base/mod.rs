@@ -1,4 +1,4 @@
-//! The ground: values and services that know nothing of webhooks.
+//! The lowest layer: values and services that know nothing of webhooks.
 
 pub mod budget;
 pub mod cache;

@@ -1,7 +1,7 @@
-//! Secrets: bytes that do not print themselves, and the master key that seals what is kept in the file.
+//! Secrets: bytes that do not print themselves, and the master key that seals secrets in the database file.
 //!
-//! Not here: where the master key lies on the machine (settings), which credential is in force (domain),
-//! and the forms that signature schemes give their secrets ([`crate::signatures::signing`]).
+//! Not here: where the master key is on the machine (settings), which credential is in force (model),
+//! and the text forms of signing secrets ([`crate::signatures::signing`]).
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use crate::base::id::Draw;
 const SEAL_VERSION: u8 = 1;
 const KEY_BYTES: usize = 32;
 const KEY_ID_BYTES: usize = 4;
-/// Version, key id, nonce: what stands before the ciphertext.
+/// Version, key id and nonce, before the ciphertext.
 const HEAD_BYTES: usize = 1 + KEY_ID_BYTES + NONCE_LEN;
 const TAG_BYTES: usize = 16;
 const KEY_TEXT_PREFIX: &str = "oncebox-master-key-1:";
@@ -37,7 +37,7 @@ const DERIVE_LABEL: &[u8] = b"oncebox derive 1\0";
 pub struct SecretBytes(Zeroizing<Vec<u8>>);
 
 impl SecretBytes {
-    /// Takes the bytes over. A copy that the caller keeps is the caller's to wipe.
+    /// Takes ownership of the bytes. The caller wipes any copy that it keeps.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(Zeroizing::new(bytes))
     }
@@ -83,7 +83,7 @@ pub enum KeyTextError {
 /// Why something sealed could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// It is too short to have been sealed by us.
+    /// It is shorter than any sealed value.
     #[error("the sealed value is cut off: {bytes} bytes, at least {least} are needed", least = HEAD_BYTES + TAG_BYTES)]
     Truncated {
         /// How many bytes there are.
@@ -144,11 +144,7 @@ impl MasterKey {
         Self { key, id }
     }
 
-    /// Reads the form in which a key file holds it; white space around it does not matter.
-    ///
-    /// # Errors
-    /// [`KeyTextError::NoPrefix`] if it is something else, [`KeyTextError::Damaged`] if it was cut or
-    /// mistyped.
+    /// Reads the text of a key file; white space around it is ignored.
     pub fn from_text(text: &str) -> Result<Self, KeyTextError> {
         let encoded = text.trim().strip_prefix(KEY_TEXT_PREFIX).ok_or(KeyTextError::NoPrefix)?;
         let decoded = BASE64.decode(encoded.as_bytes()).map_err(|_why| KeyTextError::Damaged)?;
@@ -161,25 +157,25 @@ impl MasterKey {
         Ok(Self::from_key(key))
     }
 
-    /// The form in which a key file holds it: one line, ended by a newline.
+    /// The text of a key file: one line, ended by a newline.
     pub fn to_text(&self) -> Zeroizing<String> {
         let encoded = Zeroizing::new(BASE64.encode(self.key.as_slice()));
         Zeroizing::new(format!("{KEY_TEXT_PREFIX}{}\n", encoded.as_str()))
     }
 
-    /// Tells keys apart without telling the key: 8 hex digits of a SHA-256 over it.
+    /// Identifies the key without revealing it: 8 hex digits of a SHA-256 over it.
     pub fn key_id(&self) -> String {
         HEXLOWER.encode(&self.id)
     }
 
-    /// Seals `plain` with AES-256-GCM for one place, named `table|row|column` by `context`.
+    /// Seals `plain` with AES-256-GCM for one column of one row: `context` is `table|row|column`.
     ///
     /// *Shape*: version byte, 4 bytes of key id, 12 bytes of nonce, ciphertext, 16 bytes of tag. The tag
     /// covers version, key id and context as well, so that a value moved to another row does not open.
     /// *Range*: nonces are random, so one key is good for 2^32 values (NIST SP 800-38D, section 8.3).
     ///
     /// # Panics
-    /// Above 64 GiB of plain text, which is no value of ours.
+    /// Above 64 GiB of plain text; no value is that large.
     pub fn seal(&self, context: &str, plain: &[u8], draw: &dyn Draw) -> Vec<u8> {
         let mut nonce = [0; NONCE_LEN];
         draw.fill(&mut nonce);
@@ -187,7 +183,7 @@ impl MasterKey {
         out.push(SEAL_VERSION);
         out.extend_from_slice(&self.id);
         out.extend_from_slice(&nonce);
-        // The plain text is encrypted in a buffer that is wiped, should the cipher refuse it.
+        // If the cipher fails, the buffer still holds the plain text, so it is wiped on drop.
         let mut body = Zeroizing::new(plain.to_vec());
         let tag = self.cipher().and_then(|cipher| {
             let nonce = Nonce::assume_unique_for_key(nonce);
@@ -200,11 +196,6 @@ impl MasterKey {
     }
 
     /// Opens what [`MasterKey::seal`] made for the same context.
-    ///
-    /// # Errors
-    /// [`OpenError::Truncated`] and [`OpenError::OtherVersion`] if it does not have our layout,
-    /// [`OpenError::OtherKey`] if another master key sealed it, [`OpenError::Tampered`] if any byte or
-    /// the context differs.
     pub fn open(&self, context: &str, sealed: &[u8]) -> Result<SecretBytes, OpenError> {
         let truncated = OpenError::Truncated { bytes: sealed.len() };
         if sealed.len() < HEAD_BYTES + TAG_BYTES {
@@ -232,13 +223,13 @@ impl MasterKey {
         Ok(SecretBytes(body))
     }
 
-    /// The id of the key under which something was sealed; `None` when it is nothing sealed by us.
+    /// The id of the key that sealed these bytes; `None` if they are not a sealed value.
     pub fn id_in(sealed: &[u8]) -> Option<String> {
         let id = sealed.get(1..=KEY_ID_BYTES).filter(|_| sealed.first() == Some(&SEAL_VERSION))?;
         Some(HEXLOWER.encode(id))
     }
 
-    /// A key for one other purpose, such as hashing tokens: HMAC-SHA256 of the purpose under this key.
+    /// A derived key for one purpose, such as hashing tokens: HMAC-SHA256 of the purpose under this key.
     pub fn derive(&self, purpose: &str) -> [u8; 32] {
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.key.as_slice());
         let mut context = hmac::Context::with_key(&key);
@@ -272,15 +263,15 @@ mod tests {
     use super::*;
     use crate::base::id::SystemDraw;
 
-    const PLACE: &str = "credential|0190|secret";
+    const CONTEXT: &str = "credential|0190|secret";
 
     #[test]
-    fn a_sealed_value_opens_only_in_its_own_place() {
+    fn a_sealed_value_opens_only_in_its_own_context() {
         let draw = SystemDraw::new();
         let key = MasterKey::generate(&draw);
         for plain in [b"".as_slice(), b"x", &[7; 5000]] {
-            let sealed = key.seal(PLACE, plain, &draw);
-            assert_eq!(key.open(PLACE, &sealed).unwrap().expose(), plain);
+            let sealed = key.seal(CONTEXT, plain, &draw);
+            assert_eq!(key.open(CONTEXT, &sealed).unwrap().expose(), plain);
             let elsewhere = key.open("credential|0191|secret", &sealed);
             assert_eq!(elsewhere, Err(OpenError::Tampered));
         }
@@ -290,11 +281,11 @@ mod tests {
     fn a_flipped_bit_anywhere_is_noticed() {
         let draw = SystemDraw::new();
         let key = MasterKey::generate(&draw);
-        let sealed = key.seal(PLACE, b"whsec_abc", &draw);
+        let sealed = key.seal(CONTEXT, b"whsec_abc", &draw);
         for at in 0..sealed.len() * 8 {
             let mut changed = sealed.clone();
             changed[at / 8] ^= 1 << (at % 8);
-            let refused = key.open(PLACE, &changed).unwrap_err();
+            let refused = key.open(CONTEXT, &changed).unwrap_err();
             match at / 8 {
                 0 => assert!(matches!(refused, OpenError::OtherVersion { .. })),
                 1..=4 => assert!(matches!(refused, OpenError::OtherKey { .. })),
@@ -302,7 +293,7 @@ mod tests {
             }
         }
         for bytes in 0..sealed.len() {
-            assert!(key.open(PLACE, &sealed[..bytes]).is_err());
+            assert!(key.open(CONTEXT, &sealed[..bytes]).is_err());
         }
     }
 
@@ -310,14 +301,14 @@ mod tests {
     fn the_same_value_is_sealed_differently_each_time() {
         let draw = SystemDraw::new();
         let key = MasterKey::generate(&draw);
-        assert_ne!(key.seal(PLACE, b"same", &draw), key.seal(PLACE, b"same", &draw));
+        assert_ne!(key.seal(CONTEXT, b"same", &draw), key.seal(CONTEXT, b"same", &draw));
     }
 
     #[test]
     fn another_master_key_is_named_rather_than_called_tampering() {
         let draw = SystemDraw::new();
         let (old, new) = (MasterKey::generate(&draw), MasterKey::generate(&draw));
-        let refused = new.open(PLACE, &old.seal(PLACE, b"x", &draw)).unwrap_err();
+        let refused = new.open(CONTEXT, &old.seal(CONTEXT, b"x", &draw)).unwrap_err();
         assert_eq!(refused, OpenError::OtherKey { have: new.key_id(), need: old.key_id() });
     }
 

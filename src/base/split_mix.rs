@@ -4,15 +4,15 @@
 
 use std::time::Duration;
 
-/// A stream of numbers that follows from its seed: `SplitMix64`, which is short and good enough to
-/// spread misfortune evenly. Secrets never come from here.
+/// A deterministic stream of numbers (`SplitMix64`): short, and even enough for planned failures. Never used
+/// for secrets.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
     /// A stream of its own for each name and number.
     pub fn of(seed: u32, name: &str, number: u64) -> Self {
-        // FNV-1a: the names differ in their last digits, and each has to move all bits.
+        // FNV-1a, because the names differ in their last digits only, and each has to change all bits.
         let start = 0xcbf2_9ce4_8422_2325_u64 ^ u64::from(seed);
         let hash = name
             .bytes()

@@ -1,4 +1,4 @@
-//! The stop signal and the doorbell: how threads are woken, and how they are asked to end.
+//! The stop signal: how threads are asked to end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Asked once, seen by everyone. Clones share one flag.
+/// A flag that is set once and that every thread sees. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<Flag>);
 
@@ -23,7 +23,7 @@ impl Stop {
         Self::default()
     }
 
-    /// Asks everyone to stop, and wakes who waits here.
+    /// Asks all threads to stop, and wakes those in [`Stop::wait`].
     pub fn ask(&self) {
         let guard = self.0.lock.lock();
         self.0.asked.store(true, Ordering::Release);
@@ -36,7 +36,7 @@ impl Stop {
         self.0.asked.load(Ordering::Acquire)
     }
 
-    /// Waits until a stop is asked for, at most `span`; tells whether it was.
+    /// Waits until a stop is asked for, at most `span`; returns whether it was.
     ///
     /// ```
     /// let stop = oncebox::base::stop::Stop::new();

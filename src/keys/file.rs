@@ -1,4 +1,4 @@
-//! Key files: private, and kept under their own id after a rotation.
+//! Key files: private, and named after their key id once they are retired by a rotation.
 //!
 //! Not here: which file holds the key in force (`app::master_key`).
 
@@ -15,23 +15,23 @@ use crate::sys::user;
 /// Why a key file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    /// The file or its directory.
+    /// The file or its directory cannot be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// The key file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// It holds no key.
+    /// It does not contain a valid key.
     #[error("{path}: {source}")]
     Key {
         /// The key file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why the text is not a key.
         source: KeyTextError,
     },
-    /// It can be read by others.
+    /// Other users can read it.
     #[error(
         "{path} has mode {mode:03o}: others could read the master key; set it to 600 (chmod 600 {path})"
     )]
@@ -43,23 +43,20 @@ pub enum KeyFileError {
     },
     /// It belongs to another user.
     #[error(
-        "{path} belongs to user {owner}, not to root or to user {we}, as whom this runs: the owner of \
-         the master key can read and change it (chown {we} {path})"
+        "{path} belongs to user {owner}, who could read and change the master key; it must belong to root or to \
+         user {we}, as whom this runs (chown {we} {path})"
     )]
     Owner {
         /// The key file.
         path: PathBuf,
-        /// Its owner's number.
+        /// Its owner's user id.
         owner: u32,
-        /// Ours.
+        /// Our user id.
         we: u32,
     },
 }
 
-/// Reads a key file that nobody but its owner can read, and that is ours or root's.
-///
-/// # Errors
-/// When it is not so, or holds no key.
+/// Reads a key file. Refuses one that others than its owner can read, or that belongs to another user than us or root.
 pub fn read(path: &Path) -> Result<MasterKey, KeyFileError> {
     let meta = user::in_directory(directory_of(path), || fs::metadata(path));
     let meta = meta.map_err(file_error(path))?;
@@ -68,7 +65,7 @@ pub fn read(path: &Path) -> Result<MasterKey, KeyFileError> {
         return Err(KeyFileError::Mode { path: path.to_owned(), mode });
     }
     let (owner, we) = (meta.uid(), user::id());
-    // Root may run a command for a service that has its key in a directory of its own.
+    // Root may run a command for a service whose user owns the key and its directory.
     let service = fs::metadata(directory_of(path)).map_or(0, |directory| directory.uid());
     if owner != we && owner != 0 && !(we == 0 && owner == service) {
         return Err(KeyFileError::Owner { path: path.to_owned(), owner, we });
@@ -76,10 +73,7 @@ pub fn read(path: &Path) -> Result<MasterKey, KeyFileError> {
     read_given(path)
 }
 
-/// Reads a key file that the service manager guards, whatever its mode.
-///
-/// # Errors
-/// When it cannot be read, or holds no key.
+/// Reads a key file of any mode and owner, for files that the service manager protects.
 pub fn read_given(path: &Path) -> Result<MasterKey, KeyFileError> {
     let text = user::in_directory(directory_of(path), || fs::read_to_string(path));
     let text = Zeroizing::new(text.map_err(file_error(path))?);
@@ -88,20 +82,17 @@ pub fn read_given(path: &Path) -> Result<MasterKey, KeyFileError> {
 }
 
 /// Writes a key file.
-///
-/// # Errors
-/// When it cannot be written.
 pub fn write(path: &Path, key: &MasterKey) -> Result<(), KeyFileError> {
     files::write_private(path, key.to_text().as_bytes()).map_err(file_error(path))
 }
 
-/// Where a key is kept once another one has taken its place: beside it, under its own id. A database
-/// that names it, such as a backup from before, still opens.
+/// The path of a retired key: beside the key file, with its key id as ending. With it, a database that was sealed
+/// under it, such as an older backup, still opens.
 pub fn retired(path: &Path, key_id: &str) -> PathBuf {
     with_ending(path, &format!(".{key_id}"))
 }
 
-/// The ids of the keys that are kept beside a key file; see [`retired`].
+/// The ids of the retired keys beside a key file; see [`retired`].
 pub fn retired_ids(path: &Path) -> Vec<String> {
     let directory = directory_of(path);
     let there = user::in_directory(directory, || fs::read_dir(directory));

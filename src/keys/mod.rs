@@ -1,7 +1,7 @@
-//! The master keys that are loaded: one that seals, and those that only open what was sealed before.
+//! The loaded master keys: one that seals, and older ones that only open.
 //!
-//! While keys are rotated some secrets stand under the old key and some under the new one; each names its
-//! own. Not here: where keys lie on the machine (`app::master_key`), and the sealing itself
+//! During a rotation some secrets are sealed under the old key and some under the new one; each contains the id of
+//! its key. Not here: where keys are on the machine (`app::master_key`), and the sealing itself
 //! ([`crate::base::secret`]).
 
 pub mod file;
@@ -13,12 +13,12 @@ use parking_lot::RwLock;
 
 use crate::base::secret::{MasterKey, OpenError, SecretBytes};
 
-/// The keys, shared by all that seals or opens.
+/// The loaded master keys; the first one seals.
 #[derive(Debug)]
 pub struct Keyring(RwLock<Vec<Arc<MasterKey>>>);
 
 impl Keyring {
-    /// With one key, which seals.
+    /// A keyring with one key, which seals.
     pub fn new(current: MasterKey) -> Self {
         Self(RwLock::new(vec![Arc::new(current)]))
     }
@@ -26,14 +26,17 @@ impl Keyring {
     /// The key that seals.
     ///
     /// # Panics
-    /// Never: a ring is made with a key, and none is taken off.
-    #[expect(clippy::expect_used, reason = "a ring is made with a key, and none is taken off")]
+    /// Never: a keyring starts with a key, and keys are never removed.
+    #[expect(
+        clippy::expect_used,
+        reason = "a keyring starts with a key, and keys are never removed"
+    )]
     pub fn current(&self) -> Arc<MasterKey> {
         let keys = self.0.read();
-        Arc::clone(keys.first().expect("a ring has a key"))
+        Arc::clone(keys.first().expect("a keyring has a key"))
     }
 
-    /// The key of this id.
+    /// The key with this id.
     pub fn of(&self, id: &str) -> Option<Arc<MasterKey>> {
         let keys = self.0.read();
         keys.iter().find(|key| key.key_id() == id).cloned()
@@ -44,15 +47,12 @@ impl Keyring {
         self.0.write().push(Arc::new(key));
     }
 
-    /// Seals with this key from now on; those before it go on to open.
+    /// Seals with this key from now on; the earlier keys still open.
     pub fn turn_to(&self, key: MasterKey) {
         self.0.write().insert(0, Arc::new(key));
     }
 
-    /// Opens what was sealed for the same context under any of the keys.
-    ///
-    /// # Errors
-    /// [`OpenError::OtherKey`] when the key is none of them; else as [`MasterKey::open`].
+    /// Opens a value that was sealed for this context under any of the keys; [`OpenError::OtherKey`] if under none.
     pub fn open(&self, context: &str, sealed: &[u8]) -> Result<SecretBytes, OpenError> {
         let named = MasterKey::id_in(sealed).and_then(|id| self.of(&id));
         named.unwrap_or_else(|| self.current()).open(context, sealed)
@@ -65,7 +65,7 @@ mod tests {
     use crate::base::id::SystemDraw;
 
     #[test]
-    fn what_was_sealed_before_opens_after_and_new_things_are_sealed_under_the_new_key() {
+    fn after_a_rotation_old_values_open_and_new_values_use_the_new_key() {
         let draw = SystemDraw::new();
         let (old, new, other) =
             (MasterKey::generate(&draw), MasterKey::generate(&draw), MasterKey::generate(&draw));

@@ -1,9 +1,9 @@
-//! Keys of subjects: what of an event is about one person is sealed under a key of that person's own, so that
-//! destroying the key destroys the data wherever it was copied to without it.
+//! Subject keys: the data about one person is sealed under that person's own key, so that destroying the key
+//! destroys the data in every copy.
 //!
-//! Sealing is a function of key, place and text: the same field of the same event gives the same bytes again,
-//! so that an event that comes a second time is known by its content. Not here: where keys are kept
-//! (`store::subjects`) and which field is sealed ([`crate::privacy::policy`]).
+//! Sealing is deterministic in key, context and text: sealing a field of an event again gives equal bytes, so that
+//! a repeated event is recognised by its content. Not here: where keys are stored (`store::subjects`) and which
+//! fields are sealed ([`crate::privacy::policy`]).
 
 use data_encoding::HEXLOWER;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
@@ -13,13 +13,13 @@ use zeroize::Zeroizing;
 use crate::base::id::Draw;
 use crate::base::secret::SecretBytes;
 
-/// Bytes of a key's name.
+/// Bytes of a key's id.
 pub const ID_BYTES: usize = 16;
 const KEY_BYTES: usize = 32;
 const TAG_BYTES: usize = 16;
-/// The first byte of what is sealed; another layout gets another number.
+/// The first byte of every sealed value; another layout gets another number.
 const VERSION: u8 = 1;
-/// Bytes of a hash that are shown in the place of a value.
+/// Bytes of the hash that replaces a value.
 const HASH_BYTES: usize = 16;
 
 /// The key of one subject.
@@ -44,7 +44,7 @@ impl std::fmt::Debug for SubjectKey {
 }
 
 impl SubjectKey {
-    /// A new key with a name of its own.
+    /// A new key with a new id.
     pub fn generate(draw: &dyn Draw) -> Self {
         let (mut id, mut key) = ([0; ID_BYTES], Zeroizing::new([0; KEY_BYTES]));
         draw.fill(&mut id);
@@ -52,35 +52,35 @@ impl SubjectKey {
         Self { id, key }
     }
 
-    /// A key as it was kept; `None` when it is none.
-    pub fn new(id: [u8; ID_BYTES], kept: &SecretBytes) -> Option<Self> {
-        let key = Zeroizing::new(<[u8; KEY_BYTES]>::try_from(kept.expose()).ok()?);
+    /// A key from its stored bytes; `None` if their number is wrong.
+    pub fn new(id: [u8; ID_BYTES], stored: &SecretBytes) -> Option<Self> {
+        let key = Zeroizing::new(<[u8; KEY_BYTES]>::try_from(stored.expose()).ok()?);
         Some(Self { id, key })
     }
 
-    /// Its name.
+    /// Its id.
     pub fn id(&self) -> [u8; ID_BYTES] {
         self.id
     }
 
-    /// The key itself, to be kept sealed.
+    /// The key's bytes; store them sealed only.
     pub fn expose(&self) -> &[u8] {
         self.key.as_slice()
     }
 
-    /// Seals a text for one place with AES-256-GCM.
+    /// Seals a text with AES-256-GCM for one field of one event, which `context` names.
     ///
-    /// *Shape*: version, the key's name, nonce, ciphertext, tag. The nonce is an HMAC of place and text, so that
-    /// none is used for two texts.
+    /// *Shape*: version, key id, nonce, ciphertext, tag. The nonce is an HMAC of context and text, so that no nonce
+    /// is used for two texts.
     ///
     /// # Panics
-    /// Above 64 GiB of plain text, which is no value of ours.
-    pub fn seal(&self, place: &str, plain: &[u8]) -> Vec<u8> {
+    /// Above 64 GiB of plain text; no value is that large.
+    pub fn seal(&self, context: &str, plain: &[u8]) -> Vec<u8> {
         let mut body = Zeroizing::new(plain.to_vec());
-        let nonce = self.nonce(place, plain);
+        let nonce = self.nonce(context, plain);
         let tag = self.cipher().and_then(|cipher| {
             let nonce = Nonce::assume_unique_for_key(nonce);
-            cipher.seal_in_place_separate_tag(nonce, Aad::from(self.aad(place)), &mut body).ok()
+            cipher.seal_in_place_separate_tag(nonce, Aad::from(self.aad(context)), &mut body).ok()
         });
         assert!(tag.is_some(), "AES-256-GCM takes 32 byte keys and texts under 64 GiB");
         let mut out = Vec::with_capacity(1 + ID_BYTES + NONCE_LEN + plain.len() + TAG_BYTES);
@@ -92,18 +92,18 @@ impl SubjectKey {
         out
     }
 
-    /// Opens what [`SubjectKey::seal`] made for the same place; `None` for anything else.
-    pub fn open(&self, place: &str, sealed: &[u8]) -> Option<SecretBytes> {
+    /// Opens what [`SubjectKey::seal`] made for the same context; `None` for anything else.
+    pub fn open(&self, context: &str, sealed: &[u8]) -> Option<SecretBytes> {
         let (_, rest) = split(sealed).filter(|(id, _)| *id == self.id)?;
         let (nonce, body) = rest.split_first_chunk::<NONCE_LEN>()?;
         let mut body = Zeroizing::new(body.to_vec());
         let nonce = Nonce::assume_unique_for_key(*nonce);
         let cipher = self.cipher()?;
-        let opened = cipher.open_in_place(nonce, Aad::from(self.aad(place)), &mut body).ok()?;
+        let opened = cipher.open_in_place(nonce, Aad::from(self.aad(context)), &mut body).ok()?;
         Some(SecretBytes::new(opened.to_vec()))
     }
 
-    /// The name of the key under which something was sealed; `None` when it is nothing of ours.
+    /// The id of the key that sealed these bytes; `None` if they are not a sealed value.
     pub fn id_in(sealed: &[u8]) -> Option<[u8; ID_BYTES]> {
         split(sealed).map(|(id, _)| id)
     }
@@ -118,18 +118,18 @@ impl SubjectKey {
         UnboundKey::new(&AES_256_GCM, key.as_ref()).ok().map(LessSafeKey::new)
     }
 
-    fn nonce(&self, place: &str, plain: &[u8]) -> [u8; NONCE_LEN] {
+    fn nonce(&self, context: &str, plain: &[u8]) -> [u8; NONCE_LEN] {
         let key = self.derived(b"oncebox subject nonce 1");
-        let tag = keyed(key.as_ref(), &[place.as_bytes(), plain]);
+        let tag = keyed(key.as_ref(), &[context.as_bytes(), plain]);
         let mut nonce = [0; NONCE_LEN];
         nonce.iter_mut().zip(tag.as_ref()).for_each(|(to, from)| *to = *from);
         nonce
     }
 
-    fn aad(&self, place: &str) -> Vec<u8> {
+    fn aad(&self, context: &str) -> Vec<u8> {
         let mut aad = vec![VERSION];
         aad.extend_from_slice(&self.id);
-        aad.extend_from_slice(place.as_bytes());
+        aad.extend_from_slice(context.as_bytes());
         aad
     }
 }
@@ -140,7 +140,7 @@ fn split(sealed: &[u8]) -> Option<([u8; ID_BYTES], &[u8])> {
     (*version == VERSION && rest.len() >= NONCE_LEN + TAG_BYTES).then_some((*id, rest))
 }
 
-/// HMAC-SHA-256 over parts, each with its length before it, so that none runs into the next.
+/// HMAC-SHA-256 over length-prefixed parts, so that no two lists of parts share an input.
 fn keyed(key: &[u8], parts: &[&[u8]]) -> hmac::Tag {
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);
     let mut context = hmac::Context::with_key(&key);
@@ -151,8 +151,8 @@ fn keyed(key: &[u8], parts: &[&[u8]]) -> hmac::Tag {
     context.sign()
 }
 
-/// Replaces names and hashed values in the file: HMACs under a key that only
-/// this box has, and that a rotation of the master key leaves as it is.
+/// Makes the pseudonyms that replace names and values in the file: HMACs under a key that only this installation
+/// has, and that a rotation of the master key does not change.
 #[derive(Clone)]
 pub struct Pseudonyms(Zeroizing<Vec<u8>>);
 
@@ -163,12 +163,12 @@ impl std::fmt::Debug for Pseudonyms {
 }
 
 impl Pseudonyms {
-    /// Under what is derived from the box's pepper.
+    /// Derives the HMAC key from the installation's pepper.
     pub fn new(pepper: &SecretBytes) -> Self {
         Self(Zeroizing::new(keyed(pepper.expose(), &[b"oncebox pseudonyms 1"]).as_ref().to_vec()))
     }
 
-    /// What a subject is called in the file.
+    /// The pseudonym of a subject in the file.
     pub fn subject(&self, tenant: &str, name: &str) -> [u8; 32] {
         let tag = keyed(&self.0, &[b"subject", tenant.as_bytes(), name.as_bytes()]);
         let mut out = [0; 32];
@@ -190,7 +190,7 @@ mod tests {
     use crate::base::id::SystemDraw;
 
     #[test]
-    fn the_same_text_in_the_same_place_is_sealed_the_same_and_opens_nowhere_else() {
+    fn sealing_is_deterministic_and_opens_in_its_own_context_only() {
         let draw = SystemDraw::new();
         let (key, other) = (SubjectKey::generate(&draw), SubjectKey::generate(&draw));
         let sealed = key.seal("here", b"Jane");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pseudonym_tells_tenants_and_purposes_apart() {
+    fn pseudonyms_differ_by_tenant_and_purpose() {
         let names = Pseudonyms::new(&SecretBytes::new(vec![7; 32]));
         assert_eq!(names.value("a", "x"), names.value("a", "x"));
         assert_ne!(names.value("a", "x"), names.value("b", "x"));

@@ -127,9 +127,6 @@ impl Privacy {
     }
 
     /// Changes events as their tenant states, before they are handed to the writer.
-    ///
-    /// # Errors
-    /// The event that is refused and why; or that a policy or a key cannot be read.
     pub fn admit(&self, events: &mut [NewEvent]) -> std::result::Result<(), NotAdmitted> {
         let mut fresh = Fresh::new();
         for (n, event) in events.iter_mut().enumerate() {
@@ -161,9 +158,6 @@ impl Privacy {
 
     /// An event that cannot be used as it is kept for a person to see: without its content where a policy is
     /// stated, since nobody has looked through it.
-    ///
-    /// # Errors
-    /// When the policy cannot be read.
     pub fn withhold(&self, event: NewEvent, why: String) -> Result<(NewEvent, String)> {
         let stated = self.stated(&event.tenant)?;
         let Some(policy) = stated.own.rules() else { return Ok((event, why)) };
@@ -194,9 +188,6 @@ impl Privacy {
     /// A hash of what came in as it may be kept, and second the form that is kept otherwise: where a policy is
     /// stated an HMAC of it, as a person who knows most of a row could try the rest against the hash alone.
     /// Neither form can be taken for a number of anything by a detector.
-    ///
-    /// # Errors
-    /// When the policy cannot be read.
     pub fn hashed(&self, tenant: &str, hash: &str) -> Result<[String; 2]> {
         let keyed = self.names.value(tenant, hash).replacen(':', ":0x", 1);
         let plain = hash.to_owned();
@@ -205,18 +196,12 @@ impl Privacy {
     }
 
     /// A reason that tells of what came in, as it may be kept where a policy is stated.
-    ///
-    /// # Errors
-    /// When the policy cannot be read.
     pub fn sanitize(&self, tenant: &str, reason: &str) -> Result<String> {
         let stated = self.stated(tenant)?;
         Ok(stated.own.rules().map_or_else(|| reason.to_owned(), |policy| policy.sanitize(reason)))
     }
 
     /// Changes a verified webhook event as its provider's policy says. `fresh` is the whole request's.
-    ///
-    /// # Errors
-    /// Why it is refused; or that a key cannot be read.
     pub fn admit_webhook(
         &self,
         policy: &Policy,
@@ -334,9 +319,6 @@ impl Privacy {
     }
 
     /// The body of an outgoing request as it is sent, in its place.
-    ///
-    /// # Errors
-    /// When a policy or a key cannot be read.
     pub fn open_sealed(&self, outgoing: &mut OutgoingRequest) -> Result<Opened> {
         let stated = self.stated(&outgoing.tenant)?;
         let pii = match outgoing.source.strip_prefix("in:") {
@@ -395,7 +377,7 @@ impl Privacy {
     }
 
     fn stated(&self, tenant: &str) -> Result<Arc<TenantPolicies>> {
-        if let Some(stated) = self.stated.kept(tenant) {
+        if let Some(stated) = self.stated.cached(tenant) {
             return Ok(stated);
         }
         let read = |tenant: &String| -> Result<Option<TenantPolicies>> {

@@ -52,9 +52,6 @@ pub enum Unusable {
 
 impl Scheme {
     /// What a verified request brings.
-    ///
-    /// # Errors
-    /// [`Unusable`], for batches alone: one broken item refuses all of it.
     pub fn events<'a>(&self, incoming: &Incoming<'a>) -> Result<Events<'a>, Unusable> {
         let Some(path) = self.list(incoming) else {
             let item = Item { identity: self.identify(incoming), payload: incoming.body };

@@ -110,9 +110,6 @@ impl Certificates {
     }
 
     /// What is at a URL that a request to this provider names.
-    ///
-    /// # Errors
-    /// [`Missing`]: it may be there a little later.
     pub fn get(&self, provider: &str, url: &str) -> Result<Found, Missing> {
         if let Some(known) = self.known(provider, url)? {
             return Ok(known);
@@ -149,9 +146,6 @@ impl Certificates {
     }
 
     /// Calls a URL for what the call itself does; one that failed is not called again for a while.
-    ///
-    /// # Errors
-    /// [`Missing`].
     pub fn confirm(&self, url: &str) -> Result<(), Missing> {
         let now = self.clock.now();
         let failed = self.state().tried.get(url).is_some_and(|kept| now.since(kept.at) < TRIED);

@@ -344,9 +344,6 @@ impl Scheme {
 
     /// Where the certificate of a request has to be fetched, for the schemes that need one. Its host is the
     /// provider's own, whatever the request says.
-    ///
-    /// # Errors
-    /// When the request names none, or another's.
     pub fn certificate_url(&self, incoming: &Incoming<'_>) -> Result<Option<String>, Refused> {
         match self {
             #[cfg(feature = "certificates")]
@@ -356,10 +353,6 @@ impl Scheme {
     }
 
     /// Refuses a request with a costly check by the time it claims, before anything is fetched or computed for it.
-    ///
-    /// # Errors
-    /// [`Refused::Untimely`] when that is further from `now` than `tolerance`. A request without a readable time
-    /// is left to the check itself.
     pub fn in_time(
         &self,
         incoming: &Incoming<'_>,
@@ -381,9 +374,6 @@ impl Scheme {
     }
 
     /// Looks at a secret when it is entered, so that a wrong paste is noticed before the first webhook.
-    ///
-    /// # Errors
-    /// [`SecretError`], each with what to do.
     pub fn check_secret(&self, text: &str) -> Result<(), SecretError> {
         if text.is_empty() {
             return Err(SecretError::Empty);
@@ -440,9 +430,6 @@ impl Scheme {
     /// let github = Scheme::of("github").unwrap();
     /// assert_eq!(github.verify(&secrets, &incoming, now, tolerance), Ok(1));
     /// ```
-    ///
-    /// # Errors
-    /// [`Refused`]; [`Refused::Stale`] only when all else is right.
     pub fn verify<S: AsRef<[u8]>>(
         &self,
         secrets: &[S],
@@ -454,9 +441,6 @@ impl Scheme {
     }
 
     /// [`Scheme::verify`] with the certificate that was fetched for the request, PEM.
-    ///
-    /// # Errors
-    /// [`Refused`]; [`Refused::Stale`] only when all else is right.
     pub fn verify_with<S: AsRef<[u8]>>(
         &self,
         secrets: &[S],

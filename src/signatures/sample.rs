@@ -93,9 +93,6 @@ pub fn new_id(scheme: &Scheme, at: Timestamp, draw: &dyn Draw) -> String {
 /// assert!(made.headers.iter().any(|(name, _)| name == "x-hub-signature-256"));
 /// # Ok::<(), oncebox::signatures::sample::SampleError>(())
 /// ```
-///
-/// # Errors
-/// For schemes whose signatures nobody else can make, and for a secret that is none of the scheme's.
 pub fn sample(scheme: &Scheme, secret: &str, subject: Subject<'_>) -> Result<Sample, SampleError> {
     only_its_own(scheme)?;
     scheme.check_secret(secret)?;
@@ -154,9 +151,6 @@ fn settings_only(scheme: &Scheme) -> SampleError {
 }
 
 /// What a provider would send that is checked with a public key: `sign` has the private one.
-///
-/// # Errors
-/// For schemes that are checked otherwise, and when `sign` gives nothing.
 pub fn sample_by_key(
     scheme: &Scheme,
     subject: Subject<'_>,

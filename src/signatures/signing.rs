@@ -92,9 +92,6 @@ impl SigningSecret {
     }
 
     /// Reads `whsec_…`; base64 with or without its padding.
-    ///
-    /// # Errors
-    /// [`SecretError`], saying whether the prefix, the base64 or the length is wrong.
     pub fn parse(text: &str) -> Result<Self, SecretError> {
         if text.is_empty() {
             return Err(SecretError::Empty);

@@ -72,9 +72,6 @@ pub struct Template(Vec<Piece>);
 
 impl Template {
     /// Reads a template. `{{` and `}}` stand for the braces themselves.
-    ///
-    /// # Errors
-    /// [`TemplateError`]: unknown placeholders are answered with the list of those that exist.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         if text.len() > MAX_TEXT_BYTES {
             return Err(TemplateError::Long { bytes: text.len() });

@@ -95,9 +95,6 @@ impl Draft {
     }
 
     /// The event.
-    ///
-    /// # Errors
-    /// The first field that cannot be used.
     pub fn event(&self, facts: &RowContext<'_>) -> Result<NewEvent, FieldError> {
         let text = |field: Field| self.text(field, facts);
         let content_type =

@@ -134,9 +134,6 @@ impl FolderSettings {
 
     /// Whether a row has the key that the settings say it has. Known by the file instead, the same fact would be
     /// another one in the next file, and nobody would see it.
-    ///
-    /// # Errors
-    /// When it has none, and no default stands for it.
     pub fn check_key(&self, row: &Draft) -> Result<(), FieldError> {
         let field = Field::IdempotencyKey;
         let has = match row.get(field) {

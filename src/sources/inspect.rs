@@ -16,9 +16,6 @@ use crate::sources::{Settings as SourceSettings, Source};
 use crate::sys::files::{self, Directory, Kind};
 
 /// The last row there is.
-///
-/// # Errors
-/// Why it cannot be found out.
 pub fn last_row(settings: &Settings, tenant: &str, source: &SourceSettings) -> Result<i64, String> {
     let place = permitted(settings, tenant, source.path())?;
     let highest = |table: &TableSettings| -> Result<i64, ForeignError> {
@@ -159,9 +156,6 @@ fn directory(file: &Path) -> Check {
 /// Whether a tenant's source may lie there, and where that is once every link is followed. The service reads it
 /// with its own rights: what is not the tenant's must not be reached by its name. A link can be put there at any
 /// time: what is opened is the place that this returns, and it is asked again before each reading.
-///
-/// # Errors
-/// Why not, as a sentence without its full stop.
 pub fn permitted(settings: &Settings, tenant: &str, path: &Path) -> Result<PathBuf, String> {
     // The place itself may not be there yet; what leads to it is looked at as it is.
     let real = |path: &Path| {

@@ -53,9 +53,6 @@ pub enum Settings {
 
 impl Settings {
     /// Reads the settings of a kind.
-    ///
-    /// # Errors
-    /// What is wrong with them, as a sentence without its full stop.
     pub fn read(kind: &str, settings: Value) -> Result<Self, SettingsError> {
         let wrong = |error: serde_json::Error| {
             SettingsError(format!("the settings of a source of kind {kind} are wrong: {error}"))

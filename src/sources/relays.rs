@@ -66,9 +66,6 @@ pub struct Relaying {
 
 impl Relaying {
     /// Starts it.
-    ///
-    /// # Errors
-    /// When a thread cannot be started.
     pub fn start(shared: Shared, spawner: &Spawner, bell: Bell) -> Result<Self> {
         let (stop, statuses) = (Stop::new(), shared.statuses.clone());
         let relays = Relays {

@@ -142,9 +142,6 @@ pub struct Found {
 /// A file that was compacted, or copied and put back, is another file with the same row in it, which is accepted.
 /// So is one whose old rows were deleted. Of a file only its number counts: that of its device may be another
 /// one after each start of the machine.
-///
-/// # Errors
-/// How it shows that it is not.
 pub fn judge(kept: Option<&Identity>, cursor: i64, found: &Found) -> Result<(), Replaced> {
     let Found { file, highest, columns, at_cursor } = found;
     if *highest < cursor {

@@ -218,7 +218,7 @@ pub(super) fn clear(
         SourceError::lasting(format!("{} cannot be cleared: {error}", place.display()))
     };
     let names = done.names().map_err(|error| failed(error, &place))?;
-    let is_old = |name: &&String| done.lies_since(name).is_some_and(|at| wall.since(at) >= kept);
+    let is_old = |name: &&String| done.changed_at(name).is_some_and(|at| wall.since(at) >= kept);
     let mut cleared = 0_usize;
     for name in names.usable.iter().filter(is_old).take(MAX_CLEARED) {
         done.remove(name).map_err(|error| failed(error, &place.join(name)))?;

@@ -1,10 +1,10 @@
-//! A program that is run: it gets its input, what it prints is kept up to a bound, and nothing of it outlives
-//! its time or its own end.
+//! Runs a program: writes its input, keeps its output up to a limit, and kills all its processes at its timeout or
+//! end.
 //!
-//! A program runs in a process group of its own. The whole group is killed when its time is over, and also
-//! when its leader has ended: what it left running in the background would hold its output open for ever, and
-//! would still be at work when the same is begun again. Nothing here blocks but [`wait`] and [`Program::run`],
-//! so that one thread can look after many. Not here: what an exit code means.
+//! A program runs in a process group of its own. The whole group is killed at the timeout, and also when its leader
+//! has ended: a process left in the background would hold the output open, and would still run beside the next
+//! attempt. Only [`wait`] and [`Program::run`] block, so that one thread can manage many programs. Not here: what an
+//! exit code means.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read, Write};
@@ -23,7 +23,7 @@ use crate::base::clock::Clock;
 
 /// Between asking a program to end and killing it.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often a program is looked at that cannot be watched, on kernels before 5.3.
+/// How often a program is polled on kernels before 5.3, which have no pidfd.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Bytes read or written at once.
 const CHUNK: usize = 16 * 1024;
@@ -33,39 +33,39 @@ const CHUNK: usize = 16 * 1024;
 pub struct Program {
     /// The program and its arguments.
     pub argv: Vec<OsString>,
-    /// What is taken out of the environment it is run in, such as what is secret.
+    /// Variables removed from the inherited environment, such as secrets.
     pub without: Vec<OsString>,
-    /// What is then added to it.
+    /// Variables added after that.
     pub environment: Vec<(String, String)>,
-    /// What it reads. It need not read all of it.
+    /// Its standard input. It need not read all of it.
     pub input: Vec<u8>,
-    /// When it is asked to end, and 2 s later killed, with everything it has started.
+    /// After this it gets SIGTERM, and 2 s later SIGKILL, with every process of its group.
     pub timeout: Duration,
-    /// Of what it prints, on each of its two outputs, as much is kept. The rest is read and thrown away.
+    /// Bytes kept of each output, stdout and stderr. The rest is read and discarded.
     pub output_most: usize,
 }
 
 /// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// By itself, with this code.
+    /// It exited with this code.
     Exited(i32),
-    /// A signal ended it.
+    /// This signal ended it.
     Killed(i32),
-    /// Its time was over.
+    /// It ran into its timeout.
     TimedOut,
 }
 
 /// A program that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// How.
+    /// How it ended.
     pub how: How,
-    /// What it printed.
+    /// The start of its standard output.
     pub stdout: Vec<u8>,
-    /// What it said on its other output.
+    /// The start of its standard error.
     pub stderr: Vec<u8>,
-    /// How long it took.
+    /// How long it ran.
     pub took: Duration,
 }
 
@@ -81,7 +81,7 @@ pub struct Running {
     stderr: Output<ChildStderr>,
     clock: Clock,
     began: Duration,
-    /// When it is asked to end, and then killed.
+    /// When it gets SIGTERM; after that, when it gets SIGKILL.
     deadline: Duration,
     asked: bool,
     timed_out: bool,
@@ -97,9 +97,6 @@ struct Output<R> {
 
 impl Program {
     /// Starts it.
-    ///
-    /// # Errors
-    /// When there is no such program or it cannot be run.
     pub fn start(self, clock: &Clock) -> io::Result<Running> {
         let Self { argv, without, environment, input, timeout, output_most } = self;
         let (program, arguments) =
@@ -129,7 +126,7 @@ impl Program {
             timed_out: false,
             reaped: false,
         };
-        // From here on a failure drops it, which kills it.
+        // An error from here on drops `running`, which kills the program.
         if let Some((stdin, _, _)) = &running.input {
             rustix::io::ioctl_fionbio(stdin, true)?;
         }
@@ -140,10 +137,7 @@ impl Program {
         Ok(running)
     }
 
-    /// Runs it to its end.
-    ///
-    /// # Errors
-    /// When there is no such program or it cannot be run.
+    /// Starts it and waits for its end.
     pub fn run(self, clock: &Clock) -> io::Result<Ended> {
         let mut running = self.start(clock)?;
         loop {
@@ -155,7 +149,7 @@ impl Program {
     }
 }
 
-/// Waits until one of them has something to say, one's time is over, or `most` has passed.
+/// Waits for output, input room, an end or a timeout of one of the programs, at most `most`.
 pub fn wait(running: &[&Running], most: Duration) {
     let mut most = most;
     let mut polled = Vec::with_capacity(running.len().saturating_mul(4));
@@ -170,17 +164,14 @@ pub fn wait(running: &[&Running], most: Duration) {
         polled.extend(one.stderr.from.as_ref().map(|from| PollFd::new(from, PollFlags::IN)));
         polled.extend(one.watch.as_ref().map(|watch| PollFd::new(watch, PollFlags::IN)));
     }
-    // A millisecond more than asked, so that a wait is never over just before its deadline.
+    // A millisecond more than asked, so that a wait never ends just before its deadline.
     let span = Timespec::try_from(most.saturating_add(Duration::from_millis(1))).ok();
-    // A signal ends it early, and so does whatever else: the caller looks again.
+    // A signal or an error may end it early; the caller polls the programs in any case.
     let _ready = poll(&mut polled, span.as_ref());
 }
 
 impl Running {
-    /// Gives it input, takes what it prints, and minds its time; tells how it ended, once it has.
-    ///
-    /// # Errors
-    /// When it cannot be told whether it has ended.
+    /// Polls it without blocking: writes input, reads output, enforces the timeout; `Some` once it has ended.
     pub fn look(&mut self) -> io::Result<Option<Ended>> {
         self.feed();
         self.stdout.take();
@@ -189,7 +180,7 @@ impl Running {
         if !self.has_ended()? {
             return Ok(None);
         }
-        // The leader is dead and not yet buried, so that its number still is the group's alone.
+        // The leader is dead but not reaped, so its process id cannot belong to another group yet.
         self.signal(Signal::KILL);
         let status = self.child.wait()?;
         self.reaped = true;
@@ -219,7 +210,7 @@ impl Running {
                 Ok(length) => *written = written.saturating_add(length),
                 Err(error) if error.kind() == ErrorKind::Interrupted => (),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // It does not want to read any more, which is its right.
+                // It has closed its input, which is no error.
                 Err(_) => break,
             }
         }
@@ -249,7 +240,7 @@ impl Running {
     }
 
     fn signal(&self, signal: Signal) {
-        // Nobody is left in it, then.
+        // Fails only if no process is left in the group.
         let _delivered = kill_process_group(self.group, signal);
     }
 }
@@ -264,7 +255,7 @@ impl Drop for Running {
 }
 
 impl<R: Read> Output<R> {
-    /// Reads what is there now; keeps the beginning.
+    /// Reads all output available now; keeps the beginning.
     fn take(&mut self) {
         let mut chunk = [0; CHUNK];
         while let Some(from) = &mut self.from {
@@ -298,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_gets_its_input_and_its_output_is_kept_up_to_the_bound() {
+    fn a_program_gets_its_input_and_its_output_is_kept_up_to_the_limit() {
         let big = vec![b'x'; 1 << 20];
         let ended = shell("echo $GREETING; echo no >&2; cat; exit 7", &big, 60_000);
         assert_eq!(ended.how, How::Exited(7));
@@ -307,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_gets_the_environment_without_what_is_taken_out_of_it() {
+    fn a_program_gets_the_environment_without_the_removed_variables() {
         let ended = shell("echo \"$GREETING,$CARGO_MANIFEST_DIR,${PATH:+path}\"", b"", 60_000);
         assert_eq!(ended.stdout, b"hello,,path\n");
     }
@@ -319,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn a_program_whose_time_is_over_is_ended_with_all_it_has_started() {
+    fn a_program_at_its_timeout_is_killed_with_all_its_processes() {
         let ended = shell("sleep 600 & echo $!; wait", b"", 100);
         assert_eq!(ended.how, How::TimedOut);
         gone(&ended.stdout);
     }
 
     #[test]
-    fn what_a_program_leaves_running_ends_with_it() {
+    fn a_background_process_of_a_program_ends_with_it() {
         let ended = shell("sleep 600 & echo $!", b"", 60_000);
         assert_eq!(ended.how, How::Exited(0));
         gone(&ended.stdout);
@@ -342,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn there_has_to_be_such_a_program() {
+    fn a_missing_program_is_an_error() {
         let program = Program {
             argv: vec!["/nowhere/at/all".into()],
             without: Vec::new(),

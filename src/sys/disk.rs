@@ -1,4 +1,4 @@
-//! Room on a disk, and what kind of file system it is.
+//! Free space on a disk, and whether a write failed for lack of it.
 
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
@@ -9,9 +9,9 @@ use std::sync::Arc;
 use rustix::fs::statvfs;
 use rustix::process::{Resource, getrlimit};
 
-/// A file that lies this close to the process's limit of file sizes cannot grow by what SQLite asks for.
+/// A file closer than this to the process's file size limit (`RLIMIT_FSIZE`) cannot grow by what SQLite asks for.
 const MAX_GROWTH: u64 = 64 * 1024;
-/// Bytes written to see whether a write finds room.
+/// Bytes of the trial write.
 const TRIAL_BYTES: usize = 32 * 1024;
 
 /// A file system's size and what is left of it.
@@ -25,7 +25,7 @@ pub struct Space {
 
 type Look = dyn Fn(&Path) -> io::Result<Space> + Send + Sync;
 
-/// How room is looked at. Real in the product, set by hand in tests.
+/// Measures free space. Real in the product, set by hand in tests.
 #[derive(Clone)]
 pub struct Gauge(Arc<Look>);
 
@@ -36,36 +36,32 @@ impl std::fmt::Debug for Gauge {
 }
 
 impl Gauge {
-    /// Asks the system.
+    /// Asks the operating system.
     pub fn machine() -> Self {
         Self::new(space)
     }
 
-    /// Asks something else.
+    /// Asks a function, such as a test's.
     pub fn new(look: impl Fn(&Path) -> io::Result<Space> + Send + Sync + 'static) -> Self {
         Self(Arc::new(look))
     }
 
-    /// The room where `path` lies.
-    ///
-    /// # Errors
-    /// What the system says.
+    /// The size and free space of the file system that holds `path`.
     pub fn look(&self, path: &Path) -> io::Result<Space> {
         (self.0)(path)
     }
 }
 
-/// The room of the file system on which `path` lies.
 fn space(path: &Path) -> io::Result<Space> {
     let all = statvfs(path)?;
     let bytes = |blocks: u64| blocks.saturating_mul(all.f_frsize);
     Ok(Space { total: bytes(all.f_blocks), free: bytes(all.f_bavail) })
 }
 
-/// Whether a write to one of `files` can have failed for want of room rather than because the disk is
-/// broken: the disk or a quota is full, or the file is as large as this process may make it.
+/// Whether a failed write to one of `files` can mean lack of space rather than a broken disk: the disk or a
+/// quota is full, or the file has reached the size limit of this process.
 ///
-/// SQLite tells a full disk by itself, but not the other two.
+/// SQLite itself reports only a full disk, not the other two.
 pub fn is_out_of_room(directory: &Path, files: &[&Path]) -> bool {
     let limit = getrlimit(Resource::Fsize).current;
     let sizes = files.iter().filter_map(|file| std::fs::metadata(file).ok()).map(|meta| meta.len());
@@ -79,12 +75,11 @@ fn is_no_room(error: &io::Error) -> bool {
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
-/// Writes a little and takes it away again.
+/// Writes a small file and removes it.
 fn trial(directory: &Path) -> io::Result<()> {
     let path = directory.join(format!("oncebox.trial.{}", std::process::id()));
     let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-    // Not synced: a file system says that it is full when it is written to, and a sync of one that is
-    // broken may take its time.
+    // Not synced: a full file system already fails the write, and a sync on a broken disk may hang.
     let written = open.and_then(|mut file| file.write_all(&vec![0; TRIAL_BYTES]));
     let removed = std::fs::remove_file(&path);
     written.and(removed)
@@ -95,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_system_has_no_more_room_than_its_size() {
+    fn a_file_system_has_no_more_free_space_than_its_size() {
         let dir = tempfile::tempdir().unwrap();
         let Space { total, free } = Gauge::machine().look(dir.path()).unwrap();
         assert!(total > 0 && free <= total, "{free} of {total}");
@@ -103,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_with_room_is_not_out_of_it_and_keeps_nothing_of_the_trial() {
+    fn a_directory_with_room_is_not_out_of_room_and_the_trial_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         assert!(!is_out_of_room(dir.path(), &[&dir.path().join("nowhere")]));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -1,4 +1,4 @@
-//! Files: private ones, which are written atomically, and those that another program writes.
+//! Files: private ones, written atomically, and files that another program writes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,13 +15,13 @@ use rustix::io::Errno;
 use crate::base::clock::Timestamp;
 use crate::sys::user;
 
-/// Names that are tried for a file that is being written.
+/// Temporary names tried for a file that is being written.
 const MAX_NAMES: u32 = 100;
 
-/// What the name of a file that is being written ends with.
+/// The ending of the temporary name of a file that is being written.
 pub const PARTIAL: &str = ".partial";
 
-/// A path with more at its end.
+/// The path with `ending` appended to its file name.
 pub fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
@@ -33,31 +33,25 @@ pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
-/// Puts the names of a file's directory on the disk.
-///
-/// # Errors
-/// When the disk refuses.
+/// Syncs the directory of a file, so that a new or changed name survives a crash.
 pub fn sync_directory_of(path: &Path) -> io::Result<()> {
     File::open(directory_of(path))?.sync_all()
 }
 
-/// Opens a file, or makes it with mode 0600; a link is not followed.
+/// Options that open a file, or create it with mode 0600; a link is not followed.
 pub fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
     options
 }
 
-/// Writes a file that only its owner may read: whole and on the disk, or not at all. One that is there is replaced.
-///
-/// # Errors
-/// When the system refuses.
+/// Writes a file that only its owner may read, atomically and synced. An existing file is replaced.
 pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     NewFile::create(path)?.finish(content)
 }
 
-/// A private file that is written under another name. A file that already has the name stays until the new content is
-/// complete. Dropped before it is finished, the new file is removed.
+/// A private file under a temporary name. An existing file of the final name stays until [`NewFile::finish`]. If
+/// dropped before, the temporary file is removed.
 #[derive(Debug)]
 pub struct NewFile {
     /// Locked, so that a clean-up of leftovers leaves it alone.
@@ -68,11 +62,8 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// Makes it beside its place. No link is followed, and no leftover of a killed process is written into: in a
-    /// container the next process has the same number.
-    ///
-    /// # Errors
-    /// When the system refuses.
+    /// Creates the temporary file beside `path`. It follows no link and never reuses the leftover of a killed process,
+    /// which in a container has the same process id.
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut numbers = 0..MAX_NAMES;
         let create = || loop {
@@ -84,15 +75,12 @@ impl NewFile {
             }
         };
         let (file, partial) = user::in_directory(directory_of(path), create)?;
-        // Some file systems have no locks; then nothing is cleaned up there either.
+        // On a file system without locks nothing is cleaned up either, so a failure does not matter.
         drop(file.try_lock());
         Ok(Self { file, partial, path: path.to_owned(), finished: false })
     }
 
-    /// Writes the content, gives the file its name, and puts both on the disk.
-    ///
-    /// # Errors
-    /// When the system refuses.
+    /// Writes the content, renames the file to its final name, and syncs both.
     pub fn finish(mut self, content: &[u8]) -> io::Result<()> {
         let path = self.path.clone();
         user::in_directory(directory_of(&path), || {
@@ -123,7 +111,7 @@ fn keep_owner(partial: &Path, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// When the newest file of that ending in a directory was last written; `None` where there is none.
+/// When the newest file with that ending in a directory was last written; `None` if there is none.
 pub fn newest(directory: &Path, ending: &str) -> Option<Timestamp> {
     let entries = fs::read_dir(directory).ok()?.flatten();
     let times = entries
@@ -154,24 +142,24 @@ impl Stamp {
     }
 }
 
-/// A file, and what it was when it was read. It is held open, so that nothing else gets its inode's number.
+/// A file's content and stamp. The file is held open, so that no other file gets its inode number.
 #[derive(Debug)]
 pub struct Contents {
-    /// Its bytes; empty where it is too large.
+    /// Its bytes; empty if it is too large.
     pub bytes: Vec<u8>,
     /// Its size.
     pub size: u64,
-    /// What it was before it was read and after.
+    /// Its stamp, equal before and after it was read.
     pub stamp: Stamp,
     _open: File,
 }
 
-/// What can have a name in a directory.
+/// The kind of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A file that has no other name.
+    /// A regular file with one name.
     File,
-    /// A file with other names (hard links), perhaps of a file that the author of this name may not read.
+    /// A regular file with several names (hard links). The user who made this name may be unable to read the file.
     Shared,
     /// A directory.
     Directory,
@@ -181,38 +169,32 @@ pub enum Kind {
     Special,
 }
 
-/// What has a name in a directory.
+/// The names in a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
-    /// Those that are UTF-8.
+    /// Names in UTF-8.
     pub usable: Vec<String>,
-    /// Those that are not, about, but for directories.
+    /// Other names, converted lossily; without directories.
     pub other: Vec<String>,
 }
 
-/// A directory that another user may write into. It is held open, and no link is followed to reach it or what
-/// is in it: who may put names into a directory must not reach with them what we may read or write.
+/// A directory that another user may write into. It is held open, and no link is followed to it or in it:
+/// a link made by that user must not make us read or write files that the user cannot.
 #[derive(Debug)]
 pub struct Directory(OwnedFd);
 
 impl Directory {
-    /// Opens one whose path has no link in it (`fs::canonicalize`).
-    ///
-    /// # Errors
-    /// When there is none, or it cannot be opened.
+    /// Opens a directory whose path contains no link (see `fs::canonicalize`).
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-            // Kernels before 5.6, and sandboxes that do not know it.
+            // Kernels before 5.6, and sandboxes that do not allow `openat2`.
             Err(Errno::NOSYS | Errno::PERM) => Ok(Self(openat(CWD, path, flags, Mode::empty())?)),
             opened => Ok(Self(opened?)),
         }
     }
 
-    /// Opens a directory in it, and makes it where there is none.
-    ///
-    /// # Errors
-    /// When it cannot be made, or something else has its name, such as a link.
+    /// Opens a subdirectory, or creates it. Fails if something else has the name, such as a link.
     pub fn make(&self, name: &str) -> io::Result<Self> {
         match mkdirat(&self.0, name, Mode::RWXU | Mode::RWXG | Mode::RWXO) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -222,16 +204,13 @@ impl Directory {
         match openat(&self.0, name, flags, Mode::empty()) {
             Err(Errno::LOOP | Errno::NOTDIR) => Err(io::Error::new(
                 ErrorKind::NotADirectory,
-                "it is there, and a link or no directory",
+                "it exists, but is a link or not a directory",
             )),
             opened => Ok(Self(opened?)),
         }
     }
 
     /// The names in it, sorted.
-    ///
-    /// # Errors
-    /// When it cannot be listed.
     pub fn names(&self) -> io::Result<Names> {
         let mut names = Names::default();
         for entry in Dir::read_from(&self.0)? {
@@ -247,12 +226,12 @@ impl Directory {
         Ok(names)
     }
 
-    /// Whether a name is taken, by whatever it is.
+    /// Whether an entry of any kind has this name.
     pub fn has(&self, name: &str) -> bool {
         !matches!(statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT))
     }
 
-    /// What kind of thing has a name; `None` where nothing has.
+    /// The kind of the entry with this name; `None` if there is none.
     pub fn kind(&self, name: &str) -> Option<Kind> {
         let found = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         Some(match FileType::from_raw_mode(found.st_mode) {
@@ -264,35 +243,27 @@ impl Directory {
         })
     }
 
-    /// What has that name now; `None` where nothing has, or what has it is no plain file.
-    ///
-    /// # Errors
-    /// When that cannot be found out.
+    /// The stamp of the regular file with this name; `None` if there is no such file.
     pub fn stamp(&self, name: &str) -> io::Result<Option<Stamp>> {
-        // By a handle that can neither read nor write, because the fields of a bare look differ by machine.
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match openat(&self.0, name, flags, Mode::empty()) {
-            Err(Errno::NOENT) => Ok(None),
-            opened => {
-                let found = File::from(opened?).metadata()?;
-                Ok(found.is_file().then(|| Stamp::of(&found)))
-            }
-        }
+        Ok(self.metadata(name)?.map(|found| Stamp::of(&found)))
     }
 
-    /// Since when a plain file has lain there as it is: neither written nor renamed since; `None` where the
-    /// name is of something else.
-    pub fn lies_since(&self, name: &str) -> Option<Timestamp> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let found = File::from(openat(&self.0, name, flags, Mode::empty()).ok()?);
-        let found = found.metadata().ok().filter(fs::Metadata::is_file)?;
+    /// When the regular file with this name was last written or renamed; `None` if there is no such file.
+    pub fn changed_at(&self, name: &str) -> Option<Timestamp> {
+        let found = self.metadata(name).ok()??;
         Some(Timestamp::from_secs(found.ctime().max(found.mtime())))
     }
 
-    /// Writes a file that is not there yet.
-    ///
-    /// # Errors
-    /// When its name is taken, or the disk refuses.
+    fn metadata(&self, name: &str) -> io::Result<Option<fs::Metadata>> {
+        // Through an `O_PATH` handle, because the fields of a bare `statat` differ by machine.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(&self.0, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => Ok(None),
+            opened => Ok(Some(File::from(opened?).metadata()?).filter(fs::Metadata::is_file)),
+        }
+    }
+
+    /// Writes a new file; fails if the name is taken.
     pub fn write_new(&self, name: &str, text: &str) -> io::Result<()> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -301,13 +272,10 @@ impl Directory {
         file.write_all(text.as_bytes())
     }
 
-    /// Moves what is in it to another directory, where it replaces nothing.
-    ///
-    /// # Errors
-    /// When the new name is taken, or it cannot be moved.
+    /// Moves an entry to another directory; fails if the new name is taken.
     pub fn move_to(&self, name: &str, to: &Self, new: &str) -> io::Result<()> {
         match renameat_with(&self.0, name, &to.0, new, RenameFlags::NOREPLACE) {
-            // Some file systems cannot promise it.
+            // Some file systems do not support NOREPLACE.
             Err(Errno::INVAL | Errno::NOSYS) if to.has(new) => Err(Errno::EXIST.into()),
             Err(Errno::INVAL | Errno::NOSYS) => Ok(renameat(&self.0, name, &to.0, new)?),
             moved => Ok(moved?),
@@ -315,19 +283,13 @@ impl Directory {
     }
 
     /// Removes a name.
-    ///
-    /// # Errors
-    /// When there is none, or it may not be removed.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         Ok(unlinkat(&self.0, name, AtFlags::empty())?)
     }
 }
 
-/// Reads a regular file of `most` bytes at most; `None` where the name is of something else, such as a link, or
-/// not the only one of its file, or the file was changed meanwhile.
-///
-/// # Errors
-/// When it cannot be read.
+/// Reads a regular file of `most` bytes at most. `None` for anything else, such as a link, for a file with several
+/// names, and for a file that changed while it was read.
 pub fn read_regular(from: &Directory, name: &str, most: u64) -> io::Result<Option<Contents>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match openat(&from.0, name, flags, Mode::empty()) {
@@ -350,34 +312,31 @@ pub fn read_regular(from: &Directory, name: &str, most: u64) -> io::Result<Optio
     Ok(is_whole.then_some(Contents { bytes, size, stamp, _open: file }))
 }
 
-/// Sets the mode of a file or directory, and follows no link.
-///
-/// # Errors
-/// When it is a link, or belongs to somebody else.
+/// Sets the mode of a file or directory; fails on a link.
 pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(CWD, path, flags, Mode::empty())?;
     Ok(fchmod(file, Mode::from_raw_mode(mode))?)
 }
 
-/// Whether this process may make files in a directory.
+/// Whether this process may create files in a directory.
 pub fn may_write(directory: &Path) -> bool {
     let wanted = Access::WRITE_OK | Access::EXEC_OK;
     accessat(CWD, directory, wanted, AtFlags::EACCESS).is_ok()
 }
 
-/// Whether there is nothing. What this user may not look at is not missing: opening it says why.
+/// Whether nothing exists at a path. A path that this user may not look at is not missing: opening it says why.
 pub fn is_missing(path: &Path) -> bool {
     path.try_exists().is_ok_and(|there| !there)
 }
 
-/// Whether this process may not look into a directory.
+/// Whether this process lacks the permission to list a directory.
 pub fn is_closed(directory: &Path) -> bool {
     let denied = ErrorKind::PermissionDenied;
     fs::read_dir(directory).is_err_and(|error| error.kind() == denied)
 }
 
-/// Whether this process may do everything.
+/// Whether this process runs as root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -391,7 +350,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, theirs) = (dir.path().join("token"), dir.path().join("theirs"));
         fs::write(&theirs, "theirs").unwrap();
-        // A file that a killed process has left, a link, and what has a likely name.
+        // A leftover of a killed process, a link, and a file with a similar name.
         let name = |n: u32| dir.path().join(format!("token.{}-{n}.partial", std::process::id()));
         fs::write(name(0), "left").unwrap();
         std::os::unix::fs::symlink(&theirs, name(1)).unwrap();

@@ -1,5 +1,5 @@
-//! The machine and this process: file systems, owners, who else has a file open, whether time is kept, and what
-//! this process takes.
+//! The machine and this process: file systems, owners, processes that have a file open, clock synchronisation, and
+//! the resources that this process uses.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::statfs;
 use rustix::process::{Resource, getrlimit};
 
-/// Kinds of file systems by their magic numbers, where SQLite's locks cannot be relied on.
+/// Network file systems by their magic numbers; SQLite's locks are not reliable on them.
 const NETWORK: [(u64, &str); 6] = [
     (0x6969, "nfs"),
     (0xff53_4d42, "cifs"),
@@ -18,10 +18,7 @@ const NETWORK: [(u64, &str); 6] = [
     (0x00c3_6400, "ceph"),
 ];
 
-/// The name of the network file system a path lies on; `None`: it lies on this machine.
-///
-/// # Errors
-/// What the system says.
+/// The network file system that a path is on; `None` if the path is on a local one.
 pub fn network_file_system(path: &Path) -> std::io::Result<Option<&'static str>> {
     let kind = statfs(path)?.f_type;
     // The sign and the width of the number differ between machines; the magic numbers have 32 bits.
@@ -38,7 +35,7 @@ pub struct Access {
     pub owner: u32,
 }
 
-/// Who may open a path; `None` where there is nothing.
+/// Mode and owner of a path; `None` if it cannot be read.
 pub fn access(path: &Path) -> Option<Access> {
     let meta = fs::metadata(path).ok()?;
     Some(Access { mode: meta.mode() & 0o7777, owner: meta.uid() })
@@ -79,7 +76,7 @@ pub fn has_default_route() -> bool {
         || v6.unwrap_or_default().lines().any(is_v6_default)
 }
 
-/// Processes that have a file open, with their programs: as far as this user may look.
+/// Other processes that have a file open, with their programs. Processes that this user may not inspect are missing.
 pub fn holders(path: &Path) -> Vec<(u32, PathBuf)> {
     let Ok(wanted) = fs::canonicalize(path) else { return Vec::new() };
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
@@ -94,8 +91,8 @@ pub fn holders(path: &Path) -> Vec<(u32, PathBuf)> {
         .collect()
 }
 
-/// The SQLite library a process has mapped; `None`: it has none of its own, or may not be looked at. The
-/// name does not tell the version; a program that has SQLite built in maps none.
+/// The SQLite library that a process has mapped. `None` if this user may not inspect the process, or if SQLite is
+/// built into the program. The name does not contain the version.
 pub fn sqlite_library(process: u32) -> Option<PathBuf> {
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).ok()?;
     let paths = maps.lines().filter_map(|line| line.find('/').and_then(|at| line.get(at..)));
@@ -103,24 +100,22 @@ pub fn sqlite_library(process: u32) -> Option<PathBuf> {
     libraries.next().map(PathBuf::from)
 }
 
-/// Whether something keeps the clock right; `None`: it cannot be told here.
+/// Whether the clock is synchronised; `None` if no known time service is found.
 pub fn time_is_kept() -> Option<bool> {
     if Path::new("/run/systemd/timesync/synchronized").exists() {
         return Some(true);
     }
-    let keepers = ["/run/systemd/timesync", "/run/chrony", "/run/ntpd.pid", "/run/openntpd"];
-    let there = keepers.iter().any(|keeper| Path::new(keeper).exists());
-    match (there, Path::new("/run/systemd/timesync").exists()) {
-        (true, true) => Some(false),
-        (true, false) => Some(true),
-        (false, _) => None,
+    if Path::new("/run/systemd/timesync").exists() {
+        return Some(false);
     }
+    let services = ["/run/chrony", "/run/ntpd.pid", "/run/openntpd"];
+    services.iter().any(|service| Path::new(service).exists()).then_some(true)
 }
 
-/// What a process takes.
+/// Resources that a process uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Bytes of memory that are in use and not swapped out.
+    /// Bytes of resident memory.
     pub resident_bytes: u64,
     /// Open file descriptors.
     pub descriptors: u64,
@@ -128,7 +123,7 @@ pub struct Size {
     pub cpu_ms: u64,
 }
 
-/// What this process takes now; a part that cannot be read is zero.
+/// The resources that this process uses now; a part that cannot be read is zero.
 pub fn size() -> Size {
     let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -136,7 +131,7 @@ pub fn size() -> Size {
     let descriptors = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     Size {
         resident_bytes: resident.saturating_mul(page),
-        // The directory that is being read is open, too.
+        // One of them is the directory that is being read.
         descriptors: u64::try_from(descriptors).unwrap_or(0).saturating_sub(1),
         cpu_ms: cpu_ms().unwrap_or(0),
     }
@@ -144,7 +139,7 @@ pub fn size() -> Size {
 
 fn cpu_ms() -> Option<u64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name in brackets may hold blanks; the fields after it do not. utime and stime are 14 and 15.
+    // The name in brackets may contain spaces; the fields after it do not. utime and stime are fields 14 and 15.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
@@ -153,7 +148,7 @@ fn cpu_ms() -> Option<u64> {
     user.saturating_add(system).saturating_mul(1000).checked_div(per_second)
 }
 
-/// How many file descriptors this process may have; `None`: as many as it likes.
+/// The limit of open file descriptors of this process; `None` if there is none.
 pub fn descriptors_most() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
@@ -163,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_takes_something() {
+    fn this_process_uses_memory_and_descriptors() {
         let size = size();
         assert!(size.resident_bytes > 100_000 && size.descriptors >= 3, "{size:?}");
         assert!(descriptors_most().is_none_or(|most| most > size.descriptors));

@@ -1,5 +1,4 @@
-//! SQLite's locks, which are locks on single bytes of its files: whether another process holds one. No lock is
-//! taken here.
+//! SQLite's locks on single bytes of its files: whether another process holds one. This module takes no lock.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -10,26 +9,26 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-/// The bytes that readers lock; each reader holds one of them for as long as its transaction lasts.
+/// The bytes that readers lock; each reader holds one of them during its transaction.
 const READ_LOCKS: RangeInclusive<u16> = 123..=127;
 /// Bytes of the index for each [`FRAMES`] frames of the log.
 const REGION: u64 = 32 * 1024;
 /// Frames of the log that one region describes.
 const FRAMES: u64 = 4096;
-/// Regions that are allocated beyond the one in use: 64 MiB of log.
+/// Regions allocated beyond the one in use: 64 MiB of log.
 const REGIONS_AHEAD: u64 = 4;
 
-/// A file whose bytes' locks are looked at.
+/// A file whose byte locks are inspected.
 ///
-/// It is never closed: a process that closes a file, however often it has it open, gives up every lock that it
-/// holds on it (fcntl(2)), SQLite's with them. Who opens one keeps it for as long as the process lasts.
+/// It is never closed: when a process closes any descriptor of a file, it loses all its locks on that file
+/// (fcntl(2)), SQLite's too. So open one for the life of the process, not for a single query.
 #[derive(Clone, Copy, Debug)]
 pub struct LockFile {
     file: BorrowedFd<'static>,
 }
 
 impl LockFile {
-    /// Opens a file that is there.
+    /// Opens an existing file.
     ///
     /// ```
     /// let file = tempfile::NamedTempFile::new()?;
@@ -37,32 +36,29 @@ impl LockFile {
     /// assert!(!locks.is_held_by_another(0));
     /// # Ok::<_, std::io::Error>(())
     /// ```
-    ///
-    /// # Errors
-    /// What the system says.
-    #[expect(unsafe_code, reason = "a descriptor that is never closed is lent for ever")]
+    #[expect(unsafe_code, reason = "a descriptor that is never closed is borrowed for ever")]
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?.into_raw_fd();
-        // SAFETY: it is open, and nobody owns it any more, so that nobody closes it.
+        // SAFETY: it is open, and nothing owns it any more, so nothing closes it.
         Ok(Self { file: unsafe { BorrowedFd::borrow_raw(file) } })
     }
 
-    /// Whether another process holds a lock on a byte, or an open file in this one does, this one among them.
+    /// Whether a lock on a byte is held by another process, or by an open file description (`F_OFD_SETLK`).
     pub fn is_held_by_another(self, byte: u16) -> bool {
         self.holder(byte..=byte).is_some()
     }
 
-    /// The process that holds a lock on one of these bytes; zero or less where the system does not say which.
+    /// The process that holds a lock on one of these bytes; zero or less if the system does not name it.
     fn holder(self, bytes: RangeInclusive<u16>) -> Option<libc::pid_t> {
         let mut lock = flock(libc::F_WRLCK, bytes);
-        // The lock in the way is written over the one that was asked for; `F_UNLCK`: there is none.
+        // The call overwrites `lock` with the conflicting lock, or sets `F_UNLCK` if there is none.
         let asked = self.call(libc::F_GETLK, &mut lock);
         (asked.is_ok() && i32::from(lock.l_type) != libc::F_UNLCK).then_some(lock.l_pid)
     }
 
     #[expect(unsafe_code, reason = "no safe binding locks single bytes")]
     fn call(self, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
-        // SAFETY: the descriptor is open for ever, and the commands read and write one `flock`, no more.
+        // SAFETY: the descriptor is never closed, and the commands read and write exactly one `flock`.
         let answer =
             unsafe { libc::fcntl(self.file.as_raw_fd(), command, std::ptr::from_mut(lock)) };
         if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -77,11 +73,11 @@ fn flock(kind: libc::c_int, bytes: RangeInclusive<u16>) -> libc::flock {
     libc::flock { l_type, l_whence, l_start: (*bytes.start()).into(), l_len, l_pid: 0 }
 }
 
-/// The index beside SQLite's write-ahead log (`-shm`): gives it blocks on the disk before they are needed, and
-/// tells who reads the log.
+/// The index of SQLite's write-ahead log (`-shm`): allocates its disk blocks in advance, and finds other readers of
+/// the log.
 ///
-/// The index is mapped into memory. A store into a page that has no block ends the process with SIGBUS when the
-/// disk is full. SQLite's locks are byte ranges of this file (<https://sqlite.org/walformat.html>, "WAL Locks").
+/// The index is mapped into memory. On a full disk, a store into a page without a block ends the process with
+/// SIGBUS. SQLite's locks are byte ranges of this file (<https://sqlite.org/walformat.html>, "WAL Locks").
 #[derive(Debug)]
 pub struct LogIndex {
     file: LockFile,
@@ -89,19 +85,14 @@ pub struct LogIndex {
 }
 
 impl LogIndex {
-    /// Opens the index, which a connection of this process has made.
-    ///
-    /// # Errors
-    /// What the system says.
+    /// Opens the index, which a connection of this process has created.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self { file: LockFile::open(path)?, allocated: 0 })
     }
 
-    /// Allocates blocks for a log of so many frames and the next 64 MiB. SQLite leaves a longer file as it is,
-    /// and makes it short again when it is the first to open it. Does nothing where they are there already.
-    ///
-    /// # Errors
-    /// When there is no room, or the file system cannot do it: then SQLite extends the file itself.
+    /// Allocates blocks for a log of so many frames and the next 64 MiB, unless that was done before. SQLite accepts
+    /// a longer file, and truncates it when it opens it first. If there is no room, or the file system cannot
+    /// allocate ahead, this fails and SQLite extends the file itself.
     pub fn allocate(&mut self, frames: u64) -> io::Result<()> {
         let bytes = (frames / FRAMES).saturating_add(1 + REGIONS_AHEAD).saturating_mul(REGION);
         if bytes > self.allocated {
@@ -111,13 +102,13 @@ impl LogIndex {
         Ok(())
     }
 
-    /// Another process that reads the log in a transaction.
+    /// Another process that has a read transaction open, if any.
     pub fn reader(&self) -> Option<u32> {
         self.file.holder(READ_LOCKS).and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0)
     }
 }
 
-/// The processes that read the log whose index this is in a transaction now, as far as the system shows them.
+/// The processes that have a read transaction open on the log of this index, as far as `/proc/locks` shows them.
 ///
 /// ```
 /// let file = tempfile::NamedTempFile::new()?;
@@ -133,7 +124,7 @@ pub fn readers(index: &Path) -> Vec<u32> {
     found
 }
 
-/// The process of a line of `/proc/locks` (proc(5)), where it is a reader's lock on this file.
+/// The process in a line of `/proc/locks` (proc(5)), if the line is a reader's lock on this file.
 fn reader(line: &str, inode: u64) -> Option<u32> {
     let mut fields = line.split_whitespace().skip(4);
     let (process, file) = (fields.next()?, fields.next()?);
@@ -142,9 +133,9 @@ fn reader(line: &str, inode: u64) -> Option<u32> {
     process.parse().ok().filter(|_| is_ours)
 }
 
-/// A process for people: its program and its number.
+/// A process as text for people: its program and its id.
 pub fn shown(process: u32) -> String {
-    // Another user's program may be hidden from a service.
+    // The service may not be allowed to see another user's program.
     let program = std::fs::read_to_string(format!("/proc/{process}/comm"));
     program.map_or_else(
         |_| format!("process {process}"),
@@ -168,16 +159,16 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_of_this_process_is_not_anothers() {
+    fn a_lock_of_this_process_is_not_reported() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let locks = LockFile::open(file.path()).unwrap();
-        // As SQLite does it: a lock that belongs to the process.
+        // Like SQLite's: a lock that belongs to the process.
         locks.call(libc::F_SETLK, &mut flock(libc::F_WRLCK, 7..=7)).unwrap();
         assert!(!locks.is_held_by_another(7));
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_an_error() {
+    fn a_missing_file_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         assert!(LockFile::open(&directory.path().join("none")).is_err());
     }
@@ -198,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_readers_lock_is_told_from_others() {
+    fn a_readers_lock_is_recognised() {
         let lock = "7: POSIX  ADVISORY  READ  4071 00:2f:815 124 124";
         assert_eq!(reader(lock, 815), Some(4071));
         assert_eq!(reader(lock, 816), None);

@@ -1,7 +1,6 @@
-//! What the machine says about itself: room on a disk, the limits and the size of this process, as whom it runs,
-//! that a file has changed or is locked; and programs that are run on it.
+//! All calls to Linux: files, disks, locks and changes of files, users, process limits, systemd, and running programs.
 //!
-//! What a reading or an end of a program means is decided elsewhere.
+//! What a result means is decided elsewhere.
 
 pub mod command;
 pub mod disk;

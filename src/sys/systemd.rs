@@ -1,7 +1,7 @@
-//! The two protocols between a service manager and its service: listening sockets that are handed over
-//! (`sd_listen_fds(3)`) and messages (`sd_notify(3)`).
+//! The two protocols between a service manager and its service: socket activation (`sd_listen_fds(3)`) and
+//! notifications (`sd_notify(3)`).
 //!
-//! Both are a few lines, so no crate is used. What is said and when is decided in `app::supervision`.
+//! Both are a few lines, so no crate is used. `app::supervision` decides what is sent when.
 
 use std::io;
 use std::net::TcpListener;
@@ -14,38 +14,34 @@ use std::time::Duration;
 
 use socket2::{Socket, Type};
 
-/// The first descriptor that is handed over.
+/// The first descriptor that the manager passes.
 const FIRST: RawFd = 3;
-/// Sockets that are taken at most; there are two things to serve.
+/// Sockets taken at most; the service has two listeners.
 const MAX_SOCKETS: RawFd = 16;
 
-/// A listening socket that was handed over. It stays open while the service restarts, so no connection is refused
-/// meanwhile.
+/// A listening socket from the manager. It stays open while the service restarts, so no connection is refused.
 #[derive(Debug)]
 pub struct Passed {
-    /// `FileDescriptorName=` of the socket unit; the unit's own name unless told.
+    /// `FileDescriptorName=` of the socket unit; by default the unit's own name.
     pub name: String,
-    /// The socket, listening.
+    /// The listening socket.
     pub socket: TcpListener,
 }
 
-/// What the manager says in `LISTEN_PID`, `LISTEN_FDS` and `LISTEN_FDNAMES`.
+/// The variables `LISTEN_PID`, `LISTEN_FDS` and `LISTEN_FDNAMES`.
 #[derive(Clone, Debug, Default)]
 pub struct Offer {
-    /// For which process the sockets are.
+    /// The process that the sockets are for.
     pub pid: Option<String>,
-    /// How many there are.
+    /// The number of sockets.
     pub count: Option<String>,
-    /// Their names, with colons between them.
+    /// Their names, separated by colons.
     pub names: Option<String>,
 }
 
 impl Offer {
-    /// Takes the sockets. To be called once, before this process opens anything: what is taken twice
-    /// would be closed twice.
-    ///
-    /// # Errors
-    /// When a descriptor is not a listening TCP socket; which one, and what to change.
+    /// Takes the sockets. Call it once, before this process opens any descriptor: a descriptor taken twice would be
+    /// closed twice. Fails if a descriptor is not a listening TCP socket; the error says which, and what to change.
     pub fn take(self) -> io::Result<Vec<Passed>> {
         let ours = self.pid.is_some_and(|pid| pid.parse() == Ok(std::process::id()));
         let count = self.count.filter(|_| ours).and_then(|count| count.parse::<RawFd>().ok());
@@ -64,20 +60,20 @@ impl Offer {
 
 fn refusal(fd: RawFd, name: &str, error: &io::Error) -> String {
     format!(
-        "the service manager handed over descriptor {fd} ({name:?}), but {error}; Oncebox takes \
+        "the service manager passed descriptor {fd} ({name:?}), but {error}; Oncebox takes \
          ListenStream= sockets with an address and a port"
     )
 }
 
-#[expect(unsafe_code, reason = "a number becomes a descriptor; the protocol knows nothing else")]
+#[expect(unsafe_code, reason = "the protocol passes descriptors as plain numbers")]
 fn socket(fd: RawFd) -> io::Result<TcpListener> {
     if !Path::new("/proc/self/fd").join(fd.to_string()).exists() {
         return Err(io::Error::other("it is not open"));
     }
-    // SAFETY: it is open, as was just seen, and by the protocol it is ours: the manager opened it for this
+    // SAFETY: it is open, as just checked, and by the protocol this process owns it: the manager opened it for this
     // process alone, and `Offer::take` consumes the offer.
     let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    // A child that inherited it would keep the port open behind our back.
+    // A child process that inherited it would keep the port open.
     socket.set_cloexec(true)?;
     let is_tcp = socket.r#type().is_ok_and(|kind| kind == Type::STREAM)
         && socket.local_addr().is_ok_and(|address| address.as_socket().is_some());
@@ -90,50 +86,50 @@ fn socket(fd: RawFd) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// How long a manager that does not read may hold up its service.
-const SEND_SPAN: Duration = Duration::from_secs(1);
+/// How long a send may block if the manager does not read.
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The line to the service manager; without one, everything is said into the void.
+/// Sends notifications to the service manager; without one, it sends nothing.
 #[derive(Debug, Default)]
 pub struct Notifier {
-    line: Option<(UnixDatagram, SocketAddr)>,
+    socket: Option<(UnixDatagram, SocketAddr)>,
     failed: AtomicBool,
 }
 
 impl Notifier {
-    /// A line to the address in `NOTIFY_SOCKET`: a path, or `@name` for an abstract one. An address that
+    /// Sends to the address in `NOTIFY_SOCKET`: a path, or `@name` for an abstract one. An address that
     /// cannot be used is logged.
     pub fn to(address: Option<&str>) -> Self {
         let Some(address) = address else { return Self::default() };
-        let line = open(address).inspect_err(|error| {
-            tracing::warn!(%error, address, "the service manager cannot be told anything");
+        let socket = open(address).inspect_err(|error| {
+            tracing::warn!(%error, address, "the service manager cannot be notified");
         });
-        Self { line: line.ok(), failed: AtomicBool::new(false) }
+        Self { socket: socket.ok(), failed: AtomicBool::new(false) }
     }
 
-    /// Whether there is a manager that listens.
+    /// Whether there is a service manager to notify.
     pub fn is_heard(&self) -> bool {
-        self.line.is_some()
+        self.socket.is_some()
     }
 
-    /// The service works; `status` says so to people.
+    /// The service is ready; `status` is shown to people.
     pub fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={}", one_line(status)));
     }
 
-    /// A sentence for people, shown by `systemctl status`.
+    /// Sets the text that `systemctl status` shows.
     pub fn status(&self, status: &str) {
         self.send(&format!("STATUS={}", one_line(status)));
     }
 
-    /// The start takes longer: so much more may pass before the manager loses patience.
+    /// The start takes longer: extends the manager's start timeout by `span` from now.
     pub fn extend_start(&self, span: Duration, status: &str) {
         let status = one_line(status);
         self.send(&format!("EXTEND_TIMEOUT_USEC={}\nSTATUS={status}", span.as_micros()));
     }
 
     /// The settings are being read again; [`Notifier::ready`] ends it. `monotonic` is the machine's
-    /// `CLOCK_MONOTONIC`, by which the manager tells this from an earlier message.
+    /// `CLOCK_MONOTONIC`, by which the manager orders its messages.
     pub fn reloading(&self, monotonic: Duration) {
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", monotonic.as_micros()));
     }
@@ -149,16 +145,16 @@ impl Notifier {
     }
 
     fn send(&self, message: &str) {
-        let Some((socket, address)) = &self.line else { return };
+        let Some((socket, address)) = &self.socket else { return };
         let sent = socket.send_to_addr(message.as_bytes(), address);
         let failed = sent.is_err();
         let before = self.failed.swap(failed, Ordering::Relaxed);
         match sent {
-            // Once: the watchdog's message would say it again every few seconds.
+            // Once, because the watchdog's message would repeat it every few seconds.
             Err(error) if !before => {
-                tracing::warn!(%error, "the service manager could not be told; the service goes on");
+                tracing::warn!(%error, "the service manager could not be notified; the service continues");
             }
-            Ok(_) if before => tracing::info!("the service manager can be told again"),
+            Ok(_) if before => tracing::info!("the service manager can be notified again"),
             _ => (),
         }
     }
@@ -174,11 +170,11 @@ fn open(address: &str) -> io::Result<(UnixDatagram, SocketAddr)> {
         }
     };
     let socket = UnixDatagram::unbound()?;
-    socket.set_write_timeout(Some(SEND_SPAN))?;
+    socket.set_write_timeout(Some(SEND_TIMEOUT))?;
     Ok((socket, to))
 }
 
-/// A line break in a status would begin another message.
+/// Replaces control characters: a line break in a status would begin another message.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -220,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_is_not_there_is_no_error() {
+    fn a_missing_manager_is_no_error() {
         for address in [None, Some("/nowhere/notify"), Some("notify"), Some("@"), Some("")] {
             let notifier = Notifier::to(address);
             notifier.ready("Ready.");
@@ -234,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_meant_for_another_process_is_left_alone() {
+    fn sockets_for_another_process_are_left_alone() {
         let own = std::process::id().to_string();
         assert!(Offer::default().take().unwrap().is_empty());
         assert!(offer("1", "1").take().unwrap().is_empty());

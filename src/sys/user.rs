@@ -1,7 +1,7 @@
-//! As whom this process runs, and with whose rights it works.
+//! The user that this process runs as, and changing its rights.
 //!
-//! Root follows no link: in a directory of another user, root works with that user's rights, so
-//! that a link there reaches nothing the user could not reach without us.
+//! In a directory of another user, root works with that user's rights. So a link in that directory cannot make root
+//! open a file that the user could not open.
 
 use std::fs;
 use std::io;
@@ -11,21 +11,18 @@ use std::path::Path;
 use rustix::process::{Gid, Uid, getegid, geteuid, getuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-/// The number of the user with whose rights this thread works.
+/// The effective user id of this thread.
 pub fn id() -> u32 {
     geteuid().as_raw()
 }
 
-/// The number of the user who started this process.
+/// The id of the user who started this process.
 pub fn starter() -> u32 {
     getuid().as_raw()
 }
 
-/// As root: works with the rights of the owner of `directory` from now on, in this thread and in those that
-/// it starts. Anybody else, and a directory of root's: changes nothing.
-///
-/// # Errors
-/// When the directory cannot be looked at, or the system refuses.
+/// If this process runs as root and another user owns `directory`, takes that user's rights from now on, in this
+/// thread and in threads that it starts. Otherwise changes nothing.
 pub fn become_owner_of(directory: &Path) -> io::Result<()> {
     let owner = fs::metadata(directory)?;
     if !geteuid().is_root() || owner.uid() == 0 {
@@ -37,11 +34,8 @@ pub fn become_owner_of(directory: &Path) -> io::Result<()> {
     Ok(set_thread_res_uid(Uid::ROOT, Uid::from_raw(owner.uid()), Uid::ROOT)?)
 }
 
-/// Does `work` on a file of `directory`: with root's rights where root started this process and the directory
-/// is root's own, else with the rights there are.
-///
-/// # Errors
-/// What `work` returns, or when the system refuses to change the rights.
+/// Does `work` on a file of `directory`: with root's rights if root started this process and owns the directory,
+/// else with the current rights.
 pub fn in_directory<T>(directory: &Path, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let before = (geteuid(), getegid());
     if before.0.is_root() || !getuid().is_root() {
@@ -49,7 +43,7 @@ pub fn in_directory<T>(directory: &Path, work: impl FnOnce() -> io::Result<T>) -
     }
     set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
     set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
-    // Only root can see whether it is root's: no other user may look into /root.
+    // Checked as root, because no other user may look into /root.
     let is_roots = fs::metadata(directory).is_ok_and(|owner| owner.uid() == 0);
     let restore = || {
         set_thread_res_gid(Gid::ROOT, before.1, Gid::ROOT)?;
@@ -64,7 +58,7 @@ pub fn in_directory<T>(directory: &Path, work: impl FnOnce() -> io::Result<T>) -
     done
 }
 
-/// The name of the user who started this process, as `/etc/passwd` has it; the number where it has none.
+/// The name in `/etc/passwd` of the user who started this process; the user's id if it has none.
 pub fn name() -> String {
     let number = starter().to_string();
     let known = fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -84,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_has_the_name_that_stands_before_it() {
+    fn a_user_id_is_looked_up_in_its_own_field() {
         let passwd = "root:x:0:0:root:/root:/bin/sh\nodd\noncebox:x:998:998::/:/bin/false\n";
         assert_eq!(name_in(passwd, "998").as_deref(), Some("oncebox"));
         assert_eq!(name_in(passwd, "99"), None);

@@ -1,10 +1,7 @@
 //! Waits until another program changes a file or a directory (inotify).
 //!
-//! A hint and no more: a change may be told before it can be read, several may be told as one, and where the
-//! system has no inotify to give, nothing is told at all. Who waits here therefore looks for itself each time
-//! it comes back, and comes back after a while of its own choosing.
-//!
-//! Not here: what has changed. The caller reads the file or lists the directory.
+//! This is only a hint: a change may be reported before it can be read, several may be reported as one, and without
+//! inotify none is reported. So the caller waits with a timeout, and reads the file or the directory each time.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -14,15 +11,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 use rustix::io::{Errno, read};
 
-/// What counts as a change: a file was written, or something appeared under a name.
+/// What counts as a change: a file was written, or an entry appeared in the directory.
 const CHANGES: WatchFlags = WatchFlags::MODIFY
     .union(WatchFlags::CLOSE_WRITE)
     .union(WatchFlags::CREATE)
     .union(WatchFlags::MOVED_TO);
-/// Bytes of one look at what happened; the longest event is 272.
+/// Bytes of one read of events; the longest event has 272.
 const EVENTS_BYTES: usize = 4096;
-/// Looks at what happened before the next wait: a file under constant change must not keep us here.
-const MAX_LOOKS: usize = 16;
+/// Reads of events after a wait at most, so that a file under constant change does not keep the thread here.
+const MAX_READS: usize = 16;
 
 /// Files and directories whose changes end a wait.
 #[derive(Debug)]
@@ -38,8 +35,8 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// A watch over nothing yet. Where the system gives no inotify (its limit of instances per user is
-    /// reached, say) every wait is a sleep.
+    /// A watch without any files. If the system gives no inotify, for example because its limit of instances per
+    /// user is reached, every wait is a sleep.
     ///
     /// ```
     /// use std::time::Duration;
@@ -50,18 +47,16 @@ impl Watch {
         Self { inotify: init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok() }
     }
 
-    /// Watches a file or a directory (what is directly in it) as well; tells whether it is watched now. One
-    /// that is watched already may be added again, which is how one that was replaced is found again.
+    /// Adds a file or a directory (its direct entries); returns whether it is watched now. Add a path again after
+    /// its file may have been replaced.
     pub fn add(&self, path: &Path) -> bool {
         self.inotify.as_ref().is_some_and(|inotify| add_watch(inotify, path, CHANGES).is_ok())
     }
 
-    /// Waits for a change, at most `most`; tells whether there was one. A change that happened since the
-    /// last wait counts.
+    /// Waits for a change, at most `most`; returns whether there was one. A change since the last wait counts.
     pub fn wait(&self, most: Duration) -> bool {
         let timeout = Timespec::try_from(most).ok();
         let Some(inotify) = &self.inotify else {
-            // Nothing to wait on: only the time passes.
             return poll(&mut [], timeout.as_ref()).is_ok_and(|_| false);
         };
         let mut waited = [PollFd::new(inotify, PollFlags::IN)];
@@ -70,16 +65,16 @@ impl Watch {
                 drain(inotify);
                 true
             }
-            // Nothing came, or a signal did.
+            // The time is over, or a signal came.
             _ => false,
         }
     }
 }
 
-/// Takes what has been told so far; what is told meanwhile ends the next wait.
+/// Reads the events reported so far; later ones end the next wait.
 fn drain(inotify: &OwnedFd) {
     let mut events = [0_u8; EVENTS_BYTES];
-    for _ in 0..MAX_LOOKS {
+    for _ in 0..MAX_READS {
         match read(inotify, &mut events) {
             Ok(0) => return,
             Ok(_) | Err(Errno::INTR) => {}
@@ -97,7 +92,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(1);
 
     #[test]
-    fn a_write_to_a_watched_file_ends_the_wait_and_is_told_once() {
+    fn a_write_to_a_watched_file_ends_the_wait_once() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("log");
         fs::write(&file, "a").unwrap();
@@ -132,7 +127,7 @@ mod tests {
         assert!(!watch.add(&file));
         fs::write(&file, "b").unwrap();
         assert!(watch.add(&file));
-        let _told_of_the_removal = watch.wait(SHORT);
+        let _removal_reported = watch.wait(SHORT);
         fs::write(&file, "c").unwrap();
         assert!(watch.wait(LONG));
     }

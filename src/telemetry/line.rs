@@ -1,37 +1,37 @@
-//! One event as one line. Pure.
+//! Formats one log event as one line.
 //!
-//! Whatever a value holds, it cannot end the line, begin another field, or speak to a terminal: every
-//! control character and everything that changes the direction of text is escaped, in both forms alike.
+//! No value can end the line, begin another field, or send control sequences to a terminal: both formats escape
+//! all control characters and all characters that change the direction of text.
 
 use crate::base::clock::Timestamp;
 
-/// What tracing calls the text of an event.
+/// The field in which tracing passes the text of an event.
 const MESSAGE: &str = "message";
 
-/// How a line looks.
+/// The format of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// `key=value`, for people.
     Logfmt,
-    /// One object, for programs.
+    /// One JSON object, for programs.
     Json,
 }
 
-/// What every line begins with.
+/// The fields that every line has.
 #[derive(Debug)]
 pub(super) struct Head<'a> {
     pub(super) at: Timestamp,
     pub(super) level: &'static str,
-    /// Which part of the program says it.
+    /// The module that logs the event.
     pub(super) target: &'a str,
 }
 
 /// A field's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    /// A number or a truth value, written as it is.
+    /// A number or a boolean, written as it is.
     Plain(String),
-    /// Anything else: is escaped.
+    /// Anything else, escaped.
     Text(String),
 }
 
@@ -44,7 +44,7 @@ impl Fields {
         self.0.push((name, value));
     }
 
-    /// Takes over what an outer span says and the event does not.
+    /// Adds the fields of an outer span that the event does not have itself.
     pub(super) fn inherit(&mut self, outer: &Self) {
         for (name, value) in &outer.0 {
             if !self.0.iter().any(|(have, _)| have == name) {
@@ -63,7 +63,7 @@ impl Fields {
     }
 }
 
-/// Appends the line, with its end.
+/// Appends the line, ended by a newline.
 pub(super) fn write(to: &mut String, form: Form, head: &Head<'_>, fields: &Fields) {
     let Head { at, level, target } = head;
     let start = match form {
@@ -132,8 +132,8 @@ fn quoted(to: &mut String, text: &str) {
     to.push('"');
 }
 
-/// Control characters, line and paragraph separators, marks that turn the direction of text, and what is
-/// not seen at all. All of them have four hex digits.
+/// Control characters, line and paragraph separators, marks that change the direction of text, and invisible
+/// characters. All of them have four hex digits.
 fn deceives(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_value_leaves_its_place() {
+    fn no_value_can_forge_a_line_or_a_field() {
         let evil =
             "x\nlevel=error msg=forged\r\u{1b}[2J\0\u{7f}\u{9b}31m\" a=\"b\u{2028}\u{202e}\\";
         for form in [Form::Logfmt, Form::Json] {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_taken_for_more_is_quoted() {
+    fn ambiguous_values_are_quoted() {
         for (value, shown) in [
             ("", "\"\""),
             ("a b", "\"a b\""),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_s_own_field_wins_over_its_span_s() {
+    fn a_field_of_the_event_wins_over_one_of_its_span() {
         let mut own = Fields::default();
         own.push("request_id", Value::Text("own".to_owned()));
         let mut outer = Fields::default();

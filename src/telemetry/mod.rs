@@ -1,8 +1,8 @@
-//! The log: one line an event to stderr, logfmt on a terminal and JSON elsewhere.
+//! The log: one line per event on stderr, logfmt on a terminal and JSON elsewhere.
 //!
-//! What is never logged: bodies, secrets, tokens, signatures, a URL's query or userinfo. Callers
-//! leave them out; [`redact`] masks what slipped through. Only our own events are written below `warn`:
-//! a library's debug lines would hold header fields.
+//! Never logged: bodies, secrets, tokens, signatures, a URL's query or userinfo. Callers leave them out;
+//! [`redact`] masks any that were missed. Of libraries only warnings and errors are written, because their debug
+//! lines contain header fields.
 
 pub mod heartbeat;
 mod line;
@@ -26,7 +26,7 @@ use crate::base::clock::Clock;
 use crate::config::{Log, LogFormat, LogLevel, environment};
 use crate::telemetry::line::{Fields, Form, Head, Value};
 
-/// Starts the log of this process. A second start in one process keeps the first log.
+/// Starts the log of this process. A second call changes nothing.
 pub fn start(settings: &Log) {
     let form = match settings.format {
         LogFormat::Logfmt => Form::Logfmt,
@@ -50,14 +50,14 @@ pub fn start(settings: &Log) {
     }
 }
 
-/// Whether stderr is the journal's stream, named as `device:inode`. Where it was sent elsewhere, its
-/// reader would not know what to do with a priority.
+/// Whether stderr is the journal's stream, given as `device:inode`. If it is redirected elsewhere, lines must not
+/// begin with a priority.
 fn is_stderr(stream: &str) -> bool {
     std::fs::metadata("/proc/self/fd/2")
         .is_ok_and(|stderr| stream == format!("{}:{}", stderr.dev(), stderr.ino()))
 }
 
-/// A panic is an event like any other: one line, not the several that Rust prints.
+/// Logs a panic as one event, instead of the several lines that Rust prints.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let payload = panic.payload();
@@ -72,7 +72,7 @@ fn log_panics() {
 /// Writes events as lines.
 struct Lines {
     form: Form,
-    /// Whether each line begins with its priority, `<6>`, which the journal takes off.
+    /// Whether each line begins with its priority, such as `<6>`, which the journal removes.
     journal: bool,
     clock: Clock,
 }
@@ -95,17 +95,17 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
             }
         }
         let metadata = event.metadata();
-        let (level, priority) = words(*metadata.level());
+        let (level, priority) = level_name(*metadata.level());
         let head = Head { at: self.clock.wall(), level, target: metadata.target() };
         let mut text = if self.journal { format!("<{priority}>") } else { String::new() };
         line::write(&mut text, self.form, &head, &fields);
-        // A line that cannot be written (a full disk, a closed pipe) is lost: there is nowhere to say so.
+        // A line that cannot be written (full disk, closed pipe) is lost; there is nowhere to report it.
         drop(std::io::stderr().lock().write_all(text.as_bytes()));
     }
 }
 
 /// A level's name, and its priority in the journal.
-fn words(level: Level) -> (&'static str, u8) {
+fn level_name(level: Level) -> (&'static str, u8) {
     match level {
         Level::ERROR => ("error", 3),
         Level::WARN => ("warn", 4),
@@ -115,7 +115,7 @@ fn words(level: Level) -> (&'static str, u8) {
     }
 }
 
-/// Takes an event's fields as they are recorded.
+/// Collects the fields that tracing records.
 struct Collect<'a>(&'a mut Fields);
 
 impl Visit for Collect<'_> {

@@ -1,11 +1,11 @@
 //! Masks secrets that can be recognised by their form before a text is logged.
 //!
-//! Not the first defence: callers leave secrets out. But an error of a library may quote the URL it
-//! could not read, and a person may have put a password there.
+//! This is the second defence: callers leave secrets out. But a library's error may quote a URL that contains a
+//! password.
 
 /// Replaces a secret.
 const MASK: &str = "[redacted]";
-/// How our own secrets, tokens and keys begin, and how an `Authorization` field does.
+/// Prefixes of our own secrets, tokens and keys, and of `Authorization` fields.
 const SECRETS: [&str; 7] =
     ["obx_", "whsec_", "whsk_", "oncebox-master-key-1:", "Bearer ", "Basic ", "Bearer%20"];
 
@@ -24,13 +24,13 @@ pub(super) fn redact(text: &str) -> String {
     out
 }
 
-/// The first place that needs a look.
+/// The first mark of a secret or a URL, and its position.
 fn next(text: &str) -> Option<(usize, &'static str)> {
     let all = SECRETS.into_iter().chain(["://"]);
     all.filter_map(|mark| text.find(mark).map(|at| (at, mark))).min_by_key(|(at, _)| *at)
 }
 
-/// Masks a secret's characters; gives what follows.
+/// Masks a secret's characters; returns the rest.
 fn secret<'a>(out: &mut String, text: &'a str) -> &'a str {
     let within = |c: char| c.is_ascii_alphanumeric() || "-_.+/=~".contains(c);
     let end = text.find(|c| !within(c)).unwrap_or(text.len());
@@ -39,7 +39,7 @@ fn secret<'a>(out: &mut String, text: &'a str) -> &'a str {
     rest
 }
 
-/// Masks userinfo and query of a URL whose scheme has just passed; gives what follows.
+/// Masks userinfo and query of a URL, given after its `://`; returns the rest.
 fn url<'a>(out: &mut String, text: &'a str) -> &'a str {
     let ends = |c: char| c.is_whitespace() || c.is_control() || "\"'<>`".contains(c);
     let end = text.find(ends).unwrap_or(text.len());
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_secret_by_its_form_is_masked() {
+    fn secrets_are_masked_by_their_form() {
         for (text, shown) in [
             ("nothing to hide", "nothing to hide"),
             ("token obx_abc-DEF_123 is unknown", "token obx_[redacted] is unknown"),

@@ -1,42 +1,42 @@
-//! Counting: atomic counters and histograms, cheap enough for the way of an event.
+//! Atomic counters and histograms, cheap enough to update for every event.
 //!
-//! Readings are for people: no order between two numbers is promised. Not here: names and labels of
-//! metrics, which belong to who publishes them.
+//! Two counters are not read at one moment, so they may not fit together exactly. Not here: names and labels of
+//! metrics (`api::metrics`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A number that mostly goes up.
+/// A counter or gauge.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
+    /// Adds one.
     pub fn add(&self) {
         self.add_many(1);
     }
 
-    /// So many more.
+    /// Adds `more`.
     pub fn add_many(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// This many now.
+    /// Sets the value.
     pub fn set(&self, value: usize) {
         self.0.store(u64::try_from(value).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// How many.
+    /// The value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// How many observations fell below each of a few bounds, and their sum.
+/// Counts values by bucket, and sums them.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
-    /// One per bound, and one for what lies above all.
+    /// One per bound, and one for larger values.
     buckets: Box<[Counter]>,
     sum: Counter,
 }
@@ -66,17 +66,17 @@ pub const LONG_SPANS: &[u64] = &[
     86_400_000_000,
     259_200_000_000,
 ];
-/// Bounds for how many there are of something.
+/// Bounds for numbers of items.
 pub const AMOUNTS: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 
 impl Histogram {
-    /// Nothing observed yet; `bounds` rise.
+    /// An empty histogram; `bounds` must rise.
     pub fn new(bounds: &'static [u64]) -> Self {
         let buckets = (0..=bounds.len()).map(|_| Counter::default()).collect();
         Self { bounds, buckets, sum: Counter::default() }
     }
 
-    /// Notes a value.
+    /// Records a value.
     pub fn note(&self, value: u64) {
         let bucket = self.bounds.partition_point(|bound| *bound < value);
         if let Some(bucket) = self.buckets.get(bucket) {
@@ -85,12 +85,12 @@ impl Histogram {
         self.sum.add_many(value);
     }
 
-    /// Notes a span, in microseconds.
+    /// Records a span, in microseconds.
     pub fn note_span(&self, span: Duration) {
         self.note(u64::try_from(span.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// What was observed so far.
+    /// The values recorded so far.
     pub fn read(&self) -> Observed {
         let mut count = 0_u64;
         let mut below = Vec::with_capacity(self.bounds.len());
@@ -106,11 +106,11 @@ impl Histogram {
 /// A reading of a histogram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// For each bound how many values were not above it.
+    /// For each bound, the number of values up to it.
     pub below: Vec<(u64, u64)>,
     /// The sum of all values.
     pub sum: u64,
-    /// How many values there were.
+    /// The number of values.
     pub count: u64,
 }
 
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_counts_below_its_own_bound_and_all_above() {
+    fn a_value_counts_in_its_own_bucket_and_all_higher_ones() {
         let histogram = Histogram::new(&[1, 10, 100]);
         for value in [0, 1, 2, 10, 11, 1000] {
             histogram.note(value);

@@ -405,7 +405,7 @@ fn links_in_the_place_of_done_and_rejected_reach_nothing_outside() {
     until("it is said", || {
         rig.get("/v1/sources/files")["last_error"]
             .as_str()
-            .is_some_and(|why| why.contains("a link or no directory"))
+            .is_some_and(|why| why.contains("a link or not a directory"))
     });
     for name in ["a.csv", "b.csv.reason"] {
         assert_eq!(fs::read_to_string(outside.join(name)).unwrap(), "ours");

@@ -104,7 +104,7 @@ fn what_comes_from_outside_forges_no_line() {
         }
         service.stop();
         let log = service.log();
-        let told = log.lines().filter(|line| line.contains("cannot be told anything"));
+        let told = log.lines().filter(|line| line.contains("cannot be notified"));
         assert_eq!(told.count(), 1, "{log}");
         assert!(log.contains("\\u001b[2J\\u009b31m"), "the value is there, escaped: {log}");
         assert!(!log.chars().any(|c| c.is_control() && c != '\n'), "{log:?}");

@@ -72,7 +72,7 @@ fn a_manager_that_cannot_be_reached_is_logged_once_and_the_service_goes_on() {
     assert_eq!(http::send(address, "GET", "/readyz", &[], b"").unwrap().status, 200);
     service.stop();
     let log = service.log();
-    assert_eq!(log.matches("the service manager could not be told").count(), 1, "{log}");
+    assert_eq!(log.matches("the service manager could not be notified").count(), 1, "{log}");
 }
 
 #[test]

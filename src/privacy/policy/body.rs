@@ -40,9 +40,6 @@ pub struct Applied {
 
 impl Policy {
     /// Carries it out. `hash` makes the keyed hash of a text; `explain` asks for the findings.
-    ///
-    /// # Errors
-    /// The rule that rejects the body, or that no path can be looked for in it.
     pub fn apply(
         &self,
         content_type: &str,

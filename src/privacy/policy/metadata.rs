@@ -30,9 +30,6 @@ impl Policy {
     }
 
     /// Looks through the words beside the body, which are stored as they are given.
-    ///
-    /// # Errors
-    /// The first in which a detector finds something, unless the policy takes them.
     pub fn check_identifiers(&self, words: &[(&'static str, Option<&str>)]) -> Result<(), Refused> {
         if self.identifiers == Otherwise::Allow {
             return Ok(());
@@ -70,9 +67,6 @@ impl Policy {
     }
 
     /// Refuses where a rule that rejects finds something in a header field.
-    ///
-    /// # Errors
-    /// The rule and the field.
     pub fn check_header(&self, name: &str, value: &str) -> Result<(), Refused> {
         let rejects = |found: &Found| {
             self.rules.get(found.rule).is_some_and(|rule| rule.action == Action::Reject)

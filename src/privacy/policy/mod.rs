@@ -47,9 +47,6 @@ impl Pii {
     }
 
     /// Reads it from JSON: `"allow"`, or an object.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn from_json(value: &serde_json::Value) -> Result<Self, PolicyError> {
         match value {
             serde_json::Value::String(word) if word == "allow" => Ok(Self::Allow),

@@ -127,9 +127,6 @@ pub enum PolicyError {
 
 impl Policy {
     /// Reads a policy.
-    ///
-    /// # Errors
-    /// What is wrong with it; a path that is wrong is named with the place in it.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         if text.len() > MAX_TEXT_BYTES {
             return Err(PolicyError::Long);

@@ -56,9 +56,6 @@ impl FileError {
 }
 
 /// Reads a file.
-///
-/// # Errors
-/// The first thing that is wrong with it, and where.
 pub fn rows(
     settings: &FolderSettings,
     name: &str,

@@ -56,9 +56,6 @@ impl ForeignError {
 }
 
 /// The device and number of a file; nothing is opened.
-///
-/// # Errors
-/// When there is none, or it may not be looked at.
 pub fn file_of(path: &Path) -> Result<(u64, u64), ForeignError> {
     let meta = std::fs::metadata(path).map_err(|error| ForeignError {
         why: format!("{:?} cannot be read: {error}", path.to_string_lossy()),
@@ -97,9 +94,6 @@ pub struct Look {
 
 impl Foreign {
     /// Opens a table. Its path has to be without links (`fs::canonicalize`).
-    ///
-    /// # Errors
-    /// Why it cannot be read, and what to do about it.
     pub fn open(table: &TableSettings) -> Result<Self, ForeignError> {
         let file = file_of(&table.path)?;
         let conn = connect(&table.path)?;
@@ -119,9 +113,6 @@ impl Foreign {
     }
 
     /// A number that changes when another program has changed the file.
-    ///
-    /// # Errors
-    /// When the file is locked or broken.
     pub fn data_version(&self) -> Result<i64, ForeignError> {
         self.pragma("PRAGMA data_version")
     }
@@ -137,9 +128,6 @@ impl Foreign {
     }
 
     /// How changes are written: `wal` where there is a write-ahead log.
-    ///
-    /// # Errors
-    /// When the file is locked or broken.
     pub fn journal_mode(&self) -> Result<String, ForeignError> {
         let read = self.conn.query_row("PRAGMA journal_mode", [], |row| row.get(0));
         read.map_err(|error| failed(&self.table.path, &error))
@@ -159,9 +147,6 @@ impl Foreign {
 
     /// Reads the rows behind a cursor: `limit` rows at most, in one snapshot. Of a payload of more than
     /// `payload_bytes` it is only told how large it is.
-    ///
-    /// # Errors
-    /// When the file is locked or broken, or its table does not suit any more.
     pub fn look(
         &mut self,
         cursor: i64,

@@ -133,9 +133,6 @@ pub struct SourceCounts {
 }
 
 /// Stores a source; `None` when its name is taken.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn insert(tx: &WriteTx<'_>, new: &NewSource, now: Timestamp) -> Result<Option<i64>> {
     let inserted = tx.prepare(INSERT)?.execute((
         &new.id,
@@ -152,58 +149,37 @@ pub fn insert(tx: &WriteTx<'_>, new: &NewSource, now: Timestamp) -> Result<Optio
 }
 
 /// A source by its name.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn by_name(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<Option<Source>> {
     first(&mut *tx.prepare(BY_NAME)?, (tenant, name), source)
 }
 
 /// Whether there is a source of this name.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn exists(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<bool> {
     Ok(tx.prepare(EXISTS)?.query_row((tenant, name), |row| row.get(0))?)
 }
 
 /// Sources by number, after `after`.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Source>> {
     rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), source)
 }
 
 /// The first thousand sources of a kind, of all tenants.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn of_kind(tx: &ReadTx<'_>, kind: &str) -> Result<Vec<Source>> {
     rows(&mut *tx.prepare(OF_KIND)?, [kind], source)
 }
 
 /// Sources that are to be read now, of all tenants, by number.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn to_read(tx: &ReadTx<'_>, limit: u32) -> Result<Vec<Source>> {
     rows(&mut *tx.prepare(TO_READ)?, (0, limit), source)
 }
 
 /// One source, if it is to be read now.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn one_to_read(tx: &ReadTx<'_>, seq: i64) -> Result<Option<Source>> {
     let found = first(&mut *tx.prepare(TO_READ)?, (seq.saturating_sub(1), 1), source)?;
     Ok(found.filter(|found| found.seq == seq))
 }
 
 /// Changes what a person sets: how it is read, whether, and from where on. Its error is cleared.
-///
-/// # Errors
-/// `Changed` when it was deleted meanwhile.
 pub fn update(tx: &WriteTx<'_>, changed: &Source, now: Timestamp) -> Result<()> {
     let new = &changed.new;
     let updated = tx.prepare(UPDATE)?.execute((
@@ -220,9 +196,6 @@ pub fn update(tx: &WriteTx<'_>, changed: &Source, now: Timestamp) -> Result<()> 
 }
 
 /// Deletes a source; what came from it stays.
-///
-/// # Errors
-/// `Changed` when it was deleted already.
 pub fn delete(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
     let deleted = tx.prepare(DELETE)?.execute((seq, now))?;
     tx.sources_changed();
@@ -243,9 +216,6 @@ pub struct Progress {
 }
 
 /// Moves the cursor, in the transaction that stores what was read.
-///
-/// # Errors
-/// `Changed` when the cursor is not where its reader began, or the source is not to be read any more.
 pub fn advance(tx: &WriteTx<'_>, seq: i64, progress: &Progress, now: Timestamp) -> Result<()> {
     let Progress { from, to, identity, events } = progress;
     let events = i64::try_from(*events).unwrap_or(i64::MAX);
@@ -254,27 +224,18 @@ pub fn advance(tx: &WriteTx<'_>, seq: i64, progress: &Progress, now: Timestamp) 
 }
 
 /// Stores why the source cannot be read.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn set_error(tx: &WriteTx<'_>, seq: i64, why: &str, now: Timestamp) -> Result<()> {
     tx.prepare(SET_ERROR)?.execute((seq, why, now))?;
     Ok(())
 }
 
 /// Stores that the source can be read again.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn clear_error(tx: &WriteTx<'_>, seq: i64) -> Result<()> {
     tx.prepare(CLEAR_ERROR)?.execute([seq])?;
     Ok(())
 }
 
 /// How many there are.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn counts(tx: &ReadTx<'_>) -> Result<SourceCounts> {
     Ok(tx.prepare(COUNTS)?.query_row([], |row| {
         Ok(SourceCounts { active: count(row, 0)?, paused: count(row, 1)?, failing: count(row, 2)? })
@@ -358,9 +319,6 @@ pub struct SourceFile {
 
 /// Notes a file. One that was refused may come again under its name, one that was taken stays what it was:
 /// tells whether it could be noted.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn put_file(tx: &WriteTx<'_>, file: &SourceFile, now: Timestamp) -> Result<bool> {
     let state = if file.reason.is_some() { "rejected" } else { "done" };
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
@@ -387,9 +345,6 @@ pub struct TakenFile {
 }
 
 /// The file of that name that was taken, if one was.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn taken_file(tx: &ReadTx<'_>, source_seq: i64, name: &str) -> Result<Option<TakenFile>> {
     first(&mut *tx.prepare(TAKEN_FILE)?, (source_seq, name), |row| {
         Ok(TakenFile { sha256: row.get(0)?, size: count(row, 1)? })
@@ -397,17 +352,11 @@ pub fn taken_file(tx: &ReadTx<'_>, source_seq: i64, name: &str) -> Result<Option
 }
 
 /// Files that were read by then, at most `limit`: of which source, and their names.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn old_files(tx: &ReadTx<'_>, by: Timestamp, limit: u32) -> Result<Vec<(i64, String)>> {
     rows(&mut *tx.prepare(OLD_FILES)?, (by, limit), |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
 /// Forgets files, if they were read by then.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn forget_files(tx: &WriteTx<'_>, files: &[(i64, String)], by: Timestamp) -> Result<()> {
     let mut statement = tx.prepare(FORGET_FILE)?;
     for (source_seq, name) in files {
