@@ -1,4 +1,4 @@
-//! Files of backups: written under another name and renamed when they are complete; room on the disk; checksums.
+//! Files of backups: written under a temporary name and renamed when complete; free space; checksums.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read};
@@ -15,19 +15,20 @@ use crate::sys::user;
 
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Left free beside what is written, so that a service on the same disk can go on.
+/// Space left free beside the written file, so that a service on the same disk can continue.
 const ROOM_LEFT: u64 = 32 << 20;
-/// A file that is being written under another name. Dropped before it is finished, it is removed.
+
+/// A file that is being written under a temporary name. Dropped before it is finished, it is removed.
 #[derive(Debug)]
 pub struct Partial {
     path: PathBuf,
-    /// Held open for its lock, which tells a living writer from a dead one's leftovers.
+    /// Held open for its lock, which distinguishes a running writer from the leftover of a killed one.
     file: File,
     finished: bool,
 }
 
 impl Partial {
-    /// Begins to write what will be `path`.
+    /// Creates the temporary file for `path`. `Exists` if `path` exists, `Busy` if another process writes it.
     pub fn begin(path: &Path) -> Result<Self> {
         if fs::symlink_metadata(path).is_ok() {
             return Err(Error::Exists(path.to_owned()));
@@ -38,14 +39,14 @@ impl Partial {
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&partial);
         let file = open.map_err(file_error(&partial))?;
         lock(&file, &partial)?;
-        // SQLite would mend a file by the journal of one that was killed.
+        // SQLite would apply the journal of a killed process to the new file.
         for journal in ["-journal", "-wal", "-shm"] {
             remove(&with_ending(&partial, journal))?;
         }
         Ok(Self { path: partial, file, finished: false })
     }
 
-    /// Where it is for now.
+    /// The temporary path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -55,12 +56,12 @@ impl Partial {
         &mut self.file
     }
 
-    /// Puts what was written on the disk, under its name for now.
+    /// Syncs the file, still under its temporary name.
     pub fn sync(&self) -> Result<()> {
         self.file.sync_all().map_err(file_error(&self.path))
     }
 
-    /// Gives it its name and puts that on the disk as well.
+    /// Renames it to its final name and syncs that as well. `Exists` if the name is taken by now.
     pub fn finish(mut self, path: &Path) -> Result<()> {
         self.sync()?;
         if fs::symlink_metadata(path).is_ok() {
@@ -71,7 +72,7 @@ impl Partial {
         sync_directory_of(path).map_err(file_error(path))
     }
 
-    /// Leaves it as it is, as a process that is killed would.
+    /// Leaves the file behind, like a killed process.
     pub(crate) fn abandon(mut self) {
         self.finished = true;
     }
@@ -82,13 +83,13 @@ impl Drop for Partial {
         if !self.finished
             && let Err(error) = fs::remove_file(&self.path)
         {
-            tracing::warn!(%error, path = %self.path.display(), "a file that is not whole could not be removed");
+            tracing::warn!(%error, path = %self.path.display(), "an incomplete file could not be removed");
         }
     }
 }
 
-/// Clears away what a writer that was killed left, unless one that lives writes it. What is there is never
-/// written into: it may be a link.
+/// Removes the leftover of a killed writer, unless a running one writes it. The leftover is never written to,
+/// because it may be a link.
 fn clear(partial: &Path) -> Result<()> {
     let opened = OpenOptions::new()
         .read(true)
@@ -100,7 +101,7 @@ fn clear(partial: &Path) -> Result<()> {
     remove(partial)
 }
 
-/// Tells a living writer from a dead one's leftovers.
+/// Locks the file; `Busy` if a running writer holds the lock.
 fn lock(file: &File, path: &Path) -> Result<()> {
     match file.try_lock() {
         Ok(()) => Ok(()),
@@ -109,7 +110,7 @@ fn lock(file: &File, path: &Path) -> Result<()> {
     }
 }
 
-/// Removes a file that may be gone already.
+/// Removes a file; it is no error if there is none.
 pub fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(file_error(path)(error)),
@@ -117,12 +118,12 @@ pub fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Bytes that a user without special rights may still write in a directory.
+/// Free bytes for an unprivileged user on the file system of a directory.
 pub fn free(directory: &Path) -> Result<Bytes> {
     Ok(Bytes(Gauge::machine().look(directory).map_err(file_error(directory))?.free))
 }
 
-/// Checks that there is room for these bytes and for a running service.
+/// Checks that there is room for so many bytes and for a running service; `NoRoom` if not.
 pub fn room_for(directory: &Path, bytes: u64) -> Result<()> {
     let (free, needed) = (free(directory)?, Bytes(bytes.saturating_add(ROOM_LEFT)));
     if free >= needed {
@@ -131,7 +132,7 @@ pub fn room_for(directory: &Path, bytes: u64) -> Result<()> {
     Err(Error::NoRoom { directory: directory.to_owned(), free, needed })
 }
 
-/// The SHA-256 of a file, in hex; each chunk is handed to `copy` as well.
+/// The SHA-256 of a file, in hex; each chunk is also passed to `copy`.
 pub fn sha256(path: &Path, mut copy: impl FnMut(&[u8]) -> std::io::Result<()>) -> Result<String> {
     let open = user::in_directory(directory_of(path), || File::open(path));
     let mut file = open.map_err(file_error(path))?;
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_finished_leaves_nothing_and_what_is_there_stays() {
+    fn an_unfinished_file_is_removed_and_an_existing_one_is_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         drop(Partial::begin(&path).unwrap());
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leftovers_of_a_dead_writer_are_taken_over_and_a_living_one_is_not_disturbed() {
+    fn the_leftover_of_a_killed_writer_is_replaced_and_a_running_writer_is_not_disturbed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         let mut dead = Partial::begin(&path).unwrap();
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_room_is_told_with_both_numbers() {
+    fn too_little_room_is_reported_with_both_numbers() {
         let refusal = room_for(Path::new("/"), 1 << 60).unwrap_err().to_string();
         assert!(refusal.contains("GiB") && refusal.contains("are needed"), "{refusal}");
     }

@@ -1,9 +1,9 @@
-//! The list of destroyed keys, beside the database and beside its backups: what was erased stays erased when an
-//! older backup is put back.
+//! The list of destroyed keys, beside the database and beside its backups: erased data stays erased when an older
+//! backup is restored.
 //!
-//! A line names a key, which is a random number and says nothing about anybody, and when it was destroyed. A
-//! line is on the disk before the key is destroyed in the database: a process that dies between the two leaves
-//! a key to be destroyed at the next start. The other way round it would leave one that a restore brings back.
+//! A line contains a key's id, which is a random number, and when the key was destroyed. The line is synced before
+//! the key is destroyed in the database. If the process dies in between, the next start destroys the key. In the
+//! other order a restore could bring the key back.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -17,26 +17,26 @@ use crate::store::subjects::KeyId;
 use crate::sys::files::{self, directory_of, sync_directory_of, with_ending};
 use crate::sys::user;
 
-/// What the list is called in a directory of backups.
+/// The name of the list in a directory of backups.
 const NAME: &str = "oncebox.db.erasures";
 
-/// A key, and when it was destroyed.
+/// A key's id, and when the key was destroyed.
 pub type Erasure = (KeyId, Timestamp);
 
-/// The list that belongs to a database.
+/// The path of a database's list.
 pub fn beside(database: &Path) -> PathBuf {
     with_ending(database, ".erasures")
 }
 
-/// The list in a directory of backups.
+/// The path of the list in a directory of backups.
 pub fn within(directory: &Path) -> PathBuf {
     directory.join(NAME)
 }
 
-/// What a list says; nothing where there is none. A line that was cut off says nothing.
+/// The erasures in a list; empty if there is no list. An incomplete line is ignored.
 pub fn read(list: &Path) -> Result<Vec<Erasure>> {
     let text = match user::in_directory(directory_of(list), || fs::read(list)) {
-        // A directory of backups that is none has no list in it, either.
+        // The directory of backups may be a file instead; then there is no list either.
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(Vec::new());
         }
@@ -51,7 +51,7 @@ fn erasure(line: &str) -> Option<Erasure> {
     Some((KeyId::try_from(id).ok()?, Timestamp::parse(at)?))
 }
 
-/// Adds what is not in a list yet, and puts it on the disk.
+/// Adds erasures that the list does not contain yet, and syncs it.
 pub fn note(list: &Path, erasures: &[Erasure]) -> Result<()> {
     let known = read(list)?;
     let is_new = |(id, _): &&Erasure| known.iter().all(|(other, _)| other != id);
@@ -60,9 +60,10 @@ pub fn note(list: &Path, erasures: &[Erasure]) -> Result<()> {
     if lines.is_empty() {
         return Ok(());
     }
-    // A line that a dying process left must not run into the next one.
-    let whole = fs::read(list).map_or(true, |text| text.last().is_none_or(|last| *last == b'\n'));
-    if !whole {
+    // An incomplete line of a killed process must not run into the next one.
+    let is_complete =
+        fs::read(list).map_or(true, |text| text.last().is_none_or(|last| *last == b'\n'));
+    if !is_complete {
         lines.insert(0, '\n');
     }
     let append = || {
@@ -74,13 +75,13 @@ pub fn note(list: &Path, erasures: &[Erasure]) -> Result<()> {
     append().map_err(file_error(list))
 }
 
-/// Notes erasures beside the database and, where there is one, in its directory of backups.
+/// Adds erasures to the list of the database and, if its directory of backups exists, to the list there.
 pub fn note_everywhere(database: &Path, backups: &Path, erasures: &[Erasure]) -> Result<()> {
     note(&beside(database), erasures)?;
     if backups.is_dir() { note(&within(backups), erasures) } else { Ok(()) }
 }
 
-/// Gives a backup the list of the database it was made of.
+/// Copies the erasures of a database to the list beside its backup.
 pub fn carry(database: &Path, backup: &Path) -> Result<()> {
     note(&within(directory_of(backup)), &read(&beside(database))?)
 }
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_keeps_each_key_once_and_survives_a_line_that_was_cut_off() {
+    fn a_list_has_each_key_once_and_survives_an_incomplete_line() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let list = within(dir.path());

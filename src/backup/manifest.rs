@@ -1,5 +1,5 @@
-//! The manifest of a backup: a small JSON file beside it that says what it is, so that it can be checked
-//! years later and on another machine. It holds no secret: of the master key only the id.
+//! The manifest of a backup: a small JSON file beside it that describes it, so that it can be checked years later
+//! and on another machine. It contains no secret: of the master key only the id.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use crate::base::clock::Timestamp;
 use crate::sys::files::{directory_of, with_ending};
 use crate::sys::user;
 
-/// What a manifest's name has after the backup's.
+/// The ending that a manifest's name adds to the backup's.
 pub const ENDING: &str = ".manifest.json";
 /// The layout of the manifest.
 pub(super) const FORMAT: u32 = 1;
-/// A manifest is never larger.
+/// The largest file that is read as a manifest.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Why a backup was made.
@@ -25,7 +25,7 @@ const MAX_BYTES: u64 = 1 << 20;
 pub enum Reason {
     /// A person or a script asked for it.
     Asked,
-    /// It was due; only these are removed when there are enough newer ones.
+    /// It was scheduled; only these are removed by retention.
     Scheduled,
     /// An upgrade of the schema followed.
     BeforeUpgrade,
@@ -38,13 +38,13 @@ pub struct Manifest {
     pub format: u32,
     /// The backup's file name.
     pub file: String,
-    /// When the copy was begun; what was committed before is in it.
+    /// When the copy began; it contains everything committed before.
     pub created_at: Timestamp,
     /// Why it was made.
     pub reason: Reason,
-    /// The program that made the backup.
+    /// The version of the program that made the backup.
     pub version: String,
-    /// What the file holds. Of the master key only the id: the key itself is never in a backup.
+    /// What the file contains. Of the master key only the id: the key itself is never in a backup.
     #[serde(flatten)]
     pub facts: Facts,
     /// Bytes of the file.
@@ -54,7 +54,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Where the manifest of a backup is.
+    /// The path of a backup's manifest.
     pub fn path_of(backup: &Path) -> PathBuf {
         with_ending(backup, ENDING)
     }
@@ -82,7 +82,7 @@ impl Manifest {
         if named { Ok(manifest) } else { Err(wrong(format!("belongs to {}", manifest.file))) }
     }
 
-    /// The text of the manifest's file.
+    /// The content of the manifest's file.
     pub fn to_text(&self, path: &Path) -> Result<String> {
         let text = serde_json::to_string_pretty(self);
         let text = text

@@ -1,7 +1,7 @@
-//! Backups: making, listing and restoring them, and the one before an upgrade.
+//! Making, listing and restoring backups, and upgrading the schema with a backup first.
 //!
-//! Works on files, beside or instead of a running service: a backup only reads, the caller of a
-//! restore or an upgrade holds the lock of the data directory. All SQL is in [`store`].
+//! A backup only reads, so it can run beside the service. The caller of a restore or an upgrade holds the lock of
+//! the data directory. All SQL is in [`store`].
 
 pub mod disk;
 pub mod erasures;
@@ -20,32 +20,31 @@ use crate::store::error::Error as StoreError;
 /// Why a backup, a restore or an upgrade was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The database or a copy of it.
+    /// The database or a copy of it cannot be read or written.
     #[error("{0}")]
     Store(#[from] StoreError),
-    /// A file or directory.
+    /// A file or directory cannot be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The list of what was erased.
+    /// The list of erasures cannot be read.
     #[error(
-        "the list of erasures {path} is there and cannot be read: {source}. Without it, what was erased could \
-         come back"
+        "the list of erasures {path} exists but cannot be read: {source}. Without it, erased data could come back"
     )]
     Erasures {
-        /// Which.
+        /// The list.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// Something is there already.
+    /// The target exists.
     #[error(
         "{0} is there already and is not overwritten: name a directory, in which each backup gets a name with its \
-         time, or a file that is not there"
+         time, or a new file"
     )]
     Exists(PathBuf),
     /// Another process is writing the same file.
@@ -56,27 +55,27 @@ pub enum Error {
         "{directory} has {free} free, {needed} are needed: free some room there, or name another directory"
     )]
     NoRoom {
-        /// Where.
+        /// The directory.
         directory: PathBuf,
-        /// How much there is.
+        /// Free space.
         free: Bytes,
-        /// How much is needed.
+        /// Needed space.
         needed: Bytes,
     },
-    /// The manifest that belongs to a backup is not there or cannot be read.
+    /// The manifest of a backup is missing or cannot be read.
     #[error("{path}: {why}")]
     Manifest {
         /// The manifest.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it cannot be used.
         why: String,
     },
-    /// There is a database where a backup is to be put back.
+    /// The database to restore to exists.
     #[error(
         "{0} is there: --force moves it aside (it is not deleted) and puts the backup in its place"
     )]
     DatabaseThere(PathBuf),
-    /// A write-ahead log lies beside what should be one whole file.
+    /// The file to restore from has a write-ahead log.
     #[error(
         "{log} lies beside {path}: this is a copied database, not a backup; its latest changes are in the \
          log and would be lost"
@@ -87,31 +86,31 @@ pub enum Error {
         /// The log.
         log: PathBuf,
     },
-    /// The key that sealed the secrets of a backup is not there.
+    /// The key that sealed the secrets of a backup is missing.
     #[error(
         "the secrets in this backup were sealed with the master key {need}, and the key here is {have}: \
-         put that key beside it as FILE.{need} and keep the one that is there; each is the only one of its kind"
+         put the key {need} beside the key file as FILE.{need}, and keep both, because neither can be replaced"
     )]
     Key {
-        /// The id of the key that is needed.
+        /// The id of the needed key.
         need: String,
-        /// The id of the key that is there.
+        /// The id of the present key.
         have: String,
     },
-    /// A backup is not what its manifest says.
+    /// A backup does not match its manifest, or is not a readable database.
     #[error("{path} is damaged: {why}; use another backup")]
     Damaged {
         /// The backup.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is damaged.
         why: String,
     },
 }
 
-/// The result of everything here.
+/// A result of this module.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A number of bytes, as a person reads it.
+/// A number of bytes that is shown in a readable unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 

@@ -1,7 +1,7 @@
-//! Taking a backup: copied while the file is in use, checked, on the disk, and only then given its name.
+//! Takes a backup: copies the file while it is in use, checks and syncs the copy, and only then gives it its name.
 //!
-//! A process that is killed on the way leaves a file that ends in `.partial`, or a manifest without its
-//! backup: neither passes for a backup, and the next one takes it over or clears it away.
+//! A process killed meanwhile leaves a file that ends in `.partial`, or a manifest without its backup. Neither counts
+//! as a backup, and the next backup replaces or removes it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::base::faults::{Faults, Step};
 use crate::store::error::Error as StoreError;
 use crate::sys::files::{self, directory_of};
 
-/// What to back up, and where to.
+/// What to back up, and where.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The database.
@@ -31,7 +31,7 @@ pub struct Plan {
     pub faults: Faults,
 }
 
-/// Where a backup goes: into a directory under a name of its own, or to the file that was named.
+/// The file of a backup: `named` itself or, if that is a directory, a file in it with the time in its name.
 ///
 /// ```
 /// use oncebox::{base::clock::Timestamp, backup::online};
@@ -44,15 +44,15 @@ pub fn destination(named: &Path, now: Timestamp) -> PathBuf {
     if named.is_dir() { named.join(format!("oncebox-{}.db", stamp(now))) } else { named.to_owned() }
 }
 
-/// A time as written in file names.
+/// A time in the form for file names.
 pub fn stamp(at: Timestamp) -> String {
     let text = at.to_string();
     let seconds = text.split('.').next().unwrap_or(&text);
     format!("{}Z", seconds.replace(['-', ':'], ""))
 }
 
-/// Takes a backup; `go_on` is asked after each MiB. When this returns, the backup and its manifest are on
-/// the disk and have been read back.
+/// Takes a backup; `go_on` is asked after each MiB. On success the backup and its manifest are synced and the copy
+/// has been checked; on failure nothing is left behind.
 pub fn take(plan: &Plan, go_on: &mut dyn FnMut(Progress) -> bool) -> Result<Manifest> {
     let Plan { database, to, reason, now, faults } = plan;
     let directory = directory_of(to);
@@ -71,7 +71,7 @@ pub fn take(plan: &Plan, go_on: &mut dyn FnMut(Progress) -> bool) -> Result<Mani
     let facts = store::check(partial.path())?;
     let manifest = describe(partial.path(), to, *reason, *now, facts)?;
     let manifest_path = Manifest::path_of(to);
-    // One that a killed process left says nothing about this backup, and is replaced.
+    // Replaces a manifest that a killed process left.
     let text = manifest.to_text(&manifest_path)?;
     files::write_private(&manifest_path, text.as_bytes()).map_err(file_error(&manifest_path))?;
     erasures::carry(database, to)?;
@@ -95,7 +95,7 @@ fn describe(
     let name = to.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| Error::Manifest {
         path: to.to_owned(),
-        why: "the name of a backup must be text".to_owned(),
+        why: "the name of a backup must be UTF-8".to_owned(),
     })?;
     let bytes = fs::metadata(copy).map_err(file_error(copy))?.len();
     let sha256 = disk::sha256(copy, |_| Ok(()))?;
@@ -103,7 +103,7 @@ fn describe(
     Ok(Manifest { format: FORMAT, file, created_at, reason, version, facts, bytes, sha256 })
 }
 
-/// Checks a backup against its manifest: that it is whole, unchanged and readable.
+/// Checks that a backup matches its manifest: complete, unchanged and readable.
 pub fn verify(backup: &Path) -> Result<Manifest> {
     let manifest = Manifest::read_of(backup)?;
     let bytes = fs::metadata(backup).map_err(file_error(backup))?.len();
@@ -116,7 +116,7 @@ pub fn verify(backup: &Path) -> Result<Manifest> {
     }
     let facts = store::check(backup)?;
     if facts.rows != manifest.facts.rows {
-        return Err(damaged("it does not hold the rows its manifest says".to_owned()));
+        return Err(damaged("it does not contain the rows in its manifest".to_owned()));
     }
     Ok(manifest)
 }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_that_is_stopped_leaves_nothing() {
+    fn a_stopped_backup_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let plan = plan(dir.path(), Faults::none());
         let _open = Store::open(&plan.database, Faults::none()).unwrap();
@@ -168,10 +168,10 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_dies_leaves_nothing_that_passes_for_a_backup_and_is_no_hindrance() {
+    fn a_killed_process_leaves_nothing_that_counts_as_a_backup_or_stops_the_next_one() {
         let dir = tempfile::tempdir().unwrap();
         let _open = Store::open(&dir.path().join("oncebox.db"), Faults::none()).unwrap();
-        // A program that another test starts just then has the partial file open for a moment, and its lock.
+        // A program that another test starts meanwhile inherits the partial file and its lock for a moment.
         let take = |plan: &Plan| {
             (0..).find_map(|_| match take(plan, &mut |_| true) {
                 Err(Error::Busy(_)) => {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_that_was_changed_is_found_out() {
+    fn a_changed_backup_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let plan = plan(dir.path(), Faults::none());
         let _open = Store::open(&plan.database, Faults::none()).unwrap();

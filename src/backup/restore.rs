@@ -1,9 +1,8 @@
-//! Putting a backup back: checked, copied beside the database, made ready there, and only then given the
-//! database's name. What stood there is moved aside and never deleted.
+//! Restores a backup: copies it beside the database, checks and prepares the copy, and only then gives it the
+//! database's name. The old database is moved aside and never deleted.
 //!
-//! From the moment the finished file has its name `oncebox.db.restored-…`, the restore is decided: a
-//! process that dies after it leaves what [`finish`] carries on with, at the next start. One that dies
-//! before leaves the old database as it was.
+//! The restore is decided when the prepared file gets the name `oncebox.db.restored-…`. If the process dies later,
+//! [`finish`] completes the restore at the next start; if it dies earlier, the old database is unchanged.
 
 use std::fs;
 use std::io::Write;
@@ -25,25 +24,25 @@ use crate::store::subjects;
 use crate::sys::files::{PARTIAL, directory_of, sync_directory_of, with_ending};
 use crate::sys::user;
 
-/// What the name of a finished file that is not in its place yet has after the database's.
+/// Follows the database's name in the name of a prepared file that is not in place yet.
 const FINISHED: &str = ".restored-";
-/// What the name of a database that was moved aside has after its own.
+/// Follows the database's name in the name of a database that was moved aside.
 const ASIDE: &str = ".before-restore-";
 
-/// What is put back, and where.
+/// What to restore, and where.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The backup.
     pub from: PathBuf,
     /// The database. The caller holds the lock of its directory.
     pub database: PathBuf,
-    /// Whether a database that is there may be moved aside.
+    /// Whether an existing database may be moved aside.
     pub force: bool,
-    /// Whether a file without a manifest is taken, such as one that Litestream restored.
+    /// Whether a file without a manifest is accepted, such as one that Litestream restored.
     pub without_manifest: bool,
-    /// The id of the master key that is there; `None` when there is none.
+    /// The id of the present master key; `None` if there is none.
     pub key_id: Option<String>,
-    /// The ids of the keys that were in force before and are kept beside it.
+    /// The ids of the retired keys beside it.
     pub retired: Vec<String>,
     /// The wall time.
     pub now: Timestamp,
@@ -55,18 +54,18 @@ pub struct Plan {
     pub faults: Faults,
 }
 
-/// A restore that was done.
+/// The result of a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// What was changed in the file.
+    /// What the restore changed in the file.
     pub changes: RestoreChanges,
     /// When the backup was made; `None` for a file without a manifest.
     pub made_at: Option<Timestamp>,
-    /// Where the database that was there is now.
+    /// The new path of the old database, if there was one.
     pub aside: Option<PathBuf>,
 }
 
-/// Puts a backup back.
+/// Restores a backup; on failure the database is unchanged.
 pub fn run(plan: &Plan) -> Result<Done> {
     let Plan { from, database, now, .. } = plan;
     finish(database, &Faults::none())?;
@@ -88,7 +87,7 @@ pub fn run(plan: &Plan) -> Result<Done> {
     Ok(Done { changes, made_at, aside })
 }
 
-/// Copies the backup, checks the copy, makes it ready and gives it the name that decides.
+/// Copies the backup, checks and prepares the copy, and gives it the name that decides the restore.
 fn prepare(plan: &Plan, ready: &Path) -> Result<(RestoreChanges, Option<Timestamp>)> {
     let Plan { from, faults, .. } = plan;
     let erased = erased_since(plan)?;
@@ -107,10 +106,10 @@ fn prepare(plan: &Plan, ready: &Path) -> Result<(RestoreChanges, Option<Timestam
     let with = (&plan.who, erased.as_slice());
     let changes = store::prepare_restored(copy.path(), &restored, plan.window, &key_id, with)?;
     erasures::note(&erasures::beside(&plan.database), &erased)?;
-    // All of it has to be in the one file that is put in place.
+    // Only this one file is put in place, so its log must be empty.
     let log = with_ending(copy.path(), "-wal");
     if fs::metadata(&log).is_ok_and(|log| log.len() > 0) {
-        let why = "what the restore noted is not in the file yet: the disk may be full".to_owned();
+        let why = "its log could not be written into the file: the disk may be full".to_owned();
         return Err(Error::Damaged { path: copy.path().to_owned(), why });
     }
     if faults.hit(Step::Restore) {
@@ -121,8 +120,10 @@ fn prepare(plan: &Plan, ready: &Path) -> Result<(RestoreChanges, Option<Timestam
     Ok((changes, made_at))
 }
 
-/// What was erased after the backup, as far as anything here knows: the lists beside the database and beside the
-/// backup, and the database that is moved aside.
+/// Erasures since the backup, from the lists beside the database and the backup, and from the old database.
+///
+/// An unreadable list is an error, because erased data would come back. An unreadable database is only logged, because
+/// such a database is a reason for a restore.
 fn erased_since(plan: &Plan) -> Result<Vec<Erasure>> {
     let lists = [
         erasures::beside(&plan.database),
@@ -136,7 +137,7 @@ fn erased_since(plan: &Plan) -> Result<Vec<Erasure>> {
     if fs::metadata(&plan.database).is_ok_and(|there| there.len() > 0) {
         match subjects::erased_in(&plan.database) {
             Ok(found) => all.extend(found),
-            Err(error) => tracing::warn!(%error, "the database that is replaced cannot be read"),
+            Err(error) => tracing::warn!(%error, "the old database cannot be read"),
         }
     }
     all.sort_unstable_by_key(|(id, _)| *id);
@@ -144,7 +145,7 @@ fn erased_since(plan: &Plan) -> Result<Vec<Erasure>> {
     Ok(all)
 }
 
-/// Copies and compares with the manifest in one reading, so that what was checked is what is used.
+/// Copies the backup and compares it with its manifest in one pass, so that the checked bytes are the used ones.
 fn copy_of(plan: &Plan, copy: &mut Partial) -> Result<Option<Manifest>> {
     let from = &plan.from;
     let manifest = match Manifest::read_of(from) {
@@ -162,7 +163,7 @@ fn copy_of(plan: &Plan, copy: &mut Partial) -> Result<Option<Manifest>> {
     Ok(manifest)
 }
 
-/// A fault of the copy is a fault of the backup it was made of.
+/// Reports damage of the copy as damage of the backup.
 fn of_backup(from: &Path, error: StoreError) -> Error {
     match error {
         StoreError::Damaged { what, .. } => Error::Damaged { path: from.to_owned(), why: what },
@@ -170,7 +171,7 @@ fn of_backup(from: &Path, error: StoreError) -> Error {
     }
 }
 
-/// The key must be there and be the one that sealed the secrets.
+/// Checks that the key that sealed the secrets is present; returns its id.
 fn check_key(plan: &Plan, facts: &Facts) -> Result<String> {
     let need = facts.master_key_id.clone();
     match (need, plan.key_id.clone()) {
@@ -187,12 +188,12 @@ fn aside_of(database: &Path, stamp: &str) -> PathBuf {
     with_ending(database, &format!("{ASIDE}{stamp}"))
 }
 
-/// Carries on with a restore that was decided: moves what is there aside and the restored file to its
-/// place. Does nothing where none was begun. Tells whether it did something.
+/// Completes a decided restore: moves the old database aside and the prepared file to its place. Returns `false` if
+/// there is none. After a failure it can be called again.
 pub fn finish(database: &Path, faults: &Faults) -> Result<bool> {
     let Some((ready, stamp)) = decided(database)? else { return Ok(false) };
     let aside = aside_of(database, &stamp);
-    // The log goes with its database: beside the restored one, SQLite would mend it by a stranger's log.
+    // The log is moved too: SQLite would apply a log left there to the restored database.
     for ending in ["", "-wal"] {
         step(faults)?;
         let (from, to) = (with_ending(database, ending), with_ending(&aside, ending));
@@ -210,13 +211,13 @@ pub fn finish(database: &Path, faults: &Faults) -> Result<bool> {
     Ok(true)
 }
 
-/// Where a planned death comes.
+/// A point at which a test can end the process.
 fn step(faults: &Faults) -> Result<()> {
     if faults.hit(Step::Restore) { Err(StoreError::Stopped.into()) } else { Ok(()) }
 }
 
-/// The finished file that is not in its place, and its stamp. What a restore left that died before it was
-/// finished is removed: the caller holds the directory's lock, so no other process writes it.
+/// The prepared file of a decided restore, and its stamp. Removes the files of restores that died before they were
+/// decided: the caller holds the directory's lock, so no other process writes them.
 fn decided(database: &Path) -> Result<Option<(PathBuf, String)>> {
     let directory = directory_of(database);
     let name = database.file_name().unwrap_or_default().to_string_lossy();

@@ -1,4 +1,4 @@
-//! The backups in a directory: which there are, which is the newest, and which of our own are too many.
+//! The backups in a directory: lists them, and removes old scheduled ones.
 
 use std::cmp::Reverse;
 use std::fs;
@@ -15,11 +15,11 @@ use crate::sys::files::PARTIAL;
 pub struct BackupFile {
     /// Its file.
     pub path: PathBuf,
-    /// What its manifest says.
+    /// Its manifest.
     pub manifest: Manifest,
 }
 
-/// The backups of a directory, newest first: every file with a manifest that names it. Not read through;
+/// The backups of a directory, newest first: every file with a manifest that names it. Their content is not checked;
 /// see [`crate::backup::online::verify`].
 pub fn list(directory: &Path) -> Result<Vec<BackupFile>> {
     let mut found = Vec::new();
@@ -31,10 +31,10 @@ pub fn list(directory: &Path) -> Result<Vec<BackupFile>> {
         }
         match Manifest::read_of(&path) {
             Ok(manifest) => found.push(BackupFile { path, manifest }),
-            Err(error) => tracing::debug!(%error, "a manifest is passed over"),
+            Err(error) => tracing::debug!(%error, "a manifest is ignored"),
         }
     }
-    found.sort_by_key(|kept| Reverse(kept.manifest.created_at));
+    found.sort_by_key(|backup| Reverse(backup.manifest.created_at));
     Ok(found)
 }
 
@@ -44,28 +44,29 @@ pub fn newest(directory: &Path) -> Result<Option<BackupFile>> {
     Ok(list(directory)?.into_iter().next())
 }
 
-/// Removes the scheduled backups beyond the `keep` newest that are not younger than `made`, and what killed processes left of others.
-/// Nothing but what the schedule itself made is touched. Returns what was removed.
+/// Removes all but the `keep` newest scheduled backups made up to `made`, and the leftovers of killed processes.
+/// Backups made for other reasons stay. Returns the removed backups.
 pub fn clear(directory: &Path, keep: usize, made: Timestamp) -> Result<Vec<PathBuf>> {
-    // Those of a clock that was ahead stay as well, so that they do not push out the one just made.
-    let ours = |kept: &BackupFile| {
-        kept.manifest.reason == Reason::Scheduled && kept.manifest.created_at <= made
+    // Backups dated later, by a clock that was ahead, are not counted: they must not displace the one just made.
+    let ours = |backup: &BackupFile| {
+        backup.manifest.reason == Reason::Scheduled && backup.manifest.created_at <= made
     };
     let mut removed = Vec::new();
-    for kept in list(directory)?.into_iter().filter(ours).skip(keep) {
-        // The manifest last: without its backup it is found again below.
-        disk::remove(&kept.path)?;
-        disk::remove(&Manifest::path_of(&kept.path))?;
-        removed.push(kept.path);
+    for backup in list(directory)?.into_iter().filter(ours).skip(keep) {
+        // The manifest last: if the process dies in between, the loop below removes it next time.
+        disk::remove(&backup.path)?;
+        disk::remove(&Manifest::path_of(&backup.path))?;
+        removed.push(backup.path);
     }
     for name in names(directory)?.iter().filter(|name| name.starts_with("oncebox-")) {
         let path = directory.join(name);
         let of_nothing = name.strip_suffix(ENDING).is_some_and(|backup| {
             let backup_path = directory.join(backup);
-            // Somebody else's may have been moved away, and still be looked after.
+            // A person may have moved away a backup made for another reason, and still need its manifest.
             let scheduled =
                 || Manifest::read_of(&backup_path).is_ok_and(|of| of.reason == Reason::Scheduled);
-            !backup_path.exists() && !is_written(directory, backup) && scheduled()
+            let partial = directory.join(format!("{backup}{PARTIAL}"));
+            !backup_path.exists() && !is_locked(&partial) && scheduled()
         });
         // SQLite's journal of a copy ends in `.partial-journal`.
         let partial = name.strip_suffix("-journal").unwrap_or(name);
@@ -77,11 +78,7 @@ pub fn clear(directory: &Path, keep: usize, made: Timestamp) -> Result<Vec<PathB
     Ok(removed)
 }
 
-fn is_written(directory: &Path, backup: &str) -> bool {
-    is_locked(&directory.join(format!("{backup}{PARTIAL}")))
-}
-
-/// Whether a living process writes it.
+/// Whether a running process writes the file.
 fn is_locked(path: &Path) -> bool {
     fs::File::open(path).is_ok_and(|file| file.try_lock().is_err())
 }

@@ -1,5 +1,5 @@
-//! Scheduled backups: one when the newest is old enough; then the oldest beyond the number that is kept are
-//! removed. `flow` gives it a thread of its own, because a copy can take minutes.
+//! Scheduled backups: makes one when the newest is old enough, then removes the oldest ones. `pipeline` gives it a
+//! thread of its own, because a copy can take minutes.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -17,10 +17,10 @@ use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{Store, meta};
 
-/// How often it is looked whether one is due.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// After a backup that failed the next try is made so much later, or when the next is due.
-const TRY_AGAIN: Duration = Duration::from_mins(10);
+/// How often to check whether a backup is due.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// The pause after a failed backup, unless the next is due earlier.
+const RETRY_AFTER: Duration = Duration::from_mins(10);
 
 /// The scheduled backups.
 #[derive(Clone, Debug)]
@@ -29,20 +29,20 @@ pub struct Schedule {
     pub store: Store,
     /// Time.
     pub clock: Clock,
-    /// Where they are written; made where it is missing.
+    /// The directory of the backups; created if it is missing.
     pub directory: PathBuf,
-    /// How often.
+    /// The interval.
     pub every: Duration,
-    /// How many are kept.
+    /// How many scheduled backups are kept.
     pub keep: usize,
 }
 
 impl Schedule {
-    /// Looks once a second until a stop is asked for. A copy that is under way is given up then, and
-    /// leaves nothing that passes for a backup.
+    /// Makes backups until a stop is asked for. A copy under way is then abandoned, and leaves nothing that counts as
+    /// a backup.
     pub fn run(&self, stop: &Stop) {
         let mut next = self.clock.now().plus(self.left());
-        while !stop.wait(LOOK_EVERY) {
+        while !stop.wait(CHECK_EVERY) {
             if self.clock.now() < next {
                 continue;
             }
@@ -50,23 +50,23 @@ impl Schedule {
             if stop.asked() {
                 return;
             }
-            let wait = if taken.is_ok() { self.every } else { self.every.min(TRY_AGAIN) };
+            let wait = if taken.is_ok() { self.every } else { self.every.min(RETRY_AFTER) };
             next = self.clock.now().plus(wait);
-            self.tell(taken);
+            self.report(taken);
         }
     }
 
-    /// How long the newest of ours stays new enough. One that is from the future was made by a clock that
-    /// was wrong, and counts as made now.
+    /// The time until the next backup is due. A backup dated in the future, by a clock that was wrong, counts as made
+    /// now.
     fn left(&self) -> Duration {
-        let there = retention::list(&self.directory).unwrap_or_default();
-        let ours = |kept: &retention::BackupFile| kept.manifest.reason == Reason::Scheduled;
-        there.into_iter().find(ours).map_or(Duration::ZERO, |newest| {
+        let backups = retention::list(&self.directory).unwrap_or_default();
+        let ours = |backup: &retention::BackupFile| backup.manifest.reason == Reason::Scheduled;
+        backups.into_iter().find(ours).map_or(Duration::ZERO, |newest| {
             self.every.saturating_sub(self.clock.wall().since(newest.manifest.created_at))
         })
     }
 
-    /// Takes one, and only then removes what is too many.
+    /// Takes a backup, and only then removes old ones.
     fn take(&self, stop: &Stop) -> Result<Manifest> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
         made.map_err(file_error(&self.directory))?;
@@ -85,22 +85,22 @@ impl Schedule {
         Ok(manifest)
     }
 
-    /// Logs it, and notes a failure in the file, where the health checks find it.
-    fn tell(&self, taken: Result<Manifest>) {
+    /// Logs the outcome, and stores a failure in the database for the health checks.
+    fn report(&self, taken: Result<Manifest>) {
         let failure = match taken {
             Ok(Manifest { file, bytes, .. }) => {
                 tracing::info!(file, size = %Bytes(bytes), "a backup was made");
                 None
             }
-            // It came to an end by itself meanwhile; the next is due soon.
+            // The service stops; this is no failure.
             Err(Error::Store(StoreError::Stopped)) => return,
             Err(error) => {
-                tracing::error!(%error, "a backup could not be made; it is tried again");
+                tracing::error!(%error, "a backup could not be made; it is retried");
                 Some((self.clock.wall(), error.to_string()))
             }
         };
         if let Err(error) = self.note(failure) {
-            tracing::warn!(%error, "the outcome of a backup could not be noted");
+            tracing::warn!(%error, "the outcome of a backup could not be stored");
         }
     }
 

@@ -1,7 +1,7 @@
-//! The SQL of backups: copying the file while it is in use, what a copy holds, and what a restore changes in it.
+//! The SQL of backups: copying the file while it is in use, describing a copy, and preparing a restored one.
 //!
-//! SQLite's backup API reads through a connection of its own that stays in one read transaction: the copy is the file
-//! as it was at one commit, however long the copying takes (docs/decisions/0006-backup.md).
+//! SQLite's backup API reads through its own connection in one read transaction. So the copy is the file as of one
+//! commit, however long the copying takes (docs/decisions/0006-backup.md).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,9 +27,9 @@ use crate::store::subjects::KeyId;
 use crate::store::tx::WriteTx;
 use crate::store::{audit_events, in_doubt, pool, schema, schema_shape, settlement, writer};
 
-/// Pages copied between two looks at whether to go on: 1 MiB.
+/// Pages copied per step: 1 MiB.
 const PAGES_A_STEP: i32 = 256;
-/// Steps after which what was written is pushed to the disk, so that the last sync is short.
+/// Steps between two syncs, so that the last sync is short.
 const STEPS_A_SYNC: u32 = 16;
 /// Characters that need no escape in the path of an SQLite URI.
 const PLAIN: &AsciiSet =
@@ -72,9 +72,9 @@ const COUNTED: [(&str, &str); 11] = [
 ];
 /// Deliveries moved in one transaction.
 const MAX_DELIVERIES: u32 = 2000;
-/// How far each table's numbers jump, so that none that was given after the backup is given again to something
-/// else. Events: years of what one box carries, because a program may keep `seq` as its cursor. Deliveries: people
-/// read and type their numbers, and only notes of theirs name one of after the backup.
+/// How far a restore advances each table's numbers, so that a number given after the backup is not given again. For
+/// events it covers years of work, because a program may store `seq` as its cursor. For deliveries less is enough,
+/// because only people's notes contain their numbers, and people read and type them.
 const NUMBERS_SKIPPED: [(&str, i64); 3] =
     [("webhook_events", 1_000_000_000), ("outbox", 1_000_000_000), ("deliveries", 1_000_000)];
 
@@ -88,16 +88,16 @@ const BEGIN_NUMBERS: &str = "
     INSERT INTO sqlite_sequence (name, seq)
     VALUES (?1, ?2)";
 
-/// How far a copy has come.
+/// The progress of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Pages copied.
     pub done: u64,
-    /// Pages there are.
+    /// All pages.
     pub all: u64,
 }
 
-/// What a file holds, as a manifest lists it.
+/// What a file contains, as listed in a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// Its schema version.
@@ -106,7 +106,7 @@ pub struct Facts {
     pub epoch: u32,
     /// The id of the key that sealed its secrets.
     pub master_key_id: Option<String>,
-    /// Rows of each of our tables that it has.
+    /// Rows of each of our tables in it.
     pub rows: BTreeMap<String, u64>,
     /// The highest number each table has given.
     pub highest: BTreeMap<String, i64>,
@@ -122,18 +122,17 @@ pub fn size(source: &Path) -> Result<u64> {
     Ok(number(&conn, "PRAGMA page_count")? * number(&conn, "PRAGMA page_size")?)
 }
 
-/// Copies `source`, which may be written meanwhile, into the empty file `target`, and makes that one a
-/// file that needs no write-ahead log beside it. `go_on` is asked after each MiB. The copy is not on the
-/// disk yet when this returns.
+/// Copies `source`, which may be written meanwhile, into the empty file `target`, without a write-ahead log. `go_on`
+/// is asked after each MiB; `Stopped` if it says no. The copy is not synced yet when this returns.
 pub fn copy(source: &Path, target: &Path, go_on: &mut dyn FnMut(Progress) -> bool) -> Result<()> {
     let from = pool::open_reader(source)?;
     schema::version(source, &from)?;
     from.execute_batch("BEGIN")?;
-    // Only a read begins the transaction; from here on this connection sees one commit.
+    // The first read begins the transaction; from here on this connection sees one commit.
     let _: i64 = from.query_row(BEGIN_TO_READ, [], |row| row.get(0))?;
     let mut to = open_copy(target)?;
     copy_steps(&from, &mut to, target, go_on)?;
-    // The copied header says that there is a log.
+    // The copied header says that the file uses a log.
     to.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(()))?;
     Ok(())
 }
@@ -166,8 +165,8 @@ fn copy_steps(
     Ok(())
 }
 
-/// A connection that writes a copy. No other process opens it, so it takes no locks. An incomplete copy is worthless, so
-/// it keeps no journal. The caller syncs the file.
+/// A connection that writes a copy. No other process opens the copy, so it takes no locks. An incomplete copy is
+/// discarded, so it keeps no journal. The caller syncs the file.
 fn open_copy(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags_and_vfs(path, flags, c"unix-none")?;
@@ -180,23 +179,24 @@ fn open_copy(path: &Path) -> Result<Connection> {
     Ok(conn)
 }
 
-/// Reads a whole file that no process writes: its structure, its references, and what it holds.
+/// Checks the structure and the references of a file that no process writes, and describes it. `Damaged` if SQLite
+/// finds a fault, `TooNew` if this version cannot read it.
 pub fn check(path: &Path) -> Result<Facts> {
     let conn = open_still(path)?;
     schema::version(path, &conn)?
-        .ok_or_else(|| damaged(path, "it holds no tables of oncebox".to_owned()))?;
+        .ok_or_else(|| damaged(path, "it contains no tables of oncebox".to_owned()))?;
     let integrity: String =
         conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).map_err(unread(path))?;
     if integrity != "ok" {
         return Err(damaged(path, integrity));
     }
     if let Some(table) = schema_shape::orphans(&conn, 1)?.first() {
-        return Err(damaged(path, format!("a row of {table} points nowhere")));
+        return Err(damaged(path, format!("a row of {table} refers to a missing row")));
     }
     facts(&conn)
 }
 
-/// What a file that may be written meanwhile says of itself; rows are not counted.
+/// Describes a file that may be written meanwhile, without counting rows.
 pub fn identity(path: &Path) -> Result<Facts> {
     let conn = pool::open_reader(path)?;
     schema::version(path, &conn)?;
@@ -253,7 +253,7 @@ fn damaged(path: &Path, what: String) -> Error {
     Error::Damaged { path: path.to_owned(), what }
 }
 
-/// In a file that no process writes, what SQLite cannot read is damage.
+/// A read error as damage, which it is in a file that no process writes.
 fn unread(path: &Path) -> impl FnOnce(rusqlite::Error) -> Error {
     let path = path.to_owned();
     move |error| damaged(&path, error.to_string())
@@ -271,15 +271,15 @@ pub struct RestoreChanges {
     pub epoch: u32,
     /// Deliveries that are in doubt now.
     pub in_doubt: u64,
-    /// Keys of subjects that were destroyed after the backup, and are again.
+    /// Subject keys that were destroyed after the backup, and are destroyed in the copy too.
     pub erased: u64,
 }
 
-/// Prepares a copy of a backup to be served: upgraded, with a new epoch, and with every open delivery in doubt,
-/// since it may have been made after the backup.
+/// Prepares a copy of a backup for use: upgrades it, gives it a new epoch, and marks every open delivery as in doubt,
+/// because it may have been delivered after the backup.
 ///
-/// Nobody else has the file open, and it is worthless until all is done. The steps are many small transactions all
-/// the same, so that a large file needs no large log.
+/// No other process has the file open, and an incomplete one is discarded. It is still written in small transactions,
+/// so that a large file needs no large log.
 pub fn prepare_restored(
     path: &Path,
     restored: &Restored,

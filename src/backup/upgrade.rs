@@ -1,7 +1,7 @@
-//! Bringing an older file up to date: a backup first, then all steps in one transaction.
+//! Upgrades the schema of an older file: a backup first, then all steps in one transaction.
 //!
-//! The caller of [`run`] holds the data directory's lock. Killed at any point, the file is either what it
-//! was or up to date, and the next start goes on from there.
+//! The caller of [`run`] holds the data directory's lock. If the process is killed, the file is either unchanged or
+//! fully upgraded, and the next start continues from there.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,33 +20,33 @@ use crate::sys::files::{directory_of, with_ending};
 /// This program's own version.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
-/// An upgrade that was done.
+/// A completed upgrade.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upgraded {
-    /// The schema version the file had.
+    /// The schema version before.
     pub from: i64,
-    /// The backup of the file as it was.
+    /// The backup made before.
     pub backup: PathBuf,
 }
 
-/// A try of an upgrade on a copy.
+/// The result of an upgrade tried on a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rehearsal {
-    /// The schema version the file has.
+    /// The schema version of the file.
     pub from: i64,
     /// How long the steps took, without the copying.
     pub took: Duration,
-    /// What the copy's schema is otherwise than it should be; nothing where all is well.
+    /// Differences of the upgraded schema from the expected one; empty if the upgrade is correct.
     pub differences: Vec<String>,
 }
 
-/// The schema version of a file; `None` where there is no file, or nothing of ours in it.
+/// The schema version of a file; `None` if there is no file, or if it has none of our tables.
 pub fn schema_version(database: &Path) -> Result<Option<i64>> {
     Ok(schema::schema_version(database)?)
 }
 
-/// Brings an older file up to date, and notes when and by whom in the audit; does nothing to one that is, or
-/// that is not there yet.
+/// Upgrades an older file, and records when and by whom in the audit. `None` if the file is up to date or missing. On
+/// failure the file is unchanged.
 pub fn run(
     database: &Path,
     steps: Steps,
@@ -57,7 +57,7 @@ pub fn run(
     let Some(from) = schema_version(database)?.filter(|have| *have < steps.version()) else {
         return Ok(None);
     };
-    // A file that no step leads from needs no backup.
+    // Fails before the backup if no step leads from this version.
     drop(steps.after(database, from)?);
     let backup = match made_before(database)? {
         Some(there) => there,
@@ -86,20 +86,20 @@ fn back_up(
     Ok(to)
 }
 
-/// The backup that an earlier try made of the same file, so that a process that is killed again and again
-/// does not fill the disk. No service has run between the tries: a start counts in `boots`.
+/// The backup that an earlier attempt made of the unchanged file, so that repeated attempts do not fill the disk. If
+/// a service had run since, the numbers of `boots` would differ.
 fn made_before(database: &Path) -> Result<Option<PathBuf>> {
     let Facts { schema_version, epoch, highest, .. } = store::identity(database)?;
-    let found = retention::list(directory_of(database))?.into_iter().find(|kept| {
-        let made = &kept.manifest;
+    let found = retention::list(directory_of(database))?.into_iter().find(|backup| {
+        let made = &backup.manifest;
         made.reason == Reason::BeforeUpgrade
             && (made.facts.schema_version, made.facts.epoch) == (schema_version, epoch)
             && made.facts.highest == highest
     });
-    Ok(found.map(|kept| kept.path).filter(|path| online::verify(path).is_ok()))
+    Ok(found.map(|backup| backup.path).filter(|path| online::verify(path).is_ok()))
 }
 
-/// Tries the steps on a copy beside the file, and removes the copy. The file may be in use.
+/// Tries the upgrade on a copy beside the file, and removes the copy. The file may be in use.
 pub fn rehearse(
     database: &Path,
     steps: Steps,

@@ -1,10 +1,9 @@
-//! Where policies on personal data are carried out: before anything is stored, and when what is sealed is sent.
+//! Applies policies on personal data: before an event is stored, and when its sealed fields are sent.
 //!
-//! A body that comes in passes [`Privacy::admit`] or [`Privacy::admit_webhook`] on the thread that took it in;
-//! one that goes out, by whatever way, passes [`Privacy::open`]. Where nothing is stated but `allow`, neither
-//! reads the body.
+//! Every incoming body passes [`Privacy::admit`] or [`Privacy::admit_webhook`] on the thread that received it. Every
+//! outgoing body passes [`Privacy::open_sealed`]. If the policy is `allow`, neither reads the body.
 //!
-//! Not here: what rules mean ([`crate::privacy::policy`]), ciphers ([`crate::keys::subject`]), and erasing
+//! Not here: the meaning of rules ([`crate::privacy::policy`]), ciphers ([`crate::keys::subject`]), and erasing
 //! (`backup::erasures`, the API).
 
 pub mod policy;
@@ -27,17 +26,17 @@ use crate::store::error::{Error, Result};
 use crate::store::subjects::{self, KeyId};
 use crate::store::{Store, providers, tenants};
 
-/// Tenants whose policies, and keys that are kept open at most; those beyond are read each time.
-const MAX_OPEN: usize = 10_000;
+/// The most tenants with cached policies, and the most cached keys; further ones are read each time.
+const MAX_CACHED: usize = 10_000;
 
-/// Why events are not taken.
+/// Why events are not accepted.
 #[derive(Debug)]
 pub enum NotAdmitted {
     /// A policy refuses one of them.
     Refused {
-        /// Which, from 0.
+        /// The index of the event.
         event: usize,
-        /// The rule and the place.
+        /// The rule and where it applies.
         why: Refused,
     },
     /// A policy or a key cannot be read.
@@ -50,44 +49,45 @@ impl From<Error> for NotAdmitted {
     }
 }
 
-/// An outgoing request whose body was opened.
+/// The result of opening the body of an outgoing request.
 #[derive(Debug)]
 pub struct Opened {
-    /// What may not come back in the answer.
+    /// Removes the opened data from the receiver's answer.
     pub echo: ResponseScrub,
-    /// Whether all that was sealed in it is open, or erased. What is not must not be sent: nobody can use it.
+    /// Whether every sealed field was opened, or is erased. Otherwise the body must not be sent: no receiver could
+    /// use it.
     pub is_whole: bool,
 }
 
-/// Why something that is not [whole](Opened::is_whole) is given up.
-pub const NOT_OPENED: &str = "what is sealed in its body does not open: its key is not in this file, or it was \
+/// Why a delivery is given up if its body is not [whole](Opened::is_whole).
+pub const NOT_OPENED: &str = "sealed fields of its body cannot be opened: their key is not in this file, or they were \
                               sealed for another event; publish the event again";
 
-/// What is stated for one tenant.
+/// The policies of one tenant.
 #[derive(Debug)]
 struct TenantPolicies {
     /// For events that are published.
     own: Pii,
-    /// For its providers, where they do not allow everything.
+    /// For its providers that do not allow everything.
     providers: Vec<(String, Pii)>,
 }
 
-/// A key that was read.
-struct Kept {
+/// A subject key as stored.
+struct StoredKey {
     tenant: String,
     subject: [u8; 32],
     /// `None`: destroyed.
     key: Option<SubjectKey>,
 }
 
-/// Carries policies out.
+/// Applies policies.
 pub struct Privacy {
     store: Store,
     keyring: Arc<Keyring>,
     names: Pseudonyms,
     draw: Arc<dyn Draw>,
-    stated: Cache<String, TenantPolicies>,
-    keys: Cache<KeyId, Kept>,
+    policies: Cache<String, TenantPolicies>,
+    keys: Cache<KeyId, StoredKey>,
 }
 
 impl std::fmt::Debug for Privacy {
@@ -96,42 +96,42 @@ impl std::fmt::Debug for Privacy {
     }
 }
 
-/// Keys that were made for the events of one request, by subject: all of its events share them.
+/// Keys that were made for the events of one request, by subject. All events of the request share them.
 pub type Fresh = BTreeMap<[u8; 32], (Arc<SubjectKey>, Arc<NewSubjectKey>)>;
 
 impl Privacy {
-    /// Nothing read yet.
+    /// With empty caches.
     pub fn new(
         store: Store,
         keyring: Arc<Keyring>,
         names: Pseudonyms,
         draw: Arc<dyn Draw>,
     ) -> Self {
-        let (stated, keys) = (Cache::new(MAX_OPEN), Cache::new(MAX_OPEN));
-        Self { store, keyring, names, draw, stated, keys }
+        let (policies, keys) = (Cache::new(MAX_CACHED), Cache::new(MAX_CACHED));
+        Self { store, keyring, names, draw, policies, keys }
     }
 
-    /// Forgets what is stated; called after a commit that changed a provider or a tenant.
+    /// Clears the cached policies; called after a commit that changed a provider or a tenant.
     pub fn forget(&self) {
-        self.stated.forget();
+        self.policies.forget();
     }
 
-    /// Forgets keys; called after a commit that destroyed one.
+    /// Clears the cached keys; called after a commit that destroyed one.
     pub fn forget_keys(&self) {
         self.keys.forget();
     }
 
-    /// What subjects and values are called in the file.
+    /// The pseudonyms of subjects and values.
     pub fn names(&self) -> &Pseudonyms {
         &self.names
     }
 
-    /// Changes events as their tenant states, before they are handed to the writer.
+    /// Applies the tenant's policy to events before they are stored.
     pub fn admit(&self, events: &mut [NewEvent]) -> std::result::Result<(), NotAdmitted> {
         let mut fresh = Fresh::new();
         for (n, event) in events.iter_mut().enumerate() {
-            let stated = self.stated(&event.tenant)?;
-            let Some(policy) = stated.own.rules() else { continue };
+            let policies = self.policies_of(&event.tenant)?;
+            let Some(policy) = policies.own.rules() else { continue };
             self.admit_event(policy, event, &mut fresh).map_err(|error| match error {
                 NotAdmitted::Refused { why, .. } => NotAdmitted::Refused { event: n, why },
                 failed @ NotAdmitted::Failed(_) => failed,
@@ -148,23 +148,23 @@ impl Privacy {
     ) -> std::result::Result<(), NotAdmitted> {
         policy.check_identifiers(&event.words()).map_err(refused)?;
         let name = id::webhook_id(&event.tenant, &event.source_system, &event.idempotency_key);
-        let place = SealContext { tenant: &event.tenant, event: &name };
-        let changed = self.change(policy, &place, &event.content_type, &event.payload, fresh)?;
+        let context = SealContext { tenant: &event.tenant, event: &name };
+        let changed = self.change(policy, &context, &event.content_type, &event.payload, fresh)?;
         if let Some((payload, sealed)) = changed {
             (event.payload, event.sealed) = (payload, sealed);
         }
         Ok(())
     }
 
-    /// An event that cannot be used as it is kept for a person to see: without its content where a policy is
-    /// stated, since nobody has looked through it.
+    /// A quarantined event as it is stored. If the tenant has a policy, its content is left out, because the policy
+    /// was not applied to it.
     pub fn withhold(&self, event: NewEvent, why: String) -> Result<(NewEvent, String)> {
-        let stated = self.stated(&event.tenant)?;
-        let Some(policy) = stated.own.rules() else { return Ok((event, why)) };
+        let policies = self.policies_of(&event.tenant)?;
+        let Some(policy) = policies.own.rules() else { return Ok((event, why)) };
         let why = policy.sanitize(&why);
         let key = self.names.value(&event.tenant, &event.idempotency_key);
         let masked = |text: String| policy.masked(&text).unwrap_or(text);
-        // The content is empty, which is not JSON: a repair of the event has to bring its content.
+        // The empty content is not valid JSON, so a repair of the event must provide content.
         let bare = NewEvent {
             id: event.id,
             tenant: event.tenant,
@@ -181,27 +181,29 @@ impl Privacy {
         };
         Ok((
             bare,
-            format!("{why}; its content is not kept, as a policy on personal data is stated"),
+            format!(
+                "{why}; its content is not kept, because the tenant has a policy on personal data"
+            ),
         ))
     }
 
-    /// A hash of what came in as it may be kept, and second the form that is kept otherwise: where a policy is
-    /// stated an HMAC of it, as a person who knows most of a row could try the rest against the hash alone.
-    /// Neither form can be taken for a number of anything by a detector.
+    /// A hash of incoming data in the form to store, followed by its other form. If the tenant has a policy, the form
+    /// to store is an HMAC: with a plain hash, a person who knows most of a row could guess the rest. No detector
+    /// matches either form.
     pub fn hashed(&self, tenant: &str, hash: &str) -> Result<[String; 2]> {
         let keyed = self.names.value(tenant, hash).replacen(':', ":0x", 1);
         let plain = hash.to_owned();
-        let is_stated = self.stated(tenant)?.own.rules().is_some();
-        Ok(if is_stated { [keyed, plain] } else { [plain, keyed] })
+        let has_policy = self.policies_of(tenant)?.own.rules().is_some();
+        Ok(if has_policy { [keyed, plain] } else { [plain, keyed] })
     }
 
-    /// A reason that tells of what came in, as it may be kept where a policy is stated.
+    /// A reason that may quote incoming data, in the form that the tenant's policy allows to store.
     pub fn sanitize(&self, tenant: &str, reason: &str) -> Result<String> {
-        let stated = self.stated(tenant)?;
-        Ok(stated.own.rules().map_or_else(|| reason.to_owned(), |policy| policy.sanitize(reason)))
+        let policies = self.policies_of(tenant)?;
+        Ok(policies.own.rules().map_or_else(|| reason.to_owned(), |policy| policy.sanitize(reason)))
     }
 
-    /// Changes a verified webhook event as its provider's policy says. `fresh` is the whole request's.
+    /// Applies the provider's policy to a verified webhook event. All events of a request share `fresh`.
     pub fn admit_webhook(
         &self,
         policy: &Policy,
@@ -220,35 +222,35 @@ impl Privacy {
                 *value = masked;
             }
         }
-        // A hash of the body that anybody can make could be tried against what the body may have said.
+        // An id that is a plain hash of the body would allow guessing the body.
         if event.provider_event_id == id::sha256_hex(&event.payload) {
             let keyed = self.names.value(&event.tenant, &event.provider_event_id);
             event.provider_event_id = keyed;
         }
         let name = webhook_id(&event.tenant, &event.provider, &event.provider_event_id);
-        let place = SealContext { tenant: &event.tenant, event: &name };
+        let context = SealContext { tenant: &event.tenant, event: &name };
         let (media, payload) = (&event.content_type, &event.payload);
-        let changed = self.change(policy, &place, media, payload, fresh)?;
+        let changed = self.change(policy, &context, media, payload, fresh)?;
         if let Some((payload, sealed)) = changed {
             (event.payload, event.sealed) = (payload, sealed);
         }
-        // A header field like the others, of which nothing but the media type is ever looked at.
+        // After the body, because the media type decides how the body is read.
         if let Some(masked) = policy.masked(&event.content_type) {
             event.content_type = masked;
         }
         Ok(())
     }
 
-    /// A body with what its policy makes of it; `None`: it stays as it is.
+    /// A body with its policy applied; `None` if nothing changes.
     fn change(
         &self,
         policy: &Policy,
-        place: &SealContext<'_>,
+        context: &SealContext<'_>,
         content_type: &str,
         payload: &[u8],
         fresh: &mut Fresh,
     ) -> std::result::Result<Option<(Vec<u8>, Sealed)>, NotAdmitted> {
-        let hash = |text: &str| self.names.value(place.tenant, text);
+        let hash = |text: &str| self.names.value(context.tenant, text);
         let applied = policy.apply(content_type, payload, &hash, false).map_err(refused)?;
         let Applied { edits, subject, .. } = applied;
         if edits.is_empty() {
@@ -260,15 +262,15 @@ impl Privacy {
             None
         } else {
             let subject =
-                self.names.subject(place.tenant, subject.as_deref().unwrap_or(place.event));
-            Some((subject, self.key_for(place.tenant, subject, fresh)?))
+                self.names.subject(context.tenant, subject.as_deref().unwrap_or(context.event));
+            Some((subject, self.key_for(context.tenant, subject, fresh)?))
         };
         let with = |Edit { span, with }: Edit| {
             let bytes = match (with, &keyed) {
                 (With::Text(text), _) => text.into_bytes(),
                 (With::Seal(form), Some((subject, (key, _)))) => {
                     let plain = payload.get(span.clone()).unwrap_or_default();
-                    token(form, &key.seal(&place.of(subject, form), plain)).into_bytes()
+                    token(form, &key.seal(&context.of(subject, form), plain)).into_bytes()
                 }
                 (With::Seal(_), None) => Vec::new(),
             };
@@ -279,8 +281,7 @@ impl Privacy {
         Ok(Some((changed, Sealed { fields, key })))
     }
 
-    /// The key a subject's data is sealed under from now on: the newest that is in force, else a new one, which
-    /// is stored with the event.
+    /// The key that seals a subject's data: the newest one in force, else a new one, which is stored with the event.
     fn key_for(
         &self,
         tenant: &str,
@@ -294,7 +295,7 @@ impl Privacy {
             self.store.read(|tx| subjects::of(tx, (tenant, &subject), true, i64::MAX, 1))?;
         for row in newest {
             if let Some(sealed) = &row.sealed {
-                return Ok((Arc::new(self.opened(&row.key_id, sealed)?), None));
+                return Ok((Arc::new(self.open_key(&row.key_id, sealed)?), None));
             }
         }
         let key = SubjectKey::generate(&*self.draw);
@@ -308,7 +309,7 @@ impl Privacy {
         Ok((key, Some(new)))
     }
 
-    fn opened(&self, key_id: &KeyId, sealed: &[u8]) -> Result<SubjectKey> {
+    fn open_key(&self, key_id: &KeyId, sealed: &[u8]) -> Result<SubjectKey> {
         let unreadable = |why: String| Error::Unreadable {
             column: "subjects.sealed",
             value: format!("{}: {why}", HEXLOWER.encode(key_id)),
@@ -318,13 +319,14 @@ impl Privacy {
         SubjectKey::new(*key_id, &opened).ok_or_else(|| unreadable("no key of 32 bytes".to_owned()))
     }
 
-    /// The body of an outgoing request as it is sent, in its place.
+    /// Opens the sealed fields in the body of an outgoing request, in place.
     pub fn open_sealed(&self, outgoing: &mut OutgoingRequest) -> Result<Opened> {
-        let stated = self.stated(&outgoing.tenant)?;
+        let policies = self.policies_of(&outgoing.tenant)?;
         let pii = match outgoing.source.strip_prefix("in:") {
-            None => Some(&stated.own),
+            None => Some(&policies.own),
             Some(provider) => {
-                stated.providers.iter().rev().find(|(name, _)| name == provider).map(|(_, pii)| pii)
+                let mut providers = policies.providers.iter().rev();
+                providers.find(|(name, _)| name == provider).map(|(_, pii)| pii)
             }
         };
         let mut echo = ResponseScrub::of(pii.and_then(Pii::rules).cloned());
@@ -338,9 +340,8 @@ impl Privacy {
         Ok(Opened { echo, is_whole })
     }
 
-    /// A stored body as it is sent, and how many places of it were opened or are erased. `event` is its
-    /// `webhook-id`; `echo` learns what was opened. What only looks sealed stays as it is; of what was erased,
-    /// a whole value is `null`.
+    /// A stored body as it is sent, and the number of its fields that were opened or are erased. `event` is its
+    /// `webhook-id`; `echo` records the opened data. Text that only looks sealed stays; an erased value becomes `null`.
     fn open(
         &self,
         tenant: &str,
@@ -348,16 +349,16 @@ impl Privacy {
         body: &[u8],
         echo: &mut ResponseScrub,
     ) -> Result<(Vec<u8>, u32)> {
-        let place = SealContext { tenant, event };
+        let context = SealContext { tenant, event };
         let mut parts = Vec::new();
         for sealed::Token { span, form, blob } in tokens(body) {
             let Some(key_id) = SubjectKey::id_in(&blob) else { continue };
-            let kept = self.keys.get(key_id, |key_id| self.kept(key_id))?;
-            let Some(kept) = kept.filter(|kept| kept.tenant == tenant) else { continue };
-            match &kept.key {
+            let stored = self.keys.get(key_id, |key_id| self.stored_key(key_id))?;
+            let Some(stored) = stored.filter(|stored| stored.tenant == tenant) else { continue };
+            match &stored.key {
                 None => parts.push((span, erased(form).to_vec())),
                 Some(key) => {
-                    if let Some(plain) = key.open(&place.of(&kept.subject, form), &blob) {
+                    if let Some(plain) = key.open(&context.of(&stored.subject, form), &blob) {
                         echo.opened(form, plain.expose());
                         parts.push((span, plain.expose().to_vec()));
                     }
@@ -368,17 +369,17 @@ impl Privacy {
         Ok((splice(body, parts), fields))
     }
 
-    fn kept(&self, key_id: &KeyId) -> Result<Option<Kept>> {
+    fn stored_key(&self, key_id: &KeyId) -> Result<Option<StoredKey>> {
         let Some(row) = self.store.read(|tx| subjects::by_key_id(tx, key_id))? else {
             return Ok(None);
         };
-        let key = row.sealed.map(|sealed| self.opened(key_id, &sealed)).transpose()?;
-        Ok(Some(Kept { tenant: row.tenant, subject: row.subject, key }))
+        let key = row.sealed.map(|sealed| self.open_key(key_id, &sealed)).transpose()?;
+        Ok(Some(StoredKey { tenant: row.tenant, subject: row.subject, key }))
     }
 
-    fn stated(&self, tenant: &str) -> Result<Arc<TenantPolicies>> {
-        if let Some(stated) = self.stated.cached(tenant) {
-            return Ok(stated);
+    fn policies_of(&self, tenant: &str) -> Result<Arc<TenantPolicies>> {
+        if let Some(policies) = self.policies.cached(tenant) {
+            return Ok(policies);
         }
         let read = |tenant: &String| -> Result<Option<TenantPolicies>> {
             self.store.look_up(|tx| {
@@ -386,12 +387,12 @@ impl Privacy {
                 Ok(Some(TenantPolicies { own, providers: providers::policies(tx, tenant)? }))
             })
         };
-        let stated = self.stated.get(tenant.to_owned(), read)?;
-        stated.ok_or(Error::Changed("the tenant"))
+        let policies = self.policies.get(tenant.to_owned(), read)?;
+        policies.ok_or(Error::Changed("the tenant"))
     }
 }
 
-/// Where something is sealed.
+/// The event that a field is sealed for.
 struct SealContext<'a> {
     tenant: &'a str,
     /// The `webhook-id`.
@@ -399,7 +400,7 @@ struct SealContext<'a> {
 }
 
 impl SealContext<'_> {
-    /// What the cipher covers besides the text.
+    /// The context that the cipher authenticates with the text.
     fn of(&self, subject: &[u8; 32], form: Form) -> String {
         let Self { tenant, event } = self;
         format!("{tenant}|{}|{event}|{}", HEXLOWER.encode(subject), form.as_str())

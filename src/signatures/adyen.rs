@@ -1,7 +1,6 @@
 //! Adyen's standard notifications: each item of a batch carries its own signature over some of its fields.
 //!
-//! Not here: the basic authentication that Adyen can send as well; and taking the batch apart
-//! ([`super::batch`]).
+//! Not here: the basic authentication that Adyen can send as well, and splitting the batch ([`super::batch`]).
 
 use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
 use zeroize::Zeroizing;
@@ -15,10 +14,10 @@ use crate::model::pointer::{clear_at, clear_text_at, list_at, text_at};
 /// Id and type are put together from several fields ([`identify`]).
 pub(super) static FACTS: Facts = Facts::new("adyen", "AUTHORISATION");
 
-/// Where the items stand.
+/// The path of the list of items.
 pub(super) const ITEMS: [&str; 1] = ["notificationItems"];
 const ITEM: &str = "NotificationRequestItem";
-/// What is signed, with a colon between; what is missing counts as empty, and nothing is escaped.
+/// The signed fields, joined by colons without escaping; a missing one counts as empty.
 const SIGNED: [&[&str]; 8] = [
     &[ITEM, "pspReference"],
     &[ITEM, "originalReference"],
@@ -34,19 +33,19 @@ const SIGNED: [&[&str]; 8] = [
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Adyen {
-    /// Answer the text `[accepted]` instead of JSON, which older accounts wait for.
+    /// Answer the text `[accepted]` instead of JSON, which older accounts expect.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accepted: bool,
 }
 
-/// Adyen shows its keys in hex.
+/// Checks a key, which Adyen shows in hex.
 pub(super) fn check_secret(text: &str) -> Result<(), SecretError> {
     let key = HEXLOWER_PERMISSIVE.decode(text.as_bytes());
     let key = key.map_err(|_where| SecretError::Encoding { encoding: "hex, as Adyen shows it" })?;
     long_enough(key.len())
 }
 
-/// Every item has to be right, each under any of the secrets.
+/// Verifies every item; each may be signed with any of the secrets.
 pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
     clear_at(incoming.body, &ITEMS).map_err(bad_body)?;
     let found = list_at::<_, MAX_ITEMS>(incoming.body, &ITEMS);
@@ -75,9 +74,9 @@ fn signed(item: &[u8]) -> Result<String, Refused> {
     let mut fields = Vec::with_capacity(SIGNED.len());
     for path in SIGNED {
         let text = clear_text_at(item, path).map_err(bad_body)?.unwrap_or_default();
-        // A colon elsewhere than in the shop's own reference would shift the fields under a signature.
+        // In other fields than the shop's own reference, a colon would move text to the next field unnoticed.
         if text.contains(':') && !path.ends_with(&["merchantReference"]) {
-            return Err(bad_body("a field that is signed has a colon"));
+            return Err(bad_body("a signed field contains a colon"));
         }
         fields.push(text);
     }
@@ -89,13 +88,13 @@ fn sign(secret: &[u8], signed: &str) -> Option<Vec<u8>> {
     Some(mac(Hash::Sha256, &key, &[signed.as_bytes()]))
 }
 
-/// The signature of an item, as it stands in it.
+/// The signature of an item, in base64.
 pub(super) fn signature(secret: &str, item: &[u8]) -> String {
     let signed = signed(item).unwrap_or_default();
     BASE64.encode(&sign(secret.as_bytes(), &signed).unwrap_or_default())
 }
 
-/// The reference names a payment; with the code and its success it names the event.
+/// The id and type of an item. The reference names a payment, so the id also contains the event code and success.
 pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
     let field = |name: &str| text_at(incoming.body, &[ITEM, name]);
     let code = field("eventCode");

@@ -1,6 +1,4 @@
-//! What a request brings: one event, or a batch that is taken apart, each with its own id.
-//!
-//! Not here: whether it is believed, which has been decided before, and storing it.
+//! Splits a verified request into its events: one, or the items of a batch, each with its own id.
 
 use super::check::{Incoming, MAX_ITEMS};
 use super::naming::Identity;
@@ -14,20 +12,20 @@ use crate::model::pointer::{list_at, text_at};
 pub struct Events<'a> {
     /// In the request's order. A batch may be empty.
     pub items: Vec<Item<'a>>,
-    /// Whether they came as a list.
+    /// Whether the request was a batch.
     pub is_batch: bool,
 }
 
 /// One event of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item<'a> {
-    /// What it is called.
+    /// Its id and type.
     pub identity: Identity,
-    /// The body, or the part of it that is this event, to the byte.
+    /// The exact bytes of this event: the body or a part of it.
     pub payload: &'a [u8],
 }
 
-/// Why a request that is believed cannot be used. Sent again, it would be no better.
+/// Why a verified request cannot be used; sending it again does not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     /// The list is missing.
@@ -42,7 +40,7 @@ pub enum Unusable {
         /// How long it is.
         count: usize,
     },
-    /// One of them is none.
+    /// An item is not an event.
     #[error("Item {number} of the batch is not a JSON object; nothing of the batch was stored.")]
     Item {
         /// Which, counted from 1.
@@ -51,7 +49,7 @@ pub enum Unusable {
 }
 
 impl Scheme {
-    /// What a verified request brings.
+    /// The events of a verified request. One broken item refuses the whole batch.
     pub fn events<'a>(&self, incoming: &Incoming<'a>) -> Result<Events<'a>, Unusable> {
         let Some(path) = self.list(incoming) else {
             let item = Item { identity: self.identify(incoming), payload: incoming.body };
@@ -71,7 +69,7 @@ impl Scheme {
             if !payload.starts_with(b"{") {
                 return Err(Unusable::Item { number: index.saturating_add(1) });
             }
-            // One header cannot name several events; a generic one may give the type of all.
+            // A header cannot be the id of several events. In generic settings a header may name the type of all.
             let headers =
                 if matches!(self, Self::Generic(_)) { incoming.headers } else { &no_headers };
             let identity = self.identify(&Incoming { body: payload, headers, ..*incoming });
@@ -80,7 +78,7 @@ impl Scheme {
         Ok(Events { items, is_batch: true })
     }
 
-    /// Where the list of events stands; `None` where a request is one event.
+    /// The path of the list of events; `None` if the request is one event.
     fn list(&self, incoming: &Incoming<'_>) -> Option<Vec<&str>> {
         match self {
             Self::Sendgrid => Some(Vec::new()),
@@ -93,8 +91,8 @@ impl Scheme {
         }
     }
 
-    /// What a request may use once, where its signature does not cover the body: a recorded one would fit
-    /// any other body.
+    /// The token of a request that may be used with one body only. Schemes whose signature does not cover the body
+    /// need it: otherwise a recorded signature would be valid for any body.
     pub fn nonce(&self, incoming: &Incoming<'_>) -> Option<String> {
         match self {
             Self::Mailgun => text_at(incoming.body, &["signature", "token"]),

@@ -1,6 +1,6 @@
-//! Signatures of a provider's X.509 certificate.
+//! Checks signatures made with a provider's X.509 certificate, and the certificate's chain.
 //!
-//! Not here: fetching a certificate ([`super::certificate_cache`]). The caller hands in its bytes.
+//! Not here: fetching a certificate ([`super::certificate_cache`]).
 
 use std::time::Duration;
 
@@ -18,14 +18,14 @@ use crate::base::clock::Timestamp;
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
-/// Certificates of one chain at most.
+/// Certificates read of one chain at most.
 const MAX_CHAIN: usize = 8;
 
-/// How long RSA signatures are, in bytes: keys have 2,048 to 4,096 bits.
+/// Lengths of RSA signatures in bytes: keys have 2,048 to 4,096 bits.
 pub(super) const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=512;
 
-/// Whether the provider's certificate made the signature: one that a person has entered, which nobody has to vouch
-/// for, or the first of those that were fetched.
+/// Checks a signature against the certificates in the settings, which are trusted, or else against the first fetched
+/// one, whose chain the caller checks.
 pub(super) fn check_signature(
     entered: Option<&str>,
     fetched: Option<&[u8]>,
@@ -35,7 +35,7 @@ pub(super) fn check_signature(
     let signed = |der: &CertificateDer<'_>| signed_by(der, hash, message, signature);
     let is_right = match (entered, fetched) {
         (Some(text), _) => pem(text.as_bytes()).iter().any(signed),
-        // A web page with a certificate somewhere in it is not a certificate.
+        // Must begin with a certificate: a web page that contains one is not accepted.
         (None, Some(text)) => {
             text.starts_with(BEGIN.as_bytes()) && pem(text).first().is_some_and(signed)
         }
@@ -44,13 +44,13 @@ pub(super) fn check_signature(
     is_right.then_some(()).ok_or(Refused::Mismatch)
 }
 
-/// Whether a text holds certificates: looked at when it is entered.
+/// Whether a text contains only certificates with RSA keys; checked when the settings are entered.
 pub(super) fn check_pem(text: &str) -> bool {
     let found = pem(text.as_bytes());
     !found.is_empty() && found.iter().all(|der| key(der).is_some())
 }
 
-/// The certificates in a PEM text, in its order.
+/// The certificates in a PEM text, in order.
 fn pem(text: &[u8]) -> Vec<CertificateDer<'static>> {
     let Ok(text) = std::str::from_utf8(text) else { return Vec::new() };
     let blocks = text.split(BEGIN).skip(1).filter_map(|rest| rest.split_once(END));
@@ -64,9 +64,9 @@ fn pem(text: &[u8]) -> Vec<CertificateDer<'static>> {
         .collect()
 }
 
-/// Whether one of the roots vouches for the first certificate, through the others, at that time, and for a name
-/// with this ending.
-pub(super) fn vouched_for(
+/// Checks the chain of the first certificate: through the others to one of the roots, valid at that time, and issued
+/// for a host name with this ending.
+pub(super) fn check_chain(
     text: &[u8],
     ending: &str,
     roots: &[TrustAnchor<'_>],
@@ -74,10 +74,10 @@ pub(super) fn vouched_for(
 ) -> Result<(), Refused> {
     let chain = pem(text);
     let Some((first, others)) = chain.split_first() else {
-        return Err(bad_body("the certificate that was fetched is none"));
+        return Err(bad_body("the fetched text contains no certificate"));
     };
     let leaf = EndEntityCert::try_from(first)
-        .map_err(|_why| bad_body("the certificate that was fetched cannot be read"))?;
+        .map_err(|_why| bad_body("the fetched certificate cannot be read"))?;
     let seconds = u64::try_from(now.secs()).unwrap_or(0);
     let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
     leaf.verify_for_usage(
@@ -89,9 +89,9 @@ pub(super) fn vouched_for(
         None,
         None,
     )
-    .map_err(|_why| bad_body("no root vouches for the certificate that was fetched"))?;
+    .map_err(|_why| bad_body("the fetched certificate has no valid chain to a trusted root"))?;
     let named = leaf.valid_dns_names().any(|name| name.to_ascii_lowercase().ends_with(ending));
-    if named { Ok(()) } else { Err(bad_body("the certificate that was fetched is another host's")) }
+    if named { Ok(()) } else { Err(bad_body("the fetched certificate belongs to another host")) }
 }
 
 fn signed_by(der: &CertificateDer<'_>, hash: Hash, message: &[u8], signature: &[u8]) -> bool {
@@ -104,18 +104,18 @@ fn signed_by(der: &CertificateDer<'_>, hash: Hash, message: &[u8], signature: &[
     public.is_some_and(|public| public.verify(message, signature).is_ok())
 }
 
-/// The RSA key of a certificate, as ring wants it: what is inside of the bit string of its public key.
+/// The RSA key of a certificate in ring's form: the content of the bit string of its public key.
 fn key(der: &CertificateDer<'_>) -> Option<Vec<u8>> {
     let certificate = EndEntityCert::try_from(der).ok()?;
     let info = certificate.subject_public_key_info();
     let (inside, _) = value(0x30, info.as_ref())?;
     let (_algorithm, rest) = value(0x30, inside)?;
     let (bits, _) = value(0x03, rest)?;
-    // No bit of the last byte is unused.
+    // The first byte counts the unused bits of the last one; it must be 0.
     bits.strip_prefix(&[0]).map(<[u8]>::to_vec)
 }
 
-/// The value of a DER element with that tag, and what follows it.
+/// The value of a DER element with that tag, and the bytes after it.
 fn value(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (head, rest) = der.split_first()?;
     let (first, rest) = rest.split_first().filter(|_| *head == tag)?;
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// A root, and a certificate for that name which it vouches for, PEM.
+    /// A root, and a certificate for that name that it signed, in PEM.
     fn chain(name: &str) -> (CertificateDer<'static>, String) {
         let mut root = CertificateParams::new(Vec::new()).unwrap();
         root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -148,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_believed_when_a_root_vouches_for_it_and_it_is_the_hosts() {
+    fn a_certificate_needs_a_chain_to_a_root_and_the_hosts_name() {
         let now = Timestamp::from_secs(1_769_860_800);
         let (root, leaf) = chain("messageverificationcerts.paypal.com");
         let (other_root, _) = chain("messageverificationcerts.paypal.com");
         let roots = [webpki::anchor_from_trusted_cert(&root).unwrap()];
         let others = [webpki::anchor_from_trusted_cert(&other_root).unwrap()];
         let judge = |text: &str, roots: &[TrustAnchor<'_>], now| {
-            vouched_for(text.as_bytes(), ".paypal.com", roots, now).is_ok()
+            check_chain(text.as_bytes(), ".paypal.com", roots, now).is_ok()
         };
         assert!(judge(&leaf, &roots, now));
         assert!(!judge(&leaf, &others, now), "another root");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn der_that_is_cut_off_or_too_long_has_no_value() {
+    fn truncated_or_too_long_der_has_no_value() {
         assert_eq!(value(0x30, &[0x30, 2, 1, 2, 3]), Some((&[1_u8, 2][..], &[3_u8][..])));
         for der in [&[][..], &[0x30], &[0x31, 0], &[0x30, 3, 1], &[0x30, 0x82, 1], &[0x30, 0x84, 0]]
         {

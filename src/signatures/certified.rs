@@ -1,4 +1,4 @@
-//! PayPal and Amazon SNS: schemes whose provider signs with a certificate, which a request names.
+//! PayPal and Amazon SNS: the provider signs with a certificate, and the request names its URL.
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub enum Certified {
 }
 
 impl Certified {
-    /// The scheme of that kind, or what is wrong with its settings.
+    /// The scheme of that kind, or why its settings are refused.
     pub(super) fn parse(kind: &str, settings: Value) -> Result<Self, String> {
         let (read, certificates) = if kind == paypal::FACTS.kind {
             let paypal: Paypal =
@@ -47,7 +47,7 @@ impl Certified {
         }
     }
 
-    /// Where the certificate of a request has to be fetched, unless the settings have one.
+    /// The URL of a request's certificate; `None` if the settings contain one.
     pub(super) fn certificate_url(
         &self,
         incoming: &Incoming<'_>,
@@ -80,7 +80,7 @@ impl Certified {
         }
     }
 
-    /// What a request may use once: see [`super::Scheme::nonce`].
+    /// See [`super::Scheme::nonce`].
     pub(super) fn nonce(&self, incoming: &Incoming<'_>) -> Option<String> {
         match self {
             Self::Paypal(_) => incoming.headers.get(paypal::TRANSMISSION).map(str::to_owned),
@@ -88,7 +88,7 @@ impl Certified {
         }
     }
 
-    /// The URL that confirms a subscription, where the settings allow to call it.
+    /// The URL that confirms a subscription, if the settings allow calling it.
     pub(super) fn confirmation(&self, incoming: &Incoming<'_>) -> Option<String> {
         match self {
             Self::Paypal(_) => None,

@@ -1,5 +1,5 @@
-//! What every scheme needs to check a request: the request, the reasons for a refusal, and the comparison of
-//! secrets and public keys with the signatures.
+//! Shared by all schemes: the request, the reasons for a refusal, and the comparison of signatures with secrets and
+//! public keys.
 
 use std::time::Duration;
 
@@ -10,35 +10,35 @@ use super::signing::{SecretError, same};
 use crate::base::clock::{Timestamp, millis};
 use crate::base::headers::Headers;
 
-/// A key of less than 128 bits can be found by trying, given one signed request.
+/// With one signed request, a key of less than 128 bits can be found by brute force.
 pub(super) const SECRET_BYTES_MIN: usize = 16;
-/// Signatures of one request that are checked. A sender that rotates its secret sends two or three.
+/// Signatures checked per request. A sender that rotates its secret sends two or three.
 pub(super) const MAX_SIGNATURES: usize = 64;
-/// Signatures by public key of one request that are checked: each costs far more than an HMAC.
+/// Public-key signatures checked per request: each costs far more than an HMAC.
 const MAX_PUBLIC_SIGNATURES: usize = 4;
-/// Checks by public key for one request: two signatures for each of 32 keys.
+/// Public-key checks per request: two signatures for each of 32 keys.
 const MAX_PUBLIC_CHECKS: usize = 64;
-/// Events in one request at most: one transaction with more would keep the others waiting.
+/// Events in one request at most: a larger transaction would delay the others.
 pub(super) const MAX_ITEMS: usize = 10_000;
-/// A time with more digits lies beyond the year 30,000 in milliseconds.
+/// A time with more digits is beyond the year 30,000, even in milliseconds.
 const MAX_TIME_DIGITS: usize = 15;
 
-/// A request, as far as its signature may cover it.
+/// The parts of a request that a signature may cover.
 #[derive(Clone, Copy, Debug)]
 pub struct Incoming<'a> {
     /// The method, as sent.
     pub method: &'a str,
     /// The path with its query, as the request line has it.
     pub path: &'a str,
-    /// The URL at which the provider knows us, with path and query. Behind a proxy it is configured.
+    /// The URL that the provider posts to, with path and query. Behind a proxy it is configured.
     pub url: &'a str,
     /// All header fields.
     pub headers: &'a Headers,
-    /// The body, not a byte changed.
+    /// The body, byte for byte.
     pub body: &'a [u8],
 }
 
-/// Why a webhook is refused. For our log: outside, every reason is the same 401.
+/// Why a webhook is refused. Only our log shows the reason; the sender always gets the same 401.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// A header that the scheme needs is missing.
@@ -52,44 +52,44 @@ pub enum Refused {
     Malformed {
         /// Its name.
         header: String,
-        /// What is wrong with it.
+        /// Why not.
         why: &'static str,
     },
-    /// The body lacks what the scheme signs with.
+    /// The body lacks the fields that the signature needs.
     #[error("the body cannot be checked: {why}")]
     Body {
-        /// What is wrong with it.
+        /// Why not.
         why: &'static str,
     },
-    /// The signature is correct, but its time is too far away. Only said of a correct signature: a caller whose
-    /// own clock may be wrong can ask for the webhook again.
+    /// The signature is correct, but its time is too far from ours. Used for correct signatures only: if our own
+    /// clock may be wrong, the caller can ask for the webhook again.
     #[error("the signature is correct but {skew_secs} s away from our time")]
     Stale {
-        /// How far its time is from ours, in whole seconds, either way.
+        /// The distance of its time from ours, in whole seconds.
         skew_secs: u64,
     },
-    /// The time is too far away for the signature to be worth a check by public key.
+    /// The time is too far from ours, so the public-key signature was not checked.
     #[error("its time is {skew_secs} s away from ours, so its signature was not checked")]
     Untimely {
-        /// How far its time is from ours, in whole seconds, either way.
+        /// The distance of its time from ours, in whole seconds.
         skew_secs: u64,
     },
-    /// No secret in force makes this signature.
-    #[error("no secret in force makes this signature")]
+    /// The signature matches no secret in force.
+    #[error("the signature matches no secret in force")]
     Mismatch,
-    /// There is no usable secret to check with.
+    /// There is no usable secret.
     #[error("no usable secret is in force for this provider")]
     NoSecret,
 }
 
-/// A correct signature: the place of its secret, and when it says it was made.
+/// A correct signature: the index of its secret, and the time that it claims.
 pub(super) struct Verified {
     pub(super) secret: usize,
     pub(super) signed_at: Option<Timestamp>,
 }
 
 impl Verified {
-    /// Which secret made the signature, unless it was made longer ago or further ahead than the tolerance.
+    /// The index of the secret, or [`Refused::Stale`] if the claimed time is outside the tolerance.
     pub(super) fn if_fresh(self, now: Timestamp, tolerance: Duration) -> Result<usize, Refused> {
         match self.signed_at.and_then(|at| skew_beyond(at, now, tolerance)) {
             Some(skew_secs) => Err(Refused::Stale { skew_secs }),
@@ -98,7 +98,7 @@ impl Verified {
     }
 }
 
-/// How far a time is from `now`, in whole seconds, where that is more than the tolerance.
+/// The distance of a time from `now` in whole seconds, if it exceeds the tolerance.
 pub(super) fn skew_beyond(at: Timestamp, now: Timestamp, tolerance: Duration) -> Option<u64> {
     let skew_ms = now.ms().abs_diff(at.ms());
     let fits = i64::try_from(skew_ms).is_ok_and(|skew| skew <= millis(tolerance));
@@ -124,7 +124,7 @@ pub(super) fn needed_base64(headers: &Headers, name: &str) -> Result<Vec<u8>, Re
     decoded.map_err(|_where| malformed(name, "it is not base64"))
 }
 
-/// A needed header that counts seconds since 1970: its text, and the time.
+/// A needed header with seconds since 1970: its text, and the time.
 pub(super) fn needed_seconds<'a>(
     headers: &'a Headers,
     name: &str,
@@ -135,9 +135,9 @@ pub(super) fn needed_seconds<'a>(
     Ok((text, Timestamp::from_secs(seconds)))
 }
 
-/// The first secret that makes one of the signatures.
+/// The index of the first secret that made one of the signatures.
 ///
-/// `expected` gives what a secret would have signed, `None` for a secret that cannot be used.
+/// `expected` computes a secret's signature; `None` for a secret that cannot be used.
 pub(super) fn any_match(
     secrets: &[&[u8]],
     offered: &[Vec<u8>],
@@ -151,7 +151,7 @@ pub(super) fn any_match(
         }
         let Some(expected) = expected(secret) else { continue };
         refused = Refused::Mismatch;
-        // An empty signature equals an empty one, and proves nothing.
+        // An empty signature would equal an empty header value, so it never matches.
         if !expected.is_empty()
             && offered.iter().take(MAX_SIGNATURES).any(|signature| same(signature, &expected))
         {
@@ -161,7 +161,8 @@ pub(super) fn any_match(
     Err(refused)
 }
 
-/// The first public key that fits one of the signatures; a secret that is no public key stands as `None`.
+/// The index of the first public key that verifies one of the signatures; `None` stands for a secret that is not a
+/// public key.
 pub(super) fn any_public_match(
     algorithm: &'static dyn VerificationAlgorithm,
     keys: &[Option<Vec<u8>>],
@@ -178,7 +179,7 @@ pub(super) fn any_public_match(
     keys.iter().position(fits).ok_or(Refused::Mismatch)
 }
 
-/// A count since 1970 in plain digits. Signs, spaces and fractions are not taken.
+/// A count since 1970 in plain digits. Signs, spaces and fractions are refused.
 pub(super) fn time_digits(text: &str) -> Option<i64> {
     let fits = (1..=MAX_TIME_DIGITS).contains(&text.len());
     (fits && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok()).flatten()

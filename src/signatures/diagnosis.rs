@@ -1,6 +1,6 @@
-//! Why a signature does not match: the same check again, with one thing changed at a time.
+//! Finds out why a signature does not match: repeats the check with one thing changed at a time.
 //!
-//! Not here: reading the request and telling a person; and any secret in what is told.
+//! No result contains a secret. Not here: reading the request and printing the result.
 
 use std::time::Duration;
 
@@ -13,39 +13,39 @@ use super::{json_variants, kinds};
 use crate::base::clock::Timestamp;
 use crate::base::headers::Headers;
 
-/// No time is too far away for a comparison.
-const EVER: Duration = Duration::from_secs(1 << 40);
+/// A tolerance that accepts every time.
+const ANY_TIME: Duration = Duration::from_secs(1 << 40);
 
-/// A request whose signature is looked at.
+/// A request whose signature is diagnosed.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
     /// How it should be signed.
     pub scheme: &'a Scheme,
-    /// The secret's text, as the service would take it.
+    /// The secret's text, as entered.
     pub secret: &'a [u8],
     /// The certificate that was fetched for the request, PEM.
     pub fetched: Option<&'a [u8]>,
     /// The request.
     pub incoming: Incoming<'a>,
-    /// When it is checked.
+    /// The time of the check.
     pub now: Timestamp,
-    /// How far its time may be from that.
+    /// How far the request's time may be from `now`.
     pub tolerance: Duration,
 }
 
-/// What was found.
+/// The result of a diagnosis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnosis {
     /// Why it is refused; `None`: it is valid.
     pub refused: Option<Refused>,
-    /// What would have to be otherwise for it to match, the likeliest first.
+    /// Changes with which it would match, the likeliest first.
     pub matches_if: Vec<String>,
-    /// What else to look at.
+    /// What else to check.
     pub hints: Vec<String>,
 }
 
 impl Case<'_> {
-    /// Checks it, and looks for the reason where it is refused.
+    /// Checks the request, and looks for the reason if it is refused.
     pub fn diagnose(&self) -> Diagnosis {
         let verified = self.scheme.verify_with(
             &[self.secret],
@@ -73,10 +73,10 @@ impl Case<'_> {
     }
 
     fn fits(&self, secret: &[u8], incoming: &Incoming<'_>) -> bool {
-        self.scheme.verify_with(&[secret], self.fetched, incoming, self.now, EVER).is_ok()
+        self.scheme.verify_with(&[secret], self.fetched, incoming, self.now, ANY_TIME).is_ok()
     }
 
-    /// Each single change that makes it match; where none does, a secret and a body together.
+    /// Each single change that makes it match; if there is none, pairs of a changed secret and a changed body.
     fn changes(&self) -> Vec<String> {
         let mut found = Vec::new();
         let secrets = secrets(self.secret);
@@ -119,7 +119,7 @@ impl Case<'_> {
         let others = kinds().filter(|kind| *kind != self.scheme.kind());
         let fitting = others
             .filter_map(Scheme::of)
-            .filter(|scheme| scheme.verify(&[self.secret], &self.incoming, self.now, EVER).is_ok());
+            .filter(|s| s.verify(&[self.secret], &self.incoming, self.now, ANY_TIME).is_ok());
         fitting.map(|scheme| format!("the scheme were `{}`", scheme.kind())).collect()
     }
 
@@ -134,27 +134,27 @@ impl Case<'_> {
             let like = |name: &&&str| name.contains("signature") || name.contains("hmac");
             let like: Vec<&str> = names.iter().filter(like).copied().collect();
             hints.push(if like.is_empty() {
-                format!("no header of a signature is there; {header} has to be")
+                format!("the request has no signature header; it needs {header}")
             } else {
-                format!("{header} has to be there; there is {}", like.join(", "))
+                format!("the request has no {header}; it has {}", like.join(", "))
             });
         }
         let body = serde_json::from_slice::<Value>(self.incoming.body).ok();
         if let Some(live) = body.as_ref().and_then(|body| body.get("livemode")?.as_bool()) {
             let (is, other) = if live { ("live", "test") } else { ("test", "live") };
             hints.push(format!(
-                "the body is of {is} mode: its endpoint's secret is another one than that of {other} mode"
+                "the body is of {is} mode: the endpoints of {is} and {other} mode have different secrets"
             ));
         }
         hints
     }
 }
 
-/// Ways in which a secret gets lost between two places.
+/// Usual mistakes in copying a secret.
 fn secrets(secret: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let with = |end: &[u8]| [secret, end].concat();
     let mut found = vec![
-        ("with a newline at its end (a secret file's, taken along)", with(b"\n")),
+        ("with a newline at its end (copied from a secret file)", with(b"\n")),
         ("with a line end of Windows", with(b"\r\n")),
     ];
     let text = std::str::from_utf8(secret).unwrap_or_default();
@@ -180,7 +180,7 @@ fn secrets(secret: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     }
     if let Ok(decoded) = HEXLOWER_PERMISSIVE.decode(inside.as_bytes()) {
         found.push(("hex-decoded", decoded.clone()));
-        // Standard Webhooks decodes base64, so what was hex has to be written so.
+        // Standard Webhooks decodes base64, so a hex key has to be converted.
         found.push(("that key in base64", format!("whsec_{}", BASE64.encode(&decoded)).into()));
     }
     let verbatim = format!("whsec_{}", BASE64.encode(secret));
@@ -189,7 +189,7 @@ fn secrets(secret: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     found
 }
 
-/// Ways in which a body gets changed before it is checked.
+/// Usual changes of a body before it is checked.
 fn bodies(body: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     let mut found = vec![
         ("followed by a newline", [body, b"\n"].concat()),
@@ -213,25 +213,25 @@ fn bodies(body: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
     found
 }
 
-/// Ways in which a proxy changes a URL.
+/// Usual changes of a URL by a proxy.
 fn urls(url: &str) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     let Some((scheme, rest)) = url.split_once("://") else { return found };
     let (other, own) = if scheme == "https" { ("http", "443") } else { ("https", "80") };
     found.push(("the other scheme: a proxy ends TLS", format!("{other}://{rest}")));
-    let (place, query) = match rest.split_once('?') {
-        Some((place, query)) => (place, format!("?{query}")),
+    let (bare, query) = match rest.split_once('?') {
+        Some((bare, query)) => (bare, format!("?{query}")),
         None => (rest, String::new()),
     };
-    match place.strip_suffix('/') {
+    match bare.strip_suffix('/') {
         Some(bare) => found.push(("without the slash", format!("{scheme}://{bare}{query}"))),
-        None => found.push(("with a slash at its end", format!("{scheme}://{place}/{query}"))),
+        None => found.push(("with a slash at its end", format!("{scheme}://{bare}/{query}"))),
     }
     if !query.is_empty() {
-        found.push(("without its query", format!("{scheme}://{place}")));
+        found.push(("without its query", format!("{scheme}://{bare}")));
     }
-    let (authority, path) = place.split_once('/').unwrap_or((place, ""));
-    let slash = if place.contains('/') { "/" } else { "" };
+    let (authority, path) = bare.split_once('/').unwrap_or((bare, ""));
+    let slash = if bare.contains('/') { "/" } else { "" };
     match authority.rsplit_once(':') {
         Some((host, _)) => {
             found.push(("without its port", format!("{scheme}://{host}{slash}{path}{query}")));
@@ -246,7 +246,7 @@ fn urls(url: &str) -> Vec<(&'static str, String)> {
     found
 }
 
-/// Ways in which a signature is written otherwise than its scheme says.
+/// Other ways to write the signature headers.
 fn fields(headers: &Headers) -> Vec<(String, Headers)> {
     let mut found = Vec::new();
     for (name, value) in headers.iter() {
@@ -268,7 +268,7 @@ fn fields(headers: &Headers) -> Vec<(String, Headers)> {
 fn writings(text: &str) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     let (prefix, bare) = match text.rfind(['=', ',']) {
-        // The padding of base64 is no end of a prefix.
+        // A `=` at the end is padding of base64, not the end of a prefix.
         Some(at) if at.saturating_add(1) < text.len() && !text.ends_with('=') => {
             text.split_at_checked(at.saturating_add(1)).unwrap_or(("", text))
         }
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn another_scheme_and_another_writing_are_named() {
+    fn another_scheme_and_another_encoding_are_named() {
         let bare = HEXLOWER.encode(&mac(Hash::Sha256, SECRET, &[BODY]));
         let unprefixed =
             diagnose("github", SECRET, ("x-hub-signature-256", bare.clone()), BODY, "");

@@ -1,4 +1,4 @@
-//! How signatures and secrets are written.
+//! Encodings of signatures and secrets.
 
 use data_encoding::{BASE64, BASE64_NOPAD, BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 
 use super::signing::SecretError;
 
-/// How a signature is written.
+/// The encoding of a signature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encoding {
@@ -19,7 +19,7 @@ pub enum Encoding {
     Base64url,
 }
 
-/// How a secret is written.
+/// The encoding of a secret.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SecretEncoding {

@@ -1,6 +1,6 @@
-//! What a request can be told by that is sent again under another id: its signed bytes, where the id is none of them.
+//! The fingerprint of a signed request: recognises a recorded request that is sent again under another, unsigned id.
 //!
-//! Not here: looking for it, and for how long it counts, which is the store's and the provider's.
+//! Not here: looking it up (store), and for how long it counts (the provider's settings).
 
 use std::borrow::Cow;
 
@@ -13,9 +13,9 @@ use super::twilio;
 const BYTES: usize = 16;
 
 impl Scheme {
-    /// A digest of what was signed, and of the event's type, under the secret that it was signed with. `None` where
-    /// the signature covers the id, so that nobody can change it, and where nothing is signed at all: anybody who has
-    /// seen such a request has the secret. The type counts because a provider may send one body under several.
+    /// A digest of the signed bytes and the event's type, keyed with the secret. `None` if the signature covers the
+    /// id, so that nobody can change it, or if nothing is signed, because then a recorded request reveals the secret.
+    /// The type is included because a provider may send one body under several types.
     pub fn fingerprint(
         &self,
         secret: &[u8],
@@ -30,20 +30,20 @@ impl Scheme {
         Some(digest)
     }
 
-    /// What is signed, in the one form in which it is, where the id stands outside of it.
+    /// The signed bytes in their canonical form, if they do not contain the id.
     fn signed_without_id<'a>(&'a self, incoming: &Incoming<'a>) -> Option<Vec<Cow<'a, [u8]>>> {
         match self {
             Self::HmacHeader(scheme) => {
                 scheme.has_unsigned_id().then(|| vec![incoming.body.into()])
             }
-            // Only where it has no SID, but then its token is not signed.
+            // Without a SID the id is Twilio's token, which is not signed.
             Self::Twilio => Some(vec![twilio::signed(incoming)]),
             Self::Generic(generic) => {
                 let parts = generic.signed_without_id(incoming)?;
                 Some(parts.into_iter().map(Cow::Borrowed).collect())
             }
-            // The id is a signed header (Standard Webhooks, a signing token of GitLab), stands in the signed body
-            // or in one with a token that is used up, or nothing is signed.
+            // The id is a signed header (Standard Webhooks, a signing token of GitLab), is in the signed body or in
+            // a body with a one-time token, or nothing is signed.
             _ => None,
         }
     }
@@ -56,7 +56,7 @@ mod tests {
     use crate::base::headers::Headers;
 
     #[test]
-    fn it_follows_from_the_scheme_where_the_id_is_not_signed() {
+    fn schemes_with_an_unsigned_id_have_a_fingerprint() {
         let incoming = Incoming {
             method: "POST",
             path: "/",
@@ -64,13 +64,13 @@ mod tests {
             headers: &Headers::default(),
             body: b"{}",
         };
-        let told = kinds().filter_map(Scheme::of).filter_map(|scheme| {
+        let found = kinds().filter_map(Scheme::of).filter_map(|scheme| {
             scheme.fingerprint(b"secret", &incoming, "a").map(|_digest| scheme.kind())
         });
-        let told: Vec<_> = told.collect();
+        let found: Vec<_> = found.collect();
         let unsigned = ["github", "shopify", "twilio", "woocommerce", "gitea", "forgejo", "linear"];
-        assert_eq!(told.len(), unsigned.len(), "{told:?}");
-        assert!(unsigned.iter().all(|kind| told.contains(kind)), "{told:?}");
+        assert_eq!(found.len(), unsigned.len(), "{found:?}");
+        assert!(unsigned.iter().all(|kind| found.contains(kind)), "{found:?}");
         for (check, is_unsigned) in [
             (r#"{"hmac":{"signed":"{body}","header":"S"}}"#, true),
             (r#"{"ed25519":{"signed":"{body}","header":"S"}}"#, true),

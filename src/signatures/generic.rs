@@ -1,6 +1,6 @@
-//! The scheme that is put together from settings, for providers that have none of their own here.
+//! The generic scheme, defined by settings, for providers without a scheme of their own.
 //!
-//! Not here: signatures in a body or over sorted form fields; those are schemes of their own.
+//! Not here: signatures in a body or over sorted form fields; those need schemes of their own.
 
 use ring::signature::ED25519;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use crate::base::clock::Timestamp;
 use crate::model::pointer::{Pointer, PointerError};
 use crate::model::strict_object;
 
-/// The settings name the places of id and type.
+/// Id and type are found by the settings ([`Generic::identify`]).
 pub(super) static FACTS: Facts = Facts::new("generic", "invoice.paid");
 
 /// Settings of the generic scheme, checked against each other.
@@ -61,7 +61,7 @@ impl From<Generic> for Settings {
 }
 
 impl Generic {
-    /// The settings that it was made from.
+    /// Its settings.
     pub fn settings(&self) -> &Settings {
         &self.0
     }
@@ -87,14 +87,14 @@ impl Generic {
                 let value = needed(incoming.headers, header)?;
                 let token = value
                     .strip_prefix(prefix.as_str())
-                    .ok_or_else(|| malformed(header, "its prefix is another one"))?;
+                    .ok_or_else(|| malformed(header, "it has another prefix"))?;
                 shared::matching(secrets, |secret| same_secret(token.as_bytes(), secret))
             }
             Check::Basic { user } => shared::basic(user, secrets, incoming),
         }
     }
 
-    /// What is signed, where the id stands in a header that is not.
+    /// The signed parts, if the id is in a header that is not signed.
     pub(super) fn signed_without_id<'a>(
         &'a self,
         incoming: &Incoming<'a>,
@@ -118,12 +118,12 @@ impl Generic {
         check.timestamp.as_ref()?.read(incoming).ok().map(|(_, at)| at)
     }
 
-    /// Where a list of events stands, step by step.
+    /// The path of the list of events; `None` if a request is one event.
     pub(super) fn items(&self) -> Option<Vec<&str>> {
         self.0.items.as_ref().map(Items::steps)
     }
 
-    /// The header fields that are kept: what id, type and time stand in, never what proves anything.
+    /// The header fields that are kept: those of id and type, never one with a signature or secret.
     pub(super) fn kept(&self) -> Vec<&str> {
         let proof = match &self.0.check {
             Check::Hmac(check) | Check::Ed25519(check) => check.header.as_str(),
@@ -163,17 +163,17 @@ impl Generic {
 /// Settings that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// `{ts}` in the template without a header to take it from.
+    /// `{ts}` in the template without a header for it.
     #[error("`signed` contains {{ts}}, so `timestamp` must name the header that it comes from")]
     NoTimestamp,
-    /// A time that is checked but could be changed by anybody.
+    /// A time that is checked but not signed.
     #[error(
         "`timestamp` is set but `signed` does not contain {{ts}}: a time that is not signed proves nothing"
     )]
     TimestampNotSigned,
-    /// `{id}` in the template, but the id comes out of the body.
+    /// `{id}` in the template, but the id is in the body.
     #[error(
-        "`signed` contains {{id}}, so `event_id` must be a header: bodies are read after the check only"
+        "`signed` contains {{id}}, so `event_id` must be a header: the body is read only after the check"
     )]
     IdNotInHeader,
     /// One header cannot name several events.
@@ -190,30 +190,30 @@ pub enum SettingsError {
     /// A user name that basic authentication cannot carry.
     #[error("`user` must have 1 to 255 characters, without a colon or control characters")]
     User,
-    /// Ed25519 hashes in its own way.
-    #[error("`hash` goes with `hmac`: ed25519 has its own")]
+    /// Ed25519 with a hash function set.
+    #[error("`hash` can be set for `hmac` only: ed25519 has its own")]
     HashOfEd25519,
-    /// A constant that is no event type.
+    /// A constant that is not a valid event type.
     #[error(
         "the constant event type must have 1 to 128 bytes, no white space or control characters"
     )]
     Constant,
 }
 
-/// What can be set, before it is known to fit together.
+/// The settings as read, not yet checked against each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
     /// How the provider proves itself.
     pub check: Check,
-    /// Where the provider's id of the event stands; the body's digest unless told.
+    /// Where the provider's id of the event is; default: the body's digest.
     #[serde(default)]
     pub event_id: IdPlace,
-    /// Where a list of events stands in the body, each taken for itself; `""` is the body itself. A request
-    /// is one event unless told.
+    /// Where the body has a list of events, each handled on its own; `""` is the body itself. By default a request is
+    /// one event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub items: Option<Items>,
-    /// Where the event's type stands; `unknown` unless told.
+    /// Where the event's type is; default: the type `unknown`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_type: Option<TypePlace>,
 }
@@ -230,7 +230,7 @@ pub enum Check {
     Token {
         /// The header that carries it.
         header: String,
-        /// What stands before the token, such as `Bearer `.
+        /// The text before the token, such as `Bearer `.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         prefix: String,
     },
@@ -245,26 +245,26 @@ pub enum Check {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SignedCheck {
-    /// The hash function of an HMAC; SHA-256 unless told.
+    /// The hash function of an HMAC; default: SHA-256.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<Hash>,
     /// What is signed.
     pub signed: Template,
     /// The header that carries the signature.
     pub header: String,
-    /// What stands before each signature, such as `sha256=`.
+    /// The text before each signature, such as `sha256=`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
-    /// How the signature is written; hex unless told.
+    /// The encoding of the signature; default: hex.
     #[serde(default)]
     pub encoding: Encoding,
-    /// How the secret is written; as its own bytes unless told.
+    /// The encoding of the secret; default: the text is the key.
     #[serde(default)]
     pub secret_encoding: SecretEncoding,
-    /// What stands between several signatures; there is only one unless told.
+    /// The character between several signatures; by default there is one signature.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub separator: Option<char>,
-    /// The time that is signed; none is checked unless told.
+    /// The signed time; by default no time is checked.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -273,18 +273,18 @@ pub struct SignedCheck {
     pub timestamp: Option<TimestampPlace>,
 }
 
-/// Where the signed time stands.
+/// Where the signed time is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimestampPlace {
     /// The header that carries it.
     pub header: String,
-    /// What it counts since 1970; seconds unless told.
+    /// The unit in which it counts since 1970; default: seconds.
     #[serde(default)]
     pub unit: Unit,
 }
 
-/// What a time counts.
+/// The unit of a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
@@ -295,7 +295,7 @@ pub enum Unit {
     Ms,
 }
 
-/// Where the provider's id of an event stands.
+/// Where the provider's id of an event is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IdPlace {
@@ -303,18 +303,17 @@ pub enum IdPlace {
     Header(String),
     /// In the JSON body.
     Pointer(Pointer),
-    /// Nowhere: the SHA-256 of the body stands for it.
+    /// Nowhere: the SHA-256 of the body is the id.
     #[default]
     BodyHash,
 }
 
-/// Where a list of events stands.
+/// The JSON pointer to a list of events; `None`: the body itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Items(Option<Pointer>);
 
 impl Items {
-    /// The way to it, step by step.
     fn steps(&self) -> Vec<&str> {
         let steps = self.0.as_ref().map(Pointer::steps).unwrap_or_default();
         steps.iter().map(String::as_str).collect()
@@ -335,7 +334,7 @@ impl From<Items> for String {
     }
 }
 
-/// Where an event's type stands.
+/// Where an event's type is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TypePlace {
@@ -343,12 +342,12 @@ pub enum TypePlace {
     Header(String),
     /// In the JSON body.
     Pointer(Pointer),
-    /// It is always this.
+    /// Every event has this type.
     Constant(String),
 }
 
 impl Settings {
-    /// Whether they fit together.
+    /// Checks that the settings do not contradict each other.
     fn fit(&self) -> Result<(), SettingsError> {
         match &self.check {
             Check::Ed25519(SignedCheck { hash: Some(_), .. }) => {
@@ -379,16 +378,16 @@ impl Settings {
 }
 
 impl SignedCheck {
-    /// Whether they fit together, and with where the id stands.
+    /// Checks that the settings contradict neither each other nor `event_id`.
     fn fits(&self, event_id: &IdPlace) -> Result<(), SettingsError> {
         header_name(&self.header)?;
-        match (&self.timestamp, self.signed.has(&Piece::Time)) {
+        match (&self.timestamp, self.signed.pieces().contains(&Piece::Time)) {
             (None, true) => return Err(SettingsError::NoTimestamp),
             (Some(_), false) => return Err(SettingsError::TimestampNotSigned),
             (Some(place), true) => header_name(&place.header)?,
             (None, false) => {}
         }
-        if self.signed.has(&Piece::Id) && !matches!(event_id, IdPlace::Header(_)) {
+        if self.signed.pieces().contains(&Piece::Id) && !matches!(event_id, IdPlace::Header(_)) {
             return Err(SettingsError::IdNotInHeader);
         }
         match self.separator {
@@ -398,13 +397,7 @@ impl SignedCheck {
             Some(_) | None => Ok(()),
         }
     }
-}
 
-fn header_name(name: &str) -> Result<(), SettingsError> {
-    is_header_name(name).then_some(()).ok_or_else(|| SettingsError::Header(name.to_owned()))
-}
-
-impl SignedCheck {
     fn verify_hmac(
         &self,
         secrets: &[&[u8]],
@@ -442,7 +435,7 @@ impl SignedCheck {
         (key.len() == 32).then_some(()).ok_or(SecretError::Encoding { encoding: wanted })
     }
 
-    /// What is signed, piece by piece, and the time in it.
+    /// The signed parts, and the time in them.
     fn parts<'a>(
         &'a self,
         incoming: &Incoming<'a>,
@@ -459,7 +452,7 @@ impl SignedCheck {
                 (Piece::Id, IdPlace::Header(name)) | (Piece::Header(name), _) => {
                     needed(incoming.headers, name)?
                 }
-                // The settings were refused if the id was to come from elsewhere.
+                // `fits` refuses such settings.
                 (Piece::Id, IdPlace::Pointer(_) | IdPlace::BodyHash) => "",
                 (Piece::Time, _) => time,
                 (Piece::Method, _) => incoming.method,
@@ -492,11 +485,15 @@ impl SignedCheck {
         if offered.is_empty() {
             return Err(malformed(
                 &self.header,
-                "no signature in it has the prefix and encoding set",
+                "no signature in it has the configured prefix and encoding",
             ));
         }
         Ok(offered)
     }
+}
+
+fn header_name(name: &str) -> Result<(), SettingsError> {
+    is_header_name(name).then_some(()).ok_or_else(|| SettingsError::Header(name.to_owned()))
 }
 
 impl TimestampPlace {

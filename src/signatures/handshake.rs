@@ -1,6 +1,4 @@
-//! Hand-shakes: requests by which a provider tries an address, and the answers it waits for.
-//!
-//! Not here: what brings events; and Standard Webhooks, which has none.
+//! Handshakes: requests with which a provider tests an address, and the answers that it expects.
 
 use percent_encoding::percent_decode_str;
 use serde_json::json;
@@ -9,10 +7,10 @@ use super::Scheme;
 use super::check::{Incoming, needed};
 use crate::model::pointer::text_at;
 
-/// No token of a hand-shake is longer.
+/// The longest token of a handshake.
 const MAX_TOKEN_BYTES: usize = 1024;
 
-/// An answer to a hand-shake: 200 with this.
+/// An answer to a handshake, with status 200.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handshake {
     /// The body's media type.
@@ -32,7 +30,7 @@ impl Handshake {
 }
 
 impl Scheme {
-    /// The answer to a hand-shake that nobody signs. It stores nothing and tells nothing but what was sent.
+    /// The answer to a handshake that is not signed. It stores nothing, and reveals nothing but what was sent.
     ///
     /// ```
     /// use oncebox::signatures::{Incoming, Scheme};
@@ -60,7 +58,7 @@ impl Scheme {
                 (fits && !token.chars().any(char::is_control))
                     .then(|| Handshake::text(token.into_owned()))
             }
-            // When a webhook is saved there, its number alone is posted, without a signature.
+            // When a webhook is saved, WooCommerce posts its number without a signature.
             Self::HmacHeader(scheme) if scheme.facts.kind == "woocommerce" => {
                 let unsigned = needed(incoming.headers, scheme.header).is_err();
                 let number = incoming.body.strip_prefix(b"webhook_id=")?;
@@ -72,7 +70,7 @@ impl Scheme {
         }
     }
 
-    /// The answer to a hand-shake in a request that was verified.
+    /// The answer to a handshake in a verified request.
     pub fn challenge(&self, incoming: &Incoming<'_>) -> Option<Handshake> {
         if self.kind() != "slack" || !incoming.body.trim_ascii_start().starts_with(b"{") {
             return None;
@@ -83,7 +81,7 @@ impl Scheme {
         Some(Handshake::json(&json!({ "challenge": challenge })))
     }
 
-    /// The URL that has to be called before a verified request counts, where the settings allow it.
+    /// The URL to call for a verified request that confirms a subscription, if the settings allow it.
     pub fn confirmation(&self, incoming: &Incoming<'_>) -> Option<String> {
         match self {
             #[cfg(feature = "certificates")]
@@ -92,7 +90,7 @@ impl Scheme {
         }
     }
 
-    /// What is answered instead of JSON when everything is stored.
+    /// The text to answer instead of JSON when everything is stored.
     pub const fn accepted(&self) -> Option<&'static str> {
         match self {
             Self::Adyen(adyen) if adyen.accepted => Some("[accepted]"),
@@ -100,7 +98,7 @@ impl Scheme {
         }
     }
 
-    /// How a provider is told not to send a request again that will never be taken.
+    /// How to tell the provider not to send again a request that will never be accepted.
     pub fn give_up(&self) -> GiveUp {
         match self {
             Self::Mailgun => GiveUp::NotAcceptable,
@@ -110,7 +108,7 @@ impl Scheme {
     }
 }
 
-/// How a provider is told not to send a request again.
+/// The answer that tells a provider not to send a request again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GiveUp {
     /// 422.

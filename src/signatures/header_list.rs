@@ -1,7 +1,7 @@
 //! Providers that list a time and signatures in one header: Stripe's `t=…,v1=…`, Paddle's `ts=…;h1=…`.
 //!
-//! Not here: entries under other names, such as Stripe's `v0`, which it sends for test events and which
-//! prove nothing.
+//! Entries under other names are ignored, such as Stripe's `v0`, which it sends for test events and which proves
+//! nothing.
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 
@@ -9,11 +9,11 @@ use super::check::{
     Incoming, Refused, Verified, any_match, long_enough, malformed, needed, time_digits,
 };
 use super::naming::Facts;
-use super::naming::Place::Body;
+use super::naming::Locator::Body;
 use super::signing::{Hash, SecretError, mac};
 use crate::base::clock::Timestamp;
 
-/// Such a header, and where id and type stand.
+/// The format of such a header, and the facts of the scheme.
 #[derive(Debug)]
 pub struct HeaderList {
     pub(super) facts: Facts,
@@ -21,9 +21,9 @@ pub struct HeaderList {
     separator: char,
     time: &'static str,
     signature: &'static str,
-    /// What stands between time and body in what is signed.
+    /// The text between time and body in the signed bytes.
     between: &'static str,
-    /// How secrets begin. It is part of the key: nothing is decoded, unlike Standard Webhooks' secrets.
+    /// The prefix of secrets. Unlike in Standard Webhooks it is part of the key, and nothing is decoded.
     pub(super) secret_prefix: &'static str,
 }
 
@@ -47,7 +47,7 @@ pub(super) static STRIPE: HeaderList = HeaderList {
     },
 };
 
-/// `notification_id` names one destination's copy, `event_id` the event.
+/// The id is `event_id`; `notification_id` names one destination's copy.
 pub(super) static PADDLE: HeaderList = HeaderList {
     header: "paddle-signature",
     separator: ';',
@@ -102,7 +102,7 @@ impl HeaderList {
         mac(Hash::Sha256, secret, &[time.as_bytes(), self.between.as_bytes(), body])
     }
 
-    /// The header's value for a body that is signed now.
+    /// The header's value for a body that is signed at `at`.
     pub(super) fn sign(&self, secret: &[u8], at: Timestamp, body: &[u8]) -> String {
         let Self { separator, time, signature, .. } = self;
         let seconds = at.secs().to_string();

@@ -1,32 +1,32 @@
-//! Providers whose signature is one HMAC under one header. They differ in facts only, so each is a constant.
+//! Providers that send an HMAC in one header. They differ in facts only, so each is a constant.
 //!
-//! Not here: several values with names of their own in one header ([`super::header_list`]), and secrets that
-//! are sent themselves ([`super::shared`]).
+//! Not here: headers that list named values ([`super::header_list`]), and secrets that are sent themselves
+//! ([`super::shared`]).
 
 use super::check::{
     Incoming, Refused, Verified, any_match, malformed, needed, needed_seconds, time_digits,
 };
 use super::encoding::Encoding;
 use super::naming::Facts;
-use super::naming::Place::{Body, Header, Headers};
+use super::naming::Locator::{Body, Header, Headers};
 use super::signing::{Hash, mac};
 use crate::base::clock::Timestamp;
 use crate::model::pointer::text_at;
 
-/// A provider's signature, and where its id and type stand.
+/// How a provider signs, and the facts of its scheme.
 #[derive(Debug)]
 pub struct HmacHeader {
     pub(super) facts: Facts,
     /// The header with the signature.
     pub(super) header: &'static str,
-    /// What stands before each signature.
+    /// The text before each signature.
     pub(super) prefix: &'static str,
-    /// What stands between several signatures; `None` where there is only one.
+    /// The character between several signatures; `None` if there is only one.
     separator: Option<char>,
     hash: Hash,
     pub(super) encoding: Encoding,
     signed: Signed,
-    /// The member of the body that holds a time in milliseconds, which is signed with the body.
+    /// The member of the body that contains the time in milliseconds.
     pub(super) time: Option<&'static str>,
 }
 
@@ -35,9 +35,9 @@ pub struct HmacHeader {
 enum Signed {
     /// The body.
     Body,
-    /// The URL at which the provider knows us, and the body right after it.
+    /// The URL that the provider posts to, directly followed by the body.
     UrlBody,
-    /// `v0:`, the seconds in that header, `:` and the body.
+    /// `v0:`, the seconds in this header, `:` and the body.
     Slack(&'static str),
 }
 
@@ -47,9 +47,9 @@ impl PartialEq for HmacHeader {
     }
 }
 
-/// Most of them sign the body alone with SHA-256 and write it in hex.
+/// The common case: SHA-256 over the body, in hex.
 ///
-/// Such a signature covers neither id nor type in a header. A recorded request that is sent again under another
+/// Such a signature does not cover an id or type in a header. A recorded request that is sent again under another
 /// id is recognised by [`super::Scheme::fingerprint`].
 const BASE: HmacHeader = HmacHeader {
     facts: Facts::new("", ""),
@@ -76,9 +76,9 @@ pub(super) static GITHUB: HmacHeader = HmacHeader {
     ..BASE
 };
 
-/// The event's id is the same for all subscriptions of a shop, and for all topics of what a merchant did once: an
-/// order that is paid at once is `orders/create` and `orders/paid`. The webhook's id names one copy.
-/// `X-Shopify-Triggered-At` is not signed, and retries come up to four hours after it.
+/// Shopify sends one event id for all subscriptions of a shop and for all topics of one action: an order that is paid
+/// at once is `orders/create` and `orders/paid`. So the topic is part of our id. The webhook's id names one copy.
+/// `X-Shopify-Triggered-At` is not checked: it is not signed, and retries come up to four hours after it.
 pub(super) static SHOPIFY: HmacHeader = HmacHeader {
     header: "x-shopify-hmac-sha256",
     encoding: Encoding::Base64,
@@ -195,7 +195,7 @@ pub(super) static LINEAR: HmacHeader = HmacHeader {
     ..BASE
 };
 
-/// Its notifications have no id of their own: a run has several.
+/// Notifications have no id: the run's id names several of them.
 pub(super) static TERRAFORM: HmacHeader = HmacHeader {
     header: "x-tfe-notification-signature",
     hash: Hash::Sha512,
@@ -212,7 +212,7 @@ pub(super) static GRAFANA: HmacHeader = HmacHeader {
     ..BASE
 };
 
-/// ERPNext and every other Frappe application. Nothing in a request names the event itself.
+/// ERPNext and every other Frappe application. Requests contain no event id.
 pub(super) static FRAPPE: HmacHeader = HmacHeader {
     header: "x-frappe-webhook-signature",
     encoding: Encoding::Base64,
@@ -221,12 +221,12 @@ pub(super) static FRAPPE: HmacHeader = HmacHeader {
 };
 
 impl HmacHeader {
-    /// Whether the id may stand in a header: no header is signed.
+    /// Whether the id may be in a header; headers are not signed.
     pub(super) fn has_unsigned_id(&self) -> bool {
         self.facts.ids.iter().any(|place| !matches!(place, Body(_)))
     }
 
-    /// The header with the signed time, where there is one.
+    /// The header with the signed time, if there is one.
     pub(super) fn timestamp_header(&self) -> Option<&'static str> {
         match self.signed {
             Signed::Slack(header) => Some(header),
@@ -248,7 +248,7 @@ impl HmacHeader {
             .collect();
         if offered.is_empty() {
             let why = match self.encoding {
-                Encoding::Hex => "it is not the scheme's prefix and hex",
+                Encoding::Hex => "it is not hex with the scheme's prefix",
                 Encoding::Base64 | Encoding::Base64url => "it is not base64",
             };
             return Err(malformed(self.header, why));

@@ -1,12 +1,11 @@
-//! A JSON value as other programs write it again: spaces, indents, order and escapes differ, the value does
-//! not.
+//! Re-serialisations of a JSON value by other programs: spaces, indents, order and escapes differ, the value does not.
 
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
 use serde_json::{Map, Value};
 use std::io;
 
-/// Every usual form, with what it is.
+/// Every usual form, with its description.
 pub(super) fn forms(value: &Value) -> Vec<(&'static str, Vec<u8>)> {
     let sorted = sorted(value);
     let compact = value.to_string();
@@ -37,7 +36,7 @@ fn written(value: &Value, form: impl Formatter) -> Vec<u8> {
     if value.serialize(&mut to).is_err() { Vec::new() } else { bytes }
 }
 
-/// Objects by name, all the way down.
+/// The value with the members of all objects sorted by name.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -51,7 +50,7 @@ fn sorted(value: &Value) -> Value {
     }
 }
 
-/// Everything beyond ASCII as `\u…`.
+/// Escapes all characters beyond ASCII as `\u…`.
 fn ascii(text: &str) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {
@@ -65,7 +64,7 @@ fn ascii(text: &str) -> String {
     escaped
 }
 
-/// What Python's `json.dumps` writes.
+/// The format of Python's `json.dumps`.
 struct Spaced;
 
 impl Formatter for Spaced {

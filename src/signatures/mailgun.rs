@@ -1,15 +1,15 @@
-//! Mailgun: time, token and signature stand in the body, and the signature covers the first two alone.
+//! Mailgun: the body contains time, token and signature, and the signature covers only time and token.
 //!
-//! A recorded signature would fit any body, so each token is taken with one body only
+//! A recorded signature would be valid for any body, so each token is accepted with one body only
 //! ([`super::Scheme::nonce`]).
 //!
-//! Not here: `parent-signature`, which subaccounts' webhooks carry as well.
+//! Not here: `parent-signature`, which webhooks of subaccounts contain as well.
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 
 use super::check::{Incoming, Refused, Verified, any_match, bad_body, time_digits};
 use super::naming::Facts;
-use super::naming::Place::Body;
+use super::naming::Locator::Body;
 use super::signing::{Hash, mac};
 use crate::base::clock::Timestamp;
 use crate::model::pointer::text_at;
@@ -29,7 +29,7 @@ pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verif
     };
     let at = time_digits(&time)
         .ok_or_else(|| bad_body("its timestamp is not a whole number of seconds"))?;
-    // Without one, nothing would tell a recorded signature from a fresh one.
+    // Without a token a recorded signature could not be recognised.
     if token.is_empty() {
         return Err(bad_body("its token is empty"));
     }
@@ -42,7 +42,7 @@ pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verif
     Ok(Verified { secret, signed_at: Some(Timestamp::from_secs(at)) })
 }
 
-/// The signature's text.
+/// The signature in hex.
 pub(super) fn sign(secret: &str, time: &str, token: &str) -> String {
     let parts = [time.as_bytes(), token.as_bytes()];
     HEXLOWER.encode(&mac(Hash::Sha256, secret.as_bytes(), &parts))

@@ -1,8 +1,7 @@
-//! How a provider proves that a webhook is its own, and where the webhook's id and type stand.
+//! Signature schemes: how a provider proves that it sent a webhook, and where the webhook's id and type are.
 //!
-//! Not here: reading the request from the wire and storing what was accepted. Every scheme works on the raw body
-//! bytes. A body is parsed only after its signature has been found correct. Where the signature stands in the
-//! body, no more is read before than the check needs.
+//! Every scheme works on the raw body bytes. A body is parsed only after its signature was verified; if the signature
+//! is in the body, only the fields for the check are read before.
 
 #![cfg_attr(
     not(feature = "certificates"),
@@ -64,12 +63,12 @@ use standard::Key;
 pub use check::{Incoming, Refused};
 pub use naming::Identity;
 
-/// How far a signed timestamp may be from our clock: what every reference library uses.
+/// How far a signed timestamp may be from our clock, as in every reference library.
 const TOLERANCE_DEFAULT: Duration = Duration::from_mins(5);
-/// No provider's secret comes near this; what is longer is a file pasted by mistake.
+/// Far longer than any provider's secret; a longer text is a file pasted by mistake.
 const MAX_SECRET_BYTES: usize = 1024;
 
-/// The schemes that need no settings, in the order in which people see them.
+/// The schemes that need no settings, in the order of our lists.
 static WITHOUT_SETTINGS: [Scheme; 22] = [
     Scheme::Standard,
     Scheme::HeaderList(&STRIPE),
@@ -95,13 +94,13 @@ static WITHOUT_SETTINGS: [Scheme; 22] = [
     Scheme::HmacHeader(&FRAPPE),
 ];
 
-/// The schemes that are nothing without their settings.
+/// The kinds of schemes that need settings.
 #[cfg(feature = "certificates")]
 const WITH_SETTINGS: [&str; 4] = ["chargebee", "paypal", "sns", "generic"];
 #[cfg(not(feature = "certificates"))]
 const WITH_SETTINGS: [&str; 2] = ["chargebee", "generic"];
 
-/// The words of all schemes.
+/// The kinds of all schemes.
 pub fn kinds() -> impl Iterator<Item = &'static str> {
     WITHOUT_SETTINGS.iter().map(Scheme::kind).chain(WITH_SETTINGS)
 }
@@ -149,13 +148,12 @@ pub enum Scheme {
     Sendgrid,
     /// Adyen: an HMAC in each item of a batch.
     Adyen(Adyen),
-    /// PayPal and Amazon SNS: RSA with a certificate of the provider's own.
+    /// PayPal and Amazon SNS: RSA with the provider's certificate.
     #[cfg(feature = "certificates")]
     Certified(Box<Certified>),
     /// Dynamics 365 Business Central: a shared `clientState` in each item of a batch.
     Dynamics,
-    /// Put together from settings: HMAC or ed25519 over a template, a shared token, or basic
-    /// authentication.
+    /// Defined by settings: HMAC or ed25519 over a template, a shared token, or basic authentication.
     Generic(Box<Generic>),
 }
 
@@ -168,32 +166,32 @@ pub enum SchemeError {
     /// There is no such scheme.
     #[error("there is no scheme `{kind}`; there are {}", kinds_listed())]
     UnknownKind {
-        /// What was asked for.
+        /// The requested kind.
         kind: String,
     },
-    /// There is such a scheme, but not in this build.
+    /// The scheme is not part of this build.
     #[error(
         "this build has no `{kind}`: PayPal and Amazon SNS need the feature `certificates`, which it was \
          compiled without"
     )]
     NotBuilt {
-        /// What was asked for.
+        /// The requested kind.
         kind: String,
     },
-    /// The scheme cannot be set in this way.
+    /// The scheme does not have this setting.
     #[error("the scheme `{kind}` has no setting `{setting}`")]
     NoSuchSetting {
         /// The scheme.
         kind: String,
-        /// The setting that it does not have.
+        /// The setting.
         setting: String,
     },
-    /// The settings do not fit together, or one is missing.
+    /// The settings contradict each other, or one is missing.
     #[error("the scheme `{kind}` cannot be set like this: {why}")]
     Settings {
         /// The scheme.
         kind: String,
-        /// What is wrong.
+        /// Why they are refused.
         why: String,
     },
 }
@@ -281,12 +279,12 @@ impl Scheme {
         }
     }
 
-    /// The word for it in settings and rows.
+    /// The name of the scheme in settings and rows.
     pub fn kind(&self) -> &'static str {
         self.facts().kind
     }
 
-    /// The scheme of that word, if it needs no settings.
+    /// The scheme of that kind, if it needs no settings.
     ///
     /// ```
     /// use oncebox::signatures::Scheme;
@@ -297,7 +295,7 @@ impl Scheme {
         WITHOUT_SETTINGS.iter().find(|scheme| scheme.kind() == kind).cloned()
     }
 
-    /// Whether its providers share a secret with us; others sign with a certificate.
+    /// Whether it uses secrets or public keys that are entered; otherwise its providers sign with a certificate.
     pub const fn has_secret(&self) -> bool {
         #[cfg(feature = "certificates")]
         if matches!(self, Self::Certified(_)) {
@@ -306,7 +304,7 @@ impl Scheme {
         true
     }
 
-    /// Whether what is entered as its secret may be a public key, which everybody may know.
+    /// Whether a public key can be entered as its secret.
     pub fn takes_public_keys(&self) -> bool {
         match self {
             Self::Standard | Self::Sendgrid => true,
@@ -315,7 +313,7 @@ impl Scheme {
         }
     }
 
-    /// Whether a request is checked with a public key, which costs many times what an HMAC does.
+    /// Whether a request is checked with a public key, which costs many times as much as an HMAC.
     pub fn is_asymmetric<S: AsRef<[u8]>>(&self, secrets: &[S]) -> bool {
         match self {
             Self::Standard => secrets.iter().any(|secret| standard::is_public(secret.as_ref())),
@@ -323,7 +321,7 @@ impl Scheme {
         }
     }
 
-    /// A public key as it is entered as the secret: the 32 bytes of one of ed25519, the point of one of P-256.
+    /// The text to enter for a public key, given as the 32 bytes of ed25519 or the point of P-256.
     pub fn public_text(&self, key: &[u8]) -> Option<String> {
         match self {
             Self::Standard => Some(standard::public_text(key)),
@@ -332,8 +330,8 @@ impl Scheme {
         }
     }
 
-    /// How far a signed time may be from ours unless told. Nobody says whether Mailgun and PayPal sign anew
-    /// when they send again, so theirs outlast their retries; a recorded request is recognised by its token.
+    /// The default of how far a signed time may be from ours. It is undocumented whether Mailgun and PayPal sign
+    /// retries anew, so theirs is longer than their retries last; a recorded request is recognised by its token.
     pub fn tolerance_default(&self) -> Duration {
         match self.kind() {
             "mailgun" => Duration::from_hours(12),
@@ -342,8 +340,8 @@ impl Scheme {
         }
     }
 
-    /// Where the certificate of a request has to be fetched, for the schemes that need one. Its host is the
-    /// provider's own, whatever the request says.
+    /// The URL of a request's certificate, for schemes that need one. Refuses a request that names none, or one that
+    /// is not on the provider's own host.
     pub fn certificate_url(&self, incoming: &Incoming<'_>) -> Result<Option<String>, Refused> {
         match self {
             #[cfg(feature = "certificates")]
@@ -352,7 +350,9 @@ impl Scheme {
         }
     }
 
-    /// Refuses a request with a costly check by the time it claims, before anything is fetched or computed for it.
+    /// Refuses a request with a costly check if its claimed time is further from `now` than `tolerance`
+    /// ([`Refused::Untimely`]), before anything is fetched or computed. A request without a readable time passes; the
+    /// signature check decides about it.
     pub fn in_time(
         &self,
         incoming: &Incoming<'_>,
@@ -373,7 +373,7 @@ impl Scheme {
         }
     }
 
-    /// Looks at a secret when it is entered, so that a wrong paste is noticed before the first webhook.
+    /// Checks a secret when it is entered, so that a wrong paste is noticed before the first webhook.
     pub fn check_secret(&self, text: &str) -> Result<(), SecretError> {
         if text.is_empty() {
             return Err(SecretError::Empty);
@@ -403,10 +403,11 @@ impl Scheme {
         }
     }
 
-    /// Whether one of the secrets made this request's signature; tells which, by its place in `secrets`.
+    /// Verifies a request; returns the index of the secret that signed it.
     ///
-    /// Every secret is tried against every signature in the request, in constant time each. Where the
-    /// scheme has a time, it must be within `tolerance` of `now` (wall time), either way.
+    /// Every secret is compared with every signature in the request, each in constant time. If the scheme signs a
+    /// time, it must be within `tolerance` of `now` (wall time), before or after. [`Refused::Stale`] means that
+    /// everything else is correct.
     ///
     /// ```
     /// use oncebox::base::clock::Timestamp;
@@ -440,7 +441,7 @@ impl Scheme {
         self.verify_with(secrets, None, incoming, now, tolerance)
     }
 
-    /// [`Scheme::verify`] with the certificate that was fetched for the request, PEM.
+    /// Like [`Scheme::verify`], with the certificate that was fetched for the request, PEM.
     pub fn verify_with<S: AsRef<[u8]>>(
         &self,
         secrets: &[S],
@@ -496,7 +497,7 @@ impl Scheme {
         Identity::of(found, incoming.body)
     }
 
-    /// The header fields that are kept with a webhook event: what tells about it, never a signature.
+    /// The header fields that are kept with a webhook event, never a signature.
     pub fn kept(&self, headers: &Headers) -> Vec<(String, String)> {
         let own: &[&str] = match self {
             Self::Generic(generic) => &generic.kept(),
@@ -536,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_settings_are_refused_with_what_there_is() {
+    fn wrong_settings_are_refused_with_the_known_kinds() {
         let refuse = |text: &str| serde_json::from_str::<Scheme>(text).unwrap_err().to_string();
         assert!(
             refuse(r#"{"kind":"strip"}"#)
@@ -547,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_looked_at_when_they_are_entered() {
+    fn secrets_are_checked_when_they_are_entered() {
         let check = |scheme: Scheme, text: &str| scheme.check_secret(text);
         let of = |kind: &str| Scheme::of(kind).unwrap();
         assert_eq!(check(of("github"), ""), Err(SecretError::Empty));
@@ -570,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_public_key_checks_is_refused_by_its_time_alone() {
+    fn a_request_with_a_public_key_check_is_refused_by_its_time_alone() {
         let paypal = r#"{"kind":"paypal","webhook_id":"4JH86294D6297924G"}"#;
         let keyed = r#"{"kind":"generic","check":{"ed25519":{"signed":"{ts}{body}","header":"X",
             "timestamp":{"header":"X-Time"}}}}"#;

@@ -1,33 +1,33 @@
-//! The id and the type of a webhook: where a provider writes them, and how they are made to fit a column.
+//! The id and the type of a webhook: where a provider writes them, and how they are shortened to fit a column.
 //!
-//! Not here: places that people set ([`super::generic`]).
+//! Not here: where the settings of a generic scheme say they are ([`super::generic`]).
 
 use super::check::Incoming;
 use crate::base::id;
 use crate::model::pointer::text_at;
 
-/// Ids longer than this are stored as their SHA-256, in characters.
+/// The longest id, in characters; a longer one is stored as its SHA-256.
 const MAX_EVENT_ID_CHARS: usize = 500;
-/// How long an event type may be, in bytes. Source: the `event_type` column.
+/// The longest event type, in bytes. Source: the `event_type` column.
 const MAX_EVENT_TYPE_BYTES: usize = 128;
 /// The type of an event whose provider gives none.
 const TYPE_UNKNOWN: &str = "unknown";
 /// Header fields that are kept with every webhook event.
 pub(super) const KEPT_ALWAYS: [&str; 2] = ["content-type", "user-agent"];
 
-/// A place in a request.
+/// Where to find a text in a request.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum Locator {
     /// A header field.
     Header(&'static str),
-    /// The first of two header fields; where the second is there too, a colon and the second.
+    /// The first of two header fields, followed by a colon and the second if that is present.
     Headers(&'static str, &'static str),
-    /// In the JSON body, step by step.
+    /// A path in the JSON body.
     Body(&'static [&'static str]),
 }
 
-impl Place {
-    /// The text there, if it is more than white space. Of equal names in a body the last one counts.
+impl Locator {
+    /// The text, if it is not blank. Of equal names in a body the last one counts.
     fn text(&self, incoming: &Incoming<'_>) -> Option<String> {
         let header = |name: &str| {
             let text = incoming.headers.get(name).map(|text| text.trim().to_owned());
@@ -44,20 +44,20 @@ impl Place {
     }
 }
 
-/// What is known of a scheme besides its check.
+/// The facts of a scheme besides its check.
 #[derive(Debug)]
 pub(super) struct Facts {
-    /// The scheme's word in settings and rows.
+    /// The scheme's name in settings and rows.
     pub(super) kind: &'static str,
-    /// Where the event's id stands: the first place that has one.
-    pub(super) ids: &'static [Place],
-    /// Where the event's type stands: the first place that has one.
-    pub(super) types: &'static [Place],
-    /// What is appended to the type after a dot, where it is there.
-    pub(super) detail: Option<Place>,
+    /// Where the event's id is; the first one present counts.
+    pub(super) ids: &'static [Locator],
+    /// Where the event's type is; the first one present counts.
+    pub(super) types: &'static [Locator],
+    /// A text that is appended to the type after a dot, if present.
+    pub(super) detail: Option<Locator>,
     /// Header fields that are kept besides [`KEPT_ALWAYS`]; never a signature.
     pub(super) kept: &'static [&'static str],
-    /// The type of a sample, unless another one is asked for.
+    /// The default type of a sample.
     pub(super) sample_type: &'static str,
 }
 
@@ -66,9 +66,9 @@ impl Facts {
         Self { kind, ids: &[], types: &[], detail: None, kept: &[], sample_type }
     }
 
-    /// The id and the type, where they are there.
+    /// The id and the type, if present.
     pub(super) fn identify(&self, incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
-        let first = |places: &[Place]| places.iter().find_map(|place| place.text(incoming));
+        let first = |all: &[Locator]| all.iter().find_map(|locator| locator.text(incoming));
         let detail = || self.detail.as_ref()?.text(incoming);
         let event_type = first(self.types).map(|name| match detail() {
             Some(detail) => format!("{name}.{detail}"),
@@ -81,15 +81,15 @@ impl Facts {
 /// The id and the type of a webhook event as they are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The provider's id for the event: 1 to 500 characters, none of them a control character. The SHA-256
-    /// of the body as hex if the provider gives none, of the id if that does not fit.
+    /// The provider's id for the event: 1 to 500 characters, no control characters. If the provider gives none, the
+    /// SHA-256 of the body in hex; if the id does not fit, the SHA-256 of the id.
     pub event_id: String,
-    /// 1 to 128 bytes without control characters and white space; `unknown` if there is none.
+    /// 1 to 128 bytes without control characters and white space; `unknown` if the provider gives none.
     pub event_type: String,
 }
 
 impl Identity {
-    /// From what was found in a request with that body.
+    /// From the id and type found in a request with that body.
     pub(super) fn of(
         (event_id, event_type): (Option<String>, Option<String>),
         body: &[u8],
@@ -116,11 +116,11 @@ fn bounded_id(id: &str) -> Option<String> {
     Some(id.to_owned())
 }
 
-/// An event type as it is kept, if anything is left of it.
+/// An event type as it is stored; `None` if nothing is left of it.
 pub(super) fn bounded_type(name: &str) -> Option<String> {
     let mut bounded = String::new();
     for letter in name.trim().chars() {
-        // A pattern names neither, and a line break would forge lines in logs.
+        // Patterns of subscriptions contain neither, and a line break could forge a line in a log.
         let letter = if letter.is_control() || letter.is_whitespace() { '_' } else { letter };
         if bounded.len() + letter.len_utf8() > MAX_EVENT_TYPE_BYTES {
             break;

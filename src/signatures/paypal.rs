@@ -1,17 +1,15 @@
-//! PayPal: RSA over transmission, time, webhook and the body's CRC-32, with a certificate that the request
-//! names.
+//! PayPal: RSA over transmission id, time, webhook id and the body's CRC-32, with a certificate that the request
+//! names. Only certificates on PayPal's own hosts are accepted.
 //!
-//! Another body can easily have the same CRC-32, so each transmission is taken with one body only
+//! It is easy to make another body with an equal CRC-32, so each transmission id is accepted with one body only
 //! ([`super::Scheme::nonce`]).
-//!
-//! Not here: fetching the certificate. It comes from PayPal's own host or not at all.
 
 use webpki_roots::TLS_SERVER_ROOTS;
 
-use super::certificate::{RSA_BYTES, check_signature, vouched_for};
+use super::certificate::{RSA_BYTES, check_chain, check_signature};
 use super::check::{Incoming, Refused, Verified, malformed, needed, needed_base64};
 use super::naming::Facts;
-use super::naming::Place::Body;
+use super::naming::Locator::Body;
 use super::signing::Hash;
 use crate::base::clock::Timestamp;
 
@@ -34,9 +32,9 @@ pub(super) static FACTS: Facts = Facts {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paypal {
-    /// The id that PayPal's console shows for the webhook. It is signed, and in no request.
+    /// The id that PayPal's console shows for the webhook. It is signed, but not part of any request.
     pub webhook_id: String,
-    /// PayPal's certificates, PEM, for boxes that may not fetch them.
+    /// PayPal's certificates, PEM, for machines that cannot fetch them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates: Option<String>,
 }
@@ -52,7 +50,7 @@ impl Paypal {
     }
 }
 
-/// Where the certificate is to be fetched.
+/// The URL of the certificate.
 pub(super) fn certificate_url(incoming: &Incoming<'_>) -> Result<String, Refused> {
     // Nothing is fetched for a request that would be refused anyway.
     let _signed = parts(incoming)?;
@@ -60,10 +58,10 @@ pub(super) fn certificate_url(incoming: &Incoming<'_>) -> Result<String, Refused
     if is_own(url) {
         return Ok(url.to_owned());
     }
-    Err(malformed(CERTIFICATE, "it is no certificate of PayPal's"))
+    Err(malformed(CERTIFICATE, "it is not a certificate on PayPal's hosts"))
 }
 
-/// Whether a URL is of a certificate on one of PayPal's hosts: no user, no port, no query.
+/// Whether a URL names a certificate on one of PayPal's hosts, without user, port or query.
 fn is_own(url: &str) -> bool {
     let Some((host, path)) = url.strip_prefix("https://").and_then(|url| url.split_once('/'))
     else {
@@ -76,17 +74,17 @@ fn is_own(url: &str) -> bool {
     is_word(host, b".-") && host.to_ascii_lowercase().ends_with(HOST_ENDING) && is_word(name, b"-_")
 }
 
-/// Transmission, time as it is written and as it is meant, and signature.
+/// The transmission id, the time as text and parsed, and the signature.
 fn parts<'a>(incoming: &Incoming<'a>) -> Result<(&'a str, &'a str, Timestamp, Vec<u8>), Refused> {
     let id = needed(incoming.headers, TRANSMISSION)?;
     let time = needed(incoming.headers, TIME)?;
-    let at = Timestamp::parse(time).ok_or_else(|| malformed(TIME, "it is no RFC 3339 time"))?;
+    let at = Timestamp::parse(time).ok_or_else(|| malformed(TIME, "it is not an RFC 3339 time"))?;
     if needed(incoming.headers, ALGORITHM)? != "SHA256withRSA" {
         return Err(malformed(ALGORITHM, "it is not SHA256withRSA"));
     }
     let signature = needed_base64(incoming.headers, SIGNATURE)?;
     if !RSA_BYTES.contains(&signature.len()) {
-        return Err(malformed(SIGNATURE, "it is as long as no RSA signature"));
+        return Err(malformed(SIGNATURE, "it does not have the length of an RSA signature"));
     }
     Ok((id, time, at, signature))
 }
@@ -104,7 +102,7 @@ pub(super) fn verify(
     check_signature(entered, fetched, Hash::Sha256, (message.as_bytes(), &signature))?;
     // A chain costs more than a signature, so it is checked last.
     if let (None, Some(fetched)) = (entered, fetched) {
-        vouched_for(fetched, HOST_ENDING, TLS_SERVER_ROOTS, now)?;
+        check_chain(fetched, HOST_ENDING, TLS_SERVER_ROOTS, now)?;
     }
     Ok(Verified { secret: 0, signed_at: Some(at) })
 }
@@ -114,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_url_has_a_host_of_paypals_and_a_name() {
+    fn a_certificate_url_has_a_host_of_paypal_and_a_name() {
         let path = "/v1/notifications/certs/CERT-360caa42";
         assert!(is_own(&format!("https://api.PayPal.com{path}")));
         for host in [

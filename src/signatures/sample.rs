@@ -1,7 +1,6 @@
-//! Sample webhooks: what a provider would send, signed as it would sign.
+//! Sample webhooks, signed like a provider's own. Not possible for providers that sign with a key only they have.
 //!
-//! Not here: providers that sign with a key that only they have, whose samples nobody else can make; and
-//! posting the sample.
+//! Not here: posting the sample.
 
 use data_encoding::{BASE64, HEXLOWER};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -9,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::check::Incoming;
 use super::hmac_header::HmacHeader;
-use super::naming::{Facts, Place};
+use super::naming::{Facts, Locator};
 use super::signing::{Hash, SecretError, SigningSecret, mac};
 use super::{Scheme, adyen, mailgun, sendgrid, shared, standard, twilio};
 use crate::base::clock::Timestamp;
@@ -19,7 +18,7 @@ use crate::base::id::{self, Draw};
 /// A request's header fields and its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The fields, the signature among them.
+    /// The fields, including the signature.
     pub headers: Vec<(String, String)>,
     /// The body, as it was signed.
     pub body: Vec<u8>,
@@ -28,7 +27,7 @@ pub struct Sample {
 /// Why there is no sample.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SampleError {
-    /// Nobody but the provider can sign.
+    /// Only the provider can sign.
     #[error("there are no samples for the scheme {kind}: {why}")]
     NoSuch {
         /// The scheme.
@@ -36,15 +35,15 @@ pub enum SampleError {
         /// Why not.
         why: &'static str,
     },
-    /// The key of a pair did not sign.
+    /// The private key did not sign.
     #[error("the private key did not sign: this machine gives no randomness")]
     Unsigned,
-    /// The secret is none of the scheme's.
+    /// The secret is not valid for the scheme.
     #[error("the secret cannot be used: {0}")]
     Secret(#[from] SecretError),
 }
 
-/// What a sample is about.
+/// The event of a sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// The provider's id for the event.
@@ -53,16 +52,16 @@ pub struct Subject<'a> {
     pub event_type: &'a str,
     /// When it is signed.
     pub at: Timestamp,
-    /// The URL that the provider knows.
+    /// The URL that the provider posts to.
     pub url: &'a str,
 }
 
-/// The type of a scheme's sample, unless another one is asked for.
+/// The default type of a scheme's sample.
 pub fn type_default(scheme: &Scheme) -> &'static str {
     scheme.facts().sample_type
 }
 
-/// A new id, in the form that the scheme's providers give theirs.
+/// A new id in the form of the scheme's providers.
 ///
 /// ```
 /// use oncebox::base::clock::Timestamp;
@@ -81,7 +80,8 @@ pub fn new_id(scheme: &Scheme, at: Timestamp, draw: &dyn Draw) -> String {
     }
 }
 
-/// What the provider would send.
+/// A request like the provider's own. Refused if nobody but the provider can sign, or if the secret is not valid for
+/// the scheme.
 ///
 /// ```
 /// use oncebox::base::clock::Timestamp;
@@ -124,7 +124,7 @@ pub fn sample(scheme: &Scheme, secret: &str, subject: Subject<'_>) -> Result<Sam
             draft.done().with("authorization", format!("Basic {password}"))
         }
         Scheme::Mailgun => {
-            // A token goes with one body, and the time is part of that.
+            // A token is accepted with one body only, and the time is part of the body.
             let token = id::sha256_hex(format!("{id}:{seconds}").as_bytes());
             let signature = mailgun::sign(secret, &seconds, &token);
             put(&mut draft.body, &["signature", "timestamp"], &seconds);
@@ -150,7 +150,7 @@ fn settings_only(scheme: &Scheme) -> SampleError {
     SampleError::NoSuch { kind: scheme.kind(), why: "only its settings know its requests" }
 }
 
-/// What a provider would send that is checked with a public key: `sign` has the private one.
+/// A request like that of a provider whose signature is checked with a public key; `sign` signs with the private one.
 pub fn sample_by_key(
     scheme: &Scheme,
     subject: Subject<'_>,
@@ -182,7 +182,7 @@ pub fn sample_by_key(
     }
 }
 
-/// Refuses the schemes whose provider signs with a certificate: nobody else has its key.
+/// Refuses schemes whose provider signs with a certificate, because only the provider has its key.
 fn only_its_own(scheme: &Scheme) -> Result<(), SampleError> {
     match scheme {
         #[cfg(feature = "certificates")]
@@ -212,7 +212,7 @@ fn standard_webhooks(
     Ok(sample.with("webhook-timestamp", at.secs().to_string()).with("webhook-signature", signature))
 }
 
-/// A message's status.
+/// A status update of a message.
 fn twilio_sample(secret: &str, subject: Subject<'_>) -> Sample {
     let Subject { id, event_type, at: _, url } = subject;
     let status = event_type.strip_prefix("message.").unwrap_or(event_type);
@@ -227,7 +227,7 @@ fn twilio_sample(secret: &str, subject: Subject<'_>) -> Sample {
         .with("x-twilio-signature", signature)
 }
 
-/// A payment of that reference.
+/// A payment with the id as its reference.
 fn adyen_sample(secret: &str, subject: Subject<'_>) -> Sample {
     let Subject { id, event_type, at, url: _ } = subject;
     let mut item = json!({ "NotificationRequestItem": {
@@ -265,7 +265,7 @@ impl Sample {
     }
 }
 
-/// A sample that is not signed yet: id and type stand where the scheme looks for them.
+/// A sample before it is signed, with id and type where the scheme expects them.
 struct Draft {
     headers: Vec<(String, String)>,
     body: Value,
@@ -276,15 +276,15 @@ impl Draft {
         let Subject { id, event_type, at, url: _ } = subject;
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
         let mut draft = Self { headers, body: content(facts.kind, subject) };
-        // `pull_request.opened` has its second half in the body.
+        // The second half of `pull_request.opened` is in the body.
         let (name, detail) = match (&facts.detail, event_type.split_once('.')) {
             (Some(place), Some((name, detail))) => (name, Some((place, detail))),
             _ => (event_type, None),
         };
         match facts.ids.first() {
             Some(place) => draft.put(place, id),
-            // It is known by its body, so the body is another one for each id.
-            None => draft.put(&Place::Body(&["sample_id"]), id),
+            // The id is the body's digest, so each sample needs another body.
+            None => draft.put(&Locator::Body(&["sample_id"]), id),
         }
         if let Some(place) = facts.types.first() {
             draft.put(place, name);
@@ -298,12 +298,12 @@ impl Draft {
         draft
     }
 
-    fn put(&mut self, place: &Place, text: &str) {
-        match place {
-            Place::Header(name) | Place::Headers(name, _) => {
+    fn put(&mut self, locator: &Locator, text: &str) {
+        match locator {
+            Locator::Header(name) | Locator::Headers(name, _) => {
                 self.headers.push(((*name).to_owned(), text.to_owned()));
             }
-            Place::Body(path) => put(&mut self.body, path, text),
+            Locator::Body(path) => put(&mut self.body, path, text),
         }
     }
 
@@ -312,7 +312,7 @@ impl Draft {
     }
 }
 
-/// Sets a text in an object, making what is on the way to it.
+/// Sets a text at a path, creating the objects and lists on the way.
 fn put(within: &mut Value, path: &[&str], text: &str) {
     let Some((step, rest)) = path.split_first() else {
         *within = Value::from(text);
@@ -332,7 +332,7 @@ fn put(within: &mut Value, path: &[&str], text: &str) {
     }
 }
 
-/// What such a provider tells, as far as a sample goes.
+/// A short body like those of the provider.
 fn content(kind: &str, Subject { event_type, at, .. }: Subject<'_>) -> Value {
     match kind {
         "stripe" => json!({
@@ -366,7 +366,7 @@ fn content(kind: &str, Subject { event_type, at, .. }: Subject<'_>) -> Value {
             "line_items": [{ "id": 1, "title": "Sample", "quantity": 1, "price": "119.00" }],
         }),
         "standard" | "polar" => json!({ "type": "", "timestamp": at, "data": { "id": 4711 } }),
-        // No time: those that are known by their body are the same again under the same id.
+        // Without a time: where the id is the body's digest, a sample with an equal id must have an equal body.
         _ => json!({
             "data": { "id": 4711, "currency": "EUR", "total": "119.00", "status": "paid" },
         }),
@@ -381,7 +381,7 @@ mod tests {
     use super::*;
     use crate::base::id::SystemDraw;
 
-    /// Every scheme that is known without settings, with a secret.
+    /// Every scheme that needs no settings, with a secret.
     fn schemes() -> Vec<(Scheme, &'static str)> {
         let secret = |kind: &str| match kind {
             "standard" => "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_accepted_and_is_called_what_was_asked_for() {
+    fn a_sample_is_accepted_and_has_the_requested_id_and_type() {
         let (at, url) = (Timestamp::from_secs(1_700_000_000), "http://127.0.0.1/in/x");
         for (scheme, secret) in schemes() {
             let id = new_id(&scheme, at, &SystemDraw::new());
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_is_none_of_the_schemes_makes_no_sample() {
+    fn a_secret_that_is_not_valid_for_the_scheme_makes_no_sample() {
         let (at, url) = (Timestamp::from_secs(0), "http://127.0.0.1/in/x");
         let subject = Subject { id: "1", event_type: "x", at, url };
         for (scheme, _) in schemes() {

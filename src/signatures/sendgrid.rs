@@ -1,24 +1,23 @@
-//! SendGrid's event webhook: ECDSA over P-256 on time and body; what is entered as the secret is its public
-//! key.
+//! SendGrid's event webhook: ECDSA (P-256) over time and body; its public key is entered as the secret.
 
 use data_encoding::BASE64;
 use ring::signature::ECDSA_P256_SHA256_ASN1;
 
 use super::check::{Incoming, Refused, Verified, any_public_match, needed_base64, needed_seconds};
 use super::naming::Facts;
-use super::naming::Place::Body;
+use super::naming::Locator::Body;
 use super::signing::SecretError;
 use crate::base::clock::Timestamp;
 
 pub(super) const SIGNATURE: &str = "x-twilio-email-event-webhook-signature";
 pub(super) const TIMESTAMP: &str = "x-twilio-email-event-webhook-timestamp";
 
-/// What stands before the point in the DER of a P-256 public key. Source: RFC 5480.
+/// The bytes before the point in the DER of a P-256 public key. Source: RFC 5480.
 const SPKI_HEAD: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
     0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
-/// An uncompressed point of P-256.
+/// The length of an uncompressed point of P-256.
 const POINT_BYTES: usize = 65;
 
 pub(super) static FACTS: Facts = Facts {

@@ -1,23 +1,22 @@
-//! Providers that sign nothing: a secret travels with each request, as a token, as a password, or in the
-//! body.
+//! Providers that sign nothing: each request carries the secret itself, as a token, as a password, or in the body.
 //!
-//! Not here: such a secret in a header that people name ([`super::generic`]).
+//! Not here: such a secret in a header that the settings name ([`super::generic`]).
 
 use data_encoding::BASE64;
 use zeroize::Zeroizing;
 
 use super::check::{Incoming, MAX_ITEMS, Refused, Verified, bad_body, malformed, needed};
 use super::naming::Facts;
-use super::naming::Place::{Body, Header};
+use super::naming::Locator::{Body, Header};
 use super::signing::{SecretError, same_secret};
 use super::standard;
 use crate::model::few::Few;
 use crate::model::pointer::{list_at, text_at};
 
-/// People choose passwords; one below 8 characters is guessed over the network.
+/// People choose passwords; one of less than 8 characters can be guessed over the network.
 const PASSWORD_BYTES_MIN: usize = 8;
 
-/// Secrets of this beginning sign; all others are tokens.
+/// Secrets with this prefix sign; all others are tokens.
 pub(super) const SIGNING_PREFIX: &str = "whsec_";
 
 const TOKEN: &str = "x-gitlab-token";
@@ -45,14 +44,13 @@ pub(super) static CHARGEBEE: Facts = Facts {
     ..Facts::new("chargebee", "payment_succeeded")
 };
 
-/// Where the notifications of Dynamics stand.
+/// The path of the list of notifications of Dynamics.
 pub(super) const DYNAMICS_ITEMS: [&str; 1] = ["value"];
-/// They have no id of their own: a record changes often.
+/// Notifications have no id: the record's id names many of them.
 pub(super) static DYNAMICS: Facts =
     Facts { types: &[Body(&["changeType"])], ..Facts::new("dynamics", "updated") };
 
-/// Dynamics 365 Business Central: each notification carries the `clientState` that the subscription was
-/// made with.
+/// Dynamics 365 Business Central: each notification carries the `clientState` of its subscription.
 pub(super) fn dynamics(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
     let found = list_at::<_, MAX_ITEMS>(incoming.body, &DYNAMICS_ITEMS);
     let Few { kept: items, count } = found.ok_or_else(|| bad_body("it has no value"))?;
@@ -69,14 +67,14 @@ pub(super) fn dynamics(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Ver
     Ok(Verified { secret: first.unwrap_or_default(), signed_at: None })
 }
 
-/// GitLab: a signature where there is one, else the token.
+/// GitLab: checks the signature if there is one, else the token.
 pub(super) fn gitlab(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verified, Refused> {
     let signs = |secret: &&[u8]| secret.starts_with(SIGNING_PREFIX.as_bytes());
     if incoming.headers.get(SIGNATURE).is_some() {
         return standard::verify(secrets, incoming, standard::Key::Decoded);
     }
     let token = needed(incoming.headers, TOKEN)?;
-    // A signing token never travels, so that nobody learns it from a request.
+    // A signing token is never sent, so it must not be accepted as a token either.
     matching(secrets, |secret| !signs(&secret) && same_secret(token.as_bytes(), secret))
 }
 
@@ -115,7 +113,7 @@ pub(super) fn basic(
     })
 }
 
-/// Checks with a secret that travels itself; nothing is signed, so there is no time.
+/// Finds the secret that was sent; nothing is signed, so there is no time.
 pub(super) fn matching(
     secrets: &[&[u8]],
     equal: impl Fn(&[u8]) -> bool,

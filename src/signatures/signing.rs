@@ -1,6 +1,6 @@
-//! Signing what we send (Standard Webhooks `v1`), and the HMAC and comparison that every scheme uses.
+//! Signs outgoing requests (Standard Webhooks `v1`); and the HMAC and comparison that all schemes use.
 //!
-//! Not here: checking what providers send ([`super::Scheme`]), and which secret is in force.
+//! Not here: verifying incoming requests ([`super::Scheme`]), and which secret is in force.
 
 use data_encoding::{BASE64, BASE64_NOPAD};
 use ring::{digest, hmac};
@@ -20,21 +20,21 @@ const BYTES_NEW: usize = 32;
 /// Why a text cannot serve as a secret, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// The scheme has none.
+    /// The scheme has no secret.
     #[error("this scheme has no secret: its providers sign with a certificate")]
     None,
-    /// There is nothing.
+    /// The text is empty.
     #[error("the secret is empty; copy it from the provider's webhook settings")]
     Empty,
-    /// White space or a control character got in, most often while pasting.
-    #[error("the secret has white space or a control character in it; paste it again without")]
+    /// It contains white space or a control character, most often from pasting.
+    #[error("the secret contains white space or a control character; paste it again without")]
     Blank,
     /// Too long to be a secret.
-    #[error("the secret has {bytes} bytes; at most {max} are taken, so this is something else")]
+    #[error("the secret has {bytes} bytes; at most {max} are accepted, so this is something else")]
     Long {
-        /// How many bytes it has.
+        /// Its length.
         bytes: usize,
-        /// How many are taken at most.
+        /// The longest accepted.
         max: usize,
     },
     /// Too short to be safe.
@@ -42,34 +42,32 @@ pub enum SecretError {
         "the secret has {bytes} bytes, at least {min} are needed; set a longer one on both sides"
     )]
     Short {
-        /// How many bytes it has, once decoded.
+        /// Its length, once decoded.
         bytes: usize,
-        /// How many are needed.
+        /// The shortest accepted.
         min: usize,
     },
-    /// The scheme's secrets begin with something else.
+    /// It lacks the prefix of the scheme's secrets.
     #[error("the secret does not begin with `{prefix}`; copy the signing secret, not an API key")]
     NoPrefix {
-        /// How such secrets begin.
+        /// The expected prefix.
         prefix: &'static str,
     },
-    /// The text is not in the encoding that the scheme or the settings name.
-    #[error("the secret is not {encoding}; copy it whole, or set the encoding it is in")]
+    /// The text is not in the encoding that the scheme or the settings require.
+    #[error("the secret is not {encoding}; copy all of it, or set its encoding")]
     Encoding {
-        /// The encoding that was expected.
+        /// The expected encoding.
         encoding: &'static str,
     },
     /// Standard Webhooks secrets have 24 to 64 bytes.
-    #[error("the secret holds {bytes} bytes, Standard Webhooks asks for 24 to 64; make a new one")]
+    #[error("the secret has {bytes} bytes, Standard Webhooks requires 24 to 64; make a new one")]
     Length {
-        /// How many bytes it has, once decoded.
+        /// Its length, once decoded.
         bytes: usize,
     },
 }
 
-/// A Standard Webhooks symmetric secret: 24 to 64 bytes, written `whsec_` and base64.
-///
-/// Source: Standard Webhooks 1.0.0. The text form is what people copy; the key is what it decodes to.
+/// A symmetric secret of Standard Webhooks 1.0.0: 24 to 64 bytes, written as `whsec_` and base64.
 ///
 /// ```
 /// use oncebox::base::clock::Timestamp;
@@ -91,7 +89,7 @@ impl SigningSecret {
         Self(SecretBytes::new(bytes))
     }
 
-    /// Reads `whsec_…`; base64 with or without its padding.
+    /// Reads `whsec_…`, with or without the padding of base64.
     pub fn parse(text: &str) -> Result<Self, SecretError> {
         if text.is_empty() {
             return Err(SecretError::Empty);
@@ -115,13 +113,13 @@ impl SigningSecret {
 
     /// One entry of `webhook-signature`: `v1,` and the base64 of HMAC-SHA256 over `id.seconds.body`.
     ///
-    /// `at` is the time of this attempt, the same that goes into `webhook-timestamp` in whole seconds.
+    /// `at` is the time of this attempt, which also goes into `webhook-timestamp` in whole seconds.
     pub fn sign(&self, webhook_id: &str, at: Timestamp, body: &[u8]) -> String {
         let seconds = at.secs().to_string();
         format!("v1,{}", BASE64.encode(&self.mac(webhook_id, &seconds, body)))
     }
 
-    /// The signature's bytes, over the timestamp as the header spells it.
+    /// The signature's bytes; `seconds` is the text of the timestamp header.
     pub(super) fn mac(&self, webhook_id: &str, seconds: &str, body: &[u8]) -> Vec<u8> {
         let parts = [webhook_id.as_bytes(), b".", seconds.as_bytes(), b".", body];
         mac(Hash::Sha256, self.0.expose(), &parts)
@@ -141,7 +139,7 @@ pub enum Hash {
     Sha512,
 }
 
-/// The HMAC of all parts, one after the other, nothing between them.
+/// The HMAC of the concatenated parts.
 ///
 /// ```
 /// use oncebox::signatures::signing::{Hash, mac};
@@ -160,12 +158,12 @@ pub fn mac(hash: Hash, key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
     context.sign().as_ref().to_vec()
 }
 
-/// Whether two signatures are equal. Takes the same time wherever they differ; their length is public.
+/// Whether two signatures are equal, in constant time; their length is public.
 pub fn same(one: &[u8], other: &[u8]) -> bool {
     one.ct_eq(other).into()
 }
 
-/// Whether two shared secrets are equal, without telling by its time how long the right one is.
+/// Whether two shared secrets are equal, in constant time and without revealing the length of the right one.
 pub fn same_secret(one: &[u8], other: &[u8]) -> bool {
     let (one, other) =
         (digest::digest(&digest::SHA256, one), digest::digest(&digest::SHA256, other));

@@ -1,8 +1,7 @@
 //! Amazon SNS: RSA over some of the body's fields, with a certificate that the body names.
 //!
-//! Anybody can have a topic, and Amazon signs for all of them: only the topics in the settings are believed.
-//! The time is not compared with ours, because Amazon sends again for hours; a repetition is known by its
-//! `MessageId`, which is signed.
+//! Amazon signs the messages of every customer's topics, so only the topics in the settings are accepted. The time is
+//! not compared with ours, because Amazon retries for hours; a repetition is recognised by its signed `MessageId`.
 //!
 //! Not here: raw message delivery, which is not signed.
 
@@ -11,11 +10,11 @@ use data_encoding::BASE64;
 use super::certificate::{RSA_BYTES, check_signature};
 use super::check::{Incoming, Refused, Verified, bad_body};
 use super::naming::Facts;
-use super::naming::Place::Body;
+use super::naming::Locator::Body;
 use super::signing::Hash;
 use crate::model::pointer::{clear_text_at, text_at};
 
-/// What is signed, in this order, each name and value on a line of its own.
+/// The signed fields in order; each name and each value is on a line of its own.
 const NOTIFICATION: [&str; 6] =
     ["Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"];
 const CONFIRMATION: [&str; 7] =
@@ -32,12 +31,12 @@ pub(super) static FACTS: Facts = Facts {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sns {
-    /// The topics that are believed, by their ARNs.
+    /// The ARNs of the accepted topics.
     pub topics: Vec<String>,
-    /// Whether a subscription of these topics is confirmed without a person.
+    /// Whether subscriptions of these topics are confirmed automatically.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub confirm: bool,
-    /// Amazon's certificates, PEM, for boxes that may not fetch them.
+    /// Amazon's certificates, PEM, for machines that cannot fetch them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates: Option<String>,
 }
@@ -58,7 +57,7 @@ fn field(incoming: &Incoming<'_>, name: &str) -> Option<String> {
     text_at(incoming.body, &[name])
 }
 
-/// Where the certificate is to be fetched.
+/// The URL of the certificate.
 pub(super) fn certificate_url(sns: &Sns, incoming: &Incoming<'_>) -> Result<String, Refused> {
     // Nothing is fetched for a request that would be refused anyway.
     let _signed = parts(sns, incoming)?;
@@ -70,11 +69,11 @@ pub(super) fn certificate_url(sns: &Sns, incoming: &Incoming<'_>) -> Result<Stri
             !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
         })
     });
-    own.then_some(url).ok_or_else(|| bad_body("its SigningCertURL is none of Amazon's"))
+    own.then_some(url).ok_or_else(|| bad_body("its SigningCertURL is not one of Amazon's"))
 }
 
-/// What follows `https://sns.eu-central-1.amazonaws.com/` in a URL, where that is the host of the topic's
-/// own region and nothing else.
+/// The path of a URL on the SNS host of the topic's own region, such as `https://sns.eu-central-1.amazonaws.com/`;
+/// `None` for any other host.
 fn after_host<'u>(incoming: &Incoming<'_>, url: &'u str) -> Option<&'u str> {
     let topic = field(incoming, "TopicArn")?;
     let region = topic.split(':').nth(3).filter(|region| is_region(region))?;
@@ -83,7 +82,7 @@ fn after_host<'u>(incoming: &Incoming<'_>, url: &'u str) -> Option<&'u str> {
     matches!(ending, ".amazonaws.com" | ".amazonaws.com.cn").then_some(path)
 }
 
-/// `eu-central-1` and the like.
+/// Whether a text is a region such as `eu-central-1`.
 fn is_region(text: &str) -> bool {
     let word = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase());
     let Some((words, number)) = text.rsplit_once('-') else { return false };
@@ -95,10 +94,10 @@ fn is_region(text: &str) -> bool {
 fn check_topic(sns: &Sns, incoming: &Incoming<'_>) -> Result<(), Refused> {
     let topic = field(incoming, "TopicArn").ok_or_else(|| bad_body("it has no TopicArn"))?;
     let known = sns.topics.contains(&topic);
-    known.then_some(()).ok_or_else(|| bad_body("its topic is none of those in the settings"))
+    known.then_some(()).ok_or_else(|| bad_body("its topic is not in the settings"))
 }
 
-/// How the signature was made, what is signed, and the signature.
+/// The hash function, the signed text, and the signature.
 fn parts(sns: &Sns, incoming: &Incoming<'_>) -> Result<(Hash, String, Vec<u8>), Refused> {
     check_topic(sns, incoming)?;
     let hash = match field(incoming, "SignatureVersion").as_deref() {
@@ -115,18 +114,18 @@ fn parts(sns: &Sns, incoming: &Incoming<'_>) -> Result<(Hash, String, Vec<u8>), 
         .and_then(|text| BASE64.decode(text.as_bytes()).ok())
         .ok_or_else(|| bad_body("it has no Signature in base64"))?;
     if !RSA_BYTES.contains(&signature.len()) {
-        return Err(bad_body("its Signature is as long as no RSA signature"));
+        return Err(bad_body("its Signature does not have the length of an RSA signature"));
     }
     let mut message = String::new();
     for name in names {
         match clear_text_at(incoming.body, &[name]).map_err(bad_body)? {
-            // It would shift the fields under a signature; the message stands first, and may have some.
+            // A line break would move text to the next field unnoticed. The message comes first and may contain some.
             Some(value) if *name != "Message" && value.contains('\n') => {
-                return Err(bad_body("a field that is signed has a line break"));
+                return Err(bad_body("a signed field contains a line break"));
             }
             Some(value) => message.extend([name, "\n", &value, "\n"]),
             None if *name == "Subject" => {}
-            None => return Err(bad_body("a field that is signed is missing")),
+            None => return Err(bad_body("a signed field is missing")),
         }
     }
     Ok((hash, message, signature))
@@ -143,7 +142,7 @@ pub(super) fn verify(
     Ok(Verified { secret: 0, signed_at: None })
 }
 
-/// The URL that confirms a subscription, where the settings allow to call it.
+/// The URL that confirms a subscription, if the settings allow calling it.
 pub(super) fn confirmation(sns: &Sns, incoming: &Incoming<'_>) -> Option<String> {
     let asked = field(incoming, "Type").is_some_and(|kind| kind == "SubscriptionConfirmation");
     let url = field(incoming, "SubscribeURL").filter(|_| asked && sns.confirm)?;
@@ -159,7 +158,7 @@ mod tests {
     use crate::base::headers::Headers;
 
     #[test]
-    fn a_certificate_is_amazons_own_of_the_topics_region() {
+    fn a_certificate_is_on_amazons_host_of_the_topics_region() {
         let topic = "arn:aws:sns:eu-central-1:123456789012:orders";
         let sns = Sns { topics: vec![topic.to_owned()], confirm: true, certificates: None };
         let taken = |url: &str, subscribe: &str| {

@@ -1,8 +1,6 @@
-//! Standard Webhooks `v1` and `v1a`, under its own headers or under Svix' older ones, and Polar's reading
-//! of it.
+//! Standard Webhooks `v1` and `v1a`, with its own headers or the older ones of Svix; and Polar's variant of it.
 //!
-//! Not here: the form of its secrets and its HMAC, which we use for sending too
-//! ([`crate::signatures::signing`]).
+//! Not here: its secrets and its HMAC, which sending uses too ([`crate::signatures::signing`]).
 
 use std::time::Duration;
 
@@ -16,29 +14,31 @@ use super::check::{
 #[cfg(feature = "service")]
 use super::naming::Facts;
 #[cfg(feature = "service")]
-use super::naming::Place::{Body, Header};
+use super::naming::Locator::{Body, Header};
 use super::signing::{Hash, SecretError, SigningSecret, mac};
 use crate::base::clock::Timestamp;
 use crate::base::headers::Headers;
 
-/// How public keys of `v1a` begin.
+/// The prefix of public keys of `v1a`.
 const PUBLIC_PREFIX: &str = "whpk_";
 /// An ed25519 public key. Source: RFC 8032.
 const PUBLIC_BYTES: usize = 32;
 
-struct Names {
+struct HeaderNames {
     id: &'static str,
     timestamp: &'static str,
     signature: &'static str,
 }
 
-const WEBHOOK: Names =
-    Names { id: "webhook-id", timestamp: "webhook-timestamp", signature: "webhook-signature" };
-const SVIX: Names =
-    Names { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" };
+const WEBHOOK: HeaderNames = HeaderNames {
+    id: "webhook-id",
+    timestamp: "webhook-timestamp",
+    signature: "webhook-signature",
+};
+const SVIX: HeaderNames =
+    HeaderNames { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" };
 
 #[cfg(feature = "service")]
-/// Types stand in the body, ids in the header of the family that is used.
 const BASE: Facts = Facts {
     ids: &[Header(WEBHOOK.id)],
     types: &[Body(&["type"])],
@@ -52,17 +52,16 @@ pub(super) static POLAR: Facts = Facts { kind: "polar", ..BASE };
 #[cfg(feature = "service")]
 static SVIX_FACTS: Facts = Facts { ids: &[Header(SVIX.id)], ..BASE };
 
-/// What a secret's text stands for.
+/// How a secret's text becomes a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     /// `whsec_` and the base64 of the key, or `whpk_` and the base64 of a public key.
     Decoded,
-    /// The text itself is the key. Polar's libraries encode it before they hand it to those of Standard
-    /// Webhooks, which decode it again.
+    /// The text itself is the key: Polar encodes it in base64 before it calls a library of Standard Webhooks.
     Verbatim,
 }
 
-/// Verifies a webhook with secrets as text: which of them made the signature, and the id that is signed.
+/// Verifies a webhook; returns the index of the secret that signed it, and the signed id.
 pub(crate) fn verify_fresh<'a>(
     secrets: &[&str],
     incoming: &Incoming<'a>,
@@ -71,12 +70,12 @@ pub(crate) fn verify_fresh<'a>(
 ) -> Result<(usize, &'a str), Refused> {
     let secrets: Vec<&[u8]> = secrets.iter().map(|secret| secret.as_bytes()).collect();
     let secret = verify(&secrets, incoming, Key::Decoded)?.if_fresh(now, tolerance)?;
-    // The id of the other family of headers may be anybody's.
+    // The id in the other family of headers is not signed.
     Ok((secret, incoming.headers.get(names(incoming.headers).id).unwrap_or_default()))
 }
 
-/// Which family of headers a request uses: never one header of each.
-fn names(headers: &Headers) -> &'static Names {
+/// The family of headers that a request uses; the two are never mixed.
+fn names(headers: &Headers) -> &'static HeaderNames {
     let svix_alone =
         headers.get(WEBHOOK.signature).is_none() && headers.get(SVIX.signature).is_some();
     if svix_alone { &SVIX } else { &WEBHOOK }
@@ -144,7 +143,7 @@ pub(super) fn verify(
         Key::Decoded => {
             let text = std::str::from_utf8(secret).ok()?;
             if public_key(text).is_some() {
-                // It is a key that is in force, and it made none of these.
+                // A valid key that made none of the signatures: the result is a mismatch, not a missing secret.
                 return Some(Vec::new());
             }
             Some(SigningSecret::parse(text).ok()?.mac(id, seconds, incoming.body))

@@ -1,12 +1,12 @@
-//! The text that a generic HMAC is made over: placeholders and what stands between them.
+//! The template of the text that a generic scheme signs: placeholders and literal text.
 //!
-//! Not here: where id and time come from, which the scheme's settings say ([`super::generic`]).
+//! Not here: where id and time come from ([`super::generic`]).
 
 use std::fmt;
 
 use super::check::is_header_name;
 
-/// How long a template's text may be, in bytes. The longest known one has 40.
+/// The longest template. The longest known one has 40 bytes.
 const MAX_TEXT_BYTES: usize = 1024;
 const NAMES: &str = "{id}, {ts}, {method}, {path}, {url}, {body}, {header:Name}";
 
@@ -16,36 +16,36 @@ pub enum TemplateError {
     /// A placeholder that does not exist.
     #[error("`{{{name}}}` is not a placeholder of `signed`; there are {NAMES}")]
     Unknown {
-        /// What stands between the braces.
+        /// The text between the braces.
         name: String,
     },
     /// An opening brace is never closed.
-    #[error("a `{{` is not closed in `signed`; write `{{{{` for a brace itself")]
+    #[error("a `{{` is not closed in `signed`; write `{{{{` for a literal brace")]
     Unclosed,
-    /// A closing brace that nothing opened.
-    #[error("a `}}` has no opening brace in `signed`; write `}}}}` for a brace itself")]
+    /// A closing brace without an opening one.
+    #[error("a `}}` has no opening brace in `signed`; write `}}}}` for a literal brace")]
     Unopened,
-    /// A header name with characters that header names do not have.
-    #[error("`{name}` is not a header name, in `signed`")]
+    /// A header name with invalid characters.
+    #[error("`{name}` in `signed` is not a header name")]
     Header {
         /// The name.
         name: String,
     },
     /// The signature would not cover the body.
     #[error(
-        "`signed` must contain {{body}}: without it, one recorded signature would fit any body; use the \
+        "`signed` must contain {{body}}: without it, a recorded signature would be valid for any body; use the \
          check `token` if the provider signs nothing"
     )]
     NoBody,
     /// The template is too long.
-    #[error("`signed` has {bytes} bytes, at most {MAX_TEXT_BYTES} are taken")]
+    #[error("`signed` has {bytes} bytes, at most {MAX_TEXT_BYTES} are accepted")]
     Long {
-        /// How many bytes it has.
+        /// Its length.
         bytes: usize,
     },
 }
 
-/// One part of what is signed.
+/// One part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Literal(String),
@@ -58,7 +58,7 @@ pub(super) enum Piece {
     Header(String),
 }
 
-/// What is signed, such as `{ts}.{body}`; parsed once, when a provider is made.
+/// A template such as `{ts}.{body}`; parsed once, when a provider is created.
 ///
 /// ```
 /// use oncebox::signatures::template::Template;
@@ -71,7 +71,7 @@ pub(super) enum Piece {
 pub struct Template(Vec<Piece>);
 
 impl Template {
-    /// Reads a template. `{{` and `}}` stand for the braces themselves.
+    /// Reads a template. `{{` and `}}` are literal braces.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         if text.len() > MAX_TEXT_BYTES {
             return Err(TemplateError::Long { bytes: text.len() });
@@ -109,10 +109,6 @@ impl Template {
     pub(super) fn pieces(&self) -> &[Piece] {
         &self.0
     }
-
-    pub(super) fn has(&self, piece: &Piece) -> bool {
-        self.0.contains(piece)
-    }
 }
 
 fn split_at_brace(text: &str) -> Option<(&str, char, &str)> {
@@ -130,17 +126,11 @@ fn placeholder(name: &str) -> Result<Piece, TemplateError> {
         "url" => Piece::Url,
         "body" => Piece::Body,
         _ => match name.strip_prefix("header:") {
-            Some(header) => Piece::Header(header_name(header)?),
+            Some(header) if is_header_name(header) => Piece::Header(header.to_owned()),
+            Some(header) => return Err(TemplateError::Header { name: header.to_owned() }),
             None => return Err(TemplateError::Unknown { name: name.to_owned() }),
         },
     })
-}
-
-fn header_name(name: &str) -> Result<String, TemplateError> {
-    if !is_header_name(name) {
-        return Err(TemplateError::Header { name: name.to_owned() });
-    }
-    Ok(name.to_owned())
 }
 
 impl TryFrom<String> for Template {

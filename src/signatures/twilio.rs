@@ -1,7 +1,6 @@
-//! Twilio: an HMAC over the URL and the sorted form fields, or over the URL that carries the body's digest.
+//! Twilio: an HMAC over the URL and the sorted form fields, or over a URL that contains the body's digest.
 //!
-//! Not here: which URL Twilio knows, which is the provider's public URL. Twilio signs it now with its port
-//! and now without, so both are tried.
+//! Twilio signs the URL sometimes with its port and sometimes without, so both are tried.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +10,7 @@ use percent_encoding::percent_decode;
 
 use super::check::{Incoming, Refused, Verified, any_match, bad_body, needed_base64};
 use super::naming::Facts;
-use super::naming::Place::{Body, Header};
+use super::naming::Locator::{Body, Header};
 use super::signing::{Hash, mac, same};
 use crate::base::id::sha256_hex;
 
@@ -21,7 +20,7 @@ const BODY_DIGEST: &str = "bodySHA256=";
 /// Fields of one form at most; Twilio sends some dozens.
 const MAX_FIELDS: usize = 1_000;
 
-/// JSON bodies, such as those of Event Streams.
+/// For JSON bodies, such as those of Event Streams.
 pub(super) static FACTS: Facts = Facts {
     ids: &[Body(&["id"]), Header(TOKEN)],
     types: &[Body(&["type"]), Body(&["EventType"])],
@@ -35,17 +34,17 @@ pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verif
     let offered = [needed_base64(incoming.headers, SIGNATURE)?];
     let fields = match digest_in(incoming.url) {
         Some(digest) => {
-            // The digest is part of the URL, which is what is signed then.
+            // Then the URL is signed, and with it the digest.
             if !same(digest.to_ascii_lowercase().as_bytes(), sha256_hex(incoming.body).as_bytes()) {
                 return Err(Refused::Mismatch);
             }
             Vec::new()
         }
-        // Fields beyond would not be covered.
+        // Fields beyond the limit would not be checked, so such a form is refused.
         None => flat(&form(incoming.body).ok_or_else(|| bad_body("its form has too many fields"))?),
     };
     let mut refused = Refused::NoSecret;
-    for url in ways(incoming.url) {
+    for url in url_variants(incoming.url) {
         let expected = |secret: &[u8]| Some(mac(Hash::Sha1, secret, &[url.as_bytes(), &fields]));
         match any_match(secrets, &offered, expected) {
             Ok(secret) => return Ok(Verified { secret, signed_at: None }),
@@ -55,7 +54,7 @@ pub(super) fn verify(secrets: &[&[u8]], incoming: &Incoming<'_>) -> Result<Verif
     Err(refused)
 }
 
-/// What is signed besides the URL, in the one form in which it is: an attacker may write a form otherwise.
+/// What is signed besides the URL, in its canonical form, because one set of fields can be written in several ways.
 pub(super) fn signed<'a>(incoming: &Incoming<'a>) -> Cow<'a, [u8]> {
     match digest_in(incoming.url) {
         Some(_) => incoming.body.into(),
@@ -63,7 +62,7 @@ pub(super) fn signed<'a>(incoming: &Incoming<'a>) -> Cow<'a, [u8]> {
     }
 }
 
-/// The signature's text for a form.
+/// The signature of a form, in base64.
 pub(super) fn sign(secret: &str, url: &str, body: &[u8]) -> String {
     let fields = flat(&form(body).unwrap_or_default());
     BASE64.encode(&mac(Hash::Sha1, secret.as_bytes(), &[url.as_bytes(), &fields]))
@@ -74,25 +73,24 @@ fn digest_in(url: &str) -> Option<&str> {
     query.split('&').find_map(|pair| pair.strip_prefix(BODY_DIGEST))
 }
 
-/// The URL, with the scheme's own port and without.
-fn ways(url: &str) -> Vec<String> {
-    let mut ways = vec![url.to_owned()];
-    let Some((scheme, rest)) = url.split_once("://") else { return ways };
+/// The URL with and without its port.
+fn url_variants(url: &str) -> Vec<String> {
+    let mut variants = vec![url.to_owned()];
+    let Some((scheme, rest)) = url.split_once("://") else { return variants };
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    let Some((authority, path)) = rest.split_at_checked(end) else { return ways };
+    let Some((authority, path)) = rest.split_at_checked(end) else { return variants };
     let own = if scheme == "https" { "443" } else { "80" };
     let port = authority
         .rsplit_once(':')
         .filter(|(_, port)| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()));
-    ways.push(match port {
+    variants.push(match port {
         Some((host, _)) => format!("{scheme}://{host}{path}"),
         None => format!("{scheme}://{authority}:{own}{path}"),
     });
-    ways
+    variants
 }
 
-/// The fields of a form; `None` where there are too many. A name that is there several times has each of
-/// its values once.
+/// The fields of a form; `None` if there are too many. Equal values of one name count once.
 fn form(body: &[u8]) -> Option<Form> {
     let mut fields = Form::new();
     let pairs = body.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty());
@@ -114,6 +112,7 @@ fn decoded(text: &[u8]) -> Vec<u8> {
     percent_decode(&spaced).collect()
 }
 
+/// The names and values of a form, sorted and concatenated.
 fn flat(fields: &Form) -> Vec<u8> {
     let mut flat = Vec::new();
     for (name, values) in fields {
@@ -125,8 +124,9 @@ fn flat(fields: &Form) -> Vec<u8> {
     flat
 }
 
-/// A form's status is part of its id: a message has several. Without one, as for what happens in a
-/// conversation, and for calls, which have many requests of one status, its fields tell them apart.
+/// The id and type of a request. A message has several statuses, so the status is part of a form's id. Forms without
+/// a status, such as those of conversations, and calls, which send one status several times, have a digest of all
+/// fields in their id.
 pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<String>) {
     if matches!(incoming.body.trim_ascii_start().first(), Some(b'{' | b'[')) {
         return FACTS.identify(incoming);
@@ -142,7 +142,7 @@ pub(super) fn identify(incoming: &Incoming<'_>) -> (Option<String>, Option<Strin
     let message = of("message", ["MessageStatus", "SmsStatus"]);
     let status = message.or_else(|| of("call", ["CallStatus", "CallStatus"]));
     let token = incoming.headers.get(TOKEN).map(str::to_owned).filter(|token| !token.is_empty());
-    // The token is not signed, so it counts only where nothing that is signed tells.
+    // The token is not signed, so it is used only if no signed field identifies the request.
     let digest = || sha256_hex(&flat(&fields));
     let message = ["MessageSid", "SmsSid"].into_iter().find_map(field);
     let signed = match (message, &status) {

@@ -69,5 +69,5 @@ fn what_is_missing_is_asked_for() {
     let body = rig.file("body", "{}");
     let more = ["--body", body.to_str().unwrap(), "--header", "X-Hub-Signature: sha1=00"];
     let missing = rig.run(&[&args[..], &more].concat());
-    assert!(missing.code == 1 && missing.out.contains("there is x-hub-signature"), "{missing:?}");
+    assert!(missing.code == 1 && missing.out.contains("it has x-hub-signature"), "{missing:?}");
 }

@@ -183,7 +183,7 @@ fn a_body_with_too_many_places_is_refused_and_looked_through_once() {
         [("text/plain", body(60_000)), (JSON, format!("[{}0]", r#""jane@x.org","#.repeat(100_001)))]
     {
         let why = stored(&policy, media, &body).unwrap_err();
-        assert!(why.contains("more than 100000 places"), "{why}");
+        assert!(why.contains("more than 100000 values"), "{why}");
     }
 }
 

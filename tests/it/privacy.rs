@@ -888,7 +888,7 @@ fn what_does_not_open_is_given_up_and_never_sent_as_it_is_stored() {
     assert_eq!(given["items"].as_array().unwrap().len(), 1, "{given}");
     let dead = "SELECT count(*) FROM deliveries WHERE state = 'dead_letter'";
     until("both are given up", || rig.one(dead) == "2");
-    let attempts = "SELECT DISTINCT class || ' ' || counted FROM attempts WHERE failed_reason LIKE '%does not open%'";
+    let attempts = "SELECT DISTINCT class || ' ' || counted FROM attempts WHERE failed_reason LIKE '%cannot be opened%'";
     assert_eq!(rig.one(&format!("SELECT count(*) FROM ({attempts})")), "2");
 }
 

@@ -1,5 +1,4 @@
-//! A policy applied to a body, which is JSON, the fields of a form, or any other text: which spans of it are
-//! replaced, and by what.
+//! Applies a policy to a body, which is JSON, a form, or any other text: finds which spans are replaced, and by what.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,9 +9,9 @@ use crate::model::json::{Cursor, Kind, MAX_DEPTH, quoted, unescaped};
 use crate::model::json_path::{Path, Reached, Step};
 use crate::model::sealed::Form;
 use crate::privacy::policy::matching::{Edit, Finding, Level, MAX_EDITS, PolicyRun, Verdict, With};
-use crate::privacy::policy::rules::{Action, Otherwise, Policy, Refused};
+use crate::privacy::policy::rules::{Action, Policy, Refused, RejectOrAllow};
 
-/// As what a body was read.
+/// The format in which a body was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// JSON.
@@ -21,25 +20,26 @@ pub enum Shape {
     Form,
     /// Any other text.
     Text,
-    /// Bytes that are no text.
+    /// Bytes that are not UTF-8.
     Bytes,
 }
 
-/// What a policy makes of a body.
+/// The result of applying a policy to a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// What is replaced, in order and apart; nothing: the body is stored as it is.
+    /// The replaced spans, in order and not overlapping; if empty, the body is stored unchanged.
     pub edits: Vec<Edit>,
-    /// The subject's name, where something is to be sealed and the body names one.
+    /// The subject's name, if a field is sealed and the body names a subject.
     pub subject: Option<String>,
-    /// What the rules did, where it was asked for.
+    /// What the rules did, if asked for.
     pub findings: Vec<Finding>,
-    /// As what it was read.
+    /// The format in which the body was read.
     pub shape: Shape,
 }
 
 impl Policy {
-    /// Carries it out. `hash` makes the keyed hash of a text; `explain` asks for the findings.
+    /// Applies the policy to a body. `hash` makes the keyed hash of a text; `explain` asks for the findings. Refused
+    /// if a rule rejects the body, or if the rules have paths and the body cannot be searched for them.
     pub fn apply(
         &self,
         content_type: &str,
@@ -48,9 +48,9 @@ impl Policy {
         explain: bool,
     ) -> Result<Applied, Refused> {
         let shape = shape(content_type, bytes);
-        let names_places = matches!(shape, Shape::Text | Shape::Bytes) && self.names_places();
-        // Bytes that are no text cannot be looked through at all.
-        if (names_places || shape == Shape::Bytes) && self.unreadable == Otherwise::Reject {
+        let lacks_paths = matches!(shape, Shape::Text | Shape::Bytes) && self.has_paths();
+        // Bytes that are not text cannot be searched at all.
+        if (lacks_paths || shape == Shape::Bytes) && self.unreadable == RejectOrAllow::Reject {
             return Err(Refused::Unreadable);
         }
         let mut run =
@@ -76,7 +76,7 @@ fn shape(content_type: &str, bytes: &[u8]) -> Shape {
     let media = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     let looks = media.ends_with("json") || matches!(first, Some(b'{' | b'[' | b'"'));
-    // Before forms: many senders call JSON a form, since that is what their HTTP client says by itself.
+    // Before forms: many senders label JSON as a form, because that is the default of their HTTP client.
     if looks && Cursor::of(bytes).is_some() {
         return Shape::Json;
     }
@@ -86,7 +86,6 @@ fn shape(content_type: &str, bytes: &[u8]) -> Shape {
     if std::str::from_utf8(bytes).is_ok() { Shape::Text } else { Shape::Bytes }
 }
 
-/// Carries a policy out on JSON.
 fn apply_to_json(run: &mut PolicyRun<'_>, cursor: Cursor<'_>) -> Result<(), Refused> {
     let level = run.policy.level();
     let mut walk = Walk { run, cursor, trail: Vec::new() };
@@ -110,27 +109,27 @@ enum Fate {
 struct Walk<'d, 'a, 't> {
     run: &'d mut PolicyRun<'a>,
     cursor: Cursor<'t>,
-    /// The way here, for people.
-    trail: Vec<Passed<'t>>,
+    /// The path of the current value, for people.
+    trail: Vec<PathStep<'t>>,
 }
 
-enum Passed<'t> {
+enum PathStep<'t> {
     Name(Cow<'t, str>),
-    Place(usize),
+    Index(usize),
 }
 
-fn shown(trail: &[Passed<'_>]) -> String {
+fn shown(trail: &[PathStep<'_>]) -> String {
     let plain = |name: &str| name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-');
-    let steps = trail.iter().map(|passed| match passed {
-        Passed::Place(place) => format!("[{place}]"),
-        Passed::Name(name) if !name.is_empty() && plain(name) => format!(".{name}"),
-        Passed::Name(name) => format!("[{}]", quoted(name)),
+    let steps = trail.iter().map(|step| match step {
+        PathStep::Index(index) => format!("[{index}]"),
+        PathStep::Name(name) if !name.is_empty() && plain(name) => format!(".{name}"),
+        PathStep::Name(name) => format!("[{}]", quoted(name)),
     });
     format!("${}", steps.collect::<String>())
 }
 
 impl Walk<'_, '_, '_> {
-    /// One value with everything in it.
+    /// Applies the policy to a value and everything in it.
     fn value(&mut self, level: &Level) -> Result<Fate, Refused> {
         let kind = self.cursor.kind();
         let Some(level) = self.run.policy.arrive(level) else {
@@ -157,12 +156,12 @@ impl Walk<'_, '_, '_> {
         }
     }
 
-    /// A value that a path names, as a whole.
+    /// Applies a rule to a whole value that its path names.
     fn named(&mut self, rule: usize, kind: Kind) -> Result<Fate, Refused> {
         let span = self.cursor.value();
         let raw = self.cursor.text(&span);
         let action = self.run.action(rule);
-        // Nothing is no personal data.
+        // `null` is not personal data.
         if raw == "null" && action != Action::Drop {
             return Ok(Fate::Kept);
         }
@@ -195,7 +194,7 @@ impl Walk<'_, '_, '_> {
         }
     }
 
-    /// Members that are dropped go with their comma, so that what is left is JSON.
+    /// Applies the policy to an object. A dropped member is removed with its comma, so that the rest is valid JSON.
     fn object(&mut self, level: &Level) -> Result<Fate, Refused> {
         self.cursor.eats(b'{');
         let mut kept_until = self.cursor.at();
@@ -207,8 +206,8 @@ impl Walk<'_, '_, '_> {
             let name = unescaped(self.cursor.text(&name)).ok_or(Refused::Unreadable)?;
             self.cursor.eats(b':');
             let below = self.run.policy.step(level, Step::Name(&name));
-            self.trail.push(Passed::Name(name));
-            let here = self.run.here();
+            self.trail.push(PathStep::Name(name));
+            let here = self.run.edits.len();
             let fate = self.value(&below)?;
             self.trail.pop();
             let end = self.cursor.at();
@@ -228,54 +227,54 @@ impl Walk<'_, '_, '_> {
         Ok(Fate::Kept)
     }
 
-    /// Elements that are dropped become null, so that the others keep their places.
+    /// Applies the policy to an array. A dropped element becomes null, so that the others keep their indexes.
     fn array(&mut self, level: &Level) -> Result<Fate, Refused> {
         self.cursor.eats(b'[');
-        let mut place = 0;
+        let mut index = 0;
         while !self.cursor.eats(b']') {
             self.cursor.eats(b',');
             let _first = self.cursor.peek();
             let start = self.cursor.at();
-            let below = self.run.policy.step(level, Step::Place(place));
-            self.trail.push(Passed::Place(place));
+            let below = self.run.policy.step(level, Step::Place(index));
+            self.trail.push(PathStep::Index(index));
             let fate = self.value(&below)?;
             self.trail.pop();
             if fate == Fate::Dropped {
                 let span = start..self.cursor.at();
                 self.run.edit(span, With::Text("null".to_owned()));
             }
-            place += 1;
+            index += 1;
         }
         Ok(Fate::Kept)
     }
 }
 
-/// Carries a policy out on the fields of a form, which a path reaches as members: `$.name`.
+/// Applies a policy to the fields of a form, which paths address like members: `$.name`.
 fn apply_to_form(run: &mut PolicyRun<'_>, text: &str) -> Result<(), Refused> {
     for Field { name, value } in fields(text) {
         let decode = |span: &Range<usize>| decoded(text.get(span.clone()).unwrap_or_default());
         let (called, holds) = (decode(&name)?, decode(&value)?);
         let level = run.policy.step(&run.policy.level(), Step::Name(&called));
         let Some(level) = run.policy.arrive(&level) else { continue };
-        // What is found in a name stands in no path that is shown.
+        // A name that contains personal data must not be shown in a path.
         let byte = || format!("byte {}", name.start);
         let of_name = run.detected(&called, &level, byte)?;
         let is_plain = of_name.is_none();
         let path = || {
-            if is_plain { shown(&[Passed::Name(Cow::Borrowed(&called))]) } else { byte() }
+            if is_plain { shown(&[PathStep::Name(Cow::Borrowed(&called))]) } else { byte() }
         };
         let of_value = match level.acting {
             Some(_) if holds.is_empty() => None,
             Some(rule) => Some(run.named(rule, &holds, path)?),
             None => run.detected(&holds, &level, path)?,
         };
-        settle(run, name.clone(), of_name);
-        settle(run, value, of_value);
+        edit_field(run, name.clone(), of_name);
+        edit_field(run, value, of_value);
     }
     Ok(())
 }
 
-fn settle(run: &mut PolicyRun<'_>, span: Range<usize>, verdict: Option<Verdict>) {
+fn edit_field(run: &mut PolicyRun<'_>, span: Range<usize>, verdict: Option<Verdict>) {
     let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
     match verdict {
         None => {}
@@ -285,7 +284,7 @@ fn settle(run: &mut PolicyRun<'_>, span: Range<usize>, verdict: Option<Verdict>)
     }
 }
 
-/// Where a field's name and its value stand; one without `=` is a value that has no name.
+/// The spans of a field's name and value; a field without `=` is a value without a name.
 struct Field {
     name: Range<usize>,
     value: Range<usize>,
@@ -311,9 +310,9 @@ fn decoded(text: &str) -> Result<String, Refused> {
     decoded.map(Cow::into_owned).map_err(|_not_text| Refused::Unreadable)
 }
 
-/// Carries the detectors of a policy out on a text, finding by finding.
+/// Applies a policy to a text, replacing each finding of its detectors.
 fn apply_to_text(run: &mut PolicyRun<'_>, text: &str) -> Result<(), Refused> {
-    for found in run.policy.found_in(text) {
+    for found in run.policy.find_in(text) {
         let piece = text.get(found.span.clone()).unwrap_or_default();
         let with = run.piece(&found, piece, || format!("byte {}", found.span.start))?;
         run.edit(found.span, with);
@@ -321,7 +320,7 @@ fn apply_to_text(run: &mut PolicyRun<'_>, text: &str) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The first text or number that a path names.
+/// The first text or number at a path.
 fn text_at(path: &Path, shape: Shape, text: &str) -> Option<String> {
     let found = match shape {
         Shape::Json => {
@@ -355,7 +354,7 @@ fn first<'t>(
     }
     let (open, close) = if kind == Kind::Object { (b'{', b'}') } else { (b'[', b']') };
     cursor.eats(open);
-    let (mut place, mut found) = (0, None);
+    let (mut index, mut found) = (0, None);
     while !cursor.eats(close) {
         cursor.eats(b',');
         let below = if kind == Kind::Object {
@@ -363,9 +362,9 @@ fn first<'t>(
             cursor.eats(b':');
             unescaped(cursor.text(&name)).map(|name| path.step(reached, Step::Name(&name)))
         } else {
-            Some(path.step(reached, Step::Place(place)))
+            Some(path.step(reached, Step::Place(index)))
         };
-        place += 1;
+        index += 1;
         let here = first(cursor, path, below.unwrap_or(Reached::LOST), depth + 1);
         found = found.or(here);
     }

@@ -1,11 +1,11 @@
-//! Finding personal data in a text by its form: e-mail addresses, telephone numbers, card numbers, IBANs.
+//! Finds personal data in a text by its form: e-mail addresses, telephone numbers, card numbers, IBANs.
 //!
-//! A form is a guess: what is found may be something else (one number in ten passes a card's check), and what
-//! is written otherwise is not found. Not here: what is done with a finding.
+//! This is a guess: a finding may be something else (one number in ten passes a card's check), and data in another
+//! form is not found. Not here: what a rule does with a finding.
 
 use std::ops::Range;
 
-/// What is looked for.
+/// A kind of personal data to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Detector {
@@ -13,9 +13,9 @@ pub enum Detector {
     Email,
     /// `+` or `00` and 8 to 15 digits, or ten digits as `(555) 123-4567`.
     Phone,
-    /// 13 to 19 digits, from 2 to 6, whose last is the check digit (Luhn).
+    /// 13 to 19 digits, the first from 2 to 6, the last the check digit (Luhn).
     Card,
-    /// A country, two digits and a number that leave 1 when divided by 97 (ISO 13616).
+    /// A country, two check digits and a number whose remainder by 97 is 1 (ISO 13616).
     Iban,
 }
 
@@ -23,7 +23,7 @@ impl Detector {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Email, Self::Phone, Self::Card, Self::Iban];
 
-    /// The word in a policy.
+    /// Its name in a policy.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Email => "email",
@@ -33,7 +33,7 @@ impl Detector {
         }
     }
 
-    /// Where something of the kind stands in a text, in order, none within another.
+    /// The spans of such data in a text, in order and not overlapping.
     pub fn find(self, text: &str) -> Vec<Range<usize>> {
         match self {
             Self::Email => emails(text),
@@ -43,7 +43,7 @@ impl Detector {
         }
     }
 
-    /// What is left of a finding where it is masked: the domain of an address, else the last four characters.
+    /// The masked form of a finding: it shows the domain of an address, else the last four characters.
     pub fn mask(self, found: &str) -> String {
         match (self, found.rsplit_once('@')) {
             (Self::Email, Some((_, domain))) => format!("***@{domain}"),
@@ -52,7 +52,7 @@ impl Detector {
     }
 }
 
-/// What is left of a text that is masked: its last four letters and digits where it has eight or more.
+/// The masked form of a text: it shows the last four letters and digits if there are eight or more.
 pub fn mask(text: &str) -> String {
     let kept: Vec<char> = text.chars().filter(|c| c.is_alphanumeric()).collect();
     let from = kept.len().saturating_sub(4);
@@ -86,12 +86,12 @@ fn emails(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// Tries a form wherever a word begins.
+/// Tries `form` wherever a word begins.
 fn numbers(text: &str, form: fn(&str) -> Option<usize>) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let (mut before, mut past) = (' ', 0);
     for (at, c) in text.char_indices() {
-        // In the middle of a word or a number nothing begins.
+        // Nothing begins in the middle of a word or a number.
         let begins = at >= past && !before.is_alphanumeric() && !(before == '+' && c != '+');
         before = c;
         if !begins || !(c.is_ascii_alphanumeric() || c == '+' || c == '(') {
@@ -106,14 +106,14 @@ fn numbers(text: &str, form: fn(&str) -> Option<usize>) -> Vec<Range<usize>> {
     found
 }
 
-/// Digits with single separators between them, as long as they go: the digits, and where each ends.
+/// The longest run of digits with separators between them: the digits, and where each ends.
 fn digits(text: &str, separators: &str, most: usize) -> (Vec<u8>, Vec<usize>) {
     let (mut digits, mut ends) = (Vec::new(), Vec::new());
     let mut separated = 0;
     for (at, byte) in text.bytes().enumerate() {
         if byte.is_ascii_digit() {
             if digits.len() == most {
-                // Longer than anything looked for.
+                // Longer than any number to find.
                 return (Vec::new(), Vec::new());
             }
             digits.push(byte - b'0');
@@ -175,27 +175,27 @@ fn phone_at(text: &str) -> Option<usize> {
     national(text)
 }
 
-/// `(555) 123-4567`, `555-123-4567`, `555.123.4567`: the separators tell it from any ten digits.
+/// `(555) 123-4567`, `555-123-4567`, `555.123.4567`: the separators distinguish it from other ten digits.
 fn national(text: &str) -> Option<usize> {
     let (open, rest) = match text.strip_prefix('(') {
         Some(rest) => (true, rest),
         None => (false, text),
     };
-    let (first, rest) = three(rest, 3)?;
+    let (first, rest) = take_digits(rest, 3)?;
     let rest = if open {
         rest.strip_prefix(')').map(|rest| rest.strip_prefix(' ').unwrap_or(rest))?
     } else {
         rest.strip_prefix(['-', '.', ' '])?
     };
-    let (_, rest) = three(rest, 3)?;
+    let (_, rest) = take_digits(rest, 3)?;
     let rest = rest.strip_prefix(['-', '.', ' '])?;
-    let (_, rest) = three(rest, 4)?;
+    let (_, rest) = take_digits(rest, 4)?;
     let end = text.len() - rest.len();
     let area = first.starts_with(|c: char| ('2'..='9').contains(&c));
     (area && ends_there(text, end)).then_some(end)
 }
 
-fn three(text: &str, count: usize) -> Option<(&str, &str)> {
+fn take_digits(text: &str, count: usize) -> Option<(&str, &str)> {
     let (digits, rest) = text.split_at_checked(count)?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then_some((digits, rest))
 }
@@ -230,7 +230,7 @@ fn iban_at(text: &str) -> Option<usize> {
     })
 }
 
-/// ISO 7064, MOD 97-10: the first four go to the end, letters count from 10.
+/// ISO 7064, MOD 97-10: the first four characters move to the end, letters count from 10.
 fn leaves_one(number: &[u8]) -> bool {
     let (head, tail) = number.split_at_checked(4).unwrap_or((number, &[]));
     let rest = tail.iter().chain(head).fold(0_u32, |rest, byte| match byte {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_iban_is_found_by_its_rest() {
+    fn an_iban_is_found_by_its_remainder() {
         for iban in [
             "DE89370400440532013000",
             "DE89 3704 0044 0532 0130 00",
@@ -304,8 +304,8 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_behind_0x_is_the_number_of_nothing() {
-        // Without it one hash in about two thousand has the form of an account's number, and a right rest.
+    fn no_detector_matches_a_hash_after_0x() {
+        // Without `0x`, about one hash in two thousand looks like an IBAN with a correct remainder.
         let account = (0..1000).map(|n| format!("ab12{n:028}")).find(|hash| {
             let found = [hash.clone(), format!("7-{hash}"), format!("hmac:{hash}")];
             found.iter().all(|text| !Detector::Iban.find(text).is_empty())

@@ -1,17 +1,16 @@
-//! Which rules of a policy apply at a place of a body, and what each does with the value there.
+//! Which rules of a policy apply at a path of a body, and what each does with the value there.
 
 use std::ops::Range;
 
 use crate::model::json_path::{Reached, Step};
 use crate::model::sealed::Form;
 use crate::privacy::policy::detect::{self, Detector};
-use crate::privacy::policy::rules::Refused;
-use crate::privacy::policy::rules::{Action, MAX_RULES, Policy};
+use crate::privacy::policy::rules::{Action, MAX_RULES, Policy, Refused};
 
-/// Places of one body that a policy changes at most: each takes memory beside the body.
+/// Edits of one body at most, because each takes memory beside the body.
 pub(super) const MAX_EDITS: usize = 100_000;
 
-/// What takes the place of a span.
+/// The replacement of a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum With {
     /// This text.
@@ -20,68 +19,68 @@ pub enum With {
     Seal(Form),
 }
 
-/// A span of the body and what takes its place.
+/// A span of the body and its replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
-    /// Where.
+    /// The span.
     pub span: Range<usize>,
-    /// By what.
+    /// Its replacement.
     pub with: With,
 }
 
 /// What a rule did, for a person who tries a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Which, from 1.
+    /// The rule's number, from 1.
     pub rule: usize,
     /// What it did.
     pub action: Action,
-    /// Where.
+    /// The path or position of the value.
     pub path: String,
-    /// What was found there; `None`: the path itself names it.
+    /// The detector that found it; `None`: the rule's path names it.
     pub detector: Option<Detector>,
 }
 
-/// Something found in a text.
+/// A match of a detector in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct Match {
     pub(super) span: Range<usize>,
-    /// The rule's place, from 0.
+    /// The rule's index, from 0.
     pub(super) rule: usize,
     pub(super) detector: Detector,
 }
 
-/// Where a reader is, for each rule.
+/// The state of each rule at a value of the body.
 #[derive(Clone, Copy)]
 pub(super) struct Level {
     reached: [Reached; MAX_RULES],
-    /// One bit for each rule whose path names this place or one above, and for those without a path.
+    /// One bit for each rule whose path names this value or one above it, and for rules without a path.
     inside: u32,
-    /// The rule that is carried out on everything here that is not excepted.
+    /// The rule that applies to everything in this value, except where another rule allows it.
     pub(super) acting: Option<usize>,
     pub(super) depth: usize,
 }
 
 impl Policy {
-    /// What detectors that are not bound to a place find in a text.
-    pub(super) fn found_in(&self, text: &str) -> Vec<Found> {
-        self.found(text, &self.level())
+    /// The matches of detectors in a text, by the rules without a path.
+    pub(super) fn find_in(&self, text: &str) -> Vec<Match> {
+        self.find_at(text, &self.level())
     }
 
-    /// What detectors find in a text at a place: in order, none within another, earlier rules first.
-    pub(super) fn found(&self, text: &str, level: &Level) -> Vec<Found> {
+    /// The matches of detectors in a text at `level`: in order and not overlapping, earlier rules first.
+    pub(super) fn find_at(&self, text: &str, level: &Level) -> Vec<Match> {
         let rules = self.rules.iter().enumerate().filter(|(n, _)| level.inside & (1 << n) != 0);
         let asked = rules.flat_map(|(n, rule)| rule.detect.iter().map(move |kind| (n, *kind)));
-        let mut all: Vec<Found> = Vec::new();
+        let mut all: Vec<Match> = Vec::new();
         for (rule, detector) in asked {
             let before = all.len();
             for span in detector.find(text) {
-                // Those of the detectors before are in order: one look finds the only one it could meet.
+                // Earlier matches are sorted, so a binary search finds the only one that could overlap.
                 let known = all.get(..before).unwrap_or_default();
                 let next = known.partition_point(|other| other.span.end <= span.start);
                 let is_new = known.get(next).is_none_or(|other| span.end <= other.span.start);
                 if is_new && all.len() <= MAX_EDITS {
-                    all.push(Found { span, rule, detector });
+                    all.push(Match { span, rule, detector });
                 }
             }
             all.sort_by_key(|found| found.span.start);
@@ -89,7 +88,7 @@ impl Policy {
         all
     }
 
-    /// At the whole body.
+    /// The state at the root of the body.
     pub(super) fn level(&self) -> Level {
         let mut level =
             Level { reached: [Reached::LOST; MAX_RULES], inside: 0, acting: None, depth: 0 };
@@ -102,7 +101,7 @@ impl Policy {
         level
     }
 
-    /// One step further down.
+    /// The state one path step further down.
     pub(super) fn step(&self, from: &Level, step: Step<'_>) -> Level {
         let mut level = Level { depth: from.depth + 1, ..*from };
         for (rule, reached) in self.rules.iter().zip(&mut level.reached) {
@@ -113,7 +112,7 @@ impl Policy {
         level
     }
 
-    /// What the rules say of the place itself; `None`: it is excepted.
+    /// The state with the rules whose path ends here; `None` if a rule allows this value as it is.
     pub(super) fn arrive(&self, level: &Level) -> Option<Level> {
         let mut here = *level;
         for ((n, rule), reached) in self.rules.iter().enumerate().zip(level.reached) {
@@ -131,7 +130,7 @@ impl Policy {
         Some(here)
     }
 
-    /// Whether something below may be excepted.
+    /// Whether a rule may allow a value below this one.
     pub(super) fn may_except_below(&self, level: &Level) -> bool {
         self.rules
             .iter()
@@ -140,7 +139,7 @@ impl Policy {
     }
 }
 
-/// A policy that is being carried out.
+/// The application of a policy to one body.
 pub(super) struct PolicyRun<'a> {
     pub(super) policy: &'a Policy,
     pub(super) hash: &'a dyn Fn(&str) -> String,
@@ -149,7 +148,7 @@ pub(super) struct PolicyRun<'a> {
     pub(super) explain: bool,
 }
 
-/// What becomes of a text in which detectors found something, or that a path names.
+/// What a rule decides about a value.
 pub(super) enum Verdict {
     Drop,
     Seal,
@@ -161,25 +160,20 @@ impl PolicyRun<'_> {
         self.edit_at(self.edits.len(), span, with);
     }
 
-    /// How many edits there are, as a place for [`PolicyRun::edit_at`].
-    pub(super) fn here(&self) -> usize {
-        self.edits.len()
-    }
-
-    /// An edit before those that were made since.
-    pub(super) fn edit_at(&mut self, here: usize, span: Range<usize>, with: With) {
-        // One more than may be tells that there are too many.
+    /// Inserts an edit at this index.
+    pub(super) fn edit_at(&mut self, index: usize, span: Range<usize>, with: With) {
+        // One edit above the limit is stored, to show that there are too many.
         if self.edits.len() <= MAX_EDITS {
-            self.edits.insert(here.min(self.edits.len()), Edit { span, with });
+            self.edits.insert(index.min(self.edits.len()), Edit { span, with });
         }
     }
 
-    /// What a rule does.
+    /// The action of a rule.
     pub(super) fn action(&self, rule: usize) -> Action {
         self.policy.rules.get(rule).map_or(Action::Reject, |rule| rule.action)
     }
 
-    /// Carries out a rule on a text that a path names.
+    /// Applies a rule to a text that its path names.
     pub(super) fn named(
         &mut self,
         rule: usize,
@@ -195,7 +189,7 @@ impl PolicyRun<'_> {
         })
     }
 
-    /// Carries out what is found in a text; `None`: nothing is.
+    /// Applies rules to the matches in a text; `None` if there are none.
     pub(super) fn detected(
         &mut self,
         text: &str,
@@ -205,7 +199,7 @@ impl PolicyRun<'_> {
         let mut left = String::new();
         let mut past = 0;
         let (mut drop, mut seal) = (false, false);
-        for Found { span, rule, detector } in self.policy.found(text, level) {
+        for Match { span, rule, detector } in self.policy.find_at(text, level) {
             let found = text.get(span.clone()).unwrap_or_default();
             left.push_str(text.get(past..span.start).unwrap_or_default());
             past = span.end;
@@ -225,10 +219,10 @@ impl PolicyRun<'_> {
         })
     }
 
-    /// What becomes of one finding in a text that is replaced piece by piece.
+    /// The replacement of one match in a text that is replaced piece by piece.
     pub(super) fn piece(
         &mut self,
-        found: &Found,
+        found: &Match,
         text: &str,
         path: impl FnOnce() -> String,
     ) -> Result<With, Refused> {
@@ -259,7 +253,7 @@ impl PolicyRun<'_> {
     }
 }
 
-/// The mask of a text that a path names: of an address its domain.
+/// The masked form of a text that a path names; an e-mail address shows its domain.
 fn whole_mask(text: &str) -> String {
     let address = Detector::Email.find(text);
     if matches!(address.as_slice(), [span] if *span == (0..text.len())) {

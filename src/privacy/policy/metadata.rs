@@ -1,17 +1,16 @@
-//! A policy applied to metadata: identifiers, header fields, reasons, and events that are stored already.
+//! Applies a policy to metadata: identifiers, header fields and reasons; and to events that are stored already.
 
 use crate::model::event::NewEvent;
-use crate::privacy::policy::matching::{Finding, Found};
-use crate::privacy::policy::rules::Refused;
-use crate::privacy::policy::rules::{Action, Otherwise, Policy};
+use crate::privacy::policy::matching::{Finding, Match};
+use crate::privacy::policy::rules::{Action, Policy, Refused, RejectOrAllow};
 
 impl Policy {
-    /// What is left of a text that is kept but never sent, such as a header field or a receiver's answer: all
-    /// that a detector of the policy finds is masked.
+    /// Masks every match of the policy's detectors in a text that is stored but never sent, such as a header field or
+    /// a receiver's answer. `None` if there is no match.
     pub fn masked(&self, text: &str) -> Option<String> {
         let mut masked = String::new();
         let mut past = 0;
-        for found in self.found_in(text) {
+        for found in self.find_in(text) {
             masked.push_str(text.get(past..found.span.start).unwrap_or_default());
             masked.push_str(&found.detector.mask(text.get(found.span.clone()).unwrap_or_default()));
             past = found.span.end;
@@ -23,19 +22,20 @@ impl Policy {
         Some(masked)
     }
 
-    /// A reason as it may be kept: without what it quotes, which can be anything that came in.
+    /// A reason as it may be stored: without its quotations, because they may contain incoming data.
     pub fn sanitize(&self, reason: &str) -> String {
         let bare = unquoted(reason);
         self.masked(&bare).unwrap_or(bare)
     }
 
-    /// Looks through the words beside the body, which are stored as they are given.
+    /// Refuses an event if a detector matches in one of its identifiers, unless the policy allows them. Identifiers
+    /// are stored unchanged.
     pub fn check_identifiers(&self, words: &[(&'static str, Option<&str>)]) -> Result<(), Refused> {
-        if self.identifiers == Otherwise::Allow {
+        if self.identifiers == RejectOrAllow::Allow {
             return Ok(());
         }
         for &(field, word) in words {
-            if let Some(found) = word.and_then(|word| self.found_in(word).into_iter().next()) {
+            if let Some(found) = word.and_then(|word| self.find_in(word).into_iter().next()) {
                 let (rule, detector) = (found.rule + 1, found.detector);
                 return Err(Refused::Identifier { field, rule, detector });
             }
@@ -43,15 +43,15 @@ impl Policy {
         Ok(())
     }
 
-    /// Why an event that stands in the file already cannot be taken; `None`: nothing in it is personal by this
-    /// policy. What would be changed is too late to change.
+    /// Why an event that was inserted by plain SQL cannot be accepted: its text is in the file already, so it is too
+    /// late to change it. `None` if the policy would change nothing.
     pub fn objects_to(
         &self,
         event: &NewEvent,
         other_words: &[(&'static str, Option<String>)],
     ) -> Option<String> {
-        const TOO_LATE: &str = "its text stands in the database as it was inserted, and discarding it does not \
-                                take it back: publish such events over HTTP or let a source read them";
+        const TOO_LATE: &str = "its text is in the database as it was inserted, and discarding the event does not \
+                                remove it: publish such events over HTTP or let a source read them";
         let other = other_words.iter().map(|(field, word)| (*field, word.as_deref()));
         let words: Vec<_> = event.words().into_iter().chain(other).collect();
         let refused = self.check_identifiers(&words).err();
@@ -60,18 +60,18 @@ impl Policy {
             (Some(refused), _) | (None, Err(refused)) => refused.to_string(),
             (None, Ok(applied)) => {
                 let Finding { rule, path, .. } = applied.findings.first()?;
-                format!("rule {rule} of the policy on personal data is about what stands at {path}")
+                format!("rule {rule} of the policy on personal data applies to the value at {path}")
             }
         };
         Some(format!("{reason}; {TOO_LATE}"))
     }
 
-    /// Refuses where a rule that rejects finds something in a header field.
+    /// Refuses an event if a rejecting rule matches in a header field.
     pub fn check_header(&self, name: &str, value: &str) -> Result<(), Refused> {
-        let rejects = |found: &Found| {
+        let rejects = |found: &Match| {
             self.rules.get(found.rule).is_some_and(|rule| rule.action == Action::Reject)
         };
-        match self.found_in(value).into_iter().find(rejects) {
+        match self.find_in(value).into_iter().find(rejects) {
             Some(found) => Err(Refused::Rule {
                 rule: found.rule + 1,
                 path: format!("the header field {name}"),
@@ -82,7 +82,7 @@ impl Policy {
     }
 }
 
-/// A text with nothing in its quotation marks. What is not closed goes to the end.
+/// A text with every quotation emptied. An unclosed quotation extends to the end.
 fn unquoted(text: &str) -> String {
     let mut bare = String::with_capacity(text.len());
     let (mut is_inside, mut is_escaped) = (false, false);
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_beside_the_body_are_masked_or_refused() {
+    fn metadata_is_masked_or_refused() {
         let policy =
             Policy::parse(r#"{"rules":[{"detect":["email","card"],"action":"seal"}]}"#).unwrap();
         assert_eq!(

@@ -1,8 +1,7 @@
-//! What happens to personal data before it is stored: a policy of rules over the places and the texts of a
-//! body.
+//! Policies on personal data: rules over the paths and texts of a body, applied before the body is stored.
 //!
-//! A body is never written anew: what a rule changes is spliced into it, and every other byte stays. Not
-//! here: keys and ciphers ([`crate::keys::subject`]), and where a policy is asked ([`crate::privacy`]).
+//! A body is never re-serialised: changes are spliced into it, and every other byte stays. Not here: keys and ciphers
+//! ([`crate::keys::subject`]), and when a policy is applied ([`crate::privacy`]).
 
 mod body;
 pub mod detect;
@@ -19,18 +18,18 @@ pub use matching::{Edit, Finding, With};
 pub use response_scrub::ResponseScrub;
 pub use rules::{Action, MAX_RULES, Policy, PolicyError, Refused};
 
-/// What is stated about personal data: nothing is done, or these rules hold.
+/// The policy of a tenant or provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Pii {
-    /// Everything is stored as it comes.
+    /// Everything is stored unchanged.
     #[default]
     Allow,
-    /// These rules hold.
+    /// These rules apply.
     Rules(Arc<Policy>),
 }
 
 impl Pii {
-    /// The rules, where there are any.
+    /// The rules, if there are any.
     pub fn rules(&self) -> Option<&Arc<Policy>> {
         match self {
             Self::Allow => None,
@@ -38,7 +37,7 @@ impl Pii {
         }
     }
 
-    /// Reads the form in which the file keeps it.
+    /// Reads the stored form.
     pub fn parse(text: &str) -> Option<Self> {
         if text == "allow" {
             return Some(Self::Allow);
@@ -66,7 +65,7 @@ impl Pii {
     }
 }
 
-/// The form in which the file keeps it.
+/// The stored form.
 impl fmt::Display for Pii {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -81,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_is_read_and_written_the_same() {
+    fn a_policy_survives_its_stored_form() {
         let text = r#"{"rules":[{"path":"$..iban","action":"seal"},{"detect":["email"],"action":"mask"},{"path":"$.shop","action":"allow"}],"subject":"$.customer.id","unreadable":"reject","identifiers":"allow","answers":"drop"}"#;
         let pii = Pii::parse(text).unwrap();
         assert_eq!(pii.to_string(), text);
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_policy_is_refused_with_the_reason() {
+    fn an_invalid_policy_is_refused_with_the_reason() {
         for (text, reason) in [
             (r#"{"rules":[]}"#, "1 to 32 rules"),
             (r#"{"rules":[{"action":"mask"}]}"#, "rule 1: give a path"),

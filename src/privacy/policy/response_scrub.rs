@@ -1,5 +1,5 @@
-//! What a receiver says of what it was sent: the beginning of its answer is kept, and what was sealed must not
-//! come back into the file that way.
+//! Removes sealed data from a receiver's answer. The beginning of the answer is stored, and a receiver may quote what
+//! it was sent.
 
 use std::sync::Arc;
 
@@ -10,46 +10,46 @@ use crate::model::json::{Cursor, Kind, unescaped};
 use crate::model::sealed::{Form, SHOWN};
 use crate::privacy::policy::rules::{Answers, Policy};
 
-/// Values shorter than this would take apart every answer; they are left.
-const CHARS_LEAST: usize = 3;
+/// Shorter values are not removed: they would occur in every answer.
+const MIN_CHARS: usize = 3;
 
-/// What is taken out of an answer.
+/// What to remove from an answer.
 #[derive(Default)]
 pub struct ResponseScrub {
-    /// What was opened for sending, the longest first.
-    spoken: Vec<Zeroizing<String>>,
+    /// Values that were opened for sending, the longest first.
+    values: Vec<Zeroizing<String>>,
     policy: Option<Arc<Policy>>,
 }
 
 impl std::fmt::Debug for ResponseScrub {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ResponseScrub({} values)", self.spoken.len())
+        write!(f, "ResponseScrub({} values)", self.values.len())
     }
 }
 
 impl ResponseScrub {
-    /// What the policy finds.
+    /// Masks what the policy's detectors match.
     pub fn of(policy: Option<Arc<Policy>>) -> Self {
-        Self { spoken: Vec::new(), policy }
+        Self { values: Vec::new(), policy }
     }
 
-    /// Whether anything is to be taken out.
+    /// Whether there is nothing to remove.
     pub fn is_idle(&self) -> bool {
-        self.spoken.is_empty() && self.policy.is_none()
+        self.values.is_empty() && self.policy.is_none()
     }
 
-    /// Something was opened and is sent.
+    /// Adds a value that was opened and is sent.
     pub fn opened(&mut self, form: Form, plain: &[u8]) {
         let Ok(plain) = std::str::from_utf8(plain) else { return };
         match (form, Cursor::of(plain.as_bytes())) {
-            (Form::Value, Some(cursor)) => self.values(cursor),
+            (Form::Value, Some(cursor)) => self.add_json(cursor),
             _ => self.add(plain),
         }
-        self.spoken.sort_by_key(|spoken| std::cmp::Reverse(spoken.len()));
+        self.values.sort_by_key(|value| std::cmp::Reverse(value.len()));
     }
 
-    /// Every text and number of a JSON value; names of members are not about anybody.
-    fn values(&mut self, mut cursor: Cursor<'_>) {
+    /// Adds every text and number of a JSON value, but not the names of members.
+    fn add_json(&mut self, mut cursor: Cursor<'_>) {
         while let Some(byte) = cursor.peek() {
             if b"{}[],:".contains(&byte) {
                 cursor.eats(byte);
@@ -74,14 +74,14 @@ impl ResponseScrub {
     fn add(&mut self, text: &str) {
         let encoded = utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         for form in [text.to_owned(), encoded] {
-            let known = self.spoken.iter().any(|spoken| **spoken == form);
-            if form.chars().count() >= CHARS_LEAST && !known {
-                self.spoken.push(Zeroizing::new(form));
+            let known = self.values.iter().any(|value| **value == form);
+            if form.chars().count() >= MIN_CHARS && !known {
+                self.values.push(Zeroizing::new(form));
             }
         }
     }
 
-    /// A text without what was opened and what detectors find; nothing where the policy keeps no answers.
+    /// An answer without the opened values and the matches of detectors; empty if the policy stores no answers.
     pub fn clean(&self, text: String) -> String {
         if self.policy.as_ref().is_some_and(|policy| policy.answers == Answers::Drop) {
             return String::new();
@@ -89,25 +89,25 @@ impl ResponseScrub {
         self.clean_reason(text)
     }
 
-    /// The same where something has to be told.
+    /// Like [`ResponseScrub::clean`], but never empty: for the reason of a failure.
     pub fn clean_reason(&self, mut text: String) -> String {
-        for spoken in &self.spoken {
-            text = without(text, spoken);
+        for value in &self.values {
+            text = without(text, value);
         }
         let masked = self.policy.as_ref().and_then(|policy| policy.masked(&text));
         masked.unwrap_or(text)
     }
 }
 
-/// A text without another, in whatever case its plain letters are.
-fn without(text: String, taken: &str) -> String {
-    let (lower, taken) = (text.to_ascii_lowercase(), taken.to_ascii_lowercase());
-    if !lower.contains(&taken) {
+/// A text without another one, compared without ASCII case.
+fn without(text: String, removed: &str) -> String {
+    let (lower, removed) = (text.to_ascii_lowercase(), removed.to_ascii_lowercase());
+    if !lower.contains(&removed) {
         return text;
     }
     let mut left = String::with_capacity(text.len());
     let mut past = 0;
-    for (at, found) in lower.match_indices(&taken) {
+    for (at, found) in lower.match_indices(&removed) {
         left.push_str(text.get(past..at).unwrap_or_default());
         left.push_str(SHOWN);
         past = at + found.len();
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_opened_does_not_come_back() {
+    fn opened_values_are_removed_from_an_answer() {
         let mut echo = ResponseScrub::default();
         echo.opened(Form::Value, r#"{"email":"Jane.Roe@x.org","no":471100,"ok":true}"#.as_bytes());
         echo.opened(Form::Value, r#""M\u00fcller""#.as_bytes());
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_detectors_find_is_masked_and_answers_may_not_be_kept_at_all() {
+    fn matches_are_masked_and_a_policy_may_drop_answers() {
         let policy = |answers: &str| {
             let text = format!(
                 r#"{{"rules":[{{"detect":["email"],"action":"hash"}}],"answers":"{answers}"}}"#

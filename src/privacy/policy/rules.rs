@@ -1,4 +1,4 @@
-//! A policy on personal data: its rules, why a text is no policy, and why a policy refuses an event.
+//! The rules of a policy on personal data, why a text is not a policy, and why a policy refuses an event.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,21 +10,21 @@ pub const MAX_RULES: usize = 32;
 /// Bytes of a policy's text at most.
 pub const MAX_TEXT_BYTES: usize = 16 * 1024;
 
-/// What a rule does with what it matches.
+/// What a rule does with a matched value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Leaves it out.
+    /// Removes it.
     Drop,
-    /// Leaves a few characters of it.
+    /// Keeps only a few characters of it.
     Mask,
-    /// Puts a keyed hash in its place: equal values stay equal.
+    /// Replaces it by a keyed hash: equal values stay equal.
     Hash,
-    /// Keeps it under its subject's key; it is opened in what is sent.
+    /// Seals it under its subject's key; it is opened when the event is sent.
     Seal,
     /// Refuses the whole event.
     Reject,
-    /// Leaves it as it is, whatever other rules say.
+    /// Leaves it unchanged and overrides all other rules.
     Allow,
 }
 
@@ -33,7 +33,7 @@ impl Action {
     pub const ALL: [Self; 6] =
         [Self::Drop, Self::Mask, Self::Hash, Self::Seal, Self::Reject, Self::Allow];
 
-    /// The word in a policy.
+    /// Its name in a policy.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Drop => "drop",
@@ -46,58 +46,58 @@ impl Action {
     }
 }
 
-/// One rule: what stands at a path, or what detectors find (at a path, or anywhere).
+/// One rule: it applies to the values at a path, or to the matches of detectors (at a path, or anywhere).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// The places it is about.
+    /// The values it applies to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<Path>,
-    /// What is looked for in the texts there.
+    /// What to find in the texts there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub detect: Vec<Detector>,
-    /// What is done with it.
+    /// What it does with them.
     pub action: Action,
 }
 
-/// Refuse something, or take it as it is.
+/// Whether to refuse an event or to accept it unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Otherwise {
+pub enum RejectOrAllow {
     /// It is refused.
     #[default]
     Reject,
-    /// It is taken as it is.
+    /// It is accepted unchanged.
     Allow,
 }
 
-/// What is kept of a receiver's answer.
+/// What is stored of a receiver's answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answers {
-    /// Its beginning, with what was sealed and what detectors find taken out.
+    /// Its beginning, without sealed data and with the matches of detectors masked.
     #[default]
     Mask,
     /// Nothing.
     Drop,
 }
 
-/// What happens to personal data.
+/// A policy on personal data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// The first that matches counts; `allow` before all others.
+    /// The first matching rule applies; `allow` comes before all others.
     pub rules: Vec<Rule>,
-    /// Where the name of the person stands under whose key fields are sealed.
+    /// The path of the person's name; fields are sealed under that person's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<Path>,
-    /// A body in which no path can be looked for.
+    /// What to do with a body that cannot be searched for paths.
     #[serde(default)]
-    pub unreadable: Otherwise,
-    /// An id, key or other word beside the body in which a detector finds something.
+    pub unreadable: RejectOrAllow,
+    /// What to do if a detector matches in an id, a key or another identifier beside the body.
     #[serde(default)]
-    pub identifiers: Otherwise,
-    /// What receivers answer.
+    pub identifiers: RejectOrAllow,
+    /// What to store of receivers' answers.
     #[serde(default)]
     pub answers: Answers,
 }
@@ -105,10 +105,10 @@ pub struct Policy {
 /// Why something is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// Neither the word nor an object.
+    /// Neither `allow` nor an object.
     #[error("a policy is \"allow\" or a JSON object with rules")]
     NotOne,
-    /// Not the JSON of one.
+    /// The JSON is not a policy.
     #[error("{0}")]
     Json(String),
     /// Too long.
@@ -117,10 +117,10 @@ pub enum PolicyError {
     /// No rules, or too many.
     #[error("a policy has 1 to {MAX_RULES} rules, this one has {0}")]
     Rules(usize),
-    /// A rule about nothing.
+    /// A rule without a path and without detectors.
     #[error("rule {0}: give a path, or what to detect, or both")]
     About(usize),
-    /// An exception that is no place.
+    /// An `allow` rule without a path, or with detectors.
     #[error("rule {0}: allow takes a path, and nothing to detect")]
     Allow(usize),
 }
@@ -147,13 +147,13 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Whether a rule names a place in the body.
-    pub(super) fn names_places(&self) -> bool {
+    /// Whether a rule has a path in the body.
+    pub(super) fn has_paths(&self) -> bool {
         self.rules.iter().any(|rule| rule.path.is_some() && rule.action != Action::Allow)
     }
 }
 
-/// Why an event is not stored. Names the rule and the place, never the value.
+/// Why an event is not stored. The text names the rule and the path, never the value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// A rule rejects it.
@@ -162,39 +162,39 @@ pub enum Refused {
         detector.map_or_else(String::new, |kind| format!("what looks like {} at ", named(kind)))
     )]
     Rule {
-        /// Which, from 1.
+        /// The rule's number, from 1.
         rule: usize,
-        /// Where.
+        /// The path or position of the value.
         path: String,
-        /// What was found there.
+        /// The detector that matched, if any.
         detector: Option<Detector>,
     },
-    /// No path can be looked for.
+    /// The body cannot be searched for paths.
     #[error(
-        "the policy on personal data names places in the body, and this body is neither JSON (nested at most \
+        "the policy on personal data has rules with paths, and this body is neither JSON (nested at most \
          128 deep) nor a form"
     )]
     Unreadable,
-    /// Too much of it would be changed.
+    /// The body has too many matches.
     #[error(
-        "the policy on personal data would change more than {most} places of the body: split it"
+        "the policy on personal data would change more than {most} values of the body: split it"
     )]
     Many {
-        /// How many at most.
+        /// The limit.
         most: usize,
     },
-    /// A word beside the body.
+    /// A detector matches in an identifier.
     #[error(
-        "{field} looks like {} (rule {rule} of the policy on personal data): it is stored as it is given \
-         and must name nobody",
+        "{field} looks like {} (rule {rule} of the policy on personal data): it is stored unchanged \
+         and must not name a person",
         named(*detector)
     )]
     Identifier {
-        /// Its name.
+        /// The identifier's name.
         field: &'static str,
-        /// Which rule, from 1.
+        /// The rule's number, from 1.
         rule: usize,
-        /// What was found in it.
+        /// The detector that matched.
         detector: Detector,
     },
 }
