@@ -451,7 +451,7 @@ fn an_erps_file_and_a_drop_folder_are_read_as_printed() {
     // What only root may do, and systemd, is left out.
     let test = rights.text.lines().find(|line| line.starts_with("oncebox source test")).unwrap();
     let suits = run(test, home, port);
-    assert!(suits.contains("outbox suits"), "{suits}");
+    assert!(suits.contains("outbox can be read"), "{suits}");
     let files = run(folder.text, home, port);
     assert!(files.ends_with("invoices.csv\n"), "{files}");
     let stored =

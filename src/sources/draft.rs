@@ -1,4 +1,4 @@
-//! A row of a source, before it is an event: cells by field, and the way from there to a [`NewEvent`].
+//! A row of a source as cells by field, and its conversion to a [`NewEvent`].
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,42 +14,42 @@ use crate::model::sealed::Sealed;
 use crate::model::{json, trace};
 use crate::sources::field::{Cell, Field};
 
-/// Whole seconds up to the year 5138; a larger number counts milliseconds.
+/// The largest number read as seconds (up to the year 5138); a larger one counts milliseconds.
 const MAX_SECONDS: u64 = 100_000_000_000;
-/// The type of an event that has no usable one, which is quarantined.
+/// The type of a quarantined event without a usable type.
 const TYPE_UNUSABLE: &str = "unusable";
-/// Whole numbers from here on have floating-point numbers in common: 2 to the power of 53.
+/// From 2 to the power of 53 on, several whole numbers share one floating-point number.
 const REAL_EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
-/// The longest key that is kept as it is.
+/// The longest key that is stored unchanged.
 const MAX_KEY_BYTES: usize = 255;
 
-/// A row as its source gives it.
+/// A row as read from its source.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Draft {
     cells: Vec<(Field, Cell)>,
 }
 
-/// What an event takes from elsewhere than its row.
+/// The parts of an event that are not in its row.
 #[derive(Clone, Debug)]
 pub struct RowContext<'a> {
     /// A fresh UUIDv7.
     pub id: String,
-    /// Whose it is.
+    /// The source's tenant.
     pub tenant: &'a str,
     /// The source's name.
     pub source: &'a str,
-    /// Its key, where the row has none.
+    /// The key to use if the row has none.
     pub key: String,
-    /// When it came in.
+    /// When it was read.
     pub received_at: Timestamp,
-    /// Values of fields that the row does not have.
+    /// Values for fields that the row does not have.
     pub defaults: &'a BTreeMap<Field, String>,
     /// The largest payload that is accepted.
     pub payload_bytes_max: usize,
 }
 
 impl Draft {
-    /// Puts something into a field.
+    /// Adds the value of a field.
     pub fn put(&mut self, field: Field, cell: Cell) {
         self.cells.push((field, cell));
     }
@@ -59,7 +59,7 @@ impl Draft {
         self.cells.iter().find(|(have, _)| *have == field).map(|(_, cell)| cell)
     }
 
-    /// How much it holds, about.
+    /// Its approximate size in bytes.
     pub fn bytes(&self) -> usize {
         let size = |cell: &Cell| match cell {
             Cell::Text(text) => text.len(),
@@ -69,7 +69,7 @@ impl Draft {
         self.cells.iter().map(|(_, cell)| size(cell)).sum()
     }
 
-    /// How large its payload is, where that was not read.
+    /// The size of its payload, if the payload was too large to be read.
     pub fn unread_payload(&self) -> Option<u64> {
         match self.get(Field::Payload) {
             Some(Cell::TooLarge(bytes)) => Some(*bytes),
@@ -77,9 +77,9 @@ impl Draft {
         }
     }
 
-    /// What tells it from the row that another fact would have left under its id, in hex: SHA-256 over its
-    /// type and its payload as they stand there, and over nothing else. Other fields come and go with columns and
-    /// settings; these two are always read. An absent value and an empty one have the same fingerprint.
+    /// Distinguishes it from another event's row with the same id: SHA-256 over its type and its payload as stored
+    /// there, in hex. Other fields are not included, because which of them are read depends on columns and settings.
+    /// A missing value and an empty one give the same fingerprint.
     pub fn fingerprint(&self) -> String {
         let mut hash = Context::new(&SHA256);
         for field in Field::OF_FINGERPRINT {
@@ -94,7 +94,7 @@ impl Draft {
         HEXLOWER.encode(hash.finish().as_ref())
     }
 
-    /// The event.
+    /// Converts the row to an event; fails on the first field that cannot be used.
     pub fn event(&self, facts: &RowContext<'_>) -> Result<NewEvent, FieldError> {
         let text = |field: Field| self.text(field, facts);
         let content_type =
@@ -127,7 +127,7 @@ impl Draft {
         Ok(event)
     }
 
-    /// The event as which a row is kept that cannot be used: whatever of it can be, under its own key.
+    /// The quarantined event for a row that cannot be used: the usable fields, under the row's own key.
     pub fn unusable(&self, facts: &RowContext<'_>) -> NewEvent {
         let text = |field: Field| self.text(field, facts).ok().flatten();
         let payload = self.raw_payload().filter(|raw| raw.len() <= facts.payload_bytes_max);
@@ -155,7 +155,7 @@ impl Draft {
 
     fn text(&self, field: Field, facts: &RowContext<'_>) -> Result<Option<String>, FieldError> {
         let own = self.get(field).map(|cell| match cell {
-            Cell::Real(n) if field.tells_apart() => exact(*n).map(Some),
+            Cell::Real(n) if field.is_identifier() => exact(*n).map(Some),
             cell => cell.text(),
         });
         let own = own.transpose().map_err(|why| wrong(field, why))?;
@@ -201,8 +201,8 @@ fn wrong(field: Field, problem: impl Into<String>) -> FieldError {
     FieldError { field: field.as_str(), problem: problem.into() }
 }
 
-/// What is wrong with a row, where the field's name in the source is another one with that name too.
-pub fn said(error: &FieldError, names: &BTreeMap<Field, String>) -> String {
+/// The error of a field as text, with the field's name in the source if that differs.
+pub fn describe(error: &FieldError, names: &BTreeMap<Field, String>) -> String {
     let FieldError { field, problem } = error;
     match names.iter().find(|(named, _)| named.as_str() == *field) {
         Some((_, name)) if name != field => format!("{field} (here {name:?}) {problem}"),
@@ -215,22 +215,21 @@ fn no_time(field: Field, text: &str) -> FieldError {
     wrong(
         field,
         format!(
-            "is {text:?}, which is no time from 1973 to 2199: give 2026-01-31T12:00:00Z, \
+            "is {text:?}, which is not a time from 1973 to 2199: give 2026-01-31T12:00:00Z, \
              2026-01-31 12:00:00 (UTC), or whole seconds or milliseconds since 1970"
         ),
     )
 }
 
-/// A floating-point number as the name of something, which it can only be where no other number is read as the
-/// same one.
+/// A floating-point number as an identifier; refused unless it is a whole number that no other one is rounded to.
 fn exact(n: f64) -> Result<String, String> {
     if n.fract() == 0.0 && n.abs() < REAL_EXACT_BELOW {
         // Without the sign of a negative zero.
         return Ok((n + 0.0).to_string());
     }
     Err(format!(
-        "is {n:?}, a floating-point number (REAL): other numbers may have been rounded to the same one. \
-         Let the column hold text or whole numbers"
+        "is {n:?}, a floating-point number (REAL), and other numbers may have been rounded to it. \
+         Use text or whole numbers in this column"
     ))
 }
 
@@ -238,7 +237,7 @@ fn of_number(n: i64) -> Timestamp {
     if n.unsigned_abs() <= MAX_SECONDS { Timestamp::from_secs(n) } else { Timestamp::from_ms(n) }
 }
 
-/// A time as databases and files write it.
+/// Reads a time in the usual forms of databases and files.
 fn time(text: &str) -> Option<Timestamp> {
     if let Ok(number) = text.parse::<i64>() {
         return Some(of_number(number));
@@ -247,8 +246,7 @@ fn time(text: &str) -> Option<Timestamp> {
     Timestamp::parse(text).or_else(|| spaced(text))
 }
 
-/// A key as it is kept: one that is too long, or holds other characters than printable ASCII, as its
-/// SHA-256.
+/// A key as stored: a key that is too long, or not printable ASCII, is replaced by its SHA-256.
 fn short_key(key: String) -> String {
     if key.len() <= MAX_KEY_BYTES && key.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
         return key;
@@ -314,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_row_is_said_and_the_row_is_kept() {
+    fn an_unusable_row_is_refused_with_the_reason_and_can_be_quarantined() {
         let payload = (Field::Payload, text("{}"));
         let kind = (Field::EventType, text("a"));
         let deep = format!("{}{}", "[".repeat(129), "]".repeat(129));
@@ -329,7 +327,7 @@ mod tests {
                 vec![(Field::EventType, Cell::Bytes(vec![0xff])), payload.clone()],
                 "not text in UTF-8",
             ),
-            (vec![kind.clone(), payload.clone(), (Field::OccurredAt, text("soon"))], "no time"),
+            (vec![kind.clone(), payload.clone(), (Field::OccurredAt, text("soon"))], "not a time"),
             (
                 vec![kind.clone(), payload.clone(), (Field::Headers, text("[]"))],
                 "not a JSON object",
@@ -345,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_floating_point_number_tells_nothing_apart_unless_it_is_whole_and_exact() {
+    fn a_floating_point_number_is_an_identifier_only_if_it_is_whole_and_exact() {
         let row = |field, n| {
             let cells = [(Field::EventType, text("a")), (Field::Payload, text("{}"))];
             let mut row = draft(&cells);
@@ -380,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_said_with_its_column_its_value_and_the_units() {
+    fn an_invalid_time_is_reported_with_its_column_its_value_and_the_units() {
         let row = |cell: &Cell| {
             draft(&[
                 (Field::EventType, text("a")),
@@ -389,7 +387,7 @@ mod tests {
             ])
         };
         let odd = [
-            // Microseconds, nanoseconds, days, a date as a number, and ends of what there is.
+            // Microseconds, nanoseconds, days, a date as a number, and the limits of integers.
             Cell::Integer(1_763_728_496_000_000),
             Cell::Integer(1_763_728_496_000_000_000),
             Cell::Integer(20_000),
@@ -406,8 +404,8 @@ mod tests {
         for cell in &odd {
             let error = with(|facts| row(cell).event(facts)).unwrap_err();
             let names = BTreeMap::from([(Field::NotBefore, "start".to_owned())]);
-            let (why, value) = (said(&error, &names), cell.text().unwrap().unwrap());
-            let expected = format!("not_before (here \"start\") is {value:?}, which is no time");
+            let (why, value) = (describe(&error, &names), cell.text().unwrap().unwrap());
+            let expected = format!("not_before (here \"start\") is {value:?}, which is not a time");
             assert!(why.starts_with(&expected), "{why}");
             assert!(why.contains("whole seconds or milliseconds since 1970"), "{why}");
             with(|facts| row(cell).unusable(facts)).check().unwrap();
@@ -419,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_cannot_be_kept_is_kept_as_its_hash() {
+    fn a_key_that_does_not_fit_is_stored_as_its_hash() {
         assert_eq!(short_key("RE-4711".to_owned()), "RE-4711");
         for odd in ["Größe".to_owned(), "x".repeat(256)] {
             assert_eq!(short_key(odd).len(), 71);
@@ -427,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn another_fact_has_another_fingerprint() {
+    fn another_type_or_payload_has_another_fingerprint() {
         let rows = [
             draft(&[]),
             draft(&[(Field::Payload, text("1"))]),
@@ -442,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_is_the_same_whatever_else_is_read_of_the_row() {
+    fn a_fingerprint_does_not_depend_on_other_fields() {
         let row = [(Field::EventType, text("a")), (Field::Payload, text("1"))];
         let same = draft(&row).fingerprint();
         for more in Field::all().filter(|f| !Field::OF_FINGERPRINT.contains(f)) {
@@ -450,7 +448,7 @@ mod tests {
             row.insert(0, (more, text("x")));
             assert_eq!(draft(&row).fingerprint(), same, "{more:?}");
         }
-        // A table that was made anew may keep the same bytes as another kind of value.
+        // A table that was created anew may store the same bytes with another type.
         for payload in [Cell::Integer(1), Cell::Bytes(b"1".to_vec())] {
             let row = [row[0].clone(), (Field::Payload, payload)];
             assert_eq!(draft(&row).fingerprint(), same);

@@ -1,10 +1,10 @@
-//! The fields of an event that a source can fill, and the value of one before it is checked.
+//! The fields of an event that a source can fill, and the value of a field before it is checked.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-/// What is wrong with the settings of a source.
+/// Why the settings of a source are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingsError(pub String);
@@ -13,29 +13,29 @@ pub struct SettingsError(pub String);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Field {
-    /// What happened. The only one that has to be there, besides the payload.
+    /// What happened. Required, like the payload; all other fields are optional.
     EventType,
     /// The body that is sent.
     Payload,
-    /// The fact's own name.
+    /// The key that identifies the event.
     IdempotencyKey,
-    /// The kind of thing it happened to.
+    /// The kind of object that the event is about.
     AggregateType,
-    /// Which one.
+    /// The object's id.
     AggregateId,
-    /// When.
+    /// When it happened.
     OccurredAt,
-    /// The one subscription it is for.
+    /// The only subscription that gets it.
     Target,
-    /// What it is ordered by.
+    /// Events with one ordering key are delivered in order.
     OrderingKey,
     /// The payload's media type.
     ContentType,
-    /// A JSON object; of it `traceparent` is carried on.
+    /// A JSON object; only `traceparent` is used.
     Headers,
-    /// The system it comes from; the source's name, where there is none.
+    /// The system that the event comes from; default: the source's name.
     SourceSystem,
-    /// Not to be sent before.
+    /// The earliest time to send it.
     NotBefore,
     /// The process it belongs to.
     ProcessId,
@@ -69,25 +69,25 @@ impl Field {
         Self::NAMED.iter().map(|(field, _)| *field)
     }
 
-    /// The fields that distinguish a row from another one with the same id.
+    /// The fields that a row's fingerprint covers.
     pub const OF_FINGERPRINT: [Self; 2] = [Self::EventType, Self::Payload];
 
-    /// Whether it names something, so that two values that are read as one would make one of two things.
-    pub const fn tells_apart(self) -> bool {
+    /// Whether it identifies something, so that two values must never be read as one.
+    pub const fn is_identifier(self) -> bool {
         matches!(
             self,
             Self::IdempotencyKey | Self::AggregateId | Self::OrderingKey | Self::ProcessId
         )
     }
 
-    /// The word in settings, and the name of its column or member unless another is given.
+    /// Its name in settings, and the default name of its column or member.
     pub fn as_str(self) -> &'static str {
         let named = Self::NAMED.iter().find(|(field, _)| *field == self);
         named.map_or("", |(_, name)| name)
     }
 }
 
-/// The value of a field at its source.
+/// The value of a field in its source.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     /// A whole number.
@@ -98,12 +98,12 @@ pub enum Cell {
     Text(String),
     /// Bytes, or text that is not UTF-8.
     Bytes(Vec<u8>),
-    /// More bytes than may be, which were not read.
+    /// A value of so many bytes, too large to be read.
     TooLarge(u64),
 }
 
 impl Cell {
-    /// The bytes that are sent of it.
+    /// Its bytes as a payload.
     pub(crate) fn raw(&self) -> Cow<'_, [u8]> {
         match self {
             Self::Integer(n) => n.to_string().into_bytes().into(),
@@ -114,7 +114,7 @@ impl Cell {
         }
     }
 
-    /// The text that a field other than the payload takes from it; empty counts as nothing.
+    /// Its text for a field other than the payload; `None` if it is empty.
     pub(crate) fn text(&self) -> Result<Option<String>, String> {
         Ok(match self {
             Self::Integer(n) => Some(n.to_string()),
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_has_the_word_that_serde_reads() {
+    fn every_field_has_the_name_that_serde_reads() {
         for field in Field::all() {
             assert_eq!(serde_json::to_value(field).unwrap(), field.as_str());
         }

@@ -1,7 +1,7 @@
-//! Takes the files of a drop folder: each is one transaction, then it is moved to `done` or `rejected`.
+//! Imports the files of a drop folder: each in one transaction, then it is moved to `done` or `rejected`.
 //!
-//! Killed before COMMIT, nothing has happened. Killed after it, the file is still there and known by its
-//! name and SHA-256: it is only moved. Nothing else is remembered.
+//! If the process is killed before COMMIT, nothing has happened. If it is killed afterwards, the file is recognised
+//! by its name and SHA-256, and is only moved.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -17,17 +17,15 @@ use crate::model::event::NewEvent;
 use crate::pipeline::publish::admit;
 use crate::privacy::NotAdmitted;
 use crate::sources::Source;
-use crate::sources::draft::{RowContext, said};
+use crate::sources::draft::{RowContext, describe};
 use crate::sources::folder_settings::{
-    DONE_ENDING, FolderSettings, MAX_FILE_BYTES, Protocol, is_candidate, is_left, unusable,
+    DONE_ENDING, FolderSettings, MAX_FILE_BYTES, Protocol, is_candidate, is_ignored, unusable,
 };
 use crate::sources::reading;
-use crate::sources::shared::Shared;
-use crate::sources::shared::recognise;
-use crate::sources::shared::{Obstacle, SourceError, Turn, escalation, subject};
+use crate::sources::shared::{Obstacle, Shared, SourceError, Turn, escalation, recognise, subject};
 use crate::sources::tables::{self, Progress, SourceFile, TakenFile};
 use crate::sources::transfer::{
-    DONE, Outcome, REJECTED, ReadFile, changed, clear, finish, forget_companion, make, put_aside,
+    DONE, Outcome, REJECTED, ReadFile, changed, clear, finish, make, put_aside, remove_companion,
 };
 use crate::store::error::Error;
 use crate::store::escalations;
@@ -35,34 +33,34 @@ use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::sys::files::{self, Directory, Kind, Names};
 
-/// How often old files in `done` are looked for.
+/// How often old files in `done` are deleted.
 const CLEARED_EVERY: Duration = Duration::from_hours(1);
-/// How much memory a file takes while it is read, for each of its bytes, about. Measured: CSV with long names.
+/// Memory taken per byte of a file while it is read. Measured with CSV with long names.
 const FILE_FACTOR: usize = 5;
-/// Why a file is refused that was in hand at two unclean ends.
-const DIED: &str = "the service ended twice in a row while it read this file, without being asked to (for want of \
-                    memory, perhaps; its log says more), so the file is not read again. Split it, or look whether \
-                    it is what it should be, and put it into the folder once more";
-/// The longest reason that is kept for a file.
+/// Why a file is refused that was being read at two unclean ends.
+const DIED: &str = "the service ended unexpectedly twice in a row while it read this file (perhaps for lack of \
+                    memory; its log says more), so the file is not read again. Check the file, split it if it is \
+                    large, and put it into the folder again";
+/// The longest reason that is stored for a file.
 const MAX_REASON_CHARS: usize = 8_000;
 
-/// What a folder's relay keeps between two turns: nothing that matters.
+/// State of a folder's relay between two turns. All of it can be rebuilt from the folder.
 #[derive(Debug, Default)]
 pub(super) struct FolderReader {
-    /// Names that were there when it was last listed, and are not looked at yet.
+    /// Listed names that are still to be processed.
     listed: VecDeque<String>,
-    /// How many of what was there have not gone since; `None` while that cannot be looked up.
+    /// Number of files that wait in the folder; `None` while it cannot be listed.
     waiting: Option<u64>,
-    /// For files that have to stand still: what each was, and since when.
+    /// For files that must not change for a while: size, modification time, and since when these are unchanged.
     still: BTreeMap<String, (u64, Option<Timestamp>, Timestamp)>,
-    /// When it was last looked for old files in `done`.
+    /// When old files in `done` were last deleted.
     cleared_at: Option<Timestamp>,
-    /// Why a file cannot be taken. The other files are taken all the same.
+    /// Why a file cannot be imported. The other files are still imported.
     error: Option<SourceError>,
 }
 
 impl FolderReader {
-    /// Looks at one file, or lists the folder.
+    /// Processes one file, or lists the folder.
     pub(super) fn turn(
         &mut self,
         shared: &Shared,
@@ -89,7 +87,7 @@ impl FolderReader {
             }
             return self.error.take().map_or(Ok(Turn::Done), Err);
         };
-        match self.look(shared, source, (settings, &folder, &name)) {
+        match self.process(shared, source, (settings, &folder, &name)) {
             Err(error) if error.kind == Obstacle::Ours => return Err(error),
             Err(error) => self.error = Some(error),
             Ok(()) => {}
@@ -103,7 +101,7 @@ impl FolderReader {
         self.error.take().map_or(Ok(Turn::Done), Err)
     }
 
-    /// The folder cannot be looked into, nor can what waits in it be counted.
+    /// The error for a folder that cannot be listed; its files cannot be counted either.
     fn not_listed(&mut self, folder: &Path, error: &io::Error) -> SourceError {
         self.waiting = None;
         let why = format!("{} cannot be listed: {error}", folder.display());
@@ -118,19 +116,19 @@ impl FolderReader {
     ) -> Outcome<()> {
         let folder = &settings.path;
         let found = opened.names().map_err(|error| self.not_listed(folder, &error))?;
-        if let Some(why) = unnamed(&found) {
+        if let Some(why) = unusable_name(&found) {
             let why = format!("in {} {why}", folder.display());
             self.error = Some(SourceError::passing(why));
         }
         let names = found.usable;
-        let is_told = |name: &String| {
+        let is_complete = |name: &String| {
             settings.writer != Protocol::Done
                 || names.binary_search(&format!("{name}{DONE_ENDING}")).is_ok()
         };
-        let candidates = names.iter().filter(|name| is_candidate(name) && is_told(name));
+        let candidates = names.iter().filter(|name| is_candidate(name) && is_complete(name));
         let there: Vec<_> = candidates.map(|name| (name, opened.kind(name))).collect();
         let waits = |kind: Option<Kind>| kind.is_some_and(|kind| kind != Kind::Directory);
-        // Counted before anything that can fail: a failure keeps these files waiting.
+        // Counted before anything that can fail, because after a failure these files still wait.
         let waiting = there.iter().filter(|(_, kind)| waits(*kind)).count();
         self.waiting = Some(u64::try_from(waiting).unwrap_or(u64::MAX));
         for place in [DONE, REJECTED] {
@@ -143,7 +141,7 @@ impl FolderReader {
         }
         self.still.retain(|name, _| names.binary_search(name).is_ok());
         for (name, kind) in there {
-            match odd(kind) {
+            match why_not_read(kind) {
                 Some(why) => {
                     let why = format!("{} {why}", folder.join(name).display());
                     self.error = Some(SourceError::passing(why));
@@ -155,49 +153,50 @@ impl FolderReader {
         Ok(())
     }
 
-    fn look(
+    fn process(
         &mut self,
         shared: &Shared,
         source: &Source,
         (settings, folder, name): (&FolderSettings, &Directory, &str),
     ) -> Outcome<()> {
         let path = settings.path.join(name);
-        // A program that writes a file in place makes it empty first.
-        let is_begun = path.symlink_metadata().is_ok_and(|meta| meta.len() == 0);
-        let must_stand = settings.writer == Protocol::Stable || is_begun;
-        if must_stand && !self.stands_still(shared, settings, name, &path) {
+        // A program that writes a file in place creates it empty.
+        let is_empty = path.symlink_metadata().is_ok_and(|meta| meta.len() == 0);
+        let must_be_stable = settings.writer == Protocol::Stable || is_empty;
+        if must_be_stable && !self.is_stable(shared, settings, name, &path) {
             return Ok(());
         }
         let unreadable = |error: io::Error| {
             SourceError::lasting(format!("{} cannot be read: {error}", path.display()))
         };
         let bytes = path.symlink_metadata().map_or(0, |meta| meta.len().min(MAX_FILE_BYTES));
-        // The file, what its rows come to, and their events.
+        // Memory for the file, its rows and their events.
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).saturating_mul(FILE_FACTOR);
         let _share = shared.budget.take_own(bytes);
         let contents = match files::read_regular(folder, name, MAX_FILE_BYTES) {
-            // Taken away meanwhile: nothing to take.
+            // Removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(unreadable(error)),
-            // Still being written, or no file: looked at again.
+            // Still being written, or not a regular file: retried with the next listing.
             Ok(None) => return Ok(()),
             Ok(Some(contents)) => contents,
         };
         let sha256 = digest(&SHA256, &contents.bytes).as_ref().to_vec();
-        let whole = ReadFile { folder, name: name.to_owned(), path, contents, sha256 };
+        let file = ReadFile { folder, name: name.to_owned(), path, contents, sha256 };
         let item = format!("file/{}/{name}", source.seq);
         if shared.suspects.is_convicted(&item) {
-            reject(shared, source, (settings, &whole), DIED)?;
+            reject(shared, source, (settings, &file), DIED)?;
             shared.suspects.clear(&item);
         } else {
-            let _marked = shared.suspects.mark(&item, whole.contents.bytes.len());
-            take(shared, source, settings, &whole)?;
+            let _marked = shared.suspects.mark(&item, file.contents.bytes.len());
+            import(shared, source, settings, &file)?;
         }
         self.still.remove(name);
         Ok(())
     }
 
-    fn stands_still(
+    /// Whether the file has not changed for as long as the settings ask for.
+    fn is_stable(
         &mut self,
         shared: &Shared,
         settings: &FolderSettings,
@@ -217,47 +216,47 @@ impl FolderReader {
     }
 }
 
-/// Which file cannot be taken for its name, and why, where one cannot: it must not lie there unseen.
-pub(super) fn unnamed(names: &Names) -> Option<String> {
-    let bytes = "has a name that is no UTF-8: give it another one";
+/// The first file that cannot be read because of its name, and why. It is reported, so that no file waits unnoticed.
+pub(super) fn unusable_name(names: &Names) -> Option<String> {
+    let bytes = "has a name that is not UTF-8: rename it";
     let other = names.other.iter().map(|name| (name, Some(bytes)));
     let usable = names.usable.iter().map(|name| (name, unusable(name)));
-    let mut all = other.chain(usable).filter(|(name, _)| !is_left(name));
+    let mut all = other.chain(usable).filter(|(name, _)| !is_ignored(name));
     all.find_map(|(name, why)| Some(format!("{name:?} {}", why?)))
 }
 
-/// Why what has a name in the folder is not taken, where somebody may expect that it is.
-pub(super) fn odd(kind: Option<Kind>) -> Option<&'static str> {
+/// Why an entry of the folder is not read, if a person may expect it to be.
+pub(super) fn why_not_read(kind: Option<Kind>) -> Option<&'static str> {
     match kind? {
         Kind::Shared => Some(
-            "has other names as well (hard links), which may be somebody else's: it is taken once this is \
-             its only one. Copy it instead",
+            "has other names as well (hard links), which may belong to another user: it is read once this is \
+             its only name. Copy it instead",
         ),
         Kind::Link => Some("is a link, which is never followed: put the file itself there"),
-        Kind::Special => Some("is a pipe, a device or a socket, and is never read: take it away"),
+        Kind::Special => Some("is a pipe, a device or a socket, and is never read: remove it"),
         Kind::File | Kind::Directory => None,
     }
 }
 
-/// Takes a file, or refuses it.
-fn take(
+/// Imports a file, or refuses it.
+fn import(
     shared: &Shared,
     source: &Source,
     settings: &FolderSettings,
-    whole: &ReadFile<'_>,
+    file: &ReadFile<'_>,
 ) -> Outcome<()> {
-    let (seq, name) = (source.seq, &whole.name);
+    let (seq, name) = (source.seq, &file.name);
     if let Some(before) = shared.store.read(|tx| tables::taken_file(tx, seq, name))? {
-        if before.sha256 == whole.sha256 {
-            return finish(shared, settings, whole);
+        if before.sha256 == file.sha256 {
+            return finish(shared, settings, file);
         }
-        return reject(shared, source, (settings, whole), &other_content(&before, whole));
+        return reject(shared, source, (settings, file), &other_content(&before, file));
     }
-    let hash = reading::fingerprint(settings, name, &whole.sha256);
+    let hash = reading::fingerprint(settings, name, &file.sha256);
     let hashes = shared.privacy.hashed(&source.new.tenant, &hash)?;
-    let mut events = match events(shared, source, (settings, whole), &hashes) {
+    let mut events = match events(shared, source, (settings, file), &hashes) {
         Ok(events) => events,
-        Err(why) => return reject(shared, source, (settings, whole), &why),
+        Err(why) => return reject(shared, source, (settings, file), &why),
     };
     for (n, event) in events.iter_mut().enumerate() {
         recognise(shared, event, &hashes.each_ref().map(|hash| row_key(hash, n)))?;
@@ -266,15 +265,15 @@ fn take(
         Ok(()) => {}
         Err(NotAdmitted::Failed(error)) => return Err(error.into()),
         Err(NotAdmitted::Refused { event, why }) => {
-            let why = format!("row {}: it is not taken: {why}", event.saturating_add(1));
-            return reject(shared, source, (settings, whole), &why);
+            let why = format!("row {}: it is refused: {why}", event.saturating_add(1));
+            return reject(shared, source, (settings, file), &why);
         }
     }
-    match store(shared, source, whole, events) {
-        Ok(()) => finish(shared, settings, whole),
+    match store(shared, source, file, events) {
+        Ok(()) => finish(shared, settings, file),
         Err(Error::Constraint(why)) => {
             let why = format!("the database refuses one of its rows: {why}");
-            reject(shared, source, (settings, whole), &why)
+            reject(shared, source, (settings, file), &why)
         }
         // Paused or deleted meanwhile.
         Err(Error::Changed(_)) => Ok(()),
@@ -282,17 +281,17 @@ fn take(
     }
 }
 
-/// Why a file is refused whose name was taken with other content.
-fn other_content(before: &TakenFile, whole: &ReadFile<'_>) -> String {
-    let first = usize::try_from(before.size).ok().and_then(|size| whole.contents.bytes.get(..size));
+/// Why a file is refused if a file of this name was imported before, with other content.
+fn other_content(before: &TakenFile, file: &ReadFile<'_>) -> String {
+    let first = usize::try_from(before.size).ok().and_then(|size| file.contents.bytes.get(..size));
     if first.is_some_and(|first| digest(&SHA256, first).as_ref() == before.sha256) {
-        let (first, all) = (before.size, whole.contents.size);
+        let (first, all) = (before.size, file.contents.size);
         return format!(
-            "its first {first} bytes were taken, and then somebody wrote on: what stands in the other \
-             {} was not taken. Put that into a file of another name, and write files under a name like \
-             {}.tmp before they get their own",
+            "its first {first} bytes were taken, and then a program appended to it: the other {} bytes were \
+             not taken. Put them into a file of another name, and write files under a name like {}.tmp before \
+             they get their own",
             all.saturating_sub(first),
-            whole.name
+            file.name
         );
     }
     "a file of this name was taken before, with other content; nothing of this one was taken. Give it \
@@ -300,30 +299,30 @@ fn other_content(before: &TakenFile, whole: &ReadFile<'_>) -> String {
         .to_owned()
 }
 
-/// The key of a row that names none, from 0.
+/// The key of a row without its own, numbered from 0.
 fn row_key(hash: &str, n: usize) -> String {
     format!("{hash}-{}", n.saturating_add(1))
 }
 
-/// All events of a file, or what is wrong with it.
+/// All events of a file, or why it is refused.
 fn events(
     shared: &Shared,
     source: &Source,
-    (settings, whole): (&FolderSettings, &ReadFile<'_>),
+    (settings, file): (&FolderSettings, &ReadFile<'_>),
     [hash, _]: &[String; 2],
 ) -> Result<Vec<NewEvent>, String> {
-    let size = whole.contents.size;
+    let size = file.contents.size;
     if size > MAX_FILE_BYTES {
         return Err(format!(
             "it has {size} bytes; at most {MAX_FILE_BYTES} are taken at once, because one file is one \
              transaction: split it"
         ));
     }
-    let rows = reading::rows(settings, &whole.name, &whole.contents.bytes);
+    let rows = reading::rows(settings, &file.name, &file.contents.bytes);
     let rows = rows.map_err(|fault| fault.to_string())?;
     let received_at = shared.clock.wall();
     let most = usize::try_from(shared.settings.get().limits.payload_bytes).unwrap_or(usize::MAX);
-    let mut places = Vec::with_capacity(rows.len());
+    let mut positions = Vec::with_capacity(rows.len());
     let (mut events, mut mistakes) = (Vec::with_capacity(rows.len()), Mistakes::default());
     for (n, row) in rows.into_iter().enumerate() {
         let facts = RowContext {
@@ -339,21 +338,21 @@ fn events(
         match key.and_then(|()| row.draft.event(&facts)) {
             Ok(event) => events.push(event),
             Err(error) => {
-                let why = said(&error, source.new.settings.names());
-                mistakes.add(|| format!("{}: {why}", row.place));
+                let why = describe(&error, source.new.settings.names());
+                mistakes.add(|| format!("{}: {why}", row.position));
             }
         }
-        places.push(row.place);
+        positions.push(row.position);
     }
-    if mistakes.is_empty() {
-        let place = |n: usize| places.get(n).map(ToString::to_string).unwrap_or_default();
+    if mistakes.count == 0 {
+        let shown = |n: usize| positions.get(n).map(ToString::to_string).unwrap_or_default();
         for (first, second) in contradictions(&events) {
             mistakes.add(|| {
                 format!(
-                    "{}: it has the key of {} and says something else; only the first of them would be kept. \
-                     Give each fact a key of its own, or none",
-                    place(second),
-                    place(first)
+                    "{}: it has the key of {}, but other content, so only the first of them would be stored. \
+                     Give each event its own key, or none",
+                    shown(second),
+                    shown(first)
                 )
             });
         }
@@ -361,11 +360,11 @@ fn events(
     mistakes.into_text().map_or(Ok(events), Err)
 }
 
-/// Stores all events of a file, that it was taken, and nothing else.
+/// Stores all events of a file, and that it was taken, in one transaction.
 fn store(
     shared: &Shared,
     source: &Source,
-    whole: &ReadFile<'_>,
+    read: &ReadFile<'_>,
     events: Vec<NewEvent>,
 ) -> crate::store::error::Result<()> {
     let count = u64::try_from(events.len()).unwrap_or(u64::MAX);
@@ -374,9 +373,9 @@ fn store(
         Progress { from: cursor, to: cursor.saturating_add(1), identity: None, events: count };
     let file = SourceFile {
         source_seq: source.seq,
-        name: whole.name.clone(),
-        sha256: whole.sha256.clone(),
-        size: whole.contents.size,
+        name: read.name.clone(),
+        sha256: read.sha256.clone(),
+        size: read.contents.size,
         reason: None,
         event_count: count,
     };
@@ -396,42 +395,42 @@ fn store(
     Ok(())
 }
 
-/// What is said of refused files, of which nobody has seen any: how many there are, and the last one.
+/// The text of the escalation about refused files: how many since the last acknowledgement, and the last one.
 fn refused(count: u64, last: &str) -> String {
     match count {
         1 => last.to_owned(),
         count => format!(
-            "{count} times a file was refused since somebody acknowledged it last; what still lies in {REJECTED} has \
-             its reason beside it. The last: {last}"
+            "{count} times a file was refused since the last acknowledgement; each file in {REJECTED} has its reason \
+             beside it. The last: {last}"
         ),
     }
 }
 
-/// Refuses a file: says why in an escalation and beside the file, and moves it out of the way.
+/// Refuses a file: gives the reason in an escalation and beside the file, and moves the file to `rejected`.
 fn reject(
     shared: &Shared,
     source: &Source,
-    (settings, whole): (&FolderSettings, &ReadFile<'_>),
+    (settings, read): (&FolderSettings, &ReadFile<'_>),
     why: &str,
 ) -> Outcome<()> {
-    let name = &whole.name;
+    let name = &read.name;
     let why = &why.chars().take(MAX_REASON_CHARS).collect::<String>();
-    // The file may have changed since it was read. Then it is read again first, and this content is not refused.
-    if whole.folder.stamp(name).is_ok_and(|found| found != Some(whole.contents.stamp)) {
-        return Err(changed(whole));
+    // If the file has changed since it was read, it is read again instead.
+    if read.folder.stamp(name).is_ok_and(|found| found != Some(read.contents.stamp)) {
+        return Err(changed(read));
     }
     // The reason beside the file may quote it. The reason in our database follows the tenant's privacy policy.
-    let kept = shared.privacy.sanitize(&source.new.tenant, why)?;
-    let short: String = kept.lines().next().unwrap_or_default().chars().take(500).collect();
+    let reason = shared.privacy.sanitize(&source.new.tenant, why)?;
+    let short: String = reason.lines().next().unwrap_or_default().chars().take(500).collect();
     let mut new = escalation(shared, source, Class::DropRejected, "");
     tracing::warn!(source = source.new.name.as_str(), name, why = short, "a file is refused");
     let last = format!("the file {name:?} was refused and put into {REJECTED}: {short}");
     let file = SourceFile {
         source_seq: source.seq,
         name: name.clone(),
-        sha256: whole.sha256.clone(),
-        size: whole.contents.size,
-        reason: Some(kept),
+        sha256: read.sha256.clone(),
+        size: read.contents.size,
+        reason: Some(reason),
         event_count: 0,
     };
     let now = shared.clock.wall();
@@ -441,17 +440,17 @@ fn reject(
         new.detail = refused(before.saturating_add(1), &last);
         escalations::raise(tx, &new, now)
     })?;
-    if put_aside(shared, settings, whole, why)? {
+    if put_aside(shared, settings, read, why)? {
         shared.counts.files_rejected.add();
     }
-    forget_companion(settings, whole);
+    remove_companion(settings, read);
     Ok(())
 }
 
-/// Mistakes of one file that its reason lists.
+/// Mistakes listed in the reason of one file.
 const MAX_MISTAKES: usize = 20;
 
-/// What is wrong with the rows of a file: the first ones, and how many there are.
+/// The mistakes in the rows of a file: the first ones, and their number.
 #[derive(Default)]
 struct Mistakes {
     first: Vec<String>,
@@ -459,7 +458,7 @@ struct Mistakes {
 }
 
 impl Mistakes {
-    /// Notes one; nothing is written of those that are only counted.
+    /// Adds a mistake; beyond the limit it is only counted.
     fn add(&mut self, why: impl FnOnce() -> String) {
         self.count = self.count.saturating_add(1);
         if self.first.len() < MAX_MISTAKES {
@@ -467,11 +466,7 @@ impl Mistakes {
         }
     }
 
-    fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// All of it as one reason; `None` where nothing is wrong.
+    /// All mistakes as one reason; `None` if there are none.
     fn into_text(mut self) -> Option<String> {
         let more = self.count.saturating_sub(self.first.len());
         if more > 0 {
@@ -481,7 +476,7 @@ impl Mistakes {
     }
 }
 
-/// Those that are known by the key of one before, which they contradict.
+/// Pairs of events that have one key but differ, as indexes of the first and the later one.
 fn contradictions(events: &[NewEvent]) -> Vec<(usize, usize)> {
     let mut known: BTreeMap<(&str, &str), (usize, &NewEvent)> = BTreeMap::new();
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Sources of kind `drop`: a folder that files are put into, and which of its files are taken.
+//! The settings of a source of kind `drop`, and which files of its folder are read.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use crate::model::event::FieldError;
 use crate::sources::draft::Draft;
 use crate::sources::field::{Cell, Field, SettingsError};
 
-/// The largest file that is taken: one file is one transaction, which others wait behind.
+/// The largest file: one file is one transaction, which delays others.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
-/// The most rows of a file, for the same reason.
+/// The most rows of a file, because they are stored in one transaction.
 pub const MAX_FILE_ROWS: usize = 10_000;
 /// The most columns of a CSV file, and attributes of an XML element.
 pub const MAX_COLUMNS: usize = 1_000;
@@ -20,20 +20,20 @@ pub const MAX_COLUMNS: usize = 1_000;
 pub const MAX_NAME_CHARS: usize = 200;
 /// The most elements and attributes of an XML row, and members of a JSON row.
 pub const MAX_NODES: usize = 50_000;
-/// The most bytes that all rows of a file may have as events: with each, CSV repeats the names of its columns.
+/// The most bytes of all rows of a file as events: each event from CSV repeats the names of the columns.
 pub const MAX_ROWS_BYTES: usize = 32 << 20;
 /// The longest name of a file.
 const MAX_NAME_BYTES: usize = 200;
-/// The longest time a file may have to stand still.
+/// The longest time for which a file must stay unchanged.
 const MAX_STABLE: Duration = Duration::from_hours(24);
-/// The longest time files stay in `done`, but for ever: a hundred years.
+/// The longest limited time that files stay in `done`: a hundred years.
 pub const MAX_DONE_DAYS: u32 = 36_500;
-/// What a file is called whose reason stands beside it.
+/// The ending of a file with the reason why another one was refused.
 pub const REASON_ENDING: &str = ".reason";
-/// What says that the file before it is whole.
+/// The ending of a file that marks another one as complete.
 pub const DONE_ENDING: &str = ".done";
-/// Endings of files that are being written, or say something about another one.
-const ENDINGS_LEFT: [&str; 5] = [".tmp", ".part", ".filepart", DONE_ENDING, REASON_ENDING];
+/// Endings of files that are being written, or that belong to another file.
+const IGNORED_ENDINGS: [&str; 5] = [".tmp", ".part", ".filepart", DONE_ENDING, REASON_ENDING];
 
 /// Which folder is read, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,22 +41,22 @@ const ENDINGS_LEFT: [&str; 5] = [".tmp", ".part", ".filepart", DONE_ENDING, REAS
 pub struct FolderSettings {
     /// The folder.
     pub path: PathBuf,
-    /// What its files are.
+    /// The format of its files.
     #[serde(default)]
     pub format: Format,
-    /// How it shows that a file is whole.
+    /// How the writer shows that a file is complete.
     #[serde(default)]
     pub writer: Protocol,
-    /// For `stable`: for how long a file has to stand still.
+    /// For `stable`: for how long a file must be unchanged.
     #[serde(default = "stable_ms")]
     pub stable_ms: u64,
-    /// For how many days files stay in `done`; 0: until somebody takes them away.
+    /// For how many days files stay in `done`; 0: until a person removes them.
     #[serde(default = "done_days")]
     pub done_days: u32,
-    /// Columns, members or elements that are named otherwise than the field they fill.
+    /// Names of columns, members or elements that differ from the name of their field.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<Field, String>,
-    /// Values of fields that a row does not have.
+    /// Values for fields that a row does not have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub defaults: BTreeMap<Field, String>,
     /// For XML: the path of the element that is a row, from the root: `Orders/Order`.
@@ -67,33 +67,33 @@ pub struct FolderSettings {
     pub delimiter: char,
 }
 
-/// What a file is.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// By the ending of its name.
+    /// Given by the ending of its name.
     #[default]
     Auto,
-    /// One JSON object, or an array of them.
+    /// One JSON object, or an array of objects.
     Json,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Ndjson,
-    /// A line of names, and lines of values.
+    /// A line of names, then lines of values.
     Csv,
     /// XML, in which an element is a row.
     Xml,
 }
 
-/// How its writer says that a file is whole.
+/// How the writer shows that a file is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
-    /// It is written under another name, such as `x.csv.tmp`, and then renamed.
+    /// It writes the file under another name, such as `x.csv.tmp`, and then renames it.
     #[default]
     Rename,
-    /// An empty file with its name and `.done` comes after it.
+    /// It writes an empty file with the name and `.done` afterwards.
     Done,
-    /// It has not changed for a while.
+    /// It does nothing: a file that has not changed for a while is complete.
     Stable,
 }
 
@@ -110,7 +110,7 @@ const fn comma() -> char {
 }
 
 impl Format {
-    /// What a file of that name is; `None` where its ending says nothing.
+    /// The format of a file with this name; `None` if its ending is unknown.
     pub fn of(self, name: &str) -> Option<Self> {
         if self != Self::Auto {
             return Some(self);
@@ -127,13 +127,13 @@ impl Format {
 }
 
 impl FolderSettings {
-    /// The name under which a field stands in a row.
+    /// The name of a field in a row.
     pub fn name(&self, field: Field) -> &str {
         self.fields.get(&field).map_or(field.as_str(), String::as_str)
     }
 
-    /// Whether a row has the key that the settings say it has. Known by the file instead, the same fact would be
-    /// another one in the next file, and nobody would see it.
+    /// Refuses a row without a key if the settings name a key and no default. A key made from the file instead would
+    /// let the same event pass as a new one in the next file.
     pub fn check_key(&self, row: &Draft) -> Result<(), FieldError> {
         let field = Field::IdempotencyKey;
         let has = match row.get(field) {
@@ -144,17 +144,17 @@ impl FolderSettings {
             return Ok(());
         }
         let problem = "is absent, null or empty, and the source's settings name it as the key: correct the name in \
-                       the settings (fields), or give each row its key; without a name there, rows are known by the \
-                       file and their number";
+                       the settings (fields), or give each row its key. If the settings name no key, rows are \
+                       identified by the file and their number";
         Err(FieldError { field: field.as_str(), problem: problem.to_owned() })
     }
 
-    /// For how long a file has to stand still.
+    /// For how long a file must be unchanged.
     pub const fn stable(&self) -> Duration {
         Duration::from_millis(self.stable_ms)
     }
 
-    /// For how long files stay in `done`; `None`: nothing is taken away from there.
+    /// For how long files stay in `done`; `None`: for ever.
     pub fn done_kept(&self) -> Option<Duration> {
         let hours = u64::from(self.done_days).saturating_mul(24);
         (hours > 0).then(|| Duration::from_hours(hours))
@@ -164,17 +164,19 @@ impl FolderSettings {
         let wrong = |why: &str| Err(SettingsError(why.to_owned()));
         if self.format == Format::Xml && self.row.is_none() {
             return wrong(
-                "row is missing: the path of the element that is a row, like Orders/Order",
+                "row is missing: set it to the path of the element that is a row, like Orders/Order",
             );
         }
         if self.row.as_deref().is_some_and(|row| row.split('/').any(str::is_empty)) {
-            return wrong("row is a path of elements from the root, like Orders/Order");
+            return wrong("row must be a path of elements from the root, like Orders/Order");
         }
         if self.fields.values().any(String::is_empty) {
             return wrong("a name in fields is empty");
         }
         if matches!(self.delimiter, '"' | '\r' | '\n') || !self.delimiter.is_ascii() {
-            return wrong("the delimiter is one ASCII character, such as , or ; and no quote");
+            return wrong(
+                "the delimiter must be one ASCII character, such as , or ; but not a quote",
+            );
         }
         if self.stable_ms == 0 || self.stable() > MAX_STABLE {
             return wrong("stable_ms must be 1 to 86400000");
@@ -186,25 +188,24 @@ impl FolderSettings {
     }
 }
 
-/// Whether a name in the folder is one of a file to be taken.
+/// Whether a file of this name is read.
 pub fn is_candidate(name: &str) -> bool {
-    !is_left(name) && unusable(name).is_none()
+    !is_ignored(name) && unusable(name).is_none()
 }
 
-/// Whether nobody expects that a file of this name is taken: it begins with a dot, is still being written, or
-/// says something about another one.
-pub fn is_left(name: &str) -> bool {
+/// Whether a file of this name is ignored: it begins with a dot, is still being written, or belongs to another file.
+pub fn is_ignored(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
-    name.starts_with('.') || ENDINGS_LEFT.iter().any(|ending| lower.ends_with(ending))
+    name.starts_with('.') || IGNORED_ENDINGS.iter().any(|ending| lower.ends_with(ending))
 }
 
-/// Why a file of this name cannot be taken, where it cannot.
+/// Why a file of this name cannot be read, if it cannot.
 pub fn unusable(name: &str) -> Option<&'static str> {
     if name.len() > MAX_NAME_BYTES {
-        return Some("has a name of more than 200 bytes: give it a shorter one");
+        return Some("has a name of more than 200 bytes: rename it");
     }
     let has_control = name.chars().any(char::is_control);
-    has_control.then_some("has a control character in its name: give it another one")
+    has_control.then_some("has a control character in its name: rename it")
 }
 
 #[cfg(test)]
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_being_written_is_left() {
+    fn files_being_written_are_ignored() {
         for name in ["a.csv", "RE 4711.xml", "x"] {
             assert!(is_candidate(name), "{name}");
         }
@@ -224,15 +225,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_taken_for_its_name_is_told_from_what_is_left() {
+    fn an_unusable_name_is_not_ignored() {
         for name in ["a\nb.csv", &"x".repeat(201)] {
-            assert!(!is_left(name) && unusable(name).is_some(), "{name:?}");
+            assert!(!is_ignored(name) && unusable(name).is_some(), "{name:?}");
         }
         assert!(unusable(&"x".repeat(200)).is_none());
     }
 
     #[test]
-    fn the_ending_says_what_a_file_is() {
+    fn the_ending_gives_the_format() {
         assert_eq!(Format::Auto.of("a.JSONL"), Some(Format::Ndjson));
         assert_eq!(Format::Auto.of("a.csv.xml"), Some(Format::Xml));
         assert_eq!(Format::Auto.of("a.txt"), None);

@@ -1,8 +1,8 @@
-//! A source: a place besides the API where events are read from, such as an ERP's own `SQLite` file or a folder.
+//! Sources: events are read from an ERP's own `SQLite` file or from a folder, besides the API.
 //!
-//! What is read becomes a [`draft::Draft`] first, whatever the kind, and an event after that. [`relays`] keeps one
-//! thread for each source that is to be read. Such a thread (`relay`) reads a little, stores it in one transaction
-//! with how far it was read, and waits. [`tables`] has the SQL: of our own tables, and of the ERP's.
+//! Every row first becomes a [`draft::Draft`], then an event. [`relays`] runs one thread (`relay`) for each active
+//! source. It reads some rows, stores them and the new cursor in one transaction, and waits. [`tables`] has the SQL
+//! for our own tables and for the ERP's.
 
 pub mod draft;
 pub mod field;
@@ -33,16 +33,16 @@ use crate::sources::table_settings::TableSettings;
 pub use inspect::permitted;
 pub use shared::{Shared, SourceStatus, SourceStatuses};
 
-/// The shortest time without an event that can be an escalation.
+/// The shortest time without an event that can raise an escalation.
 pub const SILENCE_LEAST: Duration = Duration::from_secs(1);
-/// The longest: a year.
+/// The longest such time: a year.
 pub const MAX_SILENCE: Duration = Duration::from_hours(366 * 24);
 
-/// Fields that are a row's own. With one key for all, the first row would be the only one.
+/// Fields without a default. With a default key, for example, only the first row would be stored.
 const WITHOUT_DEFAULT: [Field; 4] =
     [Field::IdempotencyKey, Field::Payload, Field::OccurredAt, Field::NotBefore];
 
-/// How a source is read, and where it stands.
+/// The settings of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settings {
     /// A table of an ERP's own `SQLite` file.
@@ -52,7 +52,7 @@ pub enum Settings {
 }
 
 impl Settings {
-    /// Reads the settings of a kind.
+    /// Reads the settings of a kind; an error is a sentence without its full stop.
     pub fn read(kind: &str, settings: Value) -> Result<Self, SettingsError> {
         let wrong = |error: serde_json::Error| {
             SettingsError(format!("the settings of a source of kind {kind} are wrong: {error}"))
@@ -68,7 +68,7 @@ impl Settings {
         Ok(read)
     }
 
-    /// The word of the kind.
+    /// The name of the kind.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Sqlite(_) => "sqlite",
@@ -84,7 +84,7 @@ impl Settings {
         }
     }
 
-    /// The same, with the file or folder at another path.
+    /// These settings with another path.
     #[must_use]
     pub fn at(&self, path: PathBuf) -> Self {
         match self {
@@ -93,7 +93,7 @@ impl Settings {
         }
     }
 
-    /// What is stored and shown.
+    /// The stored and shown form.
     pub fn to_json(&self) -> Value {
         match self {
             Self::Sqlite(table) => json!(table),
@@ -101,7 +101,7 @@ impl Settings {
         }
     }
 
-    /// Values of fields that a row does not have.
+    /// Values for fields that a row does not have.
     pub const fn defaults(&self) -> &BTreeMap<Field, String> {
         match self {
             Self::Sqlite(table) => &table.defaults,
@@ -109,7 +109,7 @@ impl Settings {
         }
     }
 
-    /// Names that fields have in the source, where these are others.
+    /// Names of fields in the source that differ from ours.
     pub const fn names(&self) -> &BTreeMap<Field, String> {
         match self {
             Self::Sqlite(table) => &table.columns,
@@ -126,8 +126,9 @@ impl Settings {
         }
         let odd = WITHOUT_DEFAULT.iter().find(|field| self.defaults().contains_key(field));
         if let Some(field) = odd {
-            let (field, why) = (field.as_str(), "each row has its own, or none");
-            return Err(SettingsError(format!("{field} can have no default: {why}")));
+            let field = field.as_str();
+            let why = format!("{field} can have no default: each row has its own, or none");
+            return Err(SettingsError(why));
         }
         match self {
             Self::Sqlite(table) => table.check(),
@@ -136,20 +137,20 @@ impl Settings {
     }
 }
 
-/// Whether it is read. Stored in `sources.state`.
+/// Whether a source is read. Stored in `sources.state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It is read.
     Active,
-    /// A person has paused it: what is there waits.
+    /// A person has paused it: its rows or files wait.
     Paused,
 }
 
 impl State {
-    /// Both.
+    /// Both states.
     pub const ALL: [Self; 2] = [Self::Active, Self::Paused];
 
-    /// The word in SQL and API.
+    /// The name in SQL and API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Active => "ACTIVE",
@@ -157,7 +158,7 @@ impl State {
         }
     }
 
-    /// Reads the word.
+    /// Reads the name.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
@@ -168,50 +169,50 @@ impl State {
 pub struct NewSource {
     /// A fresh UUIDv7.
     pub id: String,
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: String,
     /// Unique per tenant; also the `source_system` of its events.
     pub name: Name,
     /// How it is read.
     pub settings: Settings,
-    /// Behind which row it begins.
+    /// The last row that is not read again.
     pub cursor: i64,
-    /// No event for this long is an escalation.
+    /// After this time without an event an escalation is raised.
     pub silent_after: Option<Duration>,
 }
 
-/// A source as kept.
+/// A stored source.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// Its number in the file.
     pub seq: i64,
-    /// What it was stored with; `cursor` is where it stands now.
+    /// Its settings, and its current cursor.
     pub new: NewSource,
     /// Whether it is read.
     pub state: State,
-    /// What the file was when it was last read, as JSON.
+    /// What identified the table when it was last read ([`table_settings::Identity`]), as JSON.
     pub identity: Option<String>,
-    /// Events that came from it.
+    /// Events read from it.
     pub event_count: u64,
-    /// When the last of them came.
+    /// When the last event was read.
     pub last_event_at: Option<Timestamp>,
-    /// When it was last read, as far as that was stored.
+    /// When reading it was last stored; it may have been read since without new rows.
     pub last_read_at: Option<Timestamp>,
     /// Why it cannot be read now.
     pub last_error: Option<String>,
-    /// Since when.
+    /// Since when it cannot be read.
     pub failing_since: Option<Timestamp>,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// When it was last changed by a person.
+    /// When a person last changed it.
     pub updated_at: Timestamp,
 }
 
 impl Source {
-    /// Since when it is silent, if that is for too long now.
+    /// Since when it is silent, if that is too long.
     pub fn silent_since(&self, now: Timestamp) -> Option<Timestamp> {
         let after = self.new.silent_after?;
-        // A resume or a change starts the wait anew.
+        // A resume or a change restarts the wait.
         let since = self.last_event_at.map_or(self.updated_at, |at| at.max(self.updated_at));
         (self.state == State::Active && now.since(since) >= after).then_some(since)
     }
@@ -222,14 +223,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_read_back_as_they_are_shown() {
+    fn settings_survive_their_json_form() {
         let given = json!({ "path": "/srv/erp.db", "columns": { "event_type": "kind" } });
         let read = Settings::read("sqlite", given).unwrap();
         assert_eq!(Settings::read(read.kind(), read.to_json()), Ok(read));
     }
 
     #[test]
-    fn what_cannot_be_used_is_said() {
+    fn wrong_settings_are_refused_with_the_reason() {
         for (kind, settings, why) in [
             ("odbc", json!({}), "no source of kind"),
             ("sqlite", json!({}), "missing field `path`"),

@@ -1,4 +1,4 @@
-//! One source's relay: reads, waits, and reports why it cannot read.
+//! The relay of one source: reads, waits, and reports why the source cannot be read.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -9,35 +9,34 @@ use crate::base::stop::Stop;
 use crate::model::escalation::Class;
 use crate::sources::folder_reader::FolderReader;
 use crate::sources::inspect::permitted;
-use crate::sources::shared::Shared;
-use crate::sources::shared::{Obstacle, SourceError, Turn, escalation, subject};
+use crate::sources::shared::{Obstacle, Shared, SourceError, Turn, escalation, subject};
 use crate::sources::table_reader::TableReader;
-use crate::sources::tables;
-use crate::sources::{NewSource, Settings, Source};
+use crate::sources::{NewSource, Settings, Source, tables};
 use crate::store::error::Result;
 use crate::store::escalations;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
+use crate::sys::files::with_ending;
 use crate::sys::watch::Watch;
 
-/// How often it is looked where nothing tells of changes.
+/// How often the source is read without a sign of a change.
 const POLL: Duration = Duration::from_millis(250);
-/// After a sign of a change it is looked this often …
+/// After a sign of a change the source is read at this interval …
 const POLL_HOT: Duration = Duration::from_millis(1);
-/// … and so many times: the sign comes before the change can be read.
-const LOOKS_HOT: u32 = 50;
-/// Between two tries while something stands in the way.
+/// … and this many times, because the sign comes before the change can be read.
+const POLLS_HOT: u32 = 50;
+/// The pause after an error.
 const PAUSE: Duration = Duration::from_millis(500);
-/// What is likely to pass is not worth a word before this.
+/// A passing error is stored after this time.
 const PASSING_NOTED: Duration = Duration::from_secs(10);
-/// What has not passed by then is an escalation.
+/// A passing error is escalated after this time.
 const PASSING_RAISED: Duration = Duration::from_mins(1);
-/// The same trouble is raised again after this.
+/// An unchanged error is escalated again after this time.
 const RAISED_AGAIN: Duration = Duration::from_hours(1);
-/// Jobs before the writer beyond which nothing more is read.
+/// With more jobs in the writer's queue, nothing more is read.
 const MAX_JOBS_WAITING: usize = 2_048;
 
-/// Reads what a source of one kind has.
+/// The reader of a source, by kind.
 enum Reader {
     Table(Box<TableReader>),
     Folder(FolderReader),
@@ -57,7 +56,7 @@ impl Reader {
             (Self::Folder(reader), Settings::Drop(folder)) => reader.turn(shared, source, folder),
             // The kind of a source never changes.
             (Self::Table(_), Settings::Drop(_)) | (Self::Folder(_), Settings::Sqlite(_)) => {
-                Err(SourceError::lasting("it is of another kind than it was"))
+                Err(SourceError::lasting("its kind has changed"))
             }
         }
     }
@@ -72,11 +71,11 @@ pub(super) struct Relay {
     reader: Option<Reader>,
     /// Since when the source cannot be read.
     since: Option<Timestamp>,
-    /// What was raised last, and when.
+    /// The last escalated error, and when it was escalated.
     raised: Option<(String, Timestamp)>,
-    /// Whether its silence was raised.
+    /// Whether its silence was escalated.
     silence_raised: bool,
-    /// Looks left that are made at once.
+    /// Reads left at the short interval.
     hot: u32,
 }
 
@@ -101,10 +100,10 @@ impl Relay {
             let seq = self.seq;
             match self.shared.store.read(|tx| tables::one_to_read(tx, seq)) {
                 Ok(Some(source)) => self.tick(&source),
-                // Deleted or paused: the thread is ended in a moment.
+                // Deleted or paused; this thread will soon be asked to stop.
                 Ok(None) => self.pause(POLL),
                 Err(error) => {
-                    tracing::error!(%error, "a source cannot be looked up; it is tried again");
+                    tracing::error!(%error, "a source cannot be looked up; it is retried");
                     self.pause(PAUSE);
                 }
             }
@@ -112,17 +111,17 @@ impl Relay {
     }
 
     fn tick(&mut self, source: &Source) {
-        // No content of a foreign file may end the service.
+        // A panic over a foreign file's content must not end the service.
         let turn = catch_unwind(AssertUnwindSafe(|| self.turn(source)));
         let turn = turn.unwrap_or_else(|_panic| {
             self.reader = None;
             Err(SourceError::lasting(
-                "reading it failed in a way that should not be: the log says where",
+                "reading it failed unexpectedly (a panic): the log says where",
             ))
         });
         match turn {
             Ok(turn) => {
-                // While there is more, a file that was passed over may still stand in the way.
+                // Only when all is read: before that, another file may still fail.
                 if turn == Turn::Done {
                     self.recovered(source);
                 }
@@ -132,7 +131,7 @@ impl Relay {
                 }
             }
             Err(error) => {
-                // What is known of the other files of a folder stays, and costs nothing to keep.
+                // A folder's reader is kept: its other files are not affected.
                 if !matches!(self.reader, Some(Reader::Folder(_))) {
                     self.reader = None;
                     if error.kind != Obstacle::Ours {
@@ -167,23 +166,23 @@ impl Relay {
             return Ok(Turn::Done);
         }
         let (settings, new) = (self.shared.settings.get(), &source.new);
-        // Checked each time: a program that can write there can replace the file by a link at any time.
-        let place = match permitted(&settings, &new.tenant, new.settings.path()) {
-            Ok(place) => place,
+        // Checked each time, because a program that can write there can replace the file by a link at any time.
+        let path = match permitted(&settings, &new.tenant, new.settings.path()) {
+            Ok(path) => path,
             Err(why) => {
                 self.reader = None;
                 return Err(SourceError::lasting(why));
             }
         };
         let reader = self.reader.get_or_insert_with(|| Reader::of(&new.settings));
-        if place == new.settings.path() {
+        if path == new.settings.path() {
             return reader.turn(&self.shared, source);
         }
-        let new = NewSource { settings: new.settings.at(place), ..new.clone() };
+        let new = NewSource { settings: new.settings.at(path), ..new.clone() };
         reader.turn(&self.shared, &Source { new, ..source.clone() })
     }
 
-    /// Waits for a change, or for a while.
+    /// Waits for a change, at most the poll interval.
     fn wait(&mut self, source: &Source) {
         if self.hot > 0 {
             self.hot = self.hot.saturating_sub(1);
@@ -194,7 +193,7 @@ impl Relay {
             self.watch.add(&path);
         }
         if self.watch.wait(POLL) && matches!(self.reader, Some(Reader::Table(_))) {
-            self.hot = LOOKS_HOT;
+            self.hot = POLLS_HOT;
         }
     }
 
@@ -202,7 +201,7 @@ impl Relay {
         let _asked = self.stop.wait(span);
     }
 
-    /// The source can be read: clears its error and resolves its escalations.
+    /// Clears the error and resolves the escalations of a source that can be read again.
     fn recovered(&mut self, source: &Source) {
         self.since = None;
         if source.last_error.is_none() && self.raised.is_none() {
@@ -221,7 +220,7 @@ impl Relay {
         }
     }
 
-    /// Stores why the source cannot be read, once that has lasted.
+    /// Stores and escalates why the source cannot be read, once the error has lasted long enough.
     fn note(&mut self, source: &Source, error: &SourceError) {
         let now = self.shared.clock.now();
         if error.kind == Obstacle::Ours {
@@ -257,7 +256,7 @@ impl Relay {
         }
     }
 
-    /// Raises it when no event has come for too long. What ends it is the next event.
+    /// Raises an escalation if no event has come for too long. The next event resolves it.
     fn watch_silence(&mut self, source: &Source) {
         let now = self.shared.clock.wall();
         let Some(since) = source.silent_since(now) else {
@@ -267,7 +266,7 @@ impl Relay {
         if self.silence_raised {
             return;
         }
-        // This turn may have read what ends it, as after a start: the source stands here as it was before.
+        // `source` is from before this turn, which may have read an event: look at the current row.
         let seq = self.seq;
         let is_silent = self.shared.store.read(|tx| {
             Ok(tables::one_to_read(tx, seq)?.is_some_and(|is| is.silent_since(now).is_some()))
@@ -277,7 +276,7 @@ impl Relay {
         }
         let name = source.new.name.as_str();
         let detail = format!(
-            "no event has come from the source {name} since {since}: look whether the ERP still writes"
+            "no event has come from the source {name} since {since}: check whether the ERP still writes"
         );
         tracing::warn!(source = name, detail, "the source is silent");
         let new = escalation(&self.shared, source, Class::SourceSilent, &detail);
@@ -287,20 +286,16 @@ impl Relay {
     fn write(&self, run: impl FnMut(&WriteTx<'_>) -> Result<()> + Send + 'static) -> bool {
         let written = self.shared.store.writer().write(Queue::Accept, run);
         if let Err(error) = &written {
-            tracing::debug!(%error, "a note on a source could not be stored; it is tried again");
+            tracing::debug!(%error, "the status of a source could not be stored; it is retried");
         }
         written.is_ok()
     }
 }
 
-/// What is watched for changes.
+/// The paths to watch for changes.
 fn watched(settings: &Settings) -> Vec<PathBuf> {
     match settings {
-        Settings::Sqlite(table) => {
-            let mut log = table.path.as_os_str().to_owned();
-            log.push("-wal");
-            vec![table.path.clone(), log.into()]
-        }
+        Settings::Sqlite(table) => vec![table.path.clone(), with_ending(&table.path, "-wal")],
         Settings::Drop(folder) => vec![folder.path.clone()],
     }
 }

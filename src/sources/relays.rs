@@ -1,4 +1,4 @@
-//! The threads of the sources: `sources` starts and ends the others as sources change, `source-N` reads one source.
+//! The threads of the sources: `sources` starts and stops the others as sources change; `source-N` reads one source.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use crate::store::error::Result;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 
-/// How often it is looked which sources there are, where nothing tells.
+/// How often the list of sources is read when the bell does not ring.
 const EVERY: Duration = Duration::from_secs(1);
-/// Sources that are read at once, at most.
+/// Sources read at once, at most.
 pub const MAX_SOURCES: u32 = 256;
-/// How long it is known which files were taken from a folder.
+/// How long the records of a folder's files are kept.
 const FILES_KEPT: Duration = Duration::from_hours(365 * 24);
-/// How often old files are forgotten.
+/// How often old records of files are deleted.
 const FORGET_EVERY: Duration = Duration::from_hours(24);
-/// Files that one transaction forgets.
+/// Records of files deleted per transaction.
 const MAX_FORGOTTEN: u32 = 500;
-/// How often it is looked whether relays have ended …
-const STOP_LOOK: Duration = Duration::from_millis(5);
-/// … and how many times: five seconds. One that hangs on a share is left to itself.
-const STOP_LOOKS: u32 = 1_000;
+/// How often to check whether relays have ended …
+const STOP_POLL: Duration = Duration::from_millis(5);
+/// … and how many times: for five seconds. A thread that hangs on a network share is abandoned.
+const STOP_POLLS: u32 = 1_000;
 
-/// Tells the thread `sources` that sources were changed.
+/// Tells the thread `sources` that sources have changed.
 #[derive(Clone, Debug)]
 pub struct Bell(Sender<()>, Receiver<()>);
 
@@ -43,19 +43,19 @@ impl Default for Bell {
 }
 
 impl Bell {
-    /// What rings it.
+    /// A function that rings it.
     pub fn ringer(&self) -> Arc<dyn Fn() + Send + Sync> {
         let bell = self.clone();
         Arc::new(move || bell.ring())
     }
 
-    /// Rings. One ring that waits is enough.
+    /// Rings; a ring that is already pending suffices.
     fn ring(&self) {
-        let _rings_already = self.0.try_send(()).is_err();
+        let _already_pending = self.0.try_send(()).is_err();
     }
 }
 
-/// The thread that keeps the relays.
+/// The thread `sources`, which manages the relays.
 #[derive(Debug)]
 pub struct Relaying {
     stop: Stop,
@@ -80,12 +80,12 @@ impl Relaying {
         Ok(Self { stop, bell, thread, statuses })
     }
 
-    /// How each source stands.
+    /// The status of each source.
     pub const fn statuses(&self) -> &SourceStatuses {
         &self.statuses
     }
 
-    /// Ends it and its relays.
+    /// Stops the thread and its relays.
     pub fn stop(self) {
         self.stop.ask();
         self.bell.ring();
@@ -93,7 +93,7 @@ impl Relaying {
     }
 }
 
-/// A relay that runs.
+/// A running relay.
 struct Running {
     stop: Stop,
     thread: JoinHandle<()>,
@@ -104,32 +104,32 @@ struct Relays {
     shared: Shared,
     spawner: Spawner,
     running: BTreeMap<i64, Running>,
-    /// Asked to end, and not yet seen to have ended: the next relay of the same source waits for it.
+    /// Relays that were asked to stop and still run; a new relay of the same source waits until they have ended.
     ending: Vec<(i64, Running)>,
-    /// When old files are forgotten the next time.
+    /// When old records of files are deleted next.
     forget_at: Timestamp,
 }
 
 impl Relays {
-    /// Looks whenever it rings, and once a second, until a stop is asked for.
+    /// Updates the relays whenever the bell rings, and once a second, until a stop is asked for.
     fn run(mut self, stop: &Stop, bell: &Bell) {
         while !stop.asked() {
-            if let Err(error) = self.look() {
-                tracing::error!(%error, "the sources cannot be looked up; it is tried again");
+            if let Err(error) = self.update() {
+                tracing::error!(%error, "the sources cannot be looked up; it is retried");
             }
             if let Err(error) = self.forget_files() {
-                tracing::error!(%error, "old files cannot be forgotten; it is tried again tomorrow");
+                tracing::error!(%error, "old records of files cannot be deleted; it is retried tomorrow");
             }
             let _rang = bell.1.recv_timeout(EVERY).is_ok();
         }
         self.end();
     }
 
-    /// Starts what is to be read and is not, ends what is not to be read and is.
-    fn look(&mut self) -> Result<()> {
-        let wanted = self.shared.store.read(|tx| tables::to_read(tx, MAX_SOURCES))?;
-        let is_wanted = |seq: &i64| wanted.iter().any(|source| source.seq == *seq);
-        let over: Vec<i64> = self.running.keys().filter(|seq| !is_wanted(seq)).copied().collect();
+    /// Starts missing relays of sources that are to be read, and stops all others.
+    fn update(&mut self) -> Result<()> {
+        let sources = self.shared.store.read(|tx| tables::to_read(tx, MAX_SOURCES))?;
+        let is_read = |seq: &i64| sources.iter().any(|source| source.seq == *seq);
+        let over: Vec<i64> = self.running.keys().filter(|seq| !is_read(seq)).copied().collect();
         for seq in over {
             if let Some(running) = self.running.remove(&seq) {
                 running.stop.ask();
@@ -138,11 +138,11 @@ impl Relays {
             self.shared.statuses.forget(seq);
         }
         self.ending.retain(|(_, ending)| !ending.thread.is_finished());
-        for source in &wanted {
+        for source in &sources {
             let seq = source.seq;
-            let there = self.running.contains_key(&seq)
+            let is_running = self.running.contains_key(&seq)
                 || self.ending.iter().any(|(ending, _)| *ending == seq);
-            if !there {
+            if !is_running {
                 let stop = Stop::new();
                 let relay = Relay::new(self.shared.clone(), seq, stop.clone());
                 let thread = self.spawner.spawn(&format!("source-{seq}"), move || relay.run())?;
@@ -152,11 +152,11 @@ impl Relays {
         Ok(())
     }
 
-    /// Once a day, forgets which files were taken long ago.
+    /// Once a day, deletes old records of files.
     fn forget_files(&mut self) -> Result<()> {
         let Shared { store, clock, clock_watch, .. } = &self.shared;
         let now = clock.now();
-        // By a clock that may be wrong, nothing is old.
+        // While the clock may be wrong, no age is reliable.
         if now < self.forget_at || clock_watch.is_suspect(now) {
             return Ok(());
         }
@@ -179,11 +179,11 @@ impl Relays {
             relay.stop.ask();
         }
         let wait = Stop::new();
-        for _ in 0..STOP_LOOKS {
-            if all.iter().all(|relay| relay.thread.is_finished()) || wait.wait(STOP_LOOK) {
+        for _ in 0..STOP_POLLS {
+            if all.iter().all(|relay| relay.thread.is_finished()) || wait.wait(STOP_POLL) {
                 return;
             }
         }
-        tracing::warn!("a source does not answer; its thread is left to itself");
+        tracing::warn!("a source does not answer; its thread is abandoned");
     }
 }

@@ -1,5 +1,5 @@
-//! What the relays of all sources share: what they are built from, how each source stands, what stood in the way
-//! of a turn, and how a row without a key is recognised.
+//! Shared by the relays of all sources: their services, the status of each source, the errors of a turn, and the
+//! recognition of rows without a key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ use crate::store::Store;
 use crate::store::error::{Error, Result};
 use crate::store::outbox::{self, Inserted};
 
-/// How a source stands right now, as its relay sees it.
+/// The current status of a source, as its relay sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceStatus {
-    /// Rows or files that are not read yet, at most; `None` where that cannot be told.
+    /// Rows or files not read yet, at most; `None` if unknown.
     pub lag: Option<u64>,
-    /// When it was last looked at.
+    /// When it was last read.
     pub last_read_at: Option<Timestamp>,
-    /// What it waits for, if that is nothing of its own.
+    /// The part of our service that it waits for, if any.
     pub waits_for: Option<&'static str>,
 }
 
@@ -39,13 +39,13 @@ pub struct SourceStatus {
 pub struct SourceStatuses(Arc<Mutex<BTreeMap<i64, SourceStatus>>>);
 
 impl SourceStatuses {
-    /// How one stands; nothing is known of one that is not read.
+    /// The status of a source; empty if it is not read.
     pub fn of(&self, seq: i64) -> SourceStatus {
         let all = self.0.lock();
         all.get(&seq).cloned().unwrap_or_default()
     }
 
-    /// What all of them have not read yet, as far as it can be told, and of how many it cannot.
+    /// The sum of all known lags, and the number of sources whose lag is unknown.
     pub fn lag(&self) -> (u64, u64) {
         let all = self.0.lock();
         all.values().fold((0, 0), |(lag, unknown): (u64, u64), status| match status.lag {
@@ -64,7 +64,7 @@ impl SourceStatuses {
     }
 }
 
-/// What relays share.
+/// The services that relays use.
 #[derive(Clone)]
 pub struct Shared {
     pub store: Store,
@@ -88,7 +88,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// Counts what was stored, and says so where something was known that says something else: nobody else would.
+    /// Counts stored rows. Warns if rows have the key of an event with other content, because nothing else shows it.
     pub(super) fn admitted<'i, I: Iterator<Item = &'i Inserted>>(&self, source: &str, stored: I) {
         let mut differing = 0_u64;
         for inserted in stored {
@@ -100,13 +100,13 @@ impl Shared {
             tracing::warn!(
                 source,
                 rows = differing,
-                "rows have the key of an event that says something else, which stays: see its differing_count"
+                "rows have the key of a stored event but other content; the event is unchanged: see its differing_count"
             );
         }
     }
 }
 
-/// What came of a turn.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// There may be more.
@@ -122,16 +122,16 @@ pub(super) struct SourceError {
     pub(super) kind: Obstacle,
 }
 
-/// What kind of thing that is.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
     /// It may pass by itself, such as a lock.
     Passing,
-    /// Somebody has to do something.
+    /// A person has to act.
     Lasting,
-    /// What is read is not what was read before; somebody has to decide.
+    /// The table is not the one that was read before; a person has to decide.
     Replaced,
-    /// It is ours: the writer is busy, or stops. Nothing is noted.
+    /// Our own writer is busy or stops. It is not stored as an error of the source.
     Ours,
 }
 
@@ -152,7 +152,7 @@ impl From<Error> for SourceError {
     }
 }
 
-/// What escalations about a source are about.
+/// The subject of escalations about a source.
 pub(super) fn subject(source: &Source) -> String {
     format!("source:{}", source.new.name)
 }
@@ -173,24 +173,24 @@ pub(super) fn escalation(
     }
 }
 
-/// The key a row gets, and second the one it would have had before a policy on personal data was stated, or
-/// taken away.
+/// The generated key of a row, and its other form: with a policy on personal data if the tenant has none, and
+/// without if it has one.
 pub(super) type Keys = [String; 2];
 
-/// An event under the second of its keys, where it was stored under that one: a policy that came or went since
-/// makes no new fact of it. One that names its own key is left as it is.
+/// Gives an event the other form of its key if it is stored under that: a policy added or removed since must not make
+/// a new event of it. An event with a key of its own is left unchanged.
 pub(super) fn recognise(shared: &Shared, event: &mut NewEvent, keys: &Keys) -> Result<()> {
-    let [now, otherwise] = keys;
-    if event.idempotency_key != *now {
+    let [key, other] = keys;
+    if event.idempotency_key != *key {
         return Ok(());
     }
-    let is_otherwise = shared.store.read(|tx| {
+    let has_other = shared.store.read(|tx| {
         let is_stored =
             |key: &str| outbox::is_stored(tx, (&event.tenant, &event.source_system, key));
-        Ok(!is_stored(now)? && is_stored(otherwise)?)
+        Ok(!is_stored(key)? && is_stored(other)?)
     })?;
-    if is_otherwise {
-        event.idempotency_key.clone_from(otherwise);
+    if has_other {
+        event.idempotency_key.clone_from(other);
     }
     Ok(())
 }

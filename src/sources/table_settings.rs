@@ -1,4 +1,4 @@
-//! Sources of kind `sqlite`: a table of an ERP's own file, and whether it is still the one that was read.
+//! The settings of a source of kind `sqlite`, and the check that its table is still the one that was read.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sources::field::{Field, SettingsError};
 
-/// Characters of a name in the file.
+/// The longest name of a table or column.
 const MAX_NAME_CHARS: usize = 128;
 
 /// Which table is read, and which column is which field.
@@ -23,10 +23,10 @@ pub struct TableSettings {
     /// The column that numbers the rows: INTEGER PRIMARY KEY AUTOINCREMENT.
     #[serde(default = "id")]
     pub id: String,
-    /// Columns that are named otherwise than their field.
+    /// Names of columns that differ from the name of their field.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub columns: BTreeMap<Field, String>,
-    /// Values of fields that a row does not have.
+    /// Values for fields that a row does not have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub defaults: BTreeMap<Field, String>,
 }
@@ -40,12 +40,12 @@ fn id() -> String {
 }
 
 impl TableSettings {
-    /// The column of a field.
+    /// The name of a field's column.
     pub fn column(&self, field: Field) -> &str {
         self.columns.get(&field).map_or(field.as_str(), String::as_str)
     }
 
-    /// Whether the column of a field has to be there: it was named, or nothing goes without it.
+    /// Whether the table must have a column for this field: the settings name it, or an event needs it.
     pub fn needs(&self, field: Field) -> bool {
         self.columns.contains_key(&field)
             || field == Field::Payload
@@ -60,7 +60,7 @@ impl TableSettings {
                 || name.chars().any(char::is_control)
             {
                 return Err(SettingsError(format!(
-                    "{name:?} is no name of a table or column: it has 1 to {MAX_NAME_CHARS} characters"
+                    "{name:?} cannot be the name of a table or column: use 1 to {MAX_NAME_CHARS} characters"
                 )));
             }
         }
@@ -68,32 +68,32 @@ impl TableSettings {
     }
 }
 
-/// What a table was when it was last read. Stored in `sources.identity`.
+/// What identifies a table and how far it was copied. Stored in `sources.identity`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The file's device and number.
+    /// The file's device and inode.
     pub file: (u64, u64),
-    /// The last row that was copied; 0: none.
+    /// The id of the last copied row; 0: none.
     pub last_id: i64,
-    /// The columns that its fingerprint was taken of: of others it would be another one.
+    /// The columns that its fingerprint covers; fingerprints over other columns cannot be compared.
     pub columns: Vec<String>,
-    /// Its fingerprint, where it was there.
+    /// The fingerprint of the last copied row, if it existed.
     pub last_row: Option<String>,
 }
 
 /// Why a table is not the one that was read before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Replaced {
-    /// It has never had the row that was copied last.
+    /// It never had the last copied row.
     Older {
         /// The highest id it ever gave.
         highest: i64,
-        /// The last one that was copied.
+        /// The id of the last copied row.
         cursor: i64,
     },
-    /// The row that was copied last is another one there.
+    /// The row with the id of the last copied one has other content.
     OtherRow(i64),
-    /// Another file, and the last row cannot be compared: nothing shows that it is the same table.
+    /// It is another file, and the last copied row cannot be compared.
     OtherFile(i64),
 }
 
@@ -118,47 +118,51 @@ impl fmt::Display for Replaced {
         }?;
         write!(
             f,
-            ". Nothing is read until somebody decides: oncebox source reset NAME --cursor N (the last id \
+            ". Nothing is read until you decide: oncebox source reset NAME --cursor N (the last id \
              that is not to be copied), --from-start or --from-now"
         )
     }
 }
 
-/// What is there now.
+/// The present state of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// The file's device and number.
+pub struct TableState {
+    /// The file's device and inode.
     pub file: (u64, u64),
     /// The highest id it ever gave.
     pub highest: i64,
-    /// The columns that fingerprints are taken of now.
+    /// The columns that fingerprints cover now.
     pub columns: Vec<String>,
-    /// The fingerprint of the row at the cursor, where that row is still there.
+    /// The fingerprint of the row at the cursor, if that row exists.
     pub at_cursor: Option<String>,
 }
 
-/// Whether what is there now is the table that was copied up to `cursor`.
+/// Checks that a table is the one that was copied up to `cursor`.
 ///
-/// A file that was compacted, or copied and put back, is another file with the same row in it, which is accepted.
-/// So is one whose old rows were deleted. Of a file only its number counts: that of its device may be another
-/// one after each start of the machine.
-pub fn judge(kept: Option<&Identity>, cursor: i64, found: &Found) -> Result<(), Replaced> {
-    let Found { file, highest, columns, at_cursor } = found;
+/// A file that was compacted, or copied and put back, is another file with an equal last row, and is accepted. So is a
+/// file whose old rows were deleted. Only the file's inode is compared, because its device number may change with
+/// each start of the machine.
+pub fn check_identity(
+    known: Option<&Identity>,
+    cursor: i64,
+    table: &TableState,
+) -> Result<(), Replaced> {
+    let TableState { file, highest, columns, at_cursor } = table;
     if *highest < cursor {
         return Err(Replaced::Older { highest: *highest, cursor });
     }
-    let Some(kept) = kept.filter(|kept| cursor > 0 && kept.last_id == cursor) else {
+    let Some(known) = known.filter(|known| cursor > 0 && known.last_id == cursor) else {
         return Ok(());
     };
-    match (&kept.last_row, at_cursor) {
-        (Some(was), Some(is)) if kept.columns == *columns => {
+    match (&known.last_row, at_cursor) {
+        (Some(was), Some(is)) if known.columns == *columns => {
             if was == is {
                 Ok(())
             } else {
                 Err(Replaced::OtherRow(cursor))
             }
         }
-        _ if kept.file.1 != file.1 => Err(Replaced::OtherFile(cursor)),
+        _ if known.file.1 != file.1 => Err(Replaced::OtherFile(cursor)),
         _ => Ok(()),
     }
 }
@@ -167,8 +171,8 @@ pub fn judge(kept: Option<&Identity>, cursor: i64, found: &Found) -> Result<(), 
 mod tests {
     use super::*;
 
-    fn found(file: u64, highest: i64, at_cursor: Option<&str>) -> Found {
-        Found {
+    fn table(file: u64, highest: i64, at_cursor: Option<&str>) -> TableState {
+        TableState {
             file: (1, file),
             highest,
             columns: columns(),
@@ -180,48 +184,48 @@ mod tests {
         vec!["event_type".to_owned(), "payload".to_owned()]
     }
 
-    fn kept(last_id: i64, last_row: Option<&str>) -> Identity {
+    fn known(last_id: i64, last_row: Option<&str>) -> Identity {
         let last_row = last_row.map(str::to_owned);
         Identity { file: (1, 7), last_id, columns: columns(), last_row }
     }
 
     #[test]
-    fn a_table_is_known_again_by_its_last_row() {
-        let kept = kept(10, Some("x"));
+    fn a_table_is_recognised_by_its_last_row() {
+        let known = known(10, Some("x"));
         for (now, expected) in [
-            (found(7, 10, Some("x")), Ok(())),
-            (found(7, 25, Some("x")), Ok(())),
+            (table(7, 10, Some("x")), Ok(())),
+            (table(7, 25, Some("x")), Ok(())),
             // Compacted into another file.
-            (found(8, 10, Some("x")), Ok(())),
+            (table(8, 10, Some("x")), Ok(())),
             // Its old rows were deleted.
-            (found(7, 10, None), Ok(())),
-            (found(7, 9, None), Err(Replaced::Older { highest: 9, cursor: 10 })),
-            (found(8, 0, None), Err(Replaced::Older { highest: 0, cursor: 10 })),
-            (found(7, 12, Some("y")), Err(Replaced::OtherRow(10))),
-            (found(8, 12, None), Err(Replaced::OtherFile(10))),
+            (table(7, 10, None), Ok(())),
+            (table(7, 9, None), Err(Replaced::Older { highest: 9, cursor: 10 })),
+            (table(8, 0, None), Err(Replaced::Older { highest: 0, cursor: 10 })),
+            (table(7, 12, Some("y")), Err(Replaced::OtherRow(10))),
+            (table(8, 12, None), Err(Replaced::OtherFile(10))),
         ] {
-            assert_eq!(judge(Some(&kept), 10, &now), expected, "{now:?}");
+            assert_eq!(check_identity(Some(&known), 10, &now), expected, "{now:?}");
         }
     }
 
     #[test]
-    fn other_columns_are_not_compared_and_a_device_has_any_number() {
-        let kept = kept(10, Some("x"));
+    fn other_columns_and_device_numbers_are_not_compared() {
+        let known = known(10, Some("x"));
         let others = || vec!["kind".to_owned(), "payload".to_owned()];
-        let read_otherwise = |file| Found { columns: others(), ..found(file, 10, Some("y")) };
-        assert_eq!(judge(Some(&kept), 10, &read_otherwise(7)), Ok(()));
-        assert_eq!(judge(Some(&kept), 10, &read_otherwise(8)), Err(Replaced::OtherFile(10)));
-        let elsewhere = Found { file: (2, 7), ..found(7, 12, None) };
-        assert_eq!(judge(Some(&kept), 10, &elsewhere), Ok(()));
+        let read_otherwise = |file| TableState { columns: others(), ..table(file, 10, Some("y")) };
+        let check = |now: &TableState| check_identity(Some(&known), 10, now);
+        assert_eq!(check(&read_otherwise(7)), Ok(()));
+        assert_eq!(check(&read_otherwise(8)), Err(Replaced::OtherFile(10)));
+        assert_eq!(check(&TableState { file: (2, 7), ..table(7, 12, None) }), Ok(()));
     }
 
     #[test]
-    fn where_nothing_was_copied_any_table_will_do() {
-        assert_eq!(judge(None, 0, &found(7, 0, None)), Ok(()));
-        let kept = kept(0, None);
-        assert_eq!(judge(Some(&kept), 0, &found(8, 3, None)), Ok(()));
-        // A person has set the cursor: what was kept is not about that row.
-        assert_eq!(judge(Some(&kept), 2, &found(8, 3, Some("x"))), Ok(()));
-        assert!(judge(None, 4, &found(8, 3, None)).is_err());
+    fn any_table_is_accepted_if_nothing_was_copied() {
+        assert_eq!(check_identity(None, 0, &table(7, 0, None)), Ok(()));
+        let known = known(0, None);
+        assert_eq!(check_identity(Some(&known), 0, &table(8, 3, None)), Ok(()));
+        // A person has set the cursor: the stored fingerprint belongs to another row.
+        assert_eq!(check_identity(Some(&known), 2, &table(8, 3, Some("x"))), Ok(()));
+        assert!(check_identity(None, 4, &table(8, 3, None)).is_err());
     }
 }

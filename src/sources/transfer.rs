@@ -1,34 +1,33 @@
-//! Moves the files of a drop folder out of the way: to `done`, or to `rejected` with the reason beside it.
+//! Moves the files of a drop folder to `done`, or to `rejected` with the reason beside it.
 //!
-//! Whatever a file's writer does meanwhile, nothing that was not read passes for what was. Not here: what is
-//! read, and whether it is taken.
+//! Content that was not read never ends up in `done`, even if a program writes to the file while it is moved. Not
+//! here: reading files, and the decision to import or refuse one.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::base::faults::Stall;
 use crate::sources::folder_settings::{DONE_ENDING, FolderSettings, Protocol, REASON_ENDING};
-use crate::sources::shared::Shared;
-use crate::sources::shared::SourceError;
+use crate::sources::shared::{Shared, SourceError};
 use crate::sys::files::{Contents, Directory, Kind};
 
-/// Where files go that were taken.
+/// The directory of imported files.
 pub(super) const DONE: &str = "done";
-/// Where files go that were refused.
+/// The directory of refused files.
 pub(super) const REJECTED: &str = "rejected";
-/// Why a file is refused that was changed while it was moved, and whose name another one has.
-const CHANGED: &str = "somebody wrote into it while it was moved, and another file of its name has come since. \
-                       What it was before was read; compare it with the events, and put what is missing into \
+/// Why a file is refused that changed while it was moved, if its name is taken again.
+const CHANGED: &str = "a program wrote to it while it was moved, and there is a new file of its name by now. \
+                       Its earlier content was read; compare it with the events, and put what is missing into \
                        a file of another name";
-/// Old files that are taken away at once.
+/// Old files deleted at once.
 const MAX_CLEARED: usize = 1_000;
-/// Files of one name in `rejected`.
+/// Files of one name in a directory.
 const MAX_SAME_NAME: u32 = 10_000;
 
-/// A result, or why the file cannot be taken.
+/// A result, or why the file cannot be imported.
 pub(super) type Outcome<T> = Result<T, SourceError>;
 
-/// A file that can be taken.
+/// A file that was read.
 pub(super) struct ReadFile<'a> {
     pub(super) folder: &'a Directory,
     pub(super) name: String,
@@ -37,56 +36,55 @@ pub(super) struct ReadFile<'a> {
     pub(super) sha256: Vec<u8>,
 }
 
-/// Moves a file that was taken.
+/// Moves an imported file to `done`.
 pub(super) fn finish(
     shared: &Shared,
     settings: &FolderSettings,
-    whole: &ReadFile<'_>,
+    file: &ReadFile<'_>,
 ) -> Outcome<()> {
     shared.faults.stand(Stall::Stored);
-    let done = make(settings, whole.folder, DONE)?;
-    if done.kind(&whole.name) == Some(Kind::Directory) {
-        return Err(unmoved(&whole.path, DONE, &io::ErrorKind::IsADirectory.into()));
+    let done = make(settings, file.folder, DONE)?;
+    if done.kind(&file.name) == Some(Kind::Directory) {
+        return Err(unmoved(&file.path, DONE, &io::ErrorKind::IsADirectory.into()));
     }
-    for name in free_names(&done, &whole.name) {
-        match whole.move_to(shared, &done, &name) {
+    for name in free_names(&done, &file.name) {
+        match file.move_to(shared, &done, &name) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(unmoved(&whole.path, DONE, &error)),
-            Ok(Moved::Changed) => return Err(changed(whole)),
+            Err(error) => return Err(unmoved(&file.path, DONE, &error)),
+            Ok(Moved::Changed) => return Err(changed(file)),
             Ok(Moved::Stuck) => {
-                let rejected = make(settings, whole.folder, REJECTED)?;
-                return set_aside(settings, (&done, &name), &rejected, &whole.name);
+                let rejected = make(settings, file.folder, REJECTED)?;
+                return set_aside(settings, (&done, &name), &rejected, &file.name);
             }
             Ok(Moved::Gone | Moved::There) => {
-                forget_companion(settings, whole);
+                remove_companion(settings, file);
                 return Ok(());
             }
         }
     }
-    Err(unmoved(&whole.path, DONE, &io::ErrorKind::AlreadyExists.into()))
+    Err(unmoved(&file.path, DONE, &io::ErrorKind::AlreadyExists.into()))
 }
 
-/// What became of a file that was to be moved.
+/// The result of moving a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moved {
-    /// It is there, as it was read.
+    /// It was moved, with the content that was read.
     There,
-    /// Somebody has taken it away.
+    /// It was removed meanwhile.
     Gone,
-    /// It is not what was read, and stands where it stood: it is read again.
+    /// It has changed since it was read, and was not moved or was moved back: it is read again.
     Changed,
-    /// It is not what was read, was moved all the same, and cannot go back because its name is taken.
+    /// It changed during the move, and cannot be moved back because its name is taken.
     Stuck,
 }
 
 impl ReadFile<'_> {
-    /// Moves it, if it is still what was read. Whatever its writer does meanwhile, nothing that was not read
-    /// passes for what was.
+    /// Moves the file, if it has not changed since it was read; checked before and after the move.
     fn move_to(&self, shared: &Shared, to: &Directory, name: &str) -> io::Result<Moved> {
-        let is = Some(self.contents.stamp);
+        let read = Some(self.contents.stamp);
         match self.folder.stamp(&self.name)? {
             None => return Ok(Moved::Gone),
-            found if found != is => return Ok(Moved::Changed),
+            found if found != read => return Ok(Moved::Changed),
             Some(_) => {}
         }
         shared.faults.stand(Stall::Unchanged);
@@ -94,7 +92,7 @@ impl ReadFile<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Moved::Gone),
             moved => moved?,
         }
-        if to.stamp(name)? == is {
+        if to.stamp(name)? == read {
             return Ok(Moved::There);
         }
         match to.move_to(name, self.folder, &self.name) {
@@ -104,103 +102,104 @@ impl ReadFile<'_> {
     }
 }
 
-pub(super) fn changed(whole: &ReadFile<'_>) -> SourceError {
-    let why = format!("{} is changed while it is taken; it is read again", whole.path.display());
+pub(super) fn changed(file: &ReadFile<'_>) -> SourceError {
+    let why = format!("{} was changed while it was read; it is read again", file.path.display());
     SourceError::passing(why)
 }
 
-/// Puts a file aside that was changed while it was moved, and whose name another one has.
+/// Moves a [`Moved::Stuck`] file to `rejected`.
 fn set_aside(
     settings: &FolderSettings,
-    (place, name): (&Directory, &str),
+    (from, name): (&Directory, &str),
     rejected: &Directory,
     own: &str,
 ) -> Outcome<()> {
     for free in free_names(rejected, own) {
         if reason(settings, rejected, &free, CHANGED)? {
-            let moved = place.move_to(name, rejected, &free);
+            let moved = from.move_to(name, rejected, &free);
             return moved.map_err(|error| unmoved(&settings.path.join(name), REJECTED, &error));
         }
     }
     Err(unmoved(&settings.path.join(name), REJECTED, &io::ErrorKind::AlreadyExists.into()))
 }
 
-/// Writes the reason, and moves the file beside it. Nothing there is replaced: what was refused before under
-/// the same name stays. Tells whether it was there to be moved.
+/// Writes the reason to `rejected` and moves the file beside it, replacing no file there. Returns whether the file
+/// still existed.
 pub(super) fn put_aside(
     shared: &Shared,
     settings: &FolderSettings,
-    whole: &ReadFile<'_>,
+    file: &ReadFile<'_>,
     why: &str,
 ) -> Outcome<bool> {
-    let rejected = make(settings, whole.folder, REJECTED)?;
-    for name in free_names(&rejected, &whole.name) {
+    let rejected = make(settings, file.folder, REJECTED)?;
+    for name in free_names(&rejected, &file.name) {
         if !reason(settings, &rejected, &name, why)? {
             continue;
         }
-        let moved = whole.move_to(shared, &rejected, &name);
+        let moved = file.move_to(shared, &rejected, &name);
         if !matches!(moved, Ok(Moved::There)) {
-            // It would be a reason for nothing, and one more with each try.
+            // Otherwise each attempt would leave a reason without its file.
             drop(rejected.remove(&format!("{name}{REASON_ENDING}")));
         }
         match moved {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(unmoved(&whole.path, REJECTED, &error)),
+            Err(error) => return Err(unmoved(&file.path, REJECTED, &error)),
             Ok(Moved::There) => return Ok(true),
             Ok(Moved::Gone) => return Ok(false),
-            Ok(Moved::Changed) => return Err(changed(whole)),
+            Ok(Moved::Changed) => return Err(changed(file)),
             Ok(Moved::Stuck) => return reason(settings, &rejected, &name, CHANGED),
         }
     }
-    Err(unmoved(&whole.path, REJECTED, &io::ErrorKind::AlreadyExists.into()))
+    Err(unmoved(&file.path, REJECTED, &io::ErrorKind::AlreadyExists.into()))
 }
 
-/// Writes why a file of that name is refused; tells whether the reason's own name was free.
+/// Writes the reason for a refused file; returns `false` if the reason's own name is taken.
 fn reason(settings: &FolderSettings, rejected: &Directory, name: &str, why: &str) -> Outcome<bool> {
     let reason = format!("{name}{REASON_ENDING}");
     match rejected.write_new(&reason, &format!("{why}\n")) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) => {
-            let place = settings.path.join(REJECTED).join(&reason);
-            Err(SourceError::lasting(format!("{} cannot be written: {error}", place.display())))
+            let path = settings.path.join(REJECTED).join(&reason);
+            Err(SourceError::lasting(format!("{} cannot be written: {error}", path.display())))
         }
         Ok(()) => Ok(true),
     }
 }
 
-/// Names that are free now, for a file of this one.
-fn free_names<'a>(place: &'a Directory, name: &'a str) -> impl Iterator<Item = String> + 'a {
+/// Names for a file that are free in a directory now: its own, then numbered ones.
+fn free_names<'a>(within: &'a Directory, name: &'a str) -> impl Iterator<Item = String> + 'a {
     let others = (2..MAX_SAME_NAME).map(move |n| format!("{name}.{n}"));
-    std::iter::once(name.to_owned()).chain(others).filter(|name| !place.has(name))
+    std::iter::once(name.to_owned()).chain(others).filter(|name| !within.has(name))
 }
 
 fn unmoved(from: &Path, to: &str, error: &io::Error) -> SourceError {
     SourceError::lasting(format!("{} cannot be moved to {to}: {error}", from.display()))
 }
 
-pub(super) fn forget_companion(settings: &FolderSettings, whole: &ReadFile<'_>) {
+/// Removes the `.done` file of a file that was moved.
+pub(super) fn remove_companion(settings: &FolderSettings, file: &ReadFile<'_>) {
     if settings.writer == Protocol::Done {
-        // Left behind it does no harm: it belongs to no file.
-        drop(whole.folder.remove(&format!("{}{DONE_ENDING}", whole.name)));
+        // On failure it stays, which does no harm without its file.
+        drop(file.folder.remove(&format!("{}{DONE_ENDING}", file.name)));
     }
 }
 
-/// The directory of that name in the folder, which is made where there is none.
+/// Opens or creates a directory in the folder.
 pub(super) fn make(
     settings: &FolderSettings,
     folder: &Directory,
-    place: &str,
+    name: &str,
 ) -> Outcome<Directory> {
-    folder.make(place).map_err(|error| {
+    folder.make(name).map_err(|error| {
         SourceError::lasting(format!(
-            "{} cannot be made: {error}. The service moves files there and has to be able to write",
-            settings.path.join(place).display()
+            "{} cannot be created: {error}. The service moves files there and must be able to write",
+            settings.path.join(name).display()
         ))
     })
 }
 
-/// Takes away what has lain in `done` for long enough; tells whether there may be more of it. What was refused is
-/// never taken away: it stands nowhere else.
+/// Deletes old files in `done`; returns whether there may be more. Refused files are never deleted, because their
+/// content exists nowhere else.
 pub(super) fn clear(
     shared: &Shared,
     settings: &FolderSettings,
@@ -208,24 +207,24 @@ pub(super) fn clear(
 ) -> Outcome<bool> {
     let wall = shared.clock.wall();
     let Some(kept) = settings.done_kept() else { return Ok(false) };
-    // By a clock that may be wrong, nothing is old.
+    // While the clock may be wrong, no age is reliable.
     if shared.clock_watch.is_suspect(shared.clock.now()) {
         return Ok(false);
     }
     let done = make(settings, folder, DONE)?;
-    let place = settings.path.join(DONE);
-    let failed = |error: io::Error, place: &Path| {
-        SourceError::lasting(format!("{} cannot be cleared: {error}", place.display()))
+    let path = settings.path.join(DONE);
+    let failed = |error: io::Error, path: &Path| {
+        SourceError::lasting(format!("{} cannot be cleared: {error}", path.display()))
     };
-    let names = done.names().map_err(|error| failed(error, &place))?;
+    let names = done.names().map_err(|error| failed(error, &path))?;
     let is_old = |name: &&String| done.changed_at(name).is_some_and(|at| wall.since(at) >= kept);
     let mut cleared = 0_usize;
     for name in names.usable.iter().filter(is_old).take(MAX_CLEARED) {
-        done.remove(name).map_err(|error| failed(error, &place.join(name)))?;
+        done.remove(name).map_err(|error| failed(error, &path.join(name)))?;
         cleared = cleared.saturating_add(1);
     }
     if cleared > 0 {
-        tracing::info!(cleared, days = settings.done_days, place = %place.display(), "old files are deleted");
+        tracing::info!(cleared, days = settings.done_days, place = %path.display(), "old files are deleted");
     }
     Ok(cleared == MAX_CLEARED)
 }

@@ -360,7 +360,7 @@ fn what_was_in_hand_at_two_unclean_ends_in_a_row_is_set_aside() {
     }
     std::fs::rename(&apart, &in_place).unwrap();
     process = Process::start(home.path());
-    assert!(reason(&folder, "large.csv").contains("ended twice in a row"));
+    assert!(reason(&folder, "large.csv").contains("ended unexpectedly twice in a row"));
     until("the delivery is a dead letter", || state("large") == ["dead_letter poison"]);
     assert_eq!(state("small"), ["pending -"]);
     receiver.release();
@@ -408,7 +408,7 @@ fn a_source_that_was_read_at_two_unclean_ends_in_a_row_is_set_aside_until_a_clea
     until("the innocent one is read", || shown(&process, "innocent")["event_count"] == 3);
     until("it says why", || {
         let why = shown(&process, "suspect")["last_error"].clone();
-        why.as_str().is_some_and(|why| why.contains("ended twice in a row"))
+        why.as_str().is_some_and(|why| why.contains("ended unexpectedly twice in a row"))
     });
     assert_eq!(shown(&process, "suspect")["event_count"], 2);
     process.stop();

@@ -233,7 +233,7 @@ fn a_file_that_cannot_be_taken_for_its_name_is_said_and_keeps_no_other() {
     let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
     let latin = OsStr::from_bytes(b"M\xfcller.csv");
     for (name, why) in [
-        (latin, "no UTF-8"),
+        (latin, "not UTF-8"),
         (OsStr::new("a\nb.csv"), "a control character"),
         (OsStr::new(&format!("{}.csv", "x".repeat(200))), "more than 200 bytes"),
     ] {
@@ -263,7 +263,7 @@ fn rows_of_one_file_that_contradict_each_other_under_one_key_are_refused() {
     );
     folder.put("lines.csv", "No,Article\n7,nail\n8,saw\n7,hammer\n");
     let why = folder.reason("lines.csv");
-    assert!(why.starts_with("line 4: it has the key of line 2 and says something else"), "{why}");
+    assert!(why.starts_with("line 4: it has the key of line 2, but other content"), "{why}");
     assert_eq!(stored(&rig), "0");
     // The same twice is the same.
     folder.put("again.csv", "No,Article\n7,nail\n7,nail\n");
@@ -549,7 +549,7 @@ fn long_numbers_in_json_are_other_keys_and_a_time_in_another_unit_is_refused() {
     }
     folder.put("b.json", r#"{"event_type":"a","payload":1,"start":1763728496000000}"#);
     let why = folder.reason("b.json");
-    let first = "row 1: not_before (here \"start\") is \"1763728496000000\", which is no time";
+    let first = "row 1: not_before (here \"start\") is \"1763728496000000\", which is not a time";
     assert!(why.starts_with(first), "{why}");
     assert!(why.contains("seconds or milliseconds since 1970"), "{why}");
 }

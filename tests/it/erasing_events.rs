@@ -100,7 +100,7 @@ fn files_leave_done_after_their_days_and_are_known_for_a_year() {
     until("they are cleared", || !has("done/a.csv") && !has("done/b.csv"));
     assert!(has("done/a person's own") && has("rejected/bad.csv.reason"));
     let test = rig.get("/v1/sources/files/test");
-    assert!(test["checks"].to_string().contains("1 files lie in rejected"), "{test}");
+    assert!(test["checks"].to_string().contains("1 files are in rejected"), "{test}");
     // It is known all the same, for a year; after that its rows still are.
     put("a.csv", b"x\n3\n", "rejected");
     rig.advance(secs(366 * DAY));

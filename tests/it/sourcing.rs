@@ -491,7 +491,7 @@ fn a_link_that_is_put_there_later_leads_out_of_no_tenants_directory() {
     std::fs::rename(&link, &erp.path).unwrap();
     until("it is said", || {
         let source = rig.call_as(&admin, "GET", "/v1/sources/erp", b"").json();
-        source["last_error"].as_str().is_some_and(|why| why.contains("have to lie in"))
+        source["last_error"].as_str().is_some_and(|why| why.contains("must be in"))
     });
     post("/v1/sources/erp/reset", &json!({ "from": "now" })).is(422);
     until_stored(&rig, 1);
@@ -648,7 +648,7 @@ fn a_time_in_another_unit_is_quarantined_and_holds_up_nothing() {
     let listed = rig.get("/v1/events?status=quarantined");
     let why = |n: usize| listed["items"][n]["last_error"].as_str().unwrap().to_owned();
     let first =
-        "row 1: not_before (here \"start\") is \"1763728496000000\", which is no time from 1973";
+        "row 1: not_before (here \"start\") is \"1763728496000000\", which is not a time from 1973";
     assert!(why(1).starts_with(first), "{}", why(1));
     assert!(why(1).contains("seconds or milliseconds since 1970"), "{}", why(1));
     assert!(why(0).starts_with("row 3"), "{}", why(0));

@@ -1,7 +1,7 @@
-//! CSV as RFC 4180 has it: a line of names, lines of values, quotes doubled inside quotes.
+//! CSV (RFC 4180): a line of names, then lines of values; quotes are doubled inside quotes.
 //!
-//! Read strictly and by hand: a file whose quoting is odd is a file whose values are not what its writer
-//! meant, and lenient readers pass it on in silence.
+//! The parser is our own and strict. With wrong quoting the values are not what the writer meant, and lenient parsers
+//! accept them silently.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::model::json::quoted;
 use crate::sources::draft::Draft;
 use crate::sources::field::{Cell, Field};
 use crate::sources::folder_settings::{FolderSettings, MAX_COLUMNS};
-use crate::sources::reading::{FileError, FileRow, RowPlace, Rows, too_long};
+use crate::sources::reading::{FileError, FileRow, Position, Rows, too_long};
 
 pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, FileError> {
     let mut records = Records { rest: text, delimiter: settings.delimiter, line: 1 };
@@ -21,15 +21,15 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
         if values.len() != names.len() {
             let (have, want) = (values.len(), names.len());
             let why = format!("it has {have} values, the line of names has {want}");
-            return Err(FileError::at(RowPlace::Line(line), why));
+            return Err(FileError::at(Position::Line(line), why));
         }
-        rows.push(FileRow { draft: columns.draft(&values), place: RowPlace::Line(line) })?;
+        rows.push(FileRow { draft: columns.draft(&values), position: Position::Line(line) })?;
     }
     Ok(rows.rows)
 }
 
 fn check_names(settings: &FolderSettings, names: &[String]) -> Result<(), FileError> {
-    let first = |why: String| Err(FileError::at(RowPlace::Line(1), why));
+    let first = |why: String| Err(FileError::at(Position::Line(1), why));
     let mut before = BTreeSet::new();
     for (n, name) in names.iter().enumerate() {
         if name.is_empty() {
@@ -54,34 +54,34 @@ fn check_names(settings: &FolderSettings, names: &[String]) -> Result<(), FileEr
     let missing = settings.fields.values().find(|wanted| !names.contains(wanted));
     match missing {
         Some(wanted) => first(format!(
-            "there is no column {wanted:?}, which the source's fields name; the first line has to be the \
-                 columns' names"
+            "there is no column {wanted:?}, which the source's fields name; the first line must contain \
+                 the names of the columns"
         )),
         None => Ok(()),
     }
 }
 
-/// Which column is which field, found once for all rows.
+/// Which column fills which field, found once for all rows.
 struct Columns {
     fields: Vec<(Field, usize)>,
-    /// The names as JSON, where all columns as an object are the payload: where none of them is.
+    /// The names as JSON; only if no column is the payload. Then an object of all columns is the payload.
     names: Option<Vec<String>>,
 }
 
 impl Columns {
     fn of(settings: &FolderSettings, names: &[String]) -> Self {
-        let place = |field: Field| names.iter().position(|name| name == settings.name(field));
-        let placed = Field::all().filter_map(|field| Some((field, place(field)?)));
-        let fields: Vec<(Field, usize)> = placed.collect();
-        let is_there = fields.iter().any(|(field, _)| *field == Field::Payload);
-        let names = (!is_there).then(|| names.iter().map(|name| quoted(name)).collect());
+        let index = |field: Field| names.iter().position(|name| name == settings.name(field));
+        let found = Field::all().filter_map(|field| Some((field, index(field)?)));
+        let fields: Vec<(Field, usize)> = found.collect();
+        let has_payload = fields.iter().any(|(field, _)| *field == Field::Payload);
+        let names = (!has_payload).then(|| names.iter().map(|name| quoted(name)).collect());
         Self { fields, names }
     }
 
     fn draft(&self, values: &[String]) -> Draft {
         let mut draft = Draft::default();
-        for (field, place) in &self.fields {
-            if let Some(value) = values.get(*place) {
+        for (field, index) in &self.fields {
+            if let Some(value) = values.get(*index) {
                 draft.put(*field, Cell::Text(value.clone()));
             }
         }
@@ -95,7 +95,7 @@ impl Columns {
     }
 }
 
-/// What is left of a file.
+/// The unread rest of a file.
 struct Records<'a> {
     rest: &'a str,
     delimiter: char,
@@ -103,7 +103,7 @@ struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// The next record and the line it begins in; lines with nothing in them count for nothing.
+    /// The next record and the line it begins in; empty lines are skipped.
     fn next(&mut self) -> Result<Option<(usize, Vec<String>)>, FileError> {
         loop {
             if self.rest.is_empty() {
@@ -132,7 +132,7 @@ impl Records<'_> {
         }
     }
 
-    /// Takes a character; the two of a line's end are one.
+    /// Takes one character; `\r\n` counts as one.
     fn take(&mut self) -> Option<char> {
         let c = self.rest.chars().next()?;
         let long = if self.rest.starts_with("\r\n") { 2 } else { c.len_utf8() };
@@ -144,7 +144,7 @@ impl Records<'_> {
     }
 
     fn fault<T>(&self, why: &str) -> Result<T, FileError> {
-        Err(FileError::at(RowPlace::Line(self.line), why))
+        Err(FileError::at(Position::Line(self.line), why))
     }
 
     fn bare(&mut self) -> Result<String, FileError> {
@@ -167,7 +167,7 @@ impl Records<'_> {
         loop {
             let Some((inside, after)) = self.rest.split_once('"') else {
                 return Err(FileError::at(
-                    RowPlace::Line(began),
+                    Position::Line(began),
                     "a quote is opened and never closed",
                 ));
             };
@@ -181,7 +181,7 @@ impl Records<'_> {
         }
         let closes = |c: char| c == self.delimiter || c == '\n' || c == '\r';
         if !self.rest.is_empty() && !self.rest.starts_with(closes) {
-            return self.fault("after a closing quote there is more than a delimiter");
+            return self.fault("after a closing quote there is no delimiter");
         }
         Ok(value)
     }

@@ -1,4 +1,4 @@
-//! JSON and lines of JSON. Payloads are kept to the byte.
+//! JSON and lines of JSON. Payloads are stored byte for byte.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,12 +11,12 @@ use crate::model::json;
 use crate::sources::draft::Draft;
 use crate::sources::field::{Cell, Field};
 use crate::sources::folder_settings::{FolderSettings, MAX_FILE_ROWS, MAX_NAME_CHARS, MAX_NODES};
-use crate::sources::reading::{FileError, FileRow, RowPlace, Rows};
+use crate::sources::reading::{FileError, FileRow, Position, Rows};
 
 /// The longest object of header fields.
 const MAX_HEADERS_BYTES: usize = 16_384;
 
-/// Rows that are kept of an array: one more than may be tells that there are too many.
+/// Rows that are kept of an array: one above the limit, to show that there are too many.
 const ROWS_KEPT: usize = MAX_FILE_ROWS + 1;
 
 /// One object, or an array of them.
@@ -29,88 +29,84 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
     };
     let mut rows = Rows::default();
     for (object, n) in objects.kept.iter().zip(1..) {
-        rows.push(row(settings, object.get(), RowPlace::Row(n))?)?;
+        rows.push(row(settings, object.get(), Position::Row(n))?)?;
     }
     Ok(rows.rows)
 }
 
-/// An object a line; empty lines count for nothing.
+/// One object per line; empty lines are skipped.
 pub(super) fn line_rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, FileError> {
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
     let mut rows = Rows::default();
     for (line, n) in lines {
-        rows.push(row(settings, line.trim(), RowPlace::Line(n))?)?;
+        rows.push(row(settings, line.trim(), Position::Line(n))?)?;
     }
     Ok(rows.rows)
 }
 
-/// An event as it is published, or, where fields are mapped and it has no payload, any object: then it is
-/// the payload itself.
-fn row(settings: &FolderSettings, text: &str, place: RowPlace) -> Result<FileRow, FileError> {
+/// Reads an event in the form of the API. An object without a payload is the payload itself; its other fields are
+/// then found by the settings' names.
+fn row(settings: &FolderSettings, text: &str, position: Position) -> Result<FileRow, FileError> {
+    let wrong = |why: String| FileError::at(position, why);
     if !text.starts_with('{') {
-        return Err(FileError::at(place, "it is no object"));
+        return Err(wrong("it is not an object".to_owned()));
     }
     if !json::is_shallow(text.as_bytes()) {
-        let most = json::MAX_DEPTH;
-        return Err(FileError::at(place, format!("it is nested deeper than {most}")));
+        return Err(wrong(format!("it is nested deeper than {}", json::MAX_DEPTH)));
     }
-    let written: Written<'_> = serde_json::from_str(text)
-        .map_err(|error| FileError::at(place, format!("it is not JSON: {error}")))?;
-    if let Some(name) = written.twice().find(|name| fills_a_field(settings, name)) {
-        return Err(FileError::at(
-            place,
-            format!("{name:?} stands in it twice: which one is meant?"),
-        ));
+    let object: RawObject<'_> =
+        serde_json::from_str(text).map_err(|error| wrong(format!("it is not JSON: {error}")))?;
+    if let Some(name) = object.repeated_names().find(|name| fills_a_field(settings, name)) {
+        return Err(wrong(format!("the name {name:?} occurs twice: remove one of them")));
     }
-    let payload = written.get(settings.name(Field::Payload));
+    let payload = object.get(settings.name(Field::Payload));
     if payload.is_some()
-        && let Some(odd) = written.names().find(|name| !fills_a_field(settings, name))
+        && let Some(odd) = object.names().find(|name| !fills_a_field(settings, name))
     {
         let odd: String = odd.chars().take(MAX_NAME_CHARS).collect();
         let why = format!("there is no field {odd:?}; there are event_type, payload, and more");
-        return Err(FileError::at(place, why));
+        return Err(wrong(why));
     }
     let mut draft = Draft::default();
     for field in Field::all().filter(|field| *field != Field::Payload) {
         let name = settings.name(field);
-        if let Some(raw) = written.get(name) {
+        if let Some(raw) = object.get(name) {
             match cell(field, raw.get()) {
                 Ok(Some(cell)) => draft.put(field, cell),
                 Ok(None) => {}
-                Err(why) => return Err(FileError::at(place, format!("{name} {why}"))),
+                Err(why) => return Err(wrong(format!("{name} {why}"))),
             }
         }
     }
     let own = payload.map_or(text, |raw| raw.get());
     draft.put(Field::Payload, Cell::Text(own.to_owned()));
-    Ok(FileRow { draft, place })
+    Ok(FileRow { draft, position })
 }
 
-/// Whether a member fills a field: a misspelt one must not pass for none.
+/// Whether a member fills a field. With a payload every member must, so that no misspelt field is ignored.
 fn fills_a_field(settings: &FolderSettings, name: &str) -> bool {
     Field::all().any(|field| settings.name(field) == name)
 }
 
-/// The members of an object as they are written, in their order.
-struct Written<'t>(Vec<(String, &'t RawValue)>);
+/// The members of an object in order, with their values as text.
+struct RawObject<'t>(Vec<(String, &'t RawValue)>);
 
-impl<'t> Written<'t> {
+impl<'t> RawObject<'t> {
     fn get(&self, name: &str) -> Option<&'t RawValue> {
-        self.0.iter().find(|(written, _)| written == name).map(|(_, value)| *value)
+        self.0.iter().find(|(own, _)| own == name).map(|(_, value)| *value)
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Names that stand there again.
-    fn twice(&self) -> impl Iterator<Item = &str> {
+    fn repeated_names(&self) -> impl Iterator<Item = &str> {
         let mut seen = BTreeSet::new();
         self.names().filter(move |name| !seen.insert(*name))
     }
 }
 
-impl<'de: 't, 't> Deserialize<'de> for Written<'t> {
+impl<'de: 't, 't> Deserialize<'de> for RawObject<'t> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_map(Members)
     }
@@ -119,7 +115,7 @@ impl<'de: 't, 't> Deserialize<'de> for Written<'t> {
 struct Members;
 
 impl<'de> Visitor<'de> for Members {
-    type Value = Written<'de>;
+    type Value = RawObject<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
@@ -134,15 +130,17 @@ impl<'de> Visitor<'de> for Members {
             }
             members.push(member);
         }
-        Ok(Written(members))
+        Ok(RawObject(members))
     }
 }
 
-/// A number is taken as it is written: as floats, two long ones may be the same.
+/// The value of a field. A number keeps its text, because as a float two long numbers may be equal.
 fn cell(field: Field, raw: &str) -> Result<Option<Cell>, String> {
     let text = match raw.as_bytes().first() {
         Some(b'n') => return Ok(None),
-        Some(b'"') => serde_json::from_str(raw).map_err(|error| format!("is no text: {error}"))?,
+        Some(b'"') => {
+            serde_json::from_str(raw).map_err(|error| format!("is not a text: {error}"))?
+        }
         Some(b'{') if field == Field::Headers && raw.len() > MAX_HEADERS_BYTES => {
             return Err(format!("has more than {MAX_HEADERS_BYTES} bytes"));
         }

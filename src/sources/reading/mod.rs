@@ -1,7 +1,7 @@
-//! From a file's bytes to its rows: JSON, lines of JSON, CSV and XML.
+//! Reads the rows of a file: JSON, lines of JSON, CSV and XML.
 //!
-//! All or nothing: a file that is not wholly understood gives no row, but a reason with the place in it. Not
-//! here: whether a row can be an event ([`super::draft`]).
+//! All or nothing: a file with any error gives no rows, but a reason with its position. Not here: whether a row can
+//! be an event ([`super::draft`]).
 
 mod csv;
 mod json;
@@ -17,25 +17,25 @@ use crate::sources::folder_settings::{
     FolderSettings, Format, MAX_FILE_ROWS, MAX_NAME_CHARS, MAX_ROWS_BYTES,
 };
 
-/// A row of a file, and where it stands.
+/// A row of a file, and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileRow {
-    /// What stands in it.
+    /// The row.
     pub draft: Draft,
-    /// Where.
-    pub place: RowPlace,
+    /// Its position.
+    pub position: Position,
 }
 
-/// Where something stands in a file, counted from 1.
+/// A position in a file, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowPlace {
-    /// In this line.
+pub enum Position {
+    /// This line.
     Line(usize),
-    /// In this row.
+    /// This row.
     Row(usize),
 }
 
-impl fmt::Display for RowPlace {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(n) => write!(f, "line {n}"),
@@ -44,18 +44,18 @@ impl fmt::Display for RowPlace {
     }
 }
 
-/// Why a file cannot be read, with the place.
+/// Why a file cannot be read, with the position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FileError(pub String);
 
 impl FileError {
-    fn at(place: RowPlace, why: impl fmt::Display) -> Self {
-        Self(format!("{place}: {why}"))
+    fn at(position: Position, why: impl fmt::Display) -> Self {
+        Self(format!("{position}: {why}"))
     }
 }
 
-/// Reads a file.
+/// Reads the rows of a file; fails on the first error in it.
 pub fn rows(
     settings: &FolderSettings,
     name: &str,
@@ -68,18 +68,18 @@ pub fn rows(
         Some(Format::Csv) => csv::rows(settings, text)?,
         Some(Format::Xml) => xml::rows(settings, text)?,
         Some(Format::Auto) | None => {
-            let why = "the ending of its name does not say what it is: .json, .ndjson, .csv or .xml; or \
-                       set the format of the source";
+            let why = "the ending of its name is none of .json, .ndjson, .csv and .xml: rename it, or set the \
+                       format of the source";
             return Err(FileError(why.to_owned()));
         }
     };
     if rows.is_empty() {
-        return Err(FileError("there is no row in it".to_owned()));
+        return Err(FileError("it contains no row".to_owned()));
     }
     Ok(rows)
 }
 
-/// The rows of a file while it is read: bounded, so that no file takes all the memory.
+/// The rows of a file while it is read, limited so that no file takes all the memory.
 #[derive(Debug, Default)]
 struct Rows {
     rows: Vec<FileRow>,
@@ -98,16 +98,16 @@ impl Rows {
         if self.bytes > MAX_ROWS_BYTES {
             let why = format!(
                 "the rows up to here have more than {MAX_ROWS_BYTES} bytes as events, with the names of all \
-                 columns in each; at most so many are taken at once: split the file"
+                 columns in each; that is the limit for one file: split it"
             );
-            return Err(FileError::at(row.place, why));
+            return Err(FileError::at(row.position, why));
         }
         self.rows.push(row);
         Ok(())
     }
 }
 
-/// Why a name of a column or an element cannot be used, where it is too long.
+/// Why the name of a column or an element is refused, if it is too long.
 fn too_long(what: &str, name: &str) -> Option<String> {
     let is_long = name.chars().nth(MAX_NAME_CHARS).is_some();
     let begin: String = name.chars().take(40).collect();
@@ -116,8 +116,8 @@ fn too_long(what: &str, name: &str) -> Option<String> {
     })
 }
 
-/// What the rows of a file are known by, besides their number, in hex: its SHA-256; and which element is a row,
-/// where that is what the settings say, as the first row is another one then.
+/// Identifies the rows of a file together with their numbers: the file's SHA-256 in hex. For XML it includes the path
+/// of rows in the settings, because with another path row 1 is another element.
 pub fn fingerprint(settings: &FolderSettings, name: &str, sha256: &[u8]) -> String {
     match (settings.format.of(name), &settings.row) {
         (Some(Format::Xml), Some(row)) => {
@@ -139,7 +139,7 @@ fn text(bytes: &[u8]) -> Result<&str, FileError> {
         let line = line_ends(before).saturating_add(1);
         let odd = bytes.get(error.valid_up_to()).copied().unwrap_or_default();
         let why = format!("the byte 0x{odd:02X} is not UTF-8 (Latin-1, perhaps); save it as UTF-8");
-        FileError::at(RowPlace::Line(line), why)
+        FileError::at(Position::Line(line), why)
     })
 }
 
@@ -181,29 +181,29 @@ mod tests {
     }
 
     #[test]
-    fn json_is_one_event_or_many_to_the_byte() {
+    fn json_is_one_event_or_many_byte_for_byte() {
         let none = settings(json!({}));
         let one = rows(&none, "a.json", br#"{"event_type":"a","payload":{ "x" : 1.10 }}"#).unwrap();
         assert_eq!(field(&one[0], Field::Payload), r#"{ "x" : 1.10 }"#);
         let text =
             "\u{feff}[{\"event_type\":\"a\",\"payload\":1},\n{\"event_type\":\"b\",\"payload\":2}]";
         assert_eq!(rows(&none, "a.json", text.as_bytes()).unwrap().len(), 2);
-        // With a mapping the whole object is the payload.
+        // With mapped fields the whole object is the payload.
         let mapped = settings(json!({ "fields": { "event_type": "kind", "aggregate_id": "no" } }));
         let one = rows(&mapped, "a.json", br#"{"kind":"a","no":7,"more":[]}"#).unwrap();
         assert_eq!(field(&one[0], Field::Payload), r#"{"kind":"a","no":7,"more":[]}"#);
         assert_eq!(field(&one[0], Field::AggregateId), "7");
-        // What fills no field is the receiver's to read.
+        // Members that fill no field are left to the receiver.
         let one = rows(&mapped, "a.json", br#"{"kind":"a","more":1,"more":2}"#).unwrap();
         assert_eq!(field(&one[0], Field::Payload), r#"{"kind":"a","more":1,"more":2}"#);
         let lines =
             b"{\"event_type\":\"a\",\"payload\":1}\r\n\n{\"event_type\":\"b\",\"payload\":2}";
         let lines = rows(&none, "a.ndjson", lines).unwrap();
-        assert_eq!(lines[1].place, RowPlace::Line(3));
+        assert_eq!(lines[1].position, Position::Line(3));
     }
 
     #[test]
-    fn numbers_in_json_are_taken_as_they_are_written() {
+    fn numbers_in_json_keep_their_text() {
         let mapped =
             settings(json!({ "fields": { "event_type": "kind", "idempotency_key": "no" } }));
         let key = |number: &str| {
@@ -220,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn wrong_json_is_refused_with_its_place() {
+    fn wrong_json_is_refused_with_its_position() {
         refused(json!({}), "a.json", b"{\n\"a\":,}", "line 2");
-        refused(json!({}), "a.json", b"[1]", "row 1: it is no object");
+        refused(json!({}), "a.json", b"[1]", "row 1: it is not an object");
         refused(json!({}), "a.json", b"[]", "no row");
         let twice = br#"{"event_type":"a","payload":1,"payload":2}"#;
-        refused(json!({}), "a.json", twice, "row 1: \"payload\" stands in it twice");
+        refused(json!({}), "a.json", twice, "row 1: the name \"payload\" occurs twice");
         let mapped = json!({ "fields": { "event_type": "kind" } });
-        refused(mapped, "a.json", br#"{"kind":"a","kind":"b"}"#, "\"kind\" stands in it twice");
+        refused(mapped, "a.json", br#"{"kind":"a","kind":"b"}"#, "the name \"kind\" occurs twice");
         let typo = br#"{"event_typ":"a","payload":1}"#;
         refused(json!({}), "a.json", typo, "row 1: there is no field \"event_typ\"");
         refused(json!({}), "a.ndjson", b"{\"event_type\":\"a\",\"payload\":1}\n{", "line 2");
@@ -258,8 +258,8 @@ mod tests {
         let payload = field(&found[0], Field::Payload);
         assert_eq!(payload, r#"{"No":"1","Kind":"a","Text":"x;\"y\"\nz"}"#);
         assert_eq!(
-            (field(&found[1], Field::IdempotencyKey), found[1].place),
-            ("2".into(), RowPlace::Line(4))
+            (field(&found[1], Field::IdempotencyKey), found[1].position),
+            ("2".into(), Position::Line(4))
         );
     }
 
@@ -322,7 +322,7 @@ mod tests {
             field(&found[0], Field::Payload),
             r##"{"@id":"7","Header":{"No":"RE-1"},"Line":[{"@n":"1","#text":"a & b"},{"@n":"2","#text":"<c>"}]}"##
         );
-        assert_eq!(found[1].place, RowPlace::Line(4));
+        assert_eq!(found[1].position, Position::Line(4));
     }
 
     #[test]
@@ -335,7 +335,7 @@ mod tests {
             orders(),
             "a.xml",
             b"<orders><order/></orders>",
-            "no element stands at Orders/Order",
+            "no element has the path Orders/Order",
         );
         refused(orders(), "a.xml", b"<Orders><Order/>", "was it still being written?");
         let entity = "<Orders>\n<Order>&x;</Order></Orders>";

@@ -1,7 +1,7 @@
-//! XML: the element at a path is a row, fields are taken from it by paths.
+//! XML: the elements at a path are rows; fields are found in them by paths.
 //!
-//! No document types and with them no entities but the five of XML itself, so that nothing is fetched and
-//! nothing multiplies; nesting has a bound.
+//! Document types are refused, so there are no entities but the five of XML itself: nothing is fetched, and nothing
+//! expands. Nesting is limited.
 
 use quick_xml::XmlVersion;
 use quick_xml::escape::resolve_predefined_entity;
@@ -12,12 +12,12 @@ use serde_json::{Map, Value};
 use crate::sources::draft::Draft;
 use crate::sources::field::{Cell, Field};
 use crate::sources::folder_settings::{FolderSettings, MAX_COLUMNS, MAX_NODES};
-use crate::sources::reading::{FileError, FileRow, RowPlace, Rows, line_ends, too_long};
+use crate::sources::reading::{FileError, FileRow, Position, Rows, line_ends, too_long};
 
-/// How deep elements may be nested.
+/// The deepest nesting of elements.
 const MAX_DEPTH: usize = 64;
 
-/// An element inside a row.
+/// A row or an element in it.
 #[derive(Debug, Default)]
 struct Element {
     name: String,
@@ -26,18 +26,18 @@ struct Element {
     children: Vec<Self>,
 }
 
-/// What is known while a file is read.
+/// The state while a file is read.
 struct State<'a> {
     text: &'a str,
     path: Vec<&'a str>,
-    /// Names of the elements that are open and in no row.
+    /// Names of the open elements outside a row.
     open: Vec<String>,
-    /// Elements that are open and in a row, the row itself first.
+    /// The open elements of a row, the row itself first.
     row: Vec<Element>,
-    /// Where the row begins.
+    /// The offset of the row.
     began: usize,
     had_root: bool,
-    /// Up to where lines were counted, and how many there are to there.
+    /// The offset up to which lines were counted, and the line number there.
     counted: (usize, usize),
     /// Elements and attributes of the row.
     nodes: usize,
@@ -46,8 +46,7 @@ struct State<'a> {
 
 pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>, FileError> {
     let Some(path) = &settings.row else {
-        let why =
-            "the source's settings do not say which element is a row: row, such as Orders/Order";
+        let why = "the source's settings lack the path of the element that is a row: set row, such as Orders/Order";
         return Err(FileError(why.to_owned()));
     };
     let mut state = State {
@@ -77,7 +76,7 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
             Event::CData(text) => state.put_text(&text.xml10_content(), before)?,
             Event::GeneralRef(reference) => state.put_reference(&reference, before)?,
             Event::DocType(_) => {
-                let why = "a DOCTYPE is not taken: nothing is fetched, and no entities are defined";
+                let why = "it has a DOCTYPE, which is not accepted: nothing is fetched, and no entities are defined";
                 return Err(state.fault(before, why));
             }
             Event::Decl(decl) => {
@@ -88,19 +87,21 @@ pub(super) fn rows(settings: &FolderSettings, text: &str) -> Result<Vec<FileRow>
                     return Err(state.fault(before, &why));
                 }
             }
-            // An empty element comes as its start and its end.
+            // `expand_empty_elements` turns an empty element into a start and an end.
             Event::Empty(_) | Event::Comment(_) | Event::PI(_) => {}
         }
     }
     if state.had_root && state.rows.rows.is_empty() && state.open.is_empty() && state.row.is_empty()
     {
-        let why = format!("there is no row in it: no element stands at {path}, the source's row");
+        let why = format!(
+            "it contains no row: no element has the path {path} (the source's setting row)"
+        );
         return Err(FileError(why));
     }
     if !state.open.is_empty() || !state.row.is_empty() || !state.had_root {
         return Err(state.fault(
             text.len(),
-            "it ends before its root element does: was it still being written? (writer)",
+            "it ends before its root element does: was it still being written? Check the setting writer",
         ));
     }
     Ok(state.rows.rows)
@@ -117,7 +118,7 @@ impl State<'_> {
     }
 
     fn fault(&self, at: usize, why: &str) -> FileError {
-        FileError::at(RowPlace::Line(self.line(at)), why)
+        FileError::at(Position::Line(self.line(at)), why)
     }
 
     fn start(&mut self, start: &BytesStart<'_>, at: usize) -> Result<(), FileError> {
@@ -160,7 +161,7 @@ impl State<'_> {
     ) -> Result<Vec<(String, String)>, FileError> {
         let mut all = Vec::new();
         for (attribute, n) in start.attributes().zip(1..) {
-            // Each is compared with those before.
+            // Limited because each attribute is compared with all earlier ones.
             if n > MAX_COLUMNS {
                 let why = format!("an element has more than {MAX_COLUMNS} attributes");
                 return Err(self.fault(at, &why));
@@ -172,7 +173,7 @@ impl State<'_> {
             }
             let value = attribute.normalized_value(XmlVersion::Implicit1_0);
             let value = value.map_err(|error| self.fault(at, &error.to_string()))?;
-            // Where names come from is no content.
+            // Namespace declarations are not content.
             if name != "xmlns" && !name.starts_with("xmlns:") {
                 all.push((local(name).to_owned(), value.into_owned()));
             }
@@ -191,8 +192,8 @@ impl State<'_> {
             let (from, line) = self.counted;
             let between = self.text.as_bytes().get(from..self.began).unwrap_or_default();
             self.counted = (self.began, line.saturating_add(line_ends(between)));
-            let place = RowPlace::Line(self.counted.1);
-            self.rows.push(FileRow { draft: draft(settings, &done), place })?;
+            let position = Position::Line(self.counted.1);
+            self.rows.push(FileRow { draft: draft(settings, &done), position })?;
         }
         Ok(())
     }
@@ -222,7 +223,7 @@ impl State<'_> {
     }
 }
 
-/// A name without its namespace's prefix.
+/// A name without its namespace prefix.
 fn local(name: &str) -> &str {
     name.rsplit(':').next().unwrap_or(name)
 }
@@ -241,7 +242,7 @@ fn draft(settings: &FolderSettings, row: &Element) -> Draft {
 }
 
 impl Element {
-    /// The text at a path: elements, and at its end perhaps `@` and an attribute; `.` is the element itself.
+    /// The text at a path of elements, which may end with `@` and an attribute; `.` is the element itself.
     fn at(&self, path: &str) -> Option<String> {
         let (step, rest) = path.split_once('/').unwrap_or((path, ""));
         if let Some(name) = step.strip_prefix('@') {
@@ -255,8 +256,8 @@ impl Element {
         if rest.is_empty() { Some(child.text.trim().to_owned()) } else { child.at(rest) }
     }
 
-    /// Attributes as `@name`, elements by their names, those that are there twice as a list, text as `#text`;
-    /// an element with nothing but text is that text.
+    /// The element as JSON: attributes as `@name`, elements by name, repeated elements as a list, text as `#text`. An
+    /// element with text only becomes that text.
     fn to_json(&self) -> Value {
         let text = self.text.trim();
         if self.attributes.is_empty() && self.children.is_empty() {

@@ -1,8 +1,8 @@
 //! A table of an ERP's own `SQLite` file, read only.
 //!
-//! Its owner is never blocked: a read is one short transaction over at most 100 rows and 4 MiB, on a
-//! connection that can write nothing. The statements are made from the names in the source's settings,
-//! quoted; no other statement is put together at run time.
+//! A read is one short transaction over at most 100 rows and 4 MiB, on a read-only connection, so that it delays the
+//! ERP as little as possible. Its statement is built from the quoted names in the source's settings; no other
+//! statement is built at run time.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -17,27 +17,26 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior};
 use crate::config::settings::MAX_PAYLOAD_BYTES;
 use crate::sources::draft::Draft;
 use crate::sources::field::{Cell, Field};
-use crate::sources::table_settings::{Found, TableSettings};
+use crate::sources::table_settings::{TableSettings, TableState};
 
 /// Rows of one read.
 pub const MAX_ROWS: u32 = 100;
-/// Bytes after which a read ends early: a reader of a file without a write-ahead log keeps its owner from
-/// committing meanwhile.
+/// After so many bytes a read ends early: without a write-ahead log a reader delays the ERP's commits.
 pub const MAX_BYTES: usize = 4 << 20;
-/// Payloads up to this many bytes are read at once; where there are larger ones it is read again, with more memory.
+/// Payloads up to this size are read at once; for larger ones the rows are read again, with more memory.
 pub const PAYLOAD_BYTES_SMALL: u32 = 1 << 20;
-/// How long a lock of the owner is waited for.
+/// How long to wait for a lock of the ERP.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(250);
-/// Characters of a cell other than the payload that are read: above the longest that any field takes.
+/// Characters read of a cell other than the payload: more than any field accepts.
 const MAX_CELL_CHARS: u32 = 5_000;
 
-/// The largest value that a statement may make, and the largest that is read of a row: a payload and a little.
+/// The largest value that a statement may produce: more than a payload.
 const MAX_VALUE_BYTES: i32 = 26 << 20;
-/// The longest statement of the schema.
+/// The longest statement in the schema.
 const MAX_SQL_BYTES: i32 = 1 << 20;
-/// Steps of SQLite in one read: a full one takes some thousands.
+/// Steps of SQLite in one read; a full read takes some thousands.
 const MAX_STEPS: u32 = 50_000_000;
-/// Steps after which they are counted.
+/// The number of steps between two counts.
 const STEPS_COUNTED: u16 = 10_000;
 
 /// Why a table cannot be read, and what to do about it.
@@ -45,7 +44,7 @@ const STEPS_COUNTED: u16 = 10_000;
 #[error("{why}")]
 pub struct ForeignError {
     why: String,
-    /// Whether it is likely to pass without anybody doing anything.
+    /// Whether it is likely to pass by itself.
     pub(crate) passes: bool,
 }
 
@@ -55,7 +54,7 @@ impl ForeignError {
     }
 }
 
-/// The device and number of a file; nothing is opened.
+/// The device and inode of a file, without opening it.
 pub fn file_of(path: &Path) -> Result<(u64, u64), ForeignError> {
     let meta = std::fs::metadata(path).map_err(|error| ForeignError {
         why: format!("{:?} cannot be read: {error}", path.to_string_lossy()),
@@ -64,13 +63,13 @@ pub fn file_of(path: &Path) -> Result<(u64, u64), ForeignError> {
     Ok((meta.dev(), meta.ino()))
 }
 
-/// A connection to the file of a table that suits.
+/// A connection to the file of a usable table.
 #[derive(Debug)]
 pub struct Foreign {
     conn: Connection,
     table: TableSettings,
     file: (u64, u64),
-    /// The file's own number of its schema, when the statement was made.
+    /// The file's `schema_version` when the statement was built.
     schema_version: i64,
     /// The fields that the table has, in the order of the statement.
     fields: Vec<Field>,
@@ -79,21 +78,21 @@ pub struct Foreign {
     steps: Arc<AtomicU32>,
 }
 
-/// What one look has found.
+/// The result of one read.
 #[derive(Clone, Debug)]
-pub struct Look {
-    /// What the table is.
-    pub found: Found,
-    /// Rows behind the cursor, by id.
+pub struct Batch {
+    /// The state of the table.
+    pub table: TableState,
+    /// Rows after the cursor, by id.
     pub rows: Vec<(i64, Draft)>,
-    /// Whether there are more behind them.
+    /// Whether there are more rows after them.
     pub more: bool,
-    /// Whether a payload was not read that would be read with more memory.
+    /// Whether a payload was left out that can be read with more memory.
     pub unread: bool,
 }
 
 impl Foreign {
-    /// Opens a table. Its path has to be without links (`fs::canonicalize`).
+    /// Opens a table. Its path must not contain links (see `fs::canonicalize`).
     pub fn open(table: &TableSettings) -> Result<Self, ForeignError> {
         let file = file_of(&table.path)?;
         let conn = connect(&table.path)?;
@@ -127,7 +126,7 @@ impl Foreign {
         &self.fields
     }
 
-    /// How changes are written: `wal` where there is a write-ahead log.
+    /// The file's journal mode, such as `wal`.
     pub fn journal_mode(&self) -> Result<String, ForeignError> {
         let read = self.conn.query_row("PRAGMA journal_mode", [], |row| row.get(0));
         read.map_err(|error| failed(&self.table.path, &error))
@@ -145,26 +144,25 @@ impl Foreign {
         Ok(())
     }
 
-    /// Reads the rows behind a cursor: `limit` rows at most, in one snapshot. Of a payload of more than
-    /// `payload_bytes` it is only told how large it is.
-    pub fn look(
+    /// Reads at most `limit` rows after a cursor, in one snapshot. Of a payload of more than `payload_bytes` only the
+    /// size is read.
+    pub fn read(
         &mut self,
         cursor: i64,
         limit: u32,
         payload_bytes: u32,
-    ) -> Result<Look, ForeignError> {
+    ) -> Result<Batch, ForeignError> {
         self.steps.store(MAX_STEPS, Ordering::Relaxed);
         if self.pragma("PRAGMA schema_version")? != self.schema_version {
             self.learn_schema()?;
         }
         let Self { conn, table, file, fields, select, .. } = self;
         let read = read(conn, table, select, fields, (cursor, limit, payload_bytes));
-        let (highest, rows, more) = read.map_err(|error| failed(&table.path, &error))?;
-        let mut rows = rows;
-        let could = |(_, row): &(i64, Draft)| {
+        let (highest, mut rows, more) = read.map_err(|error| failed(&table.path, &error))?;
+        let is_readable = |(_, row): &(i64, Draft)| {
             row.unread_payload().is_some_and(|bytes| bytes <= u64::from(MAX_PAYLOAD_BYTES))
         };
-        let unread = rows.iter().any(could);
+        let unread = rows.iter().any(is_readable);
         let at_cursor = match rows.first() {
             Some((id, row)) if *id == cursor => Some(row.fingerprint()),
             _ => None,
@@ -175,7 +173,8 @@ impl Foreign {
         let has = |field: &Field| fields.contains(field);
         let of = Field::OF_FINGERPRINT.iter().filter(|field| has(field));
         let columns = of.map(|field| table.column(*field).to_owned()).collect();
-        Ok(Look { found: Found { file: *file, highest, columns, at_cursor }, rows, more, unread })
+        let state = TableState { file: *file, highest, columns, at_cursor };
+        Ok(Batch { table: state, rows, more, unread })
     }
 }
 
@@ -193,7 +192,7 @@ fn connect(path: &Path) -> Result<Connection, ForeignError> {
              write-ahead log, to write into its directory: that is where SQLite keeps {name}-shm"
         ))
     };
-    // The caller has checked the path; a link that was put there since is not followed.
+    // The caller has checked the path; a link created since is not followed.
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
@@ -202,12 +201,12 @@ fn connect(path: &Path) -> Result<Connection, ForeignError> {
     let set = "PRAGMA query_only = ON; PRAGMA cache_size = -500; PRAGMA trusted_schema = OFF;
                PRAGMA mmap_size = 0; PRAGMA cell_size_check = ON;";
     conn.execute_batch(set).map_err(unopenable)?;
-    // Opening touches nothing; the first read finds out.
+    // Opening reads nothing, so errors show with the first query.
     conn.query_row("PRAGMA schema_version", [], |_| Ok(())).map_err(unopenable)?;
     Ok(conn)
 }
 
-/// Bounds what a statement may take: the file's owner decides what its columns compute.
+/// Limits the memory and time of a statement, because the file's schema may contain computed columns.
 fn bound(conn: &Connection, steps: &Arc<AtomicU32>) -> rusqlite::Result<()> {
     let _before = conn.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
     let _before = conn.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, MAX_SQL_BYTES)?;
@@ -234,8 +233,8 @@ fn fields(conn: &Connection, table: &TableSettings) -> Result<Vec<Field>, Foreig
     let has = |column: &str| there.iter().any(|have| have.eq_ignore_ascii_case(column));
     let missing = |column: &str, field: &str| {
         ForeignError::lasting(format!(
-            "the table {name:?} has no column {column:?}, from which {field} would be taken: name another \
-             one in the settings (columns), or add it to the table"
+            "the table {name:?} has no column {column:?} for {field}: name another one in the settings \
+             (columns), or add it to the table"
         ))
     };
     if !has(id) {
@@ -248,7 +247,7 @@ fn fields(conn: &Connection, table: &TableSettings) -> Result<Vec<Field>, Foreig
         return Err(ForeignError::lasting(format!(
             "{name}.{id} is not INTEGER PRIMARY KEY AUTOINCREMENT: without AUTOINCREMENT the ids of \
              deleted rows are given again, and events would be missed. `oncebox source ddl sqlite` prints a \
-             table that will do"
+             suitable table"
         )));
     }
     let mut fields = Vec::new();
@@ -269,8 +268,8 @@ fn columns(conn: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
     names.collect()
 }
 
-/// The one statement that reads rows. Columns are named with their table: a bare name in double quotes
-/// that is no column would be taken for a text.
+/// The statement that reads rows. Columns are qualified with their table: SQLite reads an unknown bare name in double
+/// quotes as a text.
 fn select(table: &TableSettings, fields: &[Field]) -> String {
     let name = quoted(&table.table);
     let id = format!("{name}.{}", quoted(&table.id));
@@ -296,7 +295,7 @@ fn quoted(name: &str) -> String {
 
 type Rows = Vec<(i64, Draft)>;
 
-/// The highest id there ever was, rows from `cursor` on, and whether there are more.
+/// The highest id ever given, rows from `cursor` on, and whether there are more.
 fn read(
     conn: &mut Connection,
     table: &TableSettings,
@@ -310,7 +309,7 @@ fn read(
     let highest = snapshot.query_row(highest, [&table.table], |row| row.get(0))?;
     let (mut rows, mut bytes, mut more): (Rows, usize, bool) = (Vec::new(), 0, false);
     {
-        // The row at the cursor, `limit` rows behind it, and one that shows that there are more.
+        // The row at the cursor, `limit` rows after it, and one that shows that there are more.
         let mut statement = snapshot.prepare_cached(select)?;
         let mut found =
             statement.query((cursor, i64::from(limit).saturating_add(2), payload_bytes))?;
@@ -372,8 +371,8 @@ fn failed(path: &Path, error: &rusqlite::Error) -> ForeignError {
             return ForeignError { why, passes: true };
         }
         Some(ErrorCode::TooBig | ErrorCode::OutOfMemory) => format!(
-            "{path:?}: a value of a row behind the cursor has more than {MAX_VALUE_BYTES} bytes, which is never \
-             read: look for a generated column or a zeroblob(), or let the cursor pass the row"
+            "{path:?}: a value of a row after the cursor has more than {MAX_VALUE_BYTES} bytes, which is never \
+             read: look for a generated column or a zeroblob(), or move the cursor past the row"
         ),
         Some(ErrorCode::OperationInterrupted) => format!(
             "{path:?}: reading {MAX_ROWS} rows took more than {MAX_STEPS} steps of SQLite: look for a generated \

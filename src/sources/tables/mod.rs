@@ -1,8 +1,7 @@
-//! Tables `sources` and `source_files`: where events are read from besides the API, and the files that were taken
-//! from a drop folder or refused.
+//! The tables `sources` and `source_files`: the sources, and the files of drop folders that were imported or refused.
 //!
-//! The cursor moves only in the transaction that stores what was read, and only from where its reader
-//! thought it was: what a person sets meanwhile wins. Not here: what is read ([`foreign`]).
+//! The cursor moves only in the transaction that stores the rows, and only from the value that its reader started
+//! with, so that a cursor set by a person meanwhile wins. Not here: reading the ERP's table ([`foreign`]).
 
 pub mod foreign;
 
@@ -49,7 +48,7 @@ const PAGE: &str = "
      ORDER BY seq
      LIMIT ?3";
 
-// What is to be read now: a suspended tenant's sources wait.
+// Sources of suspended tenants are not read.
 const TO_READ: &str = "
     SELECT s.seq, s.id, s.tenant, s.name, s.kind, s.settings, s.state, s.cursor, s.identity, s.event_count,
            s.last_event_at, s.last_read_at, s.last_error, s.failing_since, s.silent_after_ms, s.created_at,
@@ -121,18 +120,18 @@ const COUNTS: &str = "
       FROM sources
      WHERE deleted_at IS NULL";
 
-/// How many sources there are, over all tenants.
+/// Numbers of sources over all tenants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceCounts {
-    /// Those that are read.
+    /// Active sources.
     pub active: u64,
-    /// Those a person has paused.
+    /// Paused sources.
     pub paused: u64,
-    /// Of those that are read: those that cannot be.
+    /// Active sources that cannot be read.
     pub failing: u64,
 }
 
-/// Stores a source; `None` when its name is taken.
+/// Stores a source; `None` if its name is taken.
 pub fn insert(tx: &WriteTx<'_>, new: &NewSource, now: Timestamp) -> Result<Option<i64>> {
     let inserted = tx.prepare(INSERT)?.execute((
         &new.id,
@@ -158,7 +157,7 @@ pub fn exists(tx: &ReadTx<'_>, tenant: &str, name: &str) -> Result<bool> {
     Ok(tx.prepare(EXISTS)?.query_row((tenant, name), |row| row.get(0))?)
 }
 
-/// Sources by number, after `after`.
+/// Sources with numbers above `after`, by number.
 pub fn page(tx: &ReadTx<'_>, tenant: &str, after: i64, limit: u32) -> Result<Vec<Source>> {
     rows(&mut *tx.prepare(PAGE)?, (tenant, after, limit), source)
 }
@@ -179,7 +178,7 @@ pub fn one_to_read(tx: &ReadTx<'_>, seq: i64) -> Result<Option<Source>> {
     Ok(found.filter(|found| found.seq == seq))
 }
 
-/// Changes what a person sets: how it is read, whether, and from where on. Its error is cleared.
+/// Stores a person's changes of settings, state and cursor, and clears the error. `Changed` if it was deleted.
 pub fn update(tx: &WriteTx<'_>, changed: &Source, now: Timestamp) -> Result<()> {
     let new = &changed.new;
     let updated = tx.prepare(UPDATE)?.execute((
@@ -195,27 +194,28 @@ pub fn update(tx: &WriteTx<'_>, changed: &Source, now: Timestamp) -> Result<()> 
     one_row(updated, "the source")
 }
 
-/// Deletes a source; what came from it stays.
+/// Deletes a source, but not its events. `Changed` if it was deleted before.
 pub fn delete(tx: &WriteTx<'_>, seq: i64, now: Timestamp) -> Result<()> {
     let deleted = tx.prepare(DELETE)?.execute((seq, now))?;
     tx.sources_changed();
     one_row(deleted, "the source")
 }
 
-/// How far a source was read.
+/// The progress of a source in one transaction.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// Where its reader began.
+    /// The cursor that its reader started with.
     pub from: i64,
-    /// The last row that was read.
+    /// The new cursor.
     pub to: i64,
-    /// What was read, as JSON.
+    /// The table's identity, as JSON.
     pub identity: Option<String>,
     /// Events in this transaction.
     pub events: u64,
 }
 
-/// Moves the cursor, in the transaction that stores what was read.
+/// Moves the cursor, in the transaction that stores the rows. `Changed` if the cursor was moved meanwhile, or the
+/// source is no longer active.
 pub fn advance(tx: &WriteTx<'_>, seq: i64, progress: &Progress, now: Timestamp) -> Result<()> {
     let Progress { from, to, identity, events } = progress;
     let events = i64::try_from(*events).unwrap_or(i64::MAX);
@@ -235,7 +235,7 @@ pub fn clear_error(tx: &WriteTx<'_>, seq: i64) -> Result<()> {
     Ok(())
 }
 
-/// How many there are.
+/// Counts the sources.
 pub fn counts(tx: &ReadTx<'_>) -> Result<SourceCounts> {
     Ok(tx.prepare(COUNTS)?.query_row([], |row| {
         Ok(SourceCounts { active: count(row, 0)?, paused: count(row, 1)?, failing: count(row, 2)? })
@@ -300,25 +300,25 @@ const FORGET_FILE: &str = "
        AND name = ?2
        AND read_at <= ?3";
 
-/// A file that was taken or refused.
+/// A file that was imported or refused.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
-    /// Of which source.
+    /// Its source.
     pub source_seq: i64,
     /// Its name in the folder.
     pub name: String,
     /// SHA-256 of its bytes.
     pub sha256: Vec<u8>,
-    /// How many those are.
+    /// Its size in bytes.
     pub size: u64,
-    /// Why it was refused; `None`: it was taken.
+    /// Why it was refused; `None`: it was imported.
     pub reason: Option<String>,
-    /// Events that came of it.
+    /// The number of its events.
     pub event_count: u64,
 }
 
-/// Notes a file. One that was refused may come again under its name, one that was taken stays what it was:
-/// tells whether it could be noted.
+/// Stores the record of a file, replacing that of a refused file with its name. Returns `false`, and changes nothing,
+/// if a file with its name was imported.
 pub fn put_file(tx: &WriteTx<'_>, file: &SourceFile, now: Timestamp) -> Result<bool> {
     let state = if file.reason.is_some() { "rejected" } else { "done" };
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
@@ -335,28 +335,28 @@ pub fn put_file(tx: &WriteTx<'_>, file: &SourceFile, now: Timestamp) -> Result<b
     Ok(put == 1)
 }
 
-/// What a file was when it was taken.
+/// The content of an imported file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TakenFile {
     /// SHA-256 of its bytes.
     pub sha256: Vec<u8>,
-    /// How many those were.
+    /// Its size in bytes.
     pub size: u64,
 }
 
-/// The file of that name that was taken, if one was.
+/// The imported file of this name, if there is one.
 pub fn taken_file(tx: &ReadTx<'_>, source_seq: i64, name: &str) -> Result<Option<TakenFile>> {
     first(&mut *tx.prepare(TAKEN_FILE)?, (source_seq, name), |row| {
         Ok(TakenFile { sha256: row.get(0)?, size: count(row, 1)? })
     })
 }
 
-/// Files that were read by then, at most `limit`: of which source, and their names.
+/// At most `limit` files that were read by then: their sources and names.
 pub fn old_files(tx: &ReadTx<'_>, by: Timestamp, limit: u32) -> Result<Vec<(i64, String)>> {
     rows(&mut *tx.prepare(OLD_FILES)?, (by, limit), |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
-/// Forgets files, if they were read by then.
+/// Deletes the records of files that were read by then.
 pub fn forget_files(tx: &WriteTx<'_>, files: &[(i64, String)], by: Timestamp) -> Result<()> {
     let mut statement = tx.prepare(FORGET_FILE)?;
     for (source_seq, name) in files {
