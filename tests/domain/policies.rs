@@ -32,7 +32,7 @@ const JSON: &str = "application/json";
 const FORM: &str = "application/x-www-form-urlencoded";
 
 #[test]
-fn json_keeps_every_byte_that_no_rule_is_about() {
+fn json_keeps_every_byte_that_no_rule_matches() {
     for (rules, body, expected) in [
         (
             json!([{"path": "$.a", "action": "seal"}]),
@@ -75,7 +75,7 @@ fn json_keeps_every_byte_that_no_rule_is_about() {
 }
 
 #[test]
-fn what_detectors_find_is_changed_within_its_text_and_exceptions_win() {
+fn matches_are_changed_within_their_text_and_allow_rules_win() {
     for (rules, body, expected) in [
         (
             json!([{"detect": ["email"], "action": "mask"}]),
@@ -123,7 +123,7 @@ fn what_detectors_find_is_changed_within_its_text_and_exceptions_win() {
 }
 
 #[test]
-fn forms_and_texts_are_looked_through_in_their_own_way() {
+fn forms_and_texts_are_searched_in_their_own_way() {
     let both = policy(
         &json!([{"path": "$.name", "action": "seal"}, {"detect": ["email"], "action": "mask"}]),
     );
@@ -157,7 +157,7 @@ fn forms_and_texts_are_looked_through_in_their_own_way() {
 }
 
 #[test]
-fn a_rejection_names_the_rule_and_the_place_and_never_the_value() {
+fn a_rejection_names_the_rule_and_the_path_and_never_the_value() {
     let rules = policy(
         &json!([{"path": "$.x", "action": "drop"}, {"path": "$..iban", "action": "reject"}, {"detect": ["email"], "action": "reject"}]),
     );
@@ -175,7 +175,7 @@ fn a_rejection_names_the_rule_and_the_place_and_never_the_value() {
 }
 
 #[test]
-fn a_body_with_too_many_places_is_refused_and_looked_through_once() {
+fn a_body_with_too_many_matches_is_refused_and_searched_once() {
     let policy = policy(&json!([{ "detect": ["email", "phone"], "action": "mask" }]));
     let body = |n: usize| "jane@x.org +49 30 1234567; ".repeat(n);
     assert!(stored(&policy, "text/plain", &body(10_000)).is_ok());
@@ -188,7 +188,7 @@ fn a_body_with_too_many_places_is_refused_and_looked_through_once() {
 }
 
 #[test]
-fn the_subject_is_read_where_something_is_sealed() {
+fn the_subject_is_read_only_if_a_field_is_sealed() {
     let text = json!({ "rules": [{"path": "$.c", "action": "seal"}], "subject": "$.c.id" });
     let policy = Policy::parse(&text.to_string()).unwrap();
     let subject = |media, body: &str| apply(&policy, media, body).unwrap().subject;

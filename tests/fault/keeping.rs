@@ -125,7 +125,7 @@ fn an_older_database_is_upgraded_with_all_its_rows_and_goes_on_delivering() {
 }
 
 #[test]
-fn an_upgrade_that_dies_at_any_step_is_carried_out_by_the_next_try() {
+fn an_upgrade_that_fails_at_any_step_is_completed_by_the_next_attempt() {
     let receiver = Receiver::new();
     let older = older_home(&receiver);
     for step in [Step::Backup, Step::Migrate] {
@@ -163,7 +163,7 @@ fn upgrade_in_a_process_of_its_own() {
 }
 
 #[test]
-fn an_upgrade_that_is_killed_is_made_good_by_the_next() {
+fn a_killed_upgrade_is_completed_by_the_next() {
     let receiver = Receiver::new();
     let home = older_home(&receiver);
     let database = home.path().join("data/oncebox.db");
@@ -206,7 +206,7 @@ fn kill(child: &mut Child) {
 }
 
 #[test]
-fn a_backup_that_is_killed_leaves_nothing_that_passes_for_one() {
+fn a_killed_backup_leaves_nothing_that_counts_as_one() {
     let home = tempfile::tempdir().unwrap();
     let process = Process::start(home.path());
     let payload = "x".repeat(8000);
@@ -251,7 +251,7 @@ fn a_backup_that_is_killed_leaves_nothing_that_passes_for_one() {
 }
 
 #[test]
-fn a_restore_that_dies_at_any_step_leaves_the_old_database_or_the_new_one() {
+fn a_restore_that_fails_at_any_step_leaves_the_old_or_the_new_database() {
     let source = tempfile::tempdir().unwrap();
     let process = Process::start(source.path());
     let event = |key: &str| json!({ "event_type": "a", "idempotency_key": key, "payload": 1 });

@@ -182,7 +182,7 @@ fn back_up(home: &Path) {
 }
 
 #[test]
-fn what_is_sealed_is_in_no_file_and_no_log_over_kills_and_arrives_whole_by_every_way_in() {
+fn sealed_data_is_in_no_file_or_log_after_kills_and_is_delivered_complete() {
     let (home, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (home, folder) = (home.path(), elsewhere.path().join("drop"));
     std::fs::create_dir(&folder).unwrap();

@@ -61,7 +61,7 @@ fn a_backup_is_made_when_it_is_due_and_only_the_newest_are_kept() {
 }
 
 #[test]
-fn a_backup_that_fails_is_noted_until_one_succeeds() {
+fn a_failed_backup_is_reported_until_one_succeeds() {
     let rig = Rig::with(|settings| {
         let inside_a_file = settings.database.directory.parent().unwrap().join("file/backups");
         fs::write(inside_a_file.parent().unwrap(), "no directory").unwrap();

@@ -105,7 +105,7 @@ fn json_lines_and_xml_are_taken_as_well() {
 }
 
 #[test]
-fn a_file_with_a_mistake_is_refused_as_a_whole_and_says_where_it_is() {
+fn a_file_with_a_mistake_is_refused_as_a_whole_with_the_position() {
     let rig = Rig::new();
     let folder = Folder::new(&rig, &json!({}));
     let good = r#"{"event_type":"a","payload":1}"#;
@@ -133,7 +133,7 @@ fn a_file_with_a_mistake_is_refused_as_a_whole_and_says_where_it_is() {
 }
 
 #[test]
-fn the_same_file_again_is_known_and_another_one_of_its_name_is_refused() {
+fn a_repeated_file_is_recognised_and_other_content_under_its_name_is_refused() {
     let rig = Rig::new();
     let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
     folder.put("a.csv", "x\n1\n2\n");
@@ -159,7 +159,7 @@ fn the_same_file_again_is_known_and_another_one_of_its_name_is_refused() {
 }
 
 #[test]
-fn what_is_being_written_waits_for_its_writer() {
+fn a_file_being_written_is_read_when_its_writer_has_finished() {
     let rig = Rig::new();
     let folder = Folder::new(&rig, &json!({ "writer": "done", "defaults": { "event_type": "a" } }));
     fs::write(folder.path.join("a.csv"), "x\n1").unwrap();
@@ -185,7 +185,7 @@ fn what_is_being_written_waits_for_its_writer() {
 }
 
 #[test]
-fn a_file_that_is_written_in_place_is_not_caught_empty() {
+fn a_file_written_in_place_is_not_read_while_it_is_empty() {
     let rig = Rig::new();
     let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
     let path = folder.path.join("a.csv");
@@ -205,7 +205,7 @@ fn a_file_that_is_written_in_place_is_not_caught_empty() {
 }
 
 #[test]
-fn what_is_too_large_or_no_file_is_not_taken() {
+fn large_files_and_other_entries_are_not_imported() {
     let rig = Rig::new();
     let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
     let secret = rig.home().join("secret.json");
@@ -228,7 +228,7 @@ fn what_is_too_large_or_no_file_is_not_taken() {
 }
 
 #[test]
-fn a_file_that_cannot_be_taken_for_its_name_is_said_and_keeps_no_other() {
+fn a_file_with_an_unusable_name_is_reported_and_does_not_stop_others() {
     let rig = Rig::new();
     let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
     let latin = OsStr::from_bytes(b"M\xfcller.csv");
@@ -255,7 +255,7 @@ fn a_file_that_cannot_be_taken_for_its_name_is_said_and_keeps_no_other() {
 }
 
 #[test]
-fn rows_of_one_file_that_contradict_each_other_under_one_key_are_refused() {
+fn rows_of_a_file_with_one_key_and_different_content_are_refused() {
     let rig = Rig::new();
     let folder = Folder::new(
         &rig,
@@ -272,7 +272,7 @@ fn rows_of_one_file_that_contradict_each_other_under_one_key_are_refused() {
 }
 
 #[test]
-fn a_row_without_the_key_that_the_settings_name_refuses_its_file() {
+fn a_row_without_the_key_in_the_settings_refuses_its_file() {
     let rig = Rig::new();
     let folder = Folder::new(
         &rig,
@@ -310,7 +310,7 @@ fn ten_thousand_rows_are_one_transaction() {
 }
 
 #[test]
-fn a_folder_that_is_gone_is_said_and_read_when_it_is_back() {
+fn a_missing_folder_is_reported_and_read_when_it_is_back() {
     let rig = Rig::new();
     let folder = Folder::new(&rig, &json!({}));
     until("it is read", || folder.has("done"));
@@ -357,7 +357,7 @@ fn one_folder_has_one_source() {
 }
 
 #[test]
-fn a_file_that_cannot_be_taken_holds_up_no_other_and_is_said_once() {
+fn a_file_that_cannot_be_imported_is_reported_once_and_does_not_stop_others() {
     let rig = Rig::new();
     let folder = Folder::new(&rig, &json!({}));
     // It cannot be moved to where a directory stands.
@@ -381,7 +381,7 @@ fn a_file_that_cannot_be_taken_holds_up_no_other_and_is_said_once() {
 }
 
 #[test]
-fn links_in_the_place_of_done_and_rejected_reach_nothing_outside() {
+fn links_named_done_and_rejected_are_not_followed() {
     let rig = Rig::new();
     let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
     until("it is read", || folder.has("rejected"));
@@ -433,7 +433,7 @@ fn standing_at(place: Stall, text: &str) -> (Rig, Faults, Folder, fs::File) {
 }
 
 #[test]
-fn what_is_written_behind_the_end_of_a_file_that_was_read_is_not_lost() {
+fn bytes_appended_to_a_file_after_it_was_read_are_not_lost() {
     for place in [Stall::Stored, Stall::Unchanged] {
         let (rig, faults, folder, mut writer) = standing_at(place, "x\n1\n2\n");
         writer.write_all(b"3\n").unwrap();
@@ -451,7 +451,7 @@ fn what_is_written_behind_the_end_of_a_file_that_was_read_is_not_lost() {
 }
 
 #[test]
-fn a_file_that_takes_the_place_of_one_that_was_read_is_looked_at_itself() {
+fn a_file_that_replaces_one_that_was_read_is_read_itself() {
     for place in [Stall::Stored, Stall::Unchanged] {
         let (rig, faults, folder, _) = standing_at(place, "x\n1\n2\n");
         folder.put("a.csv", "x\n8\n9\n");
@@ -471,7 +471,7 @@ fn a_file_that_takes_the_place_of_one_that_was_read_is_looked_at_itself() {
 }
 
 #[test]
-fn a_file_that_is_taken_away_while_it_is_read_is_stored_and_no_trouble() {
+fn a_file_removed_while_it_is_read_is_stored_without_an_error() {
     let (rig, faults, folder, _) = standing_at(Stall::Unchanged, "x\n1\n2\n");
     fs::remove_file(folder.path.join("a.csv")).unwrap();
     faults.stall(None);
@@ -482,7 +482,7 @@ fn a_file_that_is_taken_away_while_it_is_read_is_stored_and_no_trouble() {
 }
 
 #[test]
-fn what_is_no_file_of_its_own_is_left_and_said() {
+fn links_and_special_files_are_not_read_and_are_reported() {
     let rig = Rig::new();
     let folder = Folder::new(&rig, &json!({ "defaults": { "event_type": "a" } }));
     let said = |part: &str| {
@@ -533,7 +533,7 @@ fn what_is_no_file_of_its_own_is_left_and_said() {
 }
 
 #[test]
-fn long_numbers_in_json_are_other_keys_and_a_time_in_another_unit_is_refused() {
+fn long_numbers_in_json_stay_different_keys_and_a_time_in_another_unit_is_refused() {
     let rig = Rig::new();
     let folder = Folder::new(&rig, &json!({ "fields": { "not_before": "start" } }));
     let row = |key: &str| {
@@ -555,7 +555,7 @@ fn long_numbers_in_json_are_other_keys_and_a_time_in_another_unit_is_refused() {
 }
 
 #[test]
-fn rows_of_another_element_are_other_rows() {
+fn rows_of_another_xml_element_are_new_events() {
     let rig = Rig::new();
     let row = |row: &str| json!({ "row": row, "defaults": { "event_type": "a" } });
     let folder = Folder::new(&rig, &row("Orders/Order"));
@@ -586,7 +586,7 @@ fn ask_for(rig: &Rig, path: &Path, round: usize, n: usize) -> u16 {
 }
 
 #[test]
-fn of_many_that_ask_for_one_folder_at_once_one_gets_it() {
+fn of_concurrent_requests_for_one_folder_one_succeeds() {
     let rig = Rig::new();
     for round in 0..12 {
         let path = rig.home().join(format!("drop-{round}"));

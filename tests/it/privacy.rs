@@ -102,7 +102,7 @@ fn is_signed(secret: &str, message: &crate::rig::http::Message) -> bool {
 }
 
 #[test]
-fn what_is_sealed_in_an_event_is_nowhere_on_the_disk_and_arrives_whole() {
+fn sealed_data_is_not_readable_on_the_disk_and_is_delivered_complete() {
     let mut rig = Rig::new();
     let receiver = Receiver::scripted([Reply::status(500)]);
     let secret = rig.subscribe("erp", &receiver);
@@ -135,7 +135,7 @@ fn what_is_sealed_in_an_event_is_nowhere_on_the_disk_and_arrives_whole() {
 }
 
 #[test]
-fn a_repeated_event_is_known_by_what_it_says() {
+fn a_repeated_event_is_recognised_by_its_content() {
     let rig = Rig::new();
     state(&rig, &sealing());
     publish(&rig, "o-1", &body("c-1")).is(201);
@@ -173,7 +173,7 @@ fn events_of_one_subject_share_its_key_and_one_without_a_subject_has_its_own() {
 }
 
 #[test]
-fn a_webhook_is_verified_over_what_came_and_sealed_before_it_is_stored() {
+fn a_webhook_is_verified_unchanged_and_sealed_before_it_is_stored() {
     let rig = Rig::new();
     let receiver = Receiver::new();
     let secret = rig.subscribe_with("erp", &receiver, &json!({ "source": "all" }));
@@ -199,7 +199,7 @@ fn a_webhook_is_verified_over_what_came_and_sealed_before_it_is_stored() {
 }
 
 #[test]
-fn an_answer_that_echoes_what_was_sent_is_kept_without_it() {
+fn sealed_data_is_removed_from_a_stored_answer() {
     let rig = Rig::new();
     let receiver = Receiver::new();
     receiver.decide(|message| Reply::Answer(500, Vec::new(), message.body.clone()));
@@ -215,7 +215,7 @@ fn an_answer_that_echoes_what_was_sent_is_kept_without_it() {
 }
 
 #[test]
-fn what_a_policy_rejects_is_answered_with_rule_and_place_and_not_stored() {
+fn a_rejected_event_is_answered_with_rule_and_path_and_not_stored() {
     let rig = Rig::new();
     let rejecting = json!({ "rules": [
         { "path": "$..ssn", "action": "reject" },
@@ -241,7 +241,7 @@ fn what_a_policy_rejects_is_answered_with_rule_and_place_and_not_stored() {
 }
 
 #[test]
-fn what_only_looks_sealed_is_sent_as_it_came() {
+fn text_that_only_looks_sealed_is_sent_unchanged() {
     let rig = Rig::new();
     let receiver = Receiver::new();
     rig.subscribe("erp", &receiver);
@@ -325,7 +325,7 @@ fn erase(rig: &Rig, subject: &str) -> Answer {
 }
 
 #[test]
-fn an_erased_subject_is_gone_from_the_file_and_its_deliveries_go_on_without_it() {
+fn an_erased_subject_is_gone_and_its_deliveries_continue_without_the_data() {
     let rig = Rig::new();
     let receiver = Receiver::new();
     rig.subscribe("erp", &receiver);
@@ -382,7 +382,7 @@ fn a_repeated_event_of_an_erased_subject_is_not_said_to_differ() {
 }
 
 #[test]
-fn what_was_erased_stays_erased_when_an_older_backup_is_put_back() {
+fn erased_data_stays_erased_when_an_older_backup_is_restored() {
     let mut rig = Rig::new();
     let receiver = Receiver::new();
     rig.subscribe("erp", &receiver);
@@ -411,7 +411,7 @@ fn what_was_erased_stays_erased_when_an_older_backup_is_put_back() {
 }
 
 #[test]
-fn an_erasure_that_was_noted_and_cut_off_is_carried_out_at_the_next_start() {
+fn an_interrupted_erasure_is_completed_at_the_next_start() {
     let mut rig = Rig::new();
     state(&rig, &named_policy());
     publish(&rig, "o-1", &of_customer("c-1")).is(201);
@@ -426,7 +426,7 @@ fn an_erasure_that_was_noted_and_cut_off_is_carried_out_at_the_next_start() {
 }
 
 #[test]
-fn a_row_of_plain_sql_that_a_policy_is_about_is_quarantined_and_says_that_its_text_is_there() {
+fn a_plain_sql_row_that_a_policy_matches_is_quarantined_with_a_hint_that_its_text_is_stored() {
     let rig = Rig::new();
     state(&rig, &named_policy());
     let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
@@ -444,7 +444,7 @@ fn a_row_of_plain_sql_that_a_policy_is_about_is_quarantined_and_says_that_its_te
 }
 
 #[test]
-fn of_a_row_of_plain_sql_every_action_but_allow_is_a_refusal() {
+fn every_action_but_allow_refuses_a_plain_sql_row() {
     let rig = Rig::new();
     let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
     conn.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
@@ -530,7 +530,7 @@ fn an_erasure_while_an_attempt_is_under_way_ends_with_that_attempt() {
 }
 
 #[test]
-fn what_a_source_reads_is_sealed_and_what_is_refused_is_kept_without_its_content() {
+fn rows_of_a_source_are_sealed_and_refused_rows_are_stored_without_content() {
     let rig = Rig::new();
     let receiver = Receiver::new();
     rig.subscribe("erp", &receiver);
@@ -565,7 +565,7 @@ fn what_a_source_reads_is_sealed_and_what_is_refused_is_kept_without_its_content
 }
 
 #[test]
-fn rows_have_no_key_that_tells_of_them_and_are_known_again_when_a_policy_comes_or_goes() {
+fn keys_of_rows_reveal_nothing_and_are_recognised_when_a_policy_is_added_or_removed() {
     let rig = Rig::new();
     let (erp, drop) = (rig.home().join("erp.db"), rig.home().join("drop"));
     std::fs::create_dir(&drop).unwrap();
@@ -624,7 +624,7 @@ fn rows_have_no_key_that_tells_of_them_and_are_known_again_when_a_policy_comes_o
 }
 
 #[test]
-fn events_of_one_batch_share_their_subjects_key_and_have_no_id_that_tells_of_their_bodies() {
+fn events_of_one_batch_share_their_subjects_key_and_their_ids_reveal_nothing() {
     let rig = Rig::new();
     let scheme = json!({
         "kind": "generic", "check": { "token": { "header": "X-Token" } }, "items": "/rows",
@@ -648,7 +648,7 @@ fn events_of_one_batch_share_their_subjects_key_and_have_no_id_that_tells_of_the
 }
 
 #[test]
-fn a_subject_with_thousands_of_keys_is_erased_whole() {
+fn a_subject_with_thousands_of_keys_is_erased_completely() {
     let rig = Rig::new();
     state(&rig, &named_policy());
     publish(&rig, "o-1", &of_customer("c-1")).is(201);
@@ -711,7 +711,7 @@ fn the_boxs_administrator_erases_in_another_tenant_by_its_name() {
 }
 
 #[test]
-fn what_a_consumer_says_of_what_was_sealed_is_kept_without_it() {
+fn sealed_data_is_removed_from_a_consumers_reason() {
     let rig = Rig::new();
     rig.post("/v1/subscriptions", &json!({ "name": "erp", "target": "pull" })).is(201);
     state(&rig, &sealing());
@@ -726,7 +726,7 @@ fn what_a_consumer_says_of_what_was_sealed_is_kept_without_it() {
 }
 
 #[test]
-fn what_was_sealed_and_then_quarantined_keeps_the_key_it_is_opened_with() {
+fn a_sealed_event_keeps_its_key_in_quarantine() {
     let rig = Rig::new();
     rig.subscribe("erp", &Receiver::new());
     state(
@@ -757,7 +757,7 @@ fn repair(rig: &Rig, id: &str, with: &Value) -> Answer {
 }
 
 #[test]
-fn a_sealed_event_whose_target_comes_later_is_repaired_and_arrives_whole() {
+fn a_sealed_event_for_a_later_target_is_repaired_and_delivered_complete() {
     let rig = Rig::new();
     let receiver = Receiver::new();
     let rules = json!([
@@ -786,7 +786,7 @@ fn a_sealed_event_whose_target_comes_later_is_repaired_and_arrives_whole() {
 }
 
 #[test]
-fn what_a_repair_brings_passes_the_policy_like_whatever_is_published() {
+fn the_policy_applies_to_the_content_of_a_repair() {
     let rig = Rig::new();
     let receiver = Receiver::new();
     rig.subscribe("erp", &receiver);
@@ -822,7 +822,7 @@ fn what_a_repair_brings_passes_the_policy_like_whatever_is_published() {
 }
 
 #[test]
-fn a_word_that_a_repair_brings_is_looked_through_where_the_content_was_sealed_before() {
+fn the_policy_applies_to_identifiers_of_a_repair_of_sealed_content() {
     let rig = Rig::new();
     state(&rig, &sealing());
     let event = json!({ "event_type": "a", "target": "late", "payload": { "to": MAIL } });
@@ -835,7 +835,7 @@ fn a_word_that_a_repair_brings_is_looked_through_where_the_content_was_sealed_be
 }
 
 #[test]
-fn a_repair_that_changes_the_key_of_what_is_sealed_needs_the_payload() {
+fn a_repair_that_changes_the_key_of_a_sealed_event_needs_the_payload() {
     let rig = Rig::new();
     let receiver = Receiver::new();
     rig.subscribe("erp", &receiver);
@@ -865,7 +865,7 @@ fn a_repair_that_changes_the_key_of_what_is_sealed_needs_the_payload() {
 }
 
 #[test]
-fn what_does_not_open_is_given_up_and_never_sent_as_it_is_stored() {
+fn an_event_that_cannot_be_opened_is_given_up_and_never_sent_sealed() {
     let rig = Rig::new();
     let receiver = Receiver::new();
     rig.subscribe("erp", &receiver);
@@ -893,7 +893,7 @@ fn what_does_not_open_is_given_up_and_never_sent_as_it_is_stored() {
 }
 
 #[test]
-fn a_target_or_content_type_that_names_somebody_is_refused() {
+fn a_target_or_content_type_with_personal_data_is_refused() {
     let rig = Rig::new();
     state(&rig, &sealing());
     for field in ["target", "content_type"] {
@@ -910,7 +910,7 @@ fn a_target_or_content_type_that_names_somebody_is_refused() {
 }
 
 #[test]
-fn no_reason_of_a_quarantine_quotes_what_came_in_where_a_policy_is_stated() {
+fn under_a_policy_no_quarantine_reason_quotes_incoming_data() {
     let rig = Rig::new();
     let policy = json!({ "rules": [{ "path": "$.customer", "action": "seal" }] });
     state(&rig, &policy);
@@ -941,7 +941,7 @@ fn no_reason_of_a_quarantine_quotes_what_came_in_where_a_policy_is_stated() {
 }
 
 #[test]
-fn the_audit_keeps_nothing_that_a_detector_finds_in_what_plain_sql_inserted() {
+fn the_audit_stores_no_personal_data_of_plain_sql_rows() {
     let rig = Rig::new();
     state(&rig, &sealing());
     let conn = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
@@ -967,7 +967,7 @@ fn the_audit_keeps_nothing_that_a_detector_finds_in_what_plain_sql_inserted() {
 }
 
 #[test]
-fn a_destroyed_key_that_a_stopped_run_left_in_the_log_is_gone_from_it_after_the_next_start() {
+fn a_destroyed_key_is_gone_from_the_log_after_the_next_start() {
     let mut rig = Rig::new();
     state(&rig, &named_policy());
     publish(&rig, "o-1", &of_customer("c-1")).is(201);

@@ -64,7 +64,7 @@ fn refused(rig: &Rig, change: impl FnOnce(&mut Plan)) -> Error {
 }
 
 #[test]
-fn what_was_open_at_the_backup_is_held_until_it_is_released_and_keeps_its_webhook_id() {
+fn open_deliveries_are_held_after_a_restore_and_keep_their_webhook_id() {
     let mut rig = Rig::new();
     let receiver = Receiver::scripted([Reply::status(500)]);
     rig.subscribe("erp", &receiver);
@@ -98,7 +98,7 @@ fn what_was_open_at_the_backup_is_held_until_it_is_released_and_keeps_its_webhoo
 }
 
 #[test]
-fn what_was_done_at_the_backup_is_done_after_the_restore() {
+fn finished_deliveries_stay_finished_after_a_restore() {
     let mut rig = Rig::new();
     let receiver = Receiver::scripted([Reply::status(200), Reply::status(400)]);
     rig.subscribe("erp", &receiver);
@@ -119,7 +119,7 @@ fn what_was_done_at_the_backup_is_done_after_the_restore() {
 }
 
 #[test]
-fn an_event_that_comes_in_again_is_held_unless_it_happened_after_the_loss() {
+fn a_repeated_event_is_held_unless_it_happened_after_the_loss() {
     let mut rig = Rig::new();
     let receiver = Receiver::new();
     rig.subscribe("erp", &receiver);
@@ -149,7 +149,7 @@ fn an_event_that_comes_in_again_is_held_unless_it_happened_after_the_loss() {
 }
 
 #[test]
-fn the_time_of_doubt_is_ended_by_a_person() {
+fn a_person_ends_the_time_of_doubt() {
     let mut rig = Rig::new();
     let receiver = Receiver::new();
     rig.subscribe("erp", &receiver);
@@ -169,7 +169,7 @@ fn the_time_of_doubt_is_ended_by_a_person() {
 }
 
 #[test]
-fn a_webhook_that_comes_in_again_is_held_by_the_time_its_provider_gives() {
+fn a_repeated_webhook_is_held_by_its_providers_time() {
     let mut rig = Rig::new();
     let receiver = Receiver::new();
     rig.subscribe_with("erp", &receiver, &json!({ "source": "all" }));
@@ -233,7 +233,7 @@ fn many_are_released_or_settled_by_filter_after_a_dry_run() {
 }
 
 #[test]
-fn what_consumers_had_at_the_backup_is_in_doubt_and_their_leases_say_nothing_any_more() {
+fn leased_events_are_in_doubt_after_a_restore_and_old_leases_are_invalid() {
     let mut rig = Rig::new();
     let pull = json!({ "name": "erp", "target": "pull", "ordering": "key" });
     rig.post("/v1/subscriptions", &pull).is(201);
@@ -306,7 +306,7 @@ fn a_delivery_in_doubt_can_be_cancelled_and_keeps_its_subscription() {
 }
 
 #[test]
-fn a_backup_whose_key_was_changed_since_opens_with_the_one_that_is_kept() {
+fn a_backup_from_before_a_key_change_opens_with_the_retired_key() {
     let mut rig = Rig::new();
     let receiver = Receiver::new();
     let secret = rig.subscribe("erp", &receiver);
@@ -329,7 +329,7 @@ fn a_backup_whose_key_was_changed_since_opens_with_the_one_that_is_kept() {
 }
 
 #[test]
-fn numbers_that_were_given_after_the_backup_are_not_given_again() {
+fn numbers_given_after_the_backup_are_not_reused() {
     let mut rig = Rig::new();
     let receiver = Receiver::new();
     rig.subscribe("erp", &receiver);
@@ -342,7 +342,7 @@ fn numbers_that_were_given_after_the_backup_are_not_given_again() {
 }
 
 #[test]
-fn a_restore_is_refused_where_it_would_do_harm_and_leaves_everything_as_it_was() {
+fn a_harmful_restore_is_refused_and_changes_nothing() {
     let mut rig = Rig::new();
     let from = back_up(&rig);
     rig.publish_type("a");
@@ -391,7 +391,7 @@ fn a_restore_is_refused_where_it_would_do_harm_and_leaves_everything_as_it_was()
 }
 
 #[test]
-fn a_database_that_is_replaced_is_moved_aside_whole() {
+fn a_replaced_database_is_moved_aside_complete() {
     let mut rig = Rig::new();
     back_up(&rig);
     rig.publish_type("only in the old one");

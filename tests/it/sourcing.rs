@@ -142,7 +142,7 @@ fn thousands_of_rows_are_copied_over_restarts_and_none_twice() {
 }
 
 #[test]
-fn a_row_that_cannot_be_used_is_quarantined_and_the_next_ones_go_on() {
+fn an_unusable_row_is_quarantined_and_the_next_rows_are_copied() {
     let rig = Rig::new();
     let erp = Erp::with(
         &rig,
@@ -169,7 +169,7 @@ fn a_row_that_cannot_be_used_is_quarantined_and_the_next_ones_go_on() {
 }
 
 #[test]
-fn a_row_that_our_file_refuses_is_quarantined_and_costs_its_batch_nothing() {
+fn a_row_refused_by_our_database_is_quarantined_alone() {
     let rig = Rig::new();
     let receiver = Receiver::new();
     rig.subscribe("logistics", &receiver);
@@ -221,7 +221,7 @@ fn columns_and_defaults_are_named_in_the_settings() {
 }
 
 #[test]
-fn a_row_whose_named_column_of_keys_is_null_is_known_by_its_id_and_stored_once() {
+fn a_row_with_a_null_key_is_identified_by_its_id_and_stored_once() {
     let rig = Rig::new();
     let erp = Erp::with(
         &rig,
@@ -238,7 +238,7 @@ fn a_row_whose_named_column_of_keys_is_null_is_known_by_its_id_and_stored_once()
 }
 
 #[test]
-fn a_table_that_does_not_suit_says_what_is_wrong_until_it_suits() {
+fn an_unsuitable_table_is_reported_until_it_is_corrected() {
     let rig = Rig::new();
     let erp = Erp::with(&rig, "CREATE TABLE other (a)");
     erp.source(&rig);
@@ -304,7 +304,7 @@ fn restore(erp: &Erp, from: &Path) {
 }
 
 #[test]
-fn a_file_that_was_compacted_or_copied_back_goes_on_without_a_word() {
+fn a_compacted_or_copied_file_is_read_on() {
     let rig = Rig::new();
     let erp = Erp::new(&rig);
     erp.write(10);
@@ -328,7 +328,7 @@ fn a_file_that_was_compacted_or_copied_back_goes_on_without_a_word() {
 }
 
 #[test]
-fn another_file_in_the_place_of_the_old_one_is_not_read() {
+fn a_replaced_file_is_not_read() {
     let rig = Rig::new();
     let erp = Erp::new(&rig);
     erp.write(3);
@@ -354,7 +354,7 @@ fn another_file_in_the_place_of_the_old_one_is_not_read() {
 }
 
 #[test]
-fn a_file_that_is_locked_is_read_when_it_is_free_and_a_long_lock_is_said() {
+fn a_locked_file_is_read_later_and_a_long_lock_is_reported() {
     let rig = Rig::new();
     let erp = Erp::new(&rig);
     // Without a write-ahead log a lock keeps readers out.
@@ -375,7 +375,7 @@ fn a_file_that_is_locked_is_read_when_it_is_free_and_a_long_lock_is_said() {
 }
 
 #[test]
-fn a_source_that_is_silent_for_too_long_is_an_escalation_until_it_speaks() {
+fn a_silent_source_raises_an_escalation_until_its_next_event() {
     let rig = Rig::new();
     let erp = Erp::new(&rig);
     let body = json!({
@@ -405,7 +405,7 @@ fn a_source_that_is_silent_for_too_long_is_an_escalation_until_it_speaks() {
 }
 
 #[test]
-fn a_source_that_spoke_while_the_service_was_down_is_not_silent() {
+fn a_source_with_events_during_a_stop_of_the_service_is_not_silent() {
     let mut rig = Rig::new();
     let erp = Erp::new(&rig);
     let body = json!({
@@ -427,7 +427,7 @@ fn a_source_that_spoke_while_the_service_was_down_is_not_silent() {
 }
 
 #[test]
-fn what_is_paused_or_belongs_to_a_suspended_tenant_waits_and_so_it_does_without_room() {
+fn sources_wait_while_paused_or_suspended_or_without_disk_space() {
     let rig = Rig::with(|settings| {
         let home = settings.database.directory.parent().unwrap();
         settings.sources.tenants_directory = Some(home.to_owned());
@@ -465,7 +465,7 @@ fn what_is_paused_or_belongs_to_a_suspended_tenant_waits_and_so_it_does_without_
 }
 
 #[test]
-fn a_link_that_is_put_there_later_leads_out_of_no_tenants_directory() {
+fn a_link_created_later_does_not_leave_the_tenants_directory() {
     let rig = Rig::with(|settings| {
         let home = settings.database.directory.parent().unwrap();
         settings.sources.tenants_directory = Some(home.to_owned());
@@ -498,7 +498,7 @@ fn a_link_that_is_put_there_later_leads_out_of_no_tenants_directory() {
 }
 
 #[test]
-fn nobody_reads_what_is_not_his() {
+fn a_tenant_reads_only_its_own_files() {
     let rig = Rig::new();
     let admin = rig.tenant("acme");
     let body = |path: &Path| {
@@ -548,7 +548,7 @@ fn a_source_is_tested_shown_changed_and_deleted() {
 }
 
 #[test]
-fn a_row_without_a_key_is_known_again_however_it_is_read() {
+fn a_row_without_a_key_is_recognised_however_it_is_read() {
     let rig = Rig::new();
     let erp = Erp::with(
         &rig,
@@ -577,7 +577,7 @@ fn a_row_without_a_key_is_known_again_however_it_is_read() {
 }
 
 #[test]
-fn settings_limits_and_columns_that_change_make_no_other_file_of_it() {
+fn changed_settings_limits_and_columns_do_not_make_it_another_file() {
     let mut rig = Rig::new();
     let erp = Erp::new(&rig);
     // Too large to be used, for now.
@@ -612,7 +612,7 @@ fn settings_limits_and_columns_that_change_make_no_other_file_of_it() {
 }
 
 #[test]
-fn keys_that_were_rounded_swallow_nothing() {
+fn rounded_keys_lose_no_row() {
     let rig = Rig::new();
     let erp = Erp::with(
         &rig,
@@ -633,7 +633,7 @@ fn keys_that_were_rounded_swallow_nothing() {
 }
 
 #[test]
-fn a_time_in_another_unit_is_quarantined_and_holds_up_nothing() {
+fn a_row_with_a_time_in_another_unit_is_quarantined_alone() {
     let rig = Rig::new();
     let erp = Erp::with(
         &rig,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rusqlite::limits::Limit;
-use rusqlite::types::ValueRef;
+use rusqlite::types::{FromSql, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, TransactionBehavior};
 
 use crate::config::settings::MAX_PAYLOAD_BYTES;
@@ -128,11 +128,10 @@ impl Foreign {
 
     /// The file's journal mode, such as `wal`.
     pub fn journal_mode(&self) -> Result<String, ForeignError> {
-        let read = self.conn.query_row("PRAGMA journal_mode", [], |row| row.get(0));
-        read.map_err(|error| failed(&self.table.path, &error))
+        self.pragma("PRAGMA journal_mode")
     }
 
-    fn pragma(&self, sql: &str) -> Result<i64, ForeignError> {
+    fn pragma<T: FromSql>(&self, sql: &str) -> Result<T, ForeignError> {
         let read = self.conn.query_row(sql, [], |row| row.get(0));
         read.map_err(|error| failed(&self.table.path, &error))
     }
@@ -153,7 +152,7 @@ impl Foreign {
         payload_bytes: u32,
     ) -> Result<Batch, ForeignError> {
         self.steps.store(MAX_STEPS, Ordering::Relaxed);
-        if self.pragma("PRAGMA schema_version")? != self.schema_version {
+        if self.pragma::<i64>("PRAGMA schema_version")? != self.schema_version {
             self.learn_schema()?;
         }
         let Self { conn, table, file, fields, select, .. } = self;
