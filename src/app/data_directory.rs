@@ -1,9 +1,8 @@
-//! The data directory: the database, the master key, the first token, and the lock that keeps a second
-//! process out.
+//! The data directory: the database, the master key, the first token, and the lock that keeps other processes out.
 //!
-//! Every file is made with mode 0600; a directory that has to be made gets 0700, one that is there keeps its own.
-//! The database can be opened to a unix group, so that an ERP on the same machine can write into it: its members are
-//! trusted like an operator. The key, the token and the lock stay the service's own.
+//! Files are created with mode 0600, a new directory with 0700; an existing directory keeps its mode. The database can
+//! be shared with a unix group, so that an ERP on the same machine can write into it. The group's members are trusted
+//! like operators. The key, the token and the lock are never shared.
 
 use std::fmt::Display;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -17,31 +16,31 @@ use crate::keys::file::KeyFileError;
 use crate::sys::files::{self, directory_of, with_ending};
 use crate::sys::user;
 
-/// The machine's own groups (group(5)).
+/// The file of the machine's groups (group(5)).
 const GROUPS: &str = "/etc/group";
 /// The database.
 pub const DATABASE: &str = "oncebox.db";
 /// The first admin token.
 pub const TOKEN_FILE: &str = "admin.token";
-/// What a running service locks.
+/// The file that a running service locks.
 pub const LOCK_FILE: &str = "oncebox.lock";
-/// Where a running service says on which address it listens.
+/// The file with the address that the running service listens on.
 pub const ADDRESS_FILE: &str = "oncebox.address";
-/// Where it says on which address the intake listens, if that has one of its own.
+/// The file with the intake's address, if it has its own.
 pub const INTAKE_FILE: &str = "oncebox.intake";
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    /// A file or directory.
+    /// A file or directory cannot be used.
     #[error("{path}: {source}")]
     File {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
-    /// The database is there and its key is not.
+    /// The database exists, but its key is missing.
     #[error(
         "{path} is missing, but there is a database beside it: put the master key back; without it \
          no secret in the database can be opened"
@@ -63,7 +62,7 @@ pub enum DirectoryError {
     },
 }
 
-/// A data directory that this process has to itself.
+/// A data directory that this process has locked.
 #[derive(Debug)]
 pub struct DataDirectory {
     path: PathBuf,
@@ -72,11 +71,8 @@ pub struct DataDirectory {
 }
 
 impl DataDirectory {
-    /// Makes the directory where there is none, and keeps every other process out. Root works with the
-    /// rights of the directory's owner from then on.
-    ///
-    /// # Errors
-    /// `Locked` when another process serves it.
+    /// Creates the directory if it is missing, and locks it. If this is root, the process continues as the directory's
+    /// owner. Returns `Locked` if another process holds the lock.
     pub fn lock(path: &Path) -> Result<Self, DirectoryError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.map_err(file_error(path))?;
@@ -84,42 +80,29 @@ impl DataDirectory {
         Ok(Self { path: path.to_owned(), _lock: lock(&path.join(LOCK_FILE))? })
     }
 
-    /// Where the database is, or will be.
+    /// The path of the database, which may not exist yet.
     pub fn database(&self) -> PathBuf {
         self.path.join(DATABASE)
     }
 
-    /// Where the database is; its file is there and private when this returns. SQLite gives its log the
-    /// same mode.
-    ///
-    /// # Errors
-    /// When it cannot be made.
+    /// Creates the database file as private if it is missing, and returns its path. SQLite gives its log the same mode.
     pub fn private_database(&self) -> Result<PathBuf, DirectoryError> {
         let path = self.database();
         files::private().append(true).open(&path).map(drop).map_err(file_error(&path))?;
         Ok(path)
     }
 
-    /// Writes the first token down, for the person who started the service.
-    ///
-    /// # Errors
-    /// When it cannot be written.
+    /// Writes the first token into the directory.
     pub fn write_token(&self, token: &str) -> Result<(), DirectoryError> {
         self.write(TOKEN_FILE, token)
     }
 
-    /// Writes down where the service listens, for the commands that look for it.
-    ///
-    /// # Errors
-    /// When it cannot be written.
+    /// Writes the service's address into the directory, for the commands that call it.
     pub fn write_address(&self, address: SocketAddr) -> Result<(), DirectoryError> {
         self.write(ADDRESS_FILE, address)
     }
 
-    /// Writes down where the intake listens, if that has an address of its own.
-    ///
-    /// # Errors
-    /// When it cannot be written.
+    /// Writes the intake's address into the directory, or removes it if the intake has none of its own.
     pub fn write_intake(&self, address: Option<SocketAddr>) -> Result<(), DirectoryError> {
         let Some(address) = address else {
             self.remove(INTAKE_FILE);
@@ -128,7 +111,7 @@ impl DataDirectory {
         self.write(INTAKE_FILE, address)
     }
 
-    /// Removes what says where the service listens.
+    /// Removes the addresses.
     pub fn remove_address(&self) {
         self.remove(ADDRESS_FILE);
         self.remove(INTAKE_FILE);
@@ -142,7 +125,7 @@ impl DataDirectory {
     fn remove(&self, name: &str) {
         match fs::remove_file(self.path.join(name)) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                tracing::warn!(%error, name, "a file that says where the service listens stays behind");
+                tracing::warn!(%error, name, "the file with the service's address could not be removed");
             }
             _ => (),
         }
@@ -158,12 +141,12 @@ fn lock(path: &Path) -> Result<File, DirectoryError> {
     let mut file = files::private().read(true).write(true).open(path).map_err(file_error(path))?;
     if file.try_lock().is_err() {
         let mut holder = String::new();
-        // The holder is only named for the person; an unreadable name changes nothing.
+        // The holder is only named in the message; an unreadable name changes nothing.
         let named = file.read_to_string(&mut holder).is_ok() && !holder.trim().is_empty();
         let holder = if named { holder.trim().to_owned() } else { "unknown".to_owned() };
         return Err(DirectoryError::Locked { path: path.to_owned(), holder });
     }
-    // For a person alone, so it is the machine's time, whatever the product is told.
+    // Only people read this line, so it has the machine's time even if another clock is injected.
     let (process, since) = (std::process::id(), Clock::machine().wall());
     let version = env!("CARGO_PKG_VERSION");
     let process = format!("process {process}, version {version}, since {since}\n");
@@ -171,40 +154,37 @@ fn lock(path: &Path) -> Result<File, DirectoryError> {
     Ok(file)
 }
 
-/// Why the database cannot be opened to a group.
+/// Why the database cannot be shared with a group.
 #[derive(Debug, thiserror::Error)]
 pub enum SharingError {
-    /// The machine does not know it.
+    /// The group does not exist.
     #[error(
-        "database.group: there is no group {0:?} in {GROUPS}; make it (groupadd {0}), or give its number"
+        "database.group: there is no group {0:?} in {GROUPS}; create it (groupadd {0}), or give its number"
     )]
     NoSuchGroup(String),
-    /// The file could not be given to it.
+    /// The file could not be shared.
     #[error(
-        "database.group: {path} could not be opened to the group {group}: {source}; the service's user has \
-         to be in the group, or to be root; under systemd its unit has to allow it (examples/shared-group.conf)"
+        "database.group: {path} could not be shared with the group {group}: {source}; the service's user must \
+         be in the group or root; under systemd, the unit must allow it (examples/shared-group.conf)"
     )]
     Refused {
         /// The file or directory.
         path: PathBuf,
-        /// The group, as it was named.
+        /// The group's name or number, as it was given.
         group: String,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// Sets who may open the database: a group (directory 2770, so that what is made in it stays the group's;
-/// files 0660), or with `None` its owner alone (files 0600; a directory that was there keeps its mode).
-/// SQLite gives a log it makes later the mode of the database.
-///
-/// # Errors
-/// When there is no such group, or the system refuses.
+/// Sets who may open the database. With a group: directory 2770, so that new files belong to the group, and files 0660.
+/// With `None`, only the owner: files 0600, and the directory keeps its mode. SQLite gives later logs the mode of the
+/// database.
 pub fn share(database: &Path, group: Option<&str>) -> Result<(), SharingError> {
     let Some(name) = group else {
         return set(database, None, 0o600).map_err(|(path, source)| SharingError::Refused {
             path,
-            group: "of nobody".to_owned(),
+            group: "(none)".to_owned(),
             source,
         });
     };
@@ -216,7 +196,7 @@ pub fn share(database: &Path, group: Option<&str>) -> Result<(), SharingError> {
         .map_err(|(path, source)| SharingError::Refused { path, group: name.to_owned(), source })
 }
 
-/// The database and its log files, where they are there.
+/// Changes the database and its log files, if they exist.
 fn set(database: &Path, group: Option<u32>, mode: u32) -> Result<(), (PathBuf, io::Error)> {
     for ending in ["", "-wal", "-shm"] {
         let path = with_ending(database, ending);
@@ -229,20 +209,19 @@ fn set(database: &Path, group: Option<u32>, mode: u32) -> Result<(), (PathBuf, i
     Ok(())
 }
 
-/// Changes only what is not so yet: a service manager that has set it up already may refuse the rest.
+/// Changes group and mode only if they differ: under systemd, even a change to the same value may be refused.
 fn change(path: &Path, group: Option<u32>, mode: u32) -> io::Result<()> {
-    let there = fs::metadata(path)?;
-    if let Some(group) = group.filter(|group| *group != there.gid()) {
+    let current = fs::metadata(path)?;
+    if let Some(group) = group.filter(|group| *group != current.gid()) {
         chown(path, None, Some(group))?;
     }
-    if there.mode() & 0o7777 == mode {
+    if current.mode() & 0o7777 == mode {
         return Ok(());
     }
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// The number of a group: as given, or from the machine's own groups. Groups of a directory service are
-/// given by number.
+/// The number of a group: as given, or from [`GROUPS`]. Groups of a directory service must be given by number.
 fn number_of(name: &str) -> Option<u32> {
     name.parse().ok().or_else(|| find(&fs::read_to_string(GROUPS).ok()?, name))
 }

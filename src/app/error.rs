@@ -1,4 +1,4 @@
-//! Why an Oncebox did not start, or ended by itself.
+//! The errors of starting and running an Oncebox.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,68 +12,68 @@ use crate::store::error::Error as StoreError;
 /// Why an Oncebox did not start, or ended by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The database.
+    /// The database failed.
     #[error("{0}")]
     Store(#[from] StoreError),
-    /// The data directory.
+    /// The data directory cannot be used.
     #[error("{0}")]
     Directory(#[from] DirectoryError),
-    /// The group the database is shared with.
+    /// The database cannot be shared with its group.
     #[error("{0}")]
     Sharing(#[from] SharingError),
-    /// The backup before an upgrade.
+    /// The backup before an upgrade failed.
     #[error("{0}")]
     Backup(#[from] BackupError),
-    /// The master key.
+    /// The master key could not be rotated.
     #[error("{0}")]
     Rotation(#[from] RotationError),
-    /// The client's roots.
+    /// The client's CA certificates cannot be used.
     #[error("delivery.ca_file: {0}")]
     Client(#[from] SetupError),
-    /// There is a database, and the key that sealed its secrets is not there.
+    /// The key that encrypted the database's secrets is missing.
     #[error(
-        "{path} was made with the master key {want}, but the one in force is {have}: put the right key \
-         there, or give it as the previous one, and everything is sealed anew under {have}"
+        "{path} needs the master key {want}, but the current one is {have}: provide the right key, \
+         or give it as the previous one to encrypt everything again with {have}"
     )]
     OtherKey {
         /// The database.
         path: PathBuf,
-        /// The key that is there.
+        /// The current key's id.
         have: String,
-        /// The key that is needed.
+        /// The missing key's id.
         want: String,
     },
-    /// There is nothing to work on.
+    /// The database does not exist.
     #[error("{path} does not exist: no oncebox has run there; name its data directory with --data")]
     NoDatabase {
         /// Where the database should be.
         path: PathBuf,
     },
-    /// The tenant is not there.
+    /// The tenant does not exist.
     #[error("there is no tenant named {0:?}")]
     NoTenant(String),
     /// The API can be reached from other machines, and there is no admin token.
     #[error(
-        "the API would listen on {address}, which others can reach, but there is no valid admin token: \
-         make one (oncebox token create --role admin), or set listen.api to a loopback address"
+        "the API would listen on {address}, which other machines can reach, but there is no valid admin token: \
+         create one (oncebox token create --role admin), or set listen.api to a loopback address"
     )]
     Unguarded {
-        /// Where the API would listen.
+        /// The address that the API would listen on.
         address: SocketAddr,
     },
-    /// The listener.
+    /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The cause.
         source: std::io::Error,
     },
 }
 
 impl Error {
-    /// Whether a full disk can be the cause: the error came from a file, and not from the settings.
-    pub(super) fn may_be_want_of_room(&self) -> bool {
+    /// Whether a full disk can be the cause: the error comes from a file and not from the settings.
+    pub(super) fn may_be_full_disk(&self) -> bool {
         match self {
             Self::Directory(error) => !matches!(error, DirectoryError::Locked { .. }),
             Self::Store(error) => !error.is_damage(),

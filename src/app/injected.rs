@@ -1,4 +1,4 @@
-//! Time, randomness, the HTTP client and the disk: the real ones, or what a test injects.
+//! Time, randomness, the HTTP client and the disk: the real ones, or those that a test injects.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use crate::http::client::{
 use crate::http::limits::Limits;
 use crate::sys::disk::Gauge;
 
-/// What the outside is to an Oncebox: the real thing, unless a test says otherwise.
+/// An Oncebox's connections to the outside. Tests inject their own.
 #[derive(Clone)]
 pub struct Injected {
     /// Time.
     pub clock: Clock,
     /// Randomness.
     pub draw: Arc<dyn Draw>,
-    /// What sends requests; `None`: the real client.
+    /// Sends requests; `None`: the real client.
     pub sender: Option<Arc<dyn Sender>>,
     /// Planned failures.
     pub faults: Faults,
     /// The listener's limits.
     pub limits: Limits,
-    /// How room on the disk is looked at.
+    /// Measures the free space of the disk.
     pub gauge: Gauge,
 }
 
@@ -51,7 +51,7 @@ impl Default for Injected {
     }
 }
 
-/// The HTTP client, which a reload may replace. A request that has begun keeps the one it began with.
+/// The HTTP client, which a reload may replace. A running request keeps its client.
 #[derive(Debug)]
 pub(super) struct ReplaceableClient(RwLock<Arc<Client>>);
 
@@ -60,7 +60,7 @@ impl ReplaceableClient {
         Self(RwLock::new(Arc::new(client)))
     }
 
-    /// Uses another client from the next request on.
+    /// Replaces the client for all later requests.
     pub(super) fn replace(&self, client: Client) {
         *self.0.write() = Arc::new(client);
     }
@@ -73,7 +73,7 @@ impl Sender for ReplaceableClient {
     }
 }
 
-/// A client by the settings.
+/// Makes a client from the settings.
 pub(super) fn client(delivery: &Delivery) -> Result<Client, SetupError> {
     let ca_pem = delivery.ca_file.as_deref().map(client::read_ca_file).transpose()?;
     Client::new(ClientSettings {

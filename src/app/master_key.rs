@@ -1,10 +1,9 @@
-//! Where the master key comes from, and that a database gets every key it names.
+//! Finds the master key, and every older key that the database names.
 //!
-//! The first of these is used, the others are not looked at: the systemd credential
-//! `oncebox-master-key`, the variable `ONCEBOX_MASTER_KEY`, the file `keys.master_key_file`. A key is made
-//! only in that file, and only where there is no database yet. A key that the database names and that is
-//! not in force is looked for as the credential `oncebox-master-key-previous`, the variable
-//! `ONCEBOX_MASTER_KEY_PREVIOUS`, and beside the file under its own id.
+//! The first of these is used: the systemd credential `oncebox-master-key`, the variable `ONCEBOX_MASTER_KEY`, the file
+//! `keys.master_key_file`. A key is created only in that file, and only if there is no database yet. An older key
+//! comes from the credential `oncebox-master-key-previous`, the variable `ONCEBOX_MASTER_KEY_PREVIOUS`, or the file
+//! that is named by the key's id, beside the key file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,10 +36,10 @@ use crate::sys::user;
 const CREDENTIAL: &str = "oncebox-master-key";
 /// The variable.
 const VARIABLE: &str = "ONCEBOX_MASTER_KEY";
-/// What a token's hash was derived for before the pepper was kept by itself.
+/// The derivation purpose of the pepper in old databases, which did not store it.
 const PEPPER_PURPOSE: &str = "api tokens";
 
-/// Where the master key in force comes from.
+/// The origin of the current master key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MasterKeySource {
     /// The service manager.
@@ -62,21 +61,18 @@ impl MasterKeySource {
     }
 }
 
-/// The key in force and where it came from.
+/// The current key and its origin.
 #[derive(Debug)]
 pub struct LocatedKey {
     /// The key.
     pub key: MasterKey,
-    /// Where it comes from.
+    /// Its origin.
     pub source: MasterKeySource,
 }
 
-/// Finds the key in force, or makes it where there is no database yet.
-///
-/// # Errors
-/// When it is missing, readable by others, or no key.
-pub fn find(settings: &Settings, draw: &dyn Draw) -> Result<LocatedKey, DirectoryError> {
-    if let Some(found) = look(settings)? {
+/// Finds the current key, or creates it if there is no database yet. A key file that others can read is refused.
+pub fn find_or_create(settings: &Settings, draw: &dyn Draw) -> Result<LocatedKey, DirectoryError> {
+    if let Some(found) = find(settings)? {
         return Ok(found);
     }
     let path = settings.master_key_file();
@@ -87,12 +83,9 @@ pub fn find(settings: &Settings, draw: &dyn Draw) -> Result<LocatedKey, Director
     Ok(LocatedKey { key: file::read(&path)?, source: MasterKeySource::File(path) })
 }
 
-/// The key in force; `None` where there is none.
-///
-/// # Errors
-/// When it is readable by others, or no key.
-pub fn look(settings: &Settings) -> Result<Option<LocatedKey>, DirectoryError> {
-    if let Some((key, source)) = given("")? {
+/// Finds the current key; `None` if there is none. A key file that others can read is refused.
+pub fn find(settings: &Settings) -> Result<Option<LocatedKey>, DirectoryError> {
+    if let Some((key, source)) = provided("")? {
         return Ok(Some(LocatedKey { key, source }));
     }
     let path = settings.master_key_file();
@@ -102,16 +95,16 @@ pub fn look(settings: &Settings) -> Result<Option<LocatedKey>, DirectoryError> {
     Ok(Some(LocatedKey { key: file::read(&path)?, source: MasterKeySource::File(path) }))
 }
 
-/// Where the key in force is, for a person.
-pub fn whereabouts(settings: &Settings) -> String {
-    match given("") {
+/// Describes where the current key is.
+pub fn location(settings: &Settings) -> String {
+    match provided("") {
         Ok(Some((_, source))) => source.file().err().unwrap_or_default().to_owned(),
         _ => settings.master_key_file().display().to_string(),
     }
 }
 
-/// A key that the service manager or the environment gives; `suffix` tells the previous one.
-fn given(suffix: &str) -> Result<Option<(MasterKey, MasterKeySource)>, DirectoryError> {
+/// A key from the service manager or the environment; `suffix` selects the previous one.
+fn provided(suffix: &str) -> Result<Option<(MasterKey, MasterKeySource)>, DirectoryError> {
     if let Some(directory) = environment(CREDENTIALS) {
         let path = Path::new(&directory).join(format!("{CREDENTIAL}{suffix}"));
         if path.exists() {
@@ -124,22 +117,19 @@ fn given(suffix: &str) -> Result<Option<(MasterKey, MasterKeySource)>, Directory
     Ok(Some((MasterKey::from_text(&text).map_err(wrong)?, MasterKeySource::Variable)))
 }
 
-/// What the rest of the program has of the keys.
+/// What the rest of the program needs of the keys.
 pub struct Keys {
-    /// What seals and opens.
+    /// Encrypts and decrypts.
     pub ring: Arc<Keyring>,
-    /// How tokens are hashed.
+    /// Hashes tokens.
     pub hasher: Arc<TokenHasher>,
-    /// What subjects are called in the file.
+    /// Hashes the names of subjects.
     pub names: Pseudonyms,
-    /// Who rotates them.
+    /// Rotates the master key.
     pub rotation: Rotation,
 }
 
-/// Opens a database with the key that was found.
-///
-/// # Errors
-/// As [`load`].
+/// Loads all keys of a database with the current key.
 pub fn unlock(
     writer: &mut WriterLoop,
     settings: &Settings,
@@ -156,11 +146,8 @@ pub fn unlock(
     Ok(Keys { ring, hasher, names: Pseudonyms::new(&pepper), rotation })
 }
 
-/// Loads every key that the database names, and goes on with a rotation that was begun: the database
-/// names another key than the one in force, or some secrets are still sealed under another.
-///
-/// # Errors
-/// [`Error::OtherKey`] when a key is named that is nowhere.
+/// Loads every key that the database names. If the database names another current key, or secrets are still encrypted
+/// with an older one, finishes the rotation. Returns [`Error::OtherKey`] if a key cannot be found.
 pub fn load(
     writer: &mut WriterLoop,
     settings: &Settings,
@@ -174,17 +161,17 @@ pub fn load(
         writer.direct(|tx| meta::set_master_key_id(tx, &current))?;
         return Ok(ring);
     };
-    let mut wanted = writer.read(credentials::count_by_key)?;
-    wanted.extend(writer.read(subjects::count_by_key)?);
-    wanted.push((named.clone(), 0));
-    let kept = writer.read(meta::token_pepper)?;
-    wanted.extend(kept.as_deref().and_then(MasterKey::id_in).map(|id| (id, 0)));
-    for (id, _secrets) in wanted {
+    let mut needed = writer.read(credentials::count_by_key)?;
+    needed.extend(writer.read(subjects::count_by_key)?);
+    needed.push((named.clone(), 0));
+    let stored = writer.read(meta::token_pepper)?;
+    needed.extend(stored.as_deref().and_then(MasterKey::id_in).map(|id| (id, 0)));
+    for (id, _secrets) in needed {
         if ring.of(&id).is_none() {
             ring.add(previous(settings, &current, id)?);
         }
     }
-    // What tokens are hashed under has to be kept by itself before the key it came from goes.
+    // An old database's pepper is derived from the old key, so it is stored before that key goes.
     pepper(writer, &ring, &named, draw)?;
     let secrets = rotation::reseal(&ring, draw, |mut job| writer.direct(|tx| job(tx)))?;
     if secrets > 0 || named != current {
@@ -199,10 +186,10 @@ pub fn load(
     Ok(ring)
 }
 
-/// A key that is not in force, by its id.
+/// An older key, by its id.
 fn previous(settings: &Settings, have: &str, want: String) -> Result<MasterKey, Error> {
     let beside = file::retired(&settings.master_key_file(), &want);
-    let mut found = given("-previous")?.map(|(key, _)| key);
+    let mut found = provided("-previous")?.map(|(key, _)| key);
     if found.as_ref().is_none_or(|key| key.key_id() != want) && beside.exists() {
         found = Some(file::read(&beside).map_err(DirectoryError::from)?);
     }
@@ -211,11 +198,8 @@ fn previous(settings: &Settings, have: &str, want: String) -> Result<MasterKey, 
     found.filter(|key| key.key_id() == want).ok_or(missing)
 }
 
-/// Under what tokens are hashed and names are hidden. It is kept in the file, sealed; a file from before it was
-/// kept gets the one that was derived from the key it names, so that its tokens go on to open.
-///
-/// # Errors
-/// When the file cannot be written, or holds one that does not open.
+/// The pepper for the hashes of tokens and names, stored encrypted in the database. An old database without one gets the
+/// pepper that was derived from its key, so that its tokens stay valid.
 fn pepper(
     writer: &mut WriterLoop,
     ring: &Keyring,
@@ -244,24 +228,21 @@ fn fresh_pepper(
     Ok(SecretBytes::new(fresh.to_vec()))
 }
 
-/// Rotates the key on a file that no service has open.
-///
-/// # Errors
-/// `Locked` when a service runs; else what is in the way.
+/// Rotates the key while no service runs; returns `Locked` if one does.
 pub fn rotate_offline(
     settings: &Settings,
     clock: &Clock,
     draw: Arc<dyn Draw>,
 ) -> Result<Rotated, Error> {
     let _data = DataDirectory::lock(settings.directory())?;
-    let LocatedKey { key, source } = find(settings, &*draw)?;
+    let LocatedKey { key, source } = find_or_create(settings, &*draw)?;
     let database = settings.directory().join(DATABASE);
     let (_store, mut writer) = Store::open(&database, Faults::none())?;
     let ring = load(&mut writer, settings, key, &draw, clock.wall())?;
     let rotation =
         Rotation::new(Arc::clone(&ring), Arc::clone(&draw), source.file(), Faults::none());
     let done = rotation.run(|mut job| writer.direct(|tx| job(tx)))?;
-    let event = event(clock.wall(), person(), &done);
+    let event = event(clock.wall(), local_user(), &done);
     writer.direct(|tx| {
         rotation::name_current(tx, &ring, &*draw)?;
         audit_events::append(tx, &event)
@@ -269,9 +250,8 @@ pub fn rotate_offline(
     Ok(done)
 }
 
-/// The user who runs this program, as audit events name him: for commands that work on the
-/// file. `store::audit_events::append` with [`NewAuditEvent::local`] records what he did.
-pub fn person() -> Actor {
+/// The user who runs this program, for the audit events of commands that change the database directly.
+pub fn local_user() -> Actor {
     Actor { kind: ActorType::Cli, id: user::starter().to_string(), display: user::name() }
 }
 

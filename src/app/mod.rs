@@ -1,6 +1,6 @@
-//! A running Oncebox: the file, the key, the stages, the API and the listener, put together.
+//! A running Oncebox: database, key, pipeline, API and listener, put together.
 //!
-//! `serve` runs one for the process; a test runs as many as it likes.
+//! `serve` runs one; a test may run several.
 
 pub mod data_directory;
 mod error;
@@ -33,13 +33,13 @@ pub use error::Error;
 #[cfg(any(test, feature = "internals"))]
 pub use injected::Injected;
 
-/// How long requests that are in hand may take when the service stops.
+/// How long running requests may take when the service stops.
 const LISTENER_GRACE: Duration = Duration::from_secs(5);
 
 /// A running Oncebox.
 #[derive(Debug)]
 pub struct Appliance {
-    /// Where it listens, the API first.
+    /// The listening addresses, the API's first.
     addresses: Vec<(EndpointRole, SocketAddr)>,
     api: Api,
     server: Server,
@@ -55,21 +55,18 @@ pub struct Appliance {
 
 impl Appliance {
     /// Starts everything: when this returns, requests are accepted and deliveries are made.
-    ///
-    /// # Errors
-    /// What is in the way, and what to do about it.
     #[cfg(any(test, feature = "internals"))]
     pub fn start(settings: Settings, injected: Injected) -> Result<Self, Error> {
         Self::start_on(Vec::new(), settings, injected, || ())
     }
 
-    /// Where the API listens.
+    /// The API's address.
     pub fn address(&self) -> SocketAddr {
         let unknown = SocketAddr::from(([0; 4], 0));
         self.addresses.first().map_or(unknown, |(_, address)| *address)
     }
 
-    /// Where the intake listens: the API's address, where it has none of its own.
+    /// The intake's address, which may be the API's.
     pub fn intake_address(&self) -> SocketAddr {
         self.own_intake().unwrap_or_else(|| self.address())
     }
@@ -79,17 +76,17 @@ impl Appliance {
         own.map(|(_, address)| *address)
     }
 
-    /// The file.
+    /// The database.
     pub fn store(&self) -> &Store {
         &self.api.store
     }
 
-    /// Asked for when the process has to end; asking it stops nothing by itself.
+    /// Set when the process has to end. Setting it stops nothing by itself.
     pub fn stop_signal(&self) -> &Stop {
         &self.stop
     }
 
-    /// Whether the data directory was made by this start.
+    /// Whether this start created the first admin token.
     pub fn is_first_start(&self) -> bool {
         self.first_start
     }
@@ -99,7 +96,7 @@ impl Appliance {
         self.clean_before
     }
 
-    /// Asks the threads that others depend on for a sign of life.
+    /// Asks the writer, the dispatcher and the listener for a heartbeat.
     pub fn ask_heartbeat(&self) {
         self.api.store.writer().pulse().ask();
         self.flow.pulse().ask();
@@ -107,7 +104,7 @@ impl Appliance {
         self.server.ask_heartbeat();
     }
 
-    /// The threads that have shown no sign of life since they were asked.
+    /// The threads that have not answered with a heartbeat yet.
     pub fn missing_heartbeats(&self) -> Vec<&'static str> {
         [
             ("the writer", self.api.store.writer().pulse().has_answered()),
@@ -119,41 +116,36 @@ impl Appliance {
         .collect()
     }
 
-    /// Why it is not ready, as `/readyz` would say it; `None` where it is. Waits for nothing.
+    /// Why it is not ready, as `/readyz` would say; `None` if it is. Never blocks.
     pub fn not_ready(&self) -> Option<String> {
         self.api.not_ready()
     }
 
-    /// Lets the dispatcher look at the clock, which a test has moved.
+    /// Makes the dispatcher read the clock after a test moved it.
     #[cfg(any(test, feature = "internals"))]
     pub fn wake(&self) {
         self.flow.wake();
     }
 
-    /// The settings that hold right now.
+    /// The current settings.
     #[cfg(any(test, feature = "internals"))]
     pub fn settings(&self) -> &crate::config::Live {
         &self.api.settings
     }
 
-    /// Takes what can be taken of other settings without a restart, and tells what changed.
-    ///
-    /// # Errors
-    /// When they cannot be used; what held before still holds.
+    /// Applies new settings as far as possible without a restart, and returns what changed. After an error, the old
+    /// settings stay in effect.
     pub fn reload(&self, fresh: &Settings) -> Result<Change, Error> {
         let change = self.api.settings.change_to(fresh);
-        // Also where no setting of the client changed: the file of authorities may have.
+        // Replaced even if no setting changed, because the content of the CA file may have.
         self.client.replace(injected::client(&change.settings.delivery)?);
         self.api.settings.set(change.settings.clone());
         self.flow.settings_changed();
         Ok(change)
     }
 
-    /// Stops in order: deliveries under way end while requests are still taken, then no new requests, then
-    /// everything is on the disk.
-    ///
-    /// # Errors
-    /// What made it end, if it was not asked to.
+    /// Stops in order: running deliveries end while requests are still accepted, then requests end, then everything is
+    /// written to disk. Returns the error that made the service end, if there was one.
     pub fn stop(mut self) -> Result<(), Error> {
         self.sources.stop();
         self.flow.end_deliveries();
@@ -167,13 +159,14 @@ impl Appliance {
             log_audit_head(&store);
             let run = move |tx: &WriteTx<'_>| boots::stop(tx, boot, clock.wall());
             if let Err(error) = writer.write(Queue::Upkeep, run) {
-                tracing::warn!(%error, "the clean stop could not be noted");
+                tracing::warn!(%error, "the clean stop could not be recorded");
             }
         })?)
     }
 }
 
-/// The log is kept elsewhere than the file: a chain that was made anew as a whole shows against it.
+/// Logs the head of the audit chain. The log is kept apart from the database, so a completely rewritten chain differs
+/// from it.
 fn log_audit_head(store: &Store) {
     match store.read(audit_events::head) {
         Ok(head) => tracing::info!(%head, "the last audit event"),

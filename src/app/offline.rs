@@ -1,6 +1,6 @@
-//! Changes to a data directory that no service uses, under the lock that a service takes.
+//! Changes to the database while no service runs, under the data directory's lock.
 //!
-//! A user who may read the master key and write the file is trusted: no token is needed here.
+//! No token is needed: a user who can read the master key and write the database is trusted.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::app::data_directory::{DATABASE, DataDirectory};
 use crate::app::error::Error;
 use crate::app::master_key::{self, Keys};
-use crate::app::starting::up_to_date;
+use crate::app::starting::upgrade;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::faults::Faults;
 use crate::base::id::{self, Draw};
@@ -21,28 +21,25 @@ use crate::store::tokens::NewToken;
 use crate::store::{Store, audit_events, tenants, tokens};
 use crate::sys::files::is_missing;
 
-/// A token to be made.
+/// The terms of a token to create.
 #[derive(Clone, Debug)]
-pub struct Wanted {
-    /// Whose data it opens.
+pub struct TokenTerms {
+    /// Its tenant.
     pub tenant: String,
-    /// What a person calls it.
+    /// Its name.
     pub name: String,
-    /// What it may do.
+    /// Its role.
     pub role: Role,
-    /// What it may speak for, where its role is `publish`.
+    /// Its source systems and consumer groups, for the role `publish`.
     pub scope: Scope,
-    /// When it ends by itself.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
 }
 
-/// Makes a token; returns it as kept, and the token itself, this once.
-///
-/// # Errors
-/// When the directory has no database, is being served, or the file cannot be written.
+/// Creates a token. Returns its row and the token itself, which is not stored.
 pub fn create_token(
     settings: &Settings,
-    wanted: Wanted,
+    terms: TokenTerms,
     clock: &Clock,
     draw: &Arc<dyn Draw>,
 ) -> Result<(Token, String), Error> {
@@ -52,14 +49,14 @@ pub fn create_token(
         return Err(Error::NoDatabase { path });
     }
     let data = DataDirectory::lock(directory)?;
-    let found = master_key::find(settings, &**draw)?;
-    let database = up_to_date(&data, clock, &Faults::none())?;
+    let found = master_key::find_or_create(settings, &**draw)?;
+    let database = upgrade(&data, clock, &Faults::none())?;
     let (_store, mut writer) = Store::open(&database, Faults::none())?;
     let now = clock.wall();
-    let told = (now, &Faults::none());
-    let Keys { hasher, .. } = master_key::unlock(&mut writer, settings, found, draw, told)?;
+    let none = Faults::none();
+    let Keys { hasher, .. } = master_key::unlock(&mut writer, settings, found, draw, (now, &none))?;
     let secret = token::generate(&**draw);
-    let Wanted { tenant, name, role, scope, expires_at } = wanted;
+    let TokenTerms { tenant, name, role, scope, expires_at } = terms;
     let hash = hasher.hash(&secret);
     let new = NewToken { id: id::uuid7(now, &**draw), tenant, name, role, scope, hash, expires_at };
     let changes = Changes::between(
@@ -70,7 +67,7 @@ pub fn create_token(
             "expires_at": new.expires_at,
         }),
     );
-    let event = NewAuditEvent::local(now, &new.tenant, master_key::person(), "token.create");
+    let event = NewAuditEvent::local(now, &new.tenant, master_key::local_user(), "token.create");
     let event = event.of("token", &new.id, changes);
     let made = writer.direct(|tx| {
         if tenants::by_name(tx, &new.tenant)?.is_none() {

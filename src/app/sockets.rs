@@ -1,4 +1,4 @@
-//! The listening sockets: bound here or handed over by the service manager, and the server that answers on them.
+//! Opens the listening sockets, or takes those of the service manager, and starts the server on them.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -13,17 +13,13 @@ use crate::http::proxies::Proxies;
 use crate::http::server::{self, Server, Setup};
 use crate::sys::systemd::Passed;
 
-/// Listening sockets, what each of them serves, and where it listens. The API's come first.
+/// Listening sockets with their roles and addresses, the API's first.
 #[derive(Debug)]
 pub(super) struct Sockets(Vec<(EndpointRole, SocketAddr, TcpListener)>);
 
 impl Sockets {
-    /// What was handed over, and bound by the settings what is missing.
-    ///
-    /// A socket named `intake` or `api` serves that, any other name everything.
-    ///
-    /// # Errors
-    /// An address that cannot be listened on.
+    /// Takes the service manager's sockets, and binds those that are missing by the settings. A socket named `intake` or
+    /// `api` serves only that; any other serves both.
     pub(super) fn open(listen: &Listen, passed: Vec<Passed>) -> Result<Self, Error> {
         let named = |name: &str| passed.iter().any(|passed| passed.name == name);
         let (intake, api) = (named("intake"), named("api"));
@@ -62,12 +58,12 @@ impl Sockets {
         Ok(())
     }
 
-    /// What each serves and where it listens.
+    /// The role and address of each socket.
     pub(super) fn addresses(&self) -> impl Iterator<Item = (EndpointRole, SocketAddr)> {
         self.0.iter().map(|(serves, address, _)| (*serves, *address))
     }
 
-    /// What each serves, and the sockets, in the same order.
+    /// The roles and the sockets, in the same order.
     pub(super) fn into_parts(self) -> (Vec<EndpointRole>, Vec<TcpListener>) {
         self.0.into_iter().map(|(serves, _, socket)| (serves, socket)).unzip()
     }
@@ -77,7 +73,7 @@ fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     server::bind(address).map_err(|source| Error::Listen { address, source })
 }
 
-/// Answers on the sockets; tells what each serves and where it listens.
+/// Starts the server on the sockets. Returns their roles and addresses, and the server.
 pub(super) fn listen(
     sockets: Sockets,
     api: Api,

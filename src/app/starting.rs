@@ -1,5 +1,4 @@
-//! A start, from the sockets to the first request: every part is made once, in the order in which they need
-//! each other.
+//! Starts an Oncebox, from the sockets to the first request. Each part is created once, after the parts that it needs.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ use crate::app::master_key::{self, Keys};
 use crate::app::sockets::{self, Sockets};
 use crate::app::{Appliance, log_audit_head};
 use crate::backup::schedule::Schedule;
-use crate::backup::upgrade::{self, Upgraded};
+use crate::backup::upgrade::{self as schema_upgrade, Upgraded};
 use crate::backup::{erasures, restore};
 use crate::base::budget::Budget;
 use crate::base::clock::Clock;
@@ -43,11 +42,8 @@ use crate::sys::disk::Gauge;
 use crate::sys::systemd::Passed;
 
 impl Appliance {
-    /// Starts on sockets that the service manager has handed over. `before_answering` is called when everything but
-    /// the listener is ready: from then on a stop has to be an orderly one.
-    ///
-    /// # Errors
-    /// What is in the way, and what to do about it.
+    /// Starts on the service manager's sockets. `before_answering` is called when everything but the listener is ready:
+    /// from then on the process must stop in order.
     pub fn start_on(
         passed: Vec<Passed>,
         settings: Settings,
@@ -62,7 +58,7 @@ impl Appliance {
             master_key::unlock(&mut writer_loop, &settings, found, &draw, (clock.wall(), &faults))?;
         let first_start = first_token(&mut writer_loop, &data, &hasher, &clock, &*draw)?;
         check_guarded(&mut writer_loop, &sockets, &clock)?;
-        let (clean_before, boot, suspects) = note_start(&mut writer_loop, &store, &clock)?;
+        let (clean_before, boot, suspects) = record_start(&mut writer_loop, &store, &clock)?;
         let budget = Budget::new(usize::try_from(settings.limits.memory).unwrap_or(usize::MAX));
         let client = Arc::new(ReplaceableClient::new(injected::client(&settings.delivery)?));
         let sender = sender.unwrap_or_else(|| Arc::<ReplaceableClient>::clone(&client));
@@ -123,7 +119,7 @@ impl Appliance {
         Ok(appliance)
     }
 
-    /// Writes where it listens into the data directory.
+    /// Writes the addresses into the data directory.
     fn announce(&self) -> Result<(), Error> {
         self.data.write_intake(self.own_intake())?;
         self.data.write_address(self.address())?;
@@ -136,30 +132,30 @@ fn disk_watch(gauge: Gauge, settings: &Live, store: &Store) -> Arc<DiskWatch> {
     Arc::new(DiskWatch::new(gauge, settings.clone(), room))
 }
 
-/// The master key and the database, which is the one that was decided on: restored, up to date, and without what was
-/// erased.
+/// Finds the master key and opens the database, after finishing an interrupted restore, upgrading the schema and
+/// repeating erasures.
 fn prepare(
     data: &DataDirectory,
     settings: &Settings,
     draw: &dyn Draw,
     (clock, faults): (&Clock, &Faults),
 ) -> Result<(master_key::LocatedKey, Store, WriterLoop), Error> {
-    carry_on_restoring(data, faults)?;
-    let found = master_key::find(settings, draw)?;
-    let database = up_to_date(data, clock, faults)?;
+    finish_restore(data, faults)?;
+    let found = master_key::find_or_create(settings, draw)?;
+    let database = upgrade(data, clock, faults)?;
     let (store, mut writer_loop) = open(&database, settings, faults)?;
-    // A database that was put back must not bring back what was erased. An erasure may be noted beside the database
-    // alone, which was cut off, or beside the backups alone.
-    let mut noted = erasures::read(&erasures::beside(&database))?;
-    noted.extend(erasures::read(&erasures::within(&settings.backup_directory()))?);
-    let erased = writer_loop.erase_again(&noted)?;
+    // A restored database must not bring back erased data. An erasure may be recorded beside the database only, if it was
+    // interrupted, or beside the backups only.
+    let mut recorded = erasures::read(&erasures::beside(&database))?;
+    recorded.extend(erasures::read(&erasures::within(&settings.backup_directory()))?);
+    let erased = writer_loop.erase_again(&recorded)?;
     if erased > 0 {
-        tracing::warn!(erased, "keys of subjects that were erased before are destroyed again");
+        tracing::warn!(erased, "destroyed again the keys of erased subjects");
     }
     Ok((found, store, writer_loop))
 }
 
-/// What the threads of the sources are given.
+/// What the threads of the sources share.
 fn shared(
     flow: &Pipeline,
     (store, settings, clock, draw): (&Store, &Live, &Clock, &Arc<dyn Draw>),
@@ -197,9 +193,9 @@ fn open(
     Ok((store, writer_loop))
 }
 
-/// Notes the start. Returns whether the last process ended cleanly, the number of this start, and what may have ended
-/// the last process.
-fn note_start(
+/// Records the start. Returns whether the last process ended cleanly, the number of this start, and the work that may have
+/// crashed the last process.
+fn record_start(
     writer: &mut WriterLoop,
     store: &Store,
     clock: &Clock,
@@ -212,23 +208,23 @@ fn note_start(
     Ok((clean_before, boot, suspects))
 }
 
-/// A restore that was decided and cut off comes before anything else looks at the file.
-fn carry_on_restoring(data: &DataDirectory, faults: &Faults) -> Result<(), Error> {
+/// Finishes an interrupted restore, before anything else opens the database.
+fn finish_restore(data: &DataDirectory, faults: &Faults) -> Result<(), Error> {
     if restore::finish(&data.database(), faults)? {
-        tracing::warn!("a restore that was cut off was carried to its end");
+        tracing::warn!("an interrupted restore was finished");
     }
     Ok(())
 }
 
-/// The database; an older one is backed up and upgraded before anything else looks at it.
-pub(super) fn up_to_date(
+/// Backs up and upgrades an older database, before anything else opens it. Returns its path.
+pub(super) fn upgrade(
     data: &DataDirectory,
     clock: &Clock,
     faults: &Faults,
 ) -> Result<PathBuf, Error> {
     let database = data.private_database()?;
     let by = (clock.wall(), Actor::system());
-    let done = upgrade::run(&database, Steps::RELEASED, &by, faults, &mut |_| true)?;
+    let done = schema_upgrade::run(&database, Steps::RELEASED, &by, faults, &mut |_| true)?;
     if let Some(Upgraded { from, backup }) = done {
         let backup = backup.display();
         tracing::info!(from, to = schema::VERSION, %backup, "the database was upgraded");
@@ -247,7 +243,7 @@ fn schedule(settings: &Settings, store: &Store, clock: &Clock) -> Option<Schedul
     })
 }
 
-/// Makes the first admin token where there is none at all; tells whether it did.
+/// Creates the first admin token if there is no token at all; returns whether it did.
 fn first_token(
     writer: &mut WriterLoop,
     data: &DataDirectory,
@@ -260,7 +256,7 @@ fn first_token(
     }
     let secret = token::generate(draw);
     let now = clock.wall();
-    // The file comes first: with an unknown token in the database, no other first token would be made.
+    // The file is written first: once the database has a token, no other first token is created, so it must be readable.
     data.write_token(&secret)?;
     let new = NewToken {
         id: id::uuid7(now, draw),
@@ -282,7 +278,7 @@ fn first_token(
     Ok(true)
 }
 
-/// An API that other machines can reach needs an admin token.
+/// Refuses to listen for other machines without an admin token.
 fn check_guarded(writer: &mut WriterLoop, sockets: &Sockets, clock: &Clock) -> Result<(), Error> {
     let public = |(serves, address): &(EndpointRole, SocketAddr)| {
         serves.has_api() && !address.ip().to_canonical().is_loopback()

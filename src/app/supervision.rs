@@ -1,9 +1,8 @@
-//! What the service manager is told of a running Oncebox: that it is ready, that it is alive, that it
-//! ends.
+//! Reports to the service manager that the service is ready, alive or stopping.
 //!
-//! *Ready* is said when a write has been committed and every thread that others depend on has shown that
-//! it comes round; *alive* when they have all shown it again since the last time. A thread that hangs
-//! therefore ends in a restart, and not in a service that looks well and does nothing.
+//! *Ready* is reported when a write has been committed and the writer, the dispatcher and the listener have each answered
+//! with a heartbeat; *alive* each time all have answered again. So a hanging thread leads to a restart of the
+//! service.
 
 use std::time::Duration;
 
@@ -15,53 +14,53 @@ use crate::store::stats;
 use crate::store::writer::Queue;
 use crate::sys::systemd::Notifier;
 
-/// How long to wait before a write that was refused is tried again.
-const WRITE_AGAIN: Duration = Duration::from_secs(1);
+/// Wait before a failed write is repeated.
+const WRITE_RETRY: Duration = Duration::from_secs(1);
 
-/// How much longer the manager waits for the start after such a refusal: a restart would not help.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// How often the sentence for people is looked at: it says what `/readyz` would.
+/// How much longer the manager waits for the start after a failed write, because a restart would not help.
+const START_EXTENSION: Duration = Duration::from_mins(1);
+/// How often the status text is renewed; it says what `/readyz` would.
 const STATUS_EVERY: Duration = Duration::from_secs(5);
 
-/// Tells the service manager. To be looked at often: it never blocks.
+/// Reports to the service manager. Its [`Supervision::check`] is called often and never blocks.
 #[derive(Debug)]
 pub struct Supervision {
     notifier: Notifier,
-    /// How often the manager wants to hear that we live: half of what it tolerates.
+    /// How often *alive* is reported: half of the manager's watchdog interval.
     every: Option<Duration>,
     stage: Stage,
     next: Duration,
-    /// The sentence for people, as it was last said, and when it is looked at again.
-    said: String,
+    /// The status text that was last reported, and when it is renewed.
+    status: String,
     next_status: Duration,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// Left when a write is committed and every pulse was felt.
+    /// Until a write is committed and every heartbeat has come.
     Starting {
-        /// The outcome of the write that is under way.
+        /// The result of the running write.
         written: Option<Receiver<Result<()>>>,
         committed: bool,
     },
-    /// Left when a pulse is missed.
+    /// Until a heartbeat is missed.
     Alive,
-    /// Left when all pulses are back. The manager, hearing nothing, may end the process before that.
+    /// Until all heartbeats are back. The manager may end the process before that.
     Stuck,
 }
 
 impl Supervision {
-    /// Asks for the first signs of life. `tolerated` is the longest silence the manager bears.
-    pub fn new(appliance: &Appliance, notifier: Notifier, tolerated: Option<Duration>) -> Self {
+    /// Asks for the first heartbeats. `watchdog` is the manager's watchdog interval.
+    pub fn new(appliance: &Appliance, notifier: Notifier, watchdog: Option<Duration>) -> Self {
         appliance.ask_heartbeat();
         let stage = Stage::Starting { written: None, committed: false };
-        let every = tolerated.map(|span| span.div_f64(2.0));
-        let (said, next_status) = (String::new(), Duration::ZERO);
-        Self { notifier, every, stage, next: Duration::ZERO, said, next_status }
+        let every = watchdog.map(|span| span.div_f64(2.0));
+        let (status, next_status) = (String::new(), Duration::ZERO);
+        Self { notifier, every, stage, next: Duration::ZERO, status, next_status }
     }
 
-    /// Says what there is to say by now.
-    pub fn look(&mut self, appliance: &Appliance, now: Duration) {
+    /// Reports what is due now.
+    pub fn check(&mut self, appliance: &Appliance, now: Duration) {
         match &mut self.stage {
             Stage::Starting { written, committed } => {
                 let outcome = written.as_ref().and_then(|written| written.try_recv().ok());
@@ -71,9 +70,9 @@ impl Supervision {
                         tracing::error!(%error, "not ready: the database cannot be written");
                         let status =
                             format!("Not ready: the database cannot be written ({error}).");
-                        self.notifier.extend_start(PATIENCE, &status);
+                        self.notifier.extend_start(START_EXTENSION, &status);
                         *written = None;
-                        self.next = now.saturating_add(WRITE_AGAIN);
+                        self.next = now.saturating_add(WRITE_RETRY);
                     }
                     None => (),
                 }
@@ -84,53 +83,53 @@ impl Supervision {
                 }
             }
             Stage::Alive => {
-                self.say_status(appliance, now);
+                self.report_status(appliance, now);
                 self.watch(appliance, now);
             }
             Stage::Stuck => self.watch(appliance, now),
         }
     }
 
-    /// Says how it is where that has changed.
-    fn say_status(&mut self, appliance: &Appliance, now: Duration) {
+    /// Reports the status text if it has changed.
+    fn report_status(&mut self, appliance: &Appliance, now: Duration) {
         if !self.notifier.is_heard() || now < self.next_status {
             return;
         }
         self.next_status = now.saturating_add(STATUS_EVERY);
         let status = status(appliance);
-        if status != self.said {
+        if status != self.status {
             self.notifier.status(&status);
-            self.said = status;
+            self.status = status;
         }
     }
 
-    /// The settings are being read again. Ends with [`Supervision::reloaded`].
+    /// Reports that the settings are being read again, until [`Supervision::reloaded`].
     pub fn reloading(&self, monotonic: Duration) {
         self.notifier.reloading(monotonic);
     }
 
-    /// The settings have been read again.
+    /// Reports that the settings were read again.
     pub fn reloaded(&self, appliance: &Appliance) {
         self.notifier.ready(&status(appliance));
     }
 
-    /// The service is asked to end.
+    /// Reports that the service is stopping.
     pub fn stopping(&self) {
-        self.notifier.stopping("Stopping: what is under way is finished first.");
+        self.notifier.stopping("Stopping: running work is finished first.");
     }
 
-    /// Whether the manager was told that the service is ready.
+    /// Whether *ready* was reported.
     pub fn is_ready(&self) -> bool {
         !matches!(self.stage, Stage::Starting { .. })
     }
 
     fn begin(&mut self, appliance: &Appliance, now: Duration) {
-        self.said = status(appliance);
-        self.notifier.ready(&self.said);
+        self.status = status(appliance);
+        self.notifier.ready(&self.status);
         self.next_status = now.saturating_add(STATUS_EVERY);
         tracing::info!(address = %appliance.address(), "ready");
         self.stage = Stage::Alive;
-        self.say_alive(appliance, now);
+        self.report_alive(appliance, now);
     }
 
     fn watch(&mut self, appliance: &Appliance, now: Duration) {
@@ -138,29 +137,29 @@ impl Supervision {
         let missing = appliance.missing_heartbeats();
         match (missing.is_empty(), &self.stage) {
             (true, Stage::Stuck) => {
-                tracing::info!("every thread comes round again");
+                tracing::info!("every thread answers again");
                 self.stage = Stage::Alive;
-                self.said.clear();
+                self.status.clear();
                 self.next_status = now;
-                self.say_alive(appliance, now);
+                self.report_alive(appliance, now);
             }
-            (true, _) => self.say_alive(appliance, now),
-            // Half of what is left of the silence is waited out before it is called a failure.
+            (true, _) => self.report_alive(appliance, now),
+            // Half of the remaining watchdog interval passes before a missing heartbeat counts as a failure.
             (false, Stage::Alive) if now >= self.next.saturating_add(every.div_f64(2.0)) => {
                 let threads = missing.join(", ");
                 tracing::error!(
                     threads,
-                    "a thread shows no sign of life; the service manager is not told that all is well"
+                    "a thread does not answer; the service manager may restart the service"
                 );
-                self.notifier.status(&format!("Not well: no sign of life from {threads}."));
+                self.notifier.status(&format!("Not well: no heartbeat from {threads}."));
                 self.stage = Stage::Stuck;
             }
             (false, _) => (),
         }
     }
 
-    /// Says that all is well, and asks for the signs by which to say it the next time.
-    fn say_alive(&mut self, appliance: &Appliance, now: Duration) {
+    /// Reports *alive*, and asks for the heartbeats of the next report.
+    fn report_alive(&mut self, appliance: &Appliance, now: Duration) {
         if let Some(every) = self.every {
             self.notifier.alive();
             self.next = now.saturating_add(every);
@@ -180,10 +179,10 @@ fn status(appliance: &Appliance) -> String {
     format!("Ready, listening on {api}, for webhooks on {intake}.")
 }
 
-/// A write like any other; its outcome comes when it is committed.
+/// Starts an ordinary write; its result comes when it is committed.
 fn probe(appliance: &Appliance) -> Receiver<Result<()>> {
-    let (tell, answer) = bounded(1);
+    let (sender, receiver) = bounded(1);
     let writer = appliance.store().writer();
-    writer.submit(Queue::Accept, stats::probe, move |outcome| drop(tell.send(outcome)));
-    answer
+    writer.submit(Queue::Accept, stats::probe, move |outcome| drop(sender.send(outcome)));
+    receiver
 }

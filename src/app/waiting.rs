@@ -1,4 +1,4 @@
-//! A start that finds no room on the disk waits for it: an end would only be followed by the next start.
+//! A start on a full disk waits for free space, because the service manager would only start the process again.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,32 +18,28 @@ use crate::store::error::Error as StoreError;
 use crate::sys::disk::{Gauge, is_out_of_room};
 use crate::sys::systemd::{Notifier, Passed};
 
-/// How often it looks for room.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How much longer the service manager waits after each look.
+/// How often the free space is checked.
+const POLL_EVERY: Duration = Duration::from_secs(1);
+/// How much longer the service manager waits for the start after each check.
 const EXTENSION: Duration = Duration::from_mins(1);
 /// Bytes that a start needs at least.
 const START_BYTES: u64 = 1 << 20;
-/// The longest pause between two tries of a start that needs more room than it can know.
+/// The longest pause between two tries, for a start that needs more space than [`START_BYTES`].
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
 impl Appliance {
-    /// Starts on sockets that the service manager has handed over. While the disk is full it answers `/livez`
-    /// with 200, `/readyz` with 503 and everything else with 507, and tries again when there is room.
-    /// `before_answering` is that of [`Appliance::start_on`].
-    ///
-    /// # Errors
-    /// What is in the way, if it is not the room on the disk.
+    /// Calls [`Appliance::start_on`] until the disk has room. While it is full, answers `/livez` with 200, `/readyz` with
+    /// 503 and everything else with 507.
     pub fn start_when_there_is_room(
         passed: Vec<Passed>,
         settings: &Settings,
         notifier: &Notifier,
         before_answering: impl Fn(),
     ) -> Result<Self, Error> {
-        let mut pause = LOOK_EVERY;
+        let mut pause = POLL_EVERY;
         loop {
             let started = Self::start_on(
-                again(&passed)?,
+                duplicate(&passed)?,
                 settings.clone(),
                 Injected::default(),
                 &before_answering,
@@ -54,10 +50,10 @@ impl Appliance {
             };
             let shown = directory.display();
             let why = format!(
-                "The disk on which {shown} lies is full (df -h {shown}): the start waits until there is room."
+                "The disk of {shown} is full (df -h {shown}): the start waits until there is room."
             );
             tracing::error!(%error, "{why}");
-            let sockets = Sockets::open(&settings.listen, again(&passed)?)?.into_parts().1;
+            let sockets = Sockets::open(&settings.listen, duplicate(&passed)?)?.into_parts().1;
             let setup = Setup::new(Limits::default(), Clock::machine());
             let server = Server::start(sockets, setup, Arc::new(Waiting::new(why.clone())));
             let address = settings.listen.api;
@@ -65,13 +61,13 @@ impl Appliance {
             wait(directory, pause, || notifier.extend_start(EXTENSION, &why));
             pause = pause.saturating_mul(2).min(MAX_PAUSE);
             server.stop(LISTENER_GRACE);
-            tracing::info!("the start is tried again");
+            tracing::info!("trying to start again");
         }
     }
 }
 
-/// The same sockets once more: each try of the start closes its own.
-fn again(passed: &[Passed]) -> Result<Vec<Passed>, Error> {
+/// Duplicates the sockets, because each try of the start closes its own.
+fn duplicate(passed: &[Passed]) -> Result<Vec<Passed>, Error> {
     let copied = passed.iter().map(|Passed { name, socket }| {
         let address = socket.local_addr().unwrap_or_else(|_| ([0; 4], 0).into());
         let socket = socket.try_clone().map_err(|source| Error::Listen { address, source })?;
@@ -80,16 +76,16 @@ fn again(passed: &[Passed]) -> Result<Vec<Passed>, Error> {
     copied.collect()
 }
 
-/// The part of a path that is there and lies on a full disk, where that is why the start failed.
+/// The nearest existing directory, if the start failed because its disk is full.
 fn full_disk<'a>(directory: &'a Path, error: &Error) -> Option<&'a Path> {
-    // It may be what could not be made.
-    let there = directory.ancestors().find(|place| place.exists()).unwrap_or(directory);
+    // The directory itself may be what could not be created.
+    let existing = directory.ancestors().find(|path| path.exists()).unwrap_or(directory);
     let is_full = matches!(error, Error::Store(StoreError::Full))
-        || (error.may_be_want_of_room() && is_out_of_room(there, &[]));
-    is_full.then_some(there)
+        || (error.may_be_full_disk() && is_out_of_room(existing, &[]));
+    is_full.then_some(existing)
 }
 
-/// Waits for `pause` at least, and until there is room.
+/// Waits for at least `pause`, and until there is room.
 fn wait(directory: &Path, pause: Duration, each_time: impl Fn()) {
     let (stop, gauge) = (Stop::new(), Gauge::machine());
     let has_room = || {
@@ -99,8 +95,8 @@ fn wait(directory: &Path, pause: Duration, each_time: impl Fn()) {
     let mut waited = Duration::ZERO;
     while waited < pause || !has_room() {
         each_time();
-        // Nobody asks for this stop: a signal ends a process that is still starting.
-        let _never_asked = stop.wait(LOOK_EVERY);
-        waited = waited.saturating_add(LOOK_EVERY);
+        // This stop is never set: a signal ends a starting process at once.
+        let _never_set = stop.wait(POLL_EVERY);
+        waited = waited.saturating_add(POLL_EVERY);
     }
 }

@@ -1,7 +1,7 @@
-//! `oncebox apply`: makes the service as a file declares it, and does nothing the second time; `oncebox export`:
-//! what exists, as `apply` takes it, without secrets.
+//! `oncebox apply`: changes the service to match a file; applying it again changes nothing. `oncebox export`: prints
+//! the existing objects as such a file, without secrets.
 //!
-//! Not here: what a file may declare (`config::declared`), and secrets, which only the service can compare.
+//! Not here: what a file may declare (`config::declared`), and the comparison of secrets, which the service makes.
 
 use std::path::{Path, PathBuf};
 
@@ -55,7 +55,7 @@ pub(super) struct Export {
     connect: ConnectArgs,
 }
 
-/// The work: what it talks to, and what it has done.
+/// A run of `apply`: its settings, and the steps so far.
 struct Work<'a> {
     remote: &'a Remote,
     dry_run: bool,
@@ -74,7 +74,7 @@ impl Apply {
         let remote = self.connect.open(shared)?;
         let (dry_run, prune) = (self.dry_run.dry_run, self.prune);
         if prune && !dry_run {
-            self.confirm.ask("Delete what is not declared")?;
+            self.confirm.ask("Delete undeclared objects and secrets")?;
         }
         let mut work = Work { remote: &remote, dry_run, prune, steps: Vec::new(), unchanged: 0 };
         for kind in KINDS {
@@ -89,7 +89,7 @@ fn declared(loaded: &Loaded) -> Result<&[Thing], Failure> {
     if things.is_empty() {
         let file = loaded.file.as_deref().unwrap_or_else(|| Path::new("no file"));
         let example = "declare something with [[tenant]], [[provider]], [[subscription]], [[token]] or [[source]]";
-        return Err(Failure::input(format!("{}: nothing is declared: {example}", file.display())));
+        return Err(Failure::input(format!("{}: nothing is declared; {example}", file.display())));
     }
     Ok(things)
 }
@@ -132,36 +132,37 @@ impl Work<'_> {
     fn thing(&mut self, thing: &Thing, found: Option<&Value>) -> Result<(), Failure> {
         let fields = fields(thing)?;
         match (found, thing.kind) {
-            (None, Kind::Token) => self.make_token(thing, fields),
-            (None, _) => self.make(thing, fields),
+            (None, Kind::Token) => self.create_token(thing, fields),
+            (None, _) => self.create(thing, fields),
             (Some(found), Kind::Token) => compare_token(&fields, found),
             (Some(found), _) => self.change(thing, &fields, found),
         }
     }
 
-    fn make(&mut self, thing: &Thing, mut body: Map<String, Value>) -> Result<(), Failure> {
-        let texts = thing.secrets.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    fn create(&mut self, thing: &Thing, mut body: Map<String, Value>) -> Result<(), Failure> {
+        let secrets = thing.secrets.iter().map(read_secret).collect::<Result<Vec<_>, _>>()?;
         let scheme = body.get("scheme").cloned().unwrap_or_default();
-        let shares = serde_json::from_value::<Scheme>(scheme).map_or(true, |one| one.has_secret());
-        if texts.is_empty() && thing.kind == Kind::Provider && shares {
-            let why = "a provider that is made needs a secret: add secret_file, secret_env or \
+        let has_secret =
+            serde_json::from_value::<Scheme>(scheme).map_or(true, |one| one.has_secret());
+        if secrets.is_empty() && thing.kind == Kind::Provider && has_secret {
+            let why = "a new provider needs a secret: add secret_file, secret_env or \
                        secret_credential";
             return Err(Failure::input(why));
         }
         body.insert("name".to_owned(), thing.name.as_str().into());
-        match (thing.kind, texts.first()) {
+        match (thing.kind, secrets.first()) {
             (Kind::Provider, _) => {
-                let texts: Vec<&str> = texts.iter().map(|text| text.as_str()).collect();
+                let texts: Vec<&str> = secrets.iter().map(|secret| secret.as_str()).collect();
                 body.insert("secrets".to_owned(), texts.into());
             }
-            (_, Some(text)) => {
-                body.insert("secret".to_owned(), text.as_str().into());
+            (_, Some(secret)) => {
+                body.insert("secret".to_owned(), secret.as_str().into());
             }
             (_, None) => {}
         }
-        let list = list(thing.kind);
+        let list = list_path(thing.kind);
         self.send(|remote| remote.post(list, Some(&Value::Object(body))).map(drop))?;
-        self.step((thing.kind, &thing.name), ("make", "made"), "")
+        self.step((thing.kind, &thing.name), ("create", "created"), "")
     }
 
     fn change(
@@ -171,8 +172,8 @@ impl Work<'_> {
         found: &Value,
     ) -> Result<(), Failure> {
         let differences = match thing.kind {
-            Kind::Source => of_source(declared, found)?,
-            _ => between(declared, found),
+            Kind::Source => source_differences(declared, found)?,
+            _ => differences(declared, found),
         };
         let path = path(thing.kind, &thing.name);
         if !differences.is_empty() {
@@ -185,13 +186,13 @@ impl Work<'_> {
         if thing.secrets.is_empty() { Ok(()) } else { self.secrets(thing, &path) }
     }
 
-    /// Adds the declared secrets that are not in force, the oldest first, so that the newest is the newest.
+    /// Adds the declared secrets that the service does not have, oldest first, so that their order by age is kept.
     fn secrets(&mut self, thing: &Thing, path: &str) -> Result<(), Failure> {
         let address = format!("{path}/secrets");
-        let most = if thing.kind == Kind::Provider { usize::MAX } else { 1 };
+        let max = if thing.kind == Kind::Provider { usize::MAX } else { 1 };
         let mut declared = Vec::new();
-        for at in thing.secrets.iter().take(most).rev() {
-            let secret = read(at)?;
+        for at in thing.secrets.iter().take(max).rev() {
+            let secret = read_secret(at)?;
             let body = |dry_run| json!({ "secret": secret.as_str(), "dry_run": dry_run });
             let answer = self.remote.post(&address, Some(&body(true)))?;
             if answer.get("already_in_force") == Some(&Value::Bool(true)) {
@@ -202,7 +203,7 @@ impl Work<'_> {
                 let answer = self.remote.post(&address, Some(&body(false)))?;
                 declared.push(text(&answer, "id"));
             }
-            self.step((thing.kind, &thing.name), ("add", "added"), &shown(at))?;
+            self.step((thing.kind, &thing.name), ("add", "added"), &describe_secret(at))?;
         }
         if thing.kind == Kind::Provider {
             self.withdraw(thing, &address, &declared)
@@ -211,17 +212,17 @@ impl Work<'_> {
         }
     }
 
+    /// Withdraws the provider's undeclared secrets with `--prune`, and names them without it.
     fn withdraw(&mut self, thing: &Thing, path: &str, declared: &[String]) -> Result<(), Failure> {
-        let kept = self.remote.get(path)?;
-        let kept = kept.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
-        for id in kept.iter().map(|secret| text(secret, "id")) {
+        let existing = noun::items(&self.remote.get(path)?);
+        for id in existing.iter().map(|secret| text(secret, "id")) {
             if declared.contains(&id) {
                 continue;
             }
             if !self.prune {
                 let name = &thing.name;
                 out::note(format_args!(
-                    "provider {name}: the secret {id} is in force and not declared; --prune withdraws it"
+                    "provider {name}: the secret {id} is valid but not declared; --prune withdraws it"
                 ));
                 continue;
             }
@@ -232,25 +233,25 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn make_token(&mut self, thing: &Thing, mut body: Map<String, Value>) -> Result<(), Failure> {
+    fn create_token(&mut self, thing: &Thing, mut body: Map<String, Value>) -> Result<(), Failure> {
         let Some(path) = &thing.token_file else {
-            let why = "a token that is made needs a place: add token_file";
+            let why = "a new token is written to a file: add token_file";
             return Err(Failure::input(why));
         };
         body.insert("name".to_owned(), thing.name.as_str().into());
         let into = format!("written to {}", path.display());
         self.send(|remote| {
-            // The file comes first: a token that was made and cannot be kept would be of use to nobody.
+            // The file is created first, so that a new token is not lost because its file cannot be written.
             let failed = |error| secrets::unwritable(path, &error);
             let file = NewFile::create(path).map_err(failed)?;
             let made = remote.post("/v1/tokens", Some(&Value::Object(body)))?;
             let line = Zeroizing::new(format!("{}\n", once(&made, "token")?));
             file.finish(line.as_bytes()).map_err(failed)
         })?;
-        self.step((thing.kind, &thing.name), ("make", "made"), &into)
+        self.step((thing.kind, &thing.name), ("create", "created"), &into)
     }
 
-    /// Says what was done, or would be.
+    /// Records a step, and prints what was done or would be done.
     fn step(
         &mut self,
         (kind, name): (Kind, &str),
@@ -279,27 +280,27 @@ impl Work<'_> {
                 &json!({ "dry_run": dry_run, "steps": steps, "unchanged": unchanged }),
             );
         }
-        out::note(format_args!("{unchanged} as declared before"));
+        out::note(format_args!("{unchanged} unchanged"));
         Ok(())
     }
 }
 
-/// A token is never changed: what is declared otherwise is a mistake.
+/// Refuses a declared token that differs from the existing one, because tokens cannot be changed.
 fn compare_token(declared: &Map<String, Value>, found: &Value) -> Result<(), Failure> {
-    let Some(difference) = between(declared, found).into_iter().next() else {
+    let Some(difference) = differences(declared, found).into_iter().next() else {
         return Ok(());
     };
-    let why = format!("{difference}: a token is not changed");
+    let why = format!("{difference}: a token cannot be changed");
     Err(Failure::new(exit::CONFLICT, why).and(format_args!(
         "Revoke it (oncebox token revoke {}) and apply again.",
         text(found, "id")
     )))
 }
 
-/// Everything of a kind that exists; tokens that are revoked do not.
+/// The existing objects of a kind, without revoked tokens.
 fn existing(remote: &Remote, kind: Kind) -> Result<Vec<Value>, Failure> {
     let mut found = Vec::new();
-    noun::each(remote, list(kind), &Vec::new(), |item| {
+    noun::each(remote, list_path(kind), &Vec::new(), |item| {
         if kind != Kind::Token || text(&item, "revoked_at").is_empty() {
             found.push(item);
         }
@@ -308,8 +309,8 @@ fn existing(remote: &Remote, kind: Kind) -> Result<Vec<Value>, Failure> {
     Ok(found)
 }
 
-/// Where a kind is listed.
-const fn list(kind: Kind) -> &'static str {
+/// The API path of a kind's list.
+const fn list_path(kind: Kind) -> &'static str {
     match kind {
         Kind::Tenant => "/v1/tenants",
         Kind::Provider => "/v1/providers",
@@ -320,10 +321,10 @@ const fn list(kind: Kind) -> &'static str {
 }
 
 fn path(kind: Kind, name: &str) -> String {
-    format!("{}/{}", list(kind), plain(name))
+    format!("{}/{}", list_path(kind), plain(name))
 }
 
-fn read(at: &SecretAt) -> Result<Zeroizing<String>, Failure> {
+fn read_secret(at: &SecretAt) -> Result<Zeroizing<String>, Failure> {
     match at {
         SecretAt::File(path) => secrets::one_line(path),
         SecretAt::Environment(name) => environment(name)
@@ -339,7 +340,7 @@ fn read(at: &SecretAt) -> Result<Zeroizing<String>, Failure> {
     }
 }
 
-fn shown(at: &SecretAt) -> String {
+fn describe_secret(at: &SecretAt) -> String {
     match at {
         SecretAt::File(path) => format!("the secret in {}", path.display()),
         SecretAt::Environment(name) => format!("the secret in the variable {name}"),
@@ -347,7 +348,7 @@ fn shown(at: &SecretAt) -> String {
     }
 }
 
-/// A field that differs: its name, what is there, and what is declared.
+/// A field whose existing value (`from`) differs from the declared one (`to`).
 #[derive(Debug, PartialEq)]
 struct Difference {
     field: String,
@@ -363,43 +364,42 @@ impl std::fmt::Display for Difference {
 
 /// The declared fields in the form in which the API shows them.
 fn fields(thing: &Thing) -> Result<Map<String, Value>, Failure> {
-    let of = |(name, value): (&String, &Value)| Ok((name.clone(), form(thing, name, value)?));
-    thing.fields.iter().map(of).collect()
+    let field =
+        |(name, value): (&String, &Value)| Ok((name.clone(), normalized(thing, name, value)?));
+    thing.fields.iter().map(field).collect()
 }
 
-fn form(thing: &Thing, name: &str, value: &Value) -> Result<Value, Failure> {
+fn normalized(thing: &Thing, name: &str, value: &Value) -> Result<Value, Failure> {
     let read = match (thing.kind, name, value) {
         (Kind::Provider, "scheme", Value::String(word)) => {
-            through::<Scheme>(serde_json::json!({ "kind": word }))
+            reserialized::<Scheme>(json!({ "kind": word }))
         }
-        (Kind::Provider, "scheme", other) => through::<Scheme>(other.clone()),
+        (Kind::Provider, "scheme", other) => reserialized::<Scheme>(other.clone()),
         (Kind::Provider | Kind::Tenant, "pii", other) => {
-            let stated = Pii::from_json(other);
-            return stated
+            return Pii::from_json(other)
                 .map(|pii| pii.to_json())
                 .map_err(|error| Failure::input(format!("{name}: {error}")));
         }
-        (Kind::Subscription, "policy", other) => through::<Policy>(other.clone()),
+        (Kind::Subscription, "policy", other) => reserialized::<Policy>(other.clone()),
         (Kind::Source, "settings", other) => {
             let kind = thing.fields.get("kind").and_then(Value::as_str).unwrap_or_default();
-            let read = Settings::read(kind, other.clone());
-            return read
+            return Settings::read(kind, other.clone())
                 .map(|settings| settings.to_json())
                 .map_err(|error| Failure::input(format!("{name}: {error}")));
         }
-        (Kind::Token, "expires_at", other) => through::<Timestamp>(other.clone()),
+        (Kind::Token, "expires_at", other) => reserialized::<Timestamp>(other.clone()),
         (_, _, other) => Ok(other.clone()),
     };
     read.map_err(|error| Failure::input(format!("{name}: {error}")))
 }
 
-/// A value as it looks after it was read and written.
-fn through<T: DeserializeOwned + Serialize>(value: Value) -> serde_json::Result<Value> {
+/// A value after it was parsed and written again.
+fn reserialized<T: DeserializeOwned + Serialize>(value: Value) -> serde_json::Result<Value> {
     serde_json::to_value(serde_json::from_value::<T>(value)?)
 }
 
-/// The declared fields that exist otherwise. What is not declared is left as it is.
-fn between(declared: &Map<String, Value>, existing: &Value) -> Vec<Difference> {
+/// The declared fields whose existing values differ. Undeclared fields are left alone.
+fn differences(declared: &Map<String, Value>, existing: &Value) -> Vec<Difference> {
     let differs = |(field, to): (&String, &Value)| {
         let from = existing.get(field).cloned().unwrap_or_default();
         (from != *to).then(|| Difference { field: field.clone(), from, to: to.clone() })
@@ -407,13 +407,16 @@ fn between(declared: &Map<String, Value>, existing: &Value) -> Vec<Difference> {
     declared.iter().filter_map(differs).collect()
 }
 
-/// The differences of a source. Its kind cannot change, and `from` only matters when it is made.
-fn of_source(declared: &Map<String, Value>, existing: &Value) -> Result<Vec<Difference>, Failure> {
-    let mut found = between(declared, existing);
+/// The differences of a source. Its kind cannot change, and `from` only matters when it is created.
+fn source_differences(
+    declared: &Map<String, Value>,
+    existing: &Value,
+) -> Result<Vec<Difference>, Failure> {
+    let mut found = differences(declared, existing);
     if let Some(kind) = found.iter().find(|difference| difference.field == "kind") {
-        let why = format!("{kind}: the kind of a source is not changed");
+        let why = format!("{kind}: the kind of a source cannot be changed");
         return Err(Failure::new(exit::CONFLICT, why).and(
-            "Remove it (oncebox source remove) and apply again: it is then read from the start.",
+            "Remove it (oncebox source remove) and apply again: it is then read from the beginning.",
         ));
     }
     // A source without a limit on silence is declared with 0 and shown with null.
@@ -424,21 +427,22 @@ fn of_source(declared: &Map<String, Value>, existing: &Value) -> Result<Vec<Diff
     Ok(found)
 }
 
-const HEAD: &str = "# What exists, as `oncebox apply` takes it. Say where each secret stands before
-# it is applied to an empty Oncebox.
+const HEAD: &str =
+    "# The existing objects, for `oncebox apply`. Add where to find each secret before
+# you apply this to an empty Oncebox.
 ";
 
 impl Export {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
         let remote = self.connect.open(shared)?;
-        // Printed at the end: a file that an error cuts off would look like all there is.
+        // Printed at the end, because a file that an error cut off would look complete.
         let mut toml = String::from(HEAD);
         for kind in KINDS {
             match export_kind(&remote, kind, &mut toml) {
                 // A token of a tenant cannot list tenants.
                 Err(failure) if kind == Kind::Tenant && failure.code == exit::NOT_PERMITTED => {
                     toml.push_str(
-                        "# Tenants are printed with an admin token of the tenant default.\n",
+                        "# Tenants are missing: they need an admin token of the tenant default.\n",
                     );
                 }
                 added => added?,
@@ -449,7 +453,7 @@ impl Export {
 }
 
 fn export_kind(remote: &Remote, kind: Kind, toml: &mut String) -> Result<(), Failure> {
-    noun::each(remote, list(kind), &Vec::new(), |item| {
+    noun::each(remote, list_path(kind), &Vec::new(), |item| {
         if !text(&item, "revoked_at").is_empty() {
             return Ok(());
         }
@@ -471,21 +475,21 @@ fn export_kind(remote: &Remote, kind: Kind, toml: &mut String) -> Result<(), Fai
     })
 }
 
-/// A field, where it says something.
+/// The line of a field; `None` if the field is empty.
 fn line(name: &str, value: &Value) -> Option<String> {
-    let says_nothing = match value {
+    let is_empty = match value {
         Value::Null => true,
         Value::String(text) => text.is_empty(),
         Value::Object(fields) => fields.is_empty(),
         _ => false,
     };
-    // A scheme without settings is shorter as its word.
+    // A scheme without settings is written as its name alone.
     let word = value.as_object().filter(|fields| name == "scheme" && fields.len() == 1);
     let value = word.and_then(|fields| fields.get("kind")).unwrap_or(value);
-    (!says_nothing).then(|| format!("{name} = {}", toml_of(value)))
+    (!is_empty).then(|| format!("{name} = {}", toml_of(value)))
 }
 
-/// A value in TOML. Texts are written as JSON writes them, which TOML reads alike.
+/// A value in TOML. Strings are written as in JSON, which TOML accepts.
 fn toml_of(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
@@ -499,7 +503,7 @@ fn toml_of(value: &Value) -> String {
             let items: Vec<String> = items.iter().map(toml_of).collect();
             format!("[{}]", items.join(", "))
         }
-        // DEL is the one control character that JSON leaves as it is and TOML does not take.
+        // DEL is the only control character that JSON leaves unescaped and TOML refuses.
         Value::String(text) => Value::from(text.as_str()).to_string().replace('\u{7f}', "\\u007f"),
         other => other.to_string(),
     }
@@ -520,13 +524,13 @@ mod tests {
         let declared = fields(&declared).unwrap();
         let mut existing =
             json!({ "scheme": { "kind": "stripe" }, "tolerance_secs": 300, "id": 1 });
-        assert_eq!(between(&declared, &existing), []);
+        assert_eq!(differences(&declared, &existing), []);
         existing["tolerance_secs"] = 60.into();
-        let found = between(&declared, &existing);
+        let found = differences(&declared, &existing);
         assert_eq!(found[0].to_string(), "tolerance_secs 60 -> 300");
         let token = thing(Kind::Token, &json!({ "expires_at": "2027-01-01T01:00:00+01:00" }));
         let shown = json!({ "expires_at": "2027-01-01T00:00:00.000Z" });
-        assert_eq!(between(&fields(&token).unwrap(), &shown), []);
+        assert_eq!(differences(&fields(&token).unwrap(), &shown), []);
     }
 
     #[test]

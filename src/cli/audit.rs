@@ -1,7 +1,7 @@
-//! `oncebox audit`: who changed what.
+//! `oncebox audit`: lists, exports and verifies audit events.
 //!
-//! `list` asks the running service. `export` and `verify` read the file itself, so that they work on a
-//! copy, on a backup and while nothing runs; `verify` reads an export as well.
+//! `list` calls the running service. `export` and `verify` read the database file, so that they also work on a backup
+//! and while the service is stopped; `verify` reads an export as well.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -24,31 +24,31 @@ use crate::model::audit::chain::{Head, Report, Verifier};
 use crate::store::audit_events::Trail;
 use crate::sys::files::is_missing;
 
-/// What the first line of an export says.
+/// The format named in the first line of an export.
 const FORM: &str = "oncebox audit 1";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
     /// Audit events, newest first
     List(Box<ListAuditEvents>),
-    /// Print every row with its hashes, one line of JSON each, so that others can verify them
+    /// Print every row with its hashes as a line of JSON, so that others can verify them
     Export {
         /// Read this database [default: the one in the data directory]
         #[arg(long, value_name = "DATABASE")]
         file: Option<PathBuf>,
-        /// Begin after this row, the last of an earlier export
+        /// Begin after this row, such as the last of an earlier export
         #[arg(long, value_name = "SEQ")]
         after: Option<i64>,
     },
-    /// Check that no row was changed, taken out, put in or moved
+    /// Check that no row was changed, removed, inserted or moved
     Verify {
         /// Read this database [default: the one in the data directory]
         #[arg(long, value_name = "DATABASE", conflicts_with = "export")]
         file: Option<PathBuf>,
-        /// Read an export
+        /// Read this export
         #[arg(long, value_name = "FILE")]
         export: Option<PathBuf>,
-        /// A head that was noted earlier has to be in the chain; may be given several times
+        /// Require this earlier head in the chain; may be repeated
         #[arg(long, value_name = "SEQ:HASH", value_parser = head)]
         noted: Vec<Head>,
     },
@@ -62,7 +62,7 @@ pub(super) struct ListAuditEvents {
     /// What was done: subscription.pause, or subscription for everything done to subscriptions
     #[arg(long)]
     action: Option<String>,
-    /// The id of the thing, or its kind: subscription
+    /// The object's id, or its kind: subscription
     #[arg(long)]
     resource: Option<String>,
     /// Its result: success, failure, denied
@@ -95,10 +95,10 @@ fn inner(event: &Value, of: &str, field: &str) -> String {
 }
 
 fn head(text: &str) -> Result<Head, String> {
-    Head::parse(text).ok_or_else(|| "a head is written 17:9f86…, as `verify` prints it".to_owned())
+    Head::parse(text).ok_or_else(|| "write a head like 17:9f86…, as `verify` prints it".to_owned())
 }
 
-/// The first line of an export, before its rows.
+/// The first line of an export.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct First {
@@ -106,7 +106,7 @@ struct First {
     start: Head,
 }
 
-/// The last line, after them.
+/// The last line of an export.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Last {
@@ -176,7 +176,7 @@ fn verify_export(path: &Path, noted: &[Head]) -> Result<Report, Failure> {
     for (n, text) in (1_u64..).zip(BufReader::new(file).lines()) {
         let text = text.map_err(|error| wrong(error.to_string()))?;
         let line = serde_json::from_str(&text)
-            .map_err(|error| wrong(format!("line {n} is no line of an export: {error}")))?;
+            .map_err(|error| wrong(format!("line {n} is not part of an export: {error}")))?;
         match (line, &mut verifier) {
             (ExportLine::First(first), None) if first.form == FORM => {
                 let mut fresh = Verifier::new(first.start);
@@ -187,7 +187,7 @@ fn verify_export(path: &Path, noted: &[Head]) -> Result<Report, Failure> {
             }
             (ExportLine::Row(row), Some(verifier)) if head.is_none() => verifier.push(&row),
             (ExportLine::Last(last), Some(_)) if head.is_none() => head = Some(last.head),
-            _ => return Err(wrong(format!("line {n} does not belong there"))),
+            _ => return Err(wrong(format!("line {n} is out of place"))),
         }
     }
     let verifier = verifier.ok_or_else(|| wrong("is empty".to_owned()))?;
@@ -222,11 +222,11 @@ fn print(report: &Report, as_json: bool) -> Result<(), Failure> {
     if as_json {
         return Ok(());
     }
-    out::line(format_args!("the chain holds: {rows} rows"))?;
+    out::line(format_args!("the chain is intact: {rows} rows"))?;
     out::line(format_args!("head {end}"))?;
     out::note(
-        "Note the head elsewhere: `oncebox audit verify --noted HEAD` then also tells a chain that was \
-         made anew as a whole.",
+        "Note the head elsewhere: `oncebox audit verify --noted HEAD` then also detects a chain that was \
+         rewritten completely.",
     );
     Ok(())
 }

@@ -1,16 +1,14 @@
-//! `oncebox backup`: copies the database while the service runs, and looks at the copies.
+//! `oncebox backup`: copies the database, and verifies and lists the copies.
 //!
-//! Works on the files, not through the API: it only reads, whether the service runs or not.
+//! It reads the files without the API, so it works whether the service runs or not.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::app::data_directory::DATABASE;
 use crate::backup::manifest::{ENDING, Manifest, Reason};
@@ -20,6 +18,7 @@ use crate::backup::store::{Facts, Progress};
 use crate::backup::{Bytes, Error};
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
+use crate::cli::consume::stopped;
 use crate::cli::exit::{self, Failure};
 use crate::cli::noun::Listing;
 use crate::cli::out::Format;
@@ -36,7 +35,7 @@ use crate::sys::user;
 pub(super) struct Backup {
     #[command(subcommand)]
     verb: Option<Verb>,
-    #[arg(help = "Where to: a directory, or the name of a file that is not there yet")]
+    #[arg(help = "Destination: a directory, or the name of a new file")]
     dest: Option<PathBuf>,
     #[command(flatten)]
     format: Format,
@@ -44,13 +43,13 @@ pub(super) struct Backup {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Read backups through and compare them with their manifests
+    /// Read backups completely and compare them with their manifests
     Verify {
         /// Backups, or directories of backups
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
-    /// The backups in a directory, newest first
+    /// List the backups in a directory, newest first
     List {
         /// Directory
         directory: PathBuf,
@@ -72,7 +71,7 @@ fn size(manifest: &Value) -> String {
     Bytes(manifest.get("bytes").and_then(Value::as_u64).unwrap_or(0)).to_string()
 }
 
-/// What an error of keeping means for the exit code.
+/// The exit code for a backup error.
 pub(super) fn failure(error: Error) -> Failure {
     let code = match &error {
         Error::Exists(_) | Error::DatabaseThere(_) => exit::CONFLICT,
@@ -101,7 +100,7 @@ impl Backup {
             (Some(Verb::Verify { files }), _) => verify(files),
             (Some(Verb::List { directory, listing }), _) => self.list(directory, listing),
             (None, Some(dest)) => self.take(shared, dest),
-            (None, None) => Err(Failure::usage("say where to, or verify, or list")),
+            (None, None) => Err(Failure::usage("give a destination, or verify, or list")),
         }
     }
 
@@ -118,11 +117,7 @@ impl Backup {
             failure(Error::File { path, source })
         })?;
         let plan = Plan { database, to, reason: Reason::Asked, now, faults: Faults::none() };
-        let stopped = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            let registered = signal_hook::flag::register(signal, Arc::clone(&stopped));
-            let _id = registered.map_err(Failure::failed)?;
-        }
+        let stopped = stopped()?;
         let bar = bar()?;
         let taken = online::take(&plan, &mut |Progress { done, all }| {
             bar.set_length(all);
@@ -131,16 +126,16 @@ impl Backup {
         });
         bar.finish_and_clear();
         if stopped.load(Ordering::Relaxed) {
-            return Err(Failure::failed("stopped; nothing is left of it"));
+            return Err(Failure::failed("interrupted; the incomplete backup was removed"));
         }
         let manifest = taken.map_err(failure)?;
         if self.format.json {
             return out::json(&shown(&manifest)?);
         }
         let (size, key) = (Bytes(manifest.bytes), manifest.facts.master_key_id.as_deref());
-        out::line(format_args!("{}: {size}, read back and whole", plan.to.display()))?;
+        out::line(format_args!("{}: {size}, read back and verified", plan.to.display()))?;
         out::note(format_args!(
-            "The master key ({}) is not in it: keep a copy of the key elsewhere.",
+            "The backup does not have the master key ({}): keep a copy of the key elsewhere.",
             key.unwrap_or("none yet")
         ));
         Ok(())
@@ -155,7 +150,7 @@ impl Backup {
     }
 }
 
-/// A bar on a terminal, nothing elsewhere.
+/// A progress bar on a terminal; hidden elsewhere.
 pub(super) fn bar() -> Result<ProgressBar, Failure> {
     if !std::io::stderr().is_terminal() {
         return Ok(ProgressBar::hidden());
@@ -172,7 +167,7 @@ fn verify(files: &[PathBuf]) -> Result<(), Failure> {
     let mut named = Vec::new();
     for file in files {
         if file.is_dir() {
-            // Every one, also one whose manifest is spoiled: the list leaves it out.
+            // All `.db` files, because the list leaves out a backup with a damaged manifest.
             let entries =
                 std::fs::read_dir(file).map_err(|error| input::unreadable(file, &error))?;
             let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
@@ -182,12 +177,12 @@ fn verify(files: &[PathBuf]) -> Result<(), Failure> {
             found.sort();
             named.extend(found);
         } else if !file.to_string_lossy().ends_with(ENDING) {
-            // Of what a shell makes of a star, the manifests are read with their backups.
+            // A shell's `*` also names the manifests; each is read with its backup.
             named.push(file.clone());
         }
     }
     if named.is_empty() {
-        return Err(Failure::new(exit::NOT_FOUND, "there is no backup in what was named"));
+        return Err(Failure::new(exit::NOT_FOUND, "no backup found"));
     }
     let mut first = None;
     for file in &named {
@@ -197,7 +192,7 @@ fn verify(files: &[PathBuf]) -> Result<(), Failure> {
                 let Facts { schema_version, master_key_id, .. } = facts;
                 let key = master_key_id.as_deref().unwrap_or("none");
                 out::line(format_args!(
-                    "{}: whole; made {created_at}, schema {schema_version}, master key {key}",
+                    "{}: valid; made {created_at}, schema {schema_version}, master key {key}",
                     file.display()
                 ))?;
             }
@@ -208,5 +203,5 @@ fn verify(files: &[PathBuf]) -> Result<(), Failure> {
             }
         }
     }
-    first.map_or(Ok(()), |code| Err(Failure::new(code, "not every backup is whole; see above")))
+    first.map_or(Ok(()), |code| Err(Failure::new(code, "some backups are not valid; see above")))
 }

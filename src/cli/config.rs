@@ -1,6 +1,6 @@
-//! `oncebox config`: what holds and why, what is wrong, and what could be set.
+//! `oncebox config`: shows settings and their origins, checks them, and prints their reference.
 //!
-//! Not here: any secret; settings have none.
+//! Settings never hold secrets.
 
 use std::path::PathBuf;
 
@@ -24,9 +24,9 @@ pub(super) struct Config {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Every key: its value, and where it is set: a flag, a variable, the file, or the default
+    /// Show the value of every key, and where it is set: flag, variable, file or default
     Show(Format),
-    /// Look for mistakes, and name all of them; ends with 78 where there is one
+    /// Report all mistakes; exit code 78 if there are any
     Check {
         /// The file [default: the one the service would read]
         file: Option<PathBuf>,
@@ -82,7 +82,7 @@ fn show(loaded: &Loaded, json: bool) -> Result<(), Failure> {
     show::table(COLUMNS, &keys)
 }
 
-/// A value as in a file; where none is set, what holds then.
+/// A value as in a file; if none is set, what applies without it.
 fn value(key: &Value) -> String {
     match key.get("value") {
         None | Some(Value::Null) => format!("({})", text(key, "unset")),

@@ -13,35 +13,35 @@ use crate::cli::out::{self, Format, Progress};
 use crate::cli::shared::Shared;
 use crate::conformance::{self, Counted, Error, Guard, Options, Report};
 
-/// Names of one kind that are shown.
+/// Most events that are listed for each fault.
 const MAX_NAMES: usize = 10;
 
-/// Test whether a consumer's guard holds: repeats, at the same time, out of order, kill -9
+/// Test a consumer's guard with repeated, concurrent and out-of-order events and kill -9
 ///
 /// The command is run once for each event, as `oncebox consume` runs it: the payload is on its input, the event's
 /// webhook-id in the variable `ONCEBOX_WEBHOOK_ID`, and exit code 0 says that it is done. It is killed at random
-/// moments and given events again, until it has acknowledged each of them. Then its effects are counted: none may
-/// be missing, none there twice.
+/// moments and run again, until it has acknowledged every event. Then its effects are counted: each event must
+/// have exactly one.
 ///
-/// Nothing of Oncebox has to run. Use a database of the consumer that is there to be tried.
+/// No Oncebox service has to run. Use a test database of the consumer.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  oncebox conformance --count ./list-effects -- ./consume-one")]
 pub(super) struct Conformance {
-    /// How many events
+    /// Number of events
     #[arg(long, default_value_t = 200, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     events: u32,
-    /// Decides the order of the events and which run is killed when [default: a random one]
+    /// Seed of the events' order and of the kills [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u32>,
-    /// Shell command that prints the webhook-id of each effect, in their order, one a line
+    /// Shell command that prints the webhook-id of each effect, one a line, in the order of the effects
     #[arg(long, value_name = "CMD")]
     count: Option<String>,
-    /// The consumer carries out only what is newer: an older version of an entity (`version` of `entity`
-    /// in the payload) after a newer one is a fault, and only the last one has to be there
+    /// The consumer skips older versions: the payload's `version` of its `entity`. An effect of an older
+    /// version after a newer one is a fault; only the last version must have an effect
     #[arg(long)]
     newer: bool,
-    /// How long one run may take, in seconds
+    /// Time limit of one run, in seconds
     #[arg(long, default_value_t = 30, value_name = "SECONDS",
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     timeout: u32,
@@ -83,7 +83,7 @@ impl Conformance {
         if report.is_good() {
             return Ok(());
         }
-        Err(Failure::failed("the guard does not hold; docs/guards.md shows those that do"))
+        Err(Failure::failed("the guard does not hold; docs/guards.md shows guards that hold"))
     }
 }
 
@@ -110,7 +110,7 @@ fn print(options: &Options, report: &Report) -> Result<(), Failure> {
     ))?;
     names("never acknowledged", refused.iter().map(|(id, why)| format!("{id}: {why}")))?;
     let Some(Counted { effects, lost, doubled, stale }) = counted else {
-        return out::line("Effects were not counted: --count CMD does that.");
+        return out::line("Effects were not counted: give --count CMD.");
     };
     let stale_count = match guard {
         Guard::Newer => stale.len().to_string(),
@@ -126,7 +126,7 @@ fn print(options: &Options, report: &Report) -> Result<(), Failure> {
     names("stale applied", stale)
 }
 
-/// The events something is wrong with.
+/// Lists the first [`MAX_NAMES`] events that have the fault `what`.
 fn names(
     what: &str,
     names: impl IntoIterator<Item = impl std::fmt::Display>,

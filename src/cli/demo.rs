@@ -1,4 +1,4 @@
-//! `oncebox demo`: the flags; the story itself is in [`crate::demo`].
+//! `oncebox demo`: the flags. The demo itself is in [`crate::demo`].
 
 use std::path::PathBuf;
 
@@ -8,36 +8,36 @@ use crate::cli::exit::Failure;
 use crate::cli::shared::Shared;
 use crate::demo::{self, Broken, Options, Story};
 
-/// Invoices without `--invoices`.
+/// Number of invoices without `--invoices`.
 const INVOICES: u32 = 10_000;
 const CHAIN_INVOICES: u32 = 20_000;
 
 #[derive(Debug, Args)]
 pub(super) struct Demo {
-    /// Over two Onceboxes, each beside its own system, with a bad line between them
+    /// Use two Onceboxes, one for each system, with an unreliable connection between them
     #[arg(long)]
     chain: bool,
     /// Invoices that Finance marks paid [default: 10000; with --chain 20000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     invoices: Option<u32>,
-    /// Decides which requests fail and when which process is killed [default: a random one]
+    /// Seed of the failing requests and of the kills [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u32>,
     /// Keep the directory with the databases and logs
     #[arg(long)]
     keep: bool,
-    /// Where the report goes [default: into the system's temporary directory]
+    /// File for the report [default: in the system's temporary directory]
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Breaks Logistics on purpose, to show that the count finds it
+    /// Break Logistics on purpose, to show that the count detects it
     #[arg(long = "break", hide = true, value_name = "WHAT")]
     broken: Option<Break>,
 }
 
-/// What is broken on purpose.
+/// The part that is broken on purpose.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Break {
-    /// Logistics does not look at its guard
+    /// Logistics ignores its guard
     Guard,
     /// Logistics forgets some shipments
     Effect,
@@ -59,20 +59,20 @@ impl Demo {
     }
 }
 
-/// One side of the demo
+/// One process of the demo
 #[derive(Debug, Args)]
 pub(super) struct Part {
-    /// Which side
+    /// Which system it plays
     side: Side,
-    /// What it has to know
+    /// File with its parameters
     #[arg(long, value_name = "FILE")]
     site: PathBuf,
-    /// How often it was started before
+    /// Number of earlier starts
     #[arg(long, value_name = "N")]
     life: u32,
 }
 
-/// The sides that stand in for other people's systems.
+/// The simulated systems.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Side {
     /// The ERP that publishes

@@ -14,13 +14,13 @@ use crate::cli::show::{cut, text};
 pub(super) enum Verb {
     /// Open escalations, newest first
     List {
-        /// Resolved ones as well
+        /// Also list resolved ones
         #[arg(long)]
         resolved: bool,
         #[command(flatten)]
         listing: Listing,
     },
-    /// Say that you have seen it. It stays open until its cause is gone
+    /// Mark an escalation as seen; it stays open until its cause is gone
     Acknowledge {
         /// The escalation's id
         id: String,

@@ -1,21 +1,21 @@
-//! Why a command ends with something other than 0, and the exit codes, so that a script need not read messages.
+//! The exit codes, and the failure of a command. Scripts read the code instead of the message.
 //!
-//! 64 and above are those of `sysexits.h`. [`super::remote`] gives the API's answers their codes.
+//! Codes of 64 and above are those of `sysexits.h`. [`super::remote`] maps the API's answers to codes.
 
 use crate::config::SettingsError;
 use crate::store::error::Error as StoreError;
 
-/// It was done.
+/// Success.
 pub(super) const OK: u8 = 0;
-/// It was tried and did not work.
+/// The command failed.
 pub(super) const FAILED: u8 = 1;
 /// The command line is wrong.
 pub(super) const USAGE: u8 = 2;
 /// The service cannot be reached.
 pub(super) const UNREACHABLE: u8 = 3;
-/// There is no such thing.
+/// The named object does not exist.
 pub(super) const NOT_FOUND: u8 = 4;
-/// Its state does not allow it.
+/// The object's state does not allow the command.
 pub(super) const CONFLICT: u8 = 5;
 /// The input cannot be accepted.
 pub(super) const BAD_INPUT: u8 = 65;
@@ -52,7 +52,7 @@ impl Failure {
         Self { code, message: message.to_string() }
     }
 
-    /// The reader of stdout has gone away: the command ends without a message.
+    /// Ends the command without a message, because the reader of stdout closed the pipe.
     pub(super) fn quiet() -> Self {
         Self::new(OK, "")
     }

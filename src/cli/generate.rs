@@ -1,4 +1,4 @@
-//! `oncebox openapi`, `completions` and `manual`: documents made from the program itself, without a service.
+//! `oncebox openapi`, `completions` and `manual`: documents generated from the program, without a service.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub(super) struct Completions {
 #[derive(Debug, Args)]
 #[command(after_help = "To read one: man ./oncebox-serve.1")]
 pub(super) struct Manual {
-    /// The directory; made where it is absent
+    /// The directory; created if missing
     directory: PathBuf,
 }
 

@@ -1,12 +1,12 @@
 //! The page of `oncebox --help`: commands in groups, one line each, and the exit codes.
 //!
-//! Not here: the commands' own words, which are their doc comments.
+//! Not here: the text of each command, which is its doc comment.
 
 use clap::builder::StyledStr;
 
 use crate::cli::exit;
 
-/// Which command stands under which heading. One that is in none stands under [`REST`].
+/// The commands under each heading. A command that is not listed comes under [`REST`].
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Run it", &["serve", "demo", "status"]),
     (
@@ -54,8 +54,8 @@ const GROUPS: [(&str, &[&str]); 4] = [
 ];
 const REST: &str = "More";
 
-/// The command line with its help page.
-pub(super) fn arranged(command: clap::Command) -> clap::Command {
+/// Adds the help page to the command line.
+pub(super) fn with_help_page(command: clap::Command) -> clap::Command {
     let names = command.get_subcommands().map(clap::Command::get_name);
     let placed = |name: &&str| GROUPS.iter().any(|(_, of)| of.contains(name));
     let rest: Vec<&str> = names.filter(|name| !placed(name)).collect();
@@ -83,6 +83,6 @@ fn entry(command: &clap::Command, name: &str) -> Option<String> {
 
 fn exit_codes() -> String {
     let lines = exit::MEANINGS.map(|(code, meaning)| format!("  {code:<4}{meaning}\n"));
-    let more = "Each command tells more with --help: oncebox event --help";
+    let more = "More about a command: oncebox event --help";
     format!("Exit codes:\n{}\n{more}", lines.concat())
 }

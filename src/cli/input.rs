@@ -1,6 +1,6 @@
-//! Values of flags that may be longer than a command line: `@file`, and `-` for stdin.
+//! Parsers for the values of flags: `@file`, `-` for stdin, JSON, times and spans.
 //!
-//! Not here: secrets, which are never taken from the command line ([`super::secrets`]).
+//! Not here: secrets, which are never read from the command line ([`super::secrets`]).
 
 use std::io::Read;
 use std::path::Path;
@@ -12,10 +12,10 @@ use crate::cli::exit::{self, Failure};
 use crate::config::Settings;
 use crate::sys::files::is_closed;
 
-/// The most that is read of a file or of stdin: above the largest payload there can be.
+/// The most that is read of a file or of stdin: more than the largest payload.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// The bytes that a value means: itself, a file's (`@file`), or those of stdin (`-`).
+/// The bytes of a value, of a file (`@file`), or of stdin (`-`).
 pub(super) fn bytes(value: &str) -> Result<Vec<u8>, Failure> {
     match (value, value.strip_prefix('@')) {
         ("-", _) => stdin(),
@@ -35,14 +35,14 @@ pub(super) fn stdin() -> Result<Vec<u8>, Failure> {
     limited(std::io::stdin().lock(), "stdin")
 }
 
-/// A file that cannot be opened, as a failure.
+/// The failure for a file that cannot be read.
 pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
     let code = if denied { exit::NOT_PERMITTED } else { exit::BAD_INPUT };
     Failure::new(code, format!("{}: {error}", path.display()))
 }
 
-/// Reports a data directory that this user may not open, instead of calling it empty.
+/// Fails if this user may not open the data directory, which would otherwise look empty.
 pub(super) fn check_open(directory: &Path) -> Result<(), Failure> {
     if !is_closed(directory) {
         return Ok(());
@@ -51,10 +51,10 @@ pub(super) fn check_open(directory: &Path) -> Result<(), Failure> {
     Err(Failure::new(exit::NOT_PERMITTED, format!("{} {why}", directory.display())))
 }
 
-/// Where the package keeps the data, and its unit.
+/// The package's data directory and systemd unit.
 const PACKAGED: [&str; 2] = ["/var/lib/oncebox", "/lib/systemd/system/oncebox.service"];
 
-/// Whether this is the installation of the package: its unit runs the service.
+/// Whether the service was installed by the package, so that systemd runs it.
 pub(super) fn is_packaged(settings: &Settings) -> bool {
     let [directory, unit] = PACKAGED.map(Path::new);
     settings.directory() == directory && unit.exists()
@@ -81,12 +81,12 @@ pub(super) fn object(flag: &str, value: &str) -> Result<Map<String, Value>, Fail
         .map_err(|error| Failure::input(format!("{flag} is not a JSON object: {error}")))
 }
 
-/// A time as it goes into a query: RFC 3339, or how long ago (`2h`).
+/// Parses a time: RFC 3339, a day, or how long ago (`2h`). Returns RFC 3339 for a query.
 pub(super) fn time(text: &str) -> Result<String, String> {
     if Timestamp::parse(text).is_some() {
         return Ok(text.to_owned());
     }
-    // A day begins at midnight in UTC, as every time that is shown.
+    // A day begins at midnight in UTC, because all times are shown in UTC.
     let day = format!("{text}T00:00:00Z");
     if Timestamp::parse(&day).is_some() {
         return Ok(day);
@@ -97,28 +97,28 @@ pub(super) fn time(text: &str) -> Result<String, String> {
     Ok(Clock::machine().wall().minus(ago).to_string())
 }
 
-/// A span like `30s`, checked here and sent as it was written.
+/// Checks a span like `30s`, which is sent as it was written.
 pub(super) fn span(text: &str) -> Result<String, String> {
     humantime::parse_duration(text)
         .map(|_span| text.to_owned())
         .map_err(|error| format!("give a span like 500ms, 30s or 5min: {error}"))
 }
 
-/// A span as whole seconds.
+/// Parses a span to whole seconds.
 pub(super) fn seconds(text: &str) -> Result<u64, humantime::DurationError> {
     humantime::parse_duration(text).map(|span| span.as_secs())
 }
 
-/// A span as whole milliseconds.
+/// Parses a span to whole milliseconds.
 pub(super) fn millis(text: &str) -> Result<u64, humantime::DurationError> {
     let span = humantime::parse_duration(text)?;
     Ok(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Two parts of a flag, with a sign between them.
+/// Parses `NAME=VALUE`.
 pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
-    let (name, value) = pair.ok_or("give a field, =, and what is meant: event_type=kind")?;
+    let (name, value) = pair.ok_or("write FIELD=VALUE, such as event_type=kind")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 

@@ -1,7 +1,7 @@
-//! `oncebox keys`: the master key, under which every stored secret is sealed.
+//! `oncebox keys`: the master key, which encrypts every stored secret.
 //!
-//! No key is ever printed or taken as an argument. `rotate` asks the running service, or does it on the
-//! file when none runs.
+//! No key is ever printed or read from an argument. `rotate` calls the running service, or works on the file if none
+//! runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,13 +29,13 @@ use crate::sys::files::is_missing;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
-    /// The keys that the database names, and how many secrets each seals
+    /// List the keys that the database names, with the number of secrets under each
     List,
-    /// Put a new key into the place of the one in force, and seal every secret anew
+    /// Replace the current key with a new one, and encrypt every secret again
     Rotate,
     /// Write a new key to a file: for a systemd credential or the environment
     New {
-        /// The file; it must not be there yet
+        /// The file, which must not exist
         file: PathBuf,
     },
 }
@@ -57,7 +57,7 @@ impl Verbs for Verb {
     }
 }
 
-/// The database, which has to be there.
+/// The path of the database; fails if it is missing.
 fn database(settings: &Settings) -> Result<PathBuf, Failure> {
     let path = settings.directory().join(DATABASE);
     if is_missing(&path) {
@@ -86,12 +86,12 @@ fn rotate(connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
     }
     let (from, to) = (text(&done, "from"), text(&done, "to"));
     out::line(format_args!(
-        "{to} is in force; {} secrets are sealed anew",
+        "{to} is the current key; {} secrets were encrypted again",
         text(&done, "secrets")
     ))?;
     out::note(format_args!(
-        "Keep a copy of the new key elsewhere. The old one stays as {}: backups from before need it; \
-             delete it when none is left.",
+        "Keep a copy of the new key elsewhere. The old one stays as {}: older backups need it. \
+             Delete it when you have none left.",
         file::retired(&settings.master_key_file(), &from).display()
     ));
     Ok(())
@@ -102,7 +102,7 @@ fn list(shared: &Shared, as_json: bool) -> Result<(), Failure> {
     let path = database(&settings)?;
     input::check_open(settings.directory())?;
     let reader = store::read_only(&path).map_err(|error| {
-        let why = "Reading it takes the rights of root or of the service's user (sudo).";
+        let why = "Run it as root or as the service's user (sudo).";
         Failure::failed(format!("{}: {error}", path.display())).and(why)
     })?;
     let tx = reader.tx();
@@ -131,15 +131,15 @@ fn list(shared: &Shared, as_json: bool) -> Result<(), Failure> {
 
 fn new(path: &Path) -> Result<(), Failure> {
     if path.exists() {
-        return Err(Failure::new(exit::CONFLICT, format!("{} is there already", path.display())));
+        return Err(Failure::new(exit::CONFLICT, format!("{} already exists", path.display())));
     }
     let key = MasterKey::generate(&SystemDraw::new());
     file::write(path, &key).map_err(Failure::failed)?;
     out::line(format_args!("{}: key {}", path.display(), key.key_id()))?;
     out::note(
-        "To turn to it: give it as the credential oncebox-master-key (or ONCEBOX_MASTER_KEY), give the \
+        "To use it: give it as the credential oncebox-master-key (or ONCEBOX_MASTER_KEY), give the \
          old key as oncebox-master-key-previous (ONCEBOX_MASTER_KEY_PREVIOUS), and restart. The start \
-         seals everything anew; afterwards the old one is needed for older backups only.",
+         encrypts every secret again; after that, only older backups need the old key.",
     );
     Ok(())
 }

@@ -1,14 +1,13 @@
-//! `oncebox listen`: while developing, shows events as they come, and forwards them.
+//! `oncebox listen`: shows events as they come, and forwards them, during development.
 //!
-//! It makes a pull subscription of its own and deletes it at the end. One that was left behind, by a kill or a
-//! lost line, is told of at the next start.
+//! It creates a pull subscription and deletes it at the end. If it was killed or lost its connection, the next start
+//! names the subscription that was left behind.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
 use data_encoding::HEXLOWER;
-use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use crate::base::clock::Clock;
@@ -18,43 +17,42 @@ use crate::cli::consume::lease::{Consumer, Leased, Next};
 use crate::cli::consume::stopped;
 use crate::cli::exit::Failure;
 use crate::cli::noun::Confirm;
-use crate::cli::remote::{ConnectArgs, Remote, once, plain};
+use crate::cli::remote::{ConnectArgs, Remote, once, plain, unrestricted_client};
 use crate::cli::shared::Shared;
 use crate::cli::show::{clean, cut, text};
 use crate::cli::{noun, out};
-use crate::http::client::{Call, Client, ClientSettings};
-use crate::model::address::AddressPolicy;
+use crate::http::client::{Call, Client};
 
-/// What the names of its subscriptions begin with.
+/// The names of its subscriptions begin with this.
 const PREFIX: &str = "listen-";
-/// Events at once.
+/// Most events of one request.
 const MAX_EVENTS: usize = 20;
-/// How long the service may hold a request: Ctrl-C is heeded after it.
+/// How long the service may hold a request. Ctrl-C takes effect when the request ends.
 const WAIT: Duration = Duration::from_secs(2);
-/// When a service that was away is asked again.
+/// Wait before the next request to an unreachable service.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Time for forwarding one event.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Rounds of cancelling before a subscription is left behind: what is in hand at that moment needs a second.
+/// Rounds of cancelling before a subscription is left behind. Deliveries that are running need a second round.
 const MAX_ROUNDS: u32 = 5;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Makes a pull subscription named listen-…, and deletes it at the end (Ctrl-C). Each event is shown once, whatever
-is answered. Forwarded requests are signed (Standard Webhooks) with the secret that is printed at the start.
+Creates a pull subscription named listen-… and deletes it at the end (Ctrl-C). Each event is shown once, even if
+forwarding it fails. Forwarded requests are signed (Standard Webhooks) with the secret that is printed at the start.
 
   oncebox listen --event-type 'invoice.*' --to http://127.0.0.1:3000/hook")]
 pub(super) struct Listen {
-    /// A type it wants: invoice.paid, invoice.*; may be repeated [default: *]
+    /// An event type or pattern: invoice.paid, invoice.*; may be repeated [default: *]
     #[arg(long = "event-type", value_name = "PATTERN")]
     event_types: Vec<String>,
-    /// Where its events come from: outbox, all, provider:NAME
+    /// Source of the events: outbox, all, provider:NAME
     #[arg(long, default_value = "all")]
     source: String,
-    /// Where each is forwarded to
+    /// Forward each event to this URL
     #[arg(long, value_name = "URL")]
     to: Option<String>,
-    /// Only delete what earlier runs have left behind
+    /// Only delete subscriptions that earlier runs left behind
     #[arg(long)]
     clean: bool,
     #[command(flatten)]
@@ -80,8 +78,8 @@ impl Listen {
         if !left.is_empty() {
             let names = left.join(", ");
             out::note(format_args!(
-                "There is {names}, of another oncebox listen that runs or was killed; delete what is left \
-                 with: oncebox listen --clean"
+                "Another oncebox listen is running or was killed: {names}. If it was killed, delete its \
+                 subscription: oncebox listen --clean"
             ));
         }
         let stopped = stopped()?;
@@ -97,10 +95,11 @@ impl Listen {
         let made = remote.post("/v1/subscriptions", Some(&body))?;
         let answers = self
             .greet(&remote, &made, types)
-            .and_then(|()| self.hear(Consumer { remote: &remote, name: &name }, &stopped));
-        // Also where it failed: nothing is to pile up for a listener that has gone.
+            .and_then(|()| self.receive(Consumer { remote: &remote, name: &name }, &stopped));
+        // After a failure too: deliveries must not pile up for a listener that has gone.
         let removed = remove(&remote, &name).map_err(|failure| {
-            failure.and(format_args!("{name} is left; delete it with: oncebox listen --clean"))
+            failure
+                .and(format_args!("{name} is left behind; delete it with: oncebox listen --clean"))
         });
         answers.and(removed)
     }
@@ -121,22 +120,22 @@ impl Listen {
         Ok(())
     }
 
-    fn hear(&self, consumer: Consumer<'_>, stopped: &AtomicBool) -> Result<(), Failure> {
-        let client = self.to.as_ref().map(|_| client()).transpose()?;
+    fn receive(&self, consumer: Consumer<'_>, stopped: &AtomicBool) -> Result<(), Failure> {
+        let client = self.to.as_ref().map(|_| unrestricted_client()).transpose()?;
         while !stopped.load(Ordering::Relaxed) {
             match consumer.next(MAX_EVENTS, WAIT)? {
                 Next::Held(reason) => {
-                    out::note(format_args!("nothing is given: the subscription is {reason}"));
+                    out::note(format_args!("no events: the subscription is {reason}"));
                     Stop::new().wait(RETRY_AFTER);
                 }
                 Next::Later(failure) => {
-                    out::note(format_args!("{}; it is asked again", failure.message));
+                    out::note(format_args!("{}; trying again", failure.message));
                     Stop::new().wait(RETRY_AFTER);
                 }
                 Next::Events(events) => {
                     for event in events {
                         self.show(&event, client.as_ref(), consumer.remote.json())?;
-                        done(consumer, &event)?;
+                        acknowledge(consumer, &event)?;
                     }
                 }
             }
@@ -169,28 +168,16 @@ impl Listen {
     }
 }
 
-/// Says that an event was shown, whatever came of it.
-fn done(consumer: Consumer<'_>, event: &Leased) -> Result<(), Failure> {
+/// Acknowledges an event that was shown.
+fn acknowledge(consumer: Consumer<'_>, event: &Leased) -> Result<(), Failure> {
     let answers = consumer.settle("ack", &[Value::Object(event.reference())], None)?;
     for refused in answers.iter().filter(|one| text(one, "status") != "200") {
-        out::note(format_args!("not taken: {}", text(refused, "detail")));
+        out::note(format_args!("not acknowledged: {}", text(refused, "detail")));
     }
     Ok(())
 }
 
-/// A client that may call everything: the person who forwards named the place.
-fn client() -> Result<Client, Failure> {
-    let everywhere = ["0.0.0.0/0", "::/0"].into_iter().filter_map(|net| net.parse::<IpNet>().ok());
-    let settings = ClientSettings {
-        policy: AddressPolicy::new(everywhere.collect()),
-        ca_pem: None,
-        connect_timeout: Duration::from_secs(5),
-        idle_connections: 1,
-    };
-    Client::new(settings).map_err(Failure::failed)
-}
-
-/// Sends an event on as it would have been sent; what was answered, and how quickly.
+/// Forwards an event with the headers of a real delivery. Returns the answer and how long it took.
 fn forward(client: &Client, url: &str, event: &Leased) -> String {
     let clock = Clock::machine();
     let began = clock.monotonic();
@@ -205,7 +192,7 @@ fn forward(client: &Client, url: &str, event: &Leased) -> String {
     }
 }
 
-/// Subscriptions that earlier runs have left behind, or that others have now.
+/// Subscriptions of earlier runs, and of runs that are still going on.
 fn left_behind(remote: &Remote) -> Result<Vec<String>, Failure> {
     let mut names = Vec::new();
     noun::each(remote, "/v1/subscriptions", &Vec::new(), |item| {
@@ -218,10 +205,10 @@ fn left_behind(remote: &Remote) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// Deletes a subscription with what has come for it.
+/// Cancels a subscription's deliveries and deletes it.
 fn remove(remote: &Remote, name: &str) -> Result<(), Failure> {
     let path = format!("/v1/subscriptions/{}", plain(name));
-    // Nothing more is to come while the rest is cancelled.
+    // No more events may be routed to it while its deliveries are cancelled.
     remote.patch(&path, &json!({ "event_types": ["oncebox.nothing"] }))?;
     let mut last = Ok(());
     for _ in 0..MAX_ROUNDS {
@@ -229,7 +216,7 @@ fn remove(remote: &Remote, name: &str) -> Result<(), Failure> {
             let query = noun::query(&json!({ "subscription": name, "state": state }));
             noun::each(remote, "/v1/deliveries", &query, |delivery| {
                 let path = format!("/v1/deliveries/{}/cancel", text(&delivery, "id"));
-                // It may have been settled meanwhile.
+                // A delivery that was settled meanwhile is refused, which is fine.
                 drop(remote.post(&path, None));
                 Ok(())
             })?;

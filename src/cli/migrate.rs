@@ -1,4 +1,4 @@
-//! `oncebox migrate`: which schema the database has, and bringing it up to date.
+//! `oncebox migrate`: shows the database's schema version, and upgrades it.
 
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -29,11 +29,11 @@ pub(super) struct Migrate {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// The database's schema, this program's, and the steps between them
+    /// Show the schema versions of the database and of this program
     Status,
-    /// Back up, then bring the schema up to date; `oncebox serve` does the same at its start
+    /// Back up, then upgrade the schema; `oncebox serve` does the same at its start
     Up {
-        /// Only try it on a copy, which is removed; the service may run
+        /// Only upgrade a copy, which is then removed; the service may run
         #[arg(long)]
         dry_run: bool,
     },
@@ -49,7 +49,7 @@ impl Migrate {
         Err(Failure::failed("the schema is not what it should be").and(wrong.join("\n")))
     }
 
-    /// Returns what to print, and how a rehearsed upgrade misses the schema it should lead to.
+    /// Runs the verb. Returns the text to print, and the differences that a rehearsed upgrade leaves.
     fn carry_out(
         &self,
         settings: &Settings,
@@ -100,7 +100,7 @@ impl Migrate {
                 .to_string()
         } else {
             format!(
-                "on a copy: schema {from} to {VERSION} in {took_ms} ms; the copy is whole and removed"
+                "on a copy: schema {from} to {VERSION} in {took_ms} ms; the copy passed its check and is removed"
             )
         };
         Ok((said, differences))
@@ -111,7 +111,7 @@ impl Migrate {
         let database = directory.database();
         restore::finish(&database, &Faults::none()).map_err(failure)?;
         schema_version(settings)?;
-        let by = (Clock::machine().wall(), master_key::person());
+        let by = (Clock::machine().wall(), master_key::local_user());
         let done = upgrade::run(&database, steps, &by, &Faults::none(), &mut |_| true);
         let done = done.map_err(failure)?;
         let backup = done.as_ref().map(|done| done.backup.display().to_string());
@@ -121,7 +121,7 @@ impl Migrate {
         }
         Ok(backup.map_or_else(
             || format!("schema {VERSION}: up to date, nothing was done"),
-            |backup| format!("schema {from} to {VERSION}; as it was, it is in {backup}"),
+            |backup| format!("upgraded from schema {from} to {VERSION}; the backup is {backup}"),
         ))
     }
 }
@@ -173,7 +173,7 @@ mod tests {
         assert!(dry.starts_with("on a copy: schema 0 to 1 in "), "{dry}");
         assert_eq!(said(&settings, Verb::Status, false), behind, "the file itself is as it was");
         let done = said(&settings, Verb::Up { dry_run: false }, false);
-        assert!(done.starts_with("schema 0 to 1; as it was, it is in "), "{done}");
+        assert!(done.starts_with("upgraded from schema 0 to 1; the backup is "), "{done}");
         assert!(done.contains("before-upgrade-"), "{done}");
         let current = "schema 1, this oncebox has 1: up to date";
         assert_eq!(said(&settings, Verb::Status, false), current);

@@ -1,7 +1,7 @@
-//! The command line: one file per command, and what they share.
+//! The command line: one file per command, and the code that commands share.
 //!
-//! Commands that look or change talk to the running service over its API ([`remote`]); [`serve`] is the
-//! service. Nothing here decides anything about events: a command asks, and shows the answer.
+//! Most commands call the running service's API ([`remote`]) and show the answer; [`serve`] is the service.
+//! Decisions about events are not made here.
 
 mod apply;
 mod audit;
@@ -69,18 +69,18 @@ enum Command {
     Serve(serve::Serve),
     /// Prove exactly-once: 10,000 invoices through crashes, lost answers and hanging receivers
     Demo(demo::Demo),
-    /// One side of the demo, started by it
+    /// One process of the demo, which starts it
     #[command(hide = true)]
     DemoPart(demo::Part),
-    /// Whether the service runs, and how much waits
+    /// Show whether the service runs, and how much waits
     Status(status::Status),
     /// Publish events: one from flags, or many as lines of JSON
     Emit(Box<emit::Emit>),
-    /// What was published, where it went and what was answered
+    /// Published events: their deliveries and the answers
     #[command(after_help = "Did invoice 4711 go out, when, and what did they answer?\n  \
         oncebox event list --aggregate-id 4711\n  oncebox event show ID")]
     Event(Api<event::Verb>),
-    /// What providers posted to us
+    /// Webhooks that providers posted
     Webhook(Api<webhook::Verb>),
     /// One event for one subscription: show, send again, cancel
     Delivery(Api<delivery::DeliveryVerb>),
@@ -94,54 +94,54 @@ enum Command {
     /// Post a signed sample webhook to this installation
     Trigger(trigger::Trigger),
     VerifySignature(verify_signature::VerifySignature),
-    /// Who may post webhooks, and how they sign
+    /// Providers that may post webhooks, and their signatures
     Provider(Api<provider::Verb>),
-    /// Which events go where
+    /// Subscriptions: which events go where
     Subscription(Api<subscription::Verb>),
-    /// Where events are read from besides the API: an ERP's own file, a folder
+    /// Sources that events are read from: an ERP's database file, a folder
     Source(Api<source::Verb>),
     /// Failures that a person must see
     Escalation(Api<escalation::Verb>),
-    /// Whose data there is on this installation; for its administrator
+    /// Tenants of this installation; for its administrator
     Tenant(Api<tenant::Verb>),
-    /// Try a policy on personal data
+    /// Test a policy for personal data
     Pii(pii::PiiCommand),
     /// People whose personal data is sealed: find, erase
     Subject(Api<subject::Verb>),
-    /// Who may use the API
+    /// Tokens for the API
     Token(Api<token::Verb>),
     /// Check the installation: files, key, disk, clock, address
     Doctor(doctor::Doctor),
-    /// Settings: their values, where they are set, and mistakes in them
+    /// Show settings and where they are set, and check them for mistakes
     Config(config::Config),
-    /// Make tenants, providers, subscriptions, tokens and sources as the file declares them
+    /// Create and change tenants, providers, subscriptions, tokens and sources to match a file
     Apply(apply::Apply),
-    /// Print tenants, providers, subscriptions, tokens and sources as apply takes them, without secrets
+    /// Print tenants, providers, subscriptions, tokens and sources as a file for apply, without secrets
     Export(apply::Export),
-    /// Who changed what, and whether the record of it was tampered with
+    /// Audit log: who changed what; verify that it was not tampered with
     Audit(Api<audit::Verb>),
     /// Copy the database while it is in use; check and list the copies
     Backup(backup::Backup),
-    /// Put a backup back; what may have been sent after it is held
+    /// Restore a backup; events that may have been sent after it are held
     Restore(restore::Restore),
-    /// After a restore: deliveries that may have been made before
+    /// After a restore: deliveries that may already have been made
     InDoubt(Api<delivery::InDoubtVerb>),
-    /// Show the schema version of the database; bring it up to date
+    /// Show and upgrade the database's schema version
     Migrate(migrate::Migrate),
     /// The master key, which encrypts every stored secret
     Keys(Api<keys::Verb>),
-    /// Test whether a consumer's guard holds: repeats, at the same time, out of order, kill -9
+    /// Test a consumer's guard with repeated, concurrent and out-of-order events and kill -9
     Conformance(conformance::Conformance),
     /// Print the description of the API (OpenAPI 3.1)
     #[command(name = "openapi")]
     OpenApi(generate::OpenApi),
-    /// Print the completions of a shell
+    /// Print completions for a shell
     Completions(generate::Completions),
     /// Write the manual pages into a directory, one per command
     Manual(generate::Manual),
 }
 
-/// Runs whichever command it is.
+/// Calls `run` of the given command.
 macro_rules! run {
     ($command:expr, $shared:expr, [$($name:ident),*]) => {
         match $command { $(Command::$name(command) => command.run($shared),)* }
@@ -159,12 +159,12 @@ impl Command {
     }
 }
 
-/// The command line as clap knows it.
+/// The command line's definition.
 fn command() -> clap::Command {
-    help::arranged(Cli::command())
+    help::with_help_page(Cli::command())
 }
 
-/// A mistake on the command line, without the advice to use a command that is hidden.
+/// Removes hidden commands from an error's suggestions.
 fn without_hidden(mut error: clap::Error) -> clap::Error {
     let kind = ContextKind::SuggestedSubcommand;
     let Some(ContextValue::Strings(names)) = error.remove(kind) else { return error };
@@ -185,7 +185,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let error = without_hidden(error);
-            // `oncebox --help | head` closes the pipe early; that is no failure.
+            // `oncebox --help | head` closes the pipe early, which is not a failure.
             drop(error.print());
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::OK });
         }

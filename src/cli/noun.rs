@@ -1,7 +1,7 @@
-//! What the nouns of the API have in common on the command line: list, show, delete, and verbs that answer with
-//! the thing itself; and the flags of these, which mean the same everywhere.
+//! The commands that all nouns of the API share (list, show, delete and other verbs that return the object), and
+//! their flags.
 //!
-//! Not here: the columns, filters and further verbs, which are in each noun's file.
+//! Not here: each noun's columns, filters and other verbs, which are in the noun's file.
 
 use std::fmt::{Debug, Display};
 use std::io::IsTerminal;
@@ -17,11 +17,11 @@ use crate::cli::shared::Shared;
 use crate::cli::show::{self, Column, Field, text};
 use crate::cli::{input, out};
 
-/// Rows of a page while all pages are followed: the API's maximum.
+/// Rows of a page while following all pages: the API's maximum.
 const PAGE_ROWS: u16 = 500;
 /// Rows of a list without `--limit`.
 const DEFAULT_ROWS: u16 = 50;
-/// A table is laid out as a whole, so it has an end; `--json` streams without one.
+/// Most rows of a table, because a table is laid out in memory. `--json --all` streams without a limit.
 const MAX_TABLE_ROWS: usize = 10_000;
 
 /// A command whose verbs talk to the service.
@@ -35,7 +35,7 @@ pub(super) struct Api<V: Verbs> {
 
 /// The verbs of a noun.
 pub(super) trait Verbs: Debug + Subcommand {
-    /// Carries the verb out; most begin by opening the connection.
+    /// Runs the verb.
     fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure>;
 }
 
@@ -45,7 +45,7 @@ impl<V: Verbs> Api<V> {
     }
 }
 
-/// The flags of every list.
+/// Flags of every list.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Rows")]
 pub(super) struct Listing {
@@ -66,14 +66,14 @@ pub(super) struct Listing {
     all: bool,
 }
 
-/// One thing by its name.
+/// The name argument of a verb on one object.
 #[derive(Debug, Args)]
 pub(super) struct NameArg {
     /// Its name
     pub(super) name: String,
 }
 
-/// One thing by its name, to be deleted.
+/// Arguments of `delete`.
 #[derive(Debug, Args)]
 pub(super) struct DeleteArgs {
     /// Its name
@@ -82,22 +82,22 @@ pub(super) struct DeleteArgs {
     pub(super) confirm: Confirm,
 }
 
-/// The flag of every command that deletes, or acts on many things.
+/// The flag of every command that deletes, or acts on many objects.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct Confirm {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
 
 impl Confirm {
-    /// Asks whether `act` is to be done; without a terminal only `--yes` is an answer.
+    /// Asks whether to do `act`. Without a terminal, `--yes` is required.
     pub(super) fn ask(self, act: impl Display) -> Result<(), Failure> {
         if self.yes {
             return Ok(());
         }
         if !std::io::stdin().is_terminal() {
-            let why = format!("{act}: add --yes, because there is no terminal to ask on");
+            let why = format!("{act}: add --yes, because there is no terminal to confirm on");
             return Err(Failure::usage(why));
         }
         out::note(format_args!("{act}? [y/N]"));
@@ -110,10 +110,10 @@ impl Confirm {
     }
 }
 
-/// The flag of every command that can say what it would do.
+/// The flag of every command that can show what it would do.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct DryRun {
-    /// Only say what would be done
+    /// Only show what would be done
     #[arg(long)]
     pub(super) dry_run: bool,
 }
@@ -121,7 +121,7 @@ pub(super) struct DryRun {
 /// The parameters of a query.
 pub(super) type Query = Vec<(String, String)>;
 
-/// Flags as a request's body: those that were given, under their serialized names.
+/// The given flags as a request body, under their serialized names.
 pub(super) fn body(flags: &impl Serialize) -> Map<String, Value> {
     let Ok(Value::Object(mut fields)) = serde_json::to_value(flags) else { return Map::new() };
     fields.retain(|_, value| match value {
@@ -133,7 +133,7 @@ pub(super) fn body(flags: &impl Serialize) -> Map<String, Value> {
     fields
 }
 
-/// Flags as a query: those that were given.
+/// The given flags as query parameters.
 pub(super) fn query(flags: &impl Serialize) -> Query {
     let given = body(flags).into_iter().filter(|(_, value)| *value != false);
     given
@@ -146,19 +146,19 @@ pub(super) fn query(flags: &impl Serialize) -> Query {
 
 /// A noun of the API.
 pub(super) struct Noun {
-    /// Where the API lists them.
+    /// The API path of its list.
     pub(super) path: &'static str,
     pub(super) one: &'static str,
     pub(super) many: &'static str,
     pub(super) columns: &'static [Column],
-    /// The field that `--since` and `--until` are compared with here; `None`: the API does it.
+    /// The field that `--since` and `--until` are compared with. `None`: the API compares.
     pub(super) time: Option<&'static str>,
-    /// What is shown of one.
+    /// The fields that `show` prints.
     pub(super) fields: &'static [Field],
 }
 
 impl Noun {
-    /// The path of one.
+    /// The path of one object.
     pub(super) fn at(&self, name: &str) -> String {
         format!("{}/{}", self.path, plain(name))
     }
@@ -172,7 +172,7 @@ impl Noun {
         self.list_at(self.path, remote, listing, filters)
     }
 
-    /// Lists the items at another path than the noun's own.
+    /// Lists the items at `path` in place of the noun's own path.
     pub(super) fn list_at(
         &self,
         path: &str,
@@ -192,11 +192,11 @@ impl Noun {
         let wanted = if *all { MAX_TABLE_ROWS } else { limit.unwrap_or(DEFAULT_ROWS).into() };
         let (mut rows, mut next) = (Vec::new(), after.clone());
         loop {
-            // A page may look at many rows and show few: pages follow until there are as many as wanted.
+            // The API may return fewer rows than a page has room for, so pages are read until `wanted` rows are there.
             let rest = u16::try_from(wanted.saturating_sub(rows.len())).unwrap_or(PAGE_ROWS);
             let size = if *all { limit.unwrap_or(PAGE_ROWS) } else { rest };
             let page = remote.get(&page_path(path, &query, size, next.as_deref()))?;
-            for row in items(&page).into_iter().filter(|row| listing.takes(row, self.time)) {
+            for row in items(&page).into_iter().filter(|row| listing.includes(row, self.time)) {
                 if streams { out::json(&row)? } else { rows.push(row) }
             }
             next = page.get("next").and_then(Value::as_str).map(str::to_owned);
@@ -215,12 +215,12 @@ impl Noun {
         Ok(())
     }
 
-    /// Shows one.
+    /// Shows one object.
     pub(super) fn show(&self, remote: &Remote, name: &str) -> Result<(), Failure> {
         self.print(remote, &remote.get(&self.at(name))?)
     }
 
-    /// Does something with one, and shows what it is then.
+    /// Posts a verb to one object, and prints the object that the API returns.
     pub(super) fn act(
         &self,
         remote: &Remote,
@@ -231,7 +231,7 @@ impl Noun {
         self.print(remote, &remote.post(&format!("{}/{verb}", self.at(name)), body)?)
     }
 
-    /// Deletes one, after a question.
+    /// Deletes one object after a confirmation.
     pub(super) fn delete(
         &self,
         remote: &Remote,
@@ -244,7 +244,7 @@ impl Noun {
         remote.answer(&deleted, format_args!("deleted: {name}{note}"))
     }
 
-    /// Prints one: its kind and name, its state, and its fields.
+    /// Prints one object: its kind, name, state and fields.
     pub(super) fn print(&self, remote: &Remote, item: &Value) -> Result<(), Failure> {
         if remote.json() {
             return out::json(item);
@@ -258,8 +258,8 @@ impl Noun {
 }
 
 impl Listing {
-    /// Whether a row is in the time range; `field` is `None` where the API has looked.
-    fn takes(&self, row: &Value, field: Option<&str>) -> bool {
+    /// Whether a row is in the time range; always true if `field` is `None`, because the API has compared.
+    fn includes(&self, row: &Value, field: Option<&str>) -> bool {
         let Some(field) = field.filter(|_| self.since.is_some() || self.until.is_some()) else {
             return true;
         };
@@ -269,7 +269,7 @@ impl Listing {
             && parse(&self.until).is_none_or(|until| at < until)
     }
 
-    /// Prints rows that are all here, such as files in a directory; `id` and `time` name their fields.
+    /// Prints rows that are all in memory, such as files in a directory. `id` and `time` name their fields.
     pub(super) fn print(
         &self,
         columns: &[Column],
@@ -278,7 +278,7 @@ impl Listing {
         (id, time): (&str, &str),
         json: bool,
     ) -> Result<(), Failure> {
-        rows.retain(|row| self.takes(row, Some(time)));
+        rows.retain(|row| self.includes(row, Some(time)));
         if let Some(after) = &self.after {
             let from = rows.iter().position(|row| text(row, id) == *after);
             rows = rows.split_off(from.map_or(rows.len(), |at| at.saturating_add(1)));
@@ -306,7 +306,7 @@ fn print_page(
         return out::json(&json!({ "items": rows, "next": next }));
     }
     if let Some(next) = next {
-        out::note(format_args!("There is more: add --after {next}, or --all."));
+        out::note(format_args!("There are more rows: add --after {next}, or --all."));
     }
     if rows.is_empty() {
         out::note(format_args!("There are no {what}."));
@@ -314,7 +314,7 @@ fn print_page(
     }
     show::table(columns, &rows)?;
     if rows.len() == MAX_TABLE_ROWS {
-        out::note(format_args!("Only {MAX_TABLE_ROWS} rows are shown; --all --json gives all."));
+        out::note(format_args!("Only {MAX_TABLE_ROWS} rows are shown; --all --json prints all."));
     }
     Ok(())
 }

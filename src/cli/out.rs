@@ -1,5 +1,5 @@
-//! Printing: results to stdout, remarks and progress to stderr. A reader that has gone away (`| head`) ends the
-//! command without a panic, unlike `println!`.
+//! Printing: results to stdout, notes and progress to stderr. If the reader closes the pipe (`| head`), the command
+//! ends quietly, where `println!` would panic.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -12,10 +12,10 @@ use serde_json::Value;
 use crate::base::clock::Clock;
 use crate::cli::exit::Failure;
 
-/// How often progress is written where there is no terminal.
+/// How often progress is printed without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// The flag of every command whose result programs can read.
+/// The flag of every command that can print JSON.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct Format {
     /// Print JSON, for programs
@@ -39,7 +39,7 @@ pub(super) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     written(stdout.write_all(bytes).and_then(|()| stdout.flush()))
 }
 
-/// Prints what is not part of the result, to stderr.
+/// Prints a note to stderr.
 pub(super) fn note(text: impl Display) {
     drop(writeln!(std::io::stderr().lock(), "{text}"));
 }
@@ -51,7 +51,7 @@ fn written(outcome: std::io::Result<()>) -> Result<(), Failure> {
     })
 }
 
-/// The progress of a long command, on stderr: a line that is drawn again on a terminal, else a line now and then.
+/// The progress of a long command, on stderr: one line redrawn on a terminal, otherwise a new line every 10 s.
 pub(super) struct Progress {
     /// Draws nothing unless stderr is a terminal.
     spinner: ProgressBar,
@@ -65,7 +65,7 @@ impl Progress {
         Self { spinner: ProgressBar::new_spinner(), written_at: clock.monotonic(), clock }
     }
 
-    /// Shows how far the command is; `text` is called only where it is shown.
+    /// Shows the progress. `text` is only called if it is shown now.
     pub(super) fn show(&mut self, text: impl FnOnce() -> String) {
         let now = self.clock.monotonic();
         if std::io::stderr().is_terminal() {

@@ -1,6 +1,6 @@
-//! `oncebox pii`: trying a policy on personal data, and reading a policy from a flag.
+//! `oncebox pii`: tests a policy for personal data. Also reads policies from flags, for other commands.
 //!
-//! No service is asked: a policy does the same here, except that the keys differ.
+//! Works without the service: the policy does the same here, but with other keys.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ pub(super) struct PiiCommand {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Show what would be stored of a body, and which rule did what; nothing is sent anywhere
+    /// Show how a body would be stored, and what each rule did; nothing is sent anywhere
     Test {
         /// The policy: a file, or JSON
         #[arg(long, value_name = "FILE|JSON")]
@@ -50,8 +50,8 @@ pub(super) fn policy_of(of: &Value) -> String {
     text(of, "pii")
 }
 
-/// What a flag states: `allow`, JSON, `@FILE` or a file's name.
-pub(super) fn stated(flag: &str, value: &str) -> Result<Value, Failure> {
+/// Reads the policy of a flag: `allow`, JSON, `@FILE` or a file's name.
+pub(super) fn policy_from_flag(flag: &str, value: &str) -> Result<Value, Failure> {
     let value = value.trim();
     if value == "allow" {
         return Ok("allow".into());
@@ -71,12 +71,12 @@ pub(super) fn stated(flag: &str, value: &str) -> Result<Value, Failure> {
 impl PiiCommand {
     pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
         let Verb::Test { policy, body, content_type } = &self.verb;
-        let pii = Pii::from_json(&stated("--policy", policy)?).map_err(Failure::input)?;
+        let pii = Pii::from_json(&policy_from_flag("--policy", policy)?).map_err(Failure::input)?;
         let body = input::bytes(body)?;
         let Some(policy) = pii.rules() else {
             return self.print(&body, &[], Shape::Bytes, None);
         };
-        // Equal values are shown equal; what they are hashed to is the service's own.
+        // Equal values get equal hashes here too, but the service's hashes differ, because its key does.
         let hash = |text: &str| {
             let digits = crate::base::id::sha256_hex(text.as_bytes());
             format!("hmac:{}", digits.get(..32).unwrap_or_default())
@@ -123,7 +123,7 @@ impl PiiCommand {
         }
         show::table(COLUMNS, &findings)?;
         let subject = subject.unwrap_or("the event itself");
-        out::note(format_args!("Read as {}; sealed under the key of: {subject}", read_as(shape)));
+        out::note(format_args!("Read as {}; sealed with the key of: {subject}", read_as(shape)));
         Ok(())
     }
 }

@@ -1,7 +1,6 @@
-//! `oncebox provider`: who may post webhooks, and how they sign.
+//! `oncebox provider`: the providers that may post webhooks, and their signature schemes.
 //!
-//! Not here: what they posted ([`super::webhook`]), and where their secrets come from
-//! ([`super::secrets`]).
+//! Not here: the posted webhooks ([`super::webhook`]), and reading a secret ([`super::secrets`]).
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
@@ -23,15 +22,15 @@ use crate::signatures::{Scheme, kinds};
 pub(super) enum Verb {
     /// Providers, oldest first
     List(Listing),
-    /// Add a provider; prints the path to give to it
+    /// Add a provider and print the path that it posts to
     Create(Create),
     /// One provider
     Show(NameArg),
-    /// Change a provider; a new secret is added, the others stay in force
+    /// Change a provider; a new secret is added, the others stay valid
     Change(Change),
-    /// The secrets in force, newest first; the secrets themselves are not shown
+    /// List the valid secrets by id, newest first; the secrets themselves are not shown
     Secrets(NameArg),
-    /// Withdraw a secret: what is signed with it is refused from now on
+    /// Withdraw a secret: webhooks signed with it are refused from now on
     Withdraw {
         /// The provider's name
         name: String,
@@ -40,19 +39,19 @@ pub(super) enum Verb {
         #[command(flatten)]
         confirm: Confirm,
     },
-    /// Delete a provider: it can post no more; what it sent stays
+    /// Delete a provider: its webhooks are refused; stored webhook events stay
     Delete(DeleteArgs),
 }
 
 #[derive(Debug, Args, Serialize)]
 pub(super) struct Create {
-    /// What you call it: a-z, 0-9 and -; the last part of its path
+    /// Name of the provider: a-z, 0-9 and -; the last part of its path
     name: String,
-    /// How it signs
+    /// Signature scheme
     #[arg(long, value_name = "SCHEME", value_parser = PossibleValuesParser::new(kinds()))]
     #[serde(skip)]
     scheme: String,
-    /// What happens to personal data: allow, or a policy (try it: oncebox pii test)
+    /// Handling of personal data: allow, or a policy (test it: oncebox pii test)
     #[arg(long, value_name = "allow|FILE|JSON")]
     #[serde(skip)]
     pii: String,
@@ -66,11 +65,11 @@ pub(super) struct Change {
     /// The provider's name
     #[serde(skip)]
     name: String,
-    /// How it signs
+    /// Signature scheme
     #[arg(long, value_name = "SCHEME", value_parser = PossibleValuesParser::new(kinds()))]
     #[serde(skip)]
     scheme: Option<String>,
-    /// What happens to personal data from now on: allow, or a policy
+    /// Handling of personal data from now on: allow, or a policy
     #[arg(long, value_name = "allow|FILE|JSON")]
     #[serde(skip)]
     pii: Option<String>,
@@ -79,10 +78,10 @@ pub(super) struct Change {
     terms: Terms,
 }
 
-/// What both creating and changing can say.
+/// The flags that `create` and `change` share.
 #[derive(Debug, Args, Serialize)]
 struct Terms {
-    /// Settings of a scheme that has some: a JSON object, or @file
+    /// Settings of the scheme, if it has any: a JSON object, or @file
     #[arg(long, value_name = "JSON")]
     #[serde(skip)]
     scheme_settings: Option<String>,
@@ -92,26 +91,26 @@ struct Terms {
     #[arg(
         long,
         value_name = "URL",
-        help = "The URL it posts to, if not its path below listen.public_url; some signatures cover it"
+        help = "The URL that the provider posts to, if it is not its path below listen.public_url; some signatures cover it"
     )]
     public_url: Option<String>,
     /// The largest body it may send, in bytes [default: 1048576]
     #[arg(long, value_name = "BYTES")]
     body_bytes_max: Option<u32>,
-    /// How far its signed time may be from ours, like 5min [default: the scheme's, mostly 5min]
+    /// Largest difference between the signed time and ours, like 5min [default: the scheme's, mostly 5min]
     #[arg(long = "tolerance", value_name = "SPAN", value_parser = seconds)]
     tolerance_secs: Option<u64>,
     #[arg(
         long = "replay-window",
         value_name = "SPAN",
         value_parser = seconds,
-        help = "How long the same signed bytes count once, where the id is not signed [default: 24h; 0s: each id is \
-                an event]"
+        help = "How long identical signed bytes count as one event, for schemes that do not sign the id [default: 24h; \
+                0s: each id is an event]"
     )]
     replay_window_secs: Option<u64>,
 }
 
-/// Printed when the settings of the scheme `generic` are wrong or missing; `docs/providers.md` explains them.
+/// Printed if the settings of the scheme `generic` are wrong or missing; `docs/providers.md` explains them.
 const GENERIC_EXAMPLE: &str = r#"For a hex HMAC-SHA256 of the body in the header X-Signature, id and type in the body:
   --scheme-settings '{"check":{"hmac":{"signed":"{body}","header":"X-Signature"}},"event_id":{"pointer":"/id"},"event_type":{"pointer":"/type"}}'"#;
 
@@ -151,7 +150,7 @@ fn scheme_word(provider: &Value) -> String {
     provider.get("scheme").map(|scheme| text(scheme, "kind")).unwrap_or_default()
 }
 
-/// The scheme with its settings, where it has some.
+/// The scheme, with its settings if it has any.
 fn scheme(provider: &Value) -> String {
     match provider.get("scheme") {
         Some(Value::Object(fields)) if fields.len() > 1 => text(provider, "scheme"),
@@ -179,13 +178,13 @@ impl Verbs for Verb {
                 let path = format!("{}/secrets/{}", PROVIDERS.at(name), plain(secret));
                 remote.answer(&remote.delete(&path)?, format_args!("withdrawn: {secret}"))
             }
-            Self::Delete(args) => PROVIDERS.delete(&remote, args, "; what it sent stays"),
+            Self::Delete(args) => PROVIDERS.delete(&remote, args, "; its webhook events stay"),
         }
     }
 }
 
 impl Terms {
-    /// The scheme as the API takes it, and as this program knows it.
+    /// The scheme as JSON for the API, and parsed.
     fn scheme(&self, kind: &str) -> Result<(Value, Scheme), Failure> {
         let mut settings = match &self.scheme_settings {
             Some(text) => object("--scheme-settings", text)?,
@@ -200,7 +199,7 @@ impl Terms {
         Ok((settings, scheme))
     }
 
-    /// The secret that the flags name, which has to suit the scheme.
+    /// The secret that the flags name, checked against the scheme.
     fn secret(&self, scheme: &Scheme) -> Result<Option<Secret>, Failure> {
         let secret = self.secret.read(scheme)?;
         if let Some(secret) = &secret {
@@ -218,13 +217,12 @@ impl Create {
         let secret = self.terms.secret(&scheme)?;
         if secret.is_none() && scheme.has_secret() {
             return Err(Failure::usage(
-                "give the secret that the provider shows with --secret-file or --secret-stdin, or make one with \
-                 --generate-secret",
+                "give the provider's secret with --secret-file or --secret-stdin, or make one with --generate-secret",
             ));
         }
         let mut body = noun::body(self);
         body.insert("scheme".to_owned(), scheme_json);
-        body.insert("pii".to_owned(), pii::stated("--pii", &self.pii)?);
+        body.insert("pii".to_owned(), pii::policy_from_flag("--pii", &self.pii)?);
         let made = send(body, secret.as_ref(), |body| remote.post(PROVIDERS.path, Some(body)))?;
         if remote.json() {
             return out::json(&made);
@@ -261,12 +259,12 @@ impl Change {
             return Err(Failure::usage("--scheme-settings goes with --scheme"));
         }
         if let Some(stated) = &self.pii {
-            body.insert("pii".to_owned(), pii::stated("--pii", stated)?);
+            body.insert("pii".to_owned(), pii::policy_from_flag("--pii", stated)?);
         }
         let path = PROVIDERS.at(&self.name);
         let mut secret = None;
         if self.terms.secret.is_given() {
-            // It has to suit the scheme that holds afterwards.
+            // The secret must fit the scheme after the change.
             let scheme = scheme.map_or_else(
                 || {
                     let known = remote.get(&path)?.get("scheme").cloned().unwrap_or_default();
@@ -285,7 +283,7 @@ impl Change {
     }
 }
 
-/// Sends a body with its secret; a secret that was generated here is added to the answer.
+/// Sends a body with its secret. A secret that was generated here is added to the answer.
 fn send(
     mut body: Map<String, Value>,
     secret: Option<&Secret>,
@@ -300,7 +298,7 @@ fn send(
     Ok(answer)
 }
 
-/// Prints a secret that was made here. Nobody can read it again afterwards.
+/// Prints a secret that was generated here. It cannot be shown again.
 fn print_secret(secret: Option<&Secret>) -> Result<(), Failure> {
     match secret {
         Some(Secret { text, generated: true }) => out::line(format_args!(

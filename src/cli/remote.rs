@@ -1,5 +1,4 @@
-//! The running service, as a command sees it: where it is, with which token, and what its answers mean
-//! for the exit code.
+//! The client of the running service: finds its address and token, sends requests, and maps answers to exit codes.
 //!
 //! Not here: how an answer is shown.
 
@@ -24,22 +23,22 @@ use crate::http::client::{Call, CallError, Client, ClientSettings};
 use crate::model::address::AddressPolicy;
 use crate::sys::files::is_missing;
 
-/// Time to connect. The service is near; a longer wait only hides that it is not there.
+/// Time to connect. The service is near, so a longer wait would only hide that it is not running.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for a whole exchange: above what 1,000 events on a slow disk take.
+/// Time for a whole exchange: more than 1,000 events on a slow disk take.
 const TIMEOUT: Duration = Duration::from_mins(1);
-/// Of an answer no more is read: above the largest payload in base64.
+/// Largest answer that is read: more than the largest payload in base64.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
-/// Of an answer that is no JSON, a person sees this many characters.
+/// Characters that are shown of an answer that is not JSON.
 const EXCERPT_CHARS: usize = 200;
-/// What may stand in a path segment or a query value as it is.
+/// Characters of a path segment or a query value that are encoded: all but the unreserved ones.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Flags of every command that talks to the service.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Service")]
 pub(super) struct ConnectArgs {
-    /// Where the service is [default: the address it wrote into the data directory]
+    /// URL of the service [default: the address it wrote into the data directory]
     #[arg(long, global = true, env = "ONCEBOX_SERVER", value_name = "URL")]
     server: Option<String>,
     #[arg(
@@ -60,7 +59,7 @@ pub(super) struct Remote {
     settings: Settings,
     url: Option<String>,
     token: Option<Zeroizing<String>>,
-    /// Where the token came from, for the person whose token is refused.
+    /// Where the token came from, for the message when it is refused.
     token_from: String,
     json: bool,
 }
@@ -71,16 +70,16 @@ pub(super) struct Answer {
     pub(super) status: u16,
     /// `Retry-After` in seconds.
     pub(super) retry_after: Option<Duration>,
-    /// Whether it is the kept answer to the same request sent before.
+    /// Whether it is the stored answer to an earlier request with the same idempotency key.
     pub(super) replayed: bool,
-    /// Null when the body is empty or no JSON.
+    /// Null if the body is empty or not JSON.
     pub(super) body: Value,
-    /// The body's beginning, when it is no JSON.
+    /// The beginning of a body that is not JSON.
     excerpt: String,
 }
 
 impl ConnectArgs {
-    /// Whether programs read what is printed.
+    /// Whether to print JSON.
     pub(super) fn json(&self) -> bool {
         self.format.json
     }
@@ -104,16 +103,7 @@ impl ConnectArgs {
     pub(super) fn open_public(&self, shared: &Shared) -> Result<Remote, Failure> {
         let settings = shared.settings()?;
         let url = self.server.as_deref().map(base).transpose()?;
-        // The service is named by a person or by the data directory: every address may be called.
-        let everywhere = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
-        let allow = everywhere.map(|ip| ipnet::IpNet::new_assert(ip, 0)).to_vec();
-        let client = Client::new(ClientSettings {
-            policy: AddressPolicy::new(allow),
-            ca_pem: None,
-            connect_timeout: CONNECT_TIMEOUT,
-            idle_connections: 1,
-        });
-        let client = client.map_err(Failure::failed)?;
+        let client = unrestricted_client()?;
         let token_from = String::new();
         Ok(Remote { client, settings, url, token: None, token_from, json: self.json() })
     }
@@ -132,8 +122,8 @@ impl ConnectArgs {
                 return Err(Failure::new(exit::NOT_PERMITTED, why));
             }
             let data = remote.settings.directory();
-            let nothing = is_missing(&path) && is_missing(&data.join(ADDRESS_FILE));
-            if remote.url.is_none() && nothing {
+            let never_ran = is_missing(&path) && is_missing(&data.join(ADDRESS_FILE));
+            if remote.url.is_none() && never_ran {
                 let why = format!("no oncebox has run in {}", data.display());
                 let start = start_command(&remote.settings);
                 return Err(Failure::new(exit::UNREACHABLE, why).and(format_args!(
@@ -159,6 +149,18 @@ impl ConnectArgs {
     }
 }
 
+/// A client that may call every address: the URL comes from the user or from the data directory.
+pub(super) fn unrestricted_client() -> Result<Client, Failure> {
+    let all = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+    let settings = ClientSettings {
+        policy: AddressPolicy::new(all.map(|ip| ipnet::IpNet::new_assert(ip, 0)).to_vec()),
+        ca_pem: None,
+        connect_timeout: CONNECT_TIMEOUT,
+        idle_connections: 1,
+    };
+    Client::new(settings).map_err(Failure::failed)
+}
+
 fn token_in(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| {
         let what = if is_missing(path) { "there is no token" } else { "the token cannot be read" };
@@ -166,7 +168,7 @@ fn token_in(path: &Path) -> Result<String, Failure> {
     })
 }
 
-/// A URL as it was typed, without its last slash; `http://` where no scheme is given.
+/// Checks a service's URL, removes the last slash, and adds `http://` if there is no scheme.
 fn base(text: &str) -> Result<String, Failure> {
     let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let wrong = || {
@@ -183,14 +185,14 @@ fn base(text: &str) -> Result<String, Failure> {
     Ok(text.trim_end_matches('/').to_owned())
 }
 
-/// Whether a URL leads to this machine by a name that cannot lead elsewhere.
+/// Whether a URL's host is `localhost` or a loopback address.
 fn is_here(url: &str) -> bool {
     let Ok(url) = url.parse::<http::Uri>() else { return false };
     let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// One part of a path, or a value of a query, encoded.
+/// Percent-encodes a path segment or a query value.
 pub(super) fn plain(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
 }
@@ -203,32 +205,32 @@ pub(super) fn with_query<N: AsRef<str>>(path: &str, query: &[(N, String)]) -> St
 }
 
 impl Remote {
-    /// Whether programs read what is printed.
+    /// Whether to print JSON.
     pub(super) fn json(&self) -> bool {
         self.json
     }
 
-    /// Prints an answer for programs, or what it means for people.
-    pub(super) fn answer(&self, answer: &Value, said: impl Display) -> Result<(), Failure> {
-        if self.json { out::json(answer) } else { out::line(said) }
+    /// Prints `answer` with `--json`, otherwise `text`.
+    pub(super) fn answer(&self, answer: &Value, text: impl Display) -> Result<(), Failure> {
+        if self.json { out::json(answer) } else { out::line(text) }
     }
 
-    /// The settings that hold here.
+    /// The settings of this machine.
     pub(super) fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Where the service is now: after a restart it may listen on another port.
+    /// The service's URL, read on each call: after a restart it may listen on another port.
     pub(super) fn base(&self) -> String {
         if let Some(url) = &self.url {
             return url.clone();
         }
         let written = self.written(ADDRESS_FILE);
-        // No file, no running service: then it is looked for where it would listen.
+        // Without the file, no service runs here: use the configured address.
         http_url(written.unwrap_or(self.settings.listen.api))
     }
 
-    /// The same for the intake, which may have an address of its own.
+    /// The URL of the intake, which may have its own address.
     pub(super) fn intake_base(&self) -> String {
         match (&self.url, self.written(INTAKE_FILE)) {
             (None, Some(address)) => http_url(address),
@@ -236,25 +238,25 @@ impl Remote {
         }
     }
 
-    /// Whether it speaks with a token.
+    /// Whether requests carry a token.
     pub(super) fn has_token(&self) -> bool {
         self.token.is_some()
     }
 
-    /// The intake of the same service, which is not shown the token.
+    /// The intake of this service, called without the token.
     pub(super) fn at_intake(mut self) -> Self {
         self.url = Some(self.intake_base());
         self.token = None;
         self
     }
 
-    /// An address that the running service has written down.
+    /// An address that the running service wrote into the data directory.
     fn written(&self, name: &str) -> Option<SocketAddr> {
         let written = std::fs::read_to_string(self.settings.directory().join(name)).ok()?;
         written.trim().parse().ok()
     }
 
-    /// `GET`; the answer's JSON.
+    /// `GET`; returns the answer's JSON.
     pub(super) fn get(&self, path: &str) -> Result<Value, Failure> {
         self.accepted(self.exchange("GET", path, Vec::new(), &[]))
     }
@@ -269,7 +271,7 @@ impl Remote {
         self.send("PATCH", path, Some(body))
     }
 
-    /// `DELETE`; null where the answer has no body.
+    /// `DELETE`; returns null if the answer has no body.
     pub(super) fn delete(&self, path: &str) -> Result<Value, Failure> {
         self.send("DELETE", path, None)
     }
@@ -287,14 +289,14 @@ impl Remote {
             Ok(answer) if !(200..=299).contains(&answer.status) => Err(self.refusal(&answer)),
             Ok(answer) if answer.excerpt.is_empty() => Ok(answer.body),
             Ok(answer) => Err(Failure::failed(format!(
-                "{} answers, but not like oncebox: {}",
+                "{} answers, but is not oncebox: {}",
                 self.base(),
                 answer.excerpt
             ))),
         }
     }
 
-    /// One request, one answer, whatever its status.
+    /// Sends one request and returns the answer, whatever its status.
     pub(super) fn exchange(
         &self,
         method: &str,
@@ -323,7 +325,7 @@ impl Remote {
         Ok(Answer { status, retry_after, replayed, body, excerpt })
     }
 
-    /// What it means that there is no answer.
+    /// The failure for a request that got no answer.
     pub(super) fn unreachable(&self, error: &CallError) -> Failure {
         match error {
             CallError::Unbuildable(why) => Failure::input(format!("this cannot be sent: {why}")),
@@ -338,7 +340,7 @@ impl Remote {
         }
     }
 
-    /// What a refusal means: its problem's own words, and the exit code of its status.
+    /// The failure for a refusal: the problem's detail, and the exit code of its status.
     pub(super) fn refusal(&self, answer: &Answer) -> Failure {
         let code = match answer.status {
             401 | 403 => exit::NOT_PERMITTED,
@@ -356,7 +358,7 @@ impl Remote {
     }
 }
 
-/// A problem's own words.
+/// The `detail` of a problem.
 pub(super) fn detail(answer: &Answer) -> String {
     match answer.body.get("detail").and_then(Value::as_str) {
         Some(detail) => show::clean(detail),
@@ -365,13 +367,13 @@ pub(super) fn detail(answer: &Answer) -> String {
     }
 }
 
-/// The token or secret of an answer, which is shown this once.
+/// The token or secret of an answer. The service shows it only once.
 pub(super) fn once<'a>(answer: &'a Value, field: &str) -> Result<&'a str, Failure> {
     let found = answer.get(field).and_then(Value::as_str);
     found.ok_or_else(|| Failure::failed(format!("the service answered without {field}")))
 }
 
-/// The URL of a service that listens there, on this machine.
+/// The URL of a service that listens on this address of this machine.
 fn http_url(mut address: SocketAddr) -> String {
     if address.ip().is_unspecified() {
         address.set_ip(match address.ip() {

@@ -1,4 +1,4 @@
-//! `oncebox restore`: puts a backup back, while the service does not run.
+//! `oncebox restore`: restores a backup while the service is stopped.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,9 +23,9 @@ use crate::model::in_doubt::Window;
 
 #[derive(Debug, Args)]
 pub(super) struct Restore {
-    #[arg(help = "The backup, a file with its manifest beside it")]
+    #[arg(help = "The backup: a file with its manifest beside it")]
     source: PathBuf,
-    /// Move the database that is there aside, as oncebox.db.before-restore-…
+    /// Rename the existing database to oncebox.db.before-restore-…
     #[arg(long)]
     force: bool,
     #[arg(
@@ -39,17 +39,17 @@ pub(super) struct Restore {
         value_name = "SPAN",
         default_value = "24h",
         value_parser = humantime::parse_duration,
-        help = "How long events that come in are held when they happened before that time, or do not say when they happened; 0s holds none"
+        help = "How long from now to hold incoming events that happened before that time, or have no time; 0s holds none"
     )]
     in_doubt_window: Duration,
-    /// Take a file that has no manifest, such as one Litestream restored
+    /// Accept a file without a manifest, such as one that Litestream restored
     #[arg(long)]
     without_manifest: bool,
     #[command(flatten)]
     format: Format,
 }
 
-/// The data directory for a command that must have it to itself.
+/// Locks the data directory for a command that may not run beside the service.
 pub(super) fn own_directory(settings: &Settings) -> Result<DataDirectory, Failure> {
     DataDirectory::lock(settings.directory()).map_err(|error| match error {
         DirectoryError::Locked { .. } => {
@@ -60,9 +60,9 @@ pub(super) fn own_directory(settings: &Settings) -> Result<DataDirectory, Failur
     })
 }
 
-/// The id of the master key that is there.
+/// The id of the existing master key.
 fn key_id(settings: &Settings) -> Result<Option<String>, Failure> {
-    let found = master_key::look(settings);
+    let found = master_key::find(settings);
     let found = found.map_err(|error| Failure::new(exit::NOT_PERMITTED, error))?;
     Ok(found.map(|found| found.key.key_id()))
 }
@@ -86,14 +86,20 @@ impl Restore {
             retired: file::retired_ids(&settings.master_key_file()),
             now,
             window: (!self.in_doubt_window.is_zero()).then_some(Window { lost_at, until }),
-            who: master_key::person(),
+            who: master_key::local_user(),
             faults: Faults::none(),
         };
         let done = restore::run(&plan).map_err(failure)?;
-        self.tell(&plan, &done, settings.directory(), start_command(&settings))
+        self.print(&plan, &done, settings.directory(), start_command(&settings))
     }
 
-    fn tell(&self, plan: &Plan, done: &Done, directory: &Path, start: &str) -> Result<(), Failure> {
+    fn print(
+        &self,
+        plan: &Plan,
+        done: &Done,
+        directory: &Path,
+        start: &str,
+    ) -> Result<(), Failure> {
         let Done { changes, made_at, aside } = done;
         let until = plan.window.map(|window| window.until);
         if self.format.json {
@@ -106,21 +112,21 @@ impl Restore {
         let made = made_at.map_or_else(String::new, |at| format!(", made {at}"));
         out::line(format_args!("restored {}{made}", plan.from.display()))?;
         if let Some(aside) = aside {
-            out::line(format_args!("the database that was there is now {}", aside.display()))?;
+            out::line(format_args!("the previous database is now {}", aside.display()))?;
         }
         if changes.erased > 0 {
             out::line(format_args!(
-                "{} keys of subjects that were erased after the backup are destroyed again",
+                "destroyed again: {} keys of subjects that were erased after the backup",
                 changes.erased
             ))?;
         }
         out::line(format_args!(
-            "{} deliveries were open in it and may have been made since: they are in doubt and are not sent",
+            "{} open deliveries may have been made after the backup: they are in doubt and are not sent",
             changes.in_doubt
         ))?;
         if let Some(until) = until {
             out::line(format_args!(
-                "until {until} new events are held too, unless they say that they happened later than the loss"
+                "until {until} new events are held too, unless they happened after the loss"
             ))?;
         }
         let token = directory.join(TOKEN_FILE);
@@ -130,7 +136,7 @@ impl Restore {
                                   (if the admin's token is lost too: no backup has it)
   {start}
   oncebox in-doubt list
-  oncebox in-doubt release --all     (or settle those that were made)
+  oncebox in-doubt release --all     (or settle those that were delivered)
   oncebox token list              (a token revoked after the backup is valid again)",
             token.display()
         ))

@@ -1,7 +1,7 @@
-//! Where secrets come from: a file, stdin, or randomness. Never an argument, which every user of the
-//! machine can read in the process list.
+//! Reads secrets from a file or stdin, or generates them. Never from an argument, which every user of the machine can
+//! read in the process list.
 //!
-//! Not here: which secret suits a scheme (`Scheme::check_secret`), and how it is kept (the service).
+//! Not here: whether a secret fits a scheme (`Scheme::check_secret`).
 
 use std::path::{Path, PathBuf};
 
@@ -17,25 +17,25 @@ use crate::signatures::encoding::SecretEncoding;
 use crate::signatures::generic::Check;
 use crate::signatures::signing::SigningSecret;
 
-/// Bytes of a secret that is made here.
-const BYTES_NEW: usize = 32;
+/// Bytes of a generated secret.
+const GENERATED_BYTES: usize = 32;
 
-/// A provider's secret.
+/// Flags that name a provider's secret.
 #[derive(Debug, Args)]
 #[group(id = "secret", multiple = false)]
 pub(super) struct SecretFrom {
-    /// File that holds the secret the provider shows
+    /// File with the secret that the provider shows
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
     /// Read the secret from stdin
     #[arg(long)]
     secret_stdin: bool,
-    /// Make a secret that suits the scheme, and print it this once
+    /// Generate a secret for the scheme and print it; it cannot be shown again
     #[arg(long)]
     generate_secret: bool,
 }
 
-/// A secret, and whether it was made here, so that it has to be printed once.
+/// A secret. If it was generated here, it has to be printed.
 #[derive(Debug)]
 pub(super) struct Secret {
     pub(super) text: Zeroizing<String>,
@@ -43,7 +43,7 @@ pub(super) struct Secret {
 }
 
 impl SecretFrom {
-    /// The secret; `None` when no flag asks for one.
+    /// The secret; `None` if no flag names one.
     pub(super) fn read(&self, scheme: &Scheme) -> Result<Option<Secret>, Failure> {
         let text = if let Some(path) = &self.secret_file {
             one_line(path)?
@@ -57,15 +57,15 @@ impl SecretFrom {
         Ok(Some(Secret { text, generated: self.generate_secret }))
     }
 
-    /// Whether a new one is asked for.
+    /// Whether a flag names a secret.
     pub(super) fn is_given(&self) -> bool {
         self.secret_file.is_some() || self.secret_stdin || self.generate_secret
     }
 }
 
-/// A new secret in the form that a scheme's secrets have.
+/// Generates a secret in the format of the scheme.
 fn generate(scheme: &Scheme, draw: &dyn Draw) -> Zeroizing<String> {
-    let mut bytes = Zeroizing::new([0_u8; BYTES_NEW]);
+    let mut bytes = Zeroizing::new([0_u8; GENERATED_BYTES]);
     draw.fill(bytes.as_mut_slice());
     let text = match scheme {
         Scheme::Standard => return SigningSecret::generate(draw).to_text(),
@@ -81,18 +81,18 @@ fn generate(scheme: &Scheme, draw: &dyn Draw) -> Zeroizing<String> {
     Zeroizing::new(text)
 }
 
-/// A secret from a file, as it goes into a request: without the newline at its end.
+/// Reads a secret from a file, without the newline at its end.
 pub(super) fn one_line(path: &Path) -> Result<Zeroizing<String>, Failure> {
     let bytes = Zeroizing::new(input::file(path)?);
     line_of(&bytes, &path.display().to_string())
 }
 
-/// Why a file could not be written.
+/// The failure for a file that cannot be written.
 pub(super) fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::failed(format!("{}: {error}", path.display()))
 }
 
-/// The one line that bytes hold.
+/// Decodes a secret: text without the newline at its end, not empty.
 fn line_of(bytes: &[u8], name: &str) -> Result<Zeroizing<String>, Failure> {
     let text = std::str::from_utf8(bytes)
         .map_err(|error| Failure::input(format!("{name} is not text: {error}")))?;

@@ -25,11 +25,11 @@ use crate::demo::children::end_with_parent;
 use crate::sys::systemd::{Notifier, Offer};
 use crate::telemetry;
 
-/// How often the signals are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often the signal flags are checked.
+const POLL_EVERY: Duration = Duration::from_millis(50);
 /// The file in the runtime directory that counts failed starts.
 const FAILED_STARTS: &str = "failed-starts";
-/// The longest wait after a failed start. Callers wait in the socket meanwhile, so it is not longer.
+/// The longest wait after a failed start. Not longer, because clients wait in systemd's socket meanwhile.
 const MAX_START_WAIT: Duration = Duration::from_mins(1);
 
 /// Run the service
@@ -45,13 +45,13 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
-        let signals = Signals::taken().map_err(Failure::failed)?;
+        let signals = Signals::register().map_err(Failure::failed)?;
         let mut sources = shared.sources();
         if let Some(address) = self.listen {
             sources.flag("listen.api", "--listen", address);
         }
         let settings = sources.load().map(|loaded| loaded.settings);
-        // Without settings, their defaults say how the log is written that tells what is wrong with them.
+        // If the settings are wrong, the log that says so is written with the default settings.
         let defaults = Settings::default();
         telemetry::start(&settings.as_ref().unwrap_or(&defaults).log);
         let notifier = Notifier::to(environment("NOTIFY_SOCKET").as_deref());
@@ -71,8 +71,8 @@ impl Serve {
         let clock = Clock::machine();
         let mut supervision = Supervision::new(&appliance, notifier, watchdog());
         let mut counted = true;
-        while !signals.stop.load(Ordering::Relaxed) && !stop.wait(LOOK_EVERY) {
-            supervision.look(&appliance, clock.monotonic());
+        while !signals.stop.load(Ordering::Relaxed) && !stop.wait(POLL_EVERY) {
+            supervision.check(&appliance, clock.monotonic());
             if counted && supervision.is_ready() {
                 failed_starts.forget();
                 counted = false;
@@ -84,13 +84,13 @@ impl Serve {
             }
         }
         supervision.stopping();
-        tracing::info!("stopping: what is under way is finished first");
+        tracing::info!("stopping: running work is finished first");
         appliance.stop().map_err(Failure::failed)?;
         tracing::info!("stopped");
         Ok(())
     }
 
-    /// From the settings to a listener that answers.
+    /// Starts the service; returns when its listener answers.
     fn start(
         &self,
         settings: &Settings,
@@ -102,13 +102,13 @@ impl Serve {
         }
         let passed = offer().take().map_err(Failure::failed)?;
         notifier.status("Starting.");
-        let orderly = || signals.starting.store(false, Ordering::Relaxed);
-        Appliance::start_when_there_is_room(passed, settings, notifier, orderly)
+        let before_answering = || signals.starting.store(false, Ordering::Relaxed);
+        Appliance::start_when_there_is_room(passed, settings, notifier, before_answering)
             .map_err(|error| refusal(error, settings, notifier))
     }
 }
 
-/// Why it did not start, also reported to the service manager.
+/// The failure for a start that did not work, also reported to the service manager.
 fn refusal(error: Error, settings: &Settings, notifier: &Notifier) -> Failure {
     notifier.status(&format!("Not started: {error}"));
     match error {
@@ -117,8 +117,8 @@ fn refusal(error: Error, settings: &Settings, notifier: &Notifier) -> Failure {
         Error::Store(store) | Error::Backup(BackupError::Store(store)) if store.is_damage() => {
             let file = settings.directory().join(DATABASE);
             Failure::failed(format!("{} is damaged: {store}", file.display())).and(
-                "Look at it: oncebox doctor. Put a backup back: oncebox restore --force BACKUP; the damaged file \
-                 is kept beside it. Nothing was changed in it.",
+                "Nothing was changed in it. Check it: oncebox doctor. Restore a backup: oncebox restore --force BACKUP; \
+                 the damaged file is kept under another name.",
             )
         }
         other => Failure::failed(other),
@@ -134,27 +134,28 @@ fn offer() -> Offer {
     }
 }
 
-/// The longest silence that the service manager bears from this process.
+/// The watchdog interval of the service manager, if it watches this process.
 fn watchdog() -> Option<Duration> {
     let ours = environment("WATCHDOG_PID").is_none_or(|pid| pid.parse() == Ok(std::process::id()));
     let span = environment("WATCHDOG_USEC").filter(|_| ours)?;
     span.parse().ok().filter(|usec| *usec > 0).map(Duration::from_micros)
 }
 
-/// What signals ask for.
+/// Flags that signals set.
 struct Signals {
     /// SIGTERM and SIGINT; a second one ends the process at once.
     stop: Arc<AtomicBool>,
-    /// Whether the first one ends it at once, too: no request was taken yet, and a start may wait for long.
+    /// While set, the first SIGTERM or SIGINT ends the process at once: no request was accepted yet, and a start may
+    /// take long.
     starting: Arc<AtomicBool>,
     /// SIGHUP.
     reload: Arc<AtomicBool>,
 }
 
 impl Signals {
-    /// From now on they set flags. SIGXFSZ is taken as well, so that a write beyond a file size limit is an
-    /// error we can answer and not the end of the process.
-    fn taken() -> std::io::Result<Self> {
+    /// Makes the signals set the flags. SIGXFSZ is caught as well, so that a write beyond a file size limit returns an
+    /// error and does not end the process.
+    fn register() -> std::io::Result<Self> {
         let (stop, reload) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
         let starting = Arc::new(AtomicBool::new(true));
         for signal in [SIGTERM, SIGINT] {
@@ -168,18 +169,18 @@ impl Signals {
     }
 }
 
-/// Prints where the service is and what comes next; not into a service manager's journal. A closed stdout does not
-/// stop the service.
+/// Prints addresses, files and next steps, but not into the journal of a service manager. A closed stdout does not stop
+/// the service.
 fn greet(appliance: &Appliance, settings: &Settings) {
     if ["NOTIFY_SOCKET", "JOURNAL_STREAM"].iter().any(|name| environment(name).is_some()) {
         return;
     }
     let (address, data) = (appliance.address(), settings.directory().display());
-    let key = master_key::whereabouts(settings);
+    let key = master_key::location(settings);
     let mut text = format!(
         "oncebox {} listens on http://{address}
   database     {data}/{DATABASE}
-  master key   {key}   (keep a copy elsewhere; without it no secret opens)
+  master key   {key}   (keep a copy elsewhere; without it no secret can be decrypted)
   admin token  {data}/{TOKEN_FILE}",
         env!("CARGO_PKG_VERSION"),
     );
@@ -188,13 +189,11 @@ fn greet(appliance: &Appliance, settings: &Settings) {
         text.push_str(&line);
     }
     if let Some(public) = &settings.listen.public_url {
-        let line = format!("\n  for others   {}/in/…", public.trim_end_matches('/'));
+        let line = format!("\n  public URL   {}/in/…", public.trim_end_matches('/'));
         text.push_str(&line);
     }
     if !appliance.was_clean_before() {
-        text.push_str(
-            "\nThe run before this one did not end cleanly; everything acknowledged is here.",
-        );
+        text.push_str("\nThe previous run did not end cleanly; all acknowledged data is here.");
     }
     if appliance.is_first_start() {
         text.push_str(
@@ -209,14 +208,14 @@ fn greet(appliance: &Appliance, settings: &Settings) {
     }
 }
 
-/// The count of failed starts since the last one that worked. Each waits longer before it ends, so that a service
-/// manager that tries again for ever does not fill the log. It is kept in the directory that systemd makes
-/// (`RuntimeDirectory=`); without one nothing starts the service again, and nothing waits.
+/// The number of failed starts in a row. Each failed start waits longer before the process ends, so that a service manager
+/// that restarts it for ever does not fill the log. The number is kept in systemd's `RuntimeDirectory=`; without one,
+/// nothing restarts the service and nothing waits.
 #[derive(Debug)]
 struct FailedStarts(Option<PathBuf>);
 
 impl FailedStarts {
-    /// The count that the service manager keeps for us, where there is one.
+    /// The counter in the service manager's runtime directory, if there is one.
     fn of_manager() -> Self {
         let directory = environment("RUNTIME_DIRECTORY");
         Self(directory.map(|directory| PathBuf::from(directory).join(FAILED_STARTS)))
@@ -230,36 +229,35 @@ impl FailedStarts {
         let before: u32 = before.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         let span = Duration::from_secs(1_u64 << before.min(6)).min(MAX_START_WAIT);
         let count = before.saturating_add(1);
-        // Where it cannot be written, every wait is a short one.
+        // If the count cannot be written, the waits do not grow.
         drop(std::fs::write(path, count.to_string()));
         let Failure { code, message } = failure;
         let secs = span.as_secs();
         tracing::error!(code, error = message, failed_starts = count, wait_s = secs, "not started");
-        notifier.status(&format!("Not started, tried again in {secs} s: {message}"));
+        notifier.status(&format!("Not started, trying again in {secs} s: {message}"));
         let never = Stop::new();
         let mut waited = Duration::ZERO;
         while waited < span && !stop.load(Ordering::Relaxed) {
-            never.wait(LOOK_EVERY);
-            waited = waited.saturating_add(LOOK_EVERY);
+            never.wait(POLL_EVERY);
+            waited = waited.saturating_add(POLL_EVERY);
         }
         if stop.load(Ordering::Relaxed) {
             self.forget();
         }
-        // The log has it.
+        // The log already has the message.
         Failure { code, message: String::new() }
     }
 
-    /// A start has worked.
+    /// Clears the count after a successful start. If that fails, only later waits are longer.
     fn forget(&self) {
-        // A count that stays only makes a later wait longer.
         self.0.iter().for_each(|path| drop(std::fs::remove_file(path)));
     }
 }
 
-/// Reads the settings again and tells the log what came of it. With a mistake in them nothing changes.
+/// Reads the settings again and logs the result. If they have a mistake, the old settings stay.
 fn reload(appliance: &Appliance, sources: &Sources) {
     let refused = |error: &dyn Display| {
-        tracing::error!(%error, "the settings cannot be used; what held before still holds");
+        tracing::error!(%error, "the settings have a mistake; the old settings stay in effect");
     };
     let loaded = match sources.load() {
         Ok(loaded) => loaded,
@@ -269,10 +267,10 @@ fn reload(appliance: &Appliance, sources: &Sources) {
         Ok(change) => change,
         Err(error) => return refused(&error),
     };
-    tracing::info!(changed = named(&change.taken), "the settings were read again");
+    tracing::info!(changed = named(&change.taken), "settings reloaded");
     if !change.waiting.is_empty() {
         let keys = named(&change.waiting);
-        tracing::warn!(keys, "settings changed that take effect with the next start only");
+        tracing::warn!(keys, "some changed settings take effect only after a restart");
     }
 }
 

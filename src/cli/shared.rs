@@ -1,4 +1,4 @@
-//! The flags that every command has, and the settings they lead to.
+//! The flags that every command has, and the settings that follow from them.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// The sources of settings: flags over environment over file over defaults.
+    /// The sources of settings: flags, then environment, then file, then defaults.
     pub(super) fn sources(&self) -> Sources {
         let mut sources = Sources {
             file: self.config.clone(),
@@ -39,7 +39,7 @@ impl Shared {
         sources
     }
 
-    /// The settings that hold.
+    /// Loads the settings.
     pub(super) fn settings(&self) -> Result<Settings, Failure> {
         Ok(self.sources().load()?.settings)
     }

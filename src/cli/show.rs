@@ -1,7 +1,7 @@
-//! How values of the API's JSON look to people: text, times, tables and blocks of fields.
+//! Formats values of the API's JSON for people: text, times, tables and lists of fields.
 //!
-//! Not here: what `--json` prints, which is the JSON itself. What comes from outside may hold anything,
-//! so nothing reaches a terminal before [`clean`].
+//! Values come from outside and may hold control characters, so all pass through [`clean`] before they are printed.
+//! Not here: `--json`, which prints the JSON itself.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width};
@@ -10,13 +10,13 @@ use serde_json::Value;
 use crate::cli::exit::Failure;
 use crate::cli::out;
 
-/// What stands where there is nothing.
-const NOTHING_THERE: &str = "-";
+/// The cell of a missing value.
+const EMPTY_CELL: &str = "-";
 /// A longer word may be broken where the terminal is narrow.
 const MAX_WORD_CHARS: usize = 40;
 /// A value up to this length stays on one line.
 const SHORT_BYTES: usize = 16;
-/// Between two columns.
+/// Spaces between two columns.
 const GAP: u16 = 2;
 
 /// How a value is taken from an item of the API.
@@ -30,7 +30,7 @@ pub(super) enum Cell {
     Instant(&'static str),
     /// A list of words.
     Words(&'static str),
-    /// Anything else.
+    /// Computed from the item.
     By(fn(&Value) -> String),
 }
 
@@ -52,7 +52,7 @@ pub(super) type Column = (&'static str, u8, Cell);
 /// A labelled value.
 pub(super) type Field = (&'static str, Cell);
 
-/// Text without anything a terminal would act on; line ends and tabs become spaces.
+/// Removes what a terminal would act on: control and bidi characters. Line ends and tabs become spaces.
 pub(super) fn clean(text: &str) -> String {
     text.chars()
         .map(|c| match c {
@@ -63,12 +63,12 @@ pub(super) fn clean(text: &str) -> String {
         .collect()
 }
 
-/// Characters that turn the order of what is shown around.
+/// Whether a character changes the direction of text.
 fn is_bidi(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A field as text; empty when it is null or not there.
+/// A field as text; empty if it is null or missing.
 pub(super) fn text(item: &Value, field: &str) -> String {
     match item.get(field) {
         None | Some(Value::Null) => String::new(),
@@ -77,7 +77,7 @@ pub(super) fn text(item: &Value, field: &str) -> String {
     }
 }
 
-/// What an event happened to: `invoice/4711`.
+/// An event's aggregate, such as `invoice/4711`.
 pub(super) fn about(event: &Value) -> String {
     let parts = [text(event, "aggregate_type"), text(event, "aggregate_id")];
     let parts: Vec<&str> =
@@ -107,16 +107,16 @@ fn at(item: &Value, field: &str, chars: usize) -> String {
     text(item, field).replacen('T', " ", 1).chars().take(chars).collect()
 }
 
-/// The first characters of a text, and a mark where it goes on.
-pub(super) fn cut(text: &str, most: usize) -> String {
-    let mut short: String = text.chars().take(most).collect();
+/// The first `max` characters of a text, with an ellipsis if it is longer.
+pub(super) fn cut(text: &str, max: usize) -> String {
+    let mut short: String = text.chars().take(max).collect();
     if short.len() < text.len() {
         short.push('…');
     }
     short
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell if necessary.
 pub(super) fn quoted(word: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./:@%+,=".contains(&b);
     if !word.is_empty() && word.bytes().all(plain) {
@@ -125,14 +125,14 @@ pub(super) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Prints the fields of an item, one below the other; those without a value are left out.
+/// Prints the fields of an item, one a line, without the empty ones.
 pub(super) fn fields(item: &Value, fields: &[Field]) -> Result<(), Failure> {
     let pairs: Vec<(&str, String)> =
         fields.iter().map(|(label, cell)| (*label, cell.of(item))).collect();
     labelled(&pairs)
 }
 
-/// Prints labels and their values, one below the other; those without a value are left out.
+/// Prints labels and values, one pair a line, without the empty ones.
 pub(super) fn labelled(fields: &[(&str, String)]) -> Result<(), Failure> {
     let width = fields.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
     for (label, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
@@ -141,7 +141,7 @@ pub(super) fn labelled(fields: &[(&str, String)]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints rows as a table: as wide as the terminal, or as wide as its content where there is none.
+/// Prints rows as a table: as wide as the terminal, or without one as wide as its content.
 pub(super) fn table(columns: &[Column], rows: &[Value]) -> Result<(), Failure> {
     out::line(rendered(columns, rows, Table::new().width()))
 }
@@ -171,16 +171,16 @@ fn rendered(columns: &[Column], rows: &[Value], width: Option<u16>) -> String {
     table.trim_fmt()
 }
 
-/// How much width the columns need at least. Behind the last one nothing has to be kept free.
+/// The least width of the columns, without a gap after the last one.
 fn needed(columns: &[&Column], rows: &[Value]) -> u16 {
     let least = columns.iter().map(|column| longest_word(column, rows).saturating_add(GAP));
     least.fold(0, u16::saturating_add).saturating_sub(GAP)
 }
 
-/// The width below which a word would have to be broken.
+/// The width of the column's longest unbreakable word.
 fn longest_word((title, _, cell): &Column, rows: &[Value]) -> u16 {
     let of = |text: &str| text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
-    // What is short, such as a time, is read as one word.
+    // A short value, such as a time, stays on one line.
     let value = |text: &str| if text.len() <= SHORT_BYTES { text.len() } else { of(text) };
     let longest = rows.iter().map(|row| value(&cell.of(row))).max().unwrap_or(0);
     u16::try_from(longest.max(of(title)).min(MAX_WORD_CHARS)).unwrap_or(0)
@@ -192,7 +192,7 @@ fn filled(columns: &[&Column], rows: &[Value]) -> Table {
     for row in rows {
         table.add_row(columns.iter().map(|(_, _, cell)| {
             let value = cell.of(row);
-            if value.is_empty() { NOTHING_THERE.to_owned() } else { value }
+            if value.is_empty() { EMPTY_CELL.to_owned() } else { value }
         }));
     }
     table

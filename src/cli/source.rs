@@ -1,6 +1,6 @@
-//! `oncebox source`: where events are read from besides the API.
+//! `oncebox source`: the database tables and folders that events are read from.
 //!
-//! Not here: what a source may be set to, which the API decides.
+//! Not here: the validation of settings, which the API does.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,24 +20,24 @@ use crate::cli::show::text;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
-    /// Sources, how far they were read, and what stops them
+    /// Sources with their cursors and errors
     List(Listing),
-    /// Add a source; it is read from then on
+    /// Add a source and start reading it
     Add(Box<Add>),
     /// One source
     Show(NameArg),
     /// Check whether a source can be read and is set up correctly; nothing is copied
     Test(NameArg),
-    /// Print the table that an ERP needs, with its index, its grants and an example of a trigger
+    /// Print the SQL for an ERP: the outbox table, its index, its grants and an example trigger
     Ddl(Ddl),
-    /// Delete a source; events that came from it stay
+    /// Delete a source; its events stay
     #[command(visible_alias = "delete")]
     Remove(DeleteArgs),
-    /// Do not read it for now
+    /// Stop reading a source until it is resumed
     Pause(NameArg),
-    /// Read on from where it stopped
+    /// Continue reading where it stopped
     Resume(NameArg),
-    /// Set where it is read from, after its file was replaced or restored
+    /// Set the position to read from, after its file was replaced or restored
     Reset {
         /// Its name
         name: String,
@@ -53,7 +53,7 @@ pub(super) struct Add {
     name: String,
     #[command(flatten)]
     #[serde(skip)]
-    place: Location,
+    location: Location,
     /// The table [default: outbox]
     #[arg(long, value_name = "TABLE", requires = "sqlite")]
     table: Option<String>,
@@ -87,11 +87,11 @@ pub(super) struct Add {
     #[arg(long = "default", value_name = "FIELD=VALUE", value_parser = pair)]
     #[serde(serialize_with = "as_map")]
     defaults: Vec<(String, String)>,
-    /// Where reading begins: at the first row there is, or after the last
+    /// Where reading begins: at the first existing row (start), or after the last (now)
     #[arg(long, default_value = "start", value_parser = ["start", "now"], requires = "sqlite")]
     #[serde(skip)]
     from: String,
-    /// No event for so long is an escalation, such as 24h
+    /// Escalate when no event came for this long, such as 24h
     #[arg(long = "silent-after", value_name = "SPAN", value_parser = millis)]
     #[serde(skip)]
     silent_after_ms: Option<u64>,
@@ -100,10 +100,10 @@ pub(super) struct Add {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct Location {
-    /// A table in the ERP's own file, which is only read
+    /// The ERP's SQLite file; Oncebox only reads it
     #[arg(long, value_name = "FILE")]
     sqlite: Option<PathBuf>,
-    /// A folder that files are put into: JSON, NDJSON, CSV or XML
+    /// A folder that receives files: JSON, NDJSON, CSV or XML
     #[arg(long, value_name = "DIR")]
     drop: Option<PathBuf>,
     /// Kind and settings as JSON, as the API takes them: `{"kind":"sqlite","settings":{…}}`
@@ -114,24 +114,24 @@ struct Location {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(super) struct To {
-    /// After this row: the last id that is not to be copied
+    /// After the row with this id
     #[arg(long, value_name = "ID")]
     cursor: Option<u64>,
-    /// From the first row there is; what is known by its key is not stored again
+    /// From the first existing row; events with a known key are not stored again
     #[arg(long)]
     from_start: bool,
-    /// Only what comes from now on
+    /// Only rows that are added from now on
     #[arg(long)]
     from_now: bool,
 }
 
-/// Which database, and what the table is called
+/// Arguments of `source ddl`.
 #[derive(Debug, Args)]
 pub(super) struct Ddl {
-    /// The ERP's database. This version reads sqlite; the others are for the ODBC source of a later one
+    /// The ERP's database. This version reads only sqlite; the others are for a later ODBC source
     #[arg(value_enum)]
     database: Database,
-    /// What the table is called
+    /// Name of the table
     #[arg(long, default_value = "outbox", value_name = "TABLE", value_parser = identifier)]
     table: String,
 }
@@ -187,7 +187,7 @@ impl Verbs for Verb {
             Self::Show(NameArg { name }) => SOURCES.show(&remote, name),
             Self::Test(NameArg { name }) => test(&remote, name),
             Self::Ddl(ddl) => ddl.print(),
-            Self::Remove(args) => SOURCES.delete(&remote, args, "; what came from it stays"),
+            Self::Remove(args) => SOURCES.delete(&remote, args, "; its events stay"),
             Self::Pause(NameArg { name }) => SOURCES.act(&remote, name, "pause", None),
             Self::Resume(NameArg { name }) => SOURCES.act(&remote, name, "resume", None),
             Self::Reset { name, to } => {
@@ -209,8 +209,8 @@ impl Add {
                 return failure;
             }
             failure.and(format_args!(
-                "See oncebox source show {name}. To change its settings use oncebox apply, which keeps how far it was \
-                 read; or oncebox source remove {name}, and add it again."
+                "See oncebox source show {name}. To change its settings, use oncebox apply, which keeps the cursor; \
+                 or oncebox source remove {name}, and add it again."
             ))
         })?;
         SOURCES.print(remote, &made)?;
@@ -219,14 +219,14 @@ impl Add {
         }
         test(remote, name).map_err(|failure| {
             failure.and(format_args!(
-                "It was added all the same, and is read once that is repaired. If it was a mistake: oncebox source \
+                "The source was added, and is read once the error is repaired. To start over: oncebox source \
                  remove {name}, and add it again."
             ))
         })
     }
 
     fn body(&self) -> Result<Value, Failure> {
-        let Location { sqlite, drop, settings } = &self.place;
+        let Location { sqlite, drop, settings } = &self.location;
         let mut body = if let Some(given) = settings {
             object("--settings", given)?
         } else {
@@ -256,7 +256,7 @@ impl Ddl {
     }
 }
 
-/// A name that needs no quotes in any database.
+/// Accepts a name that needs no quotes in any database.
 fn identifier(text: &str) -> Result<String, String> {
     let starts = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -270,16 +270,16 @@ fn as_map<S: Serializer>(pairs: &[(String, String)], to: S) -> Result<S::Ok, S::
     to.collect_map(pairs.iter().map(|(name, value)| (name, value)))
 }
 
-/// The service may run in another directory, so it is given a path from the root.
+/// Makes a path absolute, because the service may run in another directory.
 fn absolute(path: &Path) -> Result<String, Failure> {
     let shown = path.display();
     let absolute =
         std::path::absolute(path).map_err(|error| Failure::input(format!("{shown}: {error}")))?;
     let text = absolute.into_os_string().into_string();
-    text.map_err(|_bytes| Failure::input(format!("{shown}: the path has to be UTF-8")))
+    text.map_err(|_bytes| Failure::input(format!("{shown}: the path must be UTF-8")))
 }
 
-/// Prints what a test found; a check that fails is a failure.
+/// Prints the checks of a source; fails if one of them fails.
 fn test(remote: &Remote, name: &str) -> Result<(), Failure> {
     let found = remote.get(&format!("{}/test", SOURCES.at(name)))?;
     if remote.json() {
@@ -293,26 +293,26 @@ fn test(remote: &Remote, name: &str) -> Result<(), Failure> {
     if found.get("ok").and_then(Value::as_bool) == Some(true) {
         return Ok(());
     }
-    let failure = Failure::failed(format!("{name} cannot be read as it is"));
+    let failure = Failure::failed(format!("{name} cannot be read"));
     let source = remote.get(&SOURCES.at(name))?;
-    let place = source.get("settings").map(|settings| text(settings, "path")).unwrap_or_default();
-    let place = Path::new(&place);
-    if place.starts_with(remote.settings().directory()) || !is_packaged(remote.settings()) {
+    let path = source.get("settings").map(|settings| text(settings, "path")).unwrap_or_default();
+    let path = Path::new(&path);
+    if path.starts_with(remote.settings().directory()) || !is_packaged(remote.settings()) {
         return Err(failure);
     }
-    let lines = opening(place, text(&source, "kind") == "drop");
+    let lines = unit_lines(path, text(&source, "kind") == "drop");
     Err(failure.and(format_args!(
-        "Its unit may close the place to the service. To open it: systemctl edit oncebox, with these lines:\n\n\
-         {lines}\n\nThen: systemctl restart oncebox. The user oncebox needs the file's rights, too."
+        "The systemd unit may block this path. To allow it: systemctl edit oncebox, with these lines:\n\n\
+         {lines}\n\nThen: systemctl restart oncebox. The user oncebox also needs permission for the file."
     )))
 }
 
-/// The lines of a drop-in that open a folder, or the folder of a file: SQLite writes beside the file.
-fn opening(place: &Path, is_folder: bool) -> String {
-    let folder = if is_folder { Some(place) } else { place.parent() };
-    let folder = folder.unwrap_or(place).display();
-    // What ProtectHome= hides is not opened by ReadWritePaths=.
-    let hidden = ["/home", "/root", "/run/user"].iter().any(|home| place.starts_with(home));
+/// The lines of a unit drop-in that allow a folder, or the folder of a file: SQLite creates files beside its file.
+fn unit_lines(path: &Path, is_folder: bool) -> String {
+    let folder = if is_folder { Some(path) } else { path.parent() };
+    let folder = folder.unwrap_or(path).display();
+    // ReadWritePaths= does not open a path that ProtectHome= hides.
+    let hidden = ["/home", "/root", "/run/user"].iter().any(|home| path.starts_with(home));
     let open = if hidden { "ProtectHome=tmpfs\nBindPaths" } else { "ReadWritePaths" };
     let shared = if is_folder { "" } else { "\nUMask=0007" };
     format!("[Service]\n{open}=-{folder}{shared}")
@@ -323,7 +323,7 @@ fn state(source: &Value) -> String {
     if text(source, "last_error").is_empty() { state } else { format!("{state}, failing") }
 }
 
-/// An unknown lag is not 0.
+/// The lag; an unknown lag is not shown as 0.
 fn lag(source: &Value) -> String {
     let lag = text(source, "lag");
     if lag.is_empty() { "unknown while it is not read".to_owned() } else { lag }
@@ -348,9 +348,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lines_that_open_a_place_are_those_its_unit_needs() {
-        let is = |place: &str, is_folder, lines: &str| {
-            assert_eq!(opening(Path::new(place), is_folder), format!("[Service]\n{lines}"));
+    fn the_unit_lines_allow_the_folder() {
+        let is = |path: &str, is_folder, lines: &str| {
+            assert_eq!(unit_lines(Path::new(path), is_folder), format!("[Service]\n{lines}"));
         };
         is("/srv/erp/out", true, "ReadWritePaths=-/srv/erp/out");
         is("/home/erp/out", true, "ProtectHome=tmpfs\nBindPaths=-/home/erp/out");

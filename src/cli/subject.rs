@@ -1,4 +1,4 @@
-//! `oncebox subject`: the people whose personal data is sealed.
+//! `oncebox subject`: finds and erases the people whose personal data is sealed.
 
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ pub(super) enum Verb {
         #[arg(long)]
         erased: bool,
         #[command(flatten)]
-        tenant: OfTenant,
+        tenant: TenantArg,
         #[command(flatten)]
         listing: Listing,
     },
@@ -28,14 +28,14 @@ pub(super) enum Verb {
         /// Its name: the value at the policy's subject path, else the event's webhook-id
         subject: String,
         #[command(flatten)]
-        tenant: OfTenant,
+        tenant: TenantArg,
     },
     /// Destroy a subject's keys: its sealed data can never be opened again, even after a restore
     Erase {
         /// Its name: the value at the policy's subject path, else the event's webhook-id
         subject: String,
         #[command(flatten)]
-        tenant: OfTenant,
+        tenant: TenantArg,
         #[command(flatten)]
         confirm: Confirm,
     },
@@ -43,8 +43,8 @@ pub(super) enum Verb {
 
 /// The flag of commands that an administrator may run for another tenant.
 #[derive(Debug, clap::Args, serde::Serialize)]
-pub(super) struct OfTenant {
-    /// Of another tenant; for an admin token of the tenant default [default: that of your token]
+pub(super) struct TenantArg {
+    /// Act for this tenant; needs an admin token of the tenant default [default: your token's tenant]
     #[arg(long, value_name = "NAME")]
     pub(super) tenant: Option<String>,
 }
@@ -71,7 +71,7 @@ impl Verbs for Verb {
     fn run(&self, connect: &ConnectArgs, shared: &Shared) -> Result<(), Failure> {
         let remote = connect.open(shared)?;
         match self {
-            Self::List { erased, tenant: OfTenant { tenant }, listing } => {
+            Self::List { erased, tenant: TenantArg { tenant }, listing } => {
                 let filters = json!({ "tenant": tenant, "erased": erased });
                 SUBJECTS.list(&remote, listing, &filters)
             }
@@ -96,7 +96,7 @@ impl Verbs for Verb {
 }
 
 /// All keys of a subject, page by page.
-fn show_one(remote: &Remote, tenant: &OfTenant, subject: &str) -> Result<(), Failure> {
+fn show_one(remote: &Remote, tenant: &TenantArg, subject: &str) -> Result<(), Failure> {
     let (mut hash, mut keys, mut after) = (Value::Null, Vec::new(), None);
     let body = json!({ "subject": subject });
     loop {

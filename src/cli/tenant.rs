@@ -1,6 +1,6 @@
-//! `oncebox tenant`: whose data there is on this installation.
+//! `oncebox tenant`: the tenants of this installation.
 //!
-//! Not here: tokens of a tenant, which are `oncebox token create … --tenant`.
+//! Not here: a tenant's tokens (`oncebox token create … --tenant`).
 
 use clap::Subcommand;
 use serde_json::json;
@@ -34,15 +34,15 @@ pub(super) enum Verb {
         #[arg(long)]
         title: String,
     },
-    /// State what happens to personal data in events that are published
+    /// Set the policy for personal data in published events
     Pii {
         /// The tenant's name
         name: String,
-        /// allow, or a policy (try it: oncebox pii test)
+        /// allow, or a policy (test it: oncebox pii test)
         #[arg(value_name = "allow|FILE|JSON")]
         policy: String,
     },
-    /// Refuse its tokens and its webhooks, and let its deliveries wait; nothing is deleted
+    /// Refuse its tokens and webhooks, and hold its deliveries; nothing is deleted
     Suspend(NameArg),
     /// End a suspension: deliveries go on
     Resume(NameArg),
@@ -87,7 +87,7 @@ impl Verbs for Verb {
             }
             Self::Change { name, title } => patch(name, json!({ "title": title })),
             Self::Pii { name, policy } => {
-                patch(name, json!({ "pii": pii::stated("the policy", policy)? }))
+                patch(name, json!({ "pii": pii::policy_from_flag("the policy", policy)? }))
             }
             Self::Suspend(NameArg { name }) => TENANTS.act(&remote, name, "suspend", None),
             Self::Resume(NameArg { name }) => TENANTS.act(&remote, name, "resume", None),

@@ -1,4 +1,4 @@
-//! One screen about an event: what it is, where it went, what was answered, and how to send it again.
+//! One screen about an event: its fields, its deliveries and attempts, and the commands that send it again.
 //!
 //! Not here: listing events ([`super::event`], [`super::webhook`]) and deliveries ([`super::delivery`]).
 
@@ -11,9 +11,9 @@ use crate::cli::remote::{Remote, plain};
 use crate::cli::show::Cell::{By, Minute, Text};
 use crate::cli::show::{self, Field, clean, cut, instant, quoted, text};
 
-/// Of an answer's beginning, so many characters are shown.
+/// Characters that are shown of an answer's body.
 const EXCERPT_CHARS: usize = 300;
-/// Of a payload, so many lines are shown; `--payload` prints all of it.
+/// Lines that are shown of a payload; `--payload` prints all of it.
 const PAYLOAD_LINES: usize = 24;
 
 pub(super) const EVENTS: Noun = Noun {
@@ -49,7 +49,7 @@ pub(super) const WEBHOOKS: Noun = Noun {
     fields: &[],
 };
 
-/// A refusal, with how an event is found by what a person knows of it, where that was given in place of its id.
+/// Adds a hint to a "not found" failure if `given` is not an id: how to find an event by its aggregate or key.
 pub(super) fn not_an_id(failure: Failure, given: &str) -> Failure {
     let is_id = given.len() == 36 && given.bytes().filter(|byte| *byte == b'-').count() == 4;
     if is_id || failure.code != exit::NOT_FOUND {
@@ -57,7 +57,7 @@ pub(super) fn not_an_id(failure: Failure, given: &str) -> Failure {
     }
     let given = quoted(given);
     failure.and(format_args!(
-        "Its id is in the first column of: oncebox event list --aggregate-id {given}, or --key {given}"
+        "An event is named by its id. To find it: oncebox event list --aggregate-id {given}, or --key {given}"
     ))
 }
 
@@ -121,7 +121,7 @@ fn print(event: &Value) -> Result<(), Failure> {
     print_payload(event)
 }
 
-/// Prints every delivery of an event with its attempts, and what can be done.
+/// Prints the deliveries of an event with their attempts, and the commands that send them again.
 fn deliveries(remote: &Remote, event: &Value) -> Result<(), Failure> {
     let query = vec![("event_id".to_owned(), text(event, "id"))];
     let mut found = Vec::new();
@@ -132,7 +132,7 @@ fn deliveries(remote: &Remote, event: &Value) -> Result<(), Failure> {
     if found.is_empty() {
         return undelivered(event).iter().try_for_each(out::line);
     }
-    // The API lists the newest first; a story is told from its beginning.
+    // The API lists the newest first; the timeline begins with the oldest.
     found.reverse();
     for one in &found {
         out::line("")?;
@@ -141,34 +141,33 @@ fn deliveries(remote: &Remote, event: &Value) -> Result<(), Failure> {
     again(event, &found)
 }
 
-/// Why an event has no deliveries, and what a person may do about it.
+/// Says why an event has no deliveries, and which command helps.
 fn undelivered(event: &Value) -> Vec<String> {
     let (id, status) = (text(event, "id"), text(event, "status"));
     match status.as_str() {
         "quarantined" => vec![
-            "\nIt cannot be used and is sent to nobody. Repair it, or give it up:".to_owned(),
+            "\nIt is invalid, so it is not delivered. Repair or discard it:".to_owned(),
             repair(event, &id),
             format!("  oncebox event discard {id} --reason TEXT"),
         ],
-        "cancelled" => vec!["\nIt was given up before it was sent to anybody.".to_owned()],
+        "cancelled" => vec!["\nIt was cancelled before it was delivered.".to_owned()],
         "pending" => {
-            vec!["\nIt is not matched with subscriptions yet: that happens next.".to_owned()]
+            vec!["\nIt is not yet matched with subscriptions. That happens next.".to_owned()]
         }
         _ => {
             let mut lines = vec![
                 "\nNo subscription wanted it: it was sent to nobody.".to_owned(),
-                "  oncebox subscription list   (TYPES and SOURCE say which events each wants)"
-                    .to_owned(),
+                "  oncebox subscription list   (TYPES and SOURCE: the events of each)".to_owned(),
             ];
             let provider = text(event, "provider");
             if !provider.is_empty() {
                 lines.push(format!(
-                    "  oncebox subscription create NAME --source provider:{provider} --url URL   (for those to come)"
+                    "  oncebox subscription create NAME --source provider:{provider} --url URL   (for future events)"
                 ));
                 lines.extend(as_event(event, &provider));
             }
             let again = anew(event, "NAME").filter(|_command| !is_sealed(event)).map(|command| {
-                ["Once one is there, NAME, send it as a new event:".to_owned(), command]
+                ["When such a subscription exists, send this as a new event:".to_owned(), command]
             });
             lines.extend(again.into_iter().flatten());
             lines
@@ -183,14 +182,12 @@ fn repair(event: &Value, id: &str) -> String {
         "unknown_target" => format!("{fix} --no-target   (or --target NAME)"),
         "unknown_tenant" => {
             let tenant = quoted(&text(event, "tenant"));
-            format!(
-                "  oncebox tenant create {tenant}   (it is that tenant's then, to be repaired with its token)"
-            )
+            format!("  oncebox tenant create {tenant}   (then repair it with that tenant's token)")
         }
         "bad_headers" => format!("{fix} --set headers='{{}}'"),
-        "bad_time" => format!(
-            "{fix}   (without the time; or with --set occurred_at='\"2026-01-31T12:00:00Z\"')"
-        ),
+        "bad_time" => {
+            format!("{fix}   (removes the time; or --set occurred_at='\"2026-01-31T12:00:00Z\"')")
+        }
         "bad_payload" | "payload_too_deep" | "payload_too_large" | "personal_data" => {
             format!("{fix} --payload @FILE")
         }
@@ -249,7 +246,7 @@ fn attempts(remote: &Remote, delivery: &str) -> Result<(), Failure> {
         ))?;
         for field in ["failed_reason", "excerpt"] {
             let words = text(&attempt, field);
-            // The status is in the line above already.
+            // The line above already has the status.
             if !words.is_empty() && !words.starts_with("the target answered ") {
                 out::line(format_args!("       {}", cut(&words, EXCERPT_CHARS)))?;
             }
@@ -259,7 +256,7 @@ fn attempts(remote: &Remote, delivery: &str) -> Result<(), Failure> {
     if any { Ok(()) } else { out::line("  no attempt yet") }
 }
 
-/// Prints the command that sends each delivery again.
+/// Prints, for each delivery, the command that sends it again.
 pub(super) fn again(event: &Value, deliveries: &[Value]) -> Result<(), Failure> {
     let mut lines = Vec::new();
     let mut sealed = false;
@@ -277,10 +274,10 @@ pub(super) fn again(event: &Value, deliveries: &[Value]) -> Result<(), Failure> 
                 );
             }
             "skipped" | "cancelled" => lines.push(format!("  oncebox delivery retry {id}")),
-            // What is sealed is not shown, so it cannot be sent anew from what is shown.
+            // Sealed fields are not shown, so a new event cannot be made from the shown payload.
             "completed" if is_sealed(event) => sealed = true,
             "completed" => {
-                let note = "   (it was taken; this is a new event)";
+                let note = "   (already delivered; this makes a new event)";
                 let command = anew(event, &text(delivery, "subscription"));
                 lines.extend(command.map(|command| command + note));
             }
@@ -293,20 +290,20 @@ pub(super) fn again(event: &Value, deliveries: &[Value]) -> Result<(), Failure> 
     }
     if sealed {
         out::line(
-            "\nIt was taken, and holds sealed fields: to send it again, its source publishes it under another key.",
+            "\nIt was delivered and has sealed fields: to send it again, publish it at its source under another key.",
         )?;
     }
     Ok(())
 }
 
-/// The command that makes an event of the outbox of a webhook event that no subscription wanted.
+/// The command that makes an outbox event from a webhook event that no subscription wanted.
 fn as_event(event: &Value, provider: &str) -> Option<String> {
     if is_sealed(event) || event.get("payload").is_none() {
         return None;
     }
     Some(format!(
         "  oncebox webhook show {} --payload | oncebox emit {} --key {} --target NAME --payload -   (this one, as an \
-         event; the source of NAME has to be outbox or all)",
+         event; the source of NAME must be outbox or all)",
         text(event, "id"),
         quoted(&text(event, "event_type")),
         quoted(&format!("{provider}:{}", text(event, "provider_event_id"))),
@@ -317,14 +314,14 @@ fn is_sealed(event: &Value) -> bool {
     event.get("sealed_fields").and_then(Value::as_u64).is_some_and(|count| count > 0)
 }
 
-/// What was taken is final; the same content can go to the same subscription as a new event.
+/// The command that sends an event's payload to a subscription as a new event. A completed delivery cannot be retried.
 fn anew(event: &Value, subscription: &str) -> Option<String> {
     let emit = emission(event, subscription)?;
     Some(format!("  oncebox event show {} --payload | {emit} --payload -", text(event, "id")))
 }
 
-/// The command that makes a new event like this one, but for its payload and its source system: that may be one that
-/// is never taken over HTTP, so it is part of the key.
+/// The command that makes a new event like this one, without its payload. The source system becomes part of the key,
+/// because not every source system may publish over HTTP.
 fn emission(event: &Value, subscription: &str) -> Option<String> {
     let (source, key) = (text(event, "source_system"), event.get("idempotency_key")?.as_str()?);
     let mut command = format!(
@@ -344,7 +341,7 @@ fn emission(event: &Value, subscription: &str) -> Option<String> {
     Some(command)
 }
 
-/// A time, with the zone it is in.
+/// A time in UTC, marked as such.
 fn moment(item: &Value, field: &str) -> String {
     let instant = instant(item, field);
     if instant.is_empty() { instant } else { format!("{instant} UTC") }
@@ -354,7 +351,7 @@ fn is_completed(event: &Value) -> bool {
     text(event, "status") == "completed"
 }
 
-/// Once everything has arrived, an error on the way is only part of the attempts.
+/// The last error; empty if the event is completed, because its attempts show it.
 fn last_error(event: &Value, field: &str) -> String {
     if is_completed(event) { String::new() } else { text(event, field) }
 }
@@ -382,17 +379,17 @@ fn payload_bytes(event: &Value) -> Result<Vec<u8>, Failure> {
 }
 
 fn print_payload(event: &Value) -> Result<(), Failure> {
-    let whole = match (event.get("payload"), event.get("payload_text").and_then(Value::as_str)) {
-        // Pretty printing of a value that was parsed cannot fail.
+    let payload = match (event.get("payload"), event.get("payload_text").and_then(Value::as_str)) {
+        // Pretty printing of a parsed value cannot fail.
         (Some(json), _) => serde_json::to_string_pretty(json).unwrap_or_default(),
         (None, Some(text)) => text.to_owned(),
         (None, None) => "not text; --payload prints its bytes".to_owned(),
     };
     out::line("  payload")?;
-    for line in whole.lines().take(PAYLOAD_LINES) {
+    for line in payload.lines().take(PAYLOAD_LINES) {
         out::line(format_args!("    {}", clean(line)))?;
     }
-    if whole.lines().count() > PAYLOAD_LINES {
+    if payload.lines().count() > PAYLOAD_LINES {
         out::line("    … (all of it: --payload)")?;
     }
     Ok(())

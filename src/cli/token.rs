@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use crate::api;
 use crate::app::Error;
 use crate::app::data_directory::{DirectoryError, TOKEN_FILE};
-use crate::app::offline::{self, Wanted};
+use crate::app::offline::{self, TokenTerms};
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::id::{Draw, SystemDraw};
 use crate::cli::exit::{self, Failure};
@@ -23,21 +23,21 @@ use crate::cli::remote::{ConnectArgs, once, with_query};
 use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Minute, Text};
 use crate::cli::show::{text, words};
-use crate::cli::subject::OfTenant;
+use crate::cli::subject::TenantArg;
 use crate::model::tenant;
 use crate::model::token::{Role, Scope, check_name};
 use crate::sys::files;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
-    /// Tokens, without the tokens themselves
+    /// Tokens by name and role; the tokens themselves are not shown
     List {
         #[command(flatten)]
-        tenant: OfTenant,
+        tenant: TenantArg,
         #[command(flatten)]
         listing: Listing,
     },
-    /// Make a token, and print it this once
+    /// Create a token and print it; it cannot be shown again
     Create(Box<Create>),
     /// Revoke a token: it is refused from now on
     #[command(visible_alias = "delete")]
@@ -45,7 +45,7 @@ pub(super) enum Verb {
         /// The token's id
         id: String,
         #[command(flatten)]
-        tenant: OfTenant,
+        tenant: TenantArg,
         #[command(flatten)]
         confirm: Confirm,
     },
@@ -53,9 +53,9 @@ pub(super) enum Verb {
 
 #[derive(Debug, Args, Serialize)]
 pub(super) struct Create {
-    /// What you call it, such as the program that uses it
+    /// Name of the token, such as the program that uses it
     name: String,
-    /// What it may do: publish; read; operate (publish, read, retry, pause); admin (all)
+    /// Permissions: publish; read; operate (publish, read, retry, pause); admin (all)
     #[arg(long, value_parser = ["publish", "read", "operate", "admin"])]
     role: String,
     /// A source system that a publish token publishes as; may be repeated, '*' for any
@@ -66,9 +66,9 @@ pub(super) struct Create {
     consumer_groups: Vec<String>,
     #[command(flatten)]
     #[serde(flatten)]
-    tenant: OfTenant,
-    /// When it ends: a time, or a span from now (90d)
-    #[arg(long = "expires", visible_alias = "expires-in", value_name = "TIME", value_parser = later)]
+    tenant: TenantArg,
+    /// When it expires: a time, or a span from now (90d)
+    #[arg(long = "expires", visible_alias = "expires-in", value_name = "TIME", value_parser = expiry)]
     expires_at: Option<Timestamp>,
     /// Write it into the database while the service is stopped, when every admin token is lost
     #[arg(long)]
@@ -89,7 +89,7 @@ const TOKENS: Noun = Noun {
         ("ID", 0, Text("id")),
         ("NAME", 1, Text("name")),
         ("ROLE", 1, Text("role")),
-        ("SPEAKS FOR", 3, By(speaks_for)),
+        ("SPEAKS FOR", 3, By(scope_text)),
         ("LAST USED (UTC)", 2, Minute("last_used_at")),
         ("EXPIRES (UTC)", 3, Minute("expires_at")),
         ("REVOKED (UTC)", 2, Minute("revoked_at")),
@@ -98,14 +98,15 @@ const TOKENS: Noun = Noun {
     fields: &[],
 };
 
-/// What a publish token publishes as, and claims for.
-fn speaks_for(token: &Value) -> String {
+/// The source systems and consumer groups of a publish token.
+fn scope_text(token: &Value) -> String {
     let (systems, groups) = (words(token, "source_systems"), words(token, "consumer_groups"));
     let groups = if groups.is_empty() { groups } else { format!(" groups: {groups}") };
     format!("{systems}{groups}").trim().to_owned()
 }
 
-fn later(text: &str) -> Result<Timestamp, String> {
+/// Parses an expiry: a time, or a span from now.
+fn expiry(text: &str) -> Result<Timestamp, String> {
     if let Some(at) = Timestamp::parse(text) {
         return Ok(at);
     }
@@ -121,10 +122,10 @@ impl Verbs for Verb {
             Self::List { tenant, listing } => TOKENS.list(&connect.open(shared)?, listing, tenant),
             Self::Create(create) if create.offline => create.offline(shared, connect.json()),
             Self::Create(create) => {
-                create.terms()?;
+                create.role_and_scope()?;
                 let remote = connect.open(shared)?;
                 let body = Value::Object(noun::body(create));
-                create.hand_out(&remote.post(TOKENS.path, Some(&body))?, remote.json())
+                create.output(&remote.post(TOKENS.path, Some(&body))?, remote.json())
             }
             Self::Revoke { id, tenant, confirm } => {
                 let remote = connect.open(shared)?;
@@ -137,8 +138,8 @@ impl Verbs for Verb {
 }
 
 impl Create {
-    /// Prints a new token, or writes it into its file.
-    fn hand_out(&self, made: &Value, as_json: bool) -> Result<(), Failure> {
+    /// Prints a new token, or writes it to the file of `--out`.
+    fn output(&self, made: &Value, as_json: bool) -> Result<(), Failure> {
         let Some(path) = &self.out else { return print(made, as_json) };
         let id = text(made, "id");
         let content = Zeroizing::new(format!("{}\n", once(made, "token")?));
@@ -149,8 +150,8 @@ impl Create {
         out::line(format_args!("written: {} (token {id})", path.display()))
     }
 
-    /// What it may do, checked before the service is asked.
-    fn terms(&self) -> Result<(Role, Scope), Failure> {
+    /// Its role and scope, checked before the service is called.
+    fn role_and_scope(&self) -> Result<(Role, Scope), Failure> {
         let Self { role, source_systems, consumer_groups, .. } = self;
         let role = Role::parse(role).ok_or_else(|| Failure::input("there is no such role"))?;
         let (source_systems, consumer_groups) = (source_systems.clone(), consumer_groups.clone());
@@ -159,27 +160,27 @@ impl Create {
         Ok((role, scope))
     }
 
-    /// Writes it into the database instead of asking the service.
+    /// Writes the token into the database without the service.
     fn offline(&self, shared: &Shared, as_json: bool) -> Result<(), Failure> {
         let settings = shared.settings()?;
-        let Self { name, tenant: OfTenant { tenant }, expires_at, .. } = self;
+        let Self { name, tenant: TenantArg { tenant }, expires_at, .. } = self;
         check_name(name).map_err(Failure::input)?;
-        let (role, scope) = self.terms()?;
+        let (role, scope) = self.role_and_scope()?;
         let tenant = tenant.as_deref().unwrap_or(tenant::DEFAULT).to_owned();
         let clock = Clock::machine();
         if expires_at.is_some_and(|end| end <= clock.wall()) {
-            return Err(Failure::input("the token would have ended already"));
+            return Err(Failure::input("the token would already be expired"));
         }
-        let wanted = Wanted { tenant, name: name.clone(), role, scope, expires_at: *expires_at };
+        let terms = TokenTerms { tenant, name: name.clone(), role, scope, expires_at: *expires_at };
         let draw: Arc<dyn Draw> = Arc::new(SystemDraw::new());
-        let made = offline::create_token(&settings, wanted, &clock, &draw);
+        let made = offline::create_token(&settings, terms, &clock, &draw);
         let (token, secret) = made.map_err(|error| match error {
             Error::Directory(DirectoryError::Locked { .. }) => Failure::temporary(error)
                 .and("Stop it first; or leave out --offline and use an admin token."),
             Error::NoDatabase { .. } | Error::NoTenant(_) => Failure::new(exit::NOT_FOUND, error),
             other => Failure::failed(other),
         })?;
-        self.hand_out(&api::shown_new_token(&token, &secret), as_json)?;
+        self.output(&api::shown_new_token(&token, &secret), as_json)?;
         if !as_json {
             let path = settings.directory().join(TOKEN_FILE);
             out::note(format_args!("Commands without --token-file read {}.", path.display()));
@@ -188,17 +189,16 @@ impl Create {
     }
 }
 
-/// Prints a new token.
+/// Prints a new token, alone on stdout so that it can go into a file or a variable.
 fn print(made: &Value, as_json: bool) -> Result<(), Failure> {
     if as_json {
         return out::json(made);
     }
-    // The token alone on stdout, so that it can go into a file or a variable.
     out::line(once(made, "token")?)?;
-    out::note("This is the only time it is shown.");
+    out::note("The token cannot be shown again.");
     let (id, tenant) = (text(made, "id"), text(made, "tenant"));
     let whose =
         if tenant == tenant::DEFAULT { String::new() } else { format!(" --tenant {tenant}") };
-    out::note(format_args!("To end it: oncebox token revoke {id}{whose}"));
+    out::note(format_args!("To revoke it: oncebox token revoke {id}{whose}"));
     Ok(())
 }

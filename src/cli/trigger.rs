@@ -1,8 +1,8 @@
-//! `oncebox trigger`: posts a correctly signed sample to this installation's intake.
+//! `oncebox trigger`: posts a signed sample webhook to this installation's intake.
 //!
-//! A provider's secret is sealed and no API shows it. The user of this command owns the data directory with the
-//! database and the master key, so the secret is opened here, in memory only. Not here: the
-//! samples (`model::scheme::sample`).
+//! A provider's secret is encrypted and the API never shows it. The user of this command owns the data directory with
+//! the database and the master key, so the secret is decrypted here, in memory only. Not here: the samples
+//! (`signatures::sample`).
 
 use std::path::{Path, PathBuf};
 
@@ -35,34 +35,34 @@ use crate::sys::files::is_missing;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The secret is opened from the database with the master key, both in the data \
-    directory;\nwith --secret-file neither is needed. The provider is one of the tenant whose token is named with\n\
-    --token-file or ONCEBOX_TOKEN (it has to be allowed to read), else of the tenant default."
+    after_help = "The secret is read from the database and decrypted with the master key, both in the data \
+    directory;\nwith --secret-file neither is needed. The provider belongs to the tenant of the token named with\n\
+    --token-file or ONCEBOX_TOKEN (any role that may read), otherwise to the tenant default."
 )]
 pub(super) struct Trigger {
-    /// Whose webhook it is
+    /// Scheme of the provider that the sample imitates
     #[arg(value_parser = PossibleValuesParser::new(kinds()))]
     scheme: String,
-    /// The provider it is posted to [default: the scheme's name]
+    /// Name of the provider that receives it [default: the scheme's name]
     #[arg(long, value_name = "NAME")]
     provider: Option<String>,
     /// The event's type, such as invoice.paid
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
-    /// The event's id; the same id twice is the same webhook twice [default: a new one]
+    /// The event's id; reuse an id to post a duplicate [default: a new one]
     #[arg(long)]
     id: Option<String>,
-    /// File with the provider's secret, or with the private key that --new-key made
+    /// File with the provider's secret, or with a private key made by --new-key
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// Make a key pair for a scheme that is checked with a public key, into FILE and FILE.pub; posts nothing
+    /// Only make a key pair, FILE and FILE.pub, for a scheme that signs with a private key
     #[arg(long, value_name = "FILE", conflicts_with = "secret_file")]
     new_key: Option<PathBuf>,
     #[command(flatten)]
     connect: ConnectArgs,
 }
 
-/// How the provider signs, with what, and which URL it knows.
+/// What signs the sample: the provider's scheme, its secret, and the URL that it posts to.
 struct Signer {
     scheme: Scheme,
     secret: Zeroizing<String>,
@@ -76,7 +76,7 @@ impl Trigger {
             return self.make_key(path, provider);
         }
         let remote = self.connect.open_as_named(shared)?;
-        let (tenant, path) = whose(&remote, provider, &self.scheme)?;
+        let (tenant, path) = tenant_and_path(&remote, provider, &self.scheme)?;
         let remote = remote.at_intake();
         let Signer { scheme, secret, public_url } = match &self.secret_file {
             Some(path) => Signer {
@@ -84,7 +84,7 @@ impl Trigger {
                 secret: secrets::one_line(path)?,
                 public_url: None,
             },
-            None => sealed(remote.settings(), (&tenant, provider), &self.scheme)?,
+            None => stored_signer(remote.settings(), (&tenant, provider), &self.scheme)?,
         };
         let base = remote.settings().listen.public_url.clone().unwrap_or_else(|| remote.base());
         let url = public_url.unwrap_or_else(|| format!("{}{path}", base.trim_end_matches('/')));
@@ -99,7 +99,7 @@ impl Trigger {
         };
         let sample = sample.map_err(|error| match &error {
             SampleError::NoSuch { .. } if scheme.public_text(&[]).is_some() => {
-                Failure::input(error).and(make_pair(&scheme))
+                Failure::input(error).and(new_key_hint(&scheme))
             }
             _ => Failure::input(error),
         })?;
@@ -112,29 +112,29 @@ impl Trigger {
         if remote.json() {
             return out::json(&answer.body);
         }
-        self.tell(&remote, &path, &answer.body, &id, event_type)
+        self.print(&remote, &path, &answer.body, &id, event_type)
     }
 
-    /// A pair for samples, and how its public half is entered.
+    /// Makes a key pair for samples, and prints how to use it.
     fn make_key(&self, path: &Path, provider: &str) -> Result<(), Failure> {
         let scheme = Scheme::of(&self.scheme).ok_or_else(|| self.needs_settings())?;
         let public = KeyPair::create(&scheme, path)?;
         let (kind, path, public) = (scheme.kind(), path.display(), public.display());
         let of =
             self.provider.as_ref().map(|name| format!(" --provider {name}")).unwrap_or_default();
-        out::line(format_args!("made: {path} (the private key) and {public}"))?;
+        out::line(format_args!("created: {path} (the private key) and {public}"))?;
         out::line(format_args!(
-            "Next, for a provider that is only tried:\n  oncebox provider create {provider} --scheme {kind} \
+            "Next, for a test provider:\n  oncebox provider create {provider} --scheme {kind} \
              --pii allow --secret-file {public}\n  oncebox trigger {kind}{of} --secret-file {path}"
         ))
     }
 
     fn needs_settings(&self) -> Failure {
-        let why = format!("the settings of {} are not in a secret file", self.scheme);
-        Failure::input(why).and("Leave --secret-file out: the database has both.")
+        let why = format!("a secret file does not hold the settings of {}", self.scheme);
+        Failure::input(why).and("Leave --secret-file out: the database has secret and settings.")
     }
 
-    fn tell(
+    fn print(
         &self,
         remote: &Remote,
         path: &str,
@@ -145,11 +145,11 @@ impl Trigger {
         let batch = answer.get("batch_id").is_some();
         let stored = text(answer, if batch { "batch_id" } else { "id" });
         out::line(format_args!("POST {}{path}  {event_type}  {id}", remote.base()))?;
-        let again = answer.get("already_processed").and_then(Value::as_bool) == Some(true)
+        let is_duplicate = answer.get("already_processed").and_then(Value::as_bool) == Some(true)
             || answer.get("repeated").and_then(Value::as_u64).is_some_and(|count| count > 0);
-        if again {
+        if is_duplicate {
             out::line(format_args!(
-                "200 already processed: {stored} was stored before; nothing is done twice"
+                "200 already processed: {stored} was stored before; nothing was stored again"
             ))?;
         } else if batch {
             out::line(format_args!("200 ok: stored as the batch {stored}"))?;
@@ -162,15 +162,13 @@ impl Trigger {
         } else {
             out::line(format_args!("Next:\n  oncebox webhook show {stored}"))?;
         }
-        if again {
+        if is_duplicate {
             return Ok(());
         }
         let kind = &self.scheme;
         let provider = self.provider.as_ref();
         let of = provider.map(|name| format!(" --provider {name}")).unwrap_or_default();
-        out::line(format_args!(
-            "  oncebox trigger {kind}{of} --id {id}   (the same again: it is known)"
-        ))
+        out::line(format_args!("  oncebox trigger {kind}{of} --id {id}   (posts a duplicate)"))
     }
 }
 
@@ -178,49 +176,53 @@ fn refused(remote: &Remote, answer: &Answer, provider: &str, kind: &str) -> Fail
     let failure = remote.refusal(answer);
     match answer.status {
         401 => failure.and(
-            "Is it this provider's secret, and is it of this service? Its log says what did not fit.",
+            "Is this the provider's secret, and is the provider of this service? The service's log has the reason.",
         ),
-        404 => failure.and(create_it(provider, kind)),
+        404 => failure.and(create_hint(provider, kind)),
         _ => failure,
     }
 }
 
-fn create_it(provider: &str, kind: &str) -> String {
+fn create_hint(provider: &str, kind: &str) -> String {
     format!(
-        "Make it: oncebox provider create {provider} --scheme {kind} --pii allow --generate-secret"
+        "Create it: oncebox provider create {provider} --scheme {kind} --pii allow --generate-secret"
     )
 }
 
-/// The tenant of a provider and its path: those of the token that was named, else of the tenant default.
-fn whose(remote: &Remote, provider: &str, kind: &str) -> Result<(String, String), Failure> {
+/// The tenant and the intake path of the provider: of the token's tenant, or without a token of the tenant default.
+fn tenant_and_path(
+    remote: &Remote,
+    provider: &str,
+    kind: &str,
+) -> Result<(String, String), Failure> {
     if !remote.has_token() {
         return Ok((DEFAULT_TENANT.to_owned(), format!("/in/{}", plain(provider))));
     }
     let found = remote.get(&format!("/v1/providers/{}", plain(provider)));
     let found = found.map_err(|failure| match failure.code {
-        exit::NOT_FOUND => failure.and(create_it(provider, kind)),
+        exit::NOT_FOUND => failure.and(create_hint(provider, kind)),
         _ => failure,
     })?;
     Ok((text(&found, "tenant"), text(&found, "path")))
 }
 
-/// What to do where a secret cannot be opened.
+/// The advice if the database or the master key is missing.
 const NO_KEY: &str =
     "Name the service's data directory with --data, or give the secret with --secret-file.";
 
-/// The newest secret in force of a provider, opened with the master key, and how it signs.
-fn sealed(
+/// The stored provider's scheme, and its newest valid secret, decrypted with the master key.
+fn stored_signer(
     settings: &Settings,
     (tenant, provider): (&str, &str),
     kind: &str,
 ) -> Result<Signer, Failure> {
     let database = settings.directory().join(DATABASE);
-    // Where there is no database, a key would be made for it.
+    // Checked first, because the search for the master key creates one if there is no database.
     if is_missing(&database) {
         let why = format!("there is no database {}", database.display());
         return Err(Failure::input(why).and(NO_KEY));
     }
-    let key = master_key::find(settings, &SystemDraw::new())
+    let key = master_key::find_or_create(settings, &SystemDraw::new())
         .map_err(|error| Failure::input(error).and(NO_KEY))?;
     let broken =
         |error: store::error::Error| Failure::failed(format!("{}: {error}", database.display()));
@@ -229,22 +231,22 @@ fn sealed(
     let found = providers::by_name(&tx, tenant, provider).map_err(broken)?;
     let Some(found) = found else {
         let missing = format!("there is no provider {provider} in {}", database.display());
-        return Err(Failure::new(exit::NOT_FOUND, missing).and(create_it(provider, kind)));
+        return Err(Failure::new(exit::NOT_FOUND, missing).and(create_hint(provider, kind)));
     };
     let signs = found.new.scheme.kind();
     if signs != kind {
-        let why = format!("the provider {provider} signs like {signs}, not like {kind}");
+        let why = format!("the scheme of the provider {provider} is {signs}, not {kind}");
         return Err(Failure::input(why));
     }
     let secrets = credentials::of_provider(&tx, found.seq).map_err(broken)?;
     if !found.new.scheme.has_secret() {
-        // What is wrong is said where the sample would be made.
+        // The error comes where the sample is made.
         let (scheme, secret) = (found.new.scheme, Zeroizing::default());
         return Ok(Signer { scheme, secret, public_url: None });
     }
-    let newest = secrets.first().ok_or_else(|| {
-        Failure::failed(format!("the provider {provider} has no secret in force"))
-    })?;
+    let newest = secrets
+        .first()
+        .ok_or_else(|| Failure::failed(format!("the provider {provider} has no valid secret")))?;
     let opened = key
         .key
         .open(&credentials::context(&newest.id), &newest.sealed)
@@ -259,20 +261,20 @@ fn sealed(
     })
 }
 
-/// How private keys of `v1a` begin; 32 bytes of the private and 32 of the public key follow, in base64.
+/// Prefix of `v1a` private keys. 32 bytes of the private and 32 of the public key follow, in base64.
 const PREFIX: &str = "whsk_";
 const SEED_BYTES: usize = 32;
 
 /// A private key that signs samples.
 enum KeyPair {
-    /// Of Standard Webhooks `v1a`.
+    /// For Standard Webhooks `v1a`.
     Ed25519(Ed25519KeyPair),
-    /// Of SendGrid, in PKCS#8.
+    /// For SendGrid, in PKCS#8.
     P256(EcdsaKeyPair),
 }
 
 impl KeyPair {
-    /// Reads a private key; `None` where the scheme's secrets are no key pairs.
+    /// Reads a private key; `None` if the scheme does not sign with a key pair.
     fn read(scheme: &Scheme, text: &str) -> Result<Option<Self>, Failure> {
         let pair = match scheme {
             Scheme::Standard => {
@@ -292,16 +294,16 @@ impl KeyPair {
             _ => return Ok(None),
         };
         pair.map(Some).ok_or_else(|| {
-            Failure::input("the secret file holds no private key").and(make_pair(scheme))
+            Failure::input("the secret file holds no private key").and(new_key_hint(scheme))
         })
     }
 
-    /// Makes a pair. The private key goes into a new file, the public one beside it, which is returned.
+    /// Makes a pair and writes the private key to `path` and the public key to `path`.pub. Returns the latter path.
     fn create(scheme: &Scheme, path: &Path) -> Result<PathBuf, Failure> {
         let public_path = path.with_added_extension("pub");
         for path in [path, &public_path] {
             if path.exists() {
-                let why = format!("{} is there already; nothing was overwritten", path.display());
+                let why = format!("{} already exists; nothing was overwritten", path.display());
                 return Err(Failure::new(exit::CONFLICT, why));
             }
         }
@@ -326,8 +328,7 @@ impl KeyPair {
                 (private, pair.public_key().as_ref().to_vec())
             }
             _ => {
-                let why =
-                    format!("{} is not checked with a public key: a secret signs", scheme.kind());
+                let why = format!("{} signs with a secret, not with a key pair", scheme.kind());
                 return Err(Failure::usage(why));
             }
         };
@@ -352,9 +353,9 @@ impl KeyPair {
     }
 }
 
-/// How a pair is made.
-fn make_pair(scheme: &Scheme) -> String {
-    format!("Sign with a pair of your own: oncebox trigger {} --new-key FILE", scheme.kind())
+/// The advice how to make a key pair.
+fn new_key_hint(scheme: &Scheme) -> String {
+    format!("Sign with your own key pair: oncebox trigger {} --new-key FILE", scheme.kind())
 }
 
 fn p256(pkcs8: &[u8]) -> Option<EcdsaKeyPair> {

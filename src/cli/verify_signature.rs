@@ -1,6 +1,6 @@
-//! `oncebox verify-signature`: says of a captured request whether its signature is right, or why not.
+//! `oncebox verify-signature`: checks the signature of a captured request, and explains a mismatch.
 //!
-//! Offline: no service and no database are asked. Not here: what is tried (`model::scheme::diagnosis`).
+//! Works offline, without service or database. Not here: the explanations (`signatures::diagnosis`).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,16 +18,18 @@ use crate::cli::{input, out, secrets};
 use crate::signatures::diagnosis::{Case, Diagnosis};
 use crate::signatures::{Incoming, Refused, Scheme, kinds};
 
-/// Say whether a captured webhook's signature is right, or why it is not
+/// Check the signature of a captured webhook, and explain why it does not match
 #[derive(Debug, Args)]
-#[command(after_help = "Exit code 0: valid; 1: not valid, with what would have to be otherwise.\n\
-    A request file is what came over the wire, or what `curl -v` printed. The body has to be the raw\n\
-    bytes: what a log shows is often written anew.")]
+#[command(
+    after_help = "Exit code 0: valid; 1: not valid, with the change that would make it match.\n\
+    A request file holds the raw HTTP request, or the output of `curl -v`. The body must be the raw\n\
+    bytes: logs often reformat it."
+)]
 pub(super) struct VerifySignature {
-    /// How it should be signed
+    /// Signature scheme
     #[arg(long, value_name = "SCHEME", value_parser = PossibleValuesParser::new(kinds()))]
     scheme: String,
-    /// Settings of a scheme that has some: a JSON object, or @file
+    /// Settings of the scheme, if it has any: a JSON object, or @file
     #[arg(long, value_name = "JSON")]
     scheme_settings: Option<String>,
     /// File that holds the secret
@@ -48,10 +50,10 @@ pub(super) struct VerifySignature {
     /// The URL that the provider posts to, for schemes whose signature covers it
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// When it came in, like 2026-01-31T12:00:00Z or seconds since 1970 [default: now]
+    /// When the request arrived, like 2026-01-31T12:00:00Z or seconds since 1970 [default: now]
     #[arg(long, value_name = "TIME", value_parser = at)]
     at: Option<Timestamp>,
-    /// How far its time may be from that
+    /// Largest difference between the signed time and --at
     #[arg(long, value_name = "SPAN", default_value = "5min", value_parser = humantime::parse_duration)]
     tolerance: Duration,
     #[command(flatten)]
@@ -64,7 +66,7 @@ fn at(text: &str) -> Result<Timestamp, String> {
     seconds.or_else(|| Timestamp::parse(text)).ok_or_else(wrong)
 }
 
-/// A request as it was captured.
+/// A captured request.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Captured {
     method: String,
@@ -106,7 +108,7 @@ impl VerifySignature {
             now: self.at.unwrap_or_else(|| Clock::machine().wall()),
             tolerance: self.tolerance,
         };
-        self.tell(&case, case.diagnose())
+        self.print(&case, case.diagnose())
     }
 
     fn scheme(&self) -> Result<Scheme, Failure> {
@@ -141,7 +143,7 @@ impl VerifySignature {
         Ok(captured)
     }
 
-    fn tell(&self, case: &Case<'_>, found: Diagnosis) -> Result<(), Failure> {
+    fn print(&self, case: &Case<'_>, found: Diagnosis) -> Result<(), Failure> {
         let Diagnosis { refused, matches_if, hints } = found;
         let identity = case.scheme.identify(&case.incoming);
         let reason = refused.as_ref().map(|refused| reason(refused, &matches_if));
@@ -165,30 +167,30 @@ impl VerifySignature {
             }
             if matches_if.is_empty() {
                 out::line(format_args!(
-                    "Nothing that is tried makes it match: another secret, or a body that was written anew in a way that \
-                     is not tried. Take the raw bytes."
+                    "No known change makes it match: the secret is another one, or the body was reformatted. \
+                     Use the raw bytes."
                 ))?;
             }
             for hint in &hints {
-                out::line(format_args!("Look at this: {hint}."))?;
+                out::line(format_args!("Hint: {hint}."))?;
             }
         }
         Err(Failure::failed(format!("not valid: {reason}")))
     }
 }
 
-/// Why it is not valid. The service knows several secrets and no more; here there is one, and what was tried.
+/// Why the request is not valid. Unlike in the service, one secret was checked, and changes that would match are known.
 fn reason(refused: &Refused, matches_if: &[String]) -> String {
     match (refused, matches_if) {
         (Refused::Mismatch, []) => {
-            "this secret does not make this signature of this body".to_owned()
+            "the signature does not match this secret and this body".to_owned()
         }
         (Refused::Mismatch, [change, ..]) => format!("the signature would be right if {change}"),
         (other, _) => other.to_string(),
     }
 }
 
-/// A request as it came over the wire, or as `curl -v` printed it: then without a body.
+/// Parses a raw HTTP request, or the output of `curl -v`, which has no body.
 fn read(bytes: &[u8]) -> Option<Captured> {
     let text = String::from_utf8_lossy(bytes);
     let sent: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("> ")).collect();

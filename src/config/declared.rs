@@ -1,8 +1,8 @@
-//! `[[tenant]]`, `[[provider]]`, `[[subscription]]`, `[[token]]` and `[[source]]`: what the file declares for `oncebox apply`, in the
-//! fields of the API.
+//! What the file declares for `oncebox apply`, in the API's fields: `[[tenant]]`, `[[provider]]`, `[[subscription]]`,
+//! `[[token]]` and `[[source]]`.
 //!
-//! Not here: whether a value suits, which the API decides; and any secret. A secret is named by where it
-//! stands: a file, a variable, or a systemd credential.
+//! The file never holds a secret, only its location: a file, a variable, or a systemd credential. Not here: the
+//! validation of values, which the API does.
 
 use std::path::{Path, PathBuf};
 
@@ -12,14 +12,14 @@ use toml::de::{DeTable, DeValue};
 
 use crate::config::problem::{Problem, Text, did_you_mean};
 
-/// What a file declares, in its order.
+/// The objects that a file declares, in its order.
 #[derive(Clone, Debug, Default)]
 pub struct Declared {
-    /// All of it.
+    /// All objects.
     pub things: Vec<Thing>,
 }
 
-/// What kind of thing is declared.
+/// The kind of a declared object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `[[tenant]]`
@@ -34,22 +34,22 @@ pub enum Kind {
     Source,
 }
 
-/// One declared thing.
+/// A declared object.
 #[derive(Clone, Debug)]
 pub struct Thing {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its name.
     pub name: String,
-    /// Its other fields, as the API has them.
+    /// Its other fields, as in the API.
     pub fields: Map<String, Value>,
-    /// Where its secrets stand, the newest first.
+    /// Where its secrets are, the newest first.
     pub secrets: Vec<SecretAt>,
-    /// Where a token that is made is written to.
+    /// The file for a new token.
     pub token_file: Option<PathBuf>,
 }
 
-/// Where a secret stands.
+/// Where a secret is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretAt {
     /// In a file.
@@ -60,13 +60,13 @@ pub enum SecretAt {
     Credential(String),
 }
 
-/// A field of a declared thing.
+/// A field of a kind.
 pub struct Field {
     /// Its name.
     pub name: &'static str,
-    /// Whether it has to be there.
+    /// Whether it is required.
     pub required: bool,
-    /// What it is for, and what it may be.
+    /// Its description and allowed values.
     pub about: &'static str,
     form: Form,
 }
@@ -100,21 +100,21 @@ const SECRET_CREDENTIAL: Field = optional("secret_credential", Form::TextOrWords
 #[rustfmt::skip]
 const TENANT: [Field; 3] = [
     NAME,
-    optional("title", Form::Text, "What you call it"),
+    optional("title", Form::Text, "Display name"),
     optional("pii", Form::TextOrTable,
-        "What happens to personal data in what is published or read from sources: \"allow\", or a policy"),
+        "Handling of personal data in published events and events from sources: \"allow\", or a policy"),
 ];
 
 #[rustfmt::skip]
 const PROVIDER: [Field; 10] = [
     NAME,
-    required("scheme", Form::TextOrTable, "How it signs: \"stripe\", or a table like the API's"),
-    optional("public_url", Form::Text, "The URL it posts to, if not the path below listen.public_url"),
-    required("pii", Form::TextOrTable, "What happens to personal data: \"allow\", or a policy"),
+    required("scheme", Form::TextOrTable, "Signature scheme: \"stripe\", or a table as in the API"),
+    optional("public_url", Form::Text, "The URL that it posts to, if not its path below listen.public_url"),
+    required("pii", Form::TextOrTable, "Handling of personal data: \"allow\", or a policy"),
     optional("body_bytes_max", Form::Number, "The largest body it may send"),
-    optional("tolerance_secs", Form::Number, "How far its signed time may be from ours"),
+    optional("tolerance_secs", Form::Number, "Largest difference between its signed time and ours"),
     optional("replay_window_secs", Form::Number,
-        "For how long the same signed bytes count once, where the id is not signed; 0: each id is an event"),
+        "How long identical signed bytes count as one event, if the id is not signed; 0: each id is an event"),
     SECRET_FILE,
     SECRET_ENV,
     SECRET_CREDENTIAL,
@@ -123,11 +123,11 @@ const PROVIDER: [Field; 10] = [
 #[rustfmt::skip]
 const SUBSCRIPTION: [Field; 13] = [
     NAME,
-    optional("target", Form::Text, "http, or pull: consumers ask for its events"),
-    optional("url", Form::Text, "Where events go; {id}, {event_type}, {aggregate_id} … are filled in; not with pull"),
+    optional("target", Form::Text, "http, or pull: consumers fetch its events"),
+    optional("url", Form::Text, "URL for its events; {id}, {event_type}, {aggregate_id} … are replaced; not with pull"),
     optional("event_types", Form::Words, "Patterns like \"invoice.*\""),
     optional("source", Form::Text, "outbox, all, or provider:<name>"),
-    optional("owner_id", Form::Text, "Whose it is, in your words"),
+    optional("owner_id", Form::Text, "Owner, as free text"),
     optional("method", Form::Text, "POST, PUT or PATCH"),
     optional("headers", Form::Table, "Further header fields"),
     optional("policy", Form::Table, "steps, max_attempts, timeout, in_flight_max, lease"),
@@ -139,30 +139,29 @@ const SUBSCRIPTION: [Field; 13] = [
 
 #[rustfmt::skip]
 const TOKEN: [Field; 6] = [
-    required("name", Form::Text, "What you call it, such as the program that uses it"),
+    required("name", Form::Text, "Its name, such as the program that uses it"),
     required("role", Form::Text, "publish, read, operate or admin"),
-    optional("source_systems", Form::Words, "What a publish token publishes as, like [\"shop\"]; [\"*\"]: any"),
-    optional("consumer_groups", Form::Words, "The groups a publish token claims events for; [\"*\"]: any"),
-    optional("expires_at", Form::Text, "When it ends, like \"2027-12-31T00:00:00Z\""),
-    optional("token_file", Form::Text, "File the token is written to when it is made, mode 0600"),
+    optional("source_systems", Form::Words, "Source systems of a publish token, like [\"shop\"]; [\"*\"]: any"),
+    optional("consumer_groups", Form::Words, "Consumer groups of a publish token; [\"*\"]: any"),
+    optional("expires_at", Form::Text, "When it expires, like \"2027-12-31T00:00:00Z\""),
+    optional("token_file", Form::Text, "File for the new token, mode 0600"),
 ];
 
 #[rustfmt::skip]
 const SOURCE: [Field; 5] = [
     NAME,
     required("kind", Form::Text, "sqlite or drop"),
-    required("settings", Form::Table, "Its path, and how what stands there is read, as the API has it"),
-    optional("silent_after_ms", Form::Number, "No event for so long is an escalation; 0: never"),
-    optional("from", Form::Text, "For sqlite, when it is made: start, or now, which leaves the rows that are there"),
+    required("settings", Form::Table, "Its path and format, as in the API"),
+    optional("silent_after_ms", Form::Number, "Escalate when no event came for this long; 0: never"),
+    optional("from", Form::Text, "For sqlite, when it is created: start, or now, which skips the existing rows"),
 ];
 
-/// The kinds, in the order in which they are applied: the policy on personal data stands, and who wants events is
-/// there, before any is read.
+/// The kinds, in the order in which they are applied: policies and subscriptions exist before sources are read.
 pub const KINDS: [Kind; 5] =
     [Kind::Tenant, Kind::Provider, Kind::Subscription, Kind::Token, Kind::Source];
 
 impl Kind {
-    /// Its section, and its word.
+    /// Its name, which is also its section.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Tenant => "tenant",
@@ -173,7 +172,7 @@ impl Kind {
         }
     }
 
-    /// The fields it may have.
+    /// Its fields.
     pub const fn fields(self) -> &'static [Field] {
         match self {
             Self::Tenant => &TENANT,
@@ -184,7 +183,7 @@ impl Kind {
         }
     }
 
-    /// The section, as JSON Schema.
+    /// Its section as JSON Schema.
     pub fn schema(self) -> Value {
         let fields = self.fields().iter();
         let properties: Map<String, Value> = fields
@@ -321,7 +320,7 @@ fn unknown(kind: Kind, key: &str) -> String {
     let word = kind.word();
     if matches!(key, "secret" | "secrets" | "token") {
         return format!(
-            "{word}.{key}: this file holds no secret; put it into a file of mode 0600 and write \
+            "{word}.{key}: secrets do not belong in this file; put it into a file of mode 0600 and write \
              secret_file = \"…\", or name a variable (secret_env) or a systemd credential \
              (secret_credential)"
         );

@@ -3,19 +3,19 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What a variable of ours begins with.
+/// Prefix of Oncebox's variables.
 const PREFIX: &str = "ONCEBOX_";
-/// Where systemd puts what a unit of ours was given, the master key among it.
+/// The variable with systemd's directory of credentials, such as the master key.
 pub const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
-/// What stands between section and key in a variable that sets one.
-const BETWEEN: &str = "__";
+/// Separates section and key in a variable that sets a key.
+const SEPARATOR: &str = "__";
 
-/// Variables, as they were when the process looked.
+/// A copy of the environment's variables.
 #[derive(Clone, Debug, Default)]
 pub struct Environment(Vec<(String, String)>);
 
 impl Environment {
-    /// This process's. Variables that are empty or no text are left out.
+    /// This process's variables, without those that are empty or not UTF-8.
     #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
     pub fn of_process() -> Self {
         let all = std::env::vars_os();
@@ -36,14 +36,14 @@ impl Environment {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The variables that set a key: their names, and what they say.
+    /// The variables that set a key: names and values.
     pub fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
-        let ours = |name: &str| name.strip_prefix(PREFIX).is_some_and(|n| n.contains(BETWEEN));
+        let ours = |name: &str| name.strip_prefix(PREFIX).is_some_and(|n| n.contains(SEPARATOR));
         let all = self.0.iter().filter(move |(name, _)| ours(name));
         all.map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// systemd's state directory, else the user's own data directory, else a directory right here.
+    /// The default data directory: systemd's state directory, or the user's, or one in the working directory.
     pub(super) fn data_directory(&self) -> PathBuf {
         if let Some(state) = self.get("STATE_DIRECTORY") {
             return PathBuf::from(state);
@@ -58,8 +58,8 @@ impl Environment {
     }
 }
 
-/// The names of all variables of ours in this process's environment, and of those that lead to our secrets.
-/// Programs of others are run without them: the token and the master key may be among them.
+/// The names of Oncebox's variables and of those that lead to its secrets. They are removed for other programs, because
+/// they may hold the token or the master key.
 #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
 pub fn own_variables() -> Vec<OsString> {
     let names = std::env::vars_os().map(|(name, _)| name);
@@ -69,7 +69,7 @@ pub fn own_variables() -> Vec<OsString> {
     names.filter(ours).collect()
 }
 
-/// A variable of this process's environment; `None` when it is not set, empty, or not text.
+/// A variable of this process's environment; `None` if it is not set, empty, or not UTF-8.
 #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
 pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())

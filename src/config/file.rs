@@ -1,4 +1,4 @@
-//! The file: its text becomes settings, or a list of all that is wrong with it.
+//! Reads the settings file, and variables of the environment, into settings or a list of mistakes.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -9,14 +9,14 @@ use crate::config::problem::{Problem, Text, did_you_mean};
 use crate::config::settings::{KEYS, Key, SECTIONS};
 use crate::config::{Loaded, problem::Origin};
 
-/// What a text has, or what is wrong with it.
+/// Reads a file's text into `into`, and its mistakes into `problems`.
 pub(super) fn read(text: Text<'_>, into: &mut Loaded, problems: &mut Vec<Problem>) {
     let (table, errors) = DeTable::parse_recoverable(text.text);
     for error in &errors {
         let at = error.span().map_or(0, |span| span.start);
         problems.push(text.problem(at, error.message().to_owned()));
     }
-    // What follows from a text that could not be read would only confuse.
+    // Problems that follow from a syntax error would only confuse.
     if !errors.is_empty() {
         return;
     }
@@ -51,7 +51,7 @@ fn section(
             continue;
         };
         match key.put(&mut into.settings, Given::Toml(value.get_ref())) {
-            Ok(()) => into.came_from(key, text.origin(at)),
+            Ok(()) => into.set_origin(key, text.origin(at)),
             Err(wrong) => {
                 let what = format!("{} {wrong}", key.path());
                 problems.push(text.problem(value.span().start, what));
@@ -65,7 +65,7 @@ fn find(section: &str, name: &str) -> Option<&'static Key> {
 }
 
 fn unknown_section(section: &str) -> String {
-    // Keys without a section were how the first version wrote two of them.
+    // The first version had two keys without a section.
     let moved = match section {
         "data" => "; it is [database] directory now".to_owned(),
         other => match KEYS.iter().find(|key| key.name == other) {
@@ -86,7 +86,7 @@ fn unknown_key(section: &str, name: &str) -> String {
     }
 }
 
-/// What the environment says.
+/// Reads the variables that set keys.
 pub(super) fn variables<'a>(
     variables: impl Iterator<Item = (&'a str, &'a str)>,
     into: &mut Loaded,
@@ -100,7 +100,7 @@ pub(super) fn variables<'a>(
             continue;
         };
         match key.put(&mut into.settings, Given::Text(value)) {
-            Ok(()) => into.came_from(key, Origin::Environment(name.to_owned())),
+            Ok(()) => into.set_origin(key, Origin::Environment(name.to_owned())),
             Err(wrong) => problems.push(Problem::new(name, format!("{} {wrong}", key.path()))),
         }
     }

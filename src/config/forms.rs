@@ -1,7 +1,6 @@
-//! Forms of values: how a value is read, how it is shown, and what may be given.
+//! Forms of values: how a value is parsed, shown and described.
 //!
-//! Only a form knows the bounds of its value: the parser, the JSON Schema and the words of the default file all come
-//! from it.
+//! Only the form has the bounds of a value: the parser, the JSON Schema and the text of the default file use them.
 
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
@@ -54,7 +53,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// The words of a list; in a variable they stand between commas.
+    /// The words of a list; in a variable they are separated by commas.
     fn list(self) -> Result<Vec<String>, String> {
         match self {
             Self::Text(text) => {
@@ -72,7 +71,7 @@ impl<'a> Given<'a> {
     }
 }
 
-/// What a value of a file is, for the person who gave another kind.
+/// Names the type of a value, for an error.
 fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
@@ -85,25 +84,25 @@ fn kind(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// How a value is read and shown.
+/// The form of a value.
 pub(super) trait Form {
     /// The type of the value.
-    type Held;
+    type Output;
 
-    /// Reads it, within its bounds.
-    fn read(&self, given: Given<'_>) -> Result<Self::Held, String>;
+    /// Parses it and checks its bounds.
+    fn read(&self, given: Given<'_>) -> Result<Self::Output, String>;
 
-    /// The value as it is written in a file: JSON and TOML write these values alike.
-    fn shown(&self, held: &Self::Held) -> Value;
+    /// The value as it is written in a file. JSON and TOML write these values alike.
+    fn shown(&self, value: &Self::Output) -> Value;
 
-    /// What may be given, as JSON Schema.
+    /// The allowed values as JSON Schema.
     fn schema(&self) -> Value;
 
-    /// What may be given, for people.
+    /// The allowed values as text.
     fn says(&self) -> String;
 }
 
-/// Defines a form: its type, how it is read and shown, its JSON Schema, and its words.
+/// Defines a form: its type, how it is parsed and shown, its JSON Schema, and its description.
 macro_rules! form {
     (
         $(#[$about:meta])*
@@ -114,7 +113,7 @@ macro_rules! form {
         pub(super) struct $form$((pub(super) $bound, pub(super) $bound))?;
 
         impl Form for $form {
-            type Held = $held;
+            type Output = $held;
 
             fn read(&self, given: Given<'_>) -> Result<$held, String> {
                 $(let Self($least, $most) = self;)?
@@ -277,7 +276,7 @@ form! {
 }
 
 form! {
-    /// As [`Size`], for what is held in 32 bits.
+    /// Like [`Size`], but a 32-bit value.
     Bytes(least, most: u32) = u32;
     read |given, least, most| {
         let bytes = Size((*least).into(), (*most).into()).read(given)?;
@@ -318,11 +317,11 @@ form! {
 
 /// One word of several.
 pub(super) struct Word<T: 'static>(pub(super) &'static [(&'static str, T)]);
-/// What may be absent.
+/// An optional value.
 pub(super) struct Maybe<F>(pub(super) F);
 
 impl<T: Copy + PartialEq> Form for Word<T> {
-    type Held = T;
+    type Output = T;
 
     fn read(&self, given: Given<'_>) -> Result<T, String> {
         let text = given.text()?;
@@ -354,13 +353,13 @@ impl<T: Copy + PartialEq> Form for Word<T> {
 }
 
 impl<F: Form> Form for Maybe<F> {
-    type Held = Option<F::Held>;
+    type Output = Option<F::Output>;
 
-    fn read(&self, given: Given<'_>) -> Result<Self::Held, String> {
+    fn read(&self, given: Given<'_>) -> Result<Self::Output, String> {
         self.0.read(given).map(Some)
     }
 
-    fn shown(&self, held: &Self::Held) -> Value {
+    fn shown(&self, held: &Self::Output) -> Value {
         held.as_ref().map_or(Value::Null, |held| self.0.shown(held))
     }
 
@@ -373,7 +372,7 @@ impl<F: Form> Form for Maybe<F> {
     }
 }
 
-/// A truth value.
+/// Parses a truth value.
 fn flag(given: Given<'_>) -> Result<bool, String> {
     let wrong = |what: &dyn Display| format!("is {what}; it must be true or false");
     match given {
@@ -384,14 +383,14 @@ fn flag(given: Given<'_>) -> Result<bool, String> {
     }
 }
 
-/// A range, or one address.
+/// Parses an address range, or one address.
 fn network(text: &str) -> Result<IpNet, String> {
     let one = || text.parse::<IpAddr>().ok().map(IpNet::from);
     let range = text.parse::<IpNet>().ok().or_else(one);
     range.ok_or_else(|| format!("{text:?} is no address range like 10.0.0.0/8 or 192.0.2.7"))
 }
 
-/// A number of bytes as people write it.
+/// Formats a number of bytes with the largest unit that divides it.
 fn size(bytes: u64) -> Value {
     let fits = UNITS.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit));
     match fits {
@@ -400,12 +399,12 @@ fn size(bytes: u64) -> Value {
     }
 }
 
-/// A span as people write it: one word.
+/// Formats a span as one word.
 fn span_text(span: Duration) -> String {
     humantime::format_duration(span).to_string().replace(' ', "")
 }
 
-/// Reads a span.
+/// Parses a span.
 fn span(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{text:?} is not a span like 500ms, 5s or 30min: {error}"))

@@ -1,8 +1,7 @@
-//! Settings: what `oncebox.toml`, the environment and the flags say, checked once, then read only.
+//! Settings from `oncebox.toml`, the environment and flags, checked once and then read only.
 //!
-//! [`settings::KEYS`] is the one list of all there is. [`Sources::load`] goes through default, file,
-//! environment and flags, each over the one before, and keeps where every value came from. Nothing else
-//! reads the environment.
+//! [`settings::KEYS`] lists all of them. [`Sources::load`] applies defaults, file, environment and flags in this order,
+//! and keeps the origin of every value. No other room reads the environment.
 
 pub mod declared;
 mod environment;
@@ -28,24 +27,24 @@ pub use settings::{Delivery, Listen, Log, LogFormat, LogLevel, Settings};
 use problem::{Text, did_you_mean};
 use settings::{KEYS, Key, Takes};
 
-/// Where the file is looked for when none is named.
-const PLACES: [&str; 2] = ["oncebox.toml", "/etc/oncebox/oncebox.toml"];
+/// The paths of the file if none is named.
+const DEFAULT_PATHS: [&str; 2] = ["oncebox.toml", "/etc/oncebox/oncebox.toml"];
 
-/// Where settings come from.
+/// The sources of settings.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// The file that was named; `None`: one of the usual places, or none at all.
+    /// The file; `None`: the first of the default paths that exists, or none.
     pub file: Option<PathBuf>,
     /// The environment.
     pub environment: Environment,
-    /// Flags: the key each sets, the flag's name, and what it says.
+    /// Flags: the key that each sets, the flag's name, and its value.
     pub flags: Vec<(String, String, String)>,
 }
 
-/// Settings that hold, and where each came from.
+/// Loaded settings, and the origin of each.
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
-    /// What holds.
+    /// The settings.
     pub settings: Settings,
     /// The file that was read.
     pub file: Option<PathBuf>,
@@ -55,21 +54,18 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Where the value of a key came from.
+    /// The origin of a key's value.
     pub fn origin(&self, key: &Key) -> Origin {
         self.origins.get(&key.path()).cloned().unwrap_or_default()
     }
 
-    fn came_from(&mut self, key: &Key, origin: Origin) {
+    fn set_origin(&mut self, key: &Key, origin: Origin) {
         self.origins.insert(key.path(), origin);
     }
 }
 
 impl Sources {
-    /// Reads and checks everything.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or with all that is wrong.
+    /// Reads and checks everything. The error names every mistake.
     pub fn load(&self) -> Result<Loaded, SettingsError> {
         let (mut loaded, mut problems) = (Loaded::default(), Vec::new());
         loaded.settings.database.directory = self.environment.data_directory();
@@ -88,57 +84,57 @@ impl Sources {
                 continue;
             };
             match key.put(&mut loaded.settings, Given::Text(value)) {
-                Ok(()) => loaded.came_from(key, Origin::Flag(flag.clone())),
+                Ok(()) => loaded.set_origin(key, Origin::Flag(flag.clone())),
                 Err(wrong) => problems.push(Problem::new(flag, format!("{path} {wrong}"))),
             }
         }
         if problems.is_empty() { Ok(loaded) } else { Err(SettingsError::Wrong(problems)) }
     }
 
-    /// Lets a flag set a key.
+    /// Adds a flag that sets a key.
     pub fn flag(&mut self, path: &str, flag: &str, value: impl ToString) {
         self.flags.push((path.to_owned(), flag.to_owned(), value.to_string()));
     }
 
-    /// The file that is read: the one that was named, else the first usual one there is.
+    /// The file to read: the named one, or the first default path that exists.
     fn path(&self) -> Option<PathBuf> {
-        let usual = || PLACES.iter().map(PathBuf::from).find(|path| Path::exists(path));
+        let usual = || DEFAULT_PATHS.iter().map(PathBuf::from).find(|path| Path::exists(path));
         self.file.clone().or_else(usual)
     }
 }
 
-/// The settings that hold right now. Clones share them.
+/// The current settings. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Live(Arc<RwLock<Arc<Settings>>>);
 
-/// What a second reading changes.
+/// What a reload changes.
 #[derive(Debug)]
 pub struct Change {
-    /// What would hold.
+    /// The settings after the reload.
     pub settings: Settings,
-    /// Keys that have another value, and take it without a restart.
+    /// Changed keys that take effect now.
     pub taken: Vec<&'static Key>,
-    /// Keys that have another value, and take it with the next start.
+    /// Changed keys that take effect after a restart.
     pub waiting: Vec<&'static Key>,
 }
 
 impl Live {
-    /// These, until others are set.
+    /// Starts with these settings.
     pub fn new(settings: Settings) -> Self {
         Self(Arc::new(RwLock::new(Arc::new(settings))))
     }
 
-    /// What holds.
+    /// The current settings.
     pub fn get(&self) -> Arc<Settings> {
         Arc::clone(&self.0.read())
     }
 
-    /// Lets others hold from now on.
+    /// Replaces the settings.
     pub fn set(&self, settings: Settings) {
         *self.0.write() = Arc::new(settings);
     }
 
-    /// What would change if `fresh` were to hold.
+    /// Compares with `fresh`: the settings that a reload would lead to, and the changed keys.
     pub fn change_to(&self, fresh: &Settings) -> Change {
         let mut settings = Settings::clone(&self.get());
         let (mut taken, mut waiting) = (Vec::new(), Vec::new());

@@ -1,15 +1,14 @@
-//! What is written about the keys, made from their table: the commented default file, the reference and
-//! the JSON Schema.
+//! Documents made from the table of keys: the commented default file, the reference and the JSON Schema.
 
 use serde_json::{Map, Value, json};
 
 use crate::config::declared::KINDS;
 use crate::config::settings::{KEYS, Key, SECTIONS, Settings, Takes};
 
-/// Where a comment of the default file is broken.
+/// The width of the default file's comments.
 const COLUMNS: usize = 100;
 
-/// The default of a key: its value as in a file, or words.
+/// The default of a key: its value as in a file, or its description.
 fn default_of(key: &Key) -> String {
     match key.unset {
         Some((says, _)) => says.to_owned(),
@@ -21,7 +20,7 @@ fn of_section(section: &str) -> impl Iterator<Item = &'static Key> {
     KEYS.iter().filter(move |key| key.section == section)
 }
 
-/// The file as it is installed: every key is there with its default, commented out.
+/// The file that the package installs: every key with its default, commented out.
 pub fn default_file() -> String {
     let mut page = "\
 # Settings of Oncebox. Each commented line shows the default; a key without a default shows an example.
@@ -42,7 +41,7 @@ pub fn default_file() -> String {
             let default = default.unwrap_or_default();
             let about = format!("{} Value: {}.{default}{mark}", key.about, key.says());
             line(&mut page, "");
-            for words in broken(&about, COLUMNS - 2) {
+            for words in wrapped(&about, COLUMNS - 2) {
                 line(&mut page, &format!("# {words}"));
             }
             let value =
@@ -144,18 +143,18 @@ fn schema_of(key: &Key) -> Value {
     schema
 }
 
-/// Writing into a text cannot fail.
+/// Appends a line.
 fn line(page: &mut String, text: &str) {
     page.push_str(text);
     page.push('\n');
 }
 
-/// A text in lines of at most so many characters, broken between words.
-fn broken(text: &str, most: usize) -> Vec<String> {
+/// Wraps a text at `width` characters.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {
-            Some(last) if last.chars().count() + 1 + word.chars().count() <= most => {
+            Some(last) if last.chars().count() + 1 + word.chars().count() <= width => {
                 last.push(' ');
                 last.push_str(word);
             }

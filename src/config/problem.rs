@@ -1,17 +1,17 @@
-//! What is wrong with settings, and where.
+//! Mistakes in settings, and the origins of values.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody gave one.
+    /// The default.
     #[default]
     Default,
     /// A file.
     File {
-        /// Which.
+        /// Its path.
         path: PathBuf,
         /// Its line, from 1.
         line: usize,
@@ -33,12 +33,12 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One thing that is wrong.
+/// A mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// `file:line:column`, a variable, or a flag.
     pub place: String,
-    /// What is wrong, and what would be right.
+    /// The mistake, and what would be right.
     pub what: String,
 }
 
@@ -62,10 +62,10 @@ pub enum SettingsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The cause.
         source: std::io::Error,
     },
-    /// Something in them is wrong: everything that is.
+    /// All mistakes.
     #[error("{}", lines(.0))]
     Wrong(Vec<Problem>),
 }
@@ -75,7 +75,7 @@ fn lines(problems: &[Problem]) -> String {
     lines.join("\n")
 }
 
-/// A text whose parts have a place.
+/// A file's text, to name the positions in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Text<'a> {
     pub(super) path: &'a Path,
@@ -83,7 +83,7 @@ pub(super) struct Text<'a> {
 }
 
 impl Text<'_> {
-    /// Line and column of a byte, both from 1; the column counts characters.
+    /// Line and column of a byte offset, both from 1; the column counts characters.
     fn position(&self, at: usize) -> (usize, usize) {
         let before = self.text.get(..at).unwrap_or(self.text);
         let start = before.rfind('\n').map_or(0, |end| end.saturating_add(1));
@@ -101,8 +101,8 @@ impl Text<'_> {
     }
 }
 
-/// The known word that is most similar to an unknown one.
-pub fn meant<S: AsRef<str>>(word: &str, known: impl IntoIterator<Item = S>) -> Option<S> {
+/// The known word that is most similar to an unknown one, if one is similar enough.
+pub fn most_similar<S: AsRef<str>>(word: &str, known: impl IntoIterator<Item = S>) -> Option<S> {
     let near = known.into_iter().map(|known| (strsim::osa_distance(word, known.as_ref()), known));
     let (distance, best) = near.min_by_key(|(distance, _)| *distance)?;
     let most = word.chars().count().max(best.as_ref().chars().count()).div_ceil(3);
@@ -114,7 +114,9 @@ pub(super) fn did_you_mean<S: AsRef<str>>(
     word: &str,
     known: impl IntoIterator<Item = S>,
 ) -> String {
-    meant(word, known).map(|best| format!("; did you mean {}?", best.as_ref())).unwrap_or_default()
+    most_similar(word, known)
+        .map(|best| format!("; did you mean {}?", best.as_ref()))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -124,9 +126,9 @@ mod tests {
     #[test]
     fn what_was_meant_is_found_and_nothing_far_off() {
         let known = ["listen", "delivery", "limits", "disk"];
-        assert_eq!(meant("listne", known), Some("listen"));
-        assert_eq!(meant("delivry", known), Some("delivery"));
-        assert_eq!(meant("limit", known), Some("limits"));
-        assert_eq!(meant("kafka", known), None);
+        assert_eq!(most_similar("listne", known), Some("listen"));
+        assert_eq!(most_similar("delivry", known), Some("delivery"));
+        assert_eq!(most_similar("limit", known), Some("limits"));
+        assert_eq!(most_similar("kafka", known), None);
     }
 }

@@ -19,9 +19,9 @@ use crate::config::forms::{
 use crate::model::address::AddressPolicy;
 use crate::model::delivery::{self, Schedule};
 
-/// Where the service listens by default: loopback only.
+/// The default address of the service: loopback only.
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8710);
-/// The file of the master key in the data directory, unless another one is named.
+/// The default name of the master key's file in the data directory.
 pub const KEY_FILE: &str = "master.key";
 /// The largest `limits.payload_bytes`.
 pub const MAX_PAYLOAD_BYTES: u32 = 25 << 20;
@@ -45,7 +45,7 @@ pub struct Key {
     pub section: &'static str,
     /// Its name in the section.
     pub name: &'static str,
-    /// What it is for: a sentence, or some.
+    /// Its description: one or more sentences.
     pub about: &'static str,
     /// When a changed value takes effect.
     pub takes: Takes,
@@ -69,38 +69,34 @@ impl Key {
         format!("ONCEBOX_{}__{}", self.section, self.name).to_ascii_uppercase()
     }
 
-    /// Takes a value.
-    ///
-    /// # Errors
-    /// Why it cannot be used, as the rest of a sentence that begins with the key.
+    /// Parses and sets a value. The error continues a sentence that begins with the key.
     pub fn put(&self, into: &mut Settings, given: Given<'_>) -> Result<(), String> {
         (self.put)(into, given)
     }
 
-    /// Takes the value that other settings have.
+    /// Copies the value from other settings.
     pub fn copy(&self, into: &mut Settings, from: &Settings) {
         (self.copy)(into, from);
     }
 
-    /// The value as written in a file; null where there is none.
+    /// The value as it is written in a file; null if there is none.
     pub fn get(&self, from: &Settings) -> Value {
         (self.get)(from)
     }
 
-    /// What may be given, as JSON Schema.
+    /// The allowed values as JSON Schema.
     pub fn schema(&self) -> Value {
         (self.schema)()
     }
 
-    /// What may be given, for people.
+    /// The allowed values as text.
     pub fn says(&self) -> String {
         (self.says)()
     }
 }
 
-/// Makes of the table the structs that hold the values, [`SECTIONS`] and [`KEYS`]. A line is: name, type, default,
-/// what may be given, when a change takes effect, what it is for, and, where the default is no value, what holds then
-/// and an example.
+/// Makes the structs of the settings, [`SECTIONS`] and [`KEYS`] from the table. A line is: name, type, default, form, when
+/// a change takes effect, and description. If the default is no value, its meaning and an example follow.
 macro_rules! settings {
     (@unset) => { None };
     (@unset $says:literal $example:literal) => { Some(($says, $example)) };
@@ -248,19 +244,19 @@ settings! {
 /// The lowest level that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
-    /// What went wrong and needs a person.
+    /// Errors that need a person.
     Error,
-    /// What went wrong and was dealt with, too.
+    /// Also errors that were dealt with.
     Warn,
-    /// What happened, too.
+    /// Also what happened.
     Info,
-    /// How it happened, too.
+    /// Also how it happened.
     Debug,
     /// Everything.
     Trace,
 }
 
-/// How a line of the log looks.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// logfmt on a terminal, JSON elsewhere.
@@ -272,7 +268,7 @@ pub enum LogFormat {
 }
 
 impl Settings {
-    /// Where webhooks are taken: where the API is, unless told otherwise.
+    /// The intake's address: its own, or the API's.
     pub fn intake(&self) -> SocketAddr {
         self.listen.intake.unwrap_or(self.listen.api)
     }
@@ -283,7 +279,7 @@ impl Settings {
         self.keys.master_key_file.clone().unwrap_or_else(inside)
     }
 
-    /// The directory of the database, the first token and, unless told otherwise, the key.
+    /// The directory of the database, the first token and, by default, the key.
     pub fn directory(&self) -> &FilePath {
         &self.database.directory
     }
@@ -301,7 +297,7 @@ impl Delivery {
         AddressPolicy::new(self.allow.clone())
     }
 
-    /// Waits and number of attempts, both within their bounds since they were read.
+    /// The waits and the number of attempts. Their bounds were checked when they were read.
     pub fn schedule(&self) -> Schedule {
         Schedule::new(self.steps.clone(), self.max_attempts).unwrap_or_default()
     }

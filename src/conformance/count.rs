@@ -1,39 +1,39 @@
-//! What the consumer has done, compared with what it was given.
+//! Compares the consumer's effects with the events that it was given.
 
 use std::collections::BTreeMap;
 
 use crate::conformance::plan::Event;
 
-/// What is wrong with the effects, by the names of the events.
+/// The effects of a run, and the ids of the events whose effects are wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Effects of events of this run.
+    /// Number of effects of this run's events.
     pub effects: usize,
-    /// Acknowledged, and without an effect.
+    /// Acknowledged events without an effect.
     pub lost: Vec<String>,
-    /// With more than one effect.
+    /// Events with more than one effect.
     pub doubled: Vec<String>,
-    /// Carried out after a newer version of the same entity. Only where older ones must not be.
+    /// Events applied after a newer version of their entity. Only counted under [`Guard::Newer`].
     pub stale: Vec<String>,
 }
 
-/// How the consumer is guarded, which decides what is wrong.
+/// The guard that the consumer uses. It decides which effects are wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// Every event once, in any order.
+    /// Every event takes effect once, in any order.
     Once,
-    /// Only what is newer: the last version of each entity for certain, older ones never after it.
+    /// An event takes effect only if it is newer than the last one of its entity. The last version must take effect.
     Newer,
 }
 
-/// Counts effects, given as the events' ids in the order in which they happened.
+/// Counts the effects: one event id a line, in the order in which they happened.
 pub(super) fn count(events: &[&Event], effects: &str, guard: Guard) -> Counted {
     let by_id: BTreeMap<&str, &Event> =
         events.iter().map(|event| (event.id.as_str(), *event)).collect();
     let mut times: BTreeMap<&str, u32> = BTreeMap::new();
     let mut newest: BTreeMap<&str, u32> = BTreeMap::new();
     let mut counted = Counted::default();
-    // What is not of this run was done in an earlier one.
+    // An unknown id belongs to an earlier run.
     for event in effects.lines().filter_map(|line| by_id.get(line.trim())) {
         counted.effects = counted.effects.saturating_add(1);
         let times = times.entry(&event.id).or_default();
@@ -47,11 +47,11 @@ pub(super) fn count(events: &[&Event], effects: &str, guard: Guard) -> Counted {
         }
         *newest = event.version.max(*newest);
     }
-    let wanted = last_versions(events);
-    let has_to_be = |event: &&&Event| {
-        guard == Guard::Once || wanted.get(event.entity.as_str()) == Some(&event.version)
+    let newest = last_versions(events);
+    let is_required = |event: &&&Event| {
+        guard == Guard::Once || newest.get(event.entity.as_str()) == Some(&event.version)
     };
-    let missing = events.iter().filter(has_to_be).filter(|e| !times.contains_key(e.id.as_str()));
+    let missing = events.iter().filter(is_required).filter(|e| !times.contains_key(e.id.as_str()));
     counted.lost = missing.map(|event| event.id.clone()).collect();
     counted
 }

@@ -1,8 +1,9 @@
-//! Whether a consumer's guard holds: its command is run with events that come again, at the same time, out of
-//! order, and is killed with -9 at any moment, until it has acknowledged each of them. Then its effects are counted.
+//! Tests whether a consumer's guard holds. Its command is run with events that are repeated, concurrent and out of
+//! order, and is killed with -9 at random moments, until it has acknowledged every event. Then its effects are counted.
 //!
-//! The command gets what `oncebox consume` gives it: the payload on its input, what else is known of the event in its
-//! environment; 0 means done, 65 never, all else again. Not here: how it is started and killed ([`crate::sys::command`]).
+//! The command is run as `oncebox consume` runs it: the payload is on its input, the event's other fields are in its
+//! environment. Exit code 0 means done, 65 means never, any other means try again.
+//! Not here: starting and killing processes ([`crate::sys::command`]).
 
 mod count;
 mod plan;
@@ -19,59 +20,59 @@ use crate::sys::command::{Ended, How, Program, Running, wait};
 pub use count::{Counted, Guard};
 use plan::Plan;
 
-/// Processes of the consumer at the same time.
+/// Most processes of the consumer at the same time.
 const PARALLEL: usize = 4;
-/// An event whose runs were killed so often is left to finish.
+/// After so many kills, an event's next run is left to finish.
 const MAX_KILLS: u32 = 3;
-/// An event that failed so often in a row, without being killed, will not be done.
+/// After so many failures, not counting kills, an event is given up.
 const MAX_FAILURES: u32 = 20;
-/// The exit code that says that an event will never be done.
+/// The exit code by which the consumer refuses an event for good.
 const NEVER: i32 = 65;
-/// Of what a run prints, as much is kept to be shown.
-const MAX_SAID_BYTES: usize = 4 * 1024;
-/// Of what is counted, as much is read.
+/// How much of a run's output is kept for the report.
+const MAX_OUTPUT_BYTES: usize = 4 * 1024;
+/// How much of the counting command's output is read.
 const MAX_EFFECTS_BYTES: usize = 256 * 1024 * 1024;
-/// How long one waits at most before looking at a running process again.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The longest wait between two looks at the running processes.
+const MAX_POLL_WAIT: Duration = Duration::from_secs(1);
 
-/// What is tried, and how hard.
+/// The settings of a conformance run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How many events.
+    /// Number of events.
     pub events: u32,
-    /// Decides their order, and which run is killed when.
+    /// Seed of the events' order and of the kills.
     pub seed: u32,
     /// The consumer's command and its arguments.
     pub command: Vec<OsString>,
-    /// A shell command that prints the id of each event that took effect, in their order, one a line.
+    /// Shell command that prints the event id of each effect, one a line, in the order of the effects.
     pub count: Option<String>,
-    /// What its effects are judged by.
+    /// The guard that the effects are checked against.
     pub guard: Guard,
-    /// How long one run may take.
+    /// Time limit of one run.
     pub timeout: Duration,
 }
 
-/// What came of it.
+/// The result of a conformance run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// How often the command was run.
+    /// How many times the command was run.
     pub runs: u32,
     /// How many runs were killed.
     pub kills: u32,
-    /// How many runs were given an event that had been given before.
+    /// How many runs got an event that an earlier run had got.
     pub duplicates: u32,
-    /// How many of these while another run of the same event was going on.
+    /// How many of the duplicates ran while another run of their event was still going on.
     pub concurrent: u32,
-    /// How many runs were given an event after a newer one about the same entity.
+    /// How many runs got an event after a newer event of its entity.
     pub overtaken: u32,
-    /// Events that were not acknowledged, with what the last run said.
+    /// Ids of the events that were not acknowledged, each with the last run's output.
     pub refused: Vec<(String, String)>,
-    /// What was counted, where something was.
+    /// The counted effects; `None` without a counting command.
     pub counted: Option<Counted>,
 }
 
 impl Report {
-    /// Whether the guard holds, as far as was counted.
+    /// Whether every event was acknowledged and no counted effect is wrong.
     pub fn is_good(&self) -> bool {
         let right = |counted: &Counted| {
             counted.lost.is_empty() && counted.doubled.is_empty() && counted.stale.is_empty()
@@ -80,40 +81,38 @@ impl Report {
     }
 }
 
-/// Why nothing can be said about the consumer.
+/// Why the run has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The command cannot be run.
+    /// A command cannot be run.
     #[error("{command} cannot be run: {source}")]
     Command {
-        /// Which.
+        /// The command.
         command: String,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// What counts has failed.
-    #[error("the count failed ({how}): {said}")]
+    /// The counting command failed.
+    #[error("the count failed ({how}): {output}")]
     Count {
-        /// How it ended.
+        /// Its exit code or signal.
         how: String,
-        /// What it said.
-        said: String,
+        /// Its output.
+        output: String,
     },
 }
 
-/// How far a trial has come.
+/// Progress of a conformance run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Events that are acknowledged, of all.
+    /// Number of acknowledged events.
     pub acknowledged: usize,
-    /// Runs so far.
+    /// Number of runs so far.
     pub runs: u32,
 }
 
-/// Tries a consumer; `tell` hears how far it has come, a few times a second.
-///
-/// # Errors
-/// When its command, or the one that counts, cannot be run.
+/// Runs the consumer until every event is acknowledged or given up, then counts its effects. `tell` is called with the
+/// progress at least once a second.
 pub fn run(
     options: &Options,
     clock: &Clock,
@@ -124,26 +123,26 @@ pub fn run(
     draw.fill(&mut random);
     let name = data_encoding::BASE32_NOPAD.encode(&random).to_ascii_lowercase();
     let plan = Plan::new(options.events, options.seed, &name);
-    let standings = vec![GuardCheck::default(); plan.events.len()];
+    let progress = vec![EventProgress::default(); plan.events.len()];
     let waiting = plan.order.iter().copied().collect();
     let mut trial = Trial {
         options,
         clock,
         plan,
-        standings,
+        progress,
         waiting,
         running: Vec::new(),
         usual: None,
         report: Report::default(),
     };
     trial.carry_out(tell)?;
-    let Trial { plan, standings, mut report, .. } = trial;
+    let Trial { plan, progress, mut report, .. } = trial;
     let mut acknowledged = Vec::new();
-    for (event, standing) in plan.events.iter().zip(standings) {
-        if standing.acknowledged {
+    for (event, progress) in plan.events.iter().zip(progress) {
+        if progress.acknowledged {
             acknowledged.push(event);
         } else {
-            report.refused.push((event.id.clone(), standing.said));
+            report.refused.push((event.id.clone(), progress.last_failure));
         }
     }
     if let Some(count) = &options.count {
@@ -153,7 +152,7 @@ pub fn run(
     Ok(report)
 }
 
-/// What the counting command prints.
+/// The output of the counting command.
 fn effects(count: &str, timeout: Duration, clock: &Clock) -> Result<String, Error> {
     let program = Program {
         argv: ["sh", "-c", count].map(OsString::from).to_vec(),
@@ -168,23 +167,23 @@ fn effects(count: &str, timeout: Duration, clock: &Clock) -> Result<String, Erro
         .map_err(|source| Error::Command { command: format!("sh -c {count:?}"), source })?;
     match ended.how {
         How::Exited(0) => Ok(String::from_utf8_lossy(&ended.stdout).into_owned()),
-        _ => Err(Error::Count { how: how(ended.how), said: said(&ended) }),
+        _ => Err(Error::Count { how: ended.how.to_string(), output: output(&ended) }),
     }
 }
 
-/// How far an event has come.
+/// What has happened to an event so far.
 #[derive(Clone, Debug, Default)]
-struct GuardCheck {
+struct EventProgress {
     runs: u32,
     kills: u32,
     failures: u32,
     acknowledged: bool,
-    /// How the last run ended that failed by itself.
-    said: String,
+    /// Exit code and output of its last failed run.
+    last_failure: String,
 }
 
-/// A run that is going on.
-struct Going {
+/// A process of the consumer.
+struct ActiveRun {
     event: usize,
     running: Running,
     kill_at: Option<Duration>,
@@ -194,10 +193,10 @@ struct Trial<'a> {
     options: &'a Options,
     clock: &'a Clock,
     plan: Plan,
-    standings: Vec<GuardCheck>,
+    progress: Vec<EventProgress>,
     waiting: VecDeque<usize>,
-    running: Vec<Going>,
-    /// How long a run takes that is not killed.
+    running: Vec<ActiveRun>,
+    /// Moving average of how long an unkilled run takes.
     usual: Option<Duration>,
     report: Report,
 }
@@ -213,27 +212,27 @@ impl Trial<'_> {
             if self.running.is_empty() {
                 return Ok(());
             }
-            self.rest();
-            let acknowledged = self.standings.iter().filter(|event| event.acknowledged).count();
+            self.wait();
+            let acknowledged = self.progress.iter().filter(|event| event.acknowledged).count();
             tell(Progress { acknowledged, runs: self.report.runs });
             for going in std::mem::take(&mut self.running) {
-                self.look(going)?;
+                self.poll(going)?;
             }
         }
     }
 
-    fn begin(&mut self, place: usize) -> Result<(), Error> {
-        let (Some(event), Some(standing)) =
-            (self.plan.events.get(place), self.standings.get_mut(place))
+    fn begin(&mut self, index: usize) -> Result<(), Error> {
+        let (Some(event), Some(progress)) =
+            (self.plan.events.get(index), self.progress.get_mut(index))
         else {
             return Ok(());
         };
-        let is_spared = standing.kills >= MAX_KILLS;
-        standing.runs = standing.runs.saturating_add(1);
-        let overtaken = self.plan.events.iter().zip(&self.standings).any(|(other, standing)| {
-            other.entity == event.entity && other.version > event.version && standing.runs > 0
+        let is_spared = progress.kills >= MAX_KILLS;
+        progress.runs = progress.runs.saturating_add(1);
+        let overtaken = self.plan.events.iter().zip(&self.progress).any(|(other, progress)| {
+            other.entity == event.entity && other.version > event.version && progress.runs > 0
         });
-        let attempt = self.standings.get(place).map_or(1, |standing| standing.runs);
+        let attempt = self.progress.get(index).map_or(1, |progress| progress.runs);
         let Options { command, timeout, .. } = self.options;
         let program = Program {
             argv: command.clone(),
@@ -241,13 +240,13 @@ impl Trial<'_> {
             environment: event.environment(attempt),
             input: event.input(),
             timeout: *timeout,
-            output_most: MAX_SAID_BYTES,
+            output_most: MAX_OUTPUT_BYTES,
         };
         let running = program.start(self.clock).map_err(|source| {
             let command = command.first().map(|name| name.to_string_lossy().into_owned());
             Error::Command { command: command.unwrap_or_default(), source }
         })?;
-        let is_concurrent = self.running.iter().any(|going| going.event == place);
+        let is_concurrent = self.running.iter().any(|going| going.event == index);
         let Report { runs, duplicates, concurrent, overtaken: late, .. } = &mut self.report;
         let counts = [(runs, true), (duplicates, attempt > 1), (concurrent, is_concurrent)];
         for (count, applies) in counts.into_iter().chain([(late, overtaken)]) {
@@ -255,24 +254,24 @@ impl Trial<'_> {
         }
         let after = self.usual.filter(|_| !is_spared).and_then(|usual| self.plan.kill_after(usual));
         let kill_at = after.map(|after| self.clock.monotonic().saturating_add(after));
-        self.running.push(Going { event: place, running, kill_at });
+        self.running.push(ActiveRun { event: index, running, kill_at });
         Ok(())
     }
 
-    /// Waits until a run has ended or is to be killed.
-    fn rest(&self) {
+    /// Waits until a run has ended or is due to be killed.
+    fn wait(&self) {
         let now = self.clock.monotonic();
         let next = self.running.iter().filter_map(|going| going.kill_at).min();
-        let most = next.map_or(LOOK_EVERY, |at| at.saturating_sub(now).min(LOOK_EVERY));
+        let most = next.map_or(MAX_POLL_WAIT, |at| at.saturating_sub(now).min(MAX_POLL_WAIT));
         if !most.is_zero() {
             let running: Vec<&Running> = self.running.iter().map(|going| &going.running).collect();
             wait(&running, most);
         }
     }
 
-    fn look(&mut self, mut going: Going) -> Result<(), Error> {
+    fn poll(&mut self, mut going: ActiveRun) -> Result<(), Error> {
         let ended = going.running.look().map_err(|source| Error::Command {
-            command: "a run that was begun".to_owned(),
+            command: "a running consumer".to_owned(),
             source,
         })?;
         match ended {
@@ -280,52 +279,45 @@ impl Trial<'_> {
             None if going.kill_at.is_some_and(|at| at <= self.clock.monotonic()) => {
                 drop(going.running);
                 self.report.kills = self.report.kills.saturating_add(1);
-                if let Some(standing) = self.standings.get_mut(going.event) {
-                    standing.kills = standing.kills.saturating_add(1);
+                if let Some(progress) = self.progress.get_mut(going.event) {
+                    progress.kills = progress.kills.saturating_add(1);
                 }
-                self.again(going.event);
+                self.requeue(going.event);
             }
             None => self.running.push(going),
         }
         Ok(())
     }
 
-    fn settle(&mut self, place: usize, ended: &Ended) {
+    fn settle(&mut self, index: usize, ended: &Ended) {
         let usual = self.usual.get_or_insert(ended.took);
         *usual = (usual.saturating_mul(7).saturating_add(ended.took)) / 8;
-        let Some(standing) = self.standings.get_mut(place) else { return };
+        let Some(progress) = self.progress.get_mut(index) else { return };
         if ended.how == How::Exited(0) {
-            standing.acknowledged = true;
-            standing.failures = 0;
+            progress.acknowledged = true;
+            progress.failures = 0;
             return;
         }
         let never = ended.how == How::Exited(NEVER);
-        standing.failures = if never { MAX_FAILURES } else { standing.failures.saturating_add(1) };
-        standing.said = format!("{}: {}", how(ended.how), said(ended));
-        if standing.failures < MAX_FAILURES {
-            self.again(place);
+        progress.failures = if never { MAX_FAILURES } else { progress.failures.saturating_add(1) };
+        progress.last_failure = format!("{}: {}", ended.how, output(ended));
+        if progress.failures < MAX_FAILURES {
+            self.requeue(index);
         }
     }
 
-    /// What is not acknowledged comes again.
-    fn again(&mut self, place: usize) {
-        let is_done = self.standings.get(place).is_none_or(|standing| standing.acknowledged);
+    /// Puts an event back into the queue unless it is acknowledged.
+    fn requeue(&mut self, index: usize) {
+        let is_done = self.progress.get(index).is_none_or(|progress| progress.acknowledged);
         if !is_done {
-            let at = self.plan.place_again(self.waiting.len());
-            self.waiting.insert(at, place);
+            let at = self.plan.requeue_position(self.waiting.len());
+            self.waiting.insert(at, index);
         }
     }
 }
 
-fn how(how: How) -> String {
-    match how {
-        How::Exited(code) => format!("exit code {code}"),
-        How::Killed(signal) => format!("signal {signal}"),
-        How::TimedOut => "its time was over".to_owned(),
-    }
-}
-
-fn said(ended: &Ended) -> String {
+/// What a run wrote to stderr, or to stdout if stderr is empty.
+fn output(ended: &Ended) -> String {
     let text = if ended.stderr.is_empty() { &ended.stdout } else { &ended.stderr };
     String::from_utf8_lossy(text).trim().to_owned()
 }

@@ -1,4 +1,4 @@
-//! What a consumer is given: events about a few entities, out of order, some at the same time, some again.
+//! Plans the events for a consumer: about a few entities, out of order, some concurrent, some repeated.
 
 use std::time::Duration;
 
@@ -7,30 +7,30 @@ use serde_json::json;
 use crate::base::id;
 use crate::base::split_mix::SplitMix64;
 
-/// Versions of each entity, but for the last ones.
+/// Events of each entity; the last entities may have fewer.
 const VERSIONS: u32 = 5;
-/// How many places an event may be late, out of as many as there are events.
+/// An event may come late by up to this fraction of all events: 1/4.
 const LATE_PART: u64 = 4;
-/// Of 1,000 events, how many are given to two processes at the same time.
+/// Events per 1,000 that two processes get at the same time.
 const CONCURRENT_PERMILLE: u64 = 350;
-/// Of 1,000 events, how many are given again later.
-const AGAIN_PERMILLE: u64 = 350;
-/// Of 1,000 runs, how many are killed.
+/// Events per 1,000 that are repeated later.
+const REPEATED_PERMILLE: u64 = 350;
+/// Runs per 1,000 that are killed.
 const KILLED_PERMILLE: u64 = 500;
 
-/// An event as the consumer gets it.
+/// An event for the consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Event {
     /// Its `webhook-id`.
     pub(super) id: String,
-    /// What it is about: events with the same one follow one another.
+    /// The entity it changes. Events of one entity have consecutive versions.
     pub(super) entity: String,
-    /// Which of them it is, from 1.
+    /// The entity's version, from 1.
     pub(super) version: u32,
 }
 
 impl Event {
-    /// What is in the environment of the consumer.
+    /// The consumer's environment variables for this event.
     pub(super) fn environment(&self, attempt: u32) -> Vec<(String, String)> {
         let Self { id, entity, .. } = self;
         [
@@ -50,23 +50,23 @@ impl Event {
         .to_vec()
     }
 
-    /// The payload, which it reads.
+    /// The payload for the consumer's input.
     pub(super) fn input(&self) -> Vec<u8> {
         json!({ "entity": self.entity, "version": self.version }).to_string().into_bytes()
     }
 }
 
-/// What is given to the consumer, in this order.
+/// The events for the consumer, and their order.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) events: Vec<Event>,
-    /// Places in `events`. What stands twice in a row is begun at the same time.
+    /// Indexes into `events`. Two equal neighbours are started at the same time.
     pub(super) order: Vec<usize>,
     chance: SplitMix64,
 }
 
 impl Plan {
-    /// `run` names this run: a consumer keeps what it has done in earlier ones.
+    /// `run` makes the ids unique, because the consumer remembers the events of earlier runs.
     pub(super) fn new(count: u32, seed: u32, run: &str) -> Self {
         let mut chance = SplitMix64::of(seed, "conformance", u64::from(count));
         let entities = count.div_ceil(VERSIONS).max(1);
@@ -77,25 +77,25 @@ impl Plan {
                 version: n.checked_div(entities).unwrap_or(0).saturating_add(1),
             })
             .collect();
-        let late_most = (u64::from(count) / LATE_PART).max(8);
-        let mut placed = Vec::new();
-        for (place, n) in (0..events.len()).zip(0_u64..) {
-            let at = n.saturating_add(chance.below(late_most));
-            placed.push((at, place));
+        let max_late = (u64::from(count) / LATE_PART).max(8);
+        let mut positioned = Vec::new();
+        for (index, n) in (0..events.len()).zip(0_u64..) {
+            let at = n.saturating_add(chance.below(max_late));
+            positioned.push((at, index));
             if chance.below(1000) < CONCURRENT_PERMILLE {
-                placed.push((at, place));
+                positioned.push((at, index));
             }
-            if chance.below(1000) < AGAIN_PERMILLE {
-                placed.push((at.saturating_add(late_most).saturating_add(n), place));
+            if chance.below(1000) < REPEATED_PERMILLE {
+                positioned.push((at.saturating_add(max_late).saturating_add(n), index));
             }
         }
-        placed.sort_unstable();
-        let order = placed.into_iter().map(|(_, place)| place).collect();
+        positioned.sort_unstable();
+        let order = positioned.into_iter().map(|(_, index)| index).collect();
         Self { events, order, chance }
     }
 
-    /// How long after its start a run is killed, if it is: anywhere from before it has done anything to after
-    /// it is done, as it mostly takes `usual`.
+    /// How long after its start a run is killed; `None` if it is not killed. Up to a quarter longer than the
+    /// `usual` run time, so that some kills come before the first step of a run and some after the last.
     pub(super) fn kill_after(&mut self, usual: Duration) -> Option<Duration> {
         let is_killed = self.chance.below(1000) < KILLED_PERMILLE;
         let most = u64::try_from(usual.as_micros()).unwrap_or(u64::MAX);
@@ -103,8 +103,8 @@ impl Plan {
         is_killed.then(|| Duration::from_micros(after))
     }
 
-    /// Where an event is put that has to be given again: a few places behind, so that others overtake it.
-    pub(super) fn place_again(&mut self, waiting: usize) -> usize {
+    /// Queue position for an event that has to be repeated: a few places back, so that others overtake it.
+    pub(super) fn requeue_position(&mut self, waiting: usize) -> usize {
         let behind = self.chance.below(6);
         usize::try_from(behind).unwrap_or(0).min(waiting)
     }

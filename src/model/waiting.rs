@@ -122,13 +122,12 @@ fn longest(holds: &[Hold], now: Timestamp) -> Option<&Hold> {
 fn held(delivery: &Delivery, hold: &Hold) -> Waiting {
     let name = &delivery.subscription;
     let reason = hold.reason.as_str();
-    let mut detail = format!("{name} is held ({reason}) since {}: {}", hold.since, hold.detail);
-    if let Some(until) = hold.until {
-        detail.push_str(&format!("; until {until}"));
-    }
-    if let Some(probe_at) = hold.probe_at {
-        detail.push_str(&format!("; one delivery is tried at {probe_at}"));
-    }
+    let end = match (hold.until, hold.probe_at) {
+        (Some(until), _) => format!("; until {until}"),
+        (None, Some(probe_at)) => format!("; one delivery is tried at {probe_at}"),
+        (None, None) => String::new(),
+    };
+    let detail = format!("{name} is held ({reason}) since {}: {}{end}", hold.since, hold.detail);
     let until = hold.until.or(hold.probe_at);
     Waiting { reason: For::Hold, detail, until, hold: Some(hold.reason), behind: None }
 }

@@ -56,6 +56,16 @@ pub enum How {
     TimedOut,
 }
 
+impl std::fmt::Display for How {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exited(code) => write!(f, "exit {code}"),
+            Self::Killed(signal) => write!(f, "killed by signal {signal}"),
+            Self::TimedOut => f.write_str("timed out"),
+        }
+    }
+}
+
 /// A program that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {

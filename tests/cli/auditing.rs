@@ -30,7 +30,7 @@ fn a_chain_is_verified_while_the_service_runs_and_after_and_as_a_copy() {
     assert_eq!((running["ok"].clone(), running["rows"].clone()), (true.into(), 4.into()));
     let copy = rig.dir.path().join("copy");
     rig.kill();
-    assert!(rig.ok(&["audit", "verify"]).contains("the chain holds: 4 rows"));
+    assert!(rig.ok(&["audit", "verify"]).contains("the chain is intact: 4 rows"));
     std::fs::create_dir(&copy).unwrap();
     let (from, to) = (rig.dir.path().join("oncebox.db"), copy.join("copied.db"));
     // What is in the log belongs to the file; the shell of SQLite, or a backup, folds it in.
@@ -100,7 +100,7 @@ fn an_export_is_verified_without_the_file() {
         rig.run(&["audit", "verify", "--export", path.to_str().unwrap()])
     };
     let whole = verify(&export);
-    assert!(whole.code == 0 && whole.out.contains("the chain holds: 4 rows"), "{whole:?}");
+    assert!(whole.code == 0 && whole.out.contains("the chain is intact: 4 rows"), "{whole:?}");
     for (left_out, told) in [
         (2, "rows 2 to 2 are missing"),
         (4, "rows 4 to 4 are missing at the end"),

@@ -77,18 +77,18 @@ fn sighup_takes_what_can_be_taken_and_says_what_cannot() {
                     [limits]\npayload_bytes = 10\n";
     rig.file("oncebox.toml", settings);
     rig.signal("HUP");
-    rig.until("it was read again", |rig| rig.log().contains("the settings were read again"));
+    rig.until("it was read again", |rig| rig.log().contains("settings reloaded"));
     // --listen still beats the file, so listen.api has not changed.
     let log = rig.log();
     assert!(log.contains("delivery.allow, limits.payload_bytes"), "{log}");
-    rig.until("what waits is named", |rig| rig.log().contains("the next start only"));
+    rig.until("what waits is named", |rig| rig.log().contains("only after a restart"));
     assert!(rig.log().contains("\"keys\":\"delivery.deliverers\""), "{log}");
     rig.ok(&private);
     assert_eq!(rig.run(&["emit", "a", "--payload", "\"0123456789\""]).code, 65);
 
     rig.file("oncebox.toml", "[limits]\npayload_bytes = 0\n");
     rig.signal("HUP");
-    rig.until("the mistake is named", |rig| rig.log().contains("what held before still holds"));
+    rig.until("the mistake is named", |rig| rig.log().contains("the old settings stay in effect"));
     assert!(rig.log().contains("oncebox.toml:2:17: limits.payload_bytes is 0"));
     // The commands read the file as well; the service keeps what held.
     std::fs::remove_file(rig.dir.path().join("oncebox.toml")).unwrap();

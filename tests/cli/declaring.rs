@@ -55,10 +55,13 @@ fn apply(rig: &Rig, flags: &[&str]) -> String {
 fn what_is_declared_is_made_once_and_the_second_run_changes_nothing() {
     let rig = rig();
     let would = apply(&rig, &["--dry-run"]);
-    assert_eq!(would.matches("would make").count(), 4, "{would}");
+    assert_eq!(would.matches("would create").count(), 4, "{would}");
     assert!(rig.items(&["provider", "list"]).is_empty(), "a dry run makes nothing");
     let did = apply(&rig, &[]);
-    assert!(did.contains("made provider machine\nmade subscription erp\nmade token shop"), "{did}");
+    assert!(
+        did.contains("created provider machine\ncreated subscription erp\ncreated token shop"),
+        "{did}"
+    );
     assert_eq!(apply(&rig, &[]), "");
     assert_eq!(apply(&rig, &["--prune", "--dry-run"]), "");
 
@@ -138,10 +141,7 @@ fn what_is_exported_makes_the_same_elsewhere() {
     let file = other.file("exported.toml", &supplied);
     let missing = other.file("missing.toml", &exported);
     let ran = other.run(&["apply", "--file", missing.to_str().unwrap()]);
-    assert!(
-        ran.code == 65 && ran.err.contains("provider stripe: a provider that is made"),
-        "{ran:?}"
-    );
+    assert!(ran.code == 65 && ran.err.contains("provider stripe: a new provider needs"), "{ran:?}");
     other.ok(&["apply", "--file", file.to_str().unwrap()]);
     assert_eq!(other.ok(&["export"]), exported);
     assert_eq!(other.ok(&["apply", "--file", file.to_str().unwrap()]), "");
@@ -183,7 +183,7 @@ fn sources_are_declared_changed_pruned_and_exported_like_the_rest() {
     let rig = Rig::new();
     with_sources(&rig, "outbox", ";");
     let would = apply(&rig, &["--dry-run"]);
-    assert!(would.ends_with("would make source erp\nwould make source shop\n"), "{would}");
+    assert!(would.ends_with("would create source erp\nwould create source shop\n"), "{would}");
     assert!(rig.items(&["source", "list"]).is_empty(), "a dry run makes nothing");
     apply(&rig, &[]);
     assert_eq!(apply(&rig, &["--prune", "--yes"]), "");
@@ -218,7 +218,7 @@ fn sources_are_declared_changed_pruned_and_exported_like_the_rest() {
     let kind = "[[source]]\nname = \"erp\"\nkind = \"drop\"\nsettings = { path = \"/srv/x\" }\n";
     rig.file("declared.toml", kind);
     let ran = rig.run(&["apply", "--file", "declared.toml"]);
-    assert!(ran.code == 5 && ran.err.contains("the kind of a source is not changed"), "{ran:?}");
+    assert!(ran.code == 5 && ran.err.contains("the kind of a source cannot be changed"), "{ran:?}");
     rig.file("declared.toml", &kind.replace("/srv/x", "srv"));
     let ran = rig.run(&["apply", "--file", "declared.toml"]);
     assert!(ran.code == 65 && ran.err.contains("source erp: settings: "), "{ran:?}");
@@ -237,7 +237,7 @@ fn a_tenants_policy_on_personal_data_is_declared_before_anything_is_read_and_exp
     rig.file("declared.toml", &declared("mask"));
     let would = apply(&rig, &["--dry-run"]);
     assert!(would.starts_with("would change tenant default: pii \"allow\" -> {"), "{would}");
-    assert!(would.ends_with("would make tenant acme\n"), "{would}");
+    assert!(would.ends_with("would create tenant acme\n"), "{would}");
     apply(&rig, &[]);
     assert_eq!(apply(&rig, &["--prune", "--yes"]), "", "tenants are never deleted");
     let made =
@@ -279,7 +279,7 @@ fn a_mistake_in_what_is_declared_is_named_with_its_place() {
     let ran = rig.run(&["config", "check", file.to_str().unwrap()]);
     assert_eq!(ran.code, 78);
     for part in [
-        "wrong.toml:4:1: provider.secret: this file holds no secret",
+        "wrong.toml:4:1: provider.secret: secrets do not belong in this file",
         "wrong.toml:1:1: provider has no pii",
         "wrong.toml:6:8: subscription.name must be a string in quotes",
         "wrong.toml:7:1: unknown key subscription.urll; did you mean url?",

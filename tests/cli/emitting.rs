@@ -15,7 +15,7 @@ fn lines(range: std::ops::Range<u32>) -> String {
 
 /// What is said of events that nobody gets.
 fn unwanted(count: u32) -> String {
-    format!("; {count} that no subscription wants: oncebox event list --status skipped")
+    format!("; {count} wanted by no subscription: oncebox event list --status skipped")
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn an_input_without_an_event_is_said_to_hold_none() {
     for args in [&["emit"][..], &["emit", "--json"]] {
         let ran = rig.run_with(args, "\n \n");
         assert_eq!((ran.code, ran.out.as_str()), (0, ""), "{ran:?}");
-        assert!(ran.err.contains("The input holds no event"), "{ran:?}");
+        assert!(ran.err.contains("The input has no events"), "{ran:?}");
     }
 }
 

@@ -23,17 +23,17 @@ fn a_backup_is_taken_beside_the_running_service_and_when_it_does_not_run() {
     rig.kill();
     let other = rig.dir.path().join("by-name.db");
     let said = rig.ok(&["backup", other.to_str().unwrap()]);
-    assert!(said.contains("read back and whole"), "{said}");
+    assert!(said.contains("read back and verified"), "{said}");
 
     let listed = rig.ok(&["backup", "list", shelf]);
     assert!(listed.contains(manifest["file"].as_str().unwrap()), "{listed}");
     let whole = rig.ok(&["backup", "verify", &file, other.to_str().unwrap()]);
-    assert_eq!(whole.matches(": whole; made ").count(), 2, "{whole}");
+    assert_eq!(whole.matches(": valid; made ").count(), 2, "{whole}");
     // A directory, or what a shell makes of a star, is as good; a spoiled manifest is not passed over.
     let manifest = format!("{file}.manifest.json");
     for args in [&[shelf][..], &[&file, &manifest]] {
         let whole = rig.ok(&[&["backup", "verify"], args].concat());
-        assert_eq!(whole.matches(": whole; made ").count(), 1, "{whole}");
+        assert_eq!(whole.matches(": valid; made ").count(), 1, "{whole}");
     }
     fs::write(&manifest, "{").unwrap();
     assert_eq!(rig.run(&["backup", "verify", shelf]).code, 65);

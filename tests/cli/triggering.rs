@@ -41,7 +41,7 @@ fn a_provider_of_another_name_or_of_none_is_told_apart() {
     let args = ["provider", "create", "shop", "--scheme", "github", "--pii", "allow"];
     rig.ok(&[&args[..], &["--generate-secret"]].concat());
     let other = rig.run(&["trigger", "stripe", "--provider", "shop"]);
-    assert!(other.code == 65 && other.err.contains("signs like github"), "{other:?}");
+    assert!(other.code == 65 && other.err.contains("is github, not"), "{other:?}");
     assert!(rig.ok(&["trigger", "github", "--provider", "shop"]).contains("stored as"));
     let secret = rig.file("wrong", "0123456789abcdef\n");
     let wrong =
@@ -98,7 +98,7 @@ fn what_a_public_key_checks_is_signed_by_a_pair_that_is_made_here() {
     }
     let shared = rig.dir.path().join("x");
     let shared = rig.run(&["trigger", "github", "--new-key", shared.to_str().unwrap()]);
-    assert!(shared.code == 2 && shared.err.contains("a secret signs"), "{shared:?}");
+    assert!(shared.code == 2 && shared.err.contains("signs with a secret"), "{shared:?}");
 }
 
 #[test]

@@ -44,11 +44,11 @@ fn a_captured_request_is_said_to_be_valid_or_why_not() {
     let newline = check(&signed(&format!("{SECRET}\n"), BODY), BODY, "1700000000");
     assert!(newline.code == 1 && newline.out.contains("newline at its end"), "{newline:?}");
     let other = check(&signed("whsec_of_another_endpoint", BODY), BODY, "1700000000");
-    assert!(other.code == 1 && other.out.contains("another secret"), "{other:?}");
+    assert!(other.code == 1 && other.out.contains("the secret is another one"), "{other:?}");
     assert!(other.out.contains("the body is of test mode"), "{other:?}");
-    let last = "not valid: this secret does not make this signature of this body";
+    let last = "not valid: the signature does not match this secret and this body";
     assert!(
-        other.err.contains(last) && other.out.contains("a body that was written anew"),
+        other.err.contains(last) && other.out.contains("the body was reformatted"),
         "{other:?}"
     );
     for ran in [&late, &spaced, &newline, &other] {

@@ -74,7 +74,7 @@ fn waits_and_starts(home: &Path, elsewhere: &Path) {
     until("it waits", || started.status("GET", "/livez") == Some(200));
     let ready = call(started.address, "", "GET", "/readyz", &Value::Null).unwrap();
     assert_eq!(ready.status, 503);
-    let which = format!("The disk on which {}", home.display());
+    let which = format!("The disk of {}", home.display());
     assert!(ready.detail().contains(&which) && ready.detail().contains("df -h"), "{ready:?}");
     assert_eq!(started.status("POST", "/in/stripe"), Some(507));
     assert_eq!(started.status("GET", "/v1/stats"), Some(507));

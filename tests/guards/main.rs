@@ -141,7 +141,7 @@ fn a_consumer_that_cannot_work_is_named_with_what_it_says() {
         consumer.report(&["sh", "-c", "echo the ledger is closed >&2; exit 3"], &["--events", "2"]);
     let refused = report["refused"].as_array().unwrap();
     assert_eq!(refused.len(), 2);
-    assert_eq!(refused[0]["reason"], "exit code 3: the ledger is closed");
+    assert_eq!(refused[0]["reason"], "exit 3: the ledger is closed");
     assert_eq!(report["good"], false);
 }
 

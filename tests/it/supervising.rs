@@ -48,7 +48,7 @@ impl Manager {
     fn wait(&mut self, rig: &Rig) -> Vec<String> {
         let mut heard = Vec::new();
         until("something is said", || {
-            self.supervision.look(rig.appliance(), self.now);
+            self.supervision.check(rig.appliance(), self.now);
             heard = self.heard();
             !heard.is_empty()
         });
@@ -76,7 +76,7 @@ fn it_is_ready_when_a_write_is_committed_and_alive_at_half_of_the_tolerated_sile
     }
     until("every pulse is felt", || rig.appliance().missing_heartbeats().is_empty());
     manager.now += secs(14);
-    manager.supervision.look(rig.appliance(), manager.now);
+    manager.supervision.check(rig.appliance(), manager.now);
     assert!(manager.heard().is_empty(), "it says more than it is asked for");
 }
 
@@ -126,10 +126,10 @@ fn when_any_thread_hangs_the_manager_is_no_longer_told_that_all_is_well() {
             others_come_round();
             said = manager.after(&rig, secs(25));
         }
-        assert_eq!(said, [format!("STATUS=Not well: no sign of life from {name}.")]);
+        assert_eq!(said, [format!("STATUS=Not well: no heartbeat from {name}.")]);
         for _ in 0..5 {
             manager.now += secs(60);
-            manager.supervision.look(rig.appliance(), manager.now);
+            manager.supervision.check(rig.appliance(), manager.now);
             assert!(manager.heard().is_empty(), "{name} hangs, and all is said to be well");
         }
         faults.stall(None);

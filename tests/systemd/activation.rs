@@ -91,7 +91,7 @@ fn a_receiver_that_hangs_does_not_shut_the_intake_while_the_service_stops() {
     let (mut request, _) = receiver.accept().unwrap();
     assert!(http::read_message(&mut request).unwrap().is_some());
     service.signal("TERM");
-    until("it says that it stops", || service.log().contains("stopping: what is under way"));
+    until("it says that it stops", || service.log().contains("stopping: running work"));
     for _ in 0..20 {
         assert_eq!(event("b"), 201, "taken while the delivery is under way");
     }

@@ -40,7 +40,7 @@ fn the_manager_hears_when_it_is_ready_that_it_lives_and_that_it_ends() {
     }
     service.signal("TERM");
     let last = until_says(&manager, "STOPPING=1").pop().unwrap();
-    assert_eq!(last, "STOPPING=1\nSTATUS=Stopping: what is under way is finished first.");
+    assert_eq!(last, "STOPPING=1\nSTATUS=Stopping: running work is finished first.");
     assert!(service.ended().success());
 }
 
@@ -97,16 +97,16 @@ fn each_failed_start_in_a_row_waits_longer_and_a_start_that_works_ends_the_row()
     unit.settings.push_str("nonsense = true\n");
     for secs in ["1", "2"] {
         let mut service = unit.start();
-        let said = until_says(&manager, "STATUS=Not started, tried again").pop().unwrap();
+        let said = until_says(&manager, "STATUS=Not started, trying again").pop().unwrap();
         assert!(
-            said.starts_with(&format!("STATUS=Not started, tried again in {secs} s: ")),
+            said.starts_with(&format!("STATUS=Not started, trying again in {secs} s: ")),
             "{said}"
         );
         assert!(said.contains("nonsense"), "{said}");
         assert_eq!(service.ended().code(), Some(78));
     }
     let mut third = unit.start();
-    until_says(&manager, "STATUS=Not started, tried again in 4 s");
+    until_says(&manager, "STATUS=Not started, trying again in 4 s");
     let log = third.log();
     assert!(log.lines().all(|line| line.starts_with('{')), "nothing but lines of the log: {log}");
     assert_eq!(log.matches("\"failed_starts\":3").count(), 1, "{log}");
@@ -114,7 +114,7 @@ fn each_failed_start_in_a_row_waits_longer_and_a_start_that_works_ends_the_row()
     third.signal("TERM");
     assert_eq!(third.ended().code(), Some(78));
     let mut fourth = unit.start();
-    until_says(&manager, "STATUS=Not started, tried again in 1 s");
+    until_says(&manager, "STATUS=Not started, trying again in 1 s");
     assert_eq!(fourth.ended().code(), Some(78));
     unit.settings = right;
     let mut service = unit.start();

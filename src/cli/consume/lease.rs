@@ -1,6 +1,4 @@
-//! The consumer's end of `/v1/consumers`: what is leased, and what is said of it.
-//!
-//! Not here: what is done with an event.
+//! The client of `/v1/consumers`: leases events and reports their results.
 
 use std::time::Duration;
 
@@ -11,23 +9,23 @@ use crate::cli::exit::Failure;
 use crate::cli::remote::{Remote, plain, with_query};
 use crate::cli::show::text;
 
-/// An event that is leased to us.
+/// A leased event.
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct Leased {
-    /// As the service shows it, but for the payload.
+    /// The event as the service shows it, without the payload.
     pub(in crate::cli) shown: Value,
-    /// Its exact bytes.
+    /// The payload's exact bytes.
     pub(in crate::cli) payload: Vec<u8>,
 }
 
-/// What came of a request for events.
+/// The answer to a request for events.
 #[derive(Debug)]
 pub(in crate::cli) enum Next {
-    /// These are leased; perhaps none.
+    /// Leased events; may be empty.
     Events(Vec<Leased>),
-    /// None for now, and why.
+    /// None: the subscription is held, for this reason.
     Held(String),
-    /// Not now: the service is busy or away.
+    /// The service is busy or unreachable.
     Later(Failure),
 }
 
@@ -39,12 +37,12 @@ pub(in crate::cli) struct Consumer<'a> {
 }
 
 impl Leased {
-    /// A field of what the service shows.
+    /// A field of the event.
     pub(in crate::cli) fn field(&self, name: &str) -> String {
         text(&self.shown, name)
     }
 
-    /// A header field that a request with it would have.
+    /// The headers that a request with the event would have.
     pub(in crate::cli) fn headers(&self) -> Vec<(String, String)> {
         let headers = self.shown.get("headers").and_then(Value::as_object);
         let value =
@@ -52,7 +50,7 @@ impl Leased {
         headers.into_iter().flatten().filter_map(value).collect()
     }
 
-    /// What is shown with whatever is said of it.
+    /// The event's delivery and lease, which every report names.
     pub(in crate::cli) fn reference(&self) -> Map<String, Value> {
         let field =
             |name: &str| (name.to_owned(), self.shown.get(name).cloned().unwrap_or_default());
@@ -65,7 +63,7 @@ impl Consumer<'_> {
         format!("/v1/consumers/{}/{verb}", plain(self.name))
     }
 
-    /// Leases events, waiting for the first.
+    /// Leases up to `most` events, waiting up to `wait` for the first.
     pub(in crate::cli) fn next(&self, most: usize, wait: Duration) -> Result<Next, Failure> {
         let query = [
             ("max", most.to_string()),
@@ -92,14 +90,14 @@ impl Consumer<'_> {
             let encoded = shown.as_object_mut().and_then(|fields| fields.remove("payload_base64"));
             let encoded = encoded.as_ref().and_then(Value::as_str).unwrap_or_default();
             let payload = BASE64.decode(encoded.as_bytes()).map_err(|error| {
-                Failure::failed(format!("the service gave a payload that is no base64: {error}"))
+                Failure::failed(format!("the service sent a payload that is not base64: {error}"))
             })?;
             Ok(Leased { shown, payload })
         };
         Ok(Next::Events(items.into_iter().flatten().map(leased).collect::<Result<_, Failure>>()?))
     }
 
-    /// Says something of events; what became of each.
+    /// Reports results or extends leases; returns the service's answer for each item.
     pub(in crate::cli) fn settle(
         &self,
         verb: &str,

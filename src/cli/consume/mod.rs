@@ -1,7 +1,7 @@
 //! `oncebox consume`: runs a command for each event of a pull subscription.
 //!
-//! One thread leases events, starts commands, watches them, extends their leases and reports their results. Not here:
-//! how a command is run (`sys::command`).
+//! One thread leases events, starts and watches commands, extends leases and reports results.
+//! Not here: how a command is run (`sys::command`).
 
 pub(super) mod lease;
 mod task;
@@ -27,13 +27,13 @@ use crate::cli::show::text;
 use crate::cli::{input, out};
 use crate::sys::command::{self, Running};
 
-/// How long the service may hold a request for events: a signal is heeded after it.
+/// How long the service may hold a request for events. A signal takes effect when the request ends.
 const WAIT: Duration = Duration::from_secs(2);
-/// How often it is asked for more while commands run.
+/// How often the service is asked for more events while commands run.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// When a service that was busy or away is asked again.
+/// Wait before the next request to a busy or unreachable service.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// How long an end waits for the service to take what came of the last commands.
+/// How long the last results are retried before `consume` ends.
 const MAX_FLUSH: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Args)]
@@ -41,16 +41,16 @@ const MAX_FLUSH: Duration = Duration::from_secs(15);
 The command reads the payload on stdin; the other fields of the event are in its environment:
 ONCEBOX_WEBHOOK_ID (the same on every attempt: give it to your guard), ONCEBOX_EVENT_TYPE, ONCEBOX_EVENT_ID,
 ONCEBOX_DELIVERY, ONCEBOX_ATTEMPT, ONCEBOX_AGGREGATE_TYPE, ONCEBOX_AGGREGATE_ID, ONCEBOX_IDEMPOTENCY_KEY,
-ONCEBOX_CONTENT_TYPE, TRACEPARENT. Other variables ONCEBOX_… and CREDENTIALS_DIRECTORY are not handed on: they
+ONCEBOX_CONTENT_TYPE, TRACEPARENT. CREDENTIALS_DIRECTORY and other ONCEBOX_… variables are removed, because they
 lead to Oncebox's own secrets.
 
-Its exit code says what came of it:
+Its exit code is the result:
   0   done
-  75  again later, and it does not count as a failure
+  75  try again later; not counted as a failure
   65  never: a dead letter
   any other, a signal, or the timeout: a failed attempt, tried again by the subscription's schedule
 
-Whatever it leaves running is killed when it ends. SIGTERM: no more is begun, what runs is finished.
+When it ends, its background processes are killed. On SIGTERM, running commands finish and no others start.
 
   oncebox subscription create warehouse --pull --event-type 'order.*'
   oncebox consume warehouse --parallel 4 -- /usr/local/bin/ship-order")]
@@ -62,12 +62,12 @@ pub(super) struct Consume {
           value_parser = clap::value_parser!(u16).range(1..=100))]
     parallel: u16,
     /// Time for one command; then it is killed with every process it started
-    #[arg(long, default_value = "5min", value_name = "SPAN", value_parser = time_for_one)]
+    #[arg(long, default_value = "5min", value_name = "SPAN", value_parser = timeout)]
     timeout: Duration,
-    /// When an event comes again whose command exited 75 [default: by the schedule]
+    /// Delay after exit code 75 until the event comes again [default: the subscription's schedule]
     #[arg(long, value_name = "SPAN", value_parser = input::span)]
     delay: Option<String>,
-    /// Only what is due now, then end; 1 if any failed
+    /// Process the events that are due now, then end; exit code 1 if any failed
     #[arg(long)]
     once: bool,
     /// Give the command the whole event as JSON, the payload in base64, instead of the payload
@@ -80,25 +80,25 @@ pub(super) struct Consume {
     command: Vec<OsString>,
 }
 
-/// What is under way.
+/// A run of `oncebox consume`.
 struct Work<'a> {
     consumer: Consumer<'a>,
     asked: &'a Consume,
     clock: Clock,
     lease: String,
     tasks: Vec<Task>,
-    /// Verdicts that the service has not taken yet, with the verb they go by.
+    /// Results that the service has not accepted yet, each with its verb.
     unsent: Vec<(&'static str, Value)>,
     done: u64,
     failed: u64,
-    /// What was said of why nothing comes, since something came, so that it is said once.
+    /// Remarks that were printed since the last event, so that each is printed once.
     remarks: BTreeSet<String>,
 }
 
-/// In no time nothing can be done: each event would be a failure, and in the end a dead letter.
-fn time_for_one(text: &str) -> Result<Duration, String> {
+/// Parses `--timeout`. Zero is refused: every event would fail and become a dead letter.
+fn timeout(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
-        Ok(span) if span.is_zero() => Err("a command needs some time, such as 30s".to_owned()),
+        Ok(span) if span.is_zero() => Err("the timeout must be above zero, such as 30s".to_owned()),
         Ok(span) => Ok(span),
         Err(error) => Err(format!("give a span like 30s or 5min: {error}")),
     }
@@ -110,7 +110,7 @@ impl Consume {
         let subscription = remote.get(&format!("/v1/subscriptions/{}", plain(&self.name)))?;
         if text(&subscription, "target") != "pull" {
             let why =
-                format!("{} is no pull subscription: its events are sent to its url", self.name);
+                format!("{} is not a pull subscription: its events are sent to its url", self.name);
             return Err(Failure::new(exit::CONFLICT, why)
                 .and("Make one with: oncebox subscription create NAME --pull"));
         }
@@ -156,8 +156,8 @@ impl Work<'_> {
         let mut exhausted = false;
         let mut asked_at = None;
         loop {
-            // What is known is said before anything is asked for: else an event whose lease ended while the service
-            // was away would be given again, though its command has done its work.
+            // Results are sent before events are requested. Otherwise an event whose lease ended while the service
+            // was unreachable would be leased again, although its command is done.
             self.send_results()?;
             let now = self.clock.monotonic();
             let may_ask = asked_at.is_none_or(|at| now.saturating_sub(at) >= ASK_EVERY);
@@ -166,7 +166,7 @@ impl Work<'_> {
             if !is_stopped() && !exhausted && free > 0 && may_ask && self.unsent.is_empty() {
                 asked_at = Some(now);
                 let begun = self.lease(free, stopped)?;
-                // Much may be due: it is asked for more at once.
+                // A full answer means that more may be due: ask again at once.
                 asked_at = asked_at.filter(|_| begun < free);
                 exhausted = self.asked.once && begun == 0;
             }
@@ -177,7 +177,7 @@ impl Work<'_> {
         }
     }
 
-    /// Leases events and begins their commands; tells how many.
+    /// Leases events and starts their commands. Returns how many.
     fn lease(&mut self, free: usize, stopped: &AtomicBool) -> Result<usize, Failure> {
         let wait = if self.tasks.is_empty() && !self.asked.once { WAIT } else { Duration::ZERO };
         match self.consumer.next(free, wait)? {
@@ -186,7 +186,7 @@ impl Work<'_> {
                 let count = events.len();
                 let mut begun = Ok(());
                 for event in events {
-                    // The others are not kept from everybody when one cannot be begun.
+                    // When one command cannot start, the other events go back at once, for other consumers.
                     if begun.is_err() || stopped.load(Ordering::Relaxed) {
                         self.hand_back(&event);
                     } else {
@@ -196,7 +196,7 @@ impl Work<'_> {
                 begun.map(|()| count)
             }
             Next::Held(reason) => {
-                self.remark(format!("nothing is given: the subscription is {reason}"));
+                self.remark(format!("no events: the subscription is {reason}"));
                 if self.tasks.is_empty() && !self.asked.once {
                     Stop::new().wait(RETRY_AFTER);
                 }
@@ -204,7 +204,7 @@ impl Work<'_> {
             }
             Next::Later(failure) if self.asked.once => Err(failure),
             Next::Later(failure) => {
-                self.remark(format!("{}; it is asked again", failure.message));
+                self.remark(format!("{}; trying again", failure.message));
                 if self.tasks.is_empty() {
                     Stop::new().wait(RETRY_AFTER);
                 }
@@ -221,24 +221,24 @@ impl Work<'_> {
     }
 
     fn hand_back(&mut self, event: &Leased) {
-        let mut word = event.reference();
-        word.insert("delay".to_owned(), "0s".into());
-        word.insert("counted".to_owned(), false.into());
-        word.insert("reason".to_owned(), "the consumer is stopping".into());
-        self.unsent.push(("nack", Value::Object(word)));
+        let mut item = event.reference();
+        item.insert("delay".to_owned(), "0s".into());
+        item.insert("counted".to_owned(), false.into());
+        item.insert("reason".to_owned(), "the consumer is stopping".into());
+        self.unsent.push(("nack", Value::Object(item)));
     }
 
     fn begin(&mut self, event: Leased) -> Result<(), Failure> {
-        // Its lease has ended, and we have it again while its command still runs: there is no need for another one.
+        // Its lease ended and this consumer got it again while the command still runs: that command goes on.
         let of = |task: &&mut Task| task.event.field("delivery") == event.field("delivery");
         if let Some(task) = self.tasks.iter_mut().find(of) {
             task.continue_as(event);
             return Ok(());
         }
         let Consume { command, timeout, envelope, .. } = self.asked;
-        // A lease that is short or long: it is extended thrice before it ends.
-        let every = humantime::parse_duration(&self.lease).unwrap_or(WAIT) / 3;
-        match Task::begin(event, (command, *timeout, *envelope), every, &self.clock) {
+        // Three extensions within one lease, so that a single failed one does not lose it.
+        let extend_every = humantime::parse_duration(&self.lease).unwrap_or(WAIT) / 3;
+        match Task::begin(event, (command, *timeout, *envelope), extend_every, &self.clock) {
             Ok(task) => self.tasks.push(task),
             Err((event, error)) => {
                 self.hand_back(&event);
@@ -250,7 +250,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Waits for the commands, takes what came of those that have ended, and extends the others' leases.
+    /// Waits for the commands, takes the results of those that have ended, and extends the leases of the others.
     fn watch(&mut self) -> Result<(), Failure> {
         if self.tasks.is_empty() {
             return Ok(());
@@ -259,7 +259,7 @@ impl Work<'_> {
         command::wait(&running, ASK_EVERY);
         let (mut still, mut taken) = (Vec::new(), Ok(()));
         for mut task in std::mem::take(&mut self.tasks) {
-            match task.look() {
+            match task.poll() {
                 None => still.push(task),
                 Some(outcome) => {
                     let note = self.take(&task, &outcome);
@@ -274,8 +274,8 @@ impl Work<'_> {
     }
 
     fn take(&mut self, task: &Task, outcome: &Outcome) -> Result<(), Failure> {
-        let (verb, word) = outcome.report(&task.event, self.asked.delay.as_deref());
-        self.unsent.push((verb, word));
+        let (verb, item) = outcome.report(&task.event, self.asked.delay.as_deref());
+        self.unsent.push((verb, item));
         if outcome.is_done() {
             self.done = self.done.saturating_add(1);
         } else {
@@ -297,17 +297,17 @@ impl Work<'_> {
     }
 
     fn extend(&mut self) {
-        let due: Vec<Value> = self.tasks.iter_mut().filter_map(Task::extension).collect();
+        let due: Vec<Value> = self.tasks.iter_mut().filter_map(Task::due_extension).collect();
         if due.is_empty() {
             return;
         }
         let lease = self.lease.clone();
         let answers = match self.consumer.settle("extend", &due, Some(("lease", &lease))) {
             Ok(answers) => answers,
-            // It is tried again before the lease ends; should it end, what the command does is not lost.
-            Err(failure) => return self.remark(format!("{}; it is tried again", failure.message)),
+            // The next extension comes before the lease ends. If the lease ends after all, the result is still sent.
+            Err(failure) => return self.remark(format!("{}; trying again", failure.message)),
         };
-        // 500 means that the row is damaged, which is no reason to stop the command.
+        // 500 means that the row is damaged: the command need not stop for that.
         let is_lost = |one: &&Value| ["404", "409"].contains(&text(one, "status").as_str());
         for refused in answers.iter().filter(is_lost) {
             let delivery = text(refused, "delivery");
@@ -319,7 +319,7 @@ impl Work<'_> {
         }
     }
 
-    /// Says what came of commands; what the service does not take now is said again.
+    /// Sends the results. Those that the service cannot take now are sent again later.
     fn send_results(&mut self) -> Result<(), Failure> {
         for verb in ["ack", "nack"] {
             let words: Vec<Value> = self
@@ -336,11 +336,16 @@ impl Work<'_> {
                     self.unsent.retain(|(by, _)| *by != verb);
                     for refused in answers.iter().filter(|one| text(one, "status") != "200") {
                         let (delivery, why) = (text(refused, "delivery"), text(refused, "detail"));
-                        out::note(format_args!("oncebox: {delivery} is not taken: {why}"));
+                        out::note(format_args!(
+                            "oncebox: the service refused the result of {delivery}: {why}"
+                        ));
                     }
                 }
                 Err(failure) if [exit::UNREACHABLE, exit::TEMPORARY].contains(&failure.code) => {
-                    self.remark(format!("{}; what came of commands is kept", failure.message));
+                    self.remark(format!(
+                        "{}; the results are kept and sent again",
+                        failure.message
+                    ));
                     if self.tasks.is_empty() {
                         Stop::new().wait(RETRY_AFTER);
                     }
@@ -351,10 +356,10 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Kills what runs and hands the events back, uncounted, so that they come again at once.
+    /// Kills the running commands and returns their events, uncounted, so that they come again at once.
     fn abandon(&mut self) {
         for mut task in std::mem::take(&mut self.tasks) {
-            match task.look() {
+            match task.poll() {
                 None => self.hand_back(&task.event),
                 Some(outcome) => {
                     self.unsent.push(outcome.report(&task.event, self.asked.delay.as_deref()));
@@ -372,7 +377,9 @@ impl Work<'_> {
             self.send_results()?;
             if self.clock.monotonic().saturating_sub(began) > MAX_FLUSH {
                 let count = self.unsent.len();
-                let why = format!("what came of {count} events could not be said: they come again");
+                let why = format!(
+                    "the results of {count} events could not be sent: these events come again"
+                );
                 return Err(Failure::temporary(why));
             }
         }

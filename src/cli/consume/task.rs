@@ -1,4 +1,4 @@
-//! One event and the command that is run for it.
+//! Runs the command for one event, and turns its result into the report for the service.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -13,90 +13,82 @@ use crate::cli::{out, show};
 use crate::config::own_variables;
 use crate::sys::command::{Ended, How, Program, Running};
 
-/// Of what a command prints, on each output, as much is kept and passed on.
+/// How much of a command's output is kept and passed on, for stdout and stderr each.
 const MAX_OUTPUT_BYTES: usize = 256 * 1024;
-/// Characters of a command's last words that become the reason.
+/// Characters of the last line on stderr that become the reason.
 const REASON_CHARS: usize = 500;
 
-/// A command under way.
+/// A running command.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) event: Leased,
     pub(super) running: Running,
     clock: Clock,
-    every: Duration,
+    extend_every: Duration,
     extend_at: Duration,
 }
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Debug)]
-pub(super) struct Outcome {
-    how: How,
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
-    took: Duration,
-}
+pub(super) struct Outcome(Ended);
 
 impl Task {
-    /// Starts the command; hands the event back where it cannot be.
+    /// Starts the command. Returns the event if that fails.
     pub(super) fn begin(
         event: Leased,
         (command, timeout, envelope): (&[OsString], Duration, bool),
-        every: Duration,
+        extend_every: Duration,
         clock: &Clock,
     ) -> Result<Self, (Leased, std::io::Error)> {
         let program = Program {
             argv: command.to_vec(),
             without: own_variables(),
             environment: environment(&event),
-            input: if envelope { whole(&event) } else { event.payload.clone() },
+            input: if envelope { full_event(&event) } else { event.payload.clone() },
             timeout,
             output_most: MAX_OUTPUT_BYTES,
         };
         match program.start(clock) {
             Ok(running) => {
-                let extend_at = clock.monotonic().saturating_add(every);
-                Ok(Self { event, running, clock: clock.clone(), every, extend_at })
+                let extend_at = clock.monotonic().saturating_add(extend_every);
+                Ok(Self { event, running, clock: clock.clone(), extend_every, extend_at })
             }
             Err(error) => Err((event, error)),
         }
     }
 
-    /// Lets what comes of the command stand for the event under another lease.
+    /// Gives the running command a new lease of the same event.
     pub(super) fn continue_as(&mut self, event: Leased) {
-        self.extend_at = self.clock.monotonic().saturating_add(self.every);
+        self.extend_at = self.clock.monotonic().saturating_add(self.extend_every);
         self.event = event;
     }
 
-    /// What came of it, once it has ended.
-    pub(super) fn look(&mut self) -> Option<Outcome> {
+    /// The result; `None` while the command runs.
+    pub(super) fn poll(&mut self) -> Option<Outcome> {
         match self.running.look() {
             Ok(None) => None,
-            Ok(Some(Ended { how, stdout, stderr, took })) => {
-                Some(Outcome { how, stdout, stderr, took })
-            }
+            Ok(Some(ended)) => Some(Outcome(ended)),
             Err(error) => {
-                let stderr =
-                    format!("it cannot be told whether it has ended: {error}").into_bytes();
+                let stderr = format!("cannot watch the command: {error}").into_bytes();
                 let (how, took) = (How::Killed(0), Duration::ZERO);
-                Some(Outcome { how, stdout: Vec::new(), stderr, took })
+                Some(Outcome(Ended { how, stdout: Vec::new(), stderr, took }))
             }
         }
     }
 
-    /// What is said to have its lease extended, when it is time for that.
-    pub(super) fn extension(&mut self) -> Option<Value> {
+    /// The request item that extends the lease; `None` until it is due.
+    pub(super) fn due_extension(&mut self) -> Option<Value> {
         let now = self.clock.monotonic();
         if now < self.extend_at {
             return None;
         }
-        self.extend_at = now.saturating_add(self.every);
+        self.extend_at = now.saturating_add(self.extend_every);
         Some(Value::Object(self.event.reference()))
     }
 }
 
 fn environment(event: &Leased) -> Vec<(String, String)> {
-    // No value of the environment can hold a zero byte.
+    // An environment variable cannot hold a zero byte.
     let field = |name: &str| {
         let value = event.shown.get(name).cloned().unwrap_or_default();
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -122,32 +114,33 @@ fn environment(event: &Leased) -> Vec<(String, String)> {
     all.map(|(name, value)| (name.to_owned(), value)).to_vec()
 }
 
-fn whole(event: &Leased) -> Vec<u8> {
-    let mut whole = event.shown.clone();
-    if let Some(fields) = whole.as_object_mut() {
+/// The event as JSON, with the payload in base64.
+fn full_event(event: &Leased) -> Vec<u8> {
+    let mut full = event.shown.clone();
+    if let Some(fields) = full.as_object_mut() {
         fields.insert("payload_base64".to_owned(), BASE64.encode(&event.payload).into());
     }
-    whole.to_string().into_bytes()
+    full.to_string().into_bytes()
 }
 
 impl Outcome {
     pub(super) fn is_done(&self) -> bool {
-        self.how == How::Exited(exit::OK.into())
+        self.0.how == How::Exited(exit::OK.into())
     }
 
     fn is_later(&self) -> bool {
-        self.how == How::Exited(exit::TEMPORARY.into())
+        self.0.how == How::Exited(exit::TEMPORARY.into())
     }
 
     fn is_never(&self) -> bool {
-        self.how == How::Exited(exit::BAD_INPUT.into())
+        self.0.how == How::Exited(exit::BAD_INPUT.into())
     }
 
     pub(super) fn took(&self) -> Duration {
-        self.took
+        self.0.took
     }
 
-    /// One word for it.
+    /// The result in one word.
     pub(super) fn result(&self) -> &'static str {
         match self {
             done if done.is_done() => "done",
@@ -157,46 +150,45 @@ impl Outcome {
         }
     }
 
-    /// How it ended, and its last words; empty when it is done.
+    /// How it ended, and its last line on stderr; empty if it is done.
     pub(super) fn detail(&self) -> String {
-        let how = match self.how {
-            How::Exited(0) => return String::new(),
-            How::Exited(code) => format!("exit {code}"),
-            How::Killed(signal) => format!("killed by signal {signal}"),
-            How::TimedOut => "its time was over".to_owned(),
-        };
-        let said = String::from_utf8_lossy(&self.stderr);
-        let last = said.lines().rev().find(|line| !line.trim().is_empty());
-        match last {
-            None => how,
-            Some(last) => format!("{how}: {}", show::cut(&show::clean(last.trim()), REASON_CHARS)),
-        }
-    }
-
-    /// What the service is told, and by which verb.
-    pub(super) fn report(&self, event: &Leased, delay: Option<&str>) -> (&'static str, Value) {
-        let mut word: Map<String, Value> = event.reference();
         if self.is_done() {
-            return ("ack", Value::Object(word));
+            return String::new();
         }
-        word.insert("reason".to_owned(), self.detail().into());
-        if self.is_never() {
-            word.insert("dead".to_owned(), true.into());
-        }
-        if self.is_later() {
-            word.insert("counted".to_owned(), false.into());
-            if let Some(delay) = delay {
-                word.insert("delay".to_owned(), delay.into());
+        let stderr = String::from_utf8_lossy(&self.0.stderr);
+        let last = stderr.lines().rev().find(|line| !line.trim().is_empty());
+        match last {
+            None => self.0.how.to_string(),
+            Some(last) => {
+                format!("{}: {}", self.0.how, show::cut(&show::clean(last.trim()), REASON_CHARS))
             }
         }
-        ("nack", Value::Object(word))
     }
 
-    /// Prints what the command has printed.
-    pub(super) fn print_output(&self) -> Result<(), Failure> {
-        if !self.stderr.is_empty() {
-            out::note(String::from_utf8_lossy(&self.stderr).trim_end());
+    /// The verb and the request item that report the result to the service.
+    pub(super) fn report(&self, event: &Leased, delay: Option<&str>) -> (&'static str, Value) {
+        let mut item: Map<String, Value> = event.reference();
+        if self.is_done() {
+            return ("ack", Value::Object(item));
         }
-        if self.stdout.is_empty() { Ok(()) } else { out::bytes(&self.stdout) }
+        item.insert("reason".to_owned(), self.detail().into());
+        if self.is_never() {
+            item.insert("dead".to_owned(), true.into());
+        }
+        if self.is_later() {
+            item.insert("counted".to_owned(), false.into());
+            if let Some(delay) = delay {
+                item.insert("delay".to_owned(), delay.into());
+            }
+        }
+        ("nack", Value::Object(item))
+    }
+
+    /// Prints the command's output.
+    pub(super) fn print_output(&self) -> Result<(), Failure> {
+        if !self.0.stderr.is_empty() {
+            out::note(String::from_utf8_lossy(&self.0.stderr).trim_end());
+        }
+        if self.0.stdout.is_empty() { Ok(()) } else { out::bytes(&self.0.stdout) }
     }
 }

@@ -80,7 +80,7 @@ fn whole(here: &Installation, path: &Path, found: &Findings) -> Vec<Finding> {
 /// Whether the key that is there is the one that sealed the secrets.
 fn sealed_by(here: &Installation, found: &Findings) -> Option<Finding> {
     let want = found.key_id.as_ref()?;
-    let have = master_key::look(&here.settings).ok()??.key.key_id();
+    let have = master_key::find(&here.settings).ok()??.key.key_id();
     Some(if *want == have {
         ok("key_matches", "the key opens the secrets of this database")
     } else {

@@ -1,6 +1,6 @@
-//! Lines of JSON, cut into batches that are the same every time the input is.
+//! Groups lines of JSON into batches. The same input always gives the same batches, so that it can be sent again.
 //!
-//! Not here: what an event must hold beyond being an object with a type, which the service decides.
+//! Not here: whether an event is valid. Only the service checks more than "an object with an `event_type`".
 
 use std::io::{BufRead, Read};
 use std::ops::ControlFlow;
@@ -10,60 +10,60 @@ use serde::de::IgnoredAny;
 
 use crate::base::id;
 
-/// A line beyond this is no event: above the largest payload there can be, in base64.
+/// Longest line: more than the largest payload in base64.
 const MAX_LINE_BYTES: u64 = 40 << 20;
-/// A batch ends before it grows beyond this: half of what the service takes unless told otherwise.
+/// Largest batch: half of the service's default limit for a request body.
 const MAX_BATCH_BYTES: usize = 8 << 20;
-/// Lets another layout of batches have other keys.
+/// Part of each batch's key. To be changed when the layout of batches changes.
 const KEY_LABEL: &str = "oncebox emit 1";
 
-/// Events that are sent in one request, stored all or none.
+/// Events of one request: the service stores all of them or none.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// An array, each event on a line of its own, so that the service's line numbers lead to ours.
+    /// A JSON array with each event on its own line, so that line numbers in the service's errors lead to the event.
     pub(super) body: String,
-    /// Known to the service, it is answered and not stored again.
+    /// The idempotency key: if the service knows it, it repeats its answer and stores nothing.
     pub(super) key: String,
-    /// The input's line of each event; empty for an event from flags.
+    /// Each event's line number in the input; empty for an event from flags.
     pub(super) lines: Vec<u64>,
 }
 
-/// A line that is no event.
+/// Why a line cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BadLine {
-    /// It is no JSON object with a type.
+    /// It is not a JSON object with an `event_type`.
     #[error("line {line}: {why}. Nothing of its batch was stored ({batch}).")]
     NoEvent {
-        /// Which, from 1.
+        /// Its number, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
-        /// The lines that would have been sent together.
+        /// The lines of its batch.
         batch: String,
     },
-    /// The input broke off.
+    /// The input could not be read.
     #[error("line {line}: {source}")]
     Unreadable {
         /// The line that could not be read.
         line: u64,
-        /// What the system said.
+        /// The cause.
         source: std::io::Error,
     },
 }
 
 impl Batch {
-    /// One event that is no line of an input.
+    /// A batch of one event from flags.
     pub(super) fn single(event: String, key: String) -> Self {
         Self { body: event, key, lines: Vec::new() }
     }
 
-    /// Which lines it holds, for a person.
-    pub(super) fn place(&self) -> String {
-        place(self.lines.first(), self.lines.last())
+    /// Its lines as text, such as "lines 3 to 7".
+    pub(super) fn line_range(&self) -> String {
+        line_range(self.lines.first(), self.lines.last())
     }
 }
 
-fn place(first: Option<&u64>, last: Option<&u64>) -> String {
+fn line_range(first: Option<&u64>, last: Option<&u64>) -> String {
     match (first, last) {
         (Some(first), Some(last)) if first == last => format!("line {first}"),
         (Some(first), Some(last)) => format!("lines {first} to {last}"),
@@ -77,12 +77,12 @@ pub(super) struct Batches<R> {
     input: R,
     /// Lines read so far.
     line: u64,
-    events_most: usize,
-    /// A line that was read and begins the next batch.
-    left: Option<(u64, String)>,
+    max_events: usize,
+    /// A line that was read but did not fit: it begins the next batch.
+    pushed_back: Option<(u64, String)>,
 }
 
-/// What every event has, looked at here so that a bad line is named before anything is sent.
+/// The check that a line is an event, made here so that a bad line is named before its batch is sent.
 #[derive(Deserialize)]
 struct Event {
     #[expect(dead_code, reason = "only its presence is looked at")]
@@ -90,16 +90,16 @@ struct Event {
 }
 
 impl<R: BufRead> Batches<R> {
-    pub(super) fn new(input: R, events_most: usize) -> Self {
-        Self { input, line: 0, events_most, left: None }
+    pub(super) fn new(input: R, max_events: usize) -> Self {
+        Self { input, line: 0, max_events, pushed_back: None }
     }
 
-    /// The next batch; `None` at the end.
+    /// The next batch; `None` at the end of the input.
     pub(super) fn next(&mut self) -> Result<Option<Batch>, BadLine> {
         let (mut body, mut lines) = (String::from("["), Vec::new());
         while let Some((line, text)) = self.event(lines.first().copied())? {
             if !lines.is_empty() && body.len() + text.len() > MAX_BATCH_BYTES {
-                self.left = Some((line, text));
+                self.pushed_back = Some((line, text));
                 break;
             }
             if !lines.is_empty() {
@@ -107,29 +107,29 @@ impl<R: BufRead> Batches<R> {
             }
             body.push_str(&text);
             lines.push(line);
-            if lines.len() == self.events_most {
+            if lines.len() == self.max_events {
                 break;
             }
         }
         let Some(first) = lines.first() else { return Ok(None) };
         body.push(']');
-        // With its place in the input, so that equal lines further down are events of their own.
+        // The line number is part of the key, so that equal lines further down are separate events.
         let key = id::sha256_hex(format!("{KEY_LABEL}\n{first}\n{body}").as_bytes());
         Ok(Some(Batch { body, key, lines }))
     }
 
-    /// The next line that holds something, checked.
+    /// The next line that is not empty, checked.
     fn event(&mut self, first: Option<u64>) -> Result<Option<(u64, String)>, BadLine> {
-        if let Some(left) = self.left.take() {
-            return Ok(Some(left));
+        if let Some(event) = self.pushed_back.take() {
+            return Ok(Some(event));
         }
         loop {
             match self.read(first)? {
                 ControlFlow::Break(()) => return Ok(None),
                 ControlFlow::Continue(text) if text.is_empty() => {}
                 ControlFlow::Continue(text) => {
-                    let looked: Result<Event, _> = serde_json::from_str(&text);
-                    return match looked {
+                    let parsed: Result<Event, _> = serde_json::from_str(&text);
+                    return match parsed {
                         Ok(_event) if text.starts_with('{') => Ok(Some((self.line, text))),
                         Ok(_) => Err(self.bad(first, "an event is a JSON object")),
                         Err(error) => Err(self.bad(first, &error.to_string())),
@@ -152,7 +152,7 @@ impl<R: BufRead> Batches<R> {
             return Err(self.bad(first, "it is longer than any event may be"));
         }
         match String::from_utf8(bytes) {
-            // A byte order mark is what some editors begin a file with.
+            // Some editors write a byte order mark at the beginning of a file.
             Ok(text) => {
                 Ok(ControlFlow::Continue(text.trim_start_matches('\u{feff}').trim().to_owned()))
             }
@@ -161,9 +161,9 @@ impl<R: BufRead> Batches<R> {
     }
 
     fn bad(&self, first: Option<u64>, why: &str) -> BadLine {
-        // The message begins with our line number; the parser's would mislead.
+        // The message begins with the input's line number; the parser's "line 1" would mislead.
         let why = why.replace(" at line 1 column", " at column");
-        let batch = place(first.as_ref().or(Some(&self.line)), Some(&self.line));
+        let batch = line_range(first.as_ref().or(Some(&self.line)), Some(&self.line));
         BadLine::NoEvent { line: self.line, why, batch }
     }
 }
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(found[0].body, found[1].body);
         assert_ne!(found[0].key, found[1].key);
         assert_eq!(found[0].key, all(&input, 2).unwrap()[0].key);
-        assert_eq!(found[1].place(), "lines 4 to 5");
+        assert_eq!(found[1].line_range(), "lines 4 to 5");
     }
 
     #[test]

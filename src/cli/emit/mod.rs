@@ -1,7 +1,6 @@
-//! `oncebox emit`: publishes events, one from flags or many as lines of JSON.
+//! `oncebox emit`: publishes one event from flags, or many from lines of JSON.
 //!
-//! Not here: cutting lines into batches ([`batches`]), and sending a batch until it is answered
-//! ([`send`]).
+//! Not here: grouping lines into batches ([`batches`]), and sending a batch with retries ([`send`]).
 
 mod batches;
 mod send;
@@ -30,16 +29,16 @@ use send::{Sender, Sent};
 #[derive(Debug, Args)]
 #[command(after_help = "Lines: one event a line, as POST /v1/events takes it:\n  \
     {\"event_type\":\"invoice.paid\",\"idempotency_key\":\"invoice.paid:4711\",\"payload\":{\"id\":4711}}\n\n\
-    The same input may be sent again: an event with an idempotency_key is known for good, one without\n\
-    for 24 hours, if the input and --batch are the same.")]
+    The same input may be sent again and is stored once: an event with an idempotency_key for good, an event\n\
+    without one for 24 hours, if the input and --batch are unchanged.")]
 pub(super) struct Emit {
     /// Read the lines from this file [default: stdin]
     #[arg(long, value_name = "FILE", conflicts_with = "event_type")]
     file: Option<PathBuf>,
-    /// Events of a request, stored all or none, 1 to 1000
+    /// Events in one request, 1 to 1000; all of them are stored or none
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
     batch: u16,
-    /// How long to go on trying while the service restarts or has no room
+    /// How long to retry while the service restarts or its disk is full
     #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = humantime::parse_duration)]
     retry_for: Duration,
     #[command(flatten)]
@@ -52,38 +51,38 @@ pub(super) struct Emit {
 #[derive(Debug, Args, Serialize)]
 #[command(next_help_heading = "One event")]
 struct One {
-    /// What happened, such as invoice.paid; without it, lines are read
+    /// Type of the event, such as invoice.paid; without it, lines are read
     #[arg(help_heading = "Arguments")]
     event_type: Option<String>,
-    /// The body: JSON, @file, or - for stdin
+    /// The payload: JSON, @file, or - for stdin
     #[arg(long, value_name = "JSON", requires = "event_type")]
     #[serde(skip)]
     payload: Option<String>,
-    /// The body's media type; for one that is not JSON
+    /// The payload's media type, if it is not JSON
     #[arg(long, value_name = "TYPE", requires = "event_type")]
     content_type: Option<String>,
-    /// The idempotency key: the same key is stored once
+    /// Idempotency key: an event with a known key is not stored again
     #[arg(long, requires = "event_type")]
     #[serde(rename = "idempotency_key")]
     key: Option<String>,
-    /// What it happened to, as TYPE/ID
+    /// What it is about, as TYPE/ID
     #[arg(long, value_name = "TYPE/ID", requires = "event_type", conflicts_with_all = ["aggregate_type", "aggregate_id"])]
     #[serde(skip)]
     aggregate: Option<String>,
-    /// The kind of thing it happened to
+    /// Type of what it is about
     #[arg(long, value_name = "TYPE", requires = "event_type")]
     aggregate_type: Option<String>,
-    /// Which one
+    /// Id of what it is about
     #[arg(long, value_name = "ID", requires = "event_type")]
     aggregate_id: Option<String>,
     /// The system it comes from [default: api]
     #[arg(long, value_name = "SYSTEM", requires = "event_type")]
     #[serde(rename = "source_system")]
     source: Option<String>,
-    /// The one subscription it is for
+    /// Deliver to this subscription only
     #[arg(long, value_name = "SUBSCRIPTION", requires = "event_type")]
     target: Option<String>,
-    /// What it is ordered by
+    /// Events with the same key are delivered in order
     #[arg(long, value_name = "KEY", requires = "event_type")]
     ordering_key: Option<String>,
     /// The process it belongs to
@@ -92,13 +91,13 @@ struct One {
     /// When it happened (RFC 3339)
     #[arg(long, value_name = "TIME", requires = "event_type")]
     occurred_at: Option<String>,
-    /// Not to be sent before (RFC 3339)
+    /// Deliver not before this time (RFC 3339)
     #[arg(long, value_name = "TIME", requires = "event_type")]
     not_before: Option<String>,
-    /// Counted attempts until it is given up
+    /// Counted attempts before it becomes a dead letter
     #[arg(long, value_name = "N", requires = "event_type")]
     max_attempts: Option<u32>,
-    /// Free for the source's own use
+    /// Free text for your own use
     #[arg(long, value_name = "TEXT", requires = "event_type")]
     custom_data: Option<String>,
 }
@@ -114,10 +113,10 @@ impl Emit {
 
     fn single(&self, remote: &Remote) -> Result<(), Failure> {
         let event = self.one.event()?;
-        // Typed twice it is meant twice, unless a key says otherwise; only a retry of ours is the same.
-        let mut once = [0_u8; 32];
-        SystemDraw::new().fill(&mut once);
-        let batch = Batch::single(event, data_encoding::HEXLOWER.encode(&once));
+        // A random key: our own retries are one event, but a command that is typed twice publishes two.
+        let mut random = [0_u8; 32];
+        SystemDraw::new().fill(&mut random);
+        let batch = Batch::single(event, data_encoding::HEXLOWER.encode(&random));
         let answer = Sender::new(remote, self.retry_for).send(&batch)?;
         if remote.json() {
             return out::json(&answer.body);
@@ -134,18 +133,18 @@ impl Emit {
                     "stored as {id}, but no subscription wants it: it is sent to nobody (oncebox subscription list)"
                 ))?,
                 (false, _) if flag("in_doubt") => out::line(format_args!(
-                    "stored as {id}, and held: the database was restored, and this event may have been sent \
+                    "stored as {id}, and held: the database was restored, so this event may have been sent \
                      before. Release it: oncebox in-doubt list"
                 ))?,
                 (false, _) => out::line(format_args!("stored as {id}"))?,
                 (true, false) => {
-                    out::line(format_args!("known before as {id}; nothing is done twice"))?;
+                    out::line(format_args!("known before as {id}; nothing was stored again"))?;
                 }
                 (true, true) => out::line(format_args!(
-                    "known before as {id}, with other content; what was stored first stays"
+                    "known before as {id}, with other content; the first content stays"
                 ))?,
             }
-            out::line(format_args!("Where it went: oncebox event show {id}"))?;
+            out::line(format_args!("Its deliveries: oncebox event show {id}"))?;
         }
         Ok(())
     }
@@ -176,7 +175,7 @@ impl Emit {
             };
             match sender.send(&batch) {
                 Ok(answer) => {
-                    sum.count(&answer);
+                    sum.add(&answer);
                     progress.show(|| format!("{} events sent", sum.events));
                     if remote.json() {
                         out::json(&answer.body)?;
@@ -188,7 +187,7 @@ impl Emit {
         progress.end();
         let summary = sum.to_string();
         if outcome.is_ok() && sum.events == 0 {
-            out::note("The input holds no event: nothing was sent.");
+            out::note("The input has no events: nothing was sent.");
             return Ok(());
         }
         match outcome {
@@ -215,7 +214,7 @@ impl One {
             event.insert("aggregate_id".to_owned(), id.into());
         }
         let payload = self.payload.as_deref().ok_or_else(|| {
-            Failure::input("give the body with --payload: JSON, @file, or - for stdin")
+            Failure::input("give the payload with --payload: JSON, @file, or - for stdin")
         })?;
         let bytes = input::bytes(payload)?;
         let json = self.content_type.as_deref().is_none_or(|kind| kind.contains("json"));
@@ -223,10 +222,10 @@ impl One {
             event.insert("payload_base64".to_owned(), BASE64.encode(&bytes).into());
             return Ok(Value::Object(event).to_string());
         }
-        // The JSON goes out to the byte as it was given, so it is not parsed into a value.
+        // The JSON is sent byte for byte as it was given, so it is not parsed into a value.
         let raw: &RawValue = serde_json::from_slice(&bytes).map_err(|error| {
             Failure::input(format!(
-                "the payload is not JSON: {error}; for anything else give --content-type"
+                "the payload is not JSON: {error}; for other content give --content-type"
             ))
         })?;
         let head = Value::Object(event).to_string();

@@ -1,7 +1,6 @@
-//! Sends a batch until it is answered, or until it has been tried long enough.
+//! Sends a batch, with retries until it is answered or `--retry-for` has passed.
 //!
-//! Sending again is safe: the key of a batch makes the service answer what it has stored and store
-//! nothing twice. Not here: what the batches are.
+//! Retries are safe: the service recognizes the batch by its key, repeats its answer and stores nothing twice.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,9 +14,9 @@ use crate::cli::exit::Failure;
 use crate::cli::remote::{Answer, Remote, detail};
 use crate::http::client::CallError;
 
-/// The first wait; each further one is twice as long.
-const WAIT_FIRST: Duration = Duration::from_millis(200);
-/// The longest wait, also where the service asks for a longer one.
+/// The first wait. Each further wait is twice as long.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+/// The longest wait, even if the service asks for a longer one.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// Sends batches.
@@ -28,7 +27,7 @@ pub(super) struct Sender<'a> {
     clock: Clock,
 }
 
-/// What has been sent so far.
+/// Counts of the events sent so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) events: usize,
@@ -41,12 +40,12 @@ pub(super) struct Sent {
 
 impl Sent {
     /// Adds a batch's answer.
-    pub(super) fn count(&mut self, answer: &Answer) {
+    pub(super) fn add(&mut self, answer: &Answer) {
         let events = answer.body.get("events").and_then(Value::as_array);
         for event in events.into_iter().flatten() {
             let flag = |name: &str| event.get(name).and_then(Value::as_bool) == Some(true);
             self.events += 1;
-            // A kept answer tells what was new when it was first given.
+            // A repeated answer still says "new" for events that were new the first time.
             let known = answer.replayed || flag("already_processed");
             self.known += usize::from(known);
             self.differing += usize::from(flag("differs"));
@@ -63,7 +62,7 @@ impl fmt::Display for Sent {
         let Self { events, known, differing, quarantined, skipped, in_doubt } = self;
         write!(f, "{events} events: {} stored, {known} known before", events - known)?;
         if *differing > 0 {
-            write!(f, " ({differing} with other content; what was stored first stays)")?;
+            write!(f, " ({differing} with other content; the first content stays)")?;
         }
         if *quarantined > 0 {
             write!(f, "; {quarantined} quarantined: oncebox event list --status quarantined")?;
@@ -71,7 +70,7 @@ impl fmt::Display for Sent {
         if *skipped > 0 {
             write!(
                 f,
-                "; {skipped} that no subscription wants: oncebox event list --status skipped"
+                "; {skipped} wanted by no subscription: oncebox event list --status skipped"
             )?;
         }
         if *in_doubt > 0 {
@@ -86,31 +85,31 @@ impl<'a> Sender<'a> {
         Self { remote, retry_for, clock: Clock::machine() }
     }
 
-    /// The answer to a batch that is stored, now or before.
+    /// Sends a batch until it is stored, and returns the answer.
     pub(super) fn send(&mut self, batch: &Batch) -> Result<Answer, Failure> {
         let started = self.clock.monotonic();
-        let mut wait = WAIT_FIRST;
+        let mut wait = FIRST_WAIT;
         loop {
             let (failure, asked) = match self.exchange(batch) {
                 Ok(answer) if (200..=299).contains(&answer.status) && is_answer(&answer) => {
                     return Ok(answer);
                 }
-                Ok(answer) if passes(answer.status) => {
+                Ok(answer) if is_temporary(answer.status) => {
                     (self.remote.refusal(&answer), answer.retry_after)
                 }
                 Ok(answer) => return Err(self.refused(batch, &answer)),
                 Err(error @ CallError::Failed(..)) => (self.remote.unreachable(&error), None),
                 Err(error) => return Err(self.remote.unreachable(&error)),
             };
-            let next = asked.unwrap_or(wait).clamp(WAIT_FIRST, MAX_WAIT);
+            let next = asked.unwrap_or(wait).clamp(FIRST_WAIT, MAX_WAIT);
             let passed = self.clock.monotonic().saturating_sub(started);
             if passed + next > self.retry_for {
-                // To the tenth of a second: a short --retry-for must not read as 0s.
+                // In tenths of a second, so that a short --retry-for is not shown as 0s.
                 let tenths = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX) / 100;
                 let tried = humantime::format_duration(Duration::from_millis(tenths * 100));
-                let place = batch.place();
+                let lines = batch.line_range();
                 return Err(
-                    failure.and(format_args!("Tried for {tried}; {place} may be sent again."))
+                    failure.and(format_args!("Tried for {tried}; {lines} may be sent again."))
                 );
             }
             Stop::new().wait(next);
@@ -126,14 +125,13 @@ impl<'a> Sender<'a> {
         self.remote.exchange("POST", "/v1/events", headers, batch.body.as_bytes())
     }
 
-    /// A refusal that sending again would not change; names the line where it can be told.
+    /// The failure for a refusal that a retry would not change. Names the input line if the answer allows it.
     fn refused(&self, batch: &Batch, answer: &Answer) -> Failure {
         let failure = self.remote.refusal(answer);
         if batch.lines.is_empty() {
             return failure;
         }
-        let place = batch.place();
-        let stored = format!("Nothing of its batch was stored ({place}).");
+        let stored = format!("Nothing of its batch was stored ({}).", batch.line_range());
         match culprit(batch, &detail(answer)) {
             Some((line, why)) => Failure::new(failure.code, format!("line {line}: {why} {stored}")),
             None => failure.and(stored),
@@ -141,18 +139,18 @@ impl<'a> Sender<'a> {
     }
 }
 
-/// Whether it is the answer of a publish. One that was cut off is not, and is asked for again.
+/// Whether the answer to a publish is complete. After an incomplete one the batch is sent again.
 fn is_answer(answer: &Answer) -> bool {
     answer.body.get("events").is_some_and(Value::is_array)
 }
 
-/// Whether a refusal may pass: no room, too busy, restarting, or the same batch is still under way.
-fn passes(status: u16) -> bool {
+/// Whether a retry may succeed: the disk is full, the service is busy or restarting, or the same batch is being stored.
+fn is_temporary(status: u16) -> bool {
     matches!(status, 200..=299 | 408 | 409 | 429 | 502..=504 | 507)
 }
 
-/// The line that the service's words are about. It counts events from 0 where a value is wrong, and
-/// names a line of the body where the JSON is.
+/// The input line that a problem's detail is about. For a wrong value, the service names the event, counted from 0;
+/// for wrong JSON, it names the line of the body.
 fn culprit<'d>(batch: &Batch, detail: &'d str) -> Option<(u64, &'d str)> {
     if let Some(rest) = detail.strip_prefix("Event ") {
         let (number, why) = rest.split_once(" (counted from 0): ")?;
@@ -161,8 +159,8 @@ fn culprit<'d>(batch: &Batch, detail: &'d str) -> Option<(u64, &'d str)> {
     if let [line] = batch.lines.as_slice() {
         return Some((*line, detail));
     }
-    let (_, place) = detail.rsplit_once(" at line ")?;
-    let (number, _) = place.split_once(' ')?;
+    let (_, position) = detail.rsplit_once(" at line ")?;
+    let (number, _) = position.split_once(' ')?;
     Some((*batch.lines.get(number.parse::<usize>().ok()?.checked_sub(1)?)?, detail))
 }
 
