@@ -1,6 +1,4 @@
-//! From a response to the bytes of an answer.
-//!
-//! Not here: which answer is given, and what becomes of the connection after it.
+//! Encodes a response into the bytes of an answer, and writes them.
 
 use std::io::{self, IoSlice, Write};
 
@@ -13,13 +11,13 @@ use crate::base::clock::Timestamp;
 use crate::http::head::ReplyMode;
 use crate::http::message::Response;
 
-/// The form of a date that RFC 9110 (section 5.6.7) wants sent.
+/// The date format of RFC 9110, section 5.6.7.
 const DATE: &[BorrowedFormatItem<'_>] = format_description!(
     "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
 );
 
-/// The fields that frame an answer. Only the listener sets them, so that none is there twice.
-const OURS: [&str; 4] = ["content-length", "transfer-encoding", "connection", "date"];
+/// The fields that frame an answer. Only the listener sets them, so that none is sent twice.
+const RESERVED: [&str; 4] = ["content-length", "transfer-encoding", "connection", "date"];
 
 /// The `date` field of the current second.
 #[derive(Debug, Default)]
@@ -37,13 +35,13 @@ impl DateLine {
     }
 }
 
-/// `None` beyond the year 9999; an answer without a date is allowed where there is no clock.
+/// `None` after the year 9999: an answer may go without a date.
 fn date_line(now: Timestamp) -> Option<Vec<u8>> {
     let date = OffsetDateTime::from_unix_timestamp(now.secs()).ok()?.format(DATE).ok()?;
     Some(format!("date: {date}\r\n").into_bytes())
 }
 
-/// An answer on its way.
+/// An encoded answer, and how much of it is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
     head: Vec<u8>,
@@ -52,7 +50,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Encodes an answer; `persist` tells whether another request may follow it.
+    /// Encodes an answer. `persist`: another request may follow on the connection.
     pub(crate) fn new(
         response: Response,
         mode: ReplyMode,
@@ -68,7 +66,7 @@ impl Outgoing {
         head.extend_from_slice(reason.as_bytes());
         head.extend_from_slice(b"\r\n");
         for (name, value) in &response.headers {
-            if !OURS.iter().any(|ours| ours.eq_ignore_ascii_case(name)) {
+            if !RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(name)) {
                 field(&mut head, name, value);
             }
         }
@@ -89,7 +87,7 @@ impl Outgoing {
         Self { head, body, sent: 0 }
     }
 
-    /// Writes what the socket takes now, in one call; tells whether all is written.
+    /// Writes as much as the socket takes in one call. Returns whether all is written.
     pub(crate) fn write_some(&mut self, mut socket: impl Write) -> io::Result<bool> {
         let head = self.head.get(self.sent..).unwrap_or_default();
         let past = self.sent.saturating_sub(self.head.len());

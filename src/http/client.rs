@@ -1,5 +1,5 @@
-//! One HTTP request out, one answer in. Redirects are not followed, proxies of the environment are not
-//! used, and of the answer no more is read than its bound.
+//! The HTTP client. It follows no redirects, uses no proxies of the environment, and reads only a bounded part of an
+//! answer.
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -16,41 +16,41 @@ use crate::model::address::AddressPolicy;
 use crate::model::outcome::Cause;
 use crate::sys::host;
 
-/// How much of an answer is read. Reading to the end lets the connection be used again.
+/// How much of an answer is read. A connection can be reused if its answer was read to the end.
 const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 /// How long a probe of the line waits for each address.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The library's buffers per connection: 16 KiB instead of its 128 KiB.
 const BUFFER_BYTES: usize = 16 * 1024;
-/// How long an idle connection is kept: below the 5 s after which Node's servers close theirs, because a
-/// request that meets a closing connection is a failed attempt.
+/// How long an idle connection is kept. Shorter than the 5 s of Node's servers, because a request on a connection that
+/// the server just closes is a failed attempt.
 const IDLE: Duration = Duration::from_secs(4);
 
-/// How the client is set up.
+/// Settings of a client.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
-    /// Which addresses may be called.
+    /// The addresses that may be called.
     pub policy: AddressPolicy,
-    /// Roots to trust instead of the web's, PEM.
+    /// CA certificates to trust instead of the web's, as PEM.
     pub ca_pem: Option<Vec<u8>>,
     /// Time to connect, TLS included.
     pub connect_timeout: Duration,
-    /// Idle connections kept, in all and per host.
+    /// Most idle connections that are kept, in total and per host.
     pub idle_connections: usize,
 }
 
 /// Why a client could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// The file of roots cannot be read.
+    /// The CA file cannot be read.
     #[error("{path}: {source}")]
     Unreadable {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The file of roots has no certificate in it.
+    /// The CA file has no certificate.
     #[error("the ca_file holds no PEM certificate (-----BEGIN CERTIFICATE-----)")]
     NoCertificate,
 }
@@ -60,7 +60,7 @@ pub enum SetupError {
 pub struct Call<'a> {
     /// `POST`, `GET` …
     pub method: &'a str,
-    /// The URL, complete.
+    /// The complete URL.
     pub url: &'a str,
     /// Header fields besides `host` and `content-length`.
     pub headers: &'a [(String, String)],
@@ -81,7 +81,7 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-/// Why there is no answer.
+/// Why a request got no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The address may not be called.
@@ -119,10 +119,7 @@ pub struct Client {
     agent: Agent,
 }
 
-/// Reads a file of PEM roots.
-///
-/// # Errors
-/// When it cannot be read.
+/// Reads a file of CA certificates (PEM).
 pub fn read_ca_file(path: &Path) -> Result<Vec<u8>, SetupError> {
     std::fs::read(path)
         .map_err(|source| SetupError::Unreadable { path: path.display().to_string(), source })
@@ -130,9 +127,6 @@ pub fn read_ca_file(path: &Path) -> Result<Vec<u8>, SetupError> {
 
 impl Client {
     /// A client with its own connections.
-    ///
-    /// # Errors
-    /// When the roots cannot be used.
     pub fn new(settings: ClientSettings) -> Result<Self, SetupError> {
         let roots = match &settings.ca_pem {
             None => RootCerts::WebPki,
@@ -159,9 +153,6 @@ impl Client {
     }
 
     /// Sends one request and reads its answer.
-    ///
-    /// # Errors
-    /// When there is none.
     pub fn call(&self, call: &Call<'_>) -> Result<Answer, CallError> {
         let answer = self.exchange(call, MAX_ANSWER_BYTES)?;
         let retry_after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
@@ -172,15 +163,11 @@ impl Client {
         })
     }
 
-    /// Sends one request and reads its answer with all its header fields, of its body the first
-    /// `body_bytes_most` bytes.
-    ///
-    /// # Errors
-    /// When there is none.
+    /// Sends one request and reads its answer with all header fields, and up to `max_body_bytes` of its body.
     pub fn exchange(
         &self,
         call: &Call<'_>,
-        body_bytes_most: u64,
+        max_body_bytes: u64,
     ) -> Result<http::Response<Vec<u8>>, CallError> {
         let mut request = http::Request::builder().method(call.method).uri(call.url);
         for (name, value) in call.headers {
@@ -196,9 +183,9 @@ impl Client {
             .build();
         let (head, mut rest) = self.agent.run(request).map_err(call_error)?.into_parts();
         let mut body = Vec::new();
-        let read = rest.as_reader().take(body_bytes_most).read_to_end(&mut body);
+        let read = rest.as_reader().take(max_body_bytes).read_to_end(&mut body);
         if let Err(error) = read {
-            // The status has come; a body that breaks off does not undo it.
+            // The status counts even if the body breaks off.
             tracing::debug!(%error, status = head.status.as_u16(), "the answer's body broke off");
         }
         Ok(http::Response::from_parts(head, body))
@@ -269,7 +256,7 @@ fn cause(error: &ureq::Error) -> Cause {
     }
 }
 
-/// What was waited for when the time was over.
+/// The message for a timeout.
 fn timed_out(phase: ureq::Timeout) -> &'static str {
     match phase {
         ureq::Timeout::Resolve => "the host name was not resolved in time",

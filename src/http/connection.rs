@@ -1,7 +1,7 @@
-//! One connection: its socket, what it is doing, and every transition between the phases of it.
+//! One connection: its socket, its phase, and every transition between phases; and the queue of jobs for the handlers.
 //!
-//! The listener thread reads and a handler writes; the lock lets one thread at a time. Not here: framing and
-//! encoding, which are pure, and which connections are open (`listener`).
+//! The listener thread reads, and a handler writes; a lock lets only one of them in. Not here: framing (`framing`),
+//! encoding (`answer`), and the table of open connections (`listener`).
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -21,72 +21,71 @@ use crate::http::message::{Asked, Head, Request, Response};
 use crate::http::readiness::Interest;
 use crate::http::shares::{Holding, Share};
 
-/// A client at the other end of a socket.
+/// An open connection.
 pub(crate) struct Connection {
-    /// Its place in the table, and its name for `readiness`.
+    /// Its key for `readiness`: the number of listening sockets plus its slot in the table.
     pub(crate) key: usize,
-    /// The listening socket it came to.
+    /// Index of the listening socket that it came to.
     pub(crate) door: usize,
     pub(crate) peer: SocketAddr,
     pub(crate) socket: TcpStream,
-    /// Where complete requests go.
+    /// The queue for complete requests.
     jobs: Arc<Jobs>,
     state: Mutex<State>,
 }
 
-/// What the connection is doing.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Waits for a request, or for the rest of one. Left with the request complete or refused.
+    /// Waits for a request or the rest of one. Ends when the request is complete or refused.
     Reading,
-    /// A request is with the service. Left when its answer comes, and only then.
+    /// The service has a request. Ends only with its answer.
     InHand,
-    /// An answer did not fit into the socket. Left when it is all written.
+    /// An answer did not fit into the socket. Ends when all of it is written.
     Sending,
-    /// The last answer is written; input is read and thrown away, at most that many bytes more.
+    /// The last answer is written. Input is discarded, at most `left` bytes more.
     Draining { left: usize },
     /// Final. The listener thread removes it.
     Closed,
 }
 
-/// The part of a connection that changes.
+/// The mutable part of a connection.
 struct State {
     phase: Phase,
     framer: Framer,
-    /// What the deadline was set for while reading.
+    /// The part of a request that the deadline is for, while reading.
     begun: Begun,
     deadline: Duration,
-    /// Until when its first request is taken to be on its way.
+    /// Until then its first request is assumed to be on the way.
     fresh_until: Duration,
     /// What the socket is watched for.
     armed: Interest,
-    /// Since when the client has been sending the request or taking the answer.
+    /// When the client began to send the request or to receive the answer.
     since: Duration,
-    /// What this connection is counted with.
+    /// The memory that this connection is counted with.
     held: Holding,
-    /// Who sends the request, once its head is there.
+    /// The request's client, once its head is complete.
     client: Option<IpAddr>,
-    /// The current request and when its head was there; none while it cannot be read.
+    /// The current request, and when its head was complete; `None` before that.
     asked: Option<(Asked, Duration)>,
-    /// How the current request must be answered.
+    /// How to answer the current request.
     mode: ReplyMode,
     outgoing: Outgoing,
 }
 
-/// What the listener thread needs to know of a connection.
+/// The state of a connection for the listener thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
-    /// A request is begun or not answered yet.
+    /// A request has begun and is not answered yet.
     Busy,
-    /// Closing it would lose nothing.
+    /// It can be closed without loss.
     Idle,
     /// To be removed.
     Closed,
 }
 
 impl Connection {
-    /// A connection that has just come, through a listening socket and from an address; it is given
-    /// `patience` until its first request has to begin.
+    /// A new connection. Its first request must begin within `patience`.
     pub(crate) fn new(
         key: usize,
         (door, peer): (usize, SocketAddr),
@@ -111,9 +110,9 @@ impl Connection {
         Self { key, door, peer, socket, jobs, state: Mutex::new(state) }
     }
 
-    /// Whether it may be closed to make room for another connection; the smallest value is closed first. Idle
-    /// connections come first, the longest idle before the others, then those whose client has been slow for longest.
-    pub(crate) fn spare(&self, now: Duration) -> Option<(bool, Duration)> {
+    /// The rank for being closed to make room for another connection, lowest first; `None`: it must stay. Idle connections
+    /// come first, the longest idle first, then those whose client has been slow for longest.
+    pub(crate) fn eviction_rank(&self, now: Duration) -> Option<(bool, Duration)> {
         let state = self.state.lock();
         match (state.phase, state.begun) {
             (Phase::InHand | Phase::Closed, _) => None,
@@ -124,15 +123,13 @@ impl Connection {
         }
     }
 
-    /// Since when its client has been sending the request or taking the answer, if ending that would give
-    /// memory back to a share.
-    pub(crate) fn holds(&self, share: Share) -> Option<Duration> {
+    /// When its client began to send or receive, if ending that would give memory back to the share.
+    pub(crate) fn evictable_since(&self, share: Share) -> Option<Duration> {
         let state = self.state.lock();
         (state.held.can_end() && state.held.is_in(share)).then_some(state.since)
     }
 
-    /// Whether the other end has closed, or will at least send nothing more. What it may have sent is left
-    /// where it is.
+    /// Whether the client has closed its side of the connection. Unread input stays unread.
     pub(crate) fn is_left(&self) -> bool {
         match self.socket.peek(&mut [0]) {
             Ok(length) => length == 0,
@@ -140,7 +137,7 @@ impl Connection {
         }
     }
 
-    /// Locks the connection, lets `act` change it, and tells its state afterwards.
+    /// Locks the connection, runs `act` on it, and returns its state afterwards.
     pub(crate) fn with(
         self: &Arc<Self>,
         core: &Core,
@@ -160,8 +157,7 @@ impl Connection {
     }
 }
 
-/// A connection while its lock is held. Nothing here blocks, and every function leaves the connection in a
-/// phase with a deadline.
+/// A locked connection. Its functions never block, and leave the connection in a phase with a deadline.
 pub(crate) struct Locked<'a> {
     connection: &'a Arc<Connection>,
     core: &'a Core,
@@ -170,7 +166,7 @@ pub(crate) struct Locked<'a> {
 }
 
 impl Locked<'_> {
-    /// The socket can be read or written.
+    /// Reads or writes the ready socket.
     pub(crate) fn ready(&mut self, scratch: &mut [u8]) {
         match self.state.phase {
             Phase::Reading => self.read(scratch),
@@ -179,15 +175,15 @@ impl Locked<'_> {
                 self.resume();
             }
             Phase::Draining { left } => self.drain(scratch, left),
-            // The next request, or the end, before this one is answered: to be looked at afterwards.
+            // The next request or a hang-up came before this request was answered: it is handled after the answer.
             Phase::InHand => self.arm(Interest::Nothing),
             Phase::Closed => (),
         }
     }
 
-    /// The service's answer to the request in hand.
+    /// Sends the service's answer.
     pub(crate) fn answer(&mut self, response: Response) {
-        // In another phase the server has stopped, and the client is gone.
+        // In any other phase, the connection was closed by a stop.
         if self.state.phase == Phase::InHand {
             if response.is_hang_up() {
                 return self.close();
@@ -199,11 +195,11 @@ impl Locked<'_> {
         }
     }
 
-    /// Looks at the deadline.
-    pub(crate) fn overdue(&mut self) {
+    /// Ends what has passed its deadline.
+    pub(crate) fn check_deadline(&mut self) {
         let late = self.now >= self.state.deadline;
         match (self.state.phase, self.state.begun) {
-            (Phase::Reading, Begun::Nothing) if late || self.is_left_by_stop() => self.close(),
+            (Phase::Reading, Begun::Nothing) if late || self.is_closed_by_stop() => self.close(),
             (Phase::Reading, Begun::Head) if late => {
                 self.time_out("the head took too long to come");
             }
@@ -219,12 +215,12 @@ impl Locked<'_> {
         }
     }
 
-    /// Whether a stop need not wait for this connection, which has no request begun.
-    fn is_left_by_stop(&self) -> bool {
+    /// Whether a stop closes this idle connection.
+    fn is_closed_by_stop(&self) -> bool {
         self.core.stop.asked() && self.now >= self.state.fresh_until
     }
 
-    /// Ends what the client has been slow to send or to take.
+    /// Ends a slow request or answer.
     pub(crate) fn make_room(&mut self) {
         match self.state.phase {
             Phase::Reading => self.refuse_for_room(ReplyMode::CLOSE),
@@ -232,18 +228,18 @@ impl Locked<'_> {
                 self.core.counters.timeouts.add();
                 self.reset();
             }
-            // Answered since it was chosen.
+            // It was answered since it was selected.
             Phase::InHand | Phase::Draining { .. } | Phase::Closed => (),
         }
     }
 
-    /// Gives up the connection; the listener thread, which hears of the hang-up, removes it.
+    /// Closes the connection. The listener thread is notified of the hang-up and removes it.
     pub(crate) fn close(&mut self) {
         self.state.phase = Phase::Closed;
         self.state.framer = Framer::default();
         self.state.outgoing = Outgoing::default();
         self.charge(Holding::default());
-        // Both fail only where the other end has already done the same.
+        // Both fail only if the client has already closed the connection.
         drop(self.connection.socket.shutdown(Shutdown::Both));
         if self.state.armed != Interest::Read {
             let key = self.connection.key;
@@ -255,36 +251,36 @@ impl Locked<'_> {
         match (&self.connection.socket).read(scratch) {
             Ok(0) => self.close(),
             Ok(length) => self.frame(scratch.get(..length).unwrap_or_default()),
-            Err(error) if later(&error) => (),
+            Err(error) if is_temporary(&error) => (),
             Err(_) => self.close(),
         }
     }
 
-    /// Frames what a client has sent beyond the request just answered, without waiting for more.
+    /// Frames the input that came after the answered request.
     fn resume(&mut self) {
         if self.state.phase == Phase::Reading && self.state.framer.has_rest() {
             self.frame(&[]);
         }
     }
 
-    /// Cuts requests from the input, until one is in hand or the input is used up.
+    /// Frames requests from the input, until the service has one or the input is used up.
     fn frame(&mut self, mut fresh: &[u8]) {
         while self.state.phase == Phase::Reading {
             let (core, door) = (self.core, self.connection.door);
             let from = (self.connection.peer, &core.limits);
             let (now, State { framer, asked, client, .. }) = (self.now, &mut *self.state);
-            let mut gate = |head: &mut Head| {
+            let mut check = |head: &mut Head| {
                 head.door = door;
-                core.introduce(head);
+                core.identify(head);
                 *client = Some(head.client);
                 *asked = Some((Asked::of(head), now));
                 core.body_limit(head)
             };
             let fresh = std::mem::take(&mut fresh);
-            match framer.advance(fresh, from, &mut gate) {
+            match framer.advance(fresh, from, &mut check) {
                 Frame::Partial => return self.wait_for_more(),
-                Frame::Continue => self.go_on(),
-                Frame::Whole(request, mode) => self.hand_over(request, mode),
+                Frame::Continue => self.send_continue(),
+                Frame::Complete(request, mode) => self.hand_over(request, mode),
                 Frame::Refused(refused) => self.refuse(refused),
             }
         }
@@ -309,8 +305,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Lets the client send its body. The socket has nothing else to send, so this fits into it.
-    fn go_on(&mut self) {
+    /// Tells the client to send its body. The socket has nothing else to send, so this fits into its buffer.
+    fn send_continue(&mut self) {
         const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
         match (&self.connection.socket).write(CONTINUE) {
             Ok(length) if length == CONTINUE.len() => (),
@@ -336,8 +332,8 @@ impl Locked<'_> {
 
     fn refuse(&mut self, refused: Refused) {
         let (response, mode) = match refused {
-            Refused::There(response, mode) => (response, mode),
-            Refused::Here(refusal, mode) => {
+            Refused::ByService(response, mode) => (response, mode),
+            Refused::ByListener(refusal, mode) => {
                 self.core.counters.malformed.add();
                 (self.core.refusal(refusal.status, refusal.detail), mode)
             }
@@ -364,7 +360,7 @@ impl Locked<'_> {
     fn send(&mut self, response: Response) {
         let asked = self.state.asked.take();
         let (asked, since) =
-            asked.unwrap_or_else(|| (self.core.stranger(self.connection.peer), self.now));
+            asked.unwrap_or_else(|| (self.core.unreadable(self.connection.peer), self.now));
         let took = self.now.saturating_sub(since);
         let response = self.core.finished(asked, took, response);
         let persist = self.state.mode.persist && !response.close && !self.core.stop.asked();
@@ -379,15 +375,15 @@ impl Locked<'_> {
 
     fn flush(&mut self) {
         match self.state.outgoing.write_some(&self.connection.socket) {
-            Ok(true) => self.settle(),
-            Ok(false) => self.wait_for_room(),
-            Err(error) if later(&error) => self.wait_for_room(),
+            Ok(true) => self.answer_written(),
+            Ok(false) => self.wait_until_writable(),
+            Err(error) if is_temporary(&error) => self.wait_until_writable(),
             Err(_) => self.close(),
         }
     }
 
-    /// The client is slow to take its answer.
-    fn wait_for_room(&mut self) {
+    /// Counts the rest of the answer, and waits until the client reads on.
+    fn wait_until_writable(&mut self) {
         let body = self.state.outgoing.held();
         let bytes = body.saturating_add(self.state.framer.held());
         // An answer does not count in the client's share: behind a proxy that is not trusted, another client's small
@@ -396,8 +392,8 @@ impl Locked<'_> {
         self.arm(Interest::Write);
     }
 
-    /// The answer is written: on to the next request, or to the end.
-    fn settle(&mut self) {
+    /// Goes on with the next request, or ends the connection.
+    fn answer_written(&mut self) {
         self.state.outgoing = Outgoing::default();
         self.state.begun = Begun::Nothing;
         self.state.client = None;
@@ -405,8 +401,8 @@ impl Locked<'_> {
             self.state.phase = Phase::Reading;
             self.state.deadline = self.now.saturating_add(self.core.limits.idle_timeout);
         } else {
-            // Closed with input unread, the socket would send a reset, and that may overtake the
-            // answer (RFC 9112, section 9.6).
+            // A socket that is closed with unread input sends a reset, which may arrive before the answer
+            // (RFC 9112, section 9.6).
             self.state.framer = Framer::default();
             self.state.phase = Phase::Draining { left: LINGER_BYTES };
             self.state.deadline = self.now.saturating_add(LINGER_SPAN);
@@ -423,13 +419,13 @@ impl Locked<'_> {
             Ok(length) if length > 0 && length < left => {
                 self.state.phase = Phase::Draining { left: left.saturating_sub(length) };
             }
-            Err(error) if later(&error) => (),
+            Err(error) if is_temporary(&error) => (),
             Ok(_) | Err(_) => self.close(),
         }
     }
 
-    /// Ends the connection and discards the rest of the answer, which the kernel would otherwise try to send for
-    /// minutes to a client that does not read.
+    /// Closes the connection and discards the rest of the answer. Otherwise the kernel would try for minutes to send it to
+    /// a client that does not read.
     fn reset(&mut self) {
         drop(SockRef::from(&self.connection.socket).set_linger(Some(Duration::ZERO)));
         self.close();
@@ -449,7 +445,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Counts what is held now. False: there is no room to hand the request to the service.
+    /// Counts the memory held now. False if there is no room to give the request to the service.
     fn charge(&mut self, new: Holding) -> bool {
         let peer = self.connection.peer.ip();
         let direct = || (!self.core.proxies.trusts(peer)).then_some(peer);
@@ -458,12 +454,12 @@ impl Locked<'_> {
     }
 }
 
-/// Whether the socket may well do later what it does not do now.
-fn later(error: &io::Error) -> bool {
+/// Whether the socket may succeed later.
+fn is_temporary(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// One thing for a handler to do.
+/// A job for a handler.
 pub(crate) enum Job {
     /// Call the service.
     Call(Arc<Connection>, Request),
@@ -471,7 +467,7 @@ pub(crate) enum Job {
     Answer(Arc<Connection>, Response),
 }
 
-/// The queues of one server.
+/// The queues of jobs of one server.
 pub(crate) struct Jobs {
     queues: Mutex<Queues>,
     filled: Condvar,
@@ -481,14 +477,13 @@ pub(crate) struct Jobs {
 #[derive(Default)]
 struct Queues {
     calls: VecDeque<(Arc<Connection>, Request)>,
-    /// Needs no bound of its own: there is at most one answer per open connection, and a sender of an answer must
-    /// never wait.
+    /// Not bounded: there is at most one answer per open connection, and a thread that sends an answer must not wait.
     answers: VecDeque<(Arc<Connection>, Response)>,
-    /// Sleeping handlers, including one that was notified and has not run yet.
+    /// Sleeping handlers, including one that was notified and does not run yet.
     asleep: usize,
-    /// Whether a handler was notified and has not run yet. A notification is a system call, so there is one at a time;
-    /// the handler that wakes notifies the next one if there is more to do.
-    rung: bool,
+    /// Whether a handler was notified and does not run yet. A notification is a system call, so only one is pending; the
+    /// handler that wakes notifies the next one if there are more jobs.
+    is_waking: bool,
     closed: bool,
 }
 
@@ -518,20 +513,20 @@ impl Jobs {
             return false;
         }
         queues.calls.push_back((connection, request));
-        self.ring(queues);
+        self.wake_one(queues);
         true
     }
 
-    /// Queues an answer. Once closed it is dropped: its connection is closed too.
+    /// Queues an answer. After [`Jobs::close`] it is dropped, because its connection is closed too.
     pub(crate) fn answer(&self, connection: Arc<Connection>, response: Response) {
         let mut queues = self.lock();
         if !queues.closed {
             queues.answers.push_back((connection, response));
-            self.ring(queues);
+            self.wake_one(queues);
         }
     }
 
-    /// Waits for something to do; `None` once closed.
+    /// Waits for a job; `None` after [`Jobs::close`].
     pub(crate) fn take(&self) -> Option<Job> {
         let mut queues = self.lock();
         loop {
@@ -540,18 +535,18 @@ impl Jobs {
             }
             if let Some(job) = queues.pop() {
                 if !queues.is_empty() {
-                    self.ring(queues);
+                    self.wake_one(queues);
                 }
                 return Some(job);
             }
             queues.asleep = queues.asleep.saturating_add(1);
             self.filled.wait(&mut queues);
             queues.asleep = queues.asleep.saturating_sub(1);
-            queues.rung = false;
+            queues.is_waking = false;
         }
     }
 
-    /// Ends the handlers, and drops what still waits.
+    /// Ends the handlers, and drops all queued jobs.
     pub(crate) fn close(&self) {
         let mut queues = self.lock();
         queues.closed = true;
@@ -561,10 +556,10 @@ impl Jobs {
         self.filled.notify_all();
     }
 
-    /// Releases the lock and wakes one sleeping handler, unless one is waking already.
-    fn ring(&self, mut queues: MutexGuard<'_, Queues>) {
-        let needed = queues.asleep > 0 && !queues.rung;
-        queues.rung |= needed;
+    /// Releases the lock and wakes one sleeping handler, unless one is already waking.
+    fn wake_one(&self, mut queues: MutexGuard<'_, Queues>) {
+        let needed = queues.asleep > 0 && !queues.is_waking;
+        queues.is_waking |= needed;
         drop(queues);
         if needed {
             self.filled.notify_one();

@@ -1,4 +1,4 @@
-//! What all threads of one server share: its setup, its counters, and its calls to the service.
+//! What all threads of a server share: its setup, its counters, and its calls to the service.
 //!
 //! Not here: the connections, which the listener thread owns.
 
@@ -32,11 +32,10 @@ pub(crate) struct Core {
     pub(crate) readiness: Readiness,
     pub(crate) counters: Counters,
     pub(crate) date: DateLine,
-    /// The product's clock: for the `date` field and for request ids.
+    /// The injected clock: for the `date` field and for request ids.
     pub(crate) clock: Clock,
     draw: Arc<dyn Draw>,
-    /// The machine's clock, for deadlines: sockets live in real time, and must neither be cut off nor
-    /// kept for ever when the product is told another time.
+    /// The machine's clock, for deadlines: connections run in real time, even if another clock is injected.
     machine: Clock,
     pub(crate) stop: Stop,
     pub(crate) pulse: Heartbeat,
@@ -66,7 +65,7 @@ impl Core {
         })
     }
 
-    /// The time deadlines are counted in.
+    /// The time for deadlines.
     pub(crate) fn now(&self) -> Duration {
         self.machine.monotonic()
     }
@@ -79,7 +78,7 @@ impl Core {
         self.wake();
     }
 
-    /// Lets the listener thread come round.
+    /// Wakes the listener thread.
     pub(crate) fn wake(&self) {
         if let Err(error) = self.readiness.wake() {
             tracing::error!(%error, "the listener could not be woken");
@@ -91,8 +90,8 @@ impl Core {
         Duration::from_millis(self.grace_ms.load(Ordering::Acquire))
     }
 
-    /// Counts what a connection holds now; false if the service must not get it for want of room. All
-    /// the memory of the listener is counted here.
+    /// Replaces the memory that a connection is counted with. False if there is no room to give the request to the
+    /// service. All memory of the listener is counted here.
     pub(crate) fn charge(&self, held: &mut Holding, new: Holding) -> bool {
         *held == new || self.shares.replace(std::mem::replace(held, new), new)
     }
@@ -101,15 +100,15 @@ impl Core {
         self.counters.read(self.shares.bytes())
     }
 
-    /// Fills in what the socket alone does not tell of a request.
-    pub(crate) fn introduce(&self, head: &mut Head) {
+    /// Fills in the client's address and the request id.
+    pub(crate) fn identify(&self, head: &mut Head) {
         head.client = self.proxies.client(head.peer, &head.headers);
         let given = self.proxies.request_id(head.peer, &head.headers).map(str::to_owned);
         head.request_id = given.unwrap_or_else(|| self.request_id());
     }
 
-    /// What there is to say of a request that could not be read.
-    pub(crate) fn stranger(&self, peer: SocketAddr) -> Asked {
+    /// What is remembered of a request that could not be read.
+    pub(crate) fn unreadable(&self, peer: SocketAddr) -> Asked {
         let client = peer.ip().to_canonical();
         Asked { request_id: self.request_id(), client, target: None }
     }
@@ -118,26 +117,26 @@ impl Core {
         id::uuid7(self.clock.wall(), &*self.draw)
     }
 
-    /// An answer as it goes out: completed and noted by the service, with the request's id on it.
+    /// Lets the service complete and log an answer, and adds the request id.
     pub(crate) fn finished(&self, asked: Asked, took: Duration, response: Response) -> Response {
         let response = self.caught(|| self.service.finish(&asked, took, response));
         let response = response.unwrap_or_else(|| Response::new(500));
         response.header("x-request-id", asked.request_id)
     }
 
-    /// The service's own words for an answer of the listener.
+    /// An answer of the listener, in the service's error format.
     pub(crate) fn refusal(&self, status: u16, detail: &str) -> Response {
         self.caught(|| self.service.refusal(status, detail))
             .unwrap_or_else(|| Response::new(status))
     }
 
-    /// The service's limit for a body, or its answer.
+    /// The service's limit for a body, or its refusal.
     pub(crate) fn body_limit(&self, head: &Head) -> Result<usize, Response> {
         let limit = self.caught(|| self.service.body_limit(head));
         limit.unwrap_or_else(|| Err(self.refusal(500, BROKEN)))
     }
 
-    /// Calls the service; a panic in it is logged and counted here, and ends nothing.
+    /// Calls the service. A panic in it is caught, logged and counted.
     pub(crate) fn caught<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
         let caught = catch_unwind(AssertUnwindSafe(call));
         caught.map_err(|cause| self.count_panic(cause.as_ref())).ok()
@@ -155,14 +154,14 @@ impl Core {
 pub(crate) const BROKEN: &str =
     "the request could not be handled because of an error in this program";
 
-/// How a server works, but for what it answers.
+/// A server's setup, apart from its service.
 #[derive(Clone)]
 pub struct Setup {
-    /// How much it takes on.
+    /// Its limits.
     pub limits: Limits,
-    /// Whom it believes where a request comes from.
+    /// The trusted proxies.
     pub proxies: Proxies,
-    /// Asked for the `date` field and for request ids; deadlines are counted in real time.
+    /// For the `date` field and for request ids. Deadlines use real time.
     pub clock: Clock,
     /// Randomness for request ids.
     pub draw: Arc<dyn Draw>,
@@ -171,7 +170,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// No proxies, the system's randomness, and no planned failures.
+    /// A setup with no proxies, the system's randomness, and no planned failures.
     pub fn new(limits: Limits, clock: Clock) -> Self {
         let (proxies, draw) = (Proxies::default(), Arc::new(SystemDraw::new()));
         Self { limits, proxies, clock, draw, faults: Faults::none() }
@@ -184,10 +183,10 @@ impl std::fmt::Debug for Setup {
     }
 }
 
-/// Makes [`Stats`] and the counters behind it of one list.
+/// Makes [`Stats`] and [`Counters`] from one list.
 macro_rules! counters {
     ($($(#[$about:meta])* $name:ident,)*) => {
-        /// A reading of all counters. Only `connections`, `busy` and `buffered_bytes` go down again.
+        /// A reading of all counters. Only `connections`, `busy` and `buffered_bytes` can decrease.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
             /// Bytes of requests and answers held now.
@@ -213,23 +212,23 @@ macro_rules! counters {
 counters! {
     /// Connections open now.
     connections,
-    /// Connections accepted, those closed at once for a cap included.
+    /// Connections accepted, including those closed at once because of a limit.
     accepted,
-    /// Connections closed at once because a cap on connections was reached.
+    /// Connections closed at once because of a limit on connections.
     refused,
-    /// Of these, those that came from an address with too many.
+    /// Of these, those from an address with too many connections.
     refused_for_address,
-    /// Connections with a request begun or in hand, as of the last look at deadlines.
+    /// Connections with an unfinished request, as of the last sweep.
     busy,
-    /// Times accepting paused because the system would not give a socket.
+    /// How often accepting paused because the system had no more sockets.
     accept_pauses,
     /// Complete requests handed to the service.
     requests,
     /// Requests refused by the listener itself: malformed, too large, not implemented.
     malformed,
-    /// Requests answered 503 because the queue, the buffers or a share of them were full.
+    /// Requests answered 503 because the queue, the buffers or a share were full.
     overloaded,
-    /// Connections ended because the other end was too slow; idle ones are not counted.
+    /// Connections ended because the client was too slow, without idle ones.
     timeouts,
     /// Panics caught inside the service.
     panics,

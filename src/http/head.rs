@@ -1,7 +1,7 @@
-//! From the bytes of a head to what it means, or to a refusal. Pure.
+//! Parses the head of a request, or refuses it. Pure.
 //!
-//! As strict as a thing on the open internet must be: where two readers could disagree about where a
-//! request ends (RFC 9112, section 11.2), it is refused. Not here: bodies.
+//! Strict, against request smuggling: a head is refused if two readers could disagree about where the request ends
+//! (RFC 9112, section 11.2). Not here: bodies.
 
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -9,10 +9,10 @@ use std::net::SocketAddr;
 use crate::base::headers::Headers;
 use crate::http::message::{Head, Method};
 
-/// Room for parsed fields; the limit in force may be lower.
+/// Most fields that can be parsed; the configured limit may be lower.
 const MAX_FIELDS: usize = 128;
 
-/// Why the listener will not go on reading, in its own words.
+/// The listener's refusal of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: u16,
@@ -29,26 +29,26 @@ const fn bad(detail: &'static str) -> Refusal {
     Refusal::new(400, detail)
 }
 
-/// How much body follows the head.
+/// The length of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyLength {
     Fixed(u64),
     Chunked,
 }
 
-/// How the answer has to be given.
+/// How to answer a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplyMode {
     /// Another request may follow.
     pub(crate) persist: bool,
-    /// The client speaks HTTP/1.0 and has to be told that the connection stays open.
+    /// The client uses HTTP/1.0 and must be told that the connection stays open.
     pub(crate) old: bool,
     /// The method was HEAD.
     pub(crate) head_only: bool,
 }
 
 impl ReplyMode {
-    /// For an answer to something that could not be read to its end.
+    /// For the answer to a request that could not be read completely.
     pub(crate) const CLOSE: Self = Self { persist: false, old: false, head_only: false };
 
     pub(crate) const fn closing(self) -> Self {
@@ -56,25 +56,25 @@ impl ReplyMode {
     }
 }
 
-/// A head that was understood.
+/// A parsed head.
 #[derive(Debug)]
 pub(crate) struct Parsed {
     pub(crate) head: Head,
-    pub(crate) extent: BodyLength,
+    pub(crate) body_length: BodyLength,
     pub(crate) mode: ReplyMode,
     /// The client waits for `100 Continue` before it sends the body.
     pub(crate) expects: bool,
 }
 
-/// Looks for the empty line that ends a head, from `from` on; gives the length of the head.
+/// Searches from `from` on for the empty line that ends a head, and returns the head's length.
 ///
-/// Garbage is found here byte by byte, so that it is refused at once and at the same byte however the
-/// network splits it. `httparse` takes bare LF for a line end; this does not.
+/// Checks each byte, so that garbage is refused at once and at the same byte however the network splits the input.
+/// Unlike `httparse`, refuses a bare LF as a line end.
 pub(crate) fn end(bytes: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
     let mut before = from.checked_sub(1).and_then(|at| bytes.get(at)).copied().unwrap_or(0);
     for (at, &byte) in bytes.iter().enumerate().skip(from) {
         if (byte == b'\n') != (before == b'\r') {
-            return Err(bad("a line must end with CR LF, and neither may stand elsewhere"));
+            return Err(bad("a line must end with CR LF, and neither is allowed elsewhere"));
         }
         if byte.is_ascii_control() && !matches!(byte, b'\r' | b'\n' | b'\t') {
             return Err(bad("a control character in the head"));
@@ -88,8 +88,8 @@ pub(crate) fn end(bytes: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
     Ok(None)
 }
 
-/// Reads a whole head, its empty line included, in which [`end`] found nothing wrong. What the
-/// socket alone tells, and what the request is called, is filled in by who knows it.
+/// Parses a complete head that [`end`] has accepted. The listening socket, the client and the request id are filled in
+/// later.
 pub(crate) fn parse(bytes: &[u8], peer: SocketAddr, most: usize) -> Result<Parsed, Refusal> {
     let mut room = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut raw = httparse::Request::new(&mut []);
@@ -111,14 +111,14 @@ pub(crate) fn parse(bytes: &[u8], peer: SocketAddr, most: usize) -> Result<Parse
         fields.note(field.name, field.value);
     }
     let host = fields.host(old)?;
-    let extent = fields.extent(old)?;
-    let expects = fields.expects(old)? && extent != BodyLength::Fixed(0);
+    let body_length = fields.body_length(old)?;
+    let expects = fields.expects(old)? && body_length != BodyLength::Fixed(0);
     let (path, query) = target(method, raw.path.unwrap_or_default(), host)?;
-    let persist = !fields.wish.close && (fields.wish.keep_alive || !old);
+    let persist = !fields.connection.close && (fields.connection.keep_alive || !old);
     let mode = ReplyMode { persist, old, head_only: method == Method::Head };
     let (door, client, request_id) = (0, peer.ip(), String::new());
     let head = Head { method, path, query, headers, door, peer, client, request_id };
-    Ok(Parsed { head, extent, mode, expects })
+    Ok(Parsed { head, body_length, mode, expects })
 }
 
 const TOO_MANY_FIELDS: Refusal = Refusal::new(431, "too many header fields");
@@ -127,7 +127,7 @@ fn syntax(error: httparse::Error, bytes: &[u8]) -> Refusal {
     match error {
         httparse::Error::TooManyHeaders => TOO_MANY_FIELDS,
         httparse::Error::Version if other_version(bytes) => {
-            Refusal::new(505, "only HTTP/1.0 and HTTP/1.1 are spoken here")
+            Refusal::new(505, "only HTTP/1.0 and HTTP/1.1 are supported")
         }
         httparse::Error::HeaderName => bad("a malformed field name"),
         httparse::Error::HeaderValue => bad("a malformed field value"),
@@ -138,7 +138,7 @@ fn syntax(error: httparse::Error, bytes: &[u8]) -> Refusal {
     }
 }
 
-/// Whether the request line is `method target HTTP/x` with another version, and not just wrong.
+/// Whether the request line is `method target HTTP/x` with another version, and not just malformed.
 fn other_version(bytes: &[u8]) -> bool {
     let line = bytes.split(|&byte| byte == b'\r').next().unwrap_or_default();
     let mut words = line.split(|&byte| byte == b' ');
@@ -149,8 +149,8 @@ fn other_version(bytes: &[u8]) -> bool {
 
 /// Path and query of the request target.
 ///
-/// The absolute form, which RFC 9112 (section 3.2.2) wants accepted, must name the same host as the
-/// Host field: otherwise a proxy and this program might take the request for two different ones.
+/// The absolute form, which RFC 9112 (section 3.2.2) requires to be accepted, must name the same host as the Host field:
+/// otherwise a proxy and this program could treat the request differently.
 fn target(
     method: Method,
     raw: &str,
@@ -185,7 +185,7 @@ fn target(
     }
 }
 
-/// The fields that decide where the request ends and what becomes of the connection.
+/// The fields that decide where the request ends and whether the connection stays open.
 #[derive(Default)]
 struct Fields<'a> {
     hosts: usize,
@@ -196,12 +196,12 @@ struct Fields<'a> {
     coding: &'a [u8],
     expect: bool,
     expect_other: bool,
-    wish: Wish,
+    connection: ConnectionOptions,
 }
 
-/// The options of the Connection field that matter here.
+/// The known options of the Connection field.
 #[derive(Default)]
-struct Wish {
+struct ConnectionOptions {
     close: bool,
     keep_alive: bool,
 }
@@ -223,31 +223,31 @@ impl<'a> Fields<'a> {
             self.expect_other |= !known;
         } else if name.eq_ignore_ascii_case("connection") {
             for option in value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
-                self.wish.close |= option.eq_ignore_ascii_case(b"close");
-                self.wish.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                self.connection.close |= option.eq_ignore_ascii_case(b"close");
+                self.connection.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
             }
         }
     }
 
     fn host(&self, old: bool) -> Result<Option<&'a [u8]>, Refusal> {
-        let strange = |byte: &u8| !byte.is_ascii_graphic() || b"/?#@,\\".contains(byte);
+        let is_invalid = |byte: &u8| !byte.is_ascii_graphic() || b"/?#@,\\".contains(byte);
         match (self.hosts, self.host) {
             (0, _) if old => Ok(None),
             (0, _) => Err(bad("the Host field is missing")),
-            (1, Some(host)) if !host.iter().any(strange) => Ok(Some(host)),
+            (1, Some(host)) if !host.iter().any(is_invalid) => Ok(Some(host)),
             (1, _) => Err(bad("a malformed Host field")),
             _ => Err(bad("more than one Host field")),
         }
     }
 
-    fn extent(&self, old: bool) -> Result<BodyLength, Refusal> {
+    fn body_length(&self, old: bool) -> Result<BodyLength, Refusal> {
         match (self.lengths, self.codings) {
             (0, 0) => Ok(BodyLength::Fixed(0)),
             (1, 0) => length(self.length).map(BodyLength::Fixed),
             (_, 0) => Err(bad("more than one Content-Length field")),
             (0, _) if old => Err(bad("Transfer-Encoding does not exist in HTTP/1.0")),
             (0, 1) if self.coding.eq_ignore_ascii_case(b"chunked") => Ok(BodyLength::Chunked),
-            (0, _) => Err(Refusal::new(501, "the only transfer coding known here is chunked")),
+            (0, _) => Err(Refusal::new(501, "the only supported transfer coding is chunked")),
             _ => Err(bad("both Content-Length and Transfer-Encoding")),
         }
     }
@@ -255,14 +255,14 @@ impl<'a> Fields<'a> {
     /// Whether the client waits for `100 Continue`. HTTP/1.0 has no expectations (RFC 9110, 10.1.1).
     fn expects(&self, old: bool) -> Result<bool, Refusal> {
         if self.expect_other {
-            return Err(Refusal::new(417, "the only expectation met here is 100-continue"));
+            return Err(Refusal::new(417, "the only supported expectation is 100-continue"));
         }
         Ok(self.expect && !old)
     }
 }
 
-/// Digits only: `u64::from_str` would take `+5`. A number beyond 64 bits is a number all the same,
-/// and larger than every limit.
+/// Parses digits only: `u64::from_str` would accept `+5`. A number beyond 64 bits becomes the largest one, which is over
+/// every limit.
 fn length(value: &[u8]) -> Result<u64, Refusal> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return Err(bad("Content-Length is not a number"));

@@ -1,7 +1,6 @@
-//! The listener thread: accepts, waits for sockets, and sweeps over deadlines.
+//! The listener thread: accepts connections, waits for sockets, and checks deadlines.
 //!
-//! Nothing that goes wrong with one socket ends the loop. Not here: what a connection then does
-//! (`connection`).
+//! An error of one socket never ends the loop. Not here: the connections themselves (`connection`).
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
@@ -19,39 +18,39 @@ use crate::http::readiness::Interest;
 use crate::http::shares::Share;
 use crate::telemetry::heartbeat::BEAT;
 
-/// How often deadlines are looked at; a connection may live that much longer than its limit says.
-const SWEEP: Duration = Duration::from_millis(200);
+/// How often deadlines are checked. A connection may live this much longer than its limit.
+const SWEEP_EVERY: Duration = Duration::from_millis(200);
 
-/// How often a stop looks whether the last request is answered.
-const SWEEP_STOPPING: Duration = Duration::from_millis(10);
+/// How often a stop checks whether the last request is answered.
+const STOP_SWEEP_EVERY: Duration = Duration::from_millis(10);
 
-/// How long accepting rests when the system has no sockets left: long enough not to spin, short enough
-/// to be there again when some are closed.
+/// How long accepting pauses when the system has no sockets left: long enough not to spin, short enough to go on soon
+/// after some are closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often it is logged that no connection could be accepted, and that a client has its whole share.
+/// How often it is logged that no connection can be accepted, or that a client has reached its share.
 const WARN_EVERY: Duration = Duration::from_mins(1);
 
-/// Logged with the address of a client that has its whole share.
-const SHARE_REACHED: &str = "this address has as many connections, or holds as much memory, as one client \
-    may; more is refused. If it is a proxy of yours, add it to listen.trusted_proxies. Otherwise more \
-    connections can be allowed with limits.connections_per_address";
+/// Logged with the address of a client that has reached its share.
+const SHARE_REACHED: &str = "this address has reached a client's limit of connections or memory; more is \
+    refused. If it is your proxy, add it to listen.trusted_proxies. Otherwise \
+    limits.connections_per_address can allow more connections";
 
-/// Connections accepted in a row, before those that are open get their turn.
+/// Connections accepted in a row, before open connections are served again.
 const ACCEPTS: usize = 64;
 
-/// When there are too many connections, this part of them (1/n) is closed at once, idle ones first.
+/// When there are too many connections, 1/100 of them are closed at once, idle ones first.
 const EVICTED_PART: usize = 100;
 
 /// Bytes read from one socket in a row.
 const SCRATCH_BYTES: usize = 64 * 1024;
 
-/// The listener thread's own things.
+/// The state of the listener thread.
 pub(crate) struct Listener {
     core: Arc<Core>,
     jobs: Arc<Jobs>,
-    doors: Vec<TcpListener>,
-    /// The keys below are those of the doors, whether they are open or not.
+    listening: Vec<TcpListener>,
+    /// The first key of a connection. Lower keys are those of the listening sockets, open or not.
     first_key: usize,
     table: Table,
     scratch: Vec<u8>,
@@ -68,18 +67,18 @@ impl Listener {
     pub(crate) fn new(
         core: Arc<Core>,
         jobs: Arc<Jobs>,
-        doors: Vec<TcpListener>,
+        listening: Vec<TcpListener>,
     ) -> io::Result<Self> {
-        for (key, door) in doors.iter().enumerate() {
-            door.set_nonblocking(true)?;
-            core.readiness.add(door, key)?;
+        for (key, socket) in listening.iter().enumerate() {
+            socket.set_nonblocking(true)?;
+            core.readiness.add(socket, key)?;
         }
         Ok(Self {
             now: core.now(),
             core,
             jobs,
-            first_key: doors.len(),
-            doors,
+            first_key: listening.len(),
+            listening,
             table: Table::default(),
             scratch: vec![0; SCRATCH_BYTES],
             sweep_at: Duration::ZERO,
@@ -90,23 +89,23 @@ impl Listener {
         })
     }
 
-    /// Works until the server is stopped and nothing is in hand, or its grace is over.
+    /// Runs until the server is stopped and no request is unfinished, or the grace is over.
     pub(crate) fn run(mut self) {
         let mut events = Events::new();
         loop {
             self.core.faults.stand(Stall::Listener);
             self.core.pulse.tick();
-            if let Err(error) = self.core.readiness.wait(&mut events, self.patience()) {
+            if let Err(error) = self.core.readiness.wait(&mut events, self.wait_span()) {
                 tracing::error!(%error, "waiting for sockets failed");
                 self.core.stop.wait(ACCEPT_PAUSE);
             }
             self.now = self.core.now();
             for event in events.iter() {
-                self.take(event);
+                self.handle(event);
             }
             let busy = self.sweep();
-            self.reopen();
-            if self.core.stop.asked() && self.stopped(busy) {
+            self.resume_accepting();
+            if self.core.stop.asked() && self.has_stopped(busy) {
                 break;
             }
         }
@@ -117,14 +116,14 @@ impl Listener {
         }
     }
 
-    /// How long to wait for a socket: until the next chore, or the next sign of life.
-    fn patience(&self) -> Duration {
+    /// How long to wait for sockets: until the next sweep or accept, or the next heartbeat.
+    fn wait_span(&self) -> Duration {
         let sweep = (self.table.len() > 0 || self.stop_by.is_some()).then_some(self.sweep_at);
         let next = sweep.into_iter().chain(self.accept_at).min();
         next.map_or(BEAT, |next| next.saturating_sub(self.now).min(BEAT))
     }
 
-    fn take(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         let Some(slot) = event.key.checked_sub(self.first_key) else {
             return self.accept(event.key);
         };
@@ -134,36 +133,36 @@ impl Listener {
         self.make_room();
     }
 
-    /// Lets `act` change the connection in a slot, and drops it if it is closed then. `None`: the slot is empty.
+    /// Runs `act` on the connection in a slot, and removes it if it is then closed. `None`: the slot is empty.
     fn with(&mut self, slot: usize, act: impl FnOnce(&mut Locked<'_>)) -> Option<ConnectionState> {
         let state = self.table.get(slot)?.with(&self.core, self.now, act);
         if state == ConnectionState::Closed {
-            self.forget(slot);
+            self.remove(slot);
         }
         Some(state)
     }
 
     fn accept(&mut self, key: usize) {
         for _ in 0..ACCEPTS {
-            let Some(door) = self.doors.get(key).filter(|_| self.accept_at.is_none()) else {
+            let Some(socket) = self.listening.get(key).filter(|_| self.accept_at.is_none()) else {
                 return;
             };
-            match door.accept() {
-                Ok((socket, peer)) => self.welcome(socket, (key, peer)),
+            match socket.accept() {
+                Ok((socket, peer)) => self.open(socket, (key, peer)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if fleeting(&error) => (),
-                Err(error) => self.pause(&error),
+                Err(error) if is_transient(&error) => (),
+                Err(error) => self.pause_accepting(&error),
             }
         }
     }
 
-    fn welcome(&mut self, socket: TcpStream, from: (usize, SocketAddr)) {
+    fn open(&mut self, socket: TcpStream, from: (usize, SocketAddr)) {
         self.core.counters.accepted.add();
         let address = from.1.ip();
         let full = self.table.len() >= self.core.limits.connections && !self.evict();
         let core = &self.core;
         let limits = &core.limits;
-        // A proxy's connections are those of all its clients.
+        // A trusted proxy has the connections of all its clients.
         let crowded = !full
             && self.table.count_from(address) >= limits.connections_per_address
             && !core.proxies.trusts(address);
@@ -187,17 +186,17 @@ impl Listener {
         core.counters.connections.set(self.table.len());
         if let Err(error) = core.readiness.add(&connection.socket, connection.key) {
             tracing::warn!(%error, "a connection was refused because it could not be watched");
-            self.forget(connection.key.saturating_sub(first_key));
+            self.remove(connection.key.saturating_sub(first_key));
         }
     }
 
-    /// Closes connections that are idle, or else those of slow clients, so that there is room for one that
-    /// may bring a request; tells whether there was any. Some at once, since looking for them is the work.
+    /// Closes idle connections, or those of slow clients, to make room for a new one. Returns whether there were any.
+    /// Closes several at once, because finding them is expensive.
     fn evict(&mut self) -> bool {
-        let spare = self.sorted(|connection| connection.spare(self.now));
-        let most = self.core.limits.connections.div_ceil(EVICTED_PART);
-        let slow = spare.first().is_some_and(|(_, (slow, _))| *slow);
-        for (slot, _) in spare.iter().take_while(|(_, (other, _))| *other == slow).take(most) {
+        let evictable = self.sorted(|connection| connection.eviction_rank(self.now));
+        let max = self.core.limits.connections.div_ceil(EVICTED_PART);
+        let slow = evictable.first().is_some_and(|(_, (slow, _))| *slow);
+        for (slot, _) in evictable.iter().take_while(|(_, (other, _))| *other == slow).take(max) {
             self.with(*slot, |connection| {
                 connection.close();
             });
@@ -205,7 +204,7 @@ impl Listener {
                 self.core.counters.timeouts.add();
             }
         }
-        !spare.is_empty()
+        !evictable.is_empty()
     }
 
     /// Ends the requests that have been sent for longest, in each share that is exceeded.
@@ -214,7 +213,7 @@ impl Listener {
             if let Share::Client(address) = share {
                 self.warn_of_share(address);
             }
-            for (slot, _) in self.sorted(|connection| connection.holds(share)) {
+            for (slot, _) in self.sorted(|connection| connection.evictable_since(share)) {
                 if !self.core.shares.wants_room(share) {
                     break;
                 }
@@ -225,7 +224,7 @@ impl Listener {
         }
     }
 
-    /// Somebody's whole share may be that of all clients of a proxy which is not known to be one.
+    /// Logs that an address has reached its share: it may be a proxy that is not configured as trusted.
     fn warn_of_share(&mut self, address: IpAddr) {
         if self.now >= self.warn_of_share_at {
             self.warn_of_share_at = self.now.saturating_add(WARN_EVERY);
@@ -234,73 +233,73 @@ impl Listener {
         }
     }
 
-    /// The slots of the connections of which something is known, in the order of that.
-    fn sorted<T: Ord>(&self, know: impl Fn(&Connection) -> Option<T>) -> Vec<(usize, T)> {
+    /// The slots of the connections that have a rank, in the order of their ranks.
+    fn sorted<T: Ord>(&self, rank: impl Fn(&Connection) -> Option<T>) -> Vec<(usize, T)> {
         let slots = 0..self.table.slots();
         let mut sorted: Vec<(usize, T)> =
-            slots.filter_map(|slot| Some((slot, know(self.table.get(slot)?.as_ref())?))).collect();
+            slots.filter_map(|slot| Some((slot, rank(self.table.get(slot)?.as_ref())?))).collect();
         sorted.sort_unstable_by(|(_, one), (_, other)| one.cmp(other));
         sorted
     }
 
-    /// The system gives no more sockets, for now. What is open may close, so this ends by itself.
-    fn pause(&mut self, error: &io::Error) {
+    /// Pauses accepting, because the system has no more sockets until some are closed.
+    fn pause_accepting(&mut self, error: &io::Error) {
         if self.now >= self.warn_at {
             self.warn_at = self.now.saturating_add(WARN_EVERY);
             let connections = self.table.len();
-            tracing::warn!(%error, connections, "no connection can be accepted until others close");
+            tracing::warn!(%error, connections, "no connection can be accepted until another closes");
         }
         self.core.counters.accept_pauses.add();
         self.accept_at = Some(self.now.saturating_add(ACCEPT_PAUSE));
-        self.watch_doors(Interest::Nothing);
+        self.watch_listening_sockets(Interest::Nothing);
     }
 
-    fn reopen(&mut self) {
+    fn resume_accepting(&mut self) {
         if self.accept_at.is_some_and(|at| self.now >= at) {
             self.accept_at = None;
-            self.watch_doors(Interest::Read);
+            self.watch_listening_sockets(Interest::Read);
         }
     }
 
-    fn watch_doors(&self, interest: Interest) {
-        for (key, door) in self.doors.iter().enumerate() {
-            if let Err(error) = self.core.readiness.set(door, key, interest) {
+    fn watch_listening_sockets(&self, interest: Interest) {
+        for (key, socket) in self.listening.iter().enumerate() {
+            if let Err(error) = self.core.readiness.set(socket, key, interest) {
                 tracing::error!(%error, ?interest, "a listening socket could not be watched");
             }
         }
     }
 
-    /// Looks at all deadlines, if it is time; tells whether any request is begun or in hand.
+    /// Checks all deadlines if it is time. Returns whether any request is unfinished.
     fn sweep(&mut self) -> Option<bool> {
-        if self.now < self.sweep_at && !self.first_look_at_stop() {
+        if self.now < self.sweep_at && !self.is_stop_new() {
             return None;
         }
         let mut busy = 0_usize;
         for slot in 0..self.table.slots() {
             if self.with(slot, |connection| {
-                connection.overdue();
+                connection.check_deadline();
             }) == Some(ConnectionState::Busy)
             {
                 busy = busy.saturating_add(1);
             }
         }
         self.make_room();
-        let pace = if self.core.stop.asked() { SWEEP_STOPPING } else { SWEEP };
-        self.sweep_at = self.now.saturating_add(pace);
+        let every = if self.core.stop.asked() { STOP_SWEEP_EVERY } else { SWEEP_EVERY };
+        self.sweep_at = self.now.saturating_add(every);
         self.core.counters.busy.set(busy);
         Some(busy > 0)
     }
 
-    fn first_look_at_stop(&self) -> bool {
+    fn is_stop_new(&self) -> bool {
         self.stop_by.is_none() && self.core.stop.asked()
     }
 
-    /// Closes the doors at the first call; tells whether to end now.
-    fn stopped(&mut self, busy: Option<bool>) -> bool {
+    /// Closes the listening sockets at the first call. Returns whether to end now.
+    fn has_stopped(&mut self, busy: Option<bool>) -> bool {
         let stop_by =
             *self.stop_by.get_or_insert_with(|| self.now.saturating_add(self.core.grace()));
-        for door in self.doors.drain(..) {
-            if let Err(error) = self.core.readiness.remove(&door) {
+        for socket in self.listening.drain(..) {
+            if let Err(error) = self.core.readiness.remove(&socket) {
                 tracing::warn!(%error, "a listening socket could not be removed");
             }
         }
@@ -308,8 +307,8 @@ impl Listener {
         busy == Some(false) || self.now >= stop_by
     }
 
-    /// Drops a connection. A reply that comes later still finds it, closed.
-    fn forget(&mut self, slot: usize) {
+    /// Removes a connection. A later reply still has it, but closed.
+    fn remove(&mut self, slot: usize) {
         if let Some(connection) = self.table.remove(slot) {
             if let Err(error) = self.core.readiness.remove(&connection.socket) {
                 tracing::debug!(%error, "a socket was not watched any more");
@@ -319,8 +318,8 @@ impl Listener {
     }
 }
 
-/// Whether an error of `accept` is only about one connection, which is gone already.
-fn fleeting(error: &io::Error) -> bool {
+/// Whether an error of `accept` concerns only one connection, which is already gone.
+fn is_transient(error: &io::Error) -> bool {
     use ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, TimedOut};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | TimedOut)
 }
@@ -334,17 +333,17 @@ struct Table {
 }
 
 impl Table {
-    /// Open connections.
+    /// Number of open connections.
     fn len(&self) -> usize {
         self.slots.len().saturating_sub(self.free.len())
     }
 
-    /// Slots, empty ones included: every index is below.
+    /// Number of slots, empty ones included.
     fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// Open connections from where `address` is.
+    /// Open connections from the network of `address`.
     fn count_from(&self, address: IpAddr) -> usize {
         self.by_network.get(&client_network(address)).copied().unwrap_or(0)
     }
@@ -353,16 +352,16 @@ impl Table {
         self.slots.get(slot).cloned().flatten()
     }
 
-    /// Keeps the connection that `make` makes for the slot it is given. A slot is used again: an event
-    /// of its last connection may then reach the next one, which only looks once for nothing.
+    /// Adds the connection that `make` makes for its slot. Slots are reused: a late event of the old connection may reach
+    /// the new one, which then only reads nothing.
     fn insert(&mut self, make: impl FnOnce(usize) -> Connection) -> Arc<Connection> {
         let slot = self.free.pop().unwrap_or(self.slots.len());
         let connection = Arc::new(make(slot));
         if slot == self.slots.len() {
             self.slots.push(None);
         }
-        if let Some(place) = self.slots.get_mut(slot) {
-            *place = Some(Arc::clone(&connection));
+        if let Some(entry) = self.slots.get_mut(slot) {
+            *entry = Some(Arc::clone(&connection));
         }
         let count = self.by_network.entry(client_network(connection.peer.ip())).or_default();
         *count = count.saturating_add(1);

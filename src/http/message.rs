@@ -1,10 +1,10 @@
-//! A request and a response as the rest of the program sees them: complete, framed, no socket.
+//! The complete request and response that the rest of the program works with.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::base::headers::Headers;
 
-/// The methods the product knows. Any other is refused with 501 by the listener.
+/// The known methods. The listener refuses any other with 501.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
     /// `GET`
@@ -21,7 +21,7 @@ pub enum Method {
     Delete,
     /// `OPTIONS`
     Options,
-    /// `TRACE`: answered nowhere, but known, so that it is refused with 405 and not with 501.
+    /// `TRACE`: no route has it; it is known only so that it is refused with 405 and not with 501.
     Trace,
 }
 
@@ -49,24 +49,24 @@ impl Method {
     }
 }
 
-/// What is known before the body is read: enough to choose its limit, or to refuse.
+/// The head of a request: known before the body is read, to choose its limit or refuse it.
 #[derive(Clone, Debug)]
 pub struct Head {
     /// The method.
     pub method: Method,
     /// The path as sent, starting with `/` (or `*` for `OPTIONS *`), not decoded, without the query.
     pub path: String,
-    /// What stood behind `?`, not decoded.
+    /// The part after `?`, not decoded.
     pub query: Option<String>,
     /// All header fields.
     pub headers: Headers,
-    /// Which of the server's listening sockets it came to, in their order.
+    /// Index of the listening socket that it came to.
     pub door: usize,
     /// The other end of the socket: the client's, or a proxy's.
     pub peer: SocketAddr,
-    /// Who sent it, as trusted proxies tell; see [`crate::http::proxies`].
+    /// The client's address, as trusted proxies report it; see [`crate::http::proxies`].
     pub client: IpAddr,
-    /// What it is called in the log, in records and in its answer.
+    /// Its id in the log, in records and in its answer.
     pub request_id: String,
 }
 
@@ -87,7 +87,7 @@ impl Head {
 pub struct Request {
     /// Everything before the body.
     pub head: Head,
-    /// The body, after transfer coding was removed; otherwise as sent.
+    /// The body as sent, without transfer coding.
     pub body: Vec<u8>,
 }
 
@@ -97,13 +97,13 @@ impl Request {
         self.head.held().saturating_add(self.body.capacity())
     }
 
-    /// Who sent it, as trusted proxies tell: for records, throttling and the log.
+    /// The client's address, as trusted proxies report it.
     #[cfg(any(test, feature = "internals"))]
     pub const fn client_address(&self) -> IpAddr {
         self.head.client
     }
 
-    /// What it is called in the log, in records and in its answer.
+    /// Its id in the log, in records and in its answer.
     pub fn request_id(&self) -> &str {
         &self.head.request_id
     }
@@ -112,11 +112,11 @@ impl Request {
 /// What is remembered of a request until it is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// What it is called.
+    /// Its id.
     pub request_id: String,
-    /// Who sent it, as trusted proxies tell.
+    /// The client's address, as trusted proxies report it.
     pub client: IpAddr,
-    /// Method and path, where they could be read. The path is printable ASCII.
+    /// Method and path, if they could be read. The path is printable ASCII.
     pub target: Option<(Method, String)>,
 }
 
@@ -131,7 +131,7 @@ impl Asked {
     }
 }
 
-/// No status code of HTTP: tells the listener to close the connection instead of answering.
+/// Not an HTTP status: tells the listener to close the connection instead of answering.
 const HANG_UP: u16 = 1;
 
 /// An answer. The listener adds `content-length`, `date` and `connection`.
@@ -145,9 +145,9 @@ pub struct Response {
     pub body: Vec<u8>,
     /// Whether the connection is closed after this answer.
     pub close: bool,
-    /// Why it is refused, for the log alone: it is never sent.
+    /// Why it is a refusal, only for the log.
     pub cause: Option<String>,
-    /// Who changed something, what was done, and to what, for the log alone.
+    /// Who changed something, what was done, and to what; only for the log.
     pub done: Option<Box<[String; 3]>>,
 }
 
@@ -170,17 +170,17 @@ impl Response {
         Self { headers, body, ..Self::new(status) }
     }
 
-    /// No answer: the connection is closed. For stand-ins that play a receiver whose answers get lost.
+    /// No answer: the connection is closed. For test receivers whose answers get lost.
     pub fn hang_up() -> Self {
         Self::new(HANG_UP)
     }
 
-    /// Whether this is no answer but the end of the connection.
+    /// Whether to close the connection instead of answering.
     pub(crate) fn is_hang_up(&self) -> bool {
         self.status == HANG_UP
     }
 
-    /// The same answer with a reason for the log.
+    /// Adds a reason for the log.
     #[cfg(any(test, feature = "internals"))]
     #[must_use]
     pub fn because(mut self, cause: impl Into<String>) -> Self {
@@ -188,7 +188,7 @@ impl Response {
         self
     }
 
-    /// The same answer with one more header field.
+    /// Adds a header field.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));

@@ -1,7 +1,7 @@
-//! Bytes on sockets: the listener in front, the client behind. Knows no noun of the product.
+//! HTTP: the server for the intake and the API, and the client for deliveries. Knows nothing of events.
 //!
 //! `listener` waits for sockets; `connection` reads, frames (`framing`, `head`) and queues a request; a handler
-//! thread (`server`) calls the [`service`]; `answer` encodes what `connection` then writes.
+//! thread (`server`) calls the [`service`]; `answer` encodes the response, and `connection` writes it.
 
 mod answer;
 pub mod client;

@@ -1,8 +1,7 @@
-//! Whom a request comes from when a proxy brings it.
+//! Finds the client of a request that came through proxies.
 //!
-//! Anybody can write a header field. So only what a trusted proxy appended is believed: the list is
-//! walked from the right, one step for each trusted address, and the first that is not trusted is the
-//! client. Not here: sockets; this is pure.
+//! Anybody can write a header field, so only entries that a trusted proxy appended count. The list is read from the
+//! right: the first address that is not a trusted proxy is the client.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -10,9 +9,9 @@ use ipnet::IpNet;
 
 use crate::base::headers::Headers;
 
-/// Characters of a request id that is taken over, at least: fewer would not tell requests apart.
-const ID_CHARS_LEAST: usize = 8;
-/// Characters of a request id that is taken over, at most: it goes into every line of the log.
+/// Fewest characters of an accepted request id: fewer would not tell requests apart.
+const MIN_ID_CHARS: usize = 8;
+/// Most characters of an accepted request id, because it goes into every line of the log.
 const MAX_ID_CHARS: usize = 128;
 
 /// The trusted proxies.
@@ -20,7 +19,7 @@ const MAX_ID_CHARS: usize = 128;
 pub struct Proxies(Vec<IpNet>);
 
 impl Proxies {
-    /// Proxies in these networks are trusted.
+    /// Trusts the proxies in these networks.
     pub const fn new(networks: Vec<IpNet>) -> Self {
         Self(networks)
     }
@@ -31,11 +30,10 @@ impl Proxies {
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// The address of the client that sent the request, as far as it can be known.
+    /// The address of the client, as far as it is known.
     ///
-    /// Proxies set `X-Forwarded-For` or `Forwarded` and pass the other one on as the client wrote it.
-    /// Which of the two a proxy sets is not known here, so where both are there and do not agree,
-    /// neither is believed: the request then counts as the proxy's own.
+    /// A proxy sets `X-Forwarded-For` or `Forwarded` and passes the other one on as the client wrote it. Which one it
+    /// sets is not known here, so if both are present and differ, neither counts: the request is the proxy's own.
     pub fn client(&self, peer: SocketAddr, headers: &Headers) -> IpAddr {
         let peer = peer.ip().to_canonical();
         if self.0.is_empty() || !self.trusts(peer) {
@@ -50,7 +48,7 @@ impl Proxies {
         }
     }
 
-    /// The request id that a trusted proxy set, if its form is safe for the log.
+    /// The request id that a trusted proxy set, if it is safe for the log.
     pub fn request_id<'a>(&self, peer: SocketAddr, headers: &'a Headers) -> Option<&'a str> {
         if self.0.is_empty() || !self.trusts(peer.ip()) {
             return None;
@@ -60,12 +58,12 @@ impl Proxies {
         let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:=+/@".contains(&byte);
         first.filter(|id| {
             second.is_none()
-                && (ID_CHARS_LEAST..=MAX_ID_CHARS).contains(&id.len())
+                && (MIN_ID_CHARS..=MAX_ID_CHARS).contains(&id.len())
                 && id.bytes().all(known)
         })
     }
 
-    /// Walks from the last hop back while each hop is reported by a trusted proxy.
+    /// Goes back from the last hop while each hop was reported by a trusted proxy.
     fn walk(&self, peer: IpAddr, hops: Vec<Option<IpAddr>>) -> IpAddr {
         let mut client = peer;
         for hop in hops.into_iter().rev() {
@@ -76,12 +74,12 @@ impl Proxies {
     }
 }
 
-/// The hops of one `X-Forwarded-For` line; `None` for what is no address.
+/// The hops of one `X-Forwarded-For` line; `None` for an entry that is not an address.
 fn plain_hops(line: &str) -> impl Iterator<Item = Option<IpAddr>> {
     line.split(',').map(|hop| address(hop.trim()))
 }
 
-/// The hops of one `Forwarded` line (RFC 7239): an element without `for` is a hop all the same.
+/// The hops of one `Forwarded` line (RFC 7239). An element without `for` is a hop too.
 fn named_hops(line: &str) -> Vec<Option<IpAddr>> {
     unquoted(line, ',').into_iter().map(element).collect()
 }
@@ -94,11 +92,11 @@ fn element(text: &str) -> Option<IpAddr> {
     });
     let node = nodes.next()?;
     let bare = node.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(node);
-    // Two of them is nothing a proxy writes.
+    // No proxy writes two of them.
     address(bare).filter(|_| nodes.next().is_none())
 }
 
-/// The parts between separators outside quoted strings.
+/// Splits a text at separators outside quoted strings.
 fn unquoted(text: &str, separator: char) -> Vec<&str> {
     let (mut quoted, mut escaped) = (false, false);
     text.split(move |c: char| {
@@ -121,7 +119,7 @@ fn address(text: &str) -> Option<IpAddr> {
     Some(address.to_canonical())
 }
 
-/// What counts as one client address: an IPv6 host usually has the whole /64 of its network.
+/// The address that a client is counted by: for IPv6 the /64, because a host usually has all of it.
 pub(crate) fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {

@@ -1,7 +1,6 @@
-//! Which sockets can be read or written now.
+//! Watches which sockets can be read or written.
 //!
-//! Level-triggered, because then a request costs no system call to arm its socket again, and what was
-//! not read yet is reported again. Not here: what to do about a ready socket.
+//! Level-triggered: a socket need not be armed again for each request, and unread input is reported again.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,11 +11,11 @@ use polling::{Event, Events, PollMode, Poller};
 /// What a socket is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interest {
-    /// Input, or the other end gone.
+    /// Input, or a hang-up.
     Read,
-    /// Room for output, or the other end gone.
+    /// Room for output, or a hang-up.
     Write,
-    /// The other end gone, told once at most: a level-triggered hang-up could not be silenced.
+    /// A hang-up, reported only once, because a level-triggered one would be reported for ever.
     Nothing,
 }
 
@@ -33,9 +32,9 @@ impl Readiness {
     /// Starts to watch a socket for input. The caller removes it before closing it.
     #[expect(unsafe_code, reason = "polling leaves it to its caller to remove a closed socket")]
     pub(crate) fn add(&self, socket: &(impl AsRawFd + AsFd), key: usize) -> io::Result<()> {
-        // SAFETY: the descriptor is valid here, being borrowed. `polling` asks that it be removed
-        // before it is closed: `listener` owns each socket it adds and removes it before dropping it.
-        // On epoll, should that be missed, the kernel forgets a closed descriptor by itself.
+        // SAFETY: the descriptor is borrowed, so it is valid here. `polling` requires that it is removed before it is
+        // closed: `listener` owns each socket that it adds, and removes it before dropping it. If that were missed,
+        // epoll itself drops a closed descriptor.
         unsafe { self.poller.add_with_mode(socket, Event::readable(key), PollMode::Level) }
     }
 
@@ -54,7 +53,7 @@ impl Readiness {
         self.poller.delete(socket)
     }
 
-    /// Waits until a socket is ready, [`Readiness::wake`] is called, or `span` is over.
+    /// Waits until a socket is ready, [`Readiness::wake`] is called, or `span` has passed.
     pub(crate) fn wait(&self, events: &mut Events, span: Duration) -> io::Result<()> {
         events.clear();
         self.poller.wait(events, Some(span)).map(|_| ())

@@ -1,7 +1,7 @@
-//! Name resolution for what we send: once per attempt, and every address is judged before it is used.
+//! Name resolution for outgoing requests. Every address is checked before it is used: this prevents SSRF.
 //!
-//! This is the SSRF check. It is also three times as fast as the client library's own resolver, which
-//! starts a thread per request to bound the lookup; ours keeps its threads.
+//! Three times as fast as the client library's resolver, which starts a thread per request to limit the lookup's time;
+//! this one keeps its threads.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -18,56 +18,55 @@ use ureq::unversioned::transport::NextTimeout;
 
 use crate::model::address::AddressPolicy;
 
-/// The most addresses of one name that are tried.
+/// Most addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 16;
-/// Lookups at once, including those whose attempt has timed out.
+/// Most lookups at once, including those whose attempt has timed out.
 const MAX_LOOKUPS: usize = 256;
 
-/// A name and a port.
-type Place = (String, u16);
-type Found = io::Result<Vec<SocketAddr>>;
+/// A host name and a port.
+type HostPort = (String, u16);
+type LookupResult = io::Result<Vec<SocketAddr>>;
 
-/// Threads that look names up. The system's resolver has time limits of its own, which may be longer than an
-/// attempt's: a thread that takes too long is left to it.
+/// Threads that look names up. The system's resolver may take longer than an attempt; its thread then ends by itself.
 #[derive(Debug)]
 struct Lookups {
-    look_up: fn(Place) -> Found,
-    idle: Mutex<Vec<(Sender<Place>, Receiver<Found>)>>,
-    /// Held by each thread, to count them.
+    look_up: fn(HostPort) -> LookupResult,
+    idle: Mutex<Vec<(Sender<HostPort>, Receiver<LookupResult>)>>,
+    /// Each thread holds a clone, which counts the threads.
     threads: Arc<()>,
 }
 
 impl Lookups {
-    fn new(look_up: fn(Place) -> Found) -> Self {
+    fn new(look_up: fn(HostPort) -> LookupResult) -> Self {
         Self { look_up, idle: Mutex::default(), threads: Arc::default() }
     }
 
-    /// The addresses of a name; `None` when the time is over.
-    fn ask(&self, place: Place, most: Duration) -> Option<Found> {
+    /// The addresses of a name; `None` after `timeout`.
+    fn look_up(&self, target: HostPort, timeout: Duration) -> Option<LookupResult> {
         let idle = self.idle.lock().pop();
         let (ask, answer) = match idle.map_or_else(|| self.start(), Ok) {
             Ok(thread) => thread,
             Err(error) => return Some(Err(error)),
         };
-        ask.send(place).ok()?;
-        let found = answer.recv_timeout(most).ok()?;
+        ask.send(target).ok()?;
+        let found = answer.recv_timeout(timeout).ok()?;
         self.idle.lock().push((ask, answer));
         Some(found)
     }
 
-    /// A thread that ends when it is let go of and has come to the end of its last lookup.
+    /// Starts a thread, which ends when its channels are dropped and its last lookup is over.
     #[expect(clippy::disallowed_methods, reason = "a lookup that does not end cannot be joined")]
-    fn start(&self) -> io::Result<(Sender<Place>, Receiver<Found>)> {
+    fn start(&self) -> io::Result<(Sender<HostPort>, Receiver<LookupResult>)> {
         let (mine, look_up) = (Arc::clone(&self.threads), self.look_up);
         if Arc::strong_count(&mine) > MAX_LOOKUPS.saturating_add(1) {
-            let why = format!("{MAX_LOOKUPS} names are being looked up, and no answer comes");
+            let why = format!("{MAX_LOOKUPS} names are being looked up without an answer");
             return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
         }
         let (ask, asked) = bounded(1);
         let (tell, answer) = bounded(1);
         let run = move || {
-            while let Ok(place) = asked.recv() {
-                if tell.send(look_up(place)).is_err() {
+            while let Ok(target) = asked.recv() {
+                if tell.send(look_up(target)).is_err() {
                     break;
                 }
             }
@@ -85,7 +84,7 @@ pub(crate) struct GuardedResolver {
     lookups: Lookups,
 }
 
-/// A target whose address we may not call.
+/// A target whose address may not be called.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Refused(pub(crate) String);
@@ -97,7 +96,7 @@ pub(crate) struct LookupFailed(io::Error);
 
 impl GuardedResolver {
     pub(crate) fn new(policy: AddressPolicy) -> Self {
-        let system = |place: Place| Ok(place.to_socket_addrs()?.take(MAX_ADDRESSES).collect());
+        let system = |target: HostPort| Ok(target.to_socket_addrs()?.take(MAX_ADDRESSES).collect());
         Self { policy, lookups: Lookups::new(system) }
     }
 }
@@ -116,7 +115,7 @@ impl Resolver for GuardedResolver {
         let found: Vec<SocketAddr> = match bare.parse::<IpAddr>() {
             Ok(ip) => vec![SocketAddr::new(ip, port)],
             Err(_not_literal) => {
-                let found = self.lookups.ask((bare.to_owned(), port), *timeout.after);
+                let found = self.lookups.look_up((bare.to_owned(), port), *timeout.after);
                 found
                     .ok_or(Error::Timeout(timeout.reason))?
                     .map_err(|error| Error::Other(Box::new(LookupFailed(error))))?
@@ -124,7 +123,7 @@ impl Resolver for GuardedResolver {
         };
         let mut allowed = self.empty();
         for address in found {
-            // One forbidden address forbids the name: a name that answers with both is an attack.
+            // One forbidden address forbids the name: a name with allowed and forbidden addresses is an attack.
             self.policy
                 .check(address.ip())
                 .map_err(|refused| Error::Other(Box::new(Refused(refused.to_string()))))?;
@@ -140,14 +139,16 @@ mod tests {
 
     #[test]
     fn a_name_whose_answer_does_not_come_is_waited_for_no_longer_than_asked() {
-        let never = |_: Place| loop {
+        let never = |_: HostPort| loop {
             std::thread::park();
         };
         let lookups = Lookups::new(never);
         for _ in 0..MAX_LOOKUPS {
-            assert!(lookups.ask(("slow.test".to_owned(), 80), Duration::from_millis(1)).is_none());
+            assert!(
+                lookups.look_up(("slow.test".to_owned(), 80), Duration::from_millis(1)).is_none()
+            );
         }
-        let refused = lookups.ask(("slow.test".to_owned(), 80), Duration::MAX).unwrap();
+        let refused = lookups.look_up(("slow.test".to_owned(), 80), Duration::MAX).unwrap();
         assert!(refused.unwrap_err().to_string().contains("256 names are being looked up"));
     }
 
@@ -155,7 +156,7 @@ mod tests {
     fn a_thread_is_used_again_and_one_that_is_late_ends() {
         let lookups = Lookups::new(|place| Ok(vec![SocketAddr::from(([127, 0, 0, 1], place.1))]));
         for port in 1..100 {
-            let found = lookups.ask(("here.test".to_owned(), port), Duration::MAX).unwrap();
+            let found = lookups.look_up(("here.test".to_owned(), port), Duration::MAX).unwrap();
             assert_eq!(found.unwrap(), [SocketAddr::from(([127, 0, 0, 1], port))]);
         }
         assert_eq!(Arc::strong_count(&lookups.threads), 2, "one thread and the counter");

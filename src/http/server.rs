@@ -1,6 +1,6 @@
 //! The HTTP/1.1 server: starts and stops the listener thread and the handler threads.
 //!
-//! Not here: routes, and everything else that the [`Service`] knows.
+//! Not here: routes and answers, which are the [`Service`]'s.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -19,10 +19,10 @@ use crate::http::service::{Reply, Service, WayBack};
 
 pub use crate::http::core::Setup;
 
-/// Connections the kernel keeps for us while the listener thread is busy or accepting rests.
+/// Connections that the kernel queues while the listener thread is busy or accepting pauses.
 const BACKLOG: i32 = 1024;
 
-/// A running server. Dropped, it stops without grace.
+/// A running server. Dropping it stops it without grace.
 pub struct Server {
     core: Arc<Core>,
     jobs: Arc<Jobs>,
@@ -30,12 +30,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers connections to `listeners` with `service`, on threads of its own.
-    ///
-    /// The sockets may come from [`bind`] or from outside; they become non-blocking.
-    ///
-    /// # Errors
-    /// No thread could be started, or no socket watched.
+    /// Starts threads that answer connections to `listeners` with `service`. The sockets become non-blocking.
     pub fn start(
         listeners: Vec<TcpListener>,
         setup: Setup,
@@ -45,7 +40,7 @@ impl Server {
         let jobs = Arc::new(Jobs::new(setup.limits.pending));
         let core = Arc::new(Core::new(setup, service)?);
         let listener = Listener::new(Arc::clone(&core), Arc::clone(&jobs), listeners)?;
-        // Dropped by an early return, the server ends the threads that were started.
+        // An early return drops the server, which ends the threads that were started.
         let server = Self { core, jobs, threads: Mutex::default() };
         for number in 0..handlers {
             let (core, jobs) = (Arc::clone(&server.core), Arc::clone(&server.jobs));
@@ -55,13 +50,13 @@ impl Server {
         Ok(server)
     }
 
-    /// Stops accepting, closes idle connections, lets requests that are begun or in hand be answered,
-    /// for `grace` at most, and joins the threads. A call that does not return holds this up.
+    /// Stops accepting, closes idle connections, waits up to `grace` for unfinished requests, and joins the threads. Waits
+    /// longer if a call to the service does not return.
     pub fn stop(&self, grace: Duration) {
         self.core.ask_stop(grace);
         let threads = std::mem::take(&mut *self.threads.lock());
-        // Last in, first out: with the listener thread gone nothing more comes in, and the handlers end
-        // when the jobs are closed.
+        // The listener thread is joined first: then no more requests come, and the handlers end when the jobs are
+        // closed.
         for thread in threads.into_iter().rev() {
             if thread.join().is_err() {
                 tracing::error!("a thread of the HTTP server had panicked");
@@ -70,46 +65,43 @@ impl Server {
         }
     }
 
-    /// Asks the listener thread for a sign of life, and wakes it to give one.
+    /// Asks the listener thread for a heartbeat, and wakes it.
     pub fn ask_heartbeat(&self) {
         self.core.pulse.ask();
         self.core.wake();
     }
 
-    /// Whether the listener thread has come round since it was asked.
+    /// Whether the listener thread has answered with a heartbeat.
     pub fn has_heartbeat(&self) -> bool {
         self.core.pulse.has_answered()
     }
 
-    /// The counters as they are now.
+    /// The current counters.
     pub fn stats(&self) -> Stats {
         self.core.stats()
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this and flow are the places that start threads"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "only this and the pipeline start threads")]
     fn spawn(&self, name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let thread = thread::Builder::new().name(name).spawn(work);
-        // Handlers end with the jobs, and without a listener thread nobody else would close them.
+        // Without a listener thread, only this closes the jobs, so that the handlers end.
         let thread = thread.inspect_err(|_| self.jobs.close())?;
         self.threads.lock().push(thread);
         Ok(())
     }
 }
 
-/// Reads a server's counters from elsewhere, without keeping the server alive. Clones share it.
+/// Reads a server's counters without keeping the server alive. Clones share the server.
 #[derive(Clone, Default)]
 pub struct StatsHandle(Arc<Mutex<Weak<Core>>>);
 
 impl StatsHandle {
-    /// From now on it is this server's.
+    /// Sets the server.
     pub fn follow(&self, server: &Server) {
         *self.0.lock() = Arc::downgrade(&server.core);
     }
 
-    /// The counters as they are now; zero without a server.
+    /// The current counters; zero without a server.
     pub fn stats(&self) -> Stats {
         let core = self.0.lock().upgrade();
         core.map_or_else(Stats::default, |core| core.stats())
@@ -134,21 +126,18 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// Opens a listening socket; port 0 lets the system choose one.
-///
-/// # Errors
-/// The address is in use, not this machine's, or not allowed to this user.
+/// Opens a listening socket. Port 0 lets the system choose one.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    // Without it a restart would wait a minute for the connections of the last run to be forgotten.
+    // Otherwise a restart would wait up to a minute for the last run's connections to disappear.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
-/// No status at all: the answer of a reply that was dropped. Made per request and hardly ever sent,
-/// so its text is only written when it is.
+/// Not an HTTP status: the answer of a dropped reply, which becomes a 500. Created for each request but hardly ever sent,
+/// so its text is only made when it is sent.
 const UNANSWERED: u16 = 0;
 
 /// A handler thread: calls the service and writes answers until the jobs are closed. It never waits for a commit
@@ -169,30 +158,30 @@ fn answer(core: &Core, connection: &Arc<Connection>, response: Response) {
 fn call(core: &Arc<Core>, jobs: &Arc<Jobs>, connection: Arc<Connection>, request: Request) {
     core.counters.requests.add();
     let (core_of, jobs) = (Arc::clone(core), Arc::clone(jobs));
-    let way_back = ToConnection { home: thread::current().id(), core: core_of, jobs, connection };
-    let reply = Reply::new(Box::new(way_back), Response::new(UNANSWERED));
+    let channel =
+        ConnectionReply { handler: thread::current().id(), core: core_of, jobs, connection };
+    let reply = Reply::new(Box::new(channel), Response::new(UNANSWERED));
     let span = tracing::info_span!("request", request_id = request.request_id());
-    // A panic drops the reply while it unwinds, which answers 500.
+    // A panic drops the reply, which answers 500.
     let _entered = span.enter();
     core.caught(|| core.service.call(request, reply));
 }
 
-/// The way back to the connection that a request came on.
-struct ToConnection {
-    /// The handler that took it.
-    home: ThreadId,
+/// Delivers an answer to its connection.
+struct ConnectionReply {
+    /// The handler thread of the request.
+    handler: ThreadId,
     core: Arc<Core>,
     jobs: Arc<Jobs>,
     connection: Arc<Connection>,
 }
 
-impl WayBack for ToConnection {
+impl WayBack for ConnectionReply {
     fn deliver(self: Box<Self>, response: Response) {
-        let Self { home, core, jobs, connection } = *self;
-        // On this thread the answer is written at once. Elsewhere a system call could hold up somebody
-        // who has better things to do, the database writer for one; and while a panic unwinds, a
-        // second one would end the process.
-        if thread::current().id() == home && !thread::panicking() {
+        let Self { handler, core, jobs, connection } = *self;
+        // The handler thread writes the answer at once. Other threads, such as the database writer, leave the system
+        // call to a handler. During a panic, a second panic would abort the process, so it is left to a handler too.
+        if thread::current().id() == handler && !thread::panicking() {
             answer(&core, &connection, response);
         } else {
             jobs.answer(connection, response);

@@ -1,4 +1,4 @@
-//! What the listener asks of the program behind it.
+//! The interface between the listener and the program that answers requests.
 
 use std::time::Duration;
 
@@ -6,70 +6,68 @@ use crate::http::message::{Asked, Head, Request, Response};
 
 /// Answers requests. Called on handler threads, many at once.
 pub trait Service: Send + Sync + 'static {
-    /// Asked once per request, when the head is complete and before a byte of the body is read.
-    ///
-    /// # Errors
-    /// The answer to give at once instead of reading the body (404, 405, 413 …).
+    /// The limit of a request's body. Called once per request, before the body is read. An error is the answer to give
+    /// without reading the body (404, 405, 413 …).
     fn body_limit(&self, head: &Head) -> Result<usize, Response>;
 
     /// Answers one request, now or later: `reply` may be kept and sent from any thread.
     fn call(&self, request: Request, reply: Reply);
 
-    /// The answer the listener itself gives, in the program's own error format.
+    /// An answer of the listener itself, in the program's error format.
     fn refusal(&self, status: u16, detail: &str) -> Response;
 
-    /// Every answer passes here once, the listener's own too, before it is written: to be completed and
-    /// noted. `took` is the time since the head was there. Called under a lock: must not block.
+    /// Completes and logs an answer. Called once for every answer, the listener's own included, before it is written.
+    /// `took` is the time since the head was complete. Called under a lock, so it must not block.
     fn finish(&self, asked: &Asked, took: Duration, response: Response) -> Response {
         let (_, _) = (asked, took);
         response
     }
 }
 
-/// The way back to the client.
+/// The way an answer takes back to its connection.
 pub(crate) trait WayBack: Send {
-    /// Takes the answer there.
+    /// Delivers the answer.
     fn deliver(self: Box<Self>, response: Response);
-    /// Whether the client has hung up, or will at least send nothing more.
+    /// Whether the client has closed its side of the connection.
     fn is_left(&self) -> bool;
 }
 
 /// The promise of one answer. Dropping it unsent answers 500.
 pub struct Reply {
-    way_back: Option<Box<dyn WayBack>>,
-    abandoned: Option<Response>,
+    channel: Option<Box<dyn WayBack>>,
+    unanswered: Option<Response>,
 }
 
 impl Reply {
-    /// A reply that goes that way; `abandoned` is sent when nobody answers.
-    pub(crate) fn new(way_back: Box<dyn WayBack>, abandoned: Response) -> Self {
-        Self { way_back: Some(way_back), abandoned: Some(abandoned) }
+    /// `unanswered` is delivered if the reply is dropped.
+    pub(crate) fn new(channel: Box<dyn WayBack>, unanswered: Response) -> Self {
+        Self { channel: Some(channel), unanswered: Some(unanswered) }
     }
 
-    /// Whether the client has hung up, or will at least send nothing more: not worth beginning anything
-    /// that it would have to end. Asks the system, so that it is not for every request.
+    /// Whether the client has closed its side of the connection, so that long work for it is not worth starting. Costs
+    /// a system call.
     pub fn is_left(&self) -> bool {
-        self.way_back.as_ref().is_none_or(|way_back| way_back.is_left())
+        self.channel.as_ref().is_none_or(|channel| channel.is_left())
     }
 
     /// Sends the answer.
     pub fn send(mut self, response: Response) {
-        if let Some(way_back) = self.way_back.take() {
-            way_back.deliver(response);
+        if let Some(channel) = self.channel.take() {
+            channel.deliver(response);
         }
     }
 }
 
 impl Drop for Reply {
     fn drop(&mut self) {
-        if let (Some(way_back), Some(response)) = (self.way_back.take(), self.abandoned.take()) {
-            way_back.deliver(response);
+        if let (Some(channel), Some(response)) = (self.channel.take(), self.unanswered.take()) {
+            channel.deliver(response);
         }
     }
 }
 
 impl std::fmt::Debug for Reply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reply").field("open", &self.way_back.is_some()).finish_non_exhaustive()
+        f.debug_struct("Reply").field("open", &self.channel.is_some()).finish_non_exhaustive()
     }
 }

@@ -1,7 +1,6 @@
-//! How many bytes requests and answers hold: in all, in large bodies, and by client.
+//! Counts the memory of requests and answers: in total, of large bodies, and by client.
 //!
-//! The only place where the memory of the listener is counted. A share that is exceeded is noted for
-//! the listener thread, which ends requests in it. Not here: ending them (`listener`).
+//! An exceeded share is recorded for the listener thread, which ends requests in it (`listener`).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,13 +10,13 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::http::limits::{Limits, SMALL_BODY};
 use crate::http::proxies::client_network;
 
-/// What one connection holds.
+/// The memory of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Holding {
     pub(crate) bytes: usize,
-    /// The largest its body may become.
+    /// The largest size that its body may reach.
     pub(crate) body: usize,
-    /// Who sends the request; none while a trusted proxy has not said it.
+    /// The client; `None` until a trusted proxy has named it.
     pub(crate) client: Option<IpAddr>,
     /// The service has the request, so it cannot be ended.
     pub(crate) in_hand: bool,
@@ -26,15 +25,16 @@ pub(crate) struct Holding {
 /// A part of the memory that has a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// One client's.
+    /// The share of one client.
     Client(IpAddr),
-    /// That of all bodies over [`SMALL_BODY`].
+    /// The share of all bodies over [`SMALL_BODY`].
     Large,
+    /// All memory.
     All,
 }
 
-/// The shares of one server. Clients are forgotten when they hold nothing, so there are never more of
-/// them than connections.
+/// The shares of one server. A client is removed when it holds nothing, so there are never more clients than
+/// connections.
 pub(crate) struct Shares {
     all_bytes: usize,
     client_requests: usize,
@@ -49,7 +49,7 @@ struct Ledger {
     exceeded: Vec<Share>,
 }
 
-/// What is held in one share, and how much of it is in hand.
+/// Memory of one share, and the part of it that the service has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sums {
     held: Sum,
@@ -63,7 +63,7 @@ struct Sum {
 }
 
 impl Holding {
-    /// The request could be ended to get its memory back.
+    /// Whether the request can be ended to get its memory back.
     pub(crate) const fn can_end(&self) -> bool {
         self.bytes > 0 && !self.in_hand
     }
@@ -86,8 +86,8 @@ impl Shares {
         }
     }
 
-    /// Counts `new` instead of `old`. False if it is in hand and there is no room for it, even when all
-    /// requests that can be ended are. It is counted all the same, until the caller drops it.
+    /// Counts `new` instead of `old`. Returns false if `new` is in hand but does not fit, even after ending all requests
+    /// that can be ended. It is counted in any case, until the caller replaces it.
     pub(crate) fn replace(&self, old: Holding, new: Holding) -> bool {
         let mut ledger = self.lock();
         ledger.remove(old);
@@ -111,20 +111,20 @@ impl Shares {
         std::mem::take(&mut self.lock().exceeded)
     }
 
-    /// Whether more has to be ended in an exceeded share. Some is ended beyond need, because finding the
-    /// requests is the work.
+    /// Whether more requests must be ended in an exceeded share. Ends a sixteenth more than needed, because finding the
+    /// requests is expensive.
     pub(crate) fn wants_room(&self, share: Share) -> bool {
         let held = self.lock().sums(share).held;
         self.is_over(share, held, 16)
     }
 
-    /// Bytes held in all.
+    /// Bytes held in total.
     pub(crate) fn bytes(&self) -> usize {
         self.lock().all.held.bytes
     }
 
-    /// Whether a sum is over the limit of its share, less one part in `kept_free`. A client may always have
-    /// one request, however large.
+    /// Whether a sum is over the limit of its share, reduced by one part in `kept_free`. A client may always have one
+    /// request of any size.
     fn is_over(&self, share: Share, sum: Sum, kept_free: usize) -> bool {
         let less = |most: usize| most.saturating_sub(most.checked_div(kept_free).unwrap_or(0));
         let all = self.all_bytes;

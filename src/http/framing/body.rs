@@ -1,17 +1,17 @@
 //! The body of an unfinished request: as long as declared, or until its last chunk. Pure.
 //!
-//! As strict as `head`. Chunk extensions and trailers are checked, bounded and dropped: nothing here needs them,
-//! and a trailer has passed no check of the head.
+//! As strict as `head`. Chunk extensions and trailers are checked, limited and dropped: nothing needs them, and a trailer
+//! has not passed the checks of the head.
 
 use crate::http::head::{BodyLength, Parsed, Refusal, ReplyMode};
 use crate::http::message::Request;
 
-/// What has come of a body, and how much may.
+/// An unfinished body.
 #[derive(Debug)]
 pub(super) struct Body {
     parsed: Parsed,
     limit: usize,
-    /// The decoder, where the length is not known beforehand.
+    /// The decoder of a chunked body.
     chunks: Option<Chunks>,
     bytes: Vec<u8>,
     /// Bytes of memory that the head holds.
@@ -21,7 +21,7 @@ pub(super) struct Body {
 impl Body {
     /// `None` if the declared length is over the limit.
     pub(super) fn new(parsed: Parsed, limit: usize) -> Option<Self> {
-        let (limit, chunks) = match parsed.extent {
+        let (limit, chunks) = match parsed.body_length {
             BodyLength::Chunked => (limit, Some(Chunks::new())),
             BodyLength::Fixed(length) => {
                 (usize::try_from(length).ok().filter(|length| *length <= limit)?, None)
@@ -31,7 +31,7 @@ impl Body {
         Some(Self { parsed, limit, chunks, bytes: Vec::new(), head_held })
     }
 
-    /// The declared length; where there is none, the limit.
+    /// The declared length, or the limit of a chunked body.
     pub(super) const fn expected(&self) -> usize {
         self.limit
     }
@@ -41,12 +41,12 @@ impl Body {
         self.head_held.saturating_add(self.bytes.capacity())
     }
 
-    /// How its request wants to be answered.
+    /// How to answer its request.
     pub(super) const fn mode(&self) -> ReplyMode {
         self.parsed.mode
     }
 
-    /// Takes bytes of the body; gives how many, and whether it is complete.
+    /// Adds bytes of the body. Returns how many it used, and whether the body is complete.
     pub(super) fn fill(&mut self, bytes: &[u8]) -> Result<(usize, bool), Refusal> {
         if let Some(chunks) = &mut self.chunks {
             let used = chunks.decode(bytes, &mut self.bytes, self.limit)?;
@@ -54,14 +54,14 @@ impl Body {
         }
         let missing = self.limit.saturating_sub(self.bytes.len());
         let now = bytes.get(..missing).unwrap_or(bytes);
-        self.make_room(now.len());
+        self.reserve(now.len());
         self.bytes.extend_from_slice(now);
         Ok((now.len(), now.len() == missing))
     }
 
-    /// Reserves at most twice what has come, so that a declared length costs no memory. Doubles as `Vec`
-    /// does, but not beyond the declared length.
-    fn make_room(&mut self, more: usize) {
+    /// Reserves at most twice the received bytes, so that a declared length alone costs no memory. Doubles like `Vec`, but
+    /// not beyond the declared length.
+    fn reserve(&mut self, more: usize) {
         let needed = self.bytes.len().saturating_add(more);
         if needed > self.bytes.capacity() {
             let grown = self.bytes.capacity().saturating_mul(2);
@@ -70,27 +70,27 @@ impl Body {
         }
     }
 
-    /// The request it belongs to, and how that wants to be answered.
-    pub(super) fn whole(self) -> (Request, ReplyMode) {
+    /// The complete request, and how to answer it.
+    pub(super) fn into_request(self) -> (Request, ReplyMode) {
         let Parsed { head, mode, .. } = self.parsed;
         (Request { head, body: self.bytes }, mode)
     }
 }
 
-/// Digits of a chunk size: eight reach 4 GiB, beyond any limit, and cannot overflow.
+/// Most digits of a chunk size: eight reach 4 GiB, which is over any limit, and cannot overflow.
 const SIZE_DIGITS: usize = 8;
 
-/// Bytes of one line of the coding: a size with its extensions, or one trailer field.
+/// Most bytes of a line of the coding: a size with its extensions, or a trailer field.
 const LINE_BYTES: usize = 1024;
 
-/// Lines of the trailer.
+/// Most lines of the trailer.
 const TRAILER_LINES: usize = 16;
 
 const fn bad(detail: &'static str) -> Refusal {
     Refusal::new(400, detail)
 }
 
-/// Where in the coding the next byte stands.
+/// The decoder's position in the coding.
 #[derive(Clone, Copy, Debug)]
 enum ChunkState {
     Size,
@@ -115,8 +115,8 @@ impl Chunks {
         matches!(self.state, ChunkState::End)
     }
 
-    /// Appends what `bytes` hold of the body; gives how many bytes it used. Stops at the end of the
-    /// body, or where it needs more bytes than there are.
+    /// Decodes `bytes` into `body`, and returns how many bytes it used. Stops at the end of the body, or when it needs
+    /// more bytes.
     fn decode(&mut self, bytes: &[u8], body: &mut Vec<u8>, limit: usize) -> Result<usize, Refusal> {
         let mut used: usize = 0;
         loop {
@@ -127,7 +127,7 @@ impl Chunks {
         }
     }
 
-    /// One step: bytes used and where that leads; `None` when more bytes are needed, or no more.
+    /// One step: the used bytes and the next state. `None` if more bytes are needed, or at the end.
     fn step(
         &self,
         rest: &[u8],
@@ -168,12 +168,16 @@ impl Chunks {
     }
 }
 
-/// The line that begins here, without its end; `None` when it is not all there.
+/// The line at the beginning of `bytes`, without its end; `None` if it is incomplete.
 fn line(bytes: &[u8]) -> Result<Option<&[u8]>, Refusal> {
     let seen = bytes.split_at_checked(LINE_BYTES).map_or(bytes, |(seen, _)| seen);
     let Some(at) = seen.iter().position(|&byte| byte.is_ascii_control() && byte != b'\t') else {
-        let whole = seen.len() == LINE_BYTES;
-        return if whole { Err(bad("a line of the chunked coding is too long")) } else { Ok(None) };
+        let is_too_long = seen.len() == LINE_BYTES;
+        return if is_too_long {
+            Err(bad("a line of the chunked coding is too long"))
+        } else {
+            Ok(None)
+        };
     };
     let (line, end) = seen.split_at_checked(at).unwrap_or_default();
     match (end, bytes.get(at.saturating_add(1))) {
@@ -183,7 +187,7 @@ fn line(bytes: &[u8]) -> Result<Option<&[u8]>, Refusal> {
     }
 }
 
-/// Length of a line with its CR LF.
+/// The length of a line with its CR LF.
 const fn past(line: &[u8]) -> usize {
     line.len().saturating_add(2)
 }

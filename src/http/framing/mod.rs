@@ -1,7 +1,7 @@
-//! Cuts the bytes of one connection into requests. Pure: no socket, no clock.
+//! Frames requests from the bytes of one connection. Pure: no socket, no clock.
 //!
-//! Whatever the network splits, the outcome is the same. Not here: the grammar of a head (`head`) and
-//! deadlines (`connection`).
+//! The result does not depend on how the network splits the bytes. Not here: the grammar of a head (`head`) and deadlines
+//! (`connection`).
 
 mod body;
 #[cfg(test)]
@@ -14,19 +14,18 @@ use crate::http::head::{self, BodyLength, Parsed, Refusal, ReplyMode};
 use crate::http::limits::Limits;
 use crate::http::message::{Head, Request, Response};
 
-/// Completes a head, and asks the service for the limit of its body or for the answer that makes
-/// reading it needless.
-pub(crate) type Gate<'a> = dyn FnMut(&mut Head) -> Result<usize, Response> + 'a;
+/// Completes a head, and returns the limit of its body, or the answer if the request is refused without its body.
+pub(crate) type HeadCheck<'a> = dyn FnMut(&mut Head) -> Result<usize, Response> + 'a;
 
-/// What the bytes so far amount to.
+/// The result of framing the bytes so far.
 #[derive(Debug)]
 pub(crate) enum Frame {
-    /// Less than a request.
+    /// An incomplete request.
     Partial,
-    /// The client waits for `100 Continue`. Told once.
+    /// The client waits for `100 Continue`. Returned once per request.
     Continue,
-    /// A request; further bytes may wait.
-    Whole(Request, ReplyMode),
+    /// A complete request; more bytes may follow.
+    Complete(Request, ReplyMode),
     /// An answer to give without calling the service.
     Refused(Refused),
 }
@@ -34,49 +33,49 @@ pub(crate) enum Frame {
 /// An answer that needs no handler.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// By the listener. The connection ends, since the start of the next request is unknown.
-    Here(Refusal, ReplyMode),
-    /// By the service, on the head alone.
-    There(Response, ReplyMode),
+    /// By the listener. The connection ends, because the start of the next request is unknown.
+    ByListener(Refusal, ReplyMode),
+    /// By the service, because of the head.
+    ByService(Response, ReplyMode),
 }
 
-/// What a connection is in the middle of.
+/// The part of a request that has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begun {
     Nothing,
     Head,
-    /// A body of at most that many bytes.
+    /// The body, of at most this many bytes.
     Body(usize),
 }
 
 /// The unfinished request of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Framer {
-    /// Bytes that came but could not be used yet.
+    /// Received bytes that are not used yet.
     rest: Vec<u8>,
-    /// How much of `rest` is known not to end a head.
+    /// How much of `rest` was searched for the end of the head.
     searched: usize,
     body: Option<Box<Body>>,
 }
 
 impl Framer {
-    /// Takes in `fresh` bytes and looks for a request. To be called again with no bytes after every
-    /// frame but [`Frame::Partial`], as there may be more in what was kept.
+    /// Adds `fresh` bytes and frames a request. After every result but [`Frame::Partial`] it must be called again without
+    /// bytes, because the rest may hold another request.
     pub(crate) fn advance(
         &mut self,
         fresh: &[u8],
         from: (SocketAddr, &Limits),
-        gate: &mut Gate<'_>,
+        check: &mut HeadCheck<'_>,
     ) -> Frame {
         if self.rest.is_empty() {
-            let (used, frame) = self.step(fresh, from, gate);
+            let (used, frame) = self.step(fresh, from, check);
             self.rest.extend_from_slice(fresh.get(used..).unwrap_or_default());
             return frame;
         }
         let mut held = std::mem::take(&mut self.rest);
         held.extend_from_slice(fresh);
-        let (used, frame) = self.step(&held, from, gate);
-        // An idle connection keeps no buffer: there may be ten thousand of them.
+        let (used, frame) = self.step(&held, from, check);
+        // An idle connection keeps no buffer, because there may be ten thousand of them.
         if used < held.len() {
             held.drain(..used);
             self.rest = held;
@@ -92,7 +91,7 @@ impl Framer {
         }
     }
 
-    /// Whether bytes wait that came with the last request.
+    /// Whether there are bytes after the last request.
     pub(crate) const fn has_rest(&self) -> bool {
         !self.rest.is_empty()
     }
@@ -103,17 +102,17 @@ impl Framer {
         self.rest.capacity().saturating_add(body)
     }
 
-    /// Uses a beginning of `bytes`; gives its length and what came of it.
+    /// Uses bytes from the beginning of `bytes`. Returns how many, and the result.
     fn step(
         &mut self,
         bytes: &[u8],
         from: (SocketAddr, &Limits),
-        gate: &mut Gate<'_>,
+        check: &mut HeadCheck<'_>,
     ) -> (usize, Frame) {
         if let Some(mut body) = self.body.take() {
             return match body.fill(bytes) {
-                Err(refusal) => refused(bytes, Refused::Here(refusal, body.mode().closing())),
-                Ok((used, true)) => (used, whole(*body)),
+                Err(refusal) => refused(bytes, Refused::ByListener(refusal, body.mode().closing())),
+                Ok((used, true)) => (used, complete(*body)),
                 Ok((used, false)) => {
                     self.body = Some(body);
                     (used, Frame::Partial)
@@ -123,7 +122,7 @@ impl Framer {
         let skipped = empty_lines(bytes);
         self.searched = self.searched.saturating_sub(skipped);
         let bytes = bytes.get(skipped..).unwrap_or_default();
-        let (used, frame) = self.head(bytes, from, gate);
+        let (used, frame) = self.head(bytes, from, check);
         (skipped.saturating_add(used), frame)
     }
 
@@ -131,7 +130,7 @@ impl Framer {
         &mut self,
         bytes: &[u8],
         (peer, limits): (SocketAddr, &Limits),
-        gate: &mut Gate<'_>,
+        check: &mut HeadCheck<'_>,
     ) -> (usize, Frame) {
         let window = bytes.get(..limits.head_bytes).unwrap_or(bytes);
         let searched = std::mem::take(&mut self.searched);
@@ -148,37 +147,37 @@ impl Framer {
             Err(refusal) => Err(refusal),
         };
         match parsed {
-            Err(refusal) => refused(bytes, Refused::Here(refusal, ReplyMode::CLOSE)),
-            Ok((length, parsed)) => self.open(parsed, length, bytes, gate),
+            Err(refusal) => refused(bytes, Refused::ByListener(refusal, ReplyMode::CLOSE)),
+            Ok((length, parsed)) => self.begin_body(parsed, length, bytes, check),
         }
     }
 
-    /// The head is `length` bytes long and understood: may its body come in?
-    fn open(
+    /// Checks a parsed head of `length` bytes, and begins its body.
+    fn begin_body(
         &mut self,
         mut parsed: Parsed,
         length: usize,
         bytes: &[u8],
-        gate: &mut Gate<'_>,
+        check: &mut HeadCheck<'_>,
     ) -> (usize, Frame) {
         let mode = parsed.mode;
-        let limit = match gate(&mut parsed.head) {
+        let limit = match check(&mut parsed.head) {
             Ok(limit) => limit,
-            Err(response) if parsed.extent == BodyLength::Fixed(0) => {
-                return (length, Frame::Refused(Refused::There(response, mode)));
+            Err(response) if parsed.body_length == BodyLength::Fixed(0) => {
+                return (length, Frame::Refused(Refused::ByService(response, mode)));
             }
-            // Reading a body only to throw it away would be the attack succeeding.
-            Err(response) => return refused(bytes, Refused::There(response, mode.closing())),
+            // The body is not read: reading it only to discard it would help an attacker.
+            Err(response) => return refused(bytes, Refused::ByService(response, mode.closing())),
         };
         let expects = parsed.expects;
         let Some(mut body) = Body::new(parsed, limit) else {
             let refusal = Refusal::new(413, "the body is larger than allowed here");
-            return refused(bytes, Refused::Here(refusal, mode.closing()));
+            return refused(bytes, Refused::ByListener(refusal, mode.closing()));
         };
         let rest = bytes.get(length..).unwrap_or_default();
         match body.fill(rest) {
-            Err(refusal) => refused(bytes, Refused::Here(refusal, mode.closing())),
-            Ok((used, true)) => (length.saturating_add(used), whole(body)),
+            Err(refusal) => refused(bytes, Refused::ByListener(refusal, mode.closing())),
+            Ok((used, true)) => (length.saturating_add(used), complete(body)),
             Ok((used, false)) => {
                 self.body = Some(Box::new(body));
                 let frame =
@@ -189,17 +188,17 @@ impl Framer {
     }
 }
 
-fn whole(body: Body) -> Frame {
-    let (request, mode) = body.whole();
-    Frame::Whole(request, mode)
+fn complete(body: Body) -> Frame {
+    let (request, mode) = body.into_request();
+    Frame::Complete(request, mode)
 }
 
-/// A refusal after which nothing of what came is looked at any more.
+/// A refusal after which all received bytes are discarded.
 fn refused(bytes: &[u8], refused: Refused) -> (usize, Frame) {
     (bytes.len(), Frame::Refused(refused))
 }
 
-/// Empty lines before a request line, which are to be overlooked (RFC 9112, section 2.2).
+/// The length of empty lines before a request line, which are ignored (RFC 9112, section 2.2).
 fn empty_lines(bytes: &[u8]) -> usize {
     bytes.chunks_exact(2).take_while(|pair| *pair == b"\r\n").count().saturating_mul(2)
 }

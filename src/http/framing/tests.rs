@@ -53,16 +53,16 @@ fn next(framer: &mut Framer, fresh: &[u8]) -> Option<Frame> {
 fn describe(frame: Frame) -> (Option<Seen>, bool) {
     match frame {
         Frame::Partial | Frame::Continue => (None, false),
-        Frame::Whole(Request { head, body }, mode) => {
+        Frame::Complete(Request { head, body }, mode) => {
             let fields = head.headers.iter().map(|(n, v)| (n.to_owned(), v.to_vec())).collect();
             let Head { method, path, query, .. } = head;
             (Some(Seen::Request(method, path, query, fields, body, mode)), false)
         }
-        Frame::Refused(Refused::Here(refusal, mode)) => {
+        Frame::Refused(Refused::ByListener(refusal, mode)) => {
             assert!(!mode.persist);
             (Some(Seen::Here(refusal.status)), true)
         }
-        Frame::Refused(Refused::There(response, mode)) => {
+        Frame::Refused(Refused::ByService(response, mode)) => {
             (Some(Seen::There(response.status)), !mode.persist)
         }
     }
@@ -359,9 +359,9 @@ fn a_client_that_waits_is_told_to_go_on_once_the_limit_is_known() {
     let first = framer.advance(&head, from, &mut |_: &mut Head| Ok(2));
     assert!(matches!(first, Frame::Continue));
     assert!(matches!(framer.advance(&[], from, &mut |_: &mut Head| Ok(2)), Frame::Partial));
-    assert!(matches!(framer.advance(b"ok", from, &mut |_: &mut Head| Ok(2)), Frame::Whole(..)));
+    assert!(matches!(framer.advance(b"ok", from, &mut |_: &mut Head| Ok(2)), Frame::Complete(..)));
     let refused = framer.advance(&head, from, &mut |_: &mut Head| Ok(1));
-    assert!(matches!(refused, Frame::Refused(Refused::Here(Refusal { status: 413, .. }, _))));
+    assert!(matches!(refused, Frame::Refused(Refused::ByListener(Refusal { status: 413, .. }, _))));
 }
 
 /// A small generator of the same numbers on every run.
