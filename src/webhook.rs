@@ -1,8 +1,7 @@
-//! For a receiver written in Rust: whether a webhook was sent by who has the secret, and is fresh.
+//! For receivers in Rust: verifies the signature and the time of a webhook from Oncebox (Standard Webhooks `v1`).
 //!
-//! Standard Webhooks `v1`, which is how Oncebox signs what it sends. No service is needed for it. Not here:
-//! doing what the webhook says exactly once, which is [`crate::guard`]'s; other providers' schemes, which
-//! are [`crate::signatures`]'s.
+//! Needs no service. Not here: applying a webhook exactly once ([`crate::guard`]), and other signature schemes
+//! ([`crate::signatures`]).
 
 use std::time::Duration;
 
@@ -14,39 +13,37 @@ pub use crate::signatures::signing::SecretError;
 use crate::signatures::signing::SigningSecret;
 use crate::signatures::standard;
 
-/// How far a webhook's time may be from ours, either way. Source: Standard Webhooks 1.0.0 leaves it to the
-/// receiver; its libraries take five minutes.
+/// The largest difference between a webhook's time and ours. Standard Webhooks 1.0.0 leaves it to the receiver; its
+/// libraries use five minutes.
 pub const TOLERANCE: Duration = Duration::from_mins(5);
 
-/// A webhook whose signature is right.
+/// A verified webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
-    /// Its `webhook-id` (`svix-id` where that family of headers is what is signed): the same on every attempt,
-    /// so it is what a guard goes by.
+    /// Its `webhook-id`, or `svix-id` if the sender uses those headers. The same on every attempt: use it for your guard.
     pub id: String,
-    /// Which of the secrets made the signature, by its place: when the old one is no longer seen, it can go.
+    /// Index of the secret that made the signature. An old secret that is no longer seen can be removed.
     pub secret: usize,
 }
 
-/// Why a webhook is not believed. Answer all of them with the same 401, and log the reason.
+/// Why a webhook is refused. Answer each with the same 401, and log the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No secret was given to check with.
     #[error("no secret was given: pass at least one, as `whsec_…`")]
     NoSecret,
-    /// A secret is none.
-    #[error("secret {place} (counted from 0) cannot be used: {source}")]
+    /// A secret is malformed.
+    #[error("secret {index} (counted from 0) cannot be used: {source}")]
     Secret {
-        /// Which.
-        place: usize,
-        /// What is wrong with it.
+        /// Its index.
+        index: usize,
+        /// The cause.
         source: SecretError,
     },
-    /// A header is not there.
+    /// A header is missing.
     #[error(
-        "the header {header} is missing: the request is not a Standard Webhook, or something before us \
-         took it away"
+        "the header {header} is missing: the request is not a Standard Webhook, or a proxy removed it"
     )]
     Missing {
         /// Its name.
@@ -57,30 +54,29 @@ pub enum Error {
     Malformed {
         /// Its name.
         header: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// Signed with another secret, or the body is not what was signed.
+    /// It was signed with another secret, or the body was changed.
     #[error(
-        "no secret that was given makes this signature: is it this sender's secret, and the body the raw \
-         bytes, as they came?"
+        "no given secret makes this signature: is it this sender's secret, and is the body the raw bytes?"
     )]
     Mismatch,
     /// The signature is right, but made too long ago or in the future.
     #[error(
-        "the signature is right but made {skew_secs} s away from this machine's time: an old request sent \
-         again, or a clock that is wrong"
+        "the signature is right, but its time is {skew_secs} s away from this machine's: an old request was \
+         repeated, or a clock is wrong"
     )]
     Stale {
-        /// How far, in whole seconds, either way.
+        /// The difference in whole seconds.
         skew_secs: u64,
     },
 }
 
-/// Whether a webhook was signed with one of the secrets within the last [five minutes](TOLERANCE).
+/// Verifies that a webhook was signed with one of the secrets, at most [five minutes](TOLERANCE) ago.
 ///
-/// `headers` are the request's, in any spelling (pairs of strings will do); `body` is the raw body: read it
-/// before anything parses it. While a secret is rotated, give the old and the new one.
+/// `headers` are the request's header fields, in any case. `body` is the raw body, before anything parses it. During a
+/// rotation, give the old and the new secret.
 ///
 /// ```
 /// use oncebox::webhook;
@@ -102,9 +98,6 @@ pub enum Error {
 /// assert_eq!(other, Err(webhook::Error::Mismatch));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-///
-/// # Errors
-/// [`Error`], which says why.
 pub fn verify<N: AsRef<str>, V: AsRef<[u8]>>(
     secrets: &[impl AsRef<str>],
     headers: impl IntoIterator<Item = (N, V)>,
@@ -113,10 +106,8 @@ pub fn verify<N: AsRef<str>, V: AsRef<[u8]>>(
     verify_at(secrets, headers, body, Clock::machine().wall(), TOLERANCE)
 }
 
-/// The same, at a given time and with another tolerance: for tests, and for requests that were kept.
-///
-/// # Errors
-/// [`Error`], which says why; [`Error::Stale`] only when all else is right.
+/// Like [`verify`], but at a given time and with another tolerance: for tests and stored requests. Returns [`Error::Stale`]
+/// only if everything else is right.
 pub fn verify_at<N: AsRef<str>, V: AsRef<[u8]>>(
     secrets: &[impl AsRef<str>],
     headers: impl IntoIterator<Item = (N, V)>,
@@ -125,14 +116,14 @@ pub fn verify_at<N: AsRef<str>, V: AsRef<[u8]>>(
     tolerance: Duration,
 ) -> Result<Verified, Error> {
     let secrets: Vec<&str> = secrets.iter().map(AsRef::as_ref).collect();
-    for (place, secret) in secrets.iter().enumerate() {
-        SigningSecret::parse(secret).map_err(|source| Error::Secret { place, source })?;
+    for (index, secret) in secrets.iter().enumerate() {
+        SigningSecret::parse(secret).map_err(|source| Error::Secret { index, source })?;
     }
     let mut fields = Headers::default();
     for (name, value) in headers {
         fields.push(name.as_ref(), value.as_ref());
     }
-    // Of a Standard Webhook only these two are signed.
+    // Standard Webhooks sign only the headers and the body.
     let incoming = Incoming { method: "", path: "", url: "", headers: &fields, body };
     let (secret, id) = standard::verify_fresh(&secrets, &incoming, now, tolerance)?;
     Ok(Verified { id: id.to_owned(), secret })
@@ -146,7 +137,7 @@ impl From<Refused> for Error {
             Refused::Stale { skew_secs } | Refused::Untimely { skew_secs } => {
                 Self::Stale { skew_secs }
             }
-            // Standard Webhooks sign in the head alone.
+            // Standard Webhooks have the signature only in headers.
             Refused::Mismatch | Refused::Body { .. } => Self::Mismatch,
             Refused::NoSecret => Self::NoSecret,
         }

@@ -1,9 +1,8 @@
-//! For a consumer written in Rust: an effect that happens once, however often its webhook comes.
+//! For consumers in Rust: makes an effect happen once, even if its webhook comes several times.
 //!
-//! The guard and the effect are one transaction in the consumer's own database: what was done is known, and
-//! what is known was done, through crashes at any moment. Statements for other languages and databases are in
-//! `packaging/sql/`; `docs/guards.md` says which guard is right where. Not here: the guard of a consumer
-//! without a database, which is `POST /v1/processed-events`.
+//! Guard and effect are in one transaction of the consumer's own database, so that a crash at any moment loses or repeats
+//! nothing. `packaging/sql/` has the statements for other languages and databases; `docs/guards.md` helps to choose a
+//! guard. Not here: the guard of a consumer without a database (`POST /v1/processed-events`).
 
 mod store;
 
@@ -11,27 +10,27 @@ use rusqlite::Transaction;
 
 pub(crate) use store::Savepoint;
 
-/// The tables that the guards keep in the consumer's file. They are made when they are first needed; this is
-/// for who would rather make them in a migration. Running it again does nothing.
+/// The SQL that creates the guards' tables in the consumer's file. They are created automatically when first needed; use
+/// this to create them in a migration. Running it again does nothing.
 pub const TABLE: &str = store::TABLES;
 
-/// Characters of a consumer group at most.
+/// Most characters of a consumer group.
 const MAX_GROUP_CHARS: usize = 64;
-/// Characters of an event's id or an entity's name at most.
+/// Most characters of an event's id or an entity's name.
 const MAX_ID_CHARS: usize = 255;
 
-/// What a guard did.
+/// The result of a guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a webhook that was done before is acknowledged, too"]
+#[must_use = "acknowledge a webhook that was done before, too"]
 pub enum Once<T> {
-    /// The effect was carried out, now, with this result. It holds when the transaction is committed.
+    /// The effect was applied now, with this result. It takes effect when the transaction is committed.
     Done(T),
-    /// It was carried out before, or by a newer version: nothing was done. Acknowledge the webhook.
+    /// The event, or a newer version, was applied before: nothing was done. Acknowledge the webhook.
     Before,
 }
 
 impl<T> Once<T> {
-    /// The effect's result, if it was carried out now.
+    /// The effect's result, if it was applied now.
     pub fn done(self) -> Option<T> {
         match self {
             Self::Done(result) => Some(result),
@@ -40,26 +39,26 @@ impl<T> Once<T> {
     }
 }
 
-/// Why a guard could not tell. Nothing was done; the webhook has to come again.
+/// Why a guard failed. Nothing was done; the webhook must be sent again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A name that no row can hold.
+    /// A name is too short or too long.
     #[error("the guard's {what} has {have} characters; it must have 1 to {most}")]
     Name {
-        /// Which.
+        /// The name's field.
         what: &'static str,
-        /// How many it has.
+        /// Its number of characters.
         have: usize,
-        /// How many it may have.
+        /// The largest number of characters.
         most: usize,
     },
-    /// What SQLite says: that the file is locked, or that it has a `processed_events` of another shape.
+    /// SQLite failed: for example the file is locked, or its `processed_events` has other columns.
     #[error("the guard could not be claimed: {0}")]
     Sqlite(#[from] rusqlite::Error),
 }
 
-/// So that a closure that only does SQL needs no error of its own.
+/// Lets a closure that only runs SQL return [`rusqlite::Error`].
 impl From<Error> for rusqlite::Error {
     fn from(error: Error) -> Self {
         match error {
@@ -69,11 +68,11 @@ impl From<Error> for rusqlite::Error {
     }
 }
 
-/// Carries out an effect unless this consumer group has done so for this event, in the caller's transaction.
+/// Applies an effect in the caller's transaction, unless this consumer group has already applied this event.
 ///
-/// `event_id` is the `webhook-id`. The effect has to use the transaction it is given, and nothing that this
-/// transaction does not undo: what it calls over the network happens again after a crash. When it fails, the
-/// claim is undone with it, even if the caller goes on to commit.
+/// `event_id` is the `webhook-id`. The effect must use the given transaction, and nothing that the transaction cannot roll
+/// back: calls over the network would happen again after a crash. If the effect fails, effect and claim are rolled back,
+/// even if the caller commits the transaction, and the error is returned.
 ///
 /// ```
 /// use oncebox::guard::{self, Once};
@@ -95,27 +94,24 @@ impl From<Error> for rusqlite::Error {
 /// # Ok(())
 /// # }
 /// ```
-///
-/// # Errors
-/// The effect's own, or [`Error`] turned into it; then nothing was done.
 pub fn once<T, E: From<Error>>(
     tx: &Transaction<'_>,
     consumer_group: &str,
     event_id: &str,
     effect: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
 ) -> Result<Once<T>, E> {
-    named("consumer group", consumer_group, MAX_GROUP_CHARS)?;
-    named("event id", event_id, MAX_ID_CHARS)?;
+    check_length("consumer group", consumer_group, MAX_GROUP_CHARS)?;
+    check_length("event id", event_id, MAX_ID_CHARS)?;
     let claim = || store::claim(tx, consumer_group, event_id);
     guarded(tx, claim, effect)
 }
 
-/// Carries out an effect only when its version of the entity is newer than the last one this consumer group has
-/// carried out: for events that carry a whole state, of which the latest counts.
+/// Applies an effect only if its version of the entity is newer than the last one that this consumer group has applied. For
+/// events that carry a complete state, of which only the latest counts.
 ///
-/// A repeated event has the same version, so it is not carried out again; one that was overtaken is not
-/// carried out at all. The version is whatever grows with each change at the source: a row version, a sequence
-/// number, the time of the change in milliseconds.
+/// A repeated event has the same version, so it is not applied again; an overtaken event is not applied at all. The
+/// version is any number that grows with each change at the source: a row version, a sequence number, or the time of the
+/// change in milliseconds. If the effect fails, effect and claim are rolled back, as with [`once`].
 ///
 /// ```
 /// use oncebox::guard::{self, Once};
@@ -135,9 +131,6 @@ pub fn once<T, E: From<Error>>(
 /// # assert_eq!(set(2, 40)?, Once::Before);
 /// # Ok::<(), oncebox::rusqlite::Error>(())
 /// ```
-///
-/// # Errors
-/// The effect's own, or [`Error`] turned into it; then nothing was done.
 pub fn once_newer<T, E: From<Error>>(
     tx: &Transaction<'_>,
     consumer_group: &str,
@@ -145,8 +138,8 @@ pub fn once_newer<T, E: From<Error>>(
     version: i64,
     effect: impl FnOnce(&Transaction<'_>) -> Result<T, E>,
 ) -> Result<Once<T>, E> {
-    named("consumer group", consumer_group, MAX_GROUP_CHARS)?;
-    named("entity", entity, MAX_ID_CHARS)?;
+    check_length("consumer group", consumer_group, MAX_GROUP_CHARS)?;
+    check_length("entity", entity, MAX_ID_CHARS)?;
     let claim = || store::claim_newer(tx, consumer_group, entity, version);
     guarded(tx, claim, effect)
 }
@@ -162,7 +155,7 @@ fn guarded<T, E: From<Error>>(
     Ok(once)
 }
 
-fn named(what: &'static str, name: &str, most: usize) -> Result<(), Error> {
+fn check_length(what: &'static str, name: &str, most: usize) -> Result<(), Error> {
     let have = name.chars().count();
     if (1..=most).contains(&have) { Ok(()) } else { Err(Error::Name { what, have, most }) }
 }

@@ -1,11 +1,11 @@
-//! Tables `processed_events` and `processed_versions` in a consumer's own file, and in ours where the consumer's
-//! tables live beside it. The same statements as in `packaging/sql/sqlite.sql`.
+//! Tables `processed_events` and `processed_versions` in a consumer's own file, or in `oncebox.db` if the consumer's tables
+//! are there. The same statements as in `packaging/sql/sqlite.sql`.
 //!
-//! Not here: the guard of a consumer without a database, which is `store::processed_events`.
+//! Not here: the guard of a consumer without a database (`store::processed_events`).
 
 use rusqlite::{Connection, Params};
 
-/// The tables of a consumer's guards. Does nothing where they are.
+/// Creates the tables of a consumer's guards if they are missing.
 pub(crate) const TABLES: &str = "\
 CREATE TABLE IF NOT EXISTS processed_events (
   consumer_group TEXT NOT NULL CHECK (length(consumer_group) BETWEEN 1 AND 64),
@@ -23,8 +23,8 @@ CREATE TABLE IF NOT EXISTS processed_versions (
 ) WITHOUT ROWID;
 ";
 
-// Takes the write lock before it looks, so that nobody claims in between; and it is right whatever keys a table
-// has that somebody else made.
+// An INSERT takes the write lock before it reads, so that no other claim comes in between. NOT EXISTS also works on a table
+// without the primary key.
 const CLAIM: &str = "
     INSERT INTO processed_events (consumer_group, event_id)
     SELECT ?1, ?2
@@ -41,7 +41,7 @@ const CLAIM_NEWER: &str = "
        SET version = excluded.version, processed_at = excluded.processed_at
      WHERE excluded.version > processed_versions.version";
 
-/// Claims an event; `true` the first time.
+/// Claims an event; returns `true` the first time.
 pub(crate) fn claim(
     conn: &Connection,
     consumer_group: &str,
@@ -50,7 +50,7 @@ pub(crate) fn claim(
     claimed(conn, CLAIM, (consumer_group, event_id))
 }
 
-/// Claims a version of an entity; `true` when it is newer than the last one claimed.
+/// Claims a version of an entity; returns `true` if it is newer than the last claimed one.
 pub(crate) fn claim_newer(
     conn: &Connection,
     consumer_group: &str,
@@ -60,13 +60,13 @@ pub(crate) fn claim_newer(
     claimed(conn, CLAIM_NEWER, (consumer_group, entity, version))
 }
 
-/// Makes the tables where the statement finds none.
+/// Runs a claim, after creating the tables if they are missing.
 fn claimed(
     conn: &Connection,
     statement: &str,
     params: impl Params + Copy,
 ) -> rusqlite::Result<bool> {
-    // A statement that is kept may have seen a table that was rolled back since.
+    // Prepared again each time: a cached statement may refer to a table whose creation was rolled back.
     let claim = || conn.prepare_cached(statement)?.execute(params);
     let changed = match claim() {
         Err(error) if error.to_string().contains("no such table: processed_") => {
@@ -78,7 +78,7 @@ fn claimed(
     Ok(changed? == 1)
 }
 
-/// A savepoint: rolled back when it is dropped, unless it was kept.
+/// A savepoint, which is rolled back when dropped unless it was kept.
 #[derive(Debug)]
 pub(crate) struct Savepoint<'c> {
     conn: &'c Connection,
@@ -101,7 +101,7 @@ impl<'c> Savepoint<'c> {
 impl Drop for Savepoint<'_> {
     fn drop(&mut self) {
         if !self.kept {
-            // It only fails where SQLite has undone the whole transaction already.
+            // Fails only if SQLite has already rolled back the whole transaction.
             drop(self.conn.execute_batch("ROLLBACK TO oncebox_guard; RELEASE oncebox_guard"));
         }
     }

@@ -1,8 +1,8 @@
-//! For an ERP written in Rust: an event that is written in the ERP's own transaction.
+//! For ERPs in Rust: writes an event in the ERP's own transaction.
 //!
-//! Invoice and event stand in one transaction of one file, so that neither is there without the other. No
-//! service has to run for that; the one that serves the file finds the row after the commit and delivers it.
-//! Not here: publishing over HTTP, for an ERP whose tables are elsewhere (`docs/api.md`).
+//! Business data and event are committed in one transaction of one file, so that neither exists without the other. No
+//! service has to run for that; the service finds the row after the commit and delivers it. Not here: publishing over
+//! HTTP, for an ERP whose tables are elsewhere (`docs/api.md`).
 
 mod store;
 
@@ -19,13 +19,13 @@ use store::Row;
 
 const JSON: &str = "application/json";
 
-/// The table for an ERP that keeps its own file instead of living in `oncebox.db`: it makes it there, and
-/// `oncebox source create` lets the service read it. Running it again does nothing.
+/// The SQL that creates the outbox table in an ERP's own file. `oncebox source add` lets the service read that file. Not
+/// needed in `oncebox.db`. Running it again does nothing.
 pub const TABLE: &str = store::TABLE;
 
-/// An event to be appended: what happened, to what, and under which name.
+/// An event to append.
 ///
-/// Give it a [`key`](Self::key): with one, the same fact appended again is the same event.
+/// Give it a [`key`](Self::key): an event with a known key is not appended again.
 ///
 /// ```
 /// use oncebox::outbox::Event;
@@ -45,8 +45,8 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event of this type, 1 to 128 printable ASCII characters, such as `invoice.created`. Its payload
-    /// is `null` until it is given one.
+    /// An event of this type: 1 to 128 printable ASCII characters, such as `invoice.created`. Its default payload is
+    /// `null`.
     pub fn new(event_type: impl Into<String>) -> Self {
         let new = NewEvent {
             id: String::new(),
@@ -72,22 +72,22 @@ impl Event {
         Self { new, key: None, traceparent: None, payload_problem: None }
     }
 
-    /// The fact's own name, 1 to 255 printable ASCII characters, such as `invoice.created:4711`: unique for
-    /// its source system. Without one nothing is recognized as appended before.
+    /// Sets the idempotency key: 1 to 255 printable ASCII characters, such as `invoice.created:4711`, unique in its source
+    /// system. Without a key, duplicates are not recognized.
     pub fn key(mut self, idempotency_key: impl Into<String>) -> Self {
         self.key = Some(idempotency_key.into());
         self
     }
 
-    /// The body that is sent, to the byte. It has to be JSON unless a [`content_type`](Self::content_type)
-    /// says otherwise.
+    /// Sets the payload, which is sent byte for byte. It must be JSON unless the [`content_type`](Self::content_type) is
+    /// another.
     pub fn payload(mut self, payload: impl Into<Vec<u8>>) -> Self {
         self.new.payload = payload.into();
         self.payload_problem = None;
         self
     }
 
-    /// The body as JSON of a value. What cannot be written as JSON is said by [`append`].
+    /// Sets the payload to a value as JSON. If that fails, [`append`] returns the error.
     pub fn json(mut self, value: &impl serde::Serialize) -> Self {
         match serde_json::to_vec(value) {
             Ok(payload) => self.payload(payload),
@@ -98,76 +98,75 @@ impl Event {
         }
     }
 
-    /// The payload's media type, where it is not `application/json`.
+    /// Sets the payload's media type, if it is not `application/json`.
     pub fn content_type(mut self, content_type: impl Into<String>) -> Self {
         self.new.content_type = content_type.into();
         self
     }
 
-    /// What it happened to: the kind of thing (at most 64 characters) and which one (at most 255). A
-    /// subscription's URL may name both, and lanes are ordered by them.
+    /// Sets what the event is about: a type (at most 64 characters) and an id (at most 255). A subscription's URL may
+    /// contain both. By default, events are ordered by them.
     pub fn aggregate(mut self, kind: impl Into<String>, id: impl Into<String>) -> Self {
         self.new.aggregate_type = Some(kind.into());
         self.new.aggregate_id = Some(id.into());
         self
     }
 
-    /// Only for the subscription of this name, past its patterns.
+    /// Delivers the event only to this subscription, whatever its patterns.
     pub fn target(mut self, subscription: impl Into<String>) -> Self {
         self.new.target = Some(subscription.into());
         self
     }
 
-    /// The system the fact comes from, where one file serves several; `sql` unless told.
+    /// Sets the source system, if several systems use one file. The default is `sql`.
     pub fn source_system(mut self, name: impl Into<String>) -> Self {
         self.new.source_system = name.into();
         self
     }
 
-    /// Whose event it is, where the box has tenants; `default` unless told. In an ERP's own file it has to be the
-    /// source's tenant.
+    /// Sets the tenant. The default is `default`. In an ERP's own file it must be the source's tenant.
     pub fn tenant(mut self, name: impl Into<String>) -> Self {
         self.new.tenant = name.into();
         self
     }
 
-    /// When it happened, by the ERP's clock. Orders a lane; left out, the time of the insert does.
+    /// Sets when it happened, by the ERP's clock. Events are ordered by it; without it, by the time of the insert.
     pub fn occurred_at(mut self, at: impl Into<Timestamp>) -> Self {
         self.new.occurred_at = Some(at.into());
         self
     }
 
-    /// Not to be sent before.
+    /// Delivers the event not before this time.
     pub fn not_before(mut self, at: impl Into<Timestamp>) -> Self {
         self.new.not_before = Some(at.into());
         self
     }
 
-    /// What it is ordered by, where that is not its aggregate.
+    /// Sets the ordering key, if that is not the aggregate.
     pub fn ordering_key(mut self, key: impl Into<String>) -> Self {
         self.new.ordering_key = Some(key.into());
         self
     }
 
-    /// The process it belongs to.
+    /// Sets the process that it belongs to.
     pub fn process_id(mut self, id: impl Into<String>) -> Self {
         self.new.process_id = Some(id.into());
         self
     }
 
-    /// The W3C `traceparent` it happened under; deliveries carry its trace on.
+    /// Sets the W3C `traceparent`. Deliveries continue its trace.
     pub fn traceparent(mut self, traceparent: impl Into<String>) -> Self {
         self.traceparent = Some(traceparent.into());
         self
     }
 
-    /// Counted attempts until a delivery of it is given up, 1 to 1,000; wins over the subscription's.
+    /// Sets the counted attempts before a delivery becomes a dead letter, 1 to 1,000. Overrides the subscription's.
     pub fn max_attempts(mut self, most: u32) -> Self {
         self.new.max_attempts = Some(most);
         self
     }
 
-    /// Free for the ERP's own use, at most 4,096 characters.
+    /// Sets free text for the ERP's own use, at most 4,096 characters.
     pub fn custom_data(mut self, text: impl Into<String>) -> Self {
         self.new.custom_data = Some(text.into());
         self
@@ -209,19 +208,19 @@ fn json_problem(new: &NewEvent) -> Option<String> {
     Some(format!("is not JSON ({error}); name its content_type if it is something else"))
 }
 
-/// What came of an append.
+/// The result of an append.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// The event's UUID: of the first append, where it was there before. In an ERP's own file the row's number.
+    /// The event's UUID, that of the first append for a known key. In an ERP's own file, the row's number.
     pub id: String,
-    /// The `webhook-id` that every delivery of it carries, and that consumers' guards know it by.
+    /// The `webhook-id` of all its deliveries, which consumers' guards use.
     pub webhook_id: String,
-    /// Whether it was there before. The first content stays.
+    /// Whether its key was known, so that nothing was appended. The first content stays.
     pub already_there: bool,
-    /// Whether it was there before with another type, payload, aggregate or target.
+    /// Whether the existing event has another type, payload, aggregate or target.
     pub differs: bool,
-    /// Whether what was there before is quarantined: it is sent to nobody until a person repairs it, or discards it
-    /// so that it can be appended again. Never so in an ERP's own file, where nobody has looked at it.
+    /// Whether the existing event is quarantined: it is not delivered until a person repairs it, or discards it so that it
+    /// can be appended again. Always false in an ERP's own file, where events are not checked yet.
     pub is_quarantined: bool,
 }
 
@@ -232,24 +231,24 @@ pub enum Error {
     /// A field is out of bounds.
     #[error("the event cannot be appended: {0}")]
     Field(#[from] FieldError),
-    /// The file has no `outbox`, or one of another shape.
+    /// The file has no table `outbox`, or one with other columns.
     #[error(
-        "this file has no outbox to append to ({0}): open the oncebox.db that `oncebox serve` made, or make \
-         the table `outbox::TABLE` here and let a source of kind sqlite read this file"
+        "this file has no outbox to append to ({0}): open the oncebox.db that `oncebox serve` created, or create \
+         the table `outbox::TABLE` here and add a source of kind sqlite that reads this file"
     )]
     NoOutbox(String),
-    /// What else SQLite says, such as that the file is locked. The transaction cannot be trusted: roll it
-    /// back.
+    /// Another error of SQLite, such as a locked file. Roll the transaction back.
     #[error("appending the event: {0}")]
     Sqlite(#[from] rusqlite::Error),
 }
 
-/// Appends an event in the caller's own transaction: it is there when, and only when, the rest is.
+/// Appends an event in the caller's transaction, so that the event exists exactly if the transaction is committed. After
+/// an error, nothing was appended.
 ///
-/// The file is `oncebox.db`, or one of the ERP's own with the table [`TABLE`] that a source reads.
+/// The file is `oncebox.db`, or the ERP's own file with the table [`TABLE`] that a source reads.
 ///
-/// An event whose key (in its tenant and source system) is there already is not appended again; the first
-/// content stays. Nothing is sent before the transaction is committed.
+/// An event whose key is already known in its tenant and source system is not appended again; the first content stays.
+/// Nothing is sent before the commit.
 ///
 /// ```
 /// use oncebox::outbox::{self, Event};
@@ -275,9 +274,6 @@ pub enum Error {
 /// # Ok(())
 /// # }
 /// ```
-///
-/// # Errors
-/// [`Error`]; then nothing was appended.
 pub fn append(tx: &Transaction<'_>, event: Event) -> Result<Appended, Error> {
     let (new, traceparent) = event.checked()?;
     let appended = store::append(tx, &new, traceparent.as_deref()).map_err(explain)?;

@@ -9,10 +9,10 @@ use serde_json::json;
 use crate::base::clock::Timestamp;
 use crate::model::event::{MAX_INLINE_BYTES, NewEvent};
 
-/// The table, with a column for every field that a source takes. Does nothing where it is.
+/// Creates the table, with a column for every field that a source reads, if it is missing.
 pub(crate) const TABLE: &str = "\
 CREATE TABLE IF NOT EXISTS outbox (
-  -- AUTOINCREMENT: Oncebox reads on from the last number it saw, so that none may be given twice.
+  -- AUTOINCREMENT: no number is used twice, because Oncebox continues after the last number that it read.
   id              INTEGER PRIMARY KEY AUTOINCREMENT,
   source_system   TEXT NOT NULL,
   idempotency_key TEXT NOT NULL,
@@ -34,15 +34,14 @@ CREATE TABLE IF NOT EXISTS outbox (
 );
 ";
 
-// Where there is no such table either, the insert says so.
-// Whether the file's `outbox` is that of `oncebox.db`.
+// Whether the file's `outbox` is that of `oncebox.db`. If there is no such table, the insert fails.
 const IS_OURS: &str = "
     SELECT EXISTS (
            SELECT 1
              FROM pragma_table_info('outbox')
             WHERE name = 'routed_at')";
 
-// Columns that are left out have their default. Only a row that says own = 1 may name a payload of its own row.
+// Omitted columns have their default. Only a row with own = 1 may refer to its own payload row.
 const APPEND: &str = "
     INSERT INTO outbox
            (tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id, target,
@@ -86,12 +85,12 @@ pub(super) struct Row {
     /// The event's UUID; in an ERP's own file the row's number.
     pub id: String,
     pub already_there: bool,
-    /// Found with other content.
+    /// Whether the known row has other content.
     pub differs: bool,
     pub is_quarantined: bool,
 }
 
-/// Appends an event once, in the transaction that the connection is in.
+/// Appends an event once, in the connection's transaction.
 pub(super) fn append(conn: &Connection, new: &NewEvent, traceparent: Option<&str>) -> Result<Row> {
     let is_ours = conn.prepare_cached(IS_OURS)?.query_row([], |row| row.get(0))?;
     if is_ours { append_to_oncebox(conn, new) } else { append_to_erp(conn, new, traceparent) }
@@ -193,7 +192,7 @@ fn append_to_erp(conn: &Connection, new: &NewEvent, traceparent: Option<&str>) -
     conn.prepare_cached(FIND_IN_ERP)?.query_row(asked, |found| row(found, true, found.get(1)?))
 }
 
-/// Text where it is UTF-8, so that other programs can read it.
+/// Stores UTF-8 as text, so that other programs can read it.
 fn payload(new: &NewEvent) -> ToSqlOutput<'_> {
     ToSqlOutput::Borrowed(match std::str::from_utf8(&new.payload) {
         Ok(text) => ValueRef::Text(text.as_bytes()),
@@ -201,7 +200,7 @@ fn payload(new: &NewEvent) -> ToSqlOutput<'_> {
     })
 }
 
-/// Whether the file has no such table, or one of another shape.
+/// Whether the file has no such table, or one with other columns.
 pub(super) fn is_shape(error: &rusqlite::Error) -> bool {
     let text = error.to_string();
     text.contains("no such table")
