@@ -1,41 +1,40 @@
-//! Planned faults: which request fails and how, which process is killed and when. All of it follows
-//! from the seed.
+//! Plans the faults from the seed: which requests fail and how, and which process is killed when.
 //!
-//! Not here: failing and killing ([`super::logistics`], [`super::children`]).
+//! Not here: failing requests ([`super::logistics`]) and killing processes ([`super::children`]).
 
 use std::time::Duration;
 
 use crate::base::split_mix::SplitMix64;
 use crate::demo::site::Role;
 
-/// Of 1,000 answers of Logistics, how many are 500 before any effect.
+/// Answers of Logistics per 1,000 that are a 500 without any effect.
 pub(super) const REFUSED_PERMILLE: u64 = 50;
-/// Of 1,000 answers of Logistics, how many are lost after the effect.
+/// Answers of Logistics per 1,000 that are lost after the effect.
 pub(super) const LOST_PERMILLE: u64 = 30;
-/// Of 1,000 requests to Logistics, how many hang until the sender has given up.
+/// Requests to Logistics per 1,000 that hang until the sender gives up.
 pub(super) const HANGING_PERMILLE: u64 = 20;
-/// Of 1,000 requests on the line between two Onceboxes, how many never arrive, and how many answers get lost.
+/// Requests per 1,000 that the line between two Onceboxes loses, and answers per 1,000.
 pub(super) const CUT_PERMILLE: u64 = 20;
-/// How long the line is dead at a time, and within which span once.
+/// How long the line is dead, once in each [`DEAD_ONCE_IN`].
 pub(super) const DEAD_FOR: Duration = Duration::from_millis(1200);
 const DEAD_ONCE_IN: Duration = Duration::from_secs(8);
-/// Of 1,000 acknowledgements of Oncebox, how many Finance never gets to see.
+/// Acknowledgements of Oncebox per 1,000 that Finance loses.
 pub(super) const FORGOTTEN_PERMILLE: u64 = 30;
-/// Of 1,000 events, how many lose their effect when Logistics is broken on purpose.
+/// Events per 1,000 that are not shipped if Logistics is broken on purpose.
 const EFFECTLESS_PERMILLE: u64 = 30;
 
 /// How Logistics fails a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// 500 at once, nothing done.
+    /// Answers 500 at once, without an effect.
     Refuse,
-    /// Everything done, then the connection is cut instead of an answer.
+    /// Ships, then closes the connection without an answer.
     LoseAnswer,
-    /// Nothing done and no answer until the sender has given up.
+    /// Does nothing and does not answer until the sender gives up.
     Hang,
 }
 
-/// The fault of a request, if it has one: the `nth` for this event in this life of the receiver.
+/// The fault of the `nth` request for this event in this life of Logistics, if it has one.
 pub(super) fn fault_of(seed: u32, event_id: &str, life: u32, nth: u32) -> Option<Fault> {
     let number = (u64::from(life) << 32) | u64::from(nth);
     let drawn = SplitMix64::of(seed, event_id, number).below(1000);
@@ -50,16 +49,16 @@ pub(super) fn fault_of(seed: u32, event_id: &str, life: u32, nth: u32) -> Option
     }
 }
 
-/// What a line does to a request.
+/// A fault of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// It does not arrive.
+    /// The request is lost.
     Request,
-    /// It arrives, and its answer is lost.
+    /// The answer is lost.
     Answer,
 }
 
-/// What the line does to the `nth` request with this id, if anything.
+/// The line's fault for the `nth` request with this id, if it has one.
 pub(super) fn cut_of(seed: u32, event_id: &str, nth: u32) -> Option<Cut> {
     let number = (1_u64 << 63) | u64::from(nth);
     match SplitMix64::of(seed, event_id, number).below(1000) {
@@ -69,7 +68,7 @@ pub(super) fn cut_of(seed: u32, event_id: &str, nth: u32) -> Option<Cut> {
     }
 }
 
-/// Whether the line is dead so long after the start.
+/// Whether the line is dead at this time after the start.
 pub(super) fn is_dead(seed: u32, after: Duration) -> bool {
     let span = DEAD_ONCE_IN.as_millis();
     let round = u64::try_from(after.as_millis() / span).unwrap_or(0);
@@ -85,30 +84,30 @@ pub(super) fn is_forgotten(seed: u32, life: u32, nth: u32) -> bool {
     SplitMix64::of(seed, "acknowledgement", number).below(1000) < FORGOTTEN_PERMILLE
 }
 
-/// Whether a receiver that is broken on purpose forgets the effect of this event.
+/// Whether Logistics, broken on purpose, does not ship this event.
 pub(super) fn is_effectless(seed: u32, event_id: &str) -> bool {
     SplitMix64::of(seed, event_id, u64::MAX).below(1000) < EFFECTLESS_PERMILLE
 }
 
-/// A kill that is to come.
+/// A planned kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kill {
-    /// How long after the start.
+    /// Time after the start.
     pub(super) at: Duration,
-    /// Who.
+    /// The process.
     pub(super) role: Role,
-    /// How long it stays dead.
+    /// How long until it is started again.
     pub(super) dead_for: Duration,
 }
 
-/// How far apart kills are at least and at most when Finance pays for so long: about 13 in all, but far
-/// enough apart for a process that was killed to do something before the next kill.
+/// The shortest and the longest time between two kills, if Finance pays for `span`. Gives about 13 kills in all, but leaves
+/// time for a restarted process to work before the next kill.
 pub(super) fn kill_gaps(span: Duration) -> (Duration, Duration) {
     let shortest = (span / 20).clamp(Duration::from_millis(300), Duration::from_secs(2));
     (shortest, shortest.saturating_mul(2))
 }
 
-/// Who is killed when, over so long a time. Each has its turn in every round.
+/// The kills during `span`. Each round kills every process once.
 pub(super) fn kills(seed: u32, span: Duration, roles: &[Role]) -> Vec<Kill> {
     let mut seeded = SplitMix64::of(seed, "kills", 0);
     let (shortest, longest) = kill_gaps(span);

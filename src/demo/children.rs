@@ -1,4 +1,4 @@
-//! The processes of a run: started, killed, started again, and never left behind.
+//! Starts, kills and restarts the processes of a run, and never leaves one behind.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -19,15 +19,14 @@ use crate::demo::error::Error;
 use crate::demo::site::{LOGISTICS_READY, Role, Site, loopback_client};
 use crate::http::client::{Call, Client};
 
-/// How long a stop in good order may take.
+/// How long an orderly stop may take.
 const MAX_STOP: Duration = Duration::from_secs(10);
-/// How often a process is looked at while one waits for it.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How long an answer about readiness may take.
+/// How often a stopping process is checked.
+const POLL_EVERY: Duration = Duration::from_millis(10);
+/// Time limit of a readiness check.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The processes of one run. Dropped, by a panic too, it kills those that run; and should this process
-/// itself be killed, they notice by [`end_with_parent`].
+/// The processes of one run. Dropping it kills them. If this process itself is killed, they end by [`end_with_parent`].
 pub(super) struct Children {
     site: Site,
     program: PathBuf,
@@ -50,7 +49,7 @@ impl Children {
         })
     }
 
-    /// Where a process writes what it has to say.
+    /// The log file of a process.
     pub(super) fn log(&self, role: Role) -> PathBuf {
         self.site.dir.join(format!("{}.log", role.word()))
     }
@@ -73,12 +72,12 @@ impl Children {
             }
         }
         *life = life.saturating_add(1);
-        // Settings of a real service must not reach the demo's.
+        // The settings of a real service must not reach the demo.
         for (name, _) in Environment::of_process().settings() {
             command.env_remove(name);
         }
         command.env_remove("ONCEBOX_CONFIG");
-        // A group of its own: Ctrl-C is for the parent, who ends the children in order.
+        // Its own process group, so that Ctrl-C only reaches the parent, which stops the children in order.
         command.process_group(0).stdin(Stdio::piped());
         command.stdout(log.try_clone().map_err(Error::file(&path))?).stderr(log);
         let child = command.spawn().map_err(Error::about(role))?;
@@ -95,14 +94,14 @@ impl Children {
         Ok(())
     }
 
-    /// One that ended without being asked to.
+    /// A process that has ended by itself.
     pub(super) fn ended(&mut self) -> Option<(Role, ExitStatus)> {
         self.running
             .iter_mut()
             .find_map(|(role, child)| child.try_wait().ok().flatten().map(|status| (*role, status)))
     }
 
-    /// Whether it answers. Finance listens nowhere: it is ready when it runs.
+    /// Whether a process is ready. Finance does not listen, so it is ready when it runs.
     pub(super) fn is_ready(&self, role: Role) -> bool {
         let url = match role {
             Role::Finance => return true,
@@ -115,25 +114,25 @@ impl Children {
         self.client.call(&call).is_ok_and(|answer| (200..300).contains(&answer.status))
     }
 
-    /// Ends all in order, each Oncebox last, so that its file is complete when it is read.
+    /// Stops all processes in order, the Onceboxes last, so that their files are complete.
     pub(super) fn stop(&mut self) {
         for role in [Role::Finance, Role::Logistics, Role::Oncebox, Role::Downstream] {
             let Some(mut child) = self.running.remove(&role) else { continue };
             drop(child.stdin.take());
-            if !self.ends(&mut child) {
-                tracing::warn!(%role, "did not stop when asked, and is killed");
+            if !self.has_stopped(&mut child) {
+                tracing::warn!(%role, "did not stop in time, so it is killed");
                 end(&mut child);
             }
         }
     }
 
-    fn ends(&self, child: &mut Child) -> bool {
+    fn has_stopped(&self, child: &mut Child) -> bool {
         let (started, never) = (self.clock.monotonic(), Stop::new());
         while self.clock.monotonic().saturating_sub(started) < MAX_STOP {
             if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
                 return true;
             }
-            never.wait(LOOK_EVERY);
+            never.wait(POLL_EVERY);
         }
         false
     }
@@ -145,21 +144,17 @@ impl Drop for Children {
     }
 }
 
-/// Kills a process and waits for it. Both fail only where it is gone already.
+/// Kills a process and waits for it. Both fail only if it has already ended.
 fn end(child: &mut Child) {
     let ended: io::Result<ExitStatus> = child.kill().and_then(|()| child.wait());
     drop(ended);
 }
 
-/// Asks this process to end when its standard input ends. The parent holds the other end and never writes to it: the
-/// system closes it however the parent ends, even by `kill -9`.
-///
-/// # Errors
-/// No thread could be started.
+/// Sends this process SIGTERM when its standard input ends. The parent holds the other end of the pipe and never writes
+/// to it: the system closes it when the parent ends, even after `kill -9`.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the one thread of the demo: it sleeps in a read that only the parent's end can wake, so \
-              nothing could join it"
+    reason = "this thread blocks in a read until the parent ends, so it cannot be joined"
 )]
 pub fn end_with_parent() -> io::Result<()> {
     let watched = || {
@@ -167,7 +162,7 @@ pub fn end_with_parent() -> io::Result<()> {
         let mut input = io::stdin().lock();
         while input.read(&mut byte).is_ok_and(|length| length > 0) {}
         if let Err(error) = low_level::raise(SIGTERM) {
-            tracing::error!(%error, "the parent is gone, but this process could not be ended");
+            tracing::error!(%error, "the parent has ended, but this process could not be stopped");
         }
     };
     thread::Builder::new().name("parent-watch".to_owned()).spawn(watched).map(drop)

@@ -1,4 +1,4 @@
-//! The count: what Finance says was paid against what Logistics says was shipped.
+//! Compares the invoices that Finance paid with the shipments of Logistics.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,66 +10,66 @@ use crate::demo::progress::shown;
 use crate::demo::site::{Role, Site, Story};
 use crate::demo::store::{self, Finance, Logistics};
 
-/// Numbers of invoices that are named in a problem; of more it is only said how many they are.
+/// Most invoices that a problem names; of the others it gives only the number.
 const MAX_NAMED: usize = 10;
 
-/// What happened in a run, as the parent saw it.
+/// What the parent process saw of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Course {
     /// When Finance was started.
     pub(super) started_at: Timestamp,
-    /// From then until everything was shipped, or given up.
+    /// How long it took until everything was shipped or time was up.
     pub(super) lasted: Duration,
-    /// Who was killed when.
+    /// The killed processes, and when each was killed.
     pub(super) kills: Vec<(Duration, Role)>,
-    /// How long Oncebox took from each start after a kill until it answered.
+    /// How long Oncebox took after each kill from its start until it was ready.
     pub(super) recoveries: Vec<Duration>,
-    /// Deliveries Oncebox still had when time was up; `None`: it ended in time.
+    /// Deliveries that were pending when time was up; `None`: the run ended in time.
     pub(super) out_of_time: Option<u32>,
 }
 
-/// What the ledgers say.
+/// The counts in the tables of Finance, Logistics and Oncebox.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LedgerCounts {
-    /// Invoices that were to be paid.
+    /// Planned invoices.
     pub(super) invoices: u32,
-    /// Invoices that are paid.
+    /// Paid invoices.
     pub(super) paid: u32,
-    /// Shipments, however many to an invoice.
+    /// All shipments.
     pub(super) shipments: u32,
     /// Paid invoices without a shipment.
     pub(super) lost: Vec<u32>,
-    /// Invoices with more than one.
+    /// Invoices with more than one shipment, and how many.
     pub(super) doubled: Vec<(u32, u32)>,
-    /// Shipments of invoices that are not paid.
+    /// Shipped invoices that were not paid.
     pub(super) invented: Vec<u32>,
-    /// Invoices Oncebox has not acknowledged.
+    /// Invoices that Oncebox has not acknowledged.
     pub(super) unacknowledged: Vec<u32>,
-    /// Events Logistics' guard knows.
+    /// Events that Logistics' guard knows.
     pub(super) guarded: u32,
-    /// Deliveries of events that Logistics had done already.
+    /// Repeated deliveries that Logistics' guard absorbed.
     pub(super) absorbed: u32,
-    /// Publications and webhooks of events that an Oncebox had already.
+    /// Repeated publications and webhooks that an Oncebox absorbed.
     pub(super) repeated: u32,
-    /// Deliveries that Oncebox does not call completed.
+    /// Deliveries that are not completed.
     pub(super) not_completed: u32,
-    /// How many deliveries took how many settled attempts.
+    /// Number of deliveries by their number of attempts.
     pub(super) attempts: BTreeMap<u32, u32>,
-    /// From Oncebox's receipt to the shipment, in ms, shortest first.
+    /// Time from Oncebox's acceptance to the shipment, in ms, shortest first.
     pub(super) latencies_ms: Vec<u64>,
-    /// When shipments were made, in ms after the start.
+    /// Times of the shipments, in ms after the start.
     pub(super) shipped_ms: Vec<u64>,
-    /// Files that SQLite finds fault with, and what it says.
+    /// Damaged files, with SQLite's message.
     pub(super) damaged: Vec<String>,
 }
 
 impl LedgerCounts {
-    /// Counts in the files of a run that is over.
+    /// Counts in the files of a finished run.
     pub(super) fn count(site: &Site, course: &Course) -> Result<Self, Error> {
         let finance = Finance::open(&site.finance_db())?;
         let logistics = Logistics::open(&site.logistics_db())?;
         let (shipments, absorbed) = logistics.counts()?;
-        let mut tally = Self {
+        let mut counts = Self {
             invoices: site.lap.invoices,
             paid: finance.counts()?.paid,
             shipments,
@@ -77,9 +77,9 @@ impl LedgerCounts {
             guarded: logistics.guarded()?,
             ..Self::default()
         };
-        tally.look_at(&site.finance_db(), &finance.integrity()?);
-        tally.look_at(&site.logistics_db(), &logistics.integrity()?);
-        let received = tally.carry(site)?;
+        counts.check_integrity(&site.finance_db(), &finance.integrity()?);
+        counts.check_integrity(&site.logistics_db(), &logistics.integrity()?);
+        let received = counts.add_oncebox_counts(site)?;
         let mut paid = finance.invoices()?;
         let shipped = logistics.shipments()?;
         // In a chain Finance gets no acknowledgements.
@@ -88,47 +88,47 @@ impl LedgerCounts {
                 *acknowledged = true;
             }
         }
-        tally.compare(&paid, &shipped.iter().map(|(n, (count, _))| (*n, *count)).collect());
+        counts.compare(&paid, &shipped.iter().map(|(n, (count, _))| (*n, *count)).collect());
         for (number, (_, at)) in &shipped {
             let after_start = at.since(course.started_at).as_millis();
-            tally.shipped_ms.push(u64::try_from(after_start).unwrap_or(u64::MAX));
+            counts.shipped_ms.push(u64::try_from(after_start).unwrap_or(u64::MAX));
             if let Some(received) = received.get(number) {
                 let latency = at.since(*received).as_millis();
-                tally.latencies_ms.push(u64::try_from(latency).unwrap_or(u64::MAX));
+                counts.latencies_ms.push(u64::try_from(latency).unwrap_or(u64::MAX));
             }
         }
-        tally.latencies_ms.sort_unstable();
-        Ok(tally)
+        counts.latencies_ms.sort_unstable();
+        Ok(counts)
     }
 
-    /// Adds what each Oncebox has in its file; returns when the first of them received each invoice.
-    fn carry(&mut self, site: &Site) -> Result<BTreeMap<u32, Timestamp>, Error> {
+    /// Adds the counts of each Oncebox's database. Returns when the first Oncebox accepted each invoice.
+    fn add_oncebox_counts(&mut self, site: &Site) -> Result<BTreeMap<u32, Timestamp>, Error> {
         let mut received = BTreeMap::new();
         for role in site.lap.story.boxes() {
             let path = site.database(role);
-            let carried = store::carried(&path)?;
-            self.repeated = self.repeated.saturating_add(carried.repeated);
-            self.not_completed = self.not_completed.saturating_add(carried.not_completed);
-            for (attempts, deliveries) in carried.attempts {
+            let counts = store::oncebox_counts(&path)?;
+            self.repeated = self.repeated.saturating_add(counts.repeated);
+            self.not_completed = self.not_completed.saturating_add(counts.not_completed);
+            for (attempts, deliveries) in counts.attempts {
                 let count = self.attempts.entry(attempts).or_default();
                 *count = count.saturating_add(deliveries);
             }
-            self.look_at(&path, &carried.integrity);
+            self.check_integrity(&path, &counts.integrity);
             if role == Role::Oncebox {
-                received = carried.received;
+                received = counts.received;
             }
         }
         Ok(received)
     }
 
-    /// Notes a file that SQLite finds fault with.
-    fn look_at(&mut self, path: &Path, said: &str) {
-        if said != "ok" {
-            self.damaged.push(format!("{} is damaged: {said}", path.display()));
+    /// Records a damaged file.
+    fn check_integrity(&mut self, path: &Path, result: &str) {
+        if result != "ok" {
+            self.damaged.push(format!("{} is damaged: {result}", path.display()));
         }
     }
 
-    /// Paid invoices (and whether they are acknowledged) against shipments per invoice.
+    /// Compares paid invoices (and whether they are acknowledged) with shipments per invoice.
     fn compare(&mut self, paid: &BTreeMap<u32, bool>, shipped: &BTreeMap<u32, u32>) {
         self.lost = paid.keys().filter(|n| !shipped.contains_key(n)).copied().collect();
         self.unacknowledged = paid.iter().filter(|(_, ack)| !**ack).map(|(n, _)| *n).collect();
@@ -140,7 +140,7 @@ impl LedgerCounts {
             .collect();
     }
 
-    /// The one line that matters.
+    /// The result in one line.
     pub(super) fn verdict(&self, kills: usize) -> String {
         format!(
             "{} invoices → {} shipments, {} lost, {} duplicated ({} redeliveries absorbed, {kills} kills)",
@@ -152,7 +152,7 @@ impl LedgerCounts {
         )
     }
 
-    /// What keeps this from being a good end, most important first; empty: nothing.
+    /// Everything that is wrong, most important first; empty after a success.
     pub(super) fn problems(&self, course: &Course) -> Vec<String> {
         let mut problems = Vec::new();
         let mut tell = |found: &[String], what: &str| {
@@ -185,7 +185,7 @@ impl LedgerCounts {
         problems
     }
 
-    /// The latency that so many of 1,000 invoices do not exceed.
+    /// The latency that `permille` of 1,000 invoices do not exceed.
     pub(super) fn latency(&self, permille: usize) -> Duration {
         let rank = self.latencies_ms.len().saturating_mul(permille).div_ceil(1000);
         let ms = self.latencies_ms.get(rank.saturating_sub(1)).copied().unwrap_or(0);
@@ -222,29 +222,29 @@ mod tests {
         }
     }
 
-    fn tally(paid: &[u32], shipped: &[(u32, u32)]) -> LedgerCounts {
+    fn counts(paid: &[u32], shipped: &[(u32, u32)]) -> LedgerCounts {
         let count = u32::try_from(paid.len()).unwrap();
-        let mut tally = LedgerCounts {
+        let mut counts = LedgerCounts {
             invoices: count,
             paid: count,
             guarded: count,
             ..LedgerCounts::default()
         };
-        tally.compare(
+        counts.compare(
             &paid.iter().map(|n| (*n, true)).collect(),
             &shipped.iter().copied().collect(),
         );
-        tally
+        counts
     }
 
     #[test]
     fn a_good_end_has_no_problems() {
-        assert!(tally(&[1, 2], &[(1, 1), (2, 1)]).problems(&course()).is_empty());
+        assert!(counts(&[1, 2], &[(1, 1), (2, 1)]).problems(&course()).is_empty());
     }
 
     #[test]
     fn lost_doubled_and_invented_are_told_apart_and_named() {
-        let problems = tally(&[1, 2, 3], &[(2, 2), (3, 1), (9, 1)]).problems(&course());
+        let problems = counts(&[1, 2, 3], &[(2, 2), (3, 1), (9, 1)]).problems(&course());
         assert_eq!(
             problems,
             [
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn many_of_a_kind_are_counted_and_only_the_first_named() {
         let paid: Vec<u32> = (1..=30).collect();
-        let problems = tally(&paid, &[]).problems(&course());
+        let problems = counts(&paid, &[]).problems(&course());
         assert_eq!(
             problems,
             ["30 lost: paid and never shipped: invoice 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 20 more"]
@@ -267,9 +267,9 @@ mod tests {
 
     #[test]
     fn a_percentile_is_a_latency_that_occurred() {
-        let tally = LedgerCounts { latencies_ms: (1..=200).collect(), ..LedgerCounts::default() };
-        assert_eq!(tally.latency(500), Duration::from_millis(100));
-        assert_eq!(tally.latency(990), Duration::from_millis(198));
+        let counts = LedgerCounts { latencies_ms: (1..=200).collect(), ..LedgerCounts::default() };
+        assert_eq!(counts.latency(500), Duration::from_millis(100));
+        assert_eq!(counts.latency(990), Duration::from_millis(198));
         assert_eq!(LedgerCounts::default().latency(500), Duration::ZERO);
     }
 }

@@ -1,8 +1,8 @@
-//! Finance: a stand-in for an ERP that marks invoices paid and publishes the fact until it is
-//! acknowledged; or, in a chain, has a trigger write the fact into its own outbox and knows nothing of Oncebox.
+//! Finance: simulates an ERP that marks invoices paid and publishes an event for each until Oncebox acknowledges it. In a
+//! chain, a trigger writes the events into Finance's own outbox table instead.
 //!
-//! It remembers nothing outside its own file, so that a kill at any moment costs nothing but time: what
-//! is not acknowledged there is published again under the same key.
+//! All its state is in its database, so a kill loses nothing: unacknowledged events are published again under the same
+//! key.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,15 +20,15 @@ use crate::demo::store::{Finance as Ledger, Invoice};
 use crate::http::client::{Call, Client};
 use crate::telemetry;
 
-/// Events of one request at most.
+/// Most events of one request.
 const MAX_BATCH: u32 = 200;
-/// Invoices that are paid in one transaction at most.
+/// Most invoices that are paid in one transaction.
 const MAX_PAID_AT_ONCE: u32 = 500;
-/// How often it looks whether something is to be paid or published.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How long it waits after a publication that failed.
-const AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// How long a publication may take.
+/// How often it checks for invoices to pay or publish.
+const POLL_EVERY: Duration = Duration::from_millis(10);
+/// Wait after a failed publication.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+/// Time limit of a publication.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 struct Finance {
@@ -47,9 +47,6 @@ struct Finance {
 }
 
 /// Runs until it is killed.
-///
-/// # Errors
-/// What is wrong with the site or the file.
 pub fn run(site: &Path, life: u32) -> Result<(), Error> {
     end_with_parent().map_err(Error::about("no thread"))?;
     telemetry::start(&Log::default());
@@ -74,13 +71,13 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
         finance.pay_due(finance.clock.monotonic().saturating_sub(started))?;
         let wait = match finance.site.lap.story {
             Story::Direct => finance.publish_some()?,
-            Story::Chain => LOOK_EVERY,
+            Story::Chain => POLL_EVERY,
         };
         never.wait(wait);
     }
 }
 
-/// With the token that may only publish, where it is Finance that publishes.
+/// The headers of a publication. In a chain Finance does not publish.
 fn headers(site: &Site) -> Result<Vec<(String, String)>, Error> {
     if site.lap.story == Story::Chain {
         return Ok(Vec::new());
@@ -93,7 +90,7 @@ fn headers(site: &Site) -> Result<Vec<(String, String)>, Error> {
 }
 
 impl Finance {
-    /// Marks paid what is due after so long a time.
+    /// Marks the invoices paid that are due at this time after the start.
     fn pay_due(&mut self, elapsed: Duration) -> Result<(), Error> {
         let open = self.site.lap.invoices.saturating_sub(self.paid);
         let due = match self.site.lap.per_second {
@@ -108,7 +105,7 @@ impl Finance {
         if most == 0 {
             return Ok(());
         }
-        // A kill between the two transactions leaves open invoices, which are paid by the next life.
+        // A kill between the two transactions leaves open invoices, which the next life pays.
         let wanted = self.paid.saturating_add(most);
         let new: Vec<_> = (self.created.saturating_add(1)..=wanted)
             .map(|number| (number, format!("C-{:04}", number % 977), 1000 + number % 90_000))
@@ -120,11 +117,11 @@ impl Finance {
         Ok(())
     }
 
-    /// Publishes one batch; tells how long to wait until the next.
+    /// Publishes one batch. Returns how long to wait before the next.
     fn publish_some(&mut self) -> Result<Duration, Error> {
         let batch = self.ledger.to_publish(MAX_BATCH)?;
         if batch.is_empty() {
-            return Ok(LOOK_EVERY);
+            return Ok(POLL_EVERY);
         }
         let body =
             serde_json::to_vec(&batch.iter().map(event).collect::<Vec<_>>()).unwrap_or_default();
@@ -135,26 +132,26 @@ impl Finance {
                 self.batches = self.batches.saturating_add(1);
                 let Lap { faults, seed, .. } = self.site.lap;
                 if faults && chaos::is_forgotten(seed, self.life, self.batches) {
-                    return Ok(LOOK_EVERY);
+                    return Ok(POLL_EVERY);
                 }
                 self.ledger.acknowledge(&batch, self.clock.wall())?;
                 let full = u32::try_from(batch.len()).is_ok_and(|length| length >= MAX_BATCH);
-                Ok(if full { Duration::ZERO } else { LOOK_EVERY })
+                Ok(if full { Duration::ZERO } else { POLL_EVERY })
             }
             Ok(answer) => {
                 let said = String::from_utf8_lossy(&answer.body).into_owned();
-                tracing::warn!(status = answer.status, said, "Oncebox did not take a batch");
-                Ok(AGAIN_AFTER)
+                tracing::warn!(status = answer.status, said, "Oncebox refused a batch");
+                Ok(RETRY_AFTER)
             }
             Err(error) => {
                 tracing::info!(%error, "Oncebox could not be reached");
-                Ok(AGAIN_AFTER)
+                Ok(RETRY_AFTER)
             }
         }
     }
 }
 
-/// The event of a paid invoice. It follows from the row alone, so that a repetition is the same event.
+/// The event of a paid invoice. Made only from its row, so that a repetition is identical.
 fn event(paid: &Invoice) -> Value {
     let Invoice { number, customer, amount_cents, paid_at } = paid;
     json!({

@@ -1,4 +1,4 @@
-//! One run of the processes, from an empty directory to ledgers that are complete.
+//! One run of the processes, from an empty directory until everything is shipped.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,22 +12,22 @@ use crate::demo::count::{Course, LedgerCounts};
 use crate::demo::error::Error;
 use crate::demo::line::Line;
 use crate::demo::progress::{Progress, State};
-use crate::demo::setup::{Api, arrange};
+use crate::demo::setup::{Api, configure};
 use crate::demo::site::{Lap, Role, Site, Story};
 use crate::demo::store::{Finance, Logistics};
 
-/// How often the ledgers are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long a process may take until it answers.
+/// How often the progress is checked.
+const POLL_EVERY: Duration = Duration::from_millis(50);
+/// How long a process may take until it is ready.
 const MAX_READY: Duration = Duration::from_secs(15);
-/// How long one waits between two questions whether it does.
-const READY_AGAIN: Duration = Duration::from_millis(5);
-/// How long a run may take until what is missing is called missing.
-const OVERALL: Duration = Duration::from_mins(2);
-/// What more than 10,000 invoices may take beyond that, each.
-const OVERALL_PER_INVOICE: Duration = Duration::from_millis(12);
-/// Characters of a log that are shown when its process falls.
-const MAX_WORDS: usize = 1500;
+/// Wait between two readiness checks.
+const READY_POLL: Duration = Duration::from_millis(5);
+/// How long a run of up to 10,000 invoices may take.
+const MAX_RUN: Duration = Duration::from_mins(2);
+/// How long a longer run may take for each invoice.
+const MAX_RUN_PER_INVOICE: Duration = Duration::from_millis(12);
+/// Characters at the end of a log that are shown when its process fails.
+const MAX_LOG_CHARS: usize = 1500;
 
 struct Running<'a> {
     lap: Lap,
@@ -45,7 +45,7 @@ struct Running<'a> {
 }
 
 impl Lap {
-    /// Makes the run; the processes are gone when this returns, however it does.
+    /// Runs everything. No process is left when this returns.
     pub(super) fn run(
         self,
         dir: &Path,
@@ -55,8 +55,8 @@ impl Lap {
     ) -> Result<(Course, LedgerCounts), Error> {
         let site = Site::make(dir, self)?;
         let course = self.drive(&site, progress, interrupted, clock)?;
-        let tally = LedgerCounts::count(&site, &course)?;
-        Ok((course, tally))
+        let counts = LedgerCounts::count(&site, &course)?;
+        Ok((course, counts))
     }
 
     fn drive(
@@ -97,36 +97,36 @@ impl Lap {
         if !self.faults {
             return Vec::new();
         }
-        // A little longer than Finance pays, so that the tail of retries is hit as well.
+        // A little longer than Finance pays, so that the last retries are hit as well.
         let span = site.paying_for();
         chaos::kills(self.seed, span.saturating_add(span / 10), self.story.roles())
     }
 }
 
-/// Finance's file, with everything in it that its Oncebox is to find there.
+/// Opens Finance's database, with an outbox table for a chain.
 fn open_finance(site: &Site) -> Result<Finance, Error> {
     let finance = Finance::open(&site.finance_db())?;
     if site.lap.story == Story::Chain {
-        finance.give_outbox()?;
+        finance.create_outbox()?;
     }
     Ok(finance)
 }
 
 impl Running<'_> {
-    /// Starts the Onceboxes, tells them what they have to know, and starts the two sides.
+    /// Starts the Onceboxes, configures them, and starts Finance and Logistics.
     fn start_all(&mut self) -> Result<(), Error> {
         for role in self.lap.story.boxes() {
             self.start(role)?;
             self.boxes.push(Api::of(self.site, role)?);
         }
-        arrange(self.site)?;
+        configure(self.site)?;
         for role in self.lap.story.roles().iter().filter(|role| !role.is_oncebox()) {
             self.start(*role)?;
         }
         Ok(())
     }
 
-    /// Starts a process and waits until it answers; tells how long that took.
+    /// Starts a process and waits until it is ready. Returns how long that took.
     fn start(&mut self, role: Role) -> Result<Duration, Error> {
         let started = self.clock.monotonic();
         self.children.start(role)?;
@@ -136,27 +136,27 @@ impl Running<'_> {
             }
             self.check()?;
             if self.clock.monotonic().saturating_sub(started) > MAX_READY {
-                return Err(self.fell(role, "did not answer in time".to_owned()));
+                return Err(self.failure_of(role, "did not answer in time".to_owned()));
             }
-            self.stop.wait(READY_AGAIN);
+            self.stop.wait(READY_POLL);
         }
     }
 
-    /// Kills and looks until everything is shipped or time is up.
+    /// Kills processes and checks the progress until everything is shipped or time is up.
     fn follow(&mut self) -> Result<(), Error> {
         let mut kills = self.lap.kills(self.site).into_iter().peekable();
         let started = self.clock.monotonic();
         self.course.started_at = self.clock.wall();
-        let overall = OVERALL.max(OVERALL_PER_INVOICE.saturating_mul(self.lap.invoices));
+        let limit = MAX_RUN.max(MAX_RUN_PER_INVOICE.saturating_mul(self.lap.invoices));
         loop {
             let elapsed = self.clock.monotonic().saturating_sub(started);
             self.course.lasted = elapsed;
-            let all_handed_on = self.look()?;
+            let all_handed_on = self.check_progress()?;
             let pending = if all_handed_on { self.pending() } else { None };
             if pending == Some(0) {
                 return Ok(());
             }
-            if elapsed > overall {
+            if elapsed > limit {
                 self.course.out_of_time = Some(self.pending().unwrap_or(0));
                 return Ok(());
             }
@@ -165,7 +165,7 @@ impl Running<'_> {
                 self.kill(kill)?;
             } else {
                 let next = kills.peek().map(|kill| kill.at.saturating_sub(elapsed));
-                self.stop.wait(next.map_or(LOOK_EVERY, |next| next.min(LOOK_EVERY)));
+                self.stop.wait(next.map_or(POLL_EVERY, |next| next.min(POLL_EVERY)));
             }
         }
     }
@@ -180,8 +180,8 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Shows how far the two sides are; tells whether all is with an Oncebox, or beyond.
-    fn look(&mut self) -> Result<bool, Error> {
+    /// Shows the progress. Returns whether every event has reached an Oncebox (in a chain, Logistics).
+    fn check_progress(&mut self) -> Result<bool, Error> {
         self.check()?;
         let finance = self.finance.counts()?;
         let (shipped, absorbed) = self.logistics.counts()?;
@@ -189,35 +189,37 @@ impl Running<'_> {
         self.progress.show(State { paid, shipped, absorbed, kills });
         let handed_on = match self.lap.story {
             Story::Direct => finance.acknowledged,
-            // Finance gets no acknowledgements, so Logistics is asked.
+            // Finance gets no acknowledgements, so Logistics' guard is counted.
             Story::Chain => self.logistics.guarded()?,
         };
         Ok(handed_on >= self.lap.invoices)
     }
 
-    /// Deliveries the Onceboxes still have; `None` when one does not say.
+    /// Pending deliveries of the Onceboxes; `None` if one does not answer.
     fn pending(&self) -> Option<u32> {
         self.boxes.iter().map(Api::pending).sum()
     }
 
-    /// Fails when Ctrl-C was pressed, or a process has ended by itself.
+    /// Fails if Ctrl-C was pressed or a process has ended by itself.
     fn check(&mut self) -> Result<(), Error> {
         if self.interrupted.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
         match self.children.ended() {
-            Some((role, status)) => Err(self.fell(role, format!("ended by itself ({status})"))),
+            Some((role, status)) => {
+                Err(self.failure_of(role, format!("ended by itself ({status})")))
+            }
             None => Ok(()),
         }
     }
 
-    fn fell(&self, role: Role, what: String) -> Error {
+    fn failure_of(&self, role: Role, what: String) -> Error {
         let log = self.children.log(role);
-        // Without its log the failure is reported without words.
-        let words = std::fs::read_to_string(&log).unwrap_or_default();
-        let skip = words.chars().count().saturating_sub(MAX_WORDS);
-        let words: String = words.chars().skip(skip).collect();
+        // If the log cannot be read, the failure is reported without it.
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let skip = text.chars().count().saturating_sub(MAX_LOG_CHARS);
+        let text: String = text.chars().skip(skip).collect();
         let log = log.display();
-        Error::Failed(format!("{role} {what}; its last words, from {log}:\n{words}"))
+        Error::Failed(format!("{role} {what}; the end of {log}:\n{text}"))
     }
 }

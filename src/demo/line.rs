@@ -1,7 +1,7 @@
-//! The line between two Onceboxes: it forwards what it is given, loses a request or an answer here and
-//! there, and is dead for a while every few seconds.
+//! The unreliable line between two Onceboxes: forwards requests, loses some requests and answers, and is dead for a while
+//! every few seconds.
 //!
-//! It runs in the parent, so that no kill hits it, and follows its plan whichever process is dead.
+//! It runs in the parent process, which is never killed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use crate::http::message::{Head, Method, Request, Response};
 use crate::http::server::{self, Server, Setup};
 use crate::http::service::{Reply, Service};
 
-/// Where the second Oncebox takes what the first one sends.
+/// The path at which the second Oncebox receives webhooks from the first.
 pub(super) const PATH: &str = "/in/finance";
 /// The largest body that is forwarded.
 const MAX_BODY_BYTES: usize = 64 * 1024;
-/// Fields that belong to one connection, or that the client sets itself.
-const OF_ONE_CONNECTION: [&str; 5] =
+/// Header fields that are not forwarded: they belong to one connection, or the client sets them.
+const NOT_FORWARDED: [&str; 5] =
     ["host", "connection", "content-length", "transfer-encoding", "accept-encoding"];
 
-/// The line; dropped, it is gone.
+/// The line. Dropping it stops it.
 pub(super) struct Line {
     _server: Server,
 }
 
-struct Wire {
+struct LineService {
     site: Site,
     client: Client,
     clock: Clock,
@@ -42,10 +42,10 @@ struct Wire {
 }
 
 impl Line {
-    /// Lays it.
+    /// Starts the line.
     pub(super) fn start(site: &Site, clock: &Clock) -> Result<Self, Error> {
         let listener = server::bind(site.line).map_err(Error::about(site.line))?;
-        let wire = Wire {
+        let service = LineService {
             site: site.clone(),
             client: loopback_client()?,
             clock: clock.clone(),
@@ -53,13 +53,13 @@ impl Line {
             seen: Mutex::default(),
         };
         let setup = Setup::new(Limits::default(), clock.clone());
-        let server = Server::start(vec![listener], setup, Arc::new(wire))
+        let server = Server::start(vec![listener], setup, Arc::new(service))
             .map_err(Error::about(site.line))?;
         Ok(Self { _server: server })
     }
 }
 
-impl Service for Wire {
+impl Service for LineService {
     fn body_limit(&self, head: &Head) -> Result<usize, Response> {
         match (head.method, head.path.as_str()) {
             (Method::Post, PATH) => Ok(MAX_BODY_BYTES),
@@ -84,7 +84,7 @@ impl Service for Wire {
     }
 }
 
-impl Wire {
+impl LineService {
     fn cut(&self, head: &Head) -> Option<Cut> {
         let Lap { faults, seed, .. } = self.site.lap;
         if !faults {
@@ -101,10 +101,10 @@ impl Wire {
         chaos::cut_of(seed, id, *nth)
     }
 
-    /// The answer of the second Oncebox; `None` where there is none.
+    /// Forwards a request. `None` if the second Oncebox does not answer.
     fn forward(&self, Request { head, body }: &Request) -> Option<Response> {
         let url = format!("http://{}{PATH}", self.site.downstream);
-        let kept = head.headers.iter().filter(|(name, _)| !OF_ONE_CONNECTION.contains(name));
+        let kept = head.headers.iter().filter(|(name, _)| !NOT_FORWARDED.contains(name));
         let headers: Vec<_> = kept
             .map(|(name, value)| (name.to_owned(), String::from_utf8_lossy(value).into_owned()))
             .collect();

@@ -1,7 +1,7 @@
-//! Logistics: a stand-in for a receiver that ships once per event, and misbehaves by plan on the way.
+//! Logistics: simulates a receiver that ships once per event, with planned faults.
 //!
-//! Handlers check the signature and hand the event over; the main thread commits many at once, guard and
-//! shipment in one transaction, and only then lets them be answered.
+//! HTTP handlers verify the signature and queue the event. The main thread commits many at once, guard and shipment in one
+//! transaction, and then answers them.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -26,22 +26,22 @@ use crate::http::service::{Reply, Service};
 use crate::signatures::{Incoming, Scheme};
 use crate::telemetry;
 
-/// The largest body it takes.
+/// Largest body.
 const MAX_BODY_BYTES: usize = 64 * 1024;
-/// Arrivals of one transaction at most.
+/// Most arrivals of one transaction.
 const MAX_BATCH: usize = 256;
-/// Arrivals that may wait for the next transaction; one more is answered 503.
+/// Most arrivals that wait for a transaction; beyond that, 503.
 const MAX_WAITING: usize = 4096;
-/// How often it looks whether a request was held for long enough.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How old a signature may be.
+/// How often held requests are checked.
+const POLL_EVERY: Duration = Duration::from_millis(50);
+/// Largest age of a signature.
 const TOLERANCE: Duration = Duration::from_mins(5);
 
-/// What a handler hands over.
+/// A job for the main thread.
 enum Job {
-    /// To be committed, then answered, or cut where the answer is to be lost.
+    /// Commit, then answer, or hang up if the answer is to be lost.
     Take { arrival: Arrival, bookkeeping: Bookkeeping, answer: Response, reply: Reply },
-    /// To be held until the sender has given up.
+    /// Hold until the sender has given up.
     Hold(Reply),
 }
 
@@ -51,7 +51,7 @@ struct Receiving {
     clock: Clock,
     secret: String,
     jobs: Sender<Job>,
-    /// How often each event has come in this life.
+    /// How often each event was delivered in this life.
     seen: Mutex<HashMap<String, u32>>,
 }
 
@@ -61,9 +61,6 @@ struct Body {
 }
 
 /// Runs until it is killed.
-///
-/// # Errors
-/// What is wrong with the site, the port or the file.
 pub fn run(site: &Path, life: u32) -> Result<(), Error> {
     end_with_parent().map_err(Error::about("no thread"))?;
     telemetry::start(&Log::default());
@@ -74,7 +71,7 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
     let listener = server::bind(site.logistics).map_err(listen())?;
     let (jobs, waiting) = bounded(MAX_WAITING);
     let clock = Clock::machine();
-    let desk = Receiving {
+    let service = Receiving {
         site: site.clone(),
         life,
         clock: clock.clone(),
@@ -83,7 +80,7 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
         seen: Mutex::default(),
     };
     let setup = Setup::new(Limits::default(), clock.clone());
-    let server = Server::start(vec![listener], setup, Arc::new(desk));
+    let server = Server::start(vec![listener], setup, Arc::new(service));
     let server = server.map_err(listen())?;
     commit(ledger, &waiting, &clock);
     drop(server);
@@ -131,7 +128,7 @@ impl Service for Receiving {
 }
 
 impl Receiving {
-    /// What a request is about, once its signature is right.
+    /// Verifies a request and reads its event.
     fn read(&self, request: &Request) -> Result<Arrival, Response> {
         let Request { head, body } = request;
         let incoming = Incoming {
@@ -176,12 +173,12 @@ impl Receiving {
     }
 }
 
-/// Commits what has come, answers it, and lets go of what was held for longer than anybody waits.
+/// Commits arrivals and answers them; hangs up on held requests after the sender's timeout.
 fn commit(mut ledger: Ledger, waiting: &Receiver<Job>, clock: &Clock) {
     let hold_for = site::TIMEOUT.saturating_add(Duration::from_millis(300));
     let mut held: Vec<(Duration, Reply)> = Vec::new();
     loop {
-        let first = match waiting.recv_timeout(LOOK_EVERY) {
+        let first = match waiting.recv_timeout(POLL_EVERY) {
             Ok(job) => Some(job),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
@@ -200,7 +197,7 @@ fn commit(mut ledger: Ledger, waiting: &Receiver<Job>, clock: &Clock) {
         let taken = if batch.is_empty() { Ok(()) } else { ledger.take(&batch, clock.wall()) };
         match taken {
             Ok(()) => answers.into_iter().for_each(|(reply, answer)| reply.send(answer)),
-            // Dropped unsent, a reply answers 500, and the events come again.
+            // The replies are dropped, which answers 500, so that the events come again.
             Err(error) => tracing::error!(%error, "a batch of arrivals was not stored"),
         }
         for (_, reply) in held.extract_if(.., |(since, _)| now.saturating_sub(*since) > hold_for) {

@@ -1,9 +1,9 @@
-//! `oncebox demo`: Finance marks invoices paid, Oncebox carries the fact, Logistics ships, and all of
-//! them are killed on the way; with `--chain` over two Onceboxes with a bad line between them. What is shown is
-//! counted from the two sides' own tables.
+//! `oncebox demo`: Finance marks invoices paid, Oncebox delivers the events, Logistics ships, and all of them are killed
+//! again and again. With `--chain`, two Onceboxes are connected by an unreliable line. The results are counted in the
+//! tables of Finance and Logistics.
 //!
-//! Start with [`run`], then `lap` (one run of the processes), then [`finance`] and [`logistics`]. Not here: anything
-//! the product needs, except [`children::end_with_parent`].
+//! Read [`run`] first, then `lap` (one run of the processes), then [`finance`] and [`logistics`]. The product itself uses
+//! only [`children::end_with_parent`].
 
 mod chaos;
 pub mod children;
@@ -38,36 +38,36 @@ use crate::demo::site::Lap;
 
 pub use crate::demo::site::{Broken, Story};
 
-/// How long Finance takes over its invoices, at most and at least: long enough for every process to be
-/// killed several times, short enough to wait for.
-const PAYING_MOST_SECS: u32 = 20;
-const PAYING_LEAST_SECS: u32 = 3;
-/// Invoices a second, where that keeps it within those bounds.
+/// How long Finance pays, at most and at least: long enough to kill every process several times, short enough to wait
+/// for.
+const MAX_PAYING_SECS: u32 = 20;
+const MIN_PAYING_SECS: u32 = 3;
+/// Invoices a second, within those bounds.
 const RATE: u32 = 500;
-/// Of how many invoices one takes part in the lap that keeps the pace without faults.
+/// The run without faults at the same rate has a fifth of the invoices.
 const STEADY_SHARE: u32 = 5;
-/// Invoices of that lap, and of the one that goes as fast as it can, at most.
+/// Most invoices of that run, and of the run at full speed.
 const MAX_STEADY: u32 = 2000;
 const MAX_BURST: u32 = 5000;
 
-/// What was asked for.
+/// The demo's settings.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How an invoice travels.
+    /// The way of an event from Finance to Logistics.
     pub story: Story,
     /// Invoices that Finance marks paid.
     pub invoices: u32,
-    /// Decides which requests fail and who is killed when; `None`: a random one.
+    /// Seed of the failing requests and of the kills; `None`: random.
     pub seed: Option<u32>,
-    /// Whether the directory is kept when all is well.
+    /// Whether to keep the directory after a success.
     pub keep: bool,
-    /// Where the report goes; `None`: into the system's temporary directory.
+    /// File of the report; `None`: in the system's temporary directory.
     pub report: Option<PathBuf>,
-    /// What is broken on purpose.
+    /// The part of Logistics that is broken on purpose.
     pub broken: Broken,
 }
 
-/// The directory of the whole demo. Removed when dropped, unless something in it is still needed.
+/// The demo's directory. It is removed when dropped, unless `keep` is set.
 struct DemoDirectory {
     dir: PathBuf,
     keep: bool,
@@ -79,22 +79,20 @@ impl Drop for DemoDirectory {
             return;
         }
         if let Err(error) = fs::remove_dir_all(&self.dir) {
-            tracing::warn!(%error, dir = %self.dir.display(), "the demo's directory stays behind");
+            tracing::warn!(%error, dir = %self.dir.display(), "the demo's directory could not be removed");
         }
     }
 }
 
-/// Runs the demo and tells the story as it goes.
-///
-/// # Errors
-/// What is lost, doubled or broken, or why it could not be found out.
+/// Runs the demo and prints its progress. The error names lost and doubled shipments, damaged files, or why the demo could
+/// not run.
 pub fn run(options: Options) -> Result<(), Error> {
     let draw = SystemDraw::new();
     let seed = options.seed.unwrap_or_else(|| u32::try_from(draw.below(100_000)).unwrap_or(0));
     let interrupted = interruption()?;
     let name = format!("oncebox-demo-{seed}-{}", std::process::id());
-    let mut place = DemoDirectory { dir: std::env::temp_dir().join(&name), keep: true };
-    fs::DirBuilder::new().create(&place.dir).map_err(Error::file(&place.dir))?;
+    let mut directory = DemoDirectory { dir: std::env::temp_dir().join(&name), keep: true };
+    fs::DirBuilder::new().create(&directory.dir).map_err(Error::file(&directory.dir))?;
     let clock = Clock::machine();
     let rate = rate(options.invoices);
     let storm = Lap {
@@ -105,36 +103,37 @@ pub fn run(options: Options) -> Result<(), Error> {
         faults: true,
         broken: options.broken,
     };
-    progress::introduce(&storm, &place.dir);
+    progress::introduce(&storm, &directory.dir);
     let mut progress = Progress::new("faults and kills", storm.invoices, clock.clone());
-    let outcome = storm.run(&place.dir.join("storm"), &mut progress, &interrupted, &clock);
+    let outcome = storm.run(&directory.dir.join("storm"), &mut progress, &interrupted, &clock);
     progress.finish();
-    let (course, counts) = kept_unless_interrupted(outcome, &mut place, options.keep)?;
+    let (course, counts) = kept_unless_interrupted(outcome, &mut directory, options.keep)?;
     progress::say(&counts.verdict(course.kills.len()));
 
     let mut results = Results { lap: storm, course, counts, steady: None, burst: None };
     let mut problems = results.counts.problems(&results.course);
     if problems.is_empty() {
-        let outcome = calm_laps(&mut results, &place.dir, &interrupted, &clock);
-        kept_unless_interrupted(outcome, &mut place, options.keep)?;
-        problems.extend(results.problems_in_calm());
+        let outcome = calm_laps(&mut results, &directory.dir, &interrupted, &clock);
+        kept_unless_interrupted(outcome, &mut directory, options.keep)?;
+        problems.extend(results.problems_without_faults());
     }
     let report = write_report(options.report.as_deref(), &name, &report::html(&results))?;
     if !problems.is_empty() {
-        let (problems, dir, report) = (problems.join("\n"), place.dir.display(), report.display());
+        let (problems, dir, report) =
+            (problems.join("\n"), directory.dir.display(), report.display());
         let kept = format!("The ledgers and logs are in {dir}; the report is {report}");
         return Err(Error::Failed(format!("{problems}\n{kept}")));
     }
     results.figures().iter().for_each(|line| progress::say(line));
     progress::say(&format!("report: {}", report.display()));
-    place.keep = options.keep;
+    directory.keep = options.keep;
     if options.keep {
-        progress::say(&format!("ledgers and logs: {}", place.dir.display()));
+        progress::say(&format!("ledgers and logs: {}", directory.dir.display()));
     }
     Ok(())
 }
 
-/// The same without faults, twice: at the same pace for the latencies, all at once for the rate.
+/// Two runs without faults: one at the same rate, for the latencies, and one at full speed, for the rate.
 fn calm_laps(
     results: &mut Results,
     dir: &Path,
@@ -151,27 +150,27 @@ fn calm_laps(
     let calm = Lap { faults: false, broken: Broken::Nothing, ..storm };
     let steady = Lap { invoices: (storm.invoices / STEADY_SHARE).clamp(1, MAX_STEADY), ..calm };
     let burst = Lap { invoices: storm.invoices.min(MAX_BURST), per_second: 0, ..calm };
-    results.steady = Some(run("steady", steady, "the same pace, no faults")?);
-    results.burst = Some(run("burst", burst, "all at once, no faults")?);
+    results.steady = Some(run("steady", steady, "the same rate, no faults")?);
+    results.burst = Some(run("burst", burst, "full speed, no faults")?);
     Ok(())
 }
 
-/// After Ctrl-C the directory is removed; after any other failure it is kept, to be looked at.
+/// Lets the directory be removed after Ctrl-C. After any other failure it is kept, to be examined.
 fn kept_unless_interrupted<T>(
     outcome: Result<T, Error>,
-    place: &mut DemoDirectory,
+    directory: &mut DemoDirectory,
     keep: bool,
 ) -> Result<T, Error> {
     if matches!(outcome, Err(Error::Interrupted)) {
-        place.keep = keep;
+        directory.keep = keep;
     }
     outcome
 }
 
-/// Invoices a second: the usual rate, where that is neither over in no time nor takes for ever.
+/// Invoices a second: [`RATE`], unless paying would then be too short or too long.
 fn rate(invoices: u32) -> u32 {
-    let least = invoices.div_ceil(PAYING_MOST_SECS);
-    let most = invoices.div_ceil(PAYING_LEAST_SECS);
+    let least = invoices.div_ceil(MAX_PAYING_SECS);
+    let most = invoices.div_ceil(MIN_PAYING_SECS);
     RATE.clamp(least.min(most), most).max(1)
 }
 
@@ -184,7 +183,7 @@ fn interruption() -> Result<Arc<AtomicBool>, Error> {
     Ok(asked)
 }
 
-/// Writes the report; in the shared temporary directory only under a name that is free.
+/// Writes the report. In the shared temporary directory it never overwrites a file.
 fn write_report(asked: Option<&Path>, name: &str, html: &str) -> Result<PathBuf, Error> {
     let path = match asked {
         Some(path) => path.to_owned(),

@@ -1,6 +1,6 @@
-//! Bar charts as SVG text: no script, no fonts of their own, colours from the page's style sheet.
+//! Bar charts as SVG text, without scripts and fonts; colours come from the page's style sheet.
 //!
-//! Coordinates are whole units of the view box, so that the same numbers give the same picture.
+//! Coordinates are integers, so that the same numbers always give the same picture.
 
 const WIDTH: u64 = 900;
 const HEIGHT: u64 = 300;
@@ -12,9 +12,9 @@ const PLOT_WIDTH: u64 = WIDTH - LEFT - RIGHT;
 const PLOT_HEIGHT: u64 = HEIGHT - TOP - BOTTOM;
 /// The lower end of the bars.
 const FOOT: u64 = TOP + PLOT_HEIGHT;
-/// Labels under the bars at most; of more bars only every n-th has a label.
+/// Most labels under the bars; with more bars only every n-th has a label.
 const MAX_LABELS: usize = 16;
-/// Bars that get their value written above, at most; beyond that there is no room.
+/// Most bars with their value above them; with more bars there is no room.
 const MAX_VALUES: usize = 26;
 
 /// One kind of bar.
@@ -26,37 +26,37 @@ pub(super) struct Series {
     pub(super) values: Vec<u64>,
 }
 
-/// A vertical line at a moment.
+/// A vertical line at a point in time.
 #[derive(Clone, Debug)]
 pub(super) struct Marker {
-    /// Where, in thousandths of the width.
+    /// Its position in thousandths of the width.
     pub(super) permille: u64,
     /// A letter above it.
     pub(super) letter: char,
-    /// What a tooltip says.
+    /// Its tooltip.
     pub(super) title: String,
 }
 
 /// A bar chart.
 #[derive(Clone, Debug)]
 pub(super) struct Chart {
-    /// Unique in the page; other elements refer to it.
+    /// Its id, unique in the page.
     pub(super) id: &'static str,
-    /// What it shows: read out instead of the picture.
+    /// Its title, which screen readers read.
     pub(super) title: String,
-    /// The same with the figures that matter.
+    /// A description with the main figures.
     pub(super) description: String,
-    /// Under the axis.
+    /// The label of the x axis.
     pub(super) x_axis: &'static str,
-    /// Beside the axis.
+    /// The label of the y axis.
     pub(super) y_axis: &'static str,
-    /// One for each place on the axis.
+    /// The label of each group of bars.
     pub(super) labels: Vec<String>,
-    /// One or two.
+    /// One or two series.
     pub(super) series: Vec<Series>,
-    /// Moments.
+    /// The vertical lines.
     pub(super) markers: Vec<Marker>,
-    /// Written behind a value in tooltips and above bars.
+    /// The unit, written after values.
     pub(super) unit: &'static str,
 }
 
@@ -103,7 +103,7 @@ impl Chart {
                 let room = (to - from).saturating_sub(2 * gap).max(1);
                 let width = (room / kinds).saturating_sub(kinds - 1).max(1);
                 let x = LEFT + from + gap + room * kind / kinds;
-                // A value that is not 0 is seen, however small it is beside the largest.
+                // A value above 0 stays visible, even beside a very large one.
                 let height = (PLOT_HEIGHT * value / top).max(u64::from(*value > 0) * 2);
                 let (y, label, name) = (FOOT - height, escape(label), escape(&series.name));
                 let title = format!("{label}: {value}{} ({name})", self.unit);
@@ -152,7 +152,7 @@ fn tick((x, y): (u64, u64), anchor: &str, text: &str) -> String {
     format!("<text class=\"tick\" x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>\n")
 }
 
-/// The next number that four grid lines divide well: 4, 8, 12, 20, 40 and so on.
+/// The next number that divides well into four: 4, 8, 12, 20, 40 and so on.
 fn nice_top(most: u64) -> u64 {
     let mut scale = 1_u64;
     loop {
@@ -170,7 +170,7 @@ fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// A text as it may stand in an element or an attribute.
+/// Escapes a text for an element or an attribute.
 pub(super) fn escape(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;");
     text.replace('>', "&gt;").replace('"', "&quot;")

@@ -1,6 +1,6 @@
-//! What a person sees while it runs: a bar on a terminal, a line every few seconds elsewhere.
+//! The output of the demo: a progress bar on a terminal, a line every few seconds elsewhere.
 
-#![expect(clippy::print_stdout, reason = "the demo is a command that tells a story")]
+#![expect(clippy::print_stdout, reason = "the demo prints its progress")]
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -12,11 +12,11 @@ use crate::base::clock::Clock;
 use crate::demo::chaos;
 use crate::demo::site::{CAP, Lap, MAX_ATTEMPTS, STEPS, Story, TIMEOUT};
 
-/// How often a line is written where there is no terminal.
+/// How often a line is printed without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(3);
 const TEMPLATE: &str = "{prefix:>24} [{bar:30}] {pos}/{len} shipped  {msg}";
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct State {
     pub(super) paid: u32,
@@ -64,12 +64,12 @@ impl Progress {
     }
 }
 
-/// Writes a line of the story.
+/// Prints a line.
 pub(super) fn say(line: &str) {
     println!("{line}");
 }
 
-/// Says what is about to happen, with everything that was set for it.
+/// Prints what the run will do, and its settings.
 pub(super) fn introduce(lap: &Lap, dir: &Path) {
     println!("Finance marks {} invoices paid; {}", lap.invoices, lap.story.summary());
     for (name, value) in settings(lap) {
@@ -78,7 +78,7 @@ pub(super) fn introduce(lap: &Lap, dir: &Path) {
     println!("  {:<10} {}", "directory", dir.display());
 }
 
-/// What was set for a run, for people.
+/// The settings of a run as text.
 pub(super) fn settings(lap: &Lap) -> Vec<(&'static str, String)> {
     let percent = |permille: u64| format!("{} %", permille / 10);
     let (shortest, longest) = chaos::kill_gaps(Duration::from_millis(
@@ -135,7 +135,7 @@ pub(super) fn settings(lap: &Lap) -> Vec<(&'static str, String)> {
     settings
 }
 
-/// A span for people: `7 ms`, `12.3 s`.
+/// Formats a span: `7 ms`, `12.3 s`.
 pub(super) fn shown(span: Duration) -> String {
     let ms = span.as_millis();
     if ms < 1000 { format!("{ms} ms") } else { format!("{}.{} s", ms / 1000, ms % 1000 / 100) }

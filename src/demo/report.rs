@@ -1,4 +1,4 @@
-//! The report: one HTML page with everything in it, which needs no script and no network.
+//! The report: one self-contained HTML page, without scripts and network access.
 
 use std::time::Duration;
 
@@ -8,32 +8,32 @@ use crate::demo::progress::{self, shown};
 use crate::demo::site::{Lap, Role, Story};
 
 const STYLE: &str = include_str!("report.css");
-/// Bars of the chart over time at most.
+/// Most bars of the chart over time.
 const MAX_SLICES: u64 = 100;
-/// The shortest time one of them stands for.
-const SLICE_LEAST_MS: u64 = 250;
+/// The shortest time of one bar.
+const MIN_SLICE_MS: u64 = 250;
 /// Upper bounds of the latency classes, in ms; the last class has none.
 const CLASSES_MS: [u64; 11] = [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000];
-/// Attempts that have a bar of their own; more share the last.
+/// Bars of the chart of attempts; the last also has all higher numbers.
 const MAX_ATTEMPTS: u32 = 8;
 
-/// What happened.
+/// The results of the demo.
 pub(super) struct Results {
-    /// The run with faults and kills, as it was set.
+    /// The settings of the run with faults and kills.
     pub(super) lap: Lap,
-    /// As the parent saw it.
+    /// What the parent saw of it.
     pub(super) course: Course,
-    /// As the ledgers have it.
+    /// Its counts.
     pub(super) counts: LedgerCounts,
-    /// The same pace without faults.
+    /// The run at the same rate without faults.
     pub(super) steady: Option<(Course, LedgerCounts)>,
-    /// All at once without faults.
+    /// The run at full speed without faults.
     pub(super) burst: Option<(Course, LedgerCounts)>,
 }
 
 impl Results {
-    /// What went wrong where nothing was made to.
-    pub(super) fn problems_in_calm(&self) -> Vec<String> {
+    /// Problems of the runs without faults.
+    pub(super) fn problems_without_faults(&self) -> Vec<String> {
         let calm = self.steady.iter().chain(&self.burst);
         calm.flat_map(|(course, counts)| counts.problems(course))
             .map(|problem| format!("without faults: {problem}"))
@@ -44,7 +44,7 @@ impl Results {
     pub(super) fn figures(&self) -> Vec<String> {
         let Self { course, counts, .. } = self;
         let mut lines = vec![format!(
-            "  with faults and kills: {} for all of it, {} invoices/s; accept to effect p50 {}, p99 {}",
+            "  with faults and kills: {} in total, {} invoices/s; accept to effect p50 {}, p99 {}",
             shown(course.lasted),
             counts.rate(),
             shown(counts.latency(500)),
@@ -52,19 +52,19 @@ impl Results {
         )];
         if let Some((_, steady)) = &self.steady {
             lines.push(format!(
-                "  same pace, no faults:  {} invoices/s; accept to effect p50 {}, p99 {}",
+                "  same rate, no faults:  {} invoices/s; accept to effect p50 {}, p99 {}",
                 steady.rate(),
                 shown(steady.latency(500)),
                 shown(steady.latency(990)),
             ));
         }
         if let Some((_, burst)) = &self.burst {
-            lines.push(format!("  all at once, no faults: {} invoices/s", burst.rate()));
+            lines.push(format!("  full speed, no faults: {} invoices/s", burst.rate()));
         }
         if let Some(longest) = course.recoveries.iter().max() {
             let count = course.recoveries.len();
             lines.push(format!(
-                "  Oncebox was ready again {} after its start at the latest ({count} kills)",
+                "  Oncebox was ready at most {} after a restart ({count} kills)",
                 shown(*longest)
             ));
         }
@@ -91,10 +91,10 @@ impl Results {
         }
         if let Some((_, steady)) = &self.steady {
             let (half, most) = (shown(steady.latency(500)), shown(steady.latency(990)));
-            row("Without faults, same pace", format!("p50 {half}, p99 {most}"));
+            row("Without faults, same rate", format!("p50 {half}, p99 {most}"));
         }
         if let Some((_, burst)) = &self.burst {
-            row("Without faults, all at once", format!("{} invoices/s", burst.rate()));
+            row("Without faults, full speed", format!("{} invoices/s", burst.rate()));
         }
         let recovered: Vec<String> = course.recoveries.iter().map(|span| shown(*span)).collect();
         if !recovered.is_empty() {
@@ -109,10 +109,10 @@ impl Results {
 /// The page.
 pub(super) fn html(results: &Results) -> String {
     let mut problems = results.counts.problems(&results.course);
-    problems.extend(results.problems_in_calm());
+    problems.extend(results.problems_without_faults());
     let verdict = escape(&results.counts.verdict(results.course.kills.len()));
     let (class, word) =
-        if problems.is_empty() { ("good", "Exactly once") } else { ("bad", "Not so") };
+        if problems.is_empty() { ("good", "Exactly once") } else { ("bad", "Not exactly once") };
     let list: Vec<_> = problems.iter().map(|p| format!("<li>{}</li>\n", escape(p))).collect();
     let list = list.concat();
     let list = if list.is_empty() { list } else { format!("<ul class=\"bad\">\n{list}</ul>\n") };
@@ -143,14 +143,14 @@ pub(super) fn html(results: &Results) -> String {
          <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
          <p class=\"eyebrow\">oncebox demo, version {}</p>\n\
          <h1><span class=\"{class}\">{word}</span></h1>\n<p class=\"verdict\">{verdict}</p>\n{list}\
-         <p>Finance marks invoices paid; {story} All of them are ended with <code>kill -9</code> on the \
-         way and started again. The numbers are counted in the tables of Finance and Logistics, not in \
+         <p>Finance marks invoices paid; {story} All processes are killed with <code>kill -9</code> \
+         and started again. The numbers are counted in the tables of Finance and Logistics, not in \
          those of Oncebox.</p>\n\
          {figures}<section>\n<h2>Settings and results</h2>\n<table>\n{rows}</table>\n</section>\n\
-         <section>\n<h2>Do it again</h2>\n\
+         <section>\n<h2>Repeat this run</h2>\n\
          <pre><code>oncebox demo{flag} --invoices {invoices} --seed {seed}</code></pre>\n\
-         <p>The seed decides which request fails and how, and who is killed when. What a kill hits at \
-         that moment is decided by the machine, so the number of redeliveries differs from run to \
+         <p>The seed decides which requests fail and how, and which process is killed when. What a process is \
+         doing when it is killed depends on the machine, so the number of redeliveries differs from run to \
          run.</p>\n</section>\n</main>\n</body>\n</html>\n",
         env!("CARGO_PKG_VERSION"),
     )
@@ -166,13 +166,13 @@ fn legend(chart: &Chart) -> String {
     format!("<p class=\"legend\">{}</p>\n", keys.collect::<Vec<_>>().concat())
 }
 
-/// Shipments over time, and who was killed when.
+/// The chart of shipments over time, with the kills.
 fn over_time(results: &Results) -> Chart {
     let Results { course, counts, .. } = results;
     let last = counts.shipped_ms.iter().max().copied().unwrap_or(0);
     let end = last.max(u64::try_from(course.lasted.as_millis()).unwrap_or(0)).saturating_add(1);
-    // Slices are whole quarters of a second, so that the labels are round.
-    let slice = end.div_ceil(MAX_SLICES).next_multiple_of(SLICE_LEAST_MS);
+    // Slices are multiples of 250 ms, so that the labels are round.
+    let slice = end.div_ceil(MAX_SLICES).next_multiple_of(MIN_SLICE_MS);
     let slices = end.div_ceil(slice);
     let mut per_slice = vec![0_u64; usize::try_from(slices).unwrap_or(0)];
     for at in &counts.shipped_ms {
@@ -190,12 +190,12 @@ fn over_time(results: &Results) -> Chart {
     });
     Chart {
         id: "time",
-        title: "Shipments per second, and who was killed when".to_owned(),
+        title: "Shipments per second, and kills".to_owned(),
         description: format!(
             "{} shipments in {}. Vertical lines are kills: {}.",
             counts.shipments,
             shown(course.lasted),
-            killed(results.lap.story),
+            kill_letters(results.lap.story),
         ),
         x_axis: "time since the start",
         y_axis: "shipments/s",
@@ -208,13 +208,13 @@ fn over_time(results: &Results) -> Chart {
     }
 }
 
-/// What the letters at the kills stand for.
-fn killed(story: Story) -> String {
+/// Explains the letters of the kills.
+fn kill_letters(story: Story) -> String {
     let letter = |role: &Role| format!("{} {role}", role.name().chars().next().unwrap_or('?'));
     story.roles().iter().map(letter).collect::<Vec<_>>().join(", ")
 }
 
-/// How long invoices took, in shares, so that runs of different size can be compared.
+/// The chart of latencies, per 1,000 invoices, so that runs of different sizes can be compared.
 fn latencies(results: &Results) -> Chart {
     let mut labels: Vec<String> = CLASSES_MS
         .iter()
@@ -245,13 +245,13 @@ fn latencies(results: &Results) -> Chart {
     };
     let mut all = vec![series("with faults and kills", &results.counts)];
     if let Some((_, steady)) = &results.steady {
-        all.push(series("the same pace without faults", steady));
+        all.push(series("the same rate without faults", steady));
     }
     Chart {
         id: "latency",
         title: "From acceptance by Oncebox to the shipment".to_owned(),
         description: format!(
-            "Of 1,000 invoices, how many took so long. With faults and kills: p50 {}, p99 {}.",
+            "Invoices per 1,000 by latency. With faults and kills: p50 {}, p99 {}.",
             shown(results.counts.latency(500)),
             shown(results.counts.latency(990)),
         ),
@@ -264,7 +264,7 @@ fn latencies(results: &Results) -> Chart {
     }
 }
 
-/// How many attempts deliveries took.
+/// The chart of attempts per delivery.
 fn attempts(results: &Results) -> Chart {
     let mut values = Vec::new();
     for (count, deliveries) in &results.counts.attempts {
@@ -285,11 +285,11 @@ fn attempts(results: &Results) -> Chart {
         id: "attempts",
         title: "Attempts per delivery".to_owned(),
         description: format!(
-            "{first} of {} deliveries needed one attempt. Attempts cut off by a kill of Oncebox are not \
-             counted, because it did not live to note them.",
+            "{first} of {} deliveries needed one attempt. Attempts that a kill of Oncebox interrupted are not \
+             counted, because it could not record them.",
             values.iter().sum::<u64>(),
         ),
-        x_axis: "attempts that Oncebox noted",
+        x_axis: "attempts that Oncebox recorded",
         y_axis: "deliveries",
         labels,
         series: vec![Series { name: "deliveries".to_owned(), values }],

@@ -1,5 +1,4 @@
-//! What each side is told before the first invoice, over the API of the Onceboxes: who sends where, and under which
-//! secret.
+//! Configures the Onceboxes of a run over their API: subscriptions, sources, providers and tokens.
 
 use std::time::Duration;
 
@@ -12,11 +11,11 @@ use crate::demo::site::{
 };
 use crate::http::client::{Call, Client};
 
-/// The provider that Finance's Oncebox is to Logistics' Oncebox.
+/// The provider's name for Finance's Oncebox at Logistics' Oncebox.
 const PROVIDER: &str = "finance";
 
-/// Sets up the Onceboxes of a run.
-pub(super) fn arrange(site: &Site) -> Result<(), Error> {
+/// Configures the Onceboxes of a run.
+pub(super) fn configure(site: &Site) -> Result<(), Error> {
     match site.lap.story {
         Story::Direct => direct(site, &Api::of(site, Role::Oncebox)?),
         Story::Chain => {
@@ -29,31 +28,32 @@ fn direct(site: &Site, oncebox: &Api) -> Result<(), Error> {
     let url = format!("http://{}{}", site.logistics, LOGISTICS_PATH);
     let subscription = json!({ "name": "logistics", "url": url, "event_types": ["invoice.paid"] });
     let made =
-        oncebox.ask("POST", "/v1/subscriptions", "making the subscription", &subscription)?;
+        oncebox.request("POST", "/v1/subscriptions", "making the subscription", &subscription)?;
     let token = json!({ "name": "finance", "role": "publish", "source_systems": ["finance"] });
-    let token = oncebox.ask("POST", "/v1/tokens", "making Finance's token", &token)?;
+    let token = oncebox.request("POST", "/v1/tokens", "making Finance's token", &token)?;
     write_secret(&site.secret(), &text(&made, "secret"))?;
     write_secret(&site.publish_token(), &text(&token, "token"))
 }
 
-/// The secret that the first Oncebox made for the second is the one under which the second knows it.
+/// The second Oncebox gets the secret that the first one signs with.
 fn chain(site: &Site, first: &Api, second: &Api) -> Result<(), Error> {
     let source = json!({
         "name": "finance", "kind": "sqlite", "settings": { "path": site.finance_db() },
         "from": "start",
     });
-    first.ask("POST", "/v1/sources", "making the source", &source)?;
+    first.request("POST", "/v1/sources", "making the source", &source)?;
     let url = format!("http://{}{}", site.line, line::PATH);
     let onward = json!({ "name": "logistics", "url": url, "event_types": ["invoice.paid"] });
-    let onward = first.ask("POST", "/v1/subscriptions", "making the subscription", &onward)?;
+    let onward = first.request("POST", "/v1/subscriptions", "making the subscription", &onward)?;
     let provider = json!({
         "name": PROVIDER, "scheme": { "kind": "standard" }, "pii": "allow",
         "secret": text(&onward, "secret"),
     });
-    second.ask("POST", "/v1/providers", "making the provider", &provider)?;
+    second.request("POST", "/v1/providers", "making the provider", &provider)?;
     let url = format!("http://{}{}", site.logistics, LOGISTICS_PATH);
     let last = json!({ "name": "erp", "url": url, "source": format!("provider:{PROVIDER}") });
-    let last = second.ask("POST", "/v1/subscriptions", "making the last subscription", &last)?;
+    let last =
+        second.request("POST", "/v1/subscriptions", "making the last subscription", &last)?;
     write_secret(&site.secret(), &text(&last, "secret"))
 }
 
@@ -61,7 +61,7 @@ fn text(value: &Value, field: &str) -> String {
     value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// How long a question may take.
+/// Time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The API of one Oncebox, with its administrator's token.
@@ -72,7 +72,7 @@ pub(super) struct Api {
 }
 
 impl Api {
-    /// Of an Oncebox that was ready once, so that its first token is there.
+    /// The API of an Oncebox that has been ready, so that its first token exists.
     pub(super) fn of(site: &Site, role: Role) -> Result<Self, Error> {
         let address = if role == Role::Downstream { site.downstream } else { site.oncebox };
         let admin = read_line(&site.admin_token(role))?;
@@ -86,7 +86,7 @@ impl Api {
         })
     }
 
-    pub(super) fn ask(
+    pub(super) fn request(
         &self,
         method: &str,
         path: &str,
@@ -96,22 +96,23 @@ impl Api {
         let url = format!("{}{path}", self.base);
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let (headers, body, timeout) = (&self.headers, body.as_bytes(), TIMEOUT);
-        let refused = |status, said: String| {
-            Error::Failed(format!("Oncebox answered {status} to {what}: {said}"))
+        let refused = |status, body: String| {
+            Error::Failed(format!("Oncebox answered {status} to {what}: {body}"))
         };
         let answer = self.client.call(&Call { method, url: &url, headers, body, timeout });
         let answer = answer.map_err(|error| refused(0, error.to_string()))?;
         if !(200..300).contains(&answer.status) {
-            let said = String::from_utf8_lossy(&answer.body).into_owned();
-            return Err(refused(answer.status, said));
+            let body = String::from_utf8_lossy(&answer.body).into_owned();
+            return Err(refused(answer.status, body));
         }
         serde_json::from_slice(&answer.body)
             .map_err(|error| refused(answer.status, error.to_string()))
     }
 
-    /// Deliveries it still has; `None` when it does not say.
+    /// Pending deliveries; `None` if it does not answer.
     pub(super) fn pending(&self) -> Option<u32> {
-        let stats = self.ask("GET", "/v1/stats", "asking for its numbers", &Value::Null).ok()?;
+        let stats =
+            self.request("GET", "/v1/stats", "asking for its numbers", &Value::Null).ok()?;
         u32::try_from(stats.get("pending")?.as_u64()?).ok()
     }
 }

@@ -1,4 +1,4 @@
-//! What is set for a run: who takes part, how an invoice travels, who listens where, where the files are.
+//! The settings of a run: its processes, addresses and files.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -18,36 +18,36 @@ use crate::http::client::{Client, ClientSettings};
 use crate::http::server;
 use crate::model::address::AddressPolicy;
 
-/// Where Oncebox posts to Logistics.
+/// The path of Logistics' webhook endpoint.
 pub(super) const LOGISTICS_PATH: &str = "/webhooks/finance";
-/// Where the parent asks Logistics whether it is up.
+/// The path of Logistics' readiness check.
 pub(super) const LOGISTICS_READY: &str = "/ready";
-/// The retry steps of the demo, so that it does not take the four hours the defaults would.
+/// The retry steps of the demo; with the default steps it could take hours.
 pub(super) const STEPS: [&str; 4] = ["100ms", "500ms", "1s", "2s"];
-/// Attempts until a delivery is given up: more than any run makes.
+/// Attempts before a delivery is given up: more than any run makes.
 pub(super) const MAX_ATTEMPTS: u32 = 1000;
 /// How long Oncebox waits for an answer of Logistics.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(1);
-/// Requests to Logistics in flight at once.
+/// Most requests to Logistics in flight.
 pub(super) const CAP: u32 = 32;
-/// Where ports are looked for: below the range from which systems take the ports of outgoing
-/// connections, so that no other program gets one of ours while its process is dead.
+/// The first port that is tried. The range is below the system's ports for outgoing connections, so that no other
+/// program takes a port while its process is dead.
 const PORT_FIRST: u16 = 20_000;
 /// How many ports are tried.
 const PORTS: u16 = 10_000;
-/// What the parts read when they start.
+/// The file that the processes read when they start.
 const SITE_FILE: &str = "site.json";
 
-/// Which process.
+/// A process of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
-    /// The ERP whose invoices are paid.
+    /// The simulated ERP.
     Finance,
-    /// What is demonstrated: the one Oncebox, or the first of a chain, beside Finance.
+    /// The only Oncebox, or the first of a chain, beside Finance.
     Oncebox,
     /// The second Oncebox of a chain, beside Logistics.
     Downstream,
-    /// The receiver that ships.
+    /// The simulated receiver.
     Logistics,
 }
 
@@ -61,7 +61,7 @@ impl Role {
         }
     }
 
-    /// The same in the names of files.
+    /// Its name in file names.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Finance => "finance",
@@ -71,7 +71,7 @@ impl Role {
         }
     }
 
-    /// Whether it is what is demonstrated.
+    /// Whether it is an Oncebox.
     pub(super) const fn is_oncebox(self) -> bool {
         matches!(self, Self::Oncebox | Self::Downstream)
     }
@@ -83,13 +83,13 @@ impl fmt::Display for Role {
     }
 }
 
-/// How an invoice travels from Finance to Logistics.
+/// The way of an event from Finance to Logistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Story {
-    /// Finance publishes over HTTP, and Oncebox tells Logistics.
+    /// Finance publishes over HTTP, and Oncebox delivers to Logistics.
     Direct,
-    /// Finance writes into its own database and knows nothing of Oncebox. Its Oncebox reads there and tells
-    /// Logistics' Oncebox, over a line that loses things, and that one tells Logistics.
+    /// Finance's Oncebox reads the outbox table in Finance's database and delivers over an unreliable line to Logistics'
+    /// Oncebox, which delivers to Logistics.
     Chain,
 }
 
@@ -102,23 +102,23 @@ impl Story {
         }
     }
 
-    /// Those of them that are an Oncebox.
+    /// The processes that are an Oncebox.
     pub(super) fn boxes(self) -> impl Iterator<Item = Role> {
         self.roles().iter().copied().filter(|role| role.is_oncebox())
     }
 
-    /// The story in one line.
+    /// A summary, which continues "Finance marks invoices paid;".
     pub(super) const fn summary(self) -> &'static str {
         match self {
-            Self::Direct => "Oncebox tells Logistics; Logistics ships.",
+            Self::Direct => "Oncebox delivers to Logistics; Logistics ships.",
             Self::Chain => {
-                "its Oncebox reads that in Finance's own database and tells Logistics' Oncebox; that one \
-                 tells Logistics; Logistics ships."
+                "its Oncebox reads Finance's outbox table and delivers to Logistics' Oncebox; that one \
+                 delivers to Logistics; Logistics ships."
             }
         }
     }
 
-    /// The flag that asks for it, with a space before it.
+    /// Its flag, after a space.
     pub(super) const fn flag(self) -> &'static str {
         match self {
             Self::Direct => "",
@@ -127,18 +127,18 @@ impl Story {
     }
 }
 
-/// What is broken in Logistics on purpose, to show that the count finds it.
+/// What is broken in Logistics on purpose, to show that the count detects it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Broken {
     /// Nothing.
     Nothing,
-    /// It does not look at its guard.
+    /// It ignores its guard.
     Guard,
     /// It forgets some shipments.
     Effect,
 }
 
-/// A run to be made.
+/// The settings of a run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Lap {
     /// How an invoice travels.

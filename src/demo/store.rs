@@ -1,7 +1,6 @@
-//! The two ledgers of the demo, Finance's file and Logistics' file, and the counts over them and over the files of
-//! the Onceboxes.
+//! The databases of Finance and Logistics, and the counts in them and in the databases of the Onceboxes.
 //!
-//! The ledgers stand in for other people's systems and share nothing with our own file.
+//! Finance and Logistics simulate other systems, so their databases share nothing with Oncebox's.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +12,7 @@ use crate::base::clock::Timestamp;
 use crate::store::error::Result;
 use crate::store::pool;
 
-/// How long a stand-in waits for the other process that reads its file.
+/// How long a write waits for the parent process, which reads the file.
 const MAX_BUSY: Duration = Duration::from_secs(5);
 
 const FINANCE_SCHEMA: &str = "
@@ -30,7 +29,7 @@ const FINANCE_SCHEMA: &str = "
     ) STRICT;
     CREATE INDEX IF NOT EXISTS invoices_to_publish ON invoices (number) WHERE to_publish = 1;";
 
-// What `oncebox source ddl` prints, with the trigger made for these invoices.
+// The output of `oncebox source ddl`, with a trigger for these invoices.
 const FINANCE_OUTBOX: &str = "
     CREATE TABLE IF NOT EXISTS outbox (
       id              INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -83,13 +82,12 @@ const INVOICES: &str = "
       FROM invoices
      WHERE status = 'paid'";
 
-// Nothing in `shipments` forbids a second shipment of an invoice: only the guard does, so that the count
-// can fail if the guard does not work.
+// `shipments` allows a second shipment of an invoice: only the guard prevents it, so that a broken guard is counted.
 const LOGISTICS_SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS processed_events (
       event_id     TEXT PRIMARY KEY,
       processed_at INTEGER NOT NULL,
-      -- How often the event was delivered; all but the first were absorbed.
+      -- Number of deliveries of the event; all but the first were absorbed.
       seen_count   INTEGER NOT NULL DEFAULT 1
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS shipments (
@@ -145,26 +143,26 @@ pub(super) struct Invoice {
     pub(super) paid_at: Timestamp,
 }
 
-/// How far Finance is.
+/// The progress of Finance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FinanceCounts {
-    /// The highest number that was given.
+    /// The highest invoice number.
     pub(super) created: u32,
     pub(super) paid: u32,
     /// Invoices whose event Oncebox has acknowledged.
     pub(super) acknowledged: u32,
 }
 
-/// A file of one of the two sides.
+/// The database of Finance or Logistics.
 #[derive(Debug)]
 struct Ledger(Connection);
 
-/// Finance's file.
+/// Finance's database.
 #[derive(Debug)]
 pub(super) struct Finance(Ledger);
 
 impl Ledger {
-    /// Opens the file, making it where there is none.
+    /// Opens the file, and creates it if it is missing.
     #[expect(clippy::disallowed_methods, reason = "the file is not Oncebox's own")]
     fn open(path: &Path, schema: &str) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -177,7 +175,7 @@ impl Ledger {
         Ok(Self(conn))
     }
 
-    /// Does something in one transaction, which is on the disk when this returns.
+    /// Runs `act` in one transaction, which is on disk when this returns.
     fn write(&mut self, act: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>) -> Result<()> {
         let tx = self.0.transaction_with_behavior(TransactionBehavior::Immediate)?;
         act(&tx)?;
@@ -196,7 +194,7 @@ fn rows<T, C: FromIterator<T>>(
     Ok(statement.query_map(params, read)?.collect::<rusqlite::Result<_>>()?)
 }
 
-/// What SQLite's own check of a file says: `ok`, or what is damaged.
+/// The result of SQLite's integrity check: `ok`, or the damage.
 fn integrity(conn: &Connection) -> Result<String> {
     Ok(conn.query_row("PRAGMA integrity_check", [], |row| row.get(0))?)
 }
@@ -206,12 +204,12 @@ impl Finance {
         Ledger::open(path, FINANCE_SCHEMA).map(Self)
     }
 
-    /// Gives it an outbox of its own, filled in the transaction that marks an invoice paid.
-    pub(super) fn give_outbox(&self) -> Result<()> {
+    /// Creates an outbox table, and a trigger that fills it in the transaction that marks an invoice paid.
+    pub(super) fn create_outbox(&self) -> Result<()> {
         Ok(self.0.0.execute_batch(FINANCE_OUTBOX)?)
     }
 
-    /// Writes new invoices, given as number, customer and amount; none of them is paid.
+    /// Writes new, unpaid invoices: number, customer and amount.
     pub(super) fn create(&mut self, invoices: &[(u32, String, u32)]) -> Result<()> {
         self.0.write(|tx| {
             invoices.iter().try_for_each(|(number, customer, cents)| {
@@ -220,12 +218,12 @@ impl Finance {
         })
     }
 
-    /// Marks the oldest open invoices paid and to be published: one transaction for both.
+    /// Marks the oldest open invoices paid and to be published, in one transaction.
     pub(super) fn pay(&mut self, most: u32, now: Timestamp) -> Result<()> {
         self.0.write(|tx| tx.prepare_cached(PAY)?.execute((most, now)).map(drop))
     }
 
-    /// The oldest invoices that are still to be published.
+    /// The oldest invoices that must still be published.
     pub(super) fn to_publish(&self, most: u32) -> Result<Vec<Invoice>> {
         rows(&self.0.0, TO_PUBLISH, [most], |row| {
             let (number, customer) = (row.get(0)?, row.get(1)?);
@@ -233,7 +231,7 @@ impl Finance {
         })
     }
 
-    /// Notes that Oncebox has these.
+    /// Records that Oncebox has acknowledged these.
     pub(super) fn acknowledge(&mut self, batch: &[Invoice], now: Timestamp) -> Result<()> {
         self.0.write(|tx| {
             batch.iter().try_for_each(|paid| {
@@ -242,7 +240,7 @@ impl Finance {
         })
     }
 
-    /// How far it is.
+    /// The progress.
     pub(super) fn counts(&self) -> Result<FinanceCounts> {
         let mut statement = self.0.0.prepare_cached(FINANCE_COUNTS)?;
         Ok(statement.query_row([], |row| {
@@ -260,27 +258,27 @@ impl Finance {
     }
 }
 
-/// One event as it reached Logistics.
+/// A delivered event.
 #[derive(Clone, Debug)]
 pub(super) struct Arrival {
     /// Its `webhook-id`.
     pub(super) event_id: String,
-    /// Which invoice it is about.
+    /// Its invoice.
     pub(super) invoice: u32,
 }
 
-/// How Logistics books an arrival; only the demo's own tests ask for another way than the first.
+/// How Logistics books an arrival. Only `--break` asks for another way than the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bookkeeping {
-    /// Guard and shipment in one transaction, the shipment only for a new guard.
+    /// Guard and shipment in one transaction; ships only if the guard is new.
     Right,
-    /// The guard is written and not looked at: repetitions ship again.
+    /// Ignores the guard: repeated events ship again.
     WithoutGuard,
-    /// The guard is written and the shipment is forgotten.
+    /// Writes the guard, but no shipment.
     WithoutEffect,
 }
 
-/// Logistics' file.
+/// Logistics' database.
 #[derive(Debug)]
 pub(super) struct Logistics(Ledger);
 
@@ -308,18 +306,18 @@ impl Logistics {
         })
     }
 
-    /// Shipments, and redeliveries the guard has absorbed.
+    /// The numbers of shipments and of redeliveries that the guard absorbed.
     pub(super) fn counts(&self) -> Result<(u32, u32)> {
         let mut statement = self.0.0.prepare_cached(LOGISTICS_COUNTS)?;
         Ok(statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?)
     }
 
-    /// Per invoice: how many shipments, and when the first was.
+    /// For each invoice: the number of shipments, and the time of the first.
     pub(super) fn shipments(&self) -> Result<BTreeMap<u32, (u32, Timestamp)>> {
         rows(&self.0.0, SHIPMENTS, [], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))
     }
 
-    /// Events the guard knows.
+    /// The number of events that the guard knows.
     pub(super) fn guarded(&self) -> Result<u32> {
         Ok(self.0.0.query_row(GUARDED, [], |row| row.get(0))?)
     }
@@ -329,24 +327,24 @@ impl Logistics {
     }
 }
 
-/// What Oncebox's own file says when all is over.
+/// The counts in an Oncebox's database.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Carried {
-    /// When Oncebox received the event of an invoice.
+pub(super) struct OnceboxCounts {
+    /// When it accepted the event of each invoice.
     pub(super) received: BTreeMap<u32, Timestamp>,
-    /// Publications, or webhooks, of an event that was there already.
+    /// Repeated publications and webhooks.
     pub(super) repeated: u32,
-    /// How many deliveries took how many settled attempts.
+    /// Number of deliveries by their number of attempts.
     pub(super) attempts: BTreeMap<u32, u32>,
     /// Deliveries that are not completed.
     pub(super) not_completed: u32,
     pub(super) integrity: String,
 }
 
-/// Reads the file of a stopped Oncebox.
-pub(super) fn carried(path: &Path) -> Result<Carried> {
+/// Counts in the database of a stopped Oncebox.
+pub(super) fn oncebox_counts(path: &Path) -> Result<OnceboxCounts> {
     let conn = pool::open_reader(path)?;
-    Ok(Carried {
+    Ok(OnceboxCounts {
         received: rows(&conn, RECEIVED, [], |row| Ok((row.get(0)?, row.get(1)?)))?,
         repeated: conn.query_row(REPEATED, [], |row| row.get(0))?,
         attempts: rows(&conn, ATTEMPTS, [], |row| Ok((row.get(0)?, row.get(1)?)))?,
