@@ -38,7 +38,7 @@ impl std::fmt::Debug for Injected {
 }
 
 impl Default for Injected {
-    /// The machine's clock and randomness, the real client, and no planned failures.
+    /// The real ones, and no planned failures.
     fn default() -> Self {
         Self {
             clock: Clock::machine(),

@@ -32,9 +32,9 @@ use crate::store::{Store, audit_events, credentials, meta, subjects, tokens};
 use crate::sys::files::is_missing;
 use crate::sys::user;
 
-/// The name of the credential, as the unit loads it.
+/// The name of the systemd credential.
 const CREDENTIAL: &str = "oncebox-master-key";
-/// The variable.
+/// The environment variable.
 const VARIABLE: &str = "ONCEBOX_MASTER_KEY";
 /// The derivation purpose of the pepper in old databases, which did not store it.
 const PEPPER_PURPOSE: &str = "api tokens";

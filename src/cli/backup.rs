@@ -18,7 +18,6 @@ use crate::backup::store::{Facts, Progress};
 use crate::backup::{Bytes, Error};
 use crate::base::clock::Clock;
 use crate::base::faults::Faults;
-use crate::cli::consume::stopped;
 use crate::cli::exit::{self, Failure};
 use crate::cli::noun::Listing;
 use crate::cli::out::Format;
@@ -28,6 +27,7 @@ use crate::cli::show::Column;
 use crate::cli::{input, out};
 use crate::store::error::Error as StoreError;
 use crate::sys::files::directory_of;
+use crate::sys::signals::stop_flag;
 use crate::sys::user;
 
 #[derive(Debug, Args)]
@@ -109,15 +109,14 @@ impl Backup {
         let now = Clock::machine().wall();
         let to = online::destination(dest, now);
         let database = settings.directory().join(DATABASE);
-        // Into a directory of the service's user, root writes with that user's rights, and what is made is that
-        // user's; into one of root's own, as root.
+        // If the directory belongs to the service's user, root continues as that user, so that the backup is the user's.
         let directory = directory_of(&to);
         user::become_owner_of(directory).map_err(|source| {
             let path = directory.to_owned();
             failure(Error::File { path, source })
         })?;
         let plan = Plan { database, to, reason: Reason::Asked, now, faults: Faults::none() };
-        let stopped = stopped()?;
+        let stopped = stop_flag().map_err(Failure::failed)?;
         let bar = bar()?;
         let taken = online::take(&plan, &mut |Progress { done, all }| {
             bar.set_length(all);

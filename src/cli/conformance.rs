@@ -1,4 +1,4 @@
-//! `oncebox conformance`: the flags and the report; the trial itself is in [`crate::conformance`].
+//! `oncebox conformance`: the flags and the report. The test itself is in [`crate::conformance`].
 
 use std::ffi::OsString;
 use std::time::Duration;

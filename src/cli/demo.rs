@@ -39,7 +39,7 @@ pub(super) struct Demo {
 enum Break {
     /// Logistics ignores its guard
     Guard,
-    /// Logistics forgets some shipments
+    /// Logistics omits some shipments
     Effect,
 }
 

@@ -14,7 +14,6 @@ use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
 use crate::base::stop::Stop;
 use crate::cli::consume::lease::{Consumer, Leased, Next};
-use crate::cli::consume::stopped;
 use crate::cli::exit::Failure;
 use crate::cli::noun::Confirm;
 use crate::cli::remote::{ConnectArgs, Remote, once, plain, unrestricted_client};
@@ -22,6 +21,7 @@ use crate::cli::shared::Shared;
 use crate::cli::show::{clean, cut, text};
 use crate::cli::{noun, out};
 use crate::http::client::{Call, Client};
+use crate::sys::signals::stop_flag;
 
 /// The names of its subscriptions begin with this.
 const PREFIX: &str = "listen-";
@@ -82,7 +82,7 @@ impl Listen {
                  subscription: oncebox listen --clean"
             ));
         }
-        let stopped = stopped()?;
+        let stopped = stop_flag().map_err(Failure::failed)?;
         let mut random = [0; 4];
         SystemDraw::new().fill(&mut random);
         let name = format!("{PREFIX}{}", HEXLOWER.encode(&random));

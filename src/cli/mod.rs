@@ -62,7 +62,7 @@ struct Cli {
     command: Command,
 }
 
-// A command's place on the help page is set in `help::GROUPS`.
+// `help::GROUPS` sets the group of a command on the help page.
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the service

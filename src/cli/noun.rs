@@ -49,7 +49,7 @@ impl<V: Verbs> Api<V> {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Rows")]
 pub(super) struct Listing {
-    /// Only rows from this time on: 2026-01-31T12:00:00Z, the day 2026-01-31 (UTC), or 2h ago as 2h
+    /// Only rows from this time on: 2026-01-31T12:00:00Z, the day 2026-01-31 (UTC), or 2h for two hours ago
     #[arg(long, value_name = "TIME", value_parser = input::time)]
     since: Option<String>,
     /// Only rows before this time
@@ -58,7 +58,7 @@ pub(super) struct Listing {
     /// Rows to show, 1 to 500 [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=500))]
     limit: Option<u16>,
-    /// Continue after this cursor, the `next` of the page before
+    /// Continue after this cursor, the `next` of the previous page
     #[arg(long, value_name = "CURSOR")]
     after: Option<String>,
     /// Follow the pages to the end; with --json one object per line

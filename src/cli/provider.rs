@@ -183,20 +183,22 @@ impl Verbs for Verb {
     }
 }
 
+/// A scheme with the settings of `--scheme-settings`, as JSON for the API and parsed.
+pub(super) fn parse_scheme(kind: &str, settings: Option<&str>) -> Result<(Value, Scheme), Failure> {
+    let settings = settings.map(|text| object("--scheme-settings", text)).transpose()?;
+    let mut settings = settings.unwrap_or_default();
+    settings.insert("kind".to_owned(), kind.into());
+    let settings = Value::Object(settings);
+    let scheme = serde_json::from_value(settings.clone()).map_err(|error| {
+        let failure = Failure::input(error);
+        if kind == "generic" { failure.and(GENERIC_EXAMPLE) } else { failure }
+    })?;
+    Ok((settings, scheme))
+}
+
 impl Terms {
-    /// The scheme as JSON for the API, and parsed.
     fn scheme(&self, kind: &str) -> Result<(Value, Scheme), Failure> {
-        let mut settings = match &self.scheme_settings {
-            Some(text) => object("--scheme-settings", text)?,
-            None => Map::new(),
-        };
-        settings.insert("kind".to_owned(), kind.into());
-        let settings = Value::Object(settings);
-        let scheme = serde_json::from_value(settings.clone()).map_err(|error| {
-            let failure = Failure::input(error);
-            if kind == "generic" { failure.and(GENERIC_EXAMPLE) } else { failure }
-        })?;
-        Ok((settings, scheme))
+        parse_scheme(kind, self.scheme_settings.as_deref())
     }
 
     /// The secret that the flags name, checked against the scheme.

@@ -93,7 +93,7 @@ impl ConnectArgs {
         Ok(remote)
     }
 
-    /// The service, with a token where one is named (`--token-file`, `ONCEBOX_TOKEN`).
+    /// The service, with a token if one is named (`--token-file`, `ONCEBOX_TOKEN`).
     pub(super) fn open_as_named(&self, shared: &Shared) -> Result<Remote, Failure> {
         let named = self.token_file.is_some() || environment("ONCEBOX_TOKEN").is_some();
         if named { self.open(shared) } else { self.open_public(shared) }

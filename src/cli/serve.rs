@@ -21,7 +21,7 @@ use crate::cli::out;
 use crate::cli::shared::Shared;
 use crate::config::settings::Key;
 use crate::config::{Settings, Sources, environment};
-use crate::demo::children::end_with_parent;
+use crate::sys::signals::end_with_parent;
 use crate::sys::systemd::{Notifier, Offer};
 use crate::telemetry;
 
@@ -38,7 +38,7 @@ pub(super) struct Serve {
     /// Address and port to listen on [default: 127.0.0.1:8710]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Stop when standard input ends: for a parent that must not leave the service behind
+    /// Stop when standard input ends, so that the service ends with its parent process
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
 }

@@ -12,14 +12,14 @@ use crate::cli::out;
 
 /// The cell of a missing value.
 const EMPTY_CELL: &str = "-";
-/// A longer word may be broken where the terminal is narrow.
+/// A longer word may be broken on a narrow terminal.
 const MAX_WORD_CHARS: usize = 40;
 /// A value up to this length stays on one line.
 const SHORT_BYTES: usize = 16;
 /// Spaces between two columns.
 const GAP: u16 = 2;
 
-/// How a value is taken from an item of the API.
+/// How to get a cell's value from an item of the API.
 #[derive(Clone, Copy)]
 pub(super) enum Cell {
     /// A field as it is.

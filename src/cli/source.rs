@@ -60,7 +60,7 @@ pub(super) struct Add {
     /// Its column that is INTEGER PRIMARY KEY AUTOINCREMENT [default: id]
     #[arg(long, value_name = "COLUMN", requires = "sqlite")]
     id: Option<String>,
-    /// A column with another name than its field: `event_type=kind`
+    /// A column whose name differs from its field: `event_type=kind`
     #[arg(long = "column", value_name = "FIELD=COLUMN", value_parser = pair, requires = "sqlite")]
     #[serde(serialize_with = "as_map")]
     columns: Vec<(String, String)>,
@@ -70,20 +70,20 @@ pub(super) struct Add {
     /// How a file is known to be complete: renamed from .tmp, a .done file beside it, or it no longer changes
     #[arg(long, value_parser = ["rename", "done", "stable"], requires = "drop")]
     writer: Option<String>,
-    /// A column, member or path of elements with another name than its field: `event_type=Kind`
+    /// A column, member or path of elements whose name differs from its field: `event_type=Kind`
     #[arg(long = "field", value_name = "FIELD=NAME", value_parser = pair, requires = "drop")]
     #[serde(serialize_with = "as_map")]
     fields: Vec<(String, String)>,
-    /// For XML: the path of the element that is a row: Orders/Order
+    /// For XML: the path of the elements that are rows: Orders/Order
     #[arg(long, value_name = "PATH", requires = "drop")]
     row: Option<String>,
-    /// For CSV: the sign between two values [default: ,]
+    /// For CSV: the separator [default: ,]
     #[arg(long, value_name = "CHAR", requires = "drop")]
     delimiter: Option<char>,
-    /// How many days files stay in done; 0: for ever [default: 30]
+    /// Days that files stay in the folder done; 0: for ever [default: 30]
     #[arg(long, value_name = "DAYS", requires = "drop")]
     done_days: Option<u32>,
-    /// The value of a field that a row does not have: `event_type=invoice.created`
+    /// Default value of a field that a row does not have: `event_type=invoice.created`
     #[arg(long = "default", value_name = "FIELD=VALUE", value_parser = pair)]
     #[serde(serialize_with = "as_map")]
     defaults: Vec<(String, String)>,

@@ -15,7 +15,7 @@ use crate::cli::show::{self, text};
 pub(super) enum Verb {
     /// Keys of subjects, oldest first; names are hashed
     List {
-        /// Only keys that were destroyed
+        /// Only destroyed keys
         #[arg(long)]
         erased: bool,
         #[command(flatten)]

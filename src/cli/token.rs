@@ -1,4 +1,4 @@
-//! `oncebox token`: who may use the API.
+//! `oncebox token`: the tokens for the API.
 //!
 //! Not here: the first admin token, which `oncebox serve` writes into the data directory.
 
@@ -58,10 +58,10 @@ pub(super) struct Create {
     /// Permissions: publish; read; operate (publish, read, retry, pause); admin (all)
     #[arg(long, value_parser = ["publish", "read", "operate", "admin"])]
     role: String,
-    /// A source system that a publish token publishes as; may be repeated, '*' for any
+    /// A source system that a publish token may publish as; may be repeated, '*' for any
     #[arg(long = "source-system", value_name = "NAME")]
     source_systems: Vec<String>,
-    /// A consumer group that a publish token claims events for; may be repeated, '*' for any
+    /// A consumer group that a publish token may claim events for; may be repeated, '*' for any
     #[arg(long = "group", value_name = "NAME")]
     consumer_groups: Vec<String>,
     #[command(flatten)]
@@ -70,7 +70,7 @@ pub(super) struct Create {
     /// When it expires: a time, or a span from now (90d)
     #[arg(long = "expires", visible_alias = "expires-in", value_name = "TIME", value_parser = expiry)]
     expires_at: Option<Timestamp>,
-    /// Write it into the database while the service is stopped, when every admin token is lost
+    /// Create it in the database while the service is stopped, for example if every admin token is lost
     #[arg(long)]
     #[serde(skip)]
     offline: bool,

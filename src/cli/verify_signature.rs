@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::headers::Headers;
 use crate::cli::exit::Failure;
 use crate::cli::out::Format;
+use crate::cli::provider::parse_scheme;
 use crate::cli::shared::Shared;
 use crate::cli::{input, out, secrets};
 use crate::signatures::diagnosis::{Case, Diagnosis};
-use crate::signatures::{Incoming, Refused, Scheme, kinds};
+use crate::signatures::{Incoming, Refused, kinds};
 
 /// Check the signature of a captured webhook, and explain why it does not match
 #[derive(Debug, Args)]
@@ -77,7 +78,7 @@ struct Captured {
 
 impl VerifySignature {
     pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
-        let scheme = self.scheme()?;
+        let (_json, scheme) = parse_scheme(&self.scheme, self.scheme_settings.as_deref())?;
         let secret = match &self.secret_file {
             Some(path) => secrets::one_line(path)?,
             None if scheme.has_secret() => {
@@ -109,15 +110,6 @@ impl VerifySignature {
             tolerance: self.tolerance,
         };
         self.print(&case, case.diagnose())
-    }
-
-    fn scheme(&self) -> Result<Scheme, Failure> {
-        let mut settings = match &self.scheme_settings {
-            Some(text) => input::object("--scheme-settings", text)?,
-            None => Map::new(),
-        };
-        settings.insert("kind".to_owned(), self.scheme.as_str().into());
-        serde_json::from_value(Value::Object(settings)).map_err(Failure::input)
     }
 
     fn captured(&self) -> Result<Captured, Failure> {

@@ -226,7 +226,7 @@ impl Form {
     }
 }
 
-/// Reads the things of one section.
+/// Reads the objects of one section.
 pub(super) fn section(
     text: Text<'_>,
     kind: Kind,

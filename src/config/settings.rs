@@ -1,4 +1,4 @@
-//! The one table of settings: name, type, default, what may be given, and what it is for.
+//! The table of settings: name, type, default, form and description of each.
 //!
 //! The structs that hold the values, their defaults, the parser, `config show`, the JSON Schema, the commented default
 //! file and `docs/configuration.md` are all made from it.

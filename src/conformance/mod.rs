@@ -125,7 +125,7 @@ pub fn run(
     let plan = Plan::new(options.events, options.seed, &name);
     let progress = vec![EventProgress::default(); plan.events.len()];
     let waiting = plan.order.iter().copied().collect();
-    let mut trial = Trial {
+    let mut test = Test {
         options,
         clock,
         plan,
@@ -135,8 +135,8 @@ pub fn run(
         usual: None,
         report: Report::default(),
     };
-    trial.carry_out(tell)?;
-    let Trial { plan, progress, mut report, .. } = trial;
+    test.run(tell)?;
+    let Test { plan, progress, mut report, .. } = test;
     let mut acknowledged = Vec::new();
     for (event, progress) in plan.events.iter().zip(progress) {
         if progress.acknowledged {
@@ -189,7 +189,7 @@ struct ActiveRun {
     kill_at: Option<Duration>,
 }
 
-struct Trial<'a> {
+struct Test<'a> {
     options: &'a Options,
     clock: &'a Clock,
     plan: Plan,
@@ -201,8 +201,8 @@ struct Trial<'a> {
     report: Report,
 }
 
-impl Trial<'_> {
-    fn carry_out(&mut self, tell: &mut dyn FnMut(Progress)) -> Result<(), Error> {
+impl Test<'_> {
+    fn run(&mut self, tell: &mut dyn FnMut(Progress)) -> Result<(), Error> {
         loop {
             while self.running.len() < PARALLEL
                 && let Some(event) = self.waiting.pop_front()
@@ -215,24 +215,24 @@ impl Trial<'_> {
             self.wait();
             let acknowledged = self.progress.iter().filter(|event| event.acknowledged).count();
             tell(Progress { acknowledged, runs: self.report.runs });
-            for going in std::mem::take(&mut self.running) {
-                self.poll(going)?;
+            for run in std::mem::take(&mut self.running) {
+                self.poll(run)?;
             }
         }
     }
 
+    /// Starts a run of an event, and plans its kill.
     fn begin(&mut self, index: usize) -> Result<(), Error> {
         let (Some(event), Some(progress)) =
             (self.plan.events.get(index), self.progress.get_mut(index))
         else {
             return Ok(());
         };
-        let is_spared = progress.kills >= MAX_KILLS;
         progress.runs = progress.runs.saturating_add(1);
+        let (attempt, is_spared) = (progress.runs, progress.kills >= MAX_KILLS);
         let overtaken = self.plan.events.iter().zip(&self.progress).any(|(other, progress)| {
             other.entity == event.entity && other.version > event.version && progress.runs > 0
         });
-        let attempt = self.progress.get(index).map_or(1, |progress| progress.runs);
         let Options { command, timeout, .. } = self.options;
         let program = Program {
             argv: command.clone(),
@@ -246,10 +246,14 @@ impl Trial<'_> {
             let command = command.first().map(|name| name.to_string_lossy().into_owned());
             Error::Command { command: command.unwrap_or_default(), source }
         })?;
-        let is_concurrent = self.running.iter().any(|going| going.event == index);
-        let Report { runs, duplicates, concurrent, overtaken: late, .. } = &mut self.report;
-        let counts = [(runs, true), (duplicates, attempt > 1), (concurrent, is_concurrent)];
-        for (count, applies) in counts.into_iter().chain([(late, overtaken)]) {
+        let is_concurrent = self.running.iter().any(|run| run.event == index);
+        let report = &mut self.report;
+        for (count, applies) in [
+            (&mut report.runs, true),
+            (&mut report.duplicates, attempt > 1),
+            (&mut report.concurrent, is_concurrent),
+            (&mut report.overtaken, overtaken),
+        ] {
             *count = count.saturating_add(u32::from(applies));
         }
         let after = self.usual.filter(|_| !is_spared).and_then(|usual| self.plan.kill_after(usual));
@@ -261,34 +265,36 @@ impl Trial<'_> {
     /// Waits until a run has ended or is due to be killed.
     fn wait(&self) {
         let now = self.clock.monotonic();
-        let next = self.running.iter().filter_map(|going| going.kill_at).min();
-        let most = next.map_or(MAX_POLL_WAIT, |at| at.saturating_sub(now).min(MAX_POLL_WAIT));
-        if !most.is_zero() {
-            let running: Vec<&Running> = self.running.iter().map(|going| &going.running).collect();
-            wait(&running, most);
+        let next = self.running.iter().filter_map(|run| run.kill_at).min();
+        let max = next.map_or(MAX_POLL_WAIT, |at| at.saturating_sub(now).min(MAX_POLL_WAIT));
+        if !max.is_zero() {
+            let running: Vec<&Running> = self.running.iter().map(|run| &run.running).collect();
+            wait(&running, max);
         }
     }
 
-    fn poll(&mut self, mut going: ActiveRun) -> Result<(), Error> {
-        let ended = going.running.look().map_err(|source| Error::Command {
+    /// Settles a run that has ended, or kills it if that is due.
+    fn poll(&mut self, mut run: ActiveRun) -> Result<(), Error> {
+        let ended = run.running.look().map_err(|source| Error::Command {
             command: "a running consumer".to_owned(),
             source,
         })?;
         match ended {
-            Some(ended) => self.settle(going.event, &ended),
-            None if going.kill_at.is_some_and(|at| at <= self.clock.monotonic()) => {
-                drop(going.running);
+            Some(ended) => self.settle(run.event, &ended),
+            None if run.kill_at.is_some_and(|at| at <= self.clock.monotonic()) => {
+                drop(run.running);
                 self.report.kills = self.report.kills.saturating_add(1);
-                if let Some(progress) = self.progress.get_mut(going.event) {
+                if let Some(progress) = self.progress.get_mut(run.event) {
                     progress.kills = progress.kills.saturating_add(1);
                 }
-                self.requeue(going.event);
+                self.requeue(run.event);
             }
-            None => self.running.push(going),
+            None => self.running.push(run),
         }
         Ok(())
     }
 
+    /// Records the result of a run.
     fn settle(&mut self, index: usize, ended: &Ended) {
         let usual = self.usual.get_or_insert(ended.took);
         *usual = (usual.saturating_mul(7).saturating_add(ended.took)) / 8;

@@ -42,7 +42,7 @@ impl Event {
             ("ONCEBOX_AGGREGATE_ID", entity.clone()),
             ("ONCEBOX_IDEMPOTENCY_KEY", id.clone()),
             ("ONCEBOX_CONTENT_TYPE", "application/json".to_owned()),
-            // There is no delivery and no trace; `sh -u` wants them set.
+            // Empty, because there is no delivery and no trace, but set for `sh -u`.
             ("ONCEBOX_DELIVERY", String::new()),
             ("TRACEPARENT", String::new()),
         ]

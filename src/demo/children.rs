@@ -2,15 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
 use std::time::Duration;
-
-use signal_hook::consts::SIGTERM;
-use signal_hook::low_level;
 
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
@@ -26,7 +22,7 @@ const POLL_EVERY: Duration = Duration::from_millis(10);
 /// Time limit of a readiness check.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The processes of one run. Dropping it kills them. If this process itself is killed, they end by [`end_with_parent`].
+/// The processes of one run. Dropping it kills them. If this process itself is killed, they end by [`crate::sys::signals::end_with_parent`].
 pub(super) struct Children {
     site: Site,
     program: PathBuf,
@@ -148,22 +144,4 @@ impl Drop for Children {
 fn end(child: &mut Child) {
     let ended: io::Result<ExitStatus> = child.kill().and_then(|()| child.wait());
     drop(ended);
-}
-
-/// Sends this process SIGTERM when its standard input ends. The parent holds the other end of the pipe and never writes
-/// to it: the system closes it when the parent ends, even after `kill -9`.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this thread blocks in a read until the parent ends, so it cannot be joined"
-)]
-pub fn end_with_parent() -> io::Result<()> {
-    let watched = || {
-        let mut byte = [0];
-        let mut input = io::stdin().lock();
-        while input.read(&mut byte).is_ok_and(|length| length > 0) {}
-        if let Err(error) = low_level::raise(SIGTERM) {
-            tracing::error!(%error, "the parent has ended, but this process could not be stopped");
-        }
-    };
-    thread::Builder::new().name("parent-watch".to_owned()).spawn(watched).map(drop)
 }

@@ -1,4 +1,4 @@
-//! Why the demo fails.
+//! The error of the demo.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -8,10 +8,10 @@ use crate::store::error::Error as StoreError;
 /// Why the demo fails.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A ledger could not be read or written.
-    #[error("a ledger of the demo: {0}")]
+    /// A database could not be read or written.
+    #[error("a database of the demo: {0}")]
     Store(#[from] StoreError),
-    /// Anything else, in words.
+    /// Any other failure.
     #[error("{0}")]
     Failed(String),
     /// Ctrl-C was pressed.

@@ -13,11 +13,11 @@ use crate::base::clock::Clock;
 use crate::base::stop::Stop;
 use crate::config::Log;
 use crate::demo::chaos;
-use crate::demo::children::end_with_parent;
 use crate::demo::error::Error;
 use crate::demo::site::{Lap, Site, Story, loopback_client, read_line};
 use crate::demo::store::{Finance as Ledger, Invoice};
 use crate::http::client::{Call, Client};
+use crate::sys::signals::end_with_parent;
 use crate::telemetry;
 
 /// Most events of one request.
@@ -41,7 +41,7 @@ struct Finance {
     ledger: Ledger,
     created: u32,
     paid: u32,
-    /// Invoices that were paid in earlier lives.
+    /// Invoices that were paid before this start.
     paid_before: u32,
     batches: u32,
 }

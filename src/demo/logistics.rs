@@ -15,7 +15,6 @@ use serde::Deserialize;
 use crate::base::clock::Clock;
 use crate::config::Log;
 use crate::demo::chaos::{self, Fault};
-use crate::demo::children::end_with_parent;
 use crate::demo::error::Error;
 use crate::demo::site::{self, Broken, LOGISTICS_PATH, LOGISTICS_READY, Site, read_line};
 use crate::demo::store::{Arrival, Bookkeeping, Logistics as Ledger};
@@ -24,6 +23,7 @@ use crate::http::message::{Head, Method, Request, Response};
 use crate::http::server::{self, Server, Setup};
 use crate::http::service::{Reply, Service};
 use crate::signatures::{Incoming, Scheme};
+use crate::sys::signals::end_with_parent;
 use crate::telemetry;
 
 /// Largest body.

@@ -2,11 +2,10 @@
 //! again and again. With `--chain`, two Onceboxes are connected by an unreliable line. The results are counted in the
 //! tables of Finance and Logistics.
 //!
-//! Read [`run`] first, then `lap` (one run of the processes), then [`finance`] and [`logistics`]. The product itself uses
-//! only [`children::end_with_parent`].
+//! Read [`run`] first, then `lap` (one run of the processes), then [`finance`] and [`logistics`].
 
 mod chaos;
-pub mod children;
+mod children;
 mod count;
 mod error;
 pub mod finance;
@@ -23,10 +22,7 @@ mod store;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
@@ -35,6 +31,7 @@ use crate::demo::error::Error;
 use crate::demo::progress::Progress;
 use crate::demo::report::Results;
 use crate::demo::site::Lap;
+use crate::sys::signals;
 
 pub use crate::demo::site::{Broken, Story};
 
@@ -89,7 +86,7 @@ impl Drop for DemoDirectory {
 pub fn run(options: Options) -> Result<(), Error> {
     let draw = SystemDraw::new();
     let seed = options.seed.unwrap_or_else(|| u32::try_from(draw.below(100_000)).unwrap_or(0));
-    let interrupted = interruption()?;
+    let interrupted = signals::stop_flag().map_err(Error::about("signal handlers"))?;
     let name = format!("oncebox-demo-{seed}-{}", std::process::id());
     let mut directory = DemoDirectory { dir: std::env::temp_dir().join(&name), keep: true };
     fs::DirBuilder::new().create(&directory.dir).map_err(Error::file(&directory.dir))?;
@@ -172,15 +169,6 @@ fn rate(invoices: u32) -> u32 {
     let least = invoices.div_ceil(MAX_PAYING_SECS);
     let most = invoices.div_ceil(MIN_PAYING_SECS);
     RATE.clamp(least.min(most), most).max(1)
-}
-
-fn interruption() -> Result<Arc<AtomicBool>, Error> {
-    let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&asked))
-            .map_err(Error::about("a signal handler could not be set up"))?;
-    }
-    Ok(asked)
 }
 
 /// Writes the report. In the shared temporary directory it never overwrites a file.

@@ -134,45 +134,45 @@ pub enum Broken {
     Nothing,
     /// It ignores its guard.
     Guard,
-    /// It forgets some shipments.
+    /// It omits some shipments.
     Effect,
 }
 
 /// The settings of a run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Lap {
-    /// How an invoice travels.
+    /// The way of an event from Finance to Logistics.
     pub(super) story: Story,
-    /// Invoices to be paid.
+    /// Number of invoices.
     pub(super) invoices: u32,
     /// Invoices that Finance marks paid in a second; 0: as fast as it can.
     pub(super) per_second: u32,
-    /// Decides which requests fail and who is killed when.
+    /// Seed of the failing requests and of the kills.
     pub(super) seed: u32,
-    /// Whether anything fails or is killed.
+    /// Whether there are faults and kills.
     pub(super) faults: bool,
-    /// What is broken on purpose.
+    /// The part of Logistics that is broken on purpose.
     pub(super) broken: Broken,
 }
 
-/// What the parts of one run have to know.
+/// The parameters of a run for its processes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Site {
-    /// Where everything is.
+    /// The run's directory.
     pub(super) dir: PathBuf,
     pub(super) lap: Lap,
-    /// Where Oncebox listens.
+    /// Oncebox's address.
     pub(super) oncebox: SocketAddr,
-    /// Where the second Oncebox of a chain listens.
+    /// The address of the second Oncebox of a chain.
     pub(super) downstream: SocketAddr,
-    /// Where the line between the two is entered.
+    /// The address of the line between the two.
     pub(super) line: SocketAddr,
-    /// Where Logistics listens.
+    /// Logistics' address.
     pub(super) logistics: SocketAddr,
 }
 
 impl Site {
-    /// Makes the directory, which must not be there, chooses the ports, and writes what the parts read.
+    /// Creates the directory, chooses the ports, and writes the files that the processes read.
     pub(super) fn make(dir: &Path, lap: Lap) -> Result<Self, Error> {
         DirBuilder::new().mode(0o700).create(dir).map_err(Error::file(dir))?;
         let [oncebox, downstream, line, logistics] = four_ports()?;
@@ -181,7 +181,7 @@ impl Site {
         Ok(site)
     }
 
-    /// Writes what the parts read when they start.
+    /// Writes the files that the processes read when they start.
     fn write(&self) -> Result<(), Error> {
         let path = self.file();
         let text = serde_json::to_string_pretty(self).map_err(Error::file(&path))?;
@@ -195,7 +195,7 @@ impl Site {
         Ok(())
     }
 
-    /// Reads what [`Site::write`] wrote.
+    /// Reads the file of [`Site::write`].
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
         let text = fs::read_to_string(path).map_err(Error::file(path))?;
         serde_json::from_str(&text).map_err(Error::file(path))
@@ -249,12 +249,12 @@ impl Site {
         self.dir.join("logistics.db")
     }
 
-    /// The file of the token that may only publish.
+    /// The file of Finance's publish token.
     pub(super) fn publish_token(&self) -> PathBuf {
         self.dir.join("finance.token")
     }
 
-    /// The file of the secret that the last Oncebox signs with and Logistics checks.
+    /// The file of the secret that the last Oncebox signs with.
     pub(super) fn secret(&self) -> PathBuf {
         self.dir.join("logistics.secret")
     }
@@ -263,7 +263,7 @@ impl Site {
         self.data(role).join(TOKEN_FILE)
     }
 
-    /// How long Finance pays, without kills.
+    /// How long Finance pays if it is not killed.
     pub(super) fn paying_for(&self) -> Duration {
         let ms = u64::from(self.lap.invoices)
             .saturating_mul(1000)
@@ -285,7 +285,7 @@ pub(super) fn write_secret(path: &Path, line: &str) -> Result<(), Error> {
     written.map_err(Error::file(path))
 }
 
-/// A client that may call loopback, and nothing else that is not public.
+/// A client that may call loopback addresses.
 pub(super) fn loopback_client() -> Result<Client, Error> {
     let loopback = Ipv4Net::new_assert(Ipv4Addr::LOCALHOST, 8).trunc();
     let settings = ClientSettings {
@@ -297,8 +297,8 @@ pub(super) fn loopback_client() -> Result<Client, Error> {
     Client::new(settings).map_err(|error| Error::Failed(error.to_string()))
 }
 
-/// Four free ports, all held until all are found. The search starts at a random port: a port of another demo whose
-/// process is dead at that moment looks free as well.
+/// Finds four free ports. The search starts at a random port, because the port of another demo's killed process also looks
+/// free.
 fn four_ports() -> Result<[SocketAddr; 4], Error> {
     let start = u16::try_from(SystemDraw::new().below(u64::from(PORTS))).unwrap_or(0);
     let mut found = Vec::new();

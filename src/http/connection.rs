@@ -463,7 +463,7 @@ fn is_temporary(error: &io::Error) -> bool {
 pub(crate) enum Job {
     /// Call the service.
     Call(Arc<Connection>, Request),
-    /// Encode and write an answer that was made on another thread.
+    /// Encode and write an answer from another thread.
     Answer(Arc<Connection>, Response),
 }
 

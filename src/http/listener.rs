@@ -49,7 +49,7 @@ const SCRATCH_BYTES: usize = 64 * 1024;
 pub(crate) struct Listener {
     core: Arc<Core>,
     jobs: Arc<Jobs>,
-    listening: Vec<TcpListener>,
+    sockets: Vec<TcpListener>,
     /// The first key of a connection. Lower keys are those of the listening sockets, open or not.
     first_key: usize,
     table: Table,
@@ -67,9 +67,9 @@ impl Listener {
     pub(crate) fn new(
         core: Arc<Core>,
         jobs: Arc<Jobs>,
-        listening: Vec<TcpListener>,
+        sockets: Vec<TcpListener>,
     ) -> io::Result<Self> {
-        for (key, socket) in listening.iter().enumerate() {
+        for (key, socket) in sockets.iter().enumerate() {
             socket.set_nonblocking(true)?;
             core.readiness.add(socket, key)?;
         }
@@ -77,8 +77,8 @@ impl Listener {
             now: core.now(),
             core,
             jobs,
-            first_key: listening.len(),
-            listening,
+            first_key: sockets.len(),
+            sockets,
             table: Table::default(),
             scratch: vec![0; SCRATCH_BYTES],
             sweep_at: Duration::ZERO,
@@ -144,7 +144,7 @@ impl Listener {
 
     fn accept(&mut self, key: usize) {
         for _ in 0..ACCEPTS {
-            let Some(socket) = self.listening.get(key).filter(|_| self.accept_at.is_none()) else {
+            let Some(socket) = self.sockets.get(key).filter(|_| self.accept_at.is_none()) else {
                 return;
             };
             match socket.accept() {
@@ -262,7 +262,7 @@ impl Listener {
     }
 
     fn watch_listening_sockets(&self, interest: Interest) {
-        for (key, socket) in self.listening.iter().enumerate() {
+        for (key, socket) in self.sockets.iter().enumerate() {
             if let Err(error) = self.core.readiness.set(socket, key, interest) {
                 tracing::error!(%error, ?interest, "a listening socket could not be watched");
             }
@@ -298,7 +298,7 @@ impl Listener {
     fn has_stopped(&mut self, busy: Option<bool>) -> bool {
         let stop_by =
             *self.stop_by.get_or_insert_with(|| self.now.saturating_add(self.core.grace()));
-        for socket in self.listening.drain(..) {
+        for socket in self.sockets.drain(..) {
             if let Err(error) = self.core.readiness.remove(&socket) {
                 tracing::warn!(%error, "a listening socket could not be removed");
             }

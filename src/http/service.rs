@@ -32,7 +32,7 @@ pub(crate) trait WayBack: Send {
     fn is_left(&self) -> bool;
 }
 
-/// The promise of one answer. Dropping it unsent answers 500.
+/// Sends the answer to one request. Dropping it unsent answers 500.
 pub struct Reply {
     channel: Option<Box<dyn WayBack>>,
     unanswered: Option<Response>,

@@ -8,13 +8,11 @@ mod task;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
@@ -26,6 +24,7 @@ use crate::cli::shared::Shared;
 use crate::cli::show::text;
 use crate::cli::{input, out};
 use crate::sys::command::{self, Running};
+use crate::sys::signals::stop_flag;
 
 /// How long the service may hold a request for events. A signal takes effect when the request ends.
 const WAIT: Duration = Duration::from_secs(2);
@@ -57,11 +56,11 @@ When it ends, its background processes are killed. On SIGTERM, running commands 
 pub(super) struct Consume {
     /// The pull subscription
     name: String,
-    /// Commands at once
+    /// Commands that run at the same time
     #[arg(long, default_value_t = 1, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=100))]
     parallel: u16,
-    /// Time for one command; then it is killed with every process it started
+    /// Time limit of a command; then it is killed with every process that it started
     #[arg(long, default_value = "5min", value_name = "SPAN", value_parser = timeout)]
     timeout: Duration,
     /// Delay after exit code 75 until the event comes again [default: the subscription's schedule]
@@ -115,7 +114,7 @@ impl Consume {
                 .and("Make one with: oncebox subscription create NAME --pull"));
         }
         let lease = subscription.pointer("/policy/lease").and_then(Value::as_str).unwrap_or("60s");
-        let stopped = stopped()?;
+        let stopped = stop_flag().map_err(Failure::failed)?;
         let mut work = Work {
             consumer: Consumer { remote: &remote, name: &self.name },
             asked: self,
@@ -138,16 +137,6 @@ impl Consume {
         }
         Ok(())
     }
-}
-
-/// Set by SIGINT and SIGTERM.
-pub(super) fn stopped() -> Result<Arc<AtomicBool>, Failure> {
-    let stopped = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        let registered = signal_hook::flag::register(signal, Arc::clone(&stopped));
-        let _id = registered.map_err(Failure::failed)?;
-    }
-    Ok(stopped)
 }
 
 impl Work<'_> {

@@ -3,7 +3,6 @@
 //! Not here: whether an event is valid. Only the service checks more than "an object with an `event_type`".
 
 use std::io::{BufRead, Read};
-use std::ops::ControlFlow;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -123,39 +122,36 @@ impl<R: BufRead> Batches<R> {
         if let Some(event) = self.pushed_back.take() {
             return Ok(Some(event));
         }
-        loop {
-            match self.read(first)? {
-                ControlFlow::Break(()) => return Ok(None),
-                ControlFlow::Continue(text) if text.is_empty() => {}
-                ControlFlow::Continue(text) => {
-                    let parsed: Result<Event, _> = serde_json::from_str(&text);
-                    return match parsed {
-                        Ok(_event) if text.starts_with('{') => Ok(Some((self.line, text))),
-                        Ok(_) => Err(self.bad(first, "an event is a JSON object")),
-                        Err(error) => Err(self.bad(first, &error.to_string())),
-                    };
-                }
+        while let Some(text) = self.read(first)? {
+            if text.is_empty() {
+                continue;
             }
+            let parsed: Result<Event, _> = serde_json::from_str(&text);
+            return match parsed {
+                Ok(_event) if text.starts_with('{') => Ok(Some((self.line, text))),
+                Ok(_) => Err(self.bad(first, "an event is a JSON object")),
+                Err(error) => Err(self.bad(first, &error.to_string())),
+            };
         }
+        Ok(None)
     }
 
-    fn read(&mut self, first: Option<u64>) -> Result<ControlFlow<(), String>, BadLine> {
+    /// The next line without spaces around it; `None` at the end of the input.
+    fn read(&mut self, first: Option<u64>) -> Result<Option<String>, BadLine> {
         let mut bytes = Vec::new();
         let mut limited = (&mut self.input).take(MAX_LINE_BYTES + 1);
         self.line += 1;
         let read = limited.read_until(b'\n', &mut bytes);
         let read = read.map_err(|source| BadLine::Unreadable { line: self.line, source })?;
         if read == 0 {
-            return Ok(ControlFlow::Break(()));
+            return Ok(None);
         }
         if u64::try_from(read).unwrap_or(u64::MAX) > MAX_LINE_BYTES {
             return Err(self.bad(first, "it is longer than any event may be"));
         }
         match String::from_utf8(bytes) {
             // Some editors write a byte order mark at the beginning of a file.
-            Ok(text) => {
-                Ok(ControlFlow::Continue(text.trim_start_matches('\u{feff}').trim().to_owned()))
-            }
+            Ok(text) => Ok(Some(text.trim_start_matches('\u{feff}').trim().to_owned())),
             Err(error) => Err(self.bad(first, &format!("it is not UTF-8: {error}"))),
         }
     }

@@ -19,7 +19,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(200);
 /// The longest wait, even if the service asks for a longer one.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// Sends batches.
+/// Sends batches, with retries.
 #[derive(Debug)]
 pub(super) struct Sender<'a> {
     remote: &'a Remote,
