@@ -299,13 +299,8 @@ fn compare_token(declared: &Map<String, Value>, found: &Value) -> Result<(), Fai
 
 /// The existing objects of a kind, without revoked tokens.
 fn existing(remote: &Remote, kind: Kind) -> Result<Vec<Value>, Failure> {
-    let mut found = Vec::new();
-    noun::each(remote, list_path(kind), &Vec::new(), |item| {
-        if kind != Kind::Token || text(&item, "revoked_at").is_empty() {
-            found.push(item);
-        }
-        Ok(())
-    })?;
+    let mut found = noun::collect(remote, list_path(kind), &Vec::new())?;
+    found.retain(|item| kind != Kind::Token || text(item, "revoked_at").is_empty());
     Ok(found)
 }
 
@@ -453,10 +448,7 @@ impl Export {
 }
 
 fn export_kind(remote: &Remote, kind: Kind, toml: &mut String) -> Result<(), Failure> {
-    noun::each(remote, list_path(kind), &Vec::new(), |item| {
-        if !text(&item, "revoked_at").is_empty() {
-            return Ok(());
-        }
+    for item in existing(remote, kind)? {
         let mut lines = vec![format!("\n[[{}]]", kind.word())];
         for field in kind.fields() {
             match field.name {
@@ -471,8 +463,8 @@ fn export_kind(remote: &Remote, kind: Kind, toml: &mut String) -> Result<(), Fai
         }
         toml.push_str(&lines.join("\n"));
         toml.push('\n');
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 /// The line of a field; `None` if the field is empty.

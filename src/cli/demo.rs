@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use crate::cli::exit::Failure;
 use crate::cli::shared::Shared;
-use crate::demo::{self, Broken, Options, Story};
+use crate::demo::{self, Broken, Options, Topology};
 
 /// Number of invoices without `--invoices`.
 const INVOICES: u32 = 10_000;
@@ -46,8 +46,8 @@ enum Break {
 impl Demo {
     pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
         let Self { chain, invoices, seed, keep, report, broken } = self;
-        let (story, usual) =
-            if *chain { (Story::Chain, CHAIN_INVOICES) } else { (Story::Direct, INVOICES) };
+        let (topology, usual) =
+            if *chain { (Topology::Chain, CHAIN_INVOICES) } else { (Topology::Direct, INVOICES) };
         let broken = match broken {
             None => Broken::Nothing,
             Some(Break::Guard) => Broken::Guard,
@@ -55,7 +55,8 @@ impl Demo {
         };
         let (seed, keep, report) = (*seed, *keep, report.clone());
         let invoices = invoices.unwrap_or(usual);
-        demo::run(Options { story, invoices, seed, keep, report, broken }).map_err(Failure::failed)
+        demo::run(Options { topology, invoices, seed, keep, report, broken })
+            .map_err(Failure::failed)
     }
 }
 

@@ -194,15 +194,9 @@ fn forward(client: &Client, url: &str, event: &Leased) -> String {
 
 /// Subscriptions of earlier runs, and of runs that are still going on.
 fn left_behind(remote: &Remote) -> Result<Vec<String>, Failure> {
-    let mut names = Vec::new();
-    noun::each(remote, "/v1/subscriptions", &Vec::new(), |item| {
-        let name = text(&item, "name");
-        if name.starts_with(PREFIX) && text(&item, "owner_id") == "oncebox listen" {
-            names.push(name);
-        }
-        Ok(())
-    })?;
-    Ok(names)
+    let all = noun::collect(remote, "/v1/subscriptions", &Vec::new())?;
+    let ours = all.iter().filter(|item| text(item, "owner_id") == "oncebox listen");
+    Ok(ours.map(|item| text(item, "name")).filter(|name| name.starts_with(PREFIX)).collect())
 }
 
 /// Cancels a subscription's deliveries and deletes it.

@@ -344,6 +344,16 @@ pub(super) fn each(
     }
 }
 
+/// All items of a list, from every page.
+pub(super) fn collect(remote: &Remote, path: &str, query: &Query) -> Result<Vec<Value>, Failure> {
+    let mut items = Vec::new();
+    each(remote, path, query, |item| {
+        items.push(item);
+        Ok(())
+    })?;
+    Ok(items)
+}
+
 /// The items of a page.
 pub(super) fn items(page: &Value) -> Vec<Value> {
     page.get("items").and_then(Value::as_array).cloned().unwrap_or_default()

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::cli::exit::{self, Failure};
-use crate::cli::noun::{Noun, each};
+use crate::cli::noun::{Noun, collect, each};
 use crate::cli::out;
 use crate::cli::remote::{Remote, plain};
 use crate::cli::show::Cell::{By, Minute, Text};
@@ -124,11 +124,7 @@ fn print(event: &Value) -> Result<(), Failure> {
 /// Prints the deliveries of an event with their attempts, and the commands that send them again.
 fn deliveries(remote: &Remote, event: &Value) -> Result<(), Failure> {
     let query = vec![("event_id".to_owned(), text(event, "id"))];
-    let mut found = Vec::new();
-    each(remote, "/v1/deliveries", &query, |delivery| {
-        found.push(delivery);
-        Ok(())
-    })?;
+    let mut found = collect(remote, "/v1/deliveries", &query)?;
     if found.is_empty() {
         return undelivered(event).iter().try_for_each(out::line);
     }

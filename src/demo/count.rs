@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::base::clock::Timestamp;
 use crate::demo::error::Error;
 use crate::demo::progress::shown;
-use crate::demo::site::{Role, Site, Story};
+use crate::demo::site::{Role, Site, Topology};
 use crate::demo::store::{self, Finance, Logistics};
 
 /// Most invoices that a problem names; of the others it gives only the number.
@@ -15,7 +15,7 @@ const MAX_NAMED: usize = 10;
 
 /// What the parent process saw of a run.
 #[derive(Clone, Debug)]
-pub(super) struct Course {
+pub(super) struct Observations {
     /// When Finance was started.
     pub(super) started_at: Timestamp,
     /// How long it took until everything was shipped or time was up.
@@ -65,12 +65,12 @@ pub(super) struct LedgerCounts {
 
 impl LedgerCounts {
     /// Counts in the files of a finished run.
-    pub(super) fn count(site: &Site, course: &Course) -> Result<Self, Error> {
+    pub(super) fn count(site: &Site, observed: &Observations) -> Result<Self, Error> {
         let finance = Finance::open(&site.finance_db())?;
         let logistics = Logistics::open(&site.logistics_db())?;
         let (shipments, absorbed) = logistics.counts()?;
         let mut counts = Self {
-            invoices: site.lap.invoices,
+            invoices: site.run.invoices,
             paid: finance.counts()?.paid,
             shipments,
             absorbed,
@@ -83,14 +83,14 @@ impl LedgerCounts {
         let mut paid = finance.invoices()?;
         let shipped = logistics.shipments()?;
         // In a chain Finance gets no acknowledgements.
-        if site.lap.story == Story::Chain {
+        if site.run.topology == Topology::Chain {
             for acknowledged in paid.values_mut() {
                 *acknowledged = true;
             }
         }
         counts.compare(&paid, &shipped.iter().map(|(n, (count, _))| (*n, *count)).collect());
         for (number, (_, at)) in &shipped {
-            let after_start = at.since(course.started_at).as_millis();
+            let after_start = at.since(observed.started_at).as_millis();
             counts.shipped_ms.push(u64::try_from(after_start).unwrap_or(u64::MAX));
             if let Some(received) = received.get(number) {
                 let latency = at.since(*received).as_millis();
@@ -104,7 +104,7 @@ impl LedgerCounts {
     /// Adds the counts of each Oncebox's database. Returns when the first Oncebox accepted each invoice.
     fn add_oncebox_counts(&mut self, site: &Site) -> Result<BTreeMap<u32, Timestamp>, Error> {
         let mut received = BTreeMap::new();
-        for role in site.lap.story.boxes() {
+        for role in site.run.topology.boxes() {
             let path = site.database(role);
             let counts = store::oncebox_counts(&path)?;
             self.repeated = self.repeated.saturating_add(counts.repeated);
@@ -153,7 +153,7 @@ impl LedgerCounts {
     }
 
     /// Everything that is wrong, most important first; empty after a success.
-    pub(super) fn problems(&self, course: &Course) -> Vec<String> {
+    pub(super) fn problems(&self, observed: &Observations) -> Vec<String> {
         let mut problems = Vec::new();
         let mut tell = |found: &[String], what: &str| {
             if !found.is_empty() {
@@ -178,8 +178,8 @@ impl LedgerCounts {
         if self.not_completed > 0 {
             problems.push(format!("{} deliveries are not completed", self.not_completed));
         }
-        if let Some(pending) = course.out_of_time {
-            let lasted = shown(course.lasted);
+        if let Some(pending) = observed.out_of_time {
+            let lasted = shown(observed.lasted);
             problems.push(format!("time was up after {lasted}, with {pending} deliveries pending"));
         }
         problems
@@ -212,8 +212,8 @@ mod tests {
     use super::*;
     use crate::base::clock::Timestamp;
 
-    fn course() -> Course {
-        Course {
+    fn observed() -> Observations {
+        Observations {
             started_at: Timestamp::from_ms(0),
             lasted: Duration::from_secs(1),
             kills: Vec::new(),
@@ -239,12 +239,12 @@ mod tests {
 
     #[test]
     fn a_good_end_has_no_problems() {
-        assert!(counts(&[1, 2], &[(1, 1), (2, 1)]).problems(&course()).is_empty());
+        assert!(counts(&[1, 2], &[(1, 1), (2, 1)]).problems(&observed()).is_empty());
     }
 
     #[test]
     fn lost_doubled_and_invented_are_told_apart_and_named() {
-        let problems = counts(&[1, 2, 3], &[(2, 2), (3, 1), (9, 1)]).problems(&course());
+        let problems = counts(&[1, 2, 3], &[(2, 2), (3, 1), (9, 1)]).problems(&observed());
         assert_eq!(
             problems,
             [
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn many_of_a_kind_are_counted_and_only_the_first_named() {
         let paid: Vec<u32> = (1..=30).collect();
-        let problems = counts(&paid, &[]).problems(&course());
+        let problems = counts(&paid, &[]).problems(&observed());
         assert_eq!(
             problems,
             ["30 lost: paid and never shipped: invoice 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 20 more"]

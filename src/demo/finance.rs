@@ -14,7 +14,7 @@ use crate::base::stop::Stop;
 use crate::config::Log;
 use crate::demo::chaos;
 use crate::demo::error::Error;
-use crate::demo::site::{Lap, Site, Story, loopback_client, read_line};
+use crate::demo::site::{Run, Site, Topology, loopback_client, read_line};
 use crate::demo::store::{Finance as Ledger, Invoice};
 use crate::http::client::{Call, Client};
 use crate::sys::signals::end_with_parent;
@@ -69,9 +69,9 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
     let (started, never) = (finance.clock.monotonic(), Stop::new());
     loop {
         finance.pay_due(finance.clock.monotonic().saturating_sub(started))?;
-        let wait = match finance.site.lap.story {
-            Story::Direct => finance.publish_some()?,
-            Story::Chain => POLL_EVERY,
+        let wait = match finance.site.run.topology {
+            Topology::Direct => finance.publish_some()?,
+            Topology::Chain => POLL_EVERY,
         };
         never.wait(wait);
     }
@@ -79,7 +79,7 @@ pub fn run(site: &Path, life: u32) -> Result<(), Error> {
 
 /// The headers of a publication. In a chain Finance does not publish.
 fn headers(site: &Site) -> Result<Vec<(String, String)>, Error> {
-    if site.lap.story == Story::Chain {
+    if site.run.topology == Topology::Chain {
         return Ok(Vec::new());
     }
     let token = read_line(&site.publish_token())?;
@@ -92,8 +92,8 @@ fn headers(site: &Site) -> Result<Vec<(String, String)>, Error> {
 impl Finance {
     /// Marks the invoices paid that are due at this time after the start.
     fn pay_due(&mut self, elapsed: Duration) -> Result<(), Error> {
-        let open = self.site.lap.invoices.saturating_sub(self.paid);
-        let due = match self.site.lap.per_second {
+        let open = self.site.run.invoices.saturating_sub(self.paid);
+        let due = match self.site.run.per_second {
             0 => open,
             rate => {
                 let so_far = elapsed.as_millis().saturating_mul(u128::from(rate)).div_euclid(1000);
@@ -130,7 +130,7 @@ impl Finance {
         match self.client.call(&call) {
             Ok(answer) if matches!(answer.status, 200 | 201) => {
                 self.batches = self.batches.saturating_add(1);
-                let Lap { faults, seed, .. } = self.site.lap;
+                let Run { faults, seed, .. } = self.site.run;
                 if faults && chaos::is_forgotten(seed, self.life, self.batches) {
                     return Ok(POLL_EVERY);
                 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::base::clock::Clock;
 use crate::demo::chaos::{self, Cut};
 use crate::demo::error::Error;
-use crate::demo::site::{self, Lap, Site, loopback_client};
+use crate::demo::site::{self, Run, Site, loopback_client};
 use crate::http::client::{Call, Client};
 use crate::http::limits::Limits;
 use crate::http::message::{Head, Method, Request, Response};
@@ -86,7 +86,7 @@ impl Service for LineService {
 
 impl LineService {
     fn cut(&self, head: &Head) -> Option<Cut> {
-        let Lap { faults, seed, .. } = self.site.lap;
+        let Run { faults, seed, .. } = self.site.run;
         if !faults {
             return None;
         }

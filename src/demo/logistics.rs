@@ -153,19 +153,19 @@ impl Receiving {
     }
 
     fn fault(&self, event_id: &str) -> Option<Fault> {
-        if !self.site.lap.faults {
+        if !self.site.run.faults {
             return None;
         }
         let mut seen = self.seen.lock();
         let nth = seen.entry(event_id.to_owned()).or_default();
         *nth = nth.saturating_add(1);
-        chaos::fault_of(self.site.lap.seed, event_id, self.life, *nth)
+        chaos::fault_of(self.site.run.seed, event_id, self.life, *nth)
     }
 
     fn bookkeeping(&self, event_id: &str) -> Bookkeeping {
-        match self.site.lap.broken {
+        match self.site.run.broken {
             Broken::Guard => Bookkeeping::WithoutGuard,
-            Broken::Effect if chaos::is_effectless(self.site.lap.seed, event_id) => {
+            Broken::Effect if chaos::is_effectless(self.site.run.seed, event_id) => {
                 Bookkeeping::WithoutEffect
             }
             Broken::Nothing | Broken::Effect => Bookkeeping::Right,

@@ -2,14 +2,14 @@
 //! again and again. With `--chain`, two Onceboxes are connected by an unreliable line. The results are counted in the
 //! tables of Finance and Logistics.
 //!
-//! Read [`run`] first, then `lap` (one run of the processes), then [`finance`] and [`logistics`].
+//! Read [`run`] first, then `driver` (one run of the processes), then [`finance`] and [`logistics`].
 
 mod chaos;
 mod children;
 mod count;
+mod driver;
 mod error;
 pub mod finance;
-mod lap;
 mod line;
 pub mod logistics;
 mod plot;
@@ -26,14 +26,14 @@ use std::sync::atomic::AtomicBool;
 
 use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
-use crate::demo::count::{Course, LedgerCounts};
+use crate::demo::count::{LedgerCounts, Observations};
 use crate::demo::error::Error;
 use crate::demo::progress::Progress;
 use crate::demo::report::Results;
-use crate::demo::site::Lap;
+use crate::demo::site::Run;
 use crate::sys::signals;
 
-pub use crate::demo::site::{Broken, Story};
+pub use crate::demo::site::{Broken, Topology};
 
 /// How long Finance pays, at most and at least: long enough to kill every process several times, short enough to wait
 /// for.
@@ -51,7 +51,7 @@ const MAX_BURST: u32 = 5000;
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The way of an event from Finance to Logistics.
-    pub story: Story,
+    pub topology: Topology,
     /// Invoices that Finance marks paid.
     pub invoices: u32,
     /// Seed of the failing requests and of the kills; `None`: random.
@@ -92,8 +92,8 @@ pub fn run(options: Options) -> Result<(), Error> {
     fs::DirBuilder::new().create(&directory.dir).map_err(Error::file(&directory.dir))?;
     let clock = Clock::machine();
     let rate = rate(options.invoices);
-    let storm = Lap {
-        story: options.story,
+    let storm = Run {
+        topology: options.topology,
         invoices: options.invoices,
         per_second: rate,
         seed,
@@ -104,13 +104,13 @@ pub fn run(options: Options) -> Result<(), Error> {
     let mut progress = Progress::new("faults and kills", storm.invoices, clock.clone());
     let outcome = storm.run(&directory.dir.join("storm"), &mut progress, &interrupted, &clock);
     progress.finish();
-    let (course, counts) = kept_unless_interrupted(outcome, &mut directory, options.keep)?;
-    progress::say(&counts.verdict(course.kills.len()));
+    let (observed, counts) = kept_unless_interrupted(outcome, &mut directory, options.keep)?;
+    progress::say(&counts.verdict(observed.kills.len()));
 
-    let mut results = Results { lap: storm, course, counts, steady: None, burst: None };
-    let mut problems = results.counts.problems(&results.course);
+    let mut results = Results { run: storm, observed, counts, steady: None, burst: None };
+    let mut problems = results.counts.problems(&results.observed);
     if problems.is_empty() {
-        let outcome = calm_laps(&mut results, &directory.dir, &interrupted, &clock);
+        let outcome = fault_free_runs(&mut results, &directory.dir, &interrupted, &clock);
         kept_unless_interrupted(outcome, &mut directory, options.keep)?;
         problems.extend(results.problems_without_faults());
     }
@@ -131,24 +131,25 @@ pub fn run(options: Options) -> Result<(), Error> {
 }
 
 /// Two runs without faults: one at the same rate, for the latencies, and one at full speed, for the rate.
-fn calm_laps(
+fn fault_free_runs(
     results: &mut Results,
     dir: &Path,
     interrupted: &AtomicBool,
     clock: &Clock,
 ) -> Result<(), Error> {
-    let storm = results.lap;
-    let run = |name: &str, lap: Lap, what: &str| -> Result<(Course, LedgerCounts), Error> {
-        let mut progress = Progress::new(what, lap.invoices, clock.clone());
-        let outcome = lap.run(&dir.join(name), &mut progress, interrupted, clock);
-        progress.finish();
-        outcome
-    };
-    let calm = Lap { faults: false, broken: Broken::Nothing, ..storm };
-    let steady = Lap { invoices: (storm.invoices / STEADY_SHARE).clamp(1, MAX_STEADY), ..calm };
-    let burst = Lap { invoices: storm.invoices.min(MAX_BURST), per_second: 0, ..calm };
-    results.steady = Some(run("steady", steady, "the same rate, no faults")?);
-    results.burst = Some(run("burst", burst, "full speed, no faults")?);
+    let storm = results.run;
+    let perform =
+        |name: &str, run: Run, what: &str| -> Result<(Observations, LedgerCounts), Error> {
+            let mut progress = Progress::new(what, run.invoices, clock.clone());
+            let outcome = run.run(&dir.join(name), &mut progress, interrupted, clock);
+            progress.finish();
+            outcome
+        };
+    let calm = Run { faults: false, broken: Broken::Nothing, ..storm };
+    let steady = Run { invoices: (storm.invoices / STEADY_SHARE).clamp(1, MAX_STEADY), ..calm };
+    let burst = Run { invoices: storm.invoices.min(MAX_BURST), per_second: 0, ..calm };
+    results.steady = Some(perform("steady", steady, "the same rate, no faults")?);
+    results.burst = Some(perform("burst", burst, "full speed, no faults")?);
     Ok(())
 }
 

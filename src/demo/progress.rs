@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::base::clock::Clock;
 use crate::demo::chaos;
-use crate::demo::site::{CAP, Lap, MAX_ATTEMPTS, STEPS, Story, TIMEOUT};
+use crate::demo::site::{CAP, MAX_ATTEMPTS, Run, STEPS, TIMEOUT, Topology};
 
 /// How often a line is printed without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(3);
@@ -70,34 +70,34 @@ pub(super) fn say(line: &str) {
 }
 
 /// Prints what the run will do, and its settings.
-pub(super) fn introduce(lap: &Lap, dir: &Path) {
-    println!("Finance marks {} invoices paid; {}", lap.invoices, lap.story.summary());
-    for (name, value) in settings(lap) {
+pub(super) fn introduce(run: &Run, dir: &Path) {
+    println!("Finance marks {} invoices paid; {}", run.invoices, run.topology.summary());
+    for (name, value) in settings(run) {
         println!("  {name:<10} {value}");
     }
     println!("  {:<10} {}", "directory", dir.display());
 }
 
 /// The settings of a run as text.
-pub(super) fn settings(lap: &Lap) -> Vec<(&'static str, String)> {
+pub(super) fn settings(run: &Run) -> Vec<(&'static str, String)> {
     let percent = |permille: u64| format!("{} %", permille / 10);
     let (shortest, longest) = chaos::kill_gaps(Duration::from_millis(
-        u64::from(lap.invoices).saturating_mul(1000) / u64::from(lap.per_second.max(1)),
+        u64::from(run.invoices).saturating_mul(1000) / u64::from(run.per_second.max(1)),
     ));
     let (refused, lost, hanging) = (
         percent(chaos::REFUSED_PERMILLE),
         percent(chaos::LOST_PERMILLE),
         percent(chaos::HANGING_PERMILLE),
     );
-    let finance = match lap.story {
-        Story::Direct => format!(
+    let finance = match run.topology {
+        Topology::Direct => format!(
             "pays {} invoices a second and loses {} of the acknowledgements",
-            lap.per_second,
+            run.per_second,
             percent(chaos::FORGOTTEN_PERMILLE),
         ),
-        Story::Chain => format!(
+        Topology::Chain => format!(
             "pays {} invoices a second; a trigger writes the event in the same transaction",
-            lap.per_second
+            run.per_second
         ),
     };
     let mut settings = vec![
@@ -119,7 +119,7 @@ pub(super) fn settings(lap: &Lap) -> Vec<(&'static str, String)> {
             ),
         ),
     ];
-    if lap.story == Story::Chain {
+    if run.topology == Topology::Chain {
         let cut = percent(chaos::CUT_PERMILLE);
         let line = format!(
             "between the two Onceboxes loses {cut} of the requests and {cut} of the answers, and is dead \
@@ -128,10 +128,10 @@ pub(super) fn settings(lap: &Lap) -> Vec<(&'static str, String)> {
         );
         settings.push(("the line", line));
     }
-    let among = lap.story.roles().len();
+    let among = run.topology.roles().len();
     let (shortest, longest) = (shown(shortest), shown(longest));
     settings.push(("kill -9", format!("of one of the {among} every {shortest} to {longest}")));
-    settings.push(("seed", lap.seed.to_string()));
+    settings.push(("seed", run.seed.to_string()));
     settings
 }
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::demo::count::{Course, LedgerCounts};
+use crate::demo::count::{LedgerCounts, Observations};
 use crate::demo::plot::{Chart, Marker, Series, escape};
 use crate::demo::progress::{self, shown};
-use crate::demo::site::{Lap, Role, Story};
+use crate::demo::site::{Role, Run, Topology};
 
 const STYLE: &str = include_str!("report.css");
 /// Most bars of the chart over time.
@@ -20,32 +20,32 @@ const MAX_ATTEMPTS: u32 = 8;
 /// The results of the demo.
 pub(super) struct Results {
     /// The settings of the run with faults and kills.
-    pub(super) lap: Lap,
+    pub(super) run: Run,
     /// What the parent saw of it.
-    pub(super) course: Course,
+    pub(super) observed: Observations,
     /// Its counts.
     pub(super) counts: LedgerCounts,
     /// The run at the same rate without faults.
-    pub(super) steady: Option<(Course, LedgerCounts)>,
+    pub(super) steady: Option<(Observations, LedgerCounts)>,
     /// The run at full speed without faults.
-    pub(super) burst: Option<(Course, LedgerCounts)>,
+    pub(super) burst: Option<(Observations, LedgerCounts)>,
 }
 
 impl Results {
     /// Problems of the runs without faults.
     pub(super) fn problems_without_faults(&self) -> Vec<String> {
         let calm = self.steady.iter().chain(&self.burst);
-        calm.flat_map(|(course, counts)| counts.problems(course))
+        calm.flat_map(|(observed, counts)| counts.problems(observed))
             .map(|problem| format!("without faults: {problem}"))
             .collect()
     }
 
     /// Rates and latencies, a line each.
     pub(super) fn figures(&self) -> Vec<String> {
-        let Self { course, counts, .. } = self;
+        let Self { observed, counts, .. } = self;
         let mut lines = vec![format!(
             "  with faults and kills: {} in total, {} invoices/s; accept to effect p50 {}, p99 {}",
-            shown(course.lasted),
+            shown(observed.lasted),
             counts.rate(),
             shown(counts.latency(500)),
             shown(counts.latency(990)),
@@ -61,8 +61,8 @@ impl Results {
         if let Some((_, burst)) = &self.burst {
             lines.push(format!("  full speed, no faults: {} invoices/s", burst.rate()));
         }
-        if let Some(longest) = course.recoveries.iter().max() {
-            let count = course.recoveries.len();
+        if let Some(longest) = observed.recoveries.iter().max() {
+            let count = observed.recoveries.len();
             lines.push(format!(
                 "  Oncebox was ready at most {} after a restart ({count} kills)",
                 shown(*longest)
@@ -72,8 +72,8 @@ impl Results {
     }
 
     fn rows(&self) -> Vec<(String, String)> {
-        let Self { lap, course, counts, .. } = self;
-        let mut rows: Vec<(String, String)> = progress::settings(lap)
+        let Self { run, observed, counts, .. } = self;
+        let mut rows: Vec<(String, String)> = progress::settings(run)
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))
             .collect();
@@ -84,8 +84,8 @@ impl Results {
         row("Duplicated", counts.doubled.len().to_string());
         row("Redeliveries absorbed by Logistics", counts.absorbed.to_string());
         row("Repeated publications and webhooks absorbed by Oncebox", counts.repeated.to_string());
-        row("Kills", course.kills.len().to_string());
-        row("Duration", shown(course.lasted));
+        row("Kills", observed.kills.len().to_string());
+        row("Duration", shown(observed.lasted));
         for (name, permille) in [("p50", 500), ("p90", 900), ("p99", 990), ("Longest", 1000)] {
             row(&format!("{name}, accept to effect"), shown(counts.latency(permille)));
         }
@@ -96,7 +96,7 @@ impl Results {
         if let Some((_, burst)) = &self.burst {
             row("Without faults, full speed", format!("{} invoices/s", burst.rate()));
         }
-        let recovered: Vec<String> = course.recoveries.iter().map(|span| shown(*span)).collect();
+        let recovered: Vec<String> = observed.recoveries.iter().map(|span| shown(*span)).collect();
         if !recovered.is_empty() {
             row("Oncebox ready after a kill, each", recovered.join(", "));
         }
@@ -108,15 +108,15 @@ impl Results {
 
 /// The page.
 pub(super) fn html(results: &Results) -> String {
-    let mut problems = results.counts.problems(&results.course);
+    let mut problems = results.counts.problems(&results.observed);
     problems.extend(results.problems_without_faults());
-    let verdict = escape(&results.counts.verdict(results.course.kills.len()));
+    let verdict = escape(&results.counts.verdict(results.observed.kills.len()));
     let (class, word) =
         if problems.is_empty() { ("good", "Exactly once") } else { ("bad", "Not exactly once") };
     let list: Vec<_> = problems.iter().map(|p| format!("<li>{}</li>\n", escape(p))).collect();
     let list = list.concat();
     let list = if list.is_empty() { list } else { format!("<ul class=\"bad\">\n{list}</ul>\n") };
-    let Lap { invoices, seed, .. } = results.lap;
+    let Run { invoices, seed, .. } = results.run;
     let rows: Vec<String> = results
         .rows()
         .iter()
@@ -134,7 +134,7 @@ pub(super) fn html(results: &Results) -> String {
         })
         .collect();
     let (rows, figures) = (rows.concat(), figures.concat());
-    let (story, flag) = (results.lap.story.summary(), results.lap.story.flag());
+    let (topology, flag) = (results.run.topology.summary(), results.run.topology.flag());
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -143,7 +143,7 @@ pub(super) fn html(results: &Results) -> String {
          <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
          <p class=\"eyebrow\">oncebox demo, version {}</p>\n\
          <h1><span class=\"{class}\">{word}</span></h1>\n<p class=\"verdict\">{verdict}</p>\n{list}\
-         <p>Finance marks invoices paid; {story} All processes are killed with <code>kill -9</code> \
+         <p>Finance marks invoices paid; {topology} All processes are killed with <code>kill -9</code> \
          and started again. The numbers are counted in the tables of Finance and Logistics, not in \
          those of Oncebox.</p>\n\
          {figures}<section>\n<h2>Settings and results</h2>\n<table>\n{rows}</table>\n</section>\n\
@@ -168,9 +168,9 @@ fn legend(chart: &Chart) -> String {
 
 /// The chart of shipments over time, with the kills.
 fn over_time(results: &Results) -> Chart {
-    let Results { course, counts, .. } = results;
+    let Results { observed, counts, .. } = results;
     let last = counts.shipped_ms.iter().max().copied().unwrap_or(0);
-    let end = last.max(u64::try_from(course.lasted.as_millis()).unwrap_or(0)).saturating_add(1);
+    let end = last.max(u64::try_from(observed.lasted.as_millis()).unwrap_or(0)).saturating_add(1);
     // Slices are multiples of 250 ms, so that the labels are round.
     let slice = end.div_ceil(MAX_SLICES).next_multiple_of(MIN_SLICE_MS);
     let slices = end.div_ceil(slice);
@@ -182,7 +182,7 @@ fn over_time(results: &Results) -> Chart {
         }
     }
     let values = per_slice.iter().map(|count| count.saturating_mul(1000) / slice).collect();
-    let markers = course.kills.iter().map(|(at, role)| Marker {
+    let markers = observed.kills.iter().map(|(at, role)| Marker {
         permille: u64::try_from(at.as_millis()).unwrap_or(0).saturating_mul(1000)
             / slices.saturating_mul(slice).max(1),
         letter: role.name().chars().next().unwrap_or('?'),
@@ -194,8 +194,8 @@ fn over_time(results: &Results) -> Chart {
         description: format!(
             "{} shipments in {}. Vertical lines are kills: {}.",
             counts.shipments,
-            shown(course.lasted),
-            kill_letters(results.lap.story),
+            shown(observed.lasted),
+            kill_letters(results.run.topology),
         ),
         x_axis: "time since the start",
         y_axis: "shipments/s",
@@ -209,9 +209,9 @@ fn over_time(results: &Results) -> Chart {
 }
 
 /// Explains the letters of the kills.
-fn kill_letters(story: Story) -> String {
+fn kill_letters(topology: Topology) -> String {
     let letter = |role: &Role| format!("{} {role}", role.name().chars().next().unwrap_or('?'));
-    story.roles().iter().map(letter).collect::<Vec<_>>().join(", ")
+    topology.roles().iter().map(letter).collect::<Vec<_>>().join(", ")
 }
 
 /// The chart of latencies, per 1,000 invoices, so that runs of different sizes can be compared.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::demo::error::Error;
 use crate::demo::line;
 use crate::demo::site::{
-    LOGISTICS_PATH, Role, Site, Story, loopback_client, read_line, write_secret,
+    LOGISTICS_PATH, Role, Site, Topology, loopback_client, read_line, write_secret,
 };
 use crate::http::client::{Call, Client};
 
@@ -16,9 +16,9 @@ const PROVIDER: &str = "finance";
 
 /// Configures the Onceboxes of a run.
 pub(super) fn configure(site: &Site) -> Result<(), Error> {
-    match site.lap.story {
-        Story::Direct => direct(site, &Api::of(site, Role::Oncebox)?),
-        Story::Chain => {
+    match site.run.topology {
+        Topology::Direct => direct(site, &Api::of(site, Role::Oncebox)?),
+        Topology::Chain => {
             chain(site, &Api::of(site, Role::Oncebox)?, &Api::of(site, Role::Downstream)?)
         }
     }

@@ -62,13 +62,8 @@ impl Role {
     }
 
     /// Its name in file names.
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::Finance => "finance",
-            Self::Oncebox => "oncebox",
-            Self::Downstream => "downstream",
-            Self::Logistics => "logistics",
-        }
+    pub(super) fn word(self) -> String {
+        self.name().to_ascii_lowercase()
     }
 
     /// Whether it is an Oncebox.
@@ -85,7 +80,7 @@ impl fmt::Display for Role {
 
 /// The way of an event from Finance to Logistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Story {
+pub enum Topology {
     /// Finance publishes over HTTP, and Oncebox delivers to Logistics.
     Direct,
     /// Finance's Oncebox reads the outbox table in Finance's database and delivers over an unreliable line to Logistics'
@@ -93,7 +88,7 @@ pub enum Story {
     Chain,
 }
 
-impl Story {
+impl Topology {
     /// The processes, in the order in which they are started.
     pub(super) const fn roles(self) -> &'static [Role] {
         match self {
@@ -140,9 +135,9 @@ pub enum Broken {
 
 /// The settings of a run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Lap {
+pub(super) struct Run {
     /// The way of an event from Finance to Logistics.
-    pub(super) story: Story,
+    pub(super) topology: Topology,
     /// Number of invoices.
     pub(super) invoices: u32,
     /// Invoices that Finance marks paid in a second; 0: as fast as it can.
@@ -160,7 +155,7 @@ pub(super) struct Lap {
 pub(super) struct Site {
     /// The run's directory.
     pub(super) dir: PathBuf,
-    pub(super) lap: Lap,
+    pub(super) run: Run,
     /// Oncebox's address.
     pub(super) oncebox: SocketAddr,
     /// The address of the second Oncebox of a chain.
@@ -173,10 +168,10 @@ pub(super) struct Site {
 
 impl Site {
     /// Creates the directory, chooses the ports, and writes the files that the processes read.
-    pub(super) fn make(dir: &Path, lap: Lap) -> Result<Self, Error> {
+    pub(super) fn make(dir: &Path, run: Run) -> Result<Self, Error> {
         DirBuilder::new().mode(0o700).create(dir).map_err(Error::file(dir))?;
         let [oncebox, downstream, line, logistics] = four_ports()?;
-        let site = Self { dir: dir.to_owned(), lap, oncebox, downstream, line, logistics };
+        let site = Self { dir: dir.to_owned(), run, oncebox, downstream, line, logistics };
         site.write()?;
         Ok(site)
     }
@@ -265,9 +260,9 @@ impl Site {
 
     /// How long Finance pays if it is not killed.
     pub(super) fn paying_for(&self) -> Duration {
-        let ms = u64::from(self.lap.invoices)
+        let ms = u64::from(self.run.invoices)
             .saturating_mul(1000)
-            .checked_div(u64::from(self.lap.per_second))
+            .checked_div(u64::from(self.run.per_second))
             .unwrap_or(0);
         Duration::from_millis(ms)
     }

@@ -8,12 +8,12 @@ use crate::base::clock::Clock;
 use crate::base::stop::Stop;
 use crate::demo::chaos::{self, Kill};
 use crate::demo::children::Children;
-use crate::demo::count::{Course, LedgerCounts};
+use crate::demo::count::{LedgerCounts, Observations};
 use crate::demo::error::Error;
 use crate::demo::line::Line;
 use crate::demo::progress::{Progress, State};
 use crate::demo::setup::{Api, configure};
-use crate::demo::site::{Lap, Role, Site, Story};
+use crate::demo::site::{Role, Run, Site, Topology};
 use crate::demo::store::{Finance, Logistics};
 
 /// How often the progress is checked.
@@ -29,8 +29,8 @@ const MAX_RUN_PER_INVOICE: Duration = Duration::from_millis(12);
 /// Characters at the end of a log that are shown when its process fails.
 const MAX_LOG_CHARS: usize = 1500;
 
-struct Running<'a> {
-    lap: Lap,
+struct Driver<'a> {
+    run: Run,
     children: Children,
     /// The API of each Oncebox, once it is ready.
     boxes: Vec<Api>,
@@ -40,11 +40,11 @@ struct Running<'a> {
     clock: &'a Clock,
     interrupted: &'a AtomicBool,
     progress: &'a mut Progress,
-    course: Course,
+    observed: Observations,
     stop: Stop,
 }
 
-impl Lap {
+impl Run {
     /// Runs everything. No process is left when this returns.
     pub(super) fn run(
         self,
@@ -52,11 +52,11 @@ impl Lap {
         progress: &mut Progress,
         interrupted: &AtomicBool,
         clock: &Clock,
-    ) -> Result<(Course, LedgerCounts), Error> {
+    ) -> Result<(Observations, LedgerCounts), Error> {
         let site = Site::make(dir, self)?;
-        let course = self.drive(&site, progress, interrupted, clock)?;
-        let counts = LedgerCounts::count(&site, &course)?;
-        Ok((course, counts))
+        let observed = self.drive(&site, progress, interrupted, clock)?;
+        let counts = LedgerCounts::count(&site, &observed)?;
+        Ok((observed, counts))
     }
 
     fn drive(
@@ -65,9 +65,9 @@ impl Lap {
         progress: &mut Progress,
         interrupted: &AtomicBool,
         clock: &Clock,
-    ) -> Result<Course, Error> {
-        let mut running = Running {
-            lap: self,
+    ) -> Result<Observations, Error> {
+        let mut driver = Driver {
+            run: self,
             children: Children::new(site, clock)?,
             boxes: Vec::new(),
             site,
@@ -76,7 +76,7 @@ impl Lap {
             clock,
             interrupted,
             progress,
-            course: Course {
+            observed: Observations {
                 started_at: clock.wall(),
                 lasted: Duration::ZERO,
                 kills: Vec::new(),
@@ -85,12 +85,13 @@ impl Lap {
             },
             stop: Stop::new(),
         };
-        let line = (self.story == Story::Chain).then(|| Line::start(site, clock)).transpose()?;
-        running.start_all()?;
-        running.follow()?;
-        running.children.stop();
+        let line =
+            (self.topology == Topology::Chain).then(|| Line::start(site, clock)).transpose()?;
+        driver.start_all()?;
+        driver.follow()?;
+        driver.children.stop();
         drop(line);
-        Ok(running.course)
+        Ok(driver.observed)
     }
 
     fn kills(self, site: &Site) -> Vec<Kill> {
@@ -99,28 +100,28 @@ impl Lap {
         }
         // A little longer than Finance pays, so that the last retries are hit as well.
         let span = site.paying_for();
-        chaos::kills(self.seed, span.saturating_add(span / 10), self.story.roles())
+        chaos::kills(self.seed, span.saturating_add(span / 10), self.topology.roles())
     }
 }
 
 /// Opens Finance's database, with an outbox table for a chain.
 fn open_finance(site: &Site) -> Result<Finance, Error> {
     let finance = Finance::open(&site.finance_db())?;
-    if site.lap.story == Story::Chain {
+    if site.run.topology == Topology::Chain {
         finance.create_outbox()?;
     }
     Ok(finance)
 }
 
-impl Running<'_> {
+impl Driver<'_> {
     /// Starts the Onceboxes, configures them, and starts Finance and Logistics.
     fn start_all(&mut self) -> Result<(), Error> {
-        for role in self.lap.story.boxes() {
+        for role in self.run.topology.boxes() {
             self.start(role)?;
             self.boxes.push(Api::of(self.site, role)?);
         }
         configure(self.site)?;
-        for role in self.lap.story.roles().iter().filter(|role| !role.is_oncebox()) {
+        for role in self.run.topology.roles().iter().filter(|role| !role.is_oncebox()) {
             self.start(*role)?;
         }
         Ok(())
@@ -144,24 +145,24 @@ impl Running<'_> {
 
     /// Kills processes and checks the progress until everything is shipped or time is up.
     fn follow(&mut self) -> Result<(), Error> {
-        let mut kills = self.lap.kills(self.site).into_iter().peekable();
+        let mut kills = self.run.kills(self.site).into_iter().peekable();
         let started = self.clock.monotonic();
-        self.course.started_at = self.clock.wall();
-        let limit = MAX_RUN.max(MAX_RUN_PER_INVOICE.saturating_mul(self.lap.invoices));
+        self.observed.started_at = self.clock.wall();
+        let limit = MAX_RUN.max(MAX_RUN_PER_INVOICE.saturating_mul(self.run.invoices));
         loop {
             let elapsed = self.clock.monotonic().saturating_sub(started);
-            self.course.lasted = elapsed;
+            self.observed.lasted = elapsed;
             let all_handed_on = self.check_progress()?;
             let pending = if all_handed_on { self.pending() } else { None };
             if pending == Some(0) {
                 return Ok(());
             }
             if elapsed > limit {
-                self.course.out_of_time = Some(self.pending().unwrap_or(0));
+                self.observed.out_of_time = Some(self.pending().unwrap_or(0));
                 return Ok(());
             }
             if let Some(kill) = kills.next_if(|kill| kill.at <= elapsed) {
-                self.course.kills.push((elapsed, kill.role));
+                self.observed.kills.push((elapsed, kill.role));
                 self.kill(kill)?;
             } else {
                 let next = kills.peek().map(|kill| kill.at.saturating_sub(elapsed));
@@ -175,7 +176,7 @@ impl Running<'_> {
         self.stop.wait(kill.dead_for);
         let ready_after = self.start(kill.role)?;
         if kill.role.is_oncebox() {
-            self.course.recoveries.push(ready_after);
+            self.observed.recoveries.push(ready_after);
         }
         Ok(())
     }
@@ -185,14 +186,14 @@ impl Running<'_> {
         self.check()?;
         let finance = self.finance.counts()?;
         let (shipped, absorbed) = self.logistics.counts()?;
-        let (paid, kills) = (finance.paid, self.course.kills.len());
+        let (paid, kills) = (finance.paid, self.observed.kills.len());
         self.progress.show(State { paid, shipped, absorbed, kills });
-        let handed_on = match self.lap.story {
-            Story::Direct => finance.acknowledged,
+        let handed_on = match self.run.topology {
+            Topology::Direct => finance.acknowledged,
             // Finance gets no acknowledgements, so Logistics' guard is counted.
-            Story::Chain => self.logistics.guarded()?,
+            Topology::Chain => self.logistics.guarded()?,
         };
-        Ok(handed_on >= self.lap.invoices)
+        Ok(handed_on >= self.run.invoices)
     }
 
     /// Pending deliveries of the Onceboxes; `None` if one does not answer.
