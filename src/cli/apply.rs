@@ -18,7 +18,7 @@ use crate::cli::remote::{ConnectArgs, Remote, once, plain};
 use crate::cli::shared::Shared;
 use crate::cli::show::text;
 use crate::cli::{out, secrets};
-use crate::config::declared::{KINDS, Kind, SecretAt, Thing};
+use crate::config::declared::{KINDS, Kind, Object, SecretAt};
 use crate::config::{CREDENTIALS, Loaded, Sources, environment};
 use crate::model::subscription::Policy;
 use crate::privacy::policy::Pii;
@@ -70,7 +70,7 @@ impl Apply {
             None => shared.sources().load()?,
             Some(file) => Sources { file: Some(file.clone()), ..Sources::default() }.load()?,
         };
-        let things = declared(&loaded)?;
+        let objects = declared(&loaded)?;
         let remote = self.connect.open(shared)?;
         let (dry_run, prune) = (self.dry_run.dry_run, self.prune);
         if prune && !dry_run {
@@ -78,25 +78,25 @@ impl Apply {
         }
         let mut work = Work { remote: &remote, dry_run, prune, steps: Vec::new(), unchanged: 0 };
         for kind in KINDS {
-            work.kind(kind, things)?;
+            work.kind(kind, objects)?;
         }
         work.report()
     }
 }
 
-fn declared(loaded: &Loaded) -> Result<&[Thing], Failure> {
-    let things = loaded.declared.things.as_slice();
-    if things.is_empty() {
+fn declared(loaded: &Loaded) -> Result<&[Object], Failure> {
+    let objects = loaded.declared.objects.as_slice();
+    if objects.is_empty() {
         let file = loaded.file.as_deref().unwrap_or_else(|| Path::new("no file"));
         let example = "declare something with [[tenant]], [[provider]], [[subscription]], [[token]] or [[source]]";
         return Err(Failure::input(format!("{}: nothing is declared; {example}", file.display())));
     }
-    Ok(things)
+    Ok(objects)
 }
 
 impl Work<'_> {
-    fn kind(&mut self, kind: Kind, things: &[Thing]) -> Result<(), Failure> {
-        let declared: Vec<&Thing> = things.iter().filter(|thing| thing.kind == kind).collect();
+    fn kind(&mut self, kind: Kind, objects: &[Object]) -> Result<(), Failure> {
+        let declared: Vec<&Object> = objects.iter().filter(|object| object.kind == kind).collect();
         if declared.is_empty() {
             return Ok(());
         }
@@ -106,12 +106,12 @@ impl Work<'_> {
             }
             failure
         })?;
-        for thing in &declared {
-            let found = existing.iter().find(|item| text(item, "name") == thing.name);
+        for object in &declared {
+            let found = existing.iter().find(|item| text(item, "name") == object.name);
             let before = self.steps.len();
-            self.thing(thing, found).map_err(|failure| {
+            self.object(object, found).map_err(|failure| {
                 let Failure { code, message } = failure;
-                Failure::new(code, format!("{} {}: {message}", kind.word(), thing.name))
+                Failure::new(code, format!("{} {}: {message}", kind.word(), object.name))
             })?;
             if self.steps.len() == before {
                 self.unchanged = self.unchanged.saturating_add(1);
@@ -120,7 +120,7 @@ impl Work<'_> {
         if self.prune && !matches!(kind, Kind::Tenant | Kind::Token) {
             for item in &existing {
                 let name = text(item, "name");
-                if declared.iter().all(|thing| thing.name != name) {
+                if declared.iter().all(|object| object.name != name) {
                     self.send(|remote| remote.delete(&path(kind, &name)).map(drop))?;
                     self.step((kind, &name), ("delete", "deleted"), "")?;
                 }
@@ -129,28 +129,28 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn thing(&mut self, thing: &Thing, found: Option<&Value>) -> Result<(), Failure> {
-        let fields = fields(thing)?;
-        match (found, thing.kind) {
-            (None, Kind::Token) => self.create_token(thing, fields),
-            (None, _) => self.create(thing, fields),
+    fn object(&mut self, object: &Object, found: Option<&Value>) -> Result<(), Failure> {
+        let fields = fields(object)?;
+        match (found, object.kind) {
+            (None, Kind::Token) => self.create_token(object, fields),
+            (None, _) => self.create(object, fields),
             (Some(found), Kind::Token) => compare_token(&fields, found),
-            (Some(found), _) => self.change(thing, &fields, found),
+            (Some(found), _) => self.change(object, &fields, found),
         }
     }
 
-    fn create(&mut self, thing: &Thing, mut body: Map<String, Value>) -> Result<(), Failure> {
-        let secrets = thing.secrets.iter().map(read_secret).collect::<Result<Vec<_>, _>>()?;
+    fn create(&mut self, object: &Object, mut body: Map<String, Value>) -> Result<(), Failure> {
+        let secrets = object.secrets.iter().map(read_secret).collect::<Result<Vec<_>, _>>()?;
         let scheme = body.get("scheme").cloned().unwrap_or_default();
         let has_secret =
             serde_json::from_value::<Scheme>(scheme).map_or(true, |one| one.has_secret());
-        if secrets.is_empty() && thing.kind == Kind::Provider && has_secret {
+        if secrets.is_empty() && object.kind == Kind::Provider && has_secret {
             let why = "a new provider needs a secret: add secret_file, secret_env or \
                        secret_credential";
             return Err(Failure::input(why));
         }
-        body.insert("name".to_owned(), thing.name.as_str().into());
-        match (thing.kind, secrets.first()) {
+        body.insert("name".to_owned(), object.name.as_str().into());
+        match (object.kind, secrets.first()) {
             (Kind::Provider, _) => {
                 let texts: Vec<&str> = secrets.iter().map(|secret| secret.as_str()).collect();
                 body.insert("secrets".to_owned(), texts.into());
@@ -160,38 +160,38 @@ impl Work<'_> {
             }
             (_, None) => {}
         }
-        let list = list_path(thing.kind);
+        let list = list_path(object.kind);
         self.send(|remote| remote.post(list, Some(&Value::Object(body))).map(drop))?;
-        self.step((thing.kind, &thing.name), ("create", "created"), "")
+        self.step((object.kind, &object.name), ("create", "created"), "")
     }
 
     fn change(
         &mut self,
-        thing: &Thing,
+        object: &Object,
         declared: &Map<String, Value>,
         found: &Value,
     ) -> Result<(), Failure> {
-        let differences = match thing.kind {
+        let differences = match object.kind {
             Kind::Source => source_differences(declared, found)?,
             _ => differences(declared, found),
         };
-        let path = path(thing.kind, &thing.name);
+        let path = path(object.kind, &object.name);
         if !differences.is_empty() {
             let detail: Vec<String> = differences.iter().map(ToString::to_string).collect();
             let body = differences.into_iter().map(|change| (change.field, change.to));
             let body = Value::Object(body.collect());
             self.send(|remote| remote.patch(&path, &body).map(drop))?;
-            self.step((thing.kind, &thing.name), ("change", "changed"), &detail.join(", "))?;
+            self.step((object.kind, &object.name), ("change", "changed"), &detail.join(", "))?;
         }
-        if thing.secrets.is_empty() { Ok(()) } else { self.secrets(thing, &path) }
+        if object.secrets.is_empty() { Ok(()) } else { self.secrets(object, &path) }
     }
 
     /// Adds the declared secrets that the service does not have, oldest first, so that their order by age is kept.
-    fn secrets(&mut self, thing: &Thing, path: &str) -> Result<(), Failure> {
+    fn secrets(&mut self, object: &Object, path: &str) -> Result<(), Failure> {
         let address = format!("{path}/secrets");
-        let max = if thing.kind == Kind::Provider { usize::MAX } else { 1 };
+        let max = if object.kind == Kind::Provider { usize::MAX } else { 1 };
         let mut declared = Vec::new();
-        for at in thing.secrets.iter().take(max).rev() {
+        for at in object.secrets.iter().take(max).rev() {
             let secret = read_secret(at)?;
             let body = |dry_run| json!({ "secret": secret.as_str(), "dry_run": dry_run });
             let answer = self.remote.post(&address, Some(&body(true)))?;
@@ -203,24 +203,29 @@ impl Work<'_> {
                 let answer = self.remote.post(&address, Some(&body(false)))?;
                 declared.push(text(&answer, "id"));
             }
-            self.step((thing.kind, &thing.name), ("add", "added"), &describe_secret(at))?;
+            self.step((object.kind, &object.name), ("add", "added"), &describe_secret(at))?;
         }
-        if thing.kind == Kind::Provider {
-            self.withdraw(thing, &address, &declared)
+        if object.kind == Kind::Provider {
+            self.withdraw(object, &address, &declared)
         } else {
             Ok(())
         }
     }
 
     /// Withdraws the provider's undeclared secrets with `--prune`, and names them without it.
-    fn withdraw(&mut self, thing: &Thing, path: &str, declared: &[String]) -> Result<(), Failure> {
+    fn withdraw(
+        &mut self,
+        object: &Object,
+        path: &str,
+        declared: &[String],
+    ) -> Result<(), Failure> {
         let existing = noun::items(&self.remote.get(path)?);
         for id in existing.iter().map(|secret| text(secret, "id")) {
             if declared.contains(&id) {
                 continue;
             }
             if !self.prune {
-                let name = &thing.name;
+                let name = &object.name;
                 out::note(format_args!(
                     "provider {name}: the secret {id} is valid but not declared; --prune withdraws it"
                 ));
@@ -228,17 +233,21 @@ impl Work<'_> {
             }
             let what = format!("the secret {id}");
             self.send(|remote| remote.delete(&format!("{path}/{}", plain(&id))).map(drop))?;
-            self.step((thing.kind, &thing.name), ("withdraw", "withdrawn"), &what)?;
+            self.step((object.kind, &object.name), ("withdraw", "withdrawn"), &what)?;
         }
         Ok(())
     }
 
-    fn create_token(&mut self, thing: &Thing, mut body: Map<String, Value>) -> Result<(), Failure> {
-        let Some(path) = &thing.token_file else {
+    fn create_token(
+        &mut self,
+        object: &Object,
+        mut body: Map<String, Value>,
+    ) -> Result<(), Failure> {
+        let Some(path) = &object.token_file else {
             let why = "a new token is written to a file: add token_file";
             return Err(Failure::input(why));
         };
-        body.insert("name".to_owned(), thing.name.as_str().into());
+        body.insert("name".to_owned(), object.name.as_str().into());
         let into = format!("written to {}", path.display());
         self.send(|remote| {
             // The file is created first, so that a new token is not lost because its file cannot be written.
@@ -248,7 +257,7 @@ impl Work<'_> {
             let line = Zeroizing::new(format!("{}\n", once(&made, "token")?));
             file.finish(line.as_bytes()).map_err(failed)
         })?;
-        self.step((thing.kind, &thing.name), ("create", "created"), &into)
+        self.step((object.kind, &object.name), ("create", "created"), &into)
     }
 
     /// Records a step, and prints what was done or would be done.
@@ -358,14 +367,14 @@ impl std::fmt::Display for Difference {
 }
 
 /// The declared fields in the form in which the API shows them.
-fn fields(thing: &Thing) -> Result<Map<String, Value>, Failure> {
+fn fields(object: &Object) -> Result<Map<String, Value>, Failure> {
     let field =
-        |(name, value): (&String, &Value)| Ok((name.clone(), normalized(thing, name, value)?));
-    thing.fields.iter().map(field).collect()
+        |(name, value): (&String, &Value)| Ok((name.clone(), normalized(object, name, value)?));
+    object.fields.iter().map(field).collect()
 }
 
-fn normalized(thing: &Thing, name: &str, value: &Value) -> Result<Value, Failure> {
-    let read = match (thing.kind, name, value) {
+fn normalized(object: &Object, name: &str, value: &Value) -> Result<Value, Failure> {
+    let read = match (object.kind, name, value) {
         (Kind::Provider, "scheme", Value::String(word)) => {
             reserialized::<Scheme>(json!({ "kind": word }))
         }
@@ -377,7 +386,7 @@ fn normalized(thing: &Thing, name: &str, value: &Value) -> Result<Value, Failure
         }
         (Kind::Subscription, "policy", other) => reserialized::<Policy>(other.clone()),
         (Kind::Source, "settings", other) => {
-            let kind = thing.fields.get("kind").and_then(Value::as_str).unwrap_or_default();
+            let kind = object.fields.get("kind").and_then(Value::as_str).unwrap_or_default();
             return Settings::read(kind, other.clone())
                 .map(|settings| settings.to_json())
                 .map_err(|error| Failure::input(format!("{name}: {error}")));
@@ -505,14 +514,15 @@ fn toml_of(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn thing(kind: Kind, fields: &Value) -> Thing {
+    fn object(kind: Kind, fields: &Value) -> Object {
         let fields = fields.as_object().unwrap().clone();
-        Thing { kind, name: "x".to_owned(), fields, secrets: Vec::new(), token_file: None }
+        Object { kind, name: "x".to_owned(), fields, secrets: Vec::new(), token_file: None }
     }
 
     #[test]
     fn a_value_that_is_written_otherwise_is_no_difference() {
-        let declared = thing(Kind::Provider, &json!({ "scheme": "stripe", "tolerance_secs": 300 }));
+        let declared =
+            object(Kind::Provider, &json!({ "scheme": "stripe", "tolerance_secs": 300 }));
         let declared = fields(&declared).unwrap();
         let mut existing =
             json!({ "scheme": { "kind": "stripe" }, "tolerance_secs": 300, "id": 1 });
@@ -520,14 +530,14 @@ mod tests {
         existing["tolerance_secs"] = 60.into();
         let found = differences(&declared, &existing);
         assert_eq!(found[0].to_string(), "tolerance_secs 60 -> 300");
-        let token = thing(Kind::Token, &json!({ "expires_at": "2027-01-01T01:00:00+01:00" }));
+        let token = object(Kind::Token, &json!({ "expires_at": "2027-01-01T01:00:00+01:00" }));
         let shown = json!({ "expires_at": "2027-01-01T00:00:00.000Z" });
         assert_eq!(differences(&fields(&token).unwrap(), &shown), []);
     }
 
     #[test]
     fn what_cannot_be_read_is_refused_with_its_name() {
-        let declared = thing(Kind::Subscription, &json!({ "policy": { "stepps": [] } }));
+        let declared = object(Kind::Subscription, &json!({ "policy": { "stepps": [] } }));
         let refusal = fields(&declared).unwrap_err().message;
         assert!(refusal.starts_with("policy: unknown field `stepps`"), "{refusal}");
     }

@@ -25,7 +25,7 @@ use crate::store::audit_events::Trail;
 use crate::sys::files::is_missing;
 
 /// The format named in the first line of an export.
-const FORM: &str = "oncebox audit 1";
+const FORMAT: &str = "oncebox audit 1";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
@@ -101,7 +101,7 @@ fn head(text: &str) -> Result<Head, String> {
 /// The first line of an export.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct First {
+struct ExportHeader {
     form: String,
     start: Head,
 }
@@ -109,7 +109,7 @@ struct First {
 /// The last line of an export.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Last {
+struct ExportFooter {
     head: Head,
 }
 
@@ -117,8 +117,8 @@ struct Last {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum ExportLine {
-    First(First),
-    Last(Last),
+    Header(ExportHeader),
+    Footer(ExportFooter),
     Row(Box<AuditEvent>),
 }
 
@@ -160,9 +160,9 @@ fn open(path: &Path) -> Result<Trail, Failure> {
 fn export(path: &Path, after: Option<i64>) -> Result<(), Failure> {
     let mut trail = open(path)?;
     let start = trail.start(after)?;
-    line(&First { form: FORM.to_owned(), start })?;
+    line(&ExportHeader { form: FORMAT.to_owned(), start })?;
     let head = trail.walk(start, |event| line(&event))?;
-    line(&Last { head: head.unwrap_or(start) })
+    line(&ExportFooter { head: head.unwrap_or(start) })
 }
 
 fn line(of: &impl Serialize) -> Result<(), Failure> {
@@ -178,15 +178,15 @@ fn verify_export(path: &Path, noted: &[Head]) -> Result<Report, Failure> {
         let line = serde_json::from_str(&text)
             .map_err(|error| wrong(format!("line {n} is not part of an export: {error}")))?;
         match (line, &mut verifier) {
-            (ExportLine::First(first), None) if first.form == FORM => {
-                let mut fresh = Verifier::new(first.start);
+            (ExportLine::Header(header), None) if header.form == FORMAT => {
+                let mut fresh = Verifier::new(header.start);
                 for noted in noted {
                     fresh.expect(*noted);
                 }
                 verifier = Some(fresh);
             }
             (ExportLine::Row(row), Some(verifier)) if head.is_none() => verifier.push(&row),
-            (ExportLine::Last(last), Some(_)) if head.is_none() => head = Some(last.head),
+            (ExportLine::Footer(footer), Some(_)) if head.is_none() => head = Some(footer.head),
             _ => return Err(wrong(format!("line {n} is out of place"))),
         }
     }

@@ -13,7 +13,7 @@ use crate::cli::out::Format;
 use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Text};
 use crate::cli::show::{self, Column, text};
-use crate::config::settings::{KEYS, Takes};
+use crate::config::settings::{KEYS, TakesEffect};
 use crate::config::{Loaded, pages};
 
 #[derive(Debug, Args)]
@@ -70,7 +70,7 @@ fn show(loaded: &Loaded, json: bool) -> Result<(), Failure> {
                 "value": key.get(&loaded.settings),
                 "from": loaded.origin(key).to_string(),
                 "unset": key.unset.map(|(says, _)| says),
-                "takes_effect": if key.takes == Takes::Reload { "reload" } else { "restart" },
+                "takes_effect": if key.takes == TakesEffect::Reload { "reload" } else { "restart" },
                 "variable": key.variable(),
             })
         })

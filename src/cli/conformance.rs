@@ -11,7 +11,7 @@ use crate::base::id::{Draw, SystemDraw};
 use crate::cli::exit::Failure;
 use crate::cli::out::{self, Format, Progress};
 use crate::cli::shared::Shared;
-use crate::conformance::{self, Counted, Error, Guard, Options, Report};
+use crate::conformance::{self, EffectCounts, Error, Guard, Options, Report};
 
 /// Most events that are listed for each fault.
 const MAX_NAMES: usize = 10;
@@ -91,7 +91,7 @@ fn print_json(options: &Options, report: &Report) -> Result<(), Failure> {
     let Report { runs, kills, duplicates, concurrent, overtaken, refused, counted } = report;
     let refused: Vec<_> =
         refused.iter().map(|(id, why)| json!({ "id": id, "reason": why })).collect();
-    let counted = counted.as_ref().map(|Counted { effects, lost, doubled, stale }| {
+    let counted = counted.as_ref().map(|EffectCounts { effects, lost, doubled, stale }| {
         json!({ "effects": effects, "lost": lost, "doubled": doubled, "stale": stale })
     });
     out::json(&json!({
@@ -109,7 +109,7 @@ fn print(options: &Options, report: &Report) -> Result<(), Failure> {
          at the same time), {overtaken} overtaken by a newer one (seed {seed})"
     ))?;
     names("never acknowledged", refused.iter().map(|(id, why)| format!("{id}: {why}")))?;
-    let Some(Counted { effects, lost, doubled, stale }) = counted else {
+    let Some(EffectCounts { effects, lost, doubled, stale }) = counted else {
         return out::line("Effects were not counted: give --count CMD.");
     };
     let stale_count = match guard {

@@ -62,7 +62,7 @@ impl Demo {
 
 /// One process of the demo
 #[derive(Debug, Args)]
-pub(super) struct Part {
+pub(super) struct DemoPart {
     /// Which system it plays
     side: Side,
     /// File with its parameters
@@ -82,7 +82,7 @@ enum Side {
     Logistics,
 }
 
-impl Part {
+impl DemoPart {
     pub(super) fn run(&self, _shared: &Shared) -> Result<(), Failure> {
         let part = match self.side {
             Side::Finance => demo::finance::run,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::base::clock::Clock;
 use crate::base::id::{Draw, SystemDraw};
 use crate::base::stop::Stop;
-use crate::cli::consume::lease::{Consumer, Leased, Next};
+use crate::cli::consume::lease::{Consumer, LeasedEvent, NextEvents};
 use crate::cli::exit::Failure;
 use crate::cli::noun::Confirm;
 use crate::cli::remote::{ConnectArgs, Remote, once, plain, unrestricted_client};
@@ -124,15 +124,15 @@ impl Listen {
         let client = self.to.as_ref().map(|_| unrestricted_client()).transpose()?;
         while !stopped.load(Ordering::Relaxed) {
             match consumer.next(MAX_EVENTS, WAIT)? {
-                Next::Held(reason) => {
+                NextEvents::Held(reason) => {
                     out::note(format_args!("no events: the subscription is {reason}"));
                     Stop::new().wait(RETRY_AFTER);
                 }
-                Next::Later(failure) => {
+                NextEvents::Later(failure) => {
                     out::note(format_args!("{}; trying again", failure.message));
                     Stop::new().wait(RETRY_AFTER);
                 }
-                Next::Events(events) => {
+                NextEvents::Events(events) => {
                     for event in events {
                         self.show(&event, client.as_ref(), consumer.remote.json())?;
                         acknowledge(consumer, &event)?;
@@ -143,7 +143,12 @@ impl Listen {
         Ok(())
     }
 
-    fn show(&self, event: &Leased, client: Option<&Client>, json: bool) -> Result<(), Failure> {
+    fn show(
+        &self,
+        event: &LeasedEvent,
+        client: Option<&Client>,
+        json: bool,
+    ) -> Result<(), Failure> {
         let forwarded = match (client, &self.to) {
             (Some(client), Some(url)) => Some(forward(client, url, event)),
             _ => None,
@@ -169,7 +174,7 @@ impl Listen {
 }
 
 /// Acknowledges an event that was shown.
-fn acknowledge(consumer: Consumer<'_>, event: &Leased) -> Result<(), Failure> {
+fn acknowledge(consumer: Consumer<'_>, event: &LeasedEvent) -> Result<(), Failure> {
     let answers = consumer.settle("ack", &[Value::Object(event.reference())], None)?;
     for refused in answers.iter().filter(|one| text(one, "status") != "200") {
         out::note(format_args!("not acknowledged: {}", text(refused, "detail")));
@@ -178,7 +183,7 @@ fn acknowledge(consumer: Consumer<'_>, event: &Leased) -> Result<(), Failure> {
 }
 
 /// Forwards an event with the headers of a real delivery. Returns the answer and how long it took.
-fn forward(client: &Client, url: &str, event: &Leased) -> String {
+fn forward(client: &Client, url: &str, event: &LeasedEvent) -> String {
     let clock = Clock::machine();
     let began = clock.monotonic();
     let headers = event.headers();

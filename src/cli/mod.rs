@@ -71,7 +71,7 @@ enum Command {
     Demo(demo::Demo),
     /// One process of the demo, which starts it
     #[command(hide = true)]
-    DemoPart(demo::Part),
+    DemoPart(demo::DemoPart),
     /// Show whether the service runs, and how much waits
     Status(status::Status),
     /// Publish events: one from flags, or many as lines of JSON

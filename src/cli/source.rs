@@ -42,7 +42,7 @@ pub(super) enum Verb {
         /// Its name
         name: String,
         #[command(flatten)]
-        to: To,
+        to: ResetPosition,
     },
 }
 
@@ -113,7 +113,7 @@ struct Location {
 
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-pub(super) struct To {
+pub(super) struct ResetPosition {
     /// After the row with this id
     #[arg(long, value_name = "ID")]
     cursor: Option<u64>,

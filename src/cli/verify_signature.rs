@@ -69,7 +69,7 @@ fn at(text: &str) -> Result<Timestamp, String> {
 
 /// A captured request.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Captured {
+struct CapturedRequest {
     method: String,
     path: String,
     headers: Headers,
@@ -112,7 +112,7 @@ impl VerifySignature {
         self.print(&case, case.diagnose())
     }
 
-    fn captured(&self) -> Result<Captured, Failure> {
+    fn captured(&self) -> Result<CapturedRequest, Failure> {
         let mut captured = match &self.request {
             Some(path) => {
                 let bytes = input::file(path)?;
@@ -122,9 +122,11 @@ impl VerifySignature {
                     )
                 })?
             }
-            None => {
-                Captured { method: "POST".to_owned(), path: "/".to_owned(), ..Captured::default() }
-            }
+            None => CapturedRequest {
+                method: "POST".to_owned(),
+                path: "/".to_owned(),
+                ..CapturedRequest::default()
+            },
         };
         for field in &self.headers {
             let (name, value) = field
@@ -183,7 +185,7 @@ fn reason(refused: &Refused, matches_if: &[String]) -> String {
 }
 
 /// Parses a raw HTTP request, or the output of `curl -v`, which has no body.
-fn read(bytes: &[u8]) -> Option<Captured> {
+fn read(bytes: &[u8]) -> Option<CapturedRequest> {
     let text = String::from_utf8_lossy(bytes);
     let sent: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("> ")).collect();
     let by_curl = !sent.is_empty();
@@ -196,7 +198,7 @@ fn read(bytes: &[u8]) -> Option<Captured> {
     let mut words = first.split_whitespace();
     let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
     words.next().filter(|version| version.starts_with("HTTP/"))?;
-    let mut captured = Captured { method, path, ..Captured::default() };
+    let mut captured = CapturedRequest { method, path, ..CapturedRequest::default() };
     for (name, value) in fields.iter().filter_map(|field| field.split_once(':')) {
         captured.headers.push(name.trim(), value.trim().as_bytes());
     }

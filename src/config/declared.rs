@@ -10,13 +10,13 @@ use serde_json::{Map, Value, json};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::config::problem::{Problem, Text, did_you_mean};
+use crate::config::problem::{Problem, SourceText, did_you_mean};
 
 /// The objects that a file declares, in its order.
 #[derive(Clone, Debug, Default)]
 pub struct Declared {
     /// All objects.
-    pub things: Vec<Thing>,
+    pub objects: Vec<Object>,
 }
 
 /// The kind of a declared object.
@@ -36,7 +36,7 @@ pub enum Kind {
 
 /// A declared object.
 #[derive(Clone, Debug)]
-pub struct Thing {
+pub struct Object {
     /// Its kind.
     pub kind: Kind,
     /// Its name.
@@ -228,7 +228,7 @@ impl Form {
 
 /// Reads the objects of one section.
 pub(super) fn section(
-    text: Text<'_>,
+    text: SourceText<'_>,
     kind: Kind,
     value: &Spanned<DeValue<'_>>,
     into: &mut Declared,
@@ -246,24 +246,24 @@ pub(super) fn section(
             continue;
         };
         let before = problems.len();
-        let found = thing(text, kind, (at, table), problems);
-        let known = |other: &Thing| other.kind == kind && other.name == found.name;
-        if into.things.iter().any(known) {
+        let found = object(text, kind, (at, table), problems);
+        let known = |other: &Object| other.kind == kind && other.name == found.name;
+        if into.objects.iter().any(known) {
             problems.push(text.problem(at, format!("{word} {} is declared twice", found.name)));
         }
         if problems.len() == before {
-            into.things.push(found);
+            into.objects.push(found);
         }
     }
 }
 
-fn thing(
-    text: Text<'_>,
+fn object(
+    text: SourceText<'_>,
     kind: Kind,
     (at, table): (usize, &DeTable<'_>),
     problems: &mut Vec<Problem>,
-) -> Thing {
-    let mut found = Thing {
+) -> Object {
+    let mut found = Object {
         kind,
         name: String::new(),
         fields: Map::new(),
@@ -291,7 +291,7 @@ fn thing(
     found
 }
 
-impl Thing {
+impl Object {
     fn put(&mut self, key: &str, value: &DeValue<'_>, base: &Path) {
         let texts = || -> Vec<String> {
             let of = |value: &DeValue<'_>| value.as_str().map(str::to_owned);

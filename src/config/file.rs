@@ -5,12 +5,12 @@ use toml::de::{DeTable, DeValue};
 
 use crate::config::declared::{self, KINDS};
 use crate::config::forms::Given;
-use crate::config::problem::{Problem, Text, did_you_mean};
+use crate::config::problem::{Problem, SourceText, did_you_mean};
 use crate::config::settings::{KEYS, Key, SECTIONS};
 use crate::config::{Loaded, problem::Origin};
 
 /// Reads a file's text into `into`, and its mistakes into `problems`.
-pub(super) fn read(text: Text<'_>, into: &mut Loaded, problems: &mut Vec<Problem>) {
+pub(super) fn read(text: SourceText<'_>, into: &mut Loaded, problems: &mut Vec<Problem>) {
     let (table, errors) = DeTable::parse_recoverable(text.text);
     for error in &errors {
         let at = error.span().map_or(0, |span| span.start);
@@ -26,7 +26,7 @@ pub(super) fn read(text: Text<'_>, into: &mut Loaded, problems: &mut Vec<Problem
 }
 
 fn section(
-    text: Text<'_>,
+    text: SourceText<'_>,
     name: &Spanned<std::borrow::Cow<'_, str>>,
     value: &Spanned<DeValue<'_>>,
     into: &mut Loaded,

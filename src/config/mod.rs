@@ -24,8 +24,8 @@ pub use problem::{Origin, Problem, SettingsError};
 pub use settings::KEY_FILE;
 pub use settings::{Delivery, Listen, Log, LogFormat, LogLevel, Settings};
 
-use problem::{Text, did_you_mean};
-use settings::{KEYS, Key, Takes};
+use problem::{SourceText, did_you_mean};
+use settings::{KEYS, Key, TakesEffect};
 
 /// The paths of the file if none is named.
 const DEFAULT_PATHS: [&str; 2] = ["oncebox.toml", "/etc/oncebox/oncebox.toml"];
@@ -73,7 +73,7 @@ impl Sources {
         if let Some(path) = &loaded.file.clone() {
             let text = std::fs::read_to_string(path)
                 .map_err(|source| SettingsError::Unreadable { path: path.clone(), source })?;
-            file::read(Text { path, text: &text }, &mut loaded, &mut problems);
+            file::read(SourceText { path, text: &text }, &mut loaded, &mut problems);
         }
         file::variables(self.environment.settings(), &mut loaded, &mut problems);
         for (path, flag, value) in &self.flags {
@@ -142,8 +142,8 @@ impl Live {
         let changed: Vec<&'static Key> = KEYS.iter().filter(differs).collect();
         for key in changed {
             match key.takes {
-                Takes::Restart => waiting.push(key),
-                Takes::Reload => {
+                TakesEffect::Restart => waiting.push(key),
+                TakesEffect::Reload => {
                     key.copy(&mut settings, fresh);
                     taken.push(key);
                 }
@@ -159,7 +159,11 @@ mod tests {
 
     fn load(text: &str, environment: Environment) -> Result<Loaded, String> {
         let (mut loaded, mut problems) = (Loaded::default(), Vec::new());
-        file::read(Text { path: Path::new("oncebox.toml"), text }, &mut loaded, &mut problems);
+        file::read(
+            SourceText { path: Path::new("oncebox.toml"), text },
+            &mut loaded,
+            &mut problems,
+        );
         file::variables(environment.settings(), &mut loaded, &mut problems);
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
         if lines.is_empty() { Ok(loaded) } else { Err(lines.join("\n")) }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::config::declared::KINDS;
-use crate::config::settings::{KEYS, Key, SECTIONS, Settings, Takes};
+use crate::config::settings::{KEYS, Key, SECTIONS, Settings, TakesEffect};
 
 /// The width of the default file's comments.
 const COLUMNS: usize = 100;
@@ -36,7 +36,7 @@ pub fn default_file() -> String {
         line(&mut page, &format!("# {about}"));
         line(&mut page, &format!("[{section}]"));
         for key in of_section(section) {
-            let mark = if key.takes == Takes::Restart { " *" } else { "" };
+            let mark = if key.takes == TakesEffect::Restart { " *" } else { "" };
             let default = key.unset.map(|(says, _)| format!(" Default: {says}."));
             let default = default.unwrap_or_default();
             let about = format!("{} Value: {}.{default}{mark}", key.about, key.says());
@@ -81,7 +81,7 @@ Oncebox reads the file of `--config` or `ONCEBOX_CONFIG`, else `./oncebox.toml`,
     for (section, _) in SECTIONS {
         line(&mut page, &format!("\n## [{section}]\n"));
         for key in of_section(section) {
-            let mark = if key.takes == Takes::Restart { "*" } else { "" };
+            let mark = if key.takes == TakesEffect::Restart { "*" } else { "" };
             let default = match key.unset {
                 Some((says, _)) => says.to_owned(),
                 None => format!("`{}`", default_of(key)),

@@ -77,12 +77,12 @@ fn lines(problems: &[Problem]) -> String {
 
 /// A file's text, to name the positions in it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Text<'a> {
+pub(super) struct SourceText<'a> {
     pub(super) path: &'a Path,
     pub(super) text: &'a str,
 }
 
-impl Text<'_> {
+impl SourceText<'_> {
     /// Line and column of a byte offset, both from 1; the column counts characters.
     fn position(&self, at: usize) -> (usize, usize) {
         let before = self.text.get(..at).unwrap_or(self.text);

@@ -31,7 +31,7 @@ const PEBIBYTE: u64 = 1 << 50;
 
 /// When a changed value takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Takes {
+pub enum TakesEffect {
     /// With SIGHUP.
     Reload,
     /// With the next start.
@@ -48,7 +48,7 @@ pub struct Key {
     /// Its description: one or more sentences.
     pub about: &'static str,
     /// When a changed value takes effect.
-    pub takes: Takes,
+    pub takes: TakesEffect,
     /// For a key whose default is no value: the default in words, and an example.
     pub unset: Option<(&'static str, &'static str)>,
     put: fn(&mut Settings, Given<'_>) -> Result<(), String>,
@@ -133,7 +133,7 @@ macro_rules! settings {
                 section: stringify!($section),
                 name: stringify!($name),
                 about: $what,
-                takes: Takes::$takes,
+                takes: TakesEffect::$takes,
                 unset: settings!(@unset $($says $example)?),
                 put: |settings, given| {
                     settings.$section.$name = $form.read(given)?;

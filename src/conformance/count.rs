@@ -6,7 +6,7 @@ use crate::conformance::plan::Event;
 
 /// The effects of a run, and the ids of the events whose effects are wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct EffectCounts {
     /// Number of effects of this run's events.
     pub effects: usize,
     /// Acknowledged events without an effect.
@@ -27,12 +27,12 @@ pub enum Guard {
 }
 
 /// Counts the effects: one event id a line, in the order in which they happened.
-pub(super) fn count(events: &[&Event], effects: &str, guard: Guard) -> Counted {
+pub(super) fn count(events: &[&Event], effects: &str, guard: Guard) -> EffectCounts {
     let by_id: BTreeMap<&str, &Event> =
         events.iter().map(|event| (event.id.as_str(), *event)).collect();
     let mut times: BTreeMap<&str, u32> = BTreeMap::new();
     let mut newest: BTreeMap<&str, u32> = BTreeMap::new();
-    let mut counted = Counted::default();
+    let mut counted = EffectCounts::default();
     // An unknown id belongs to an earlier run.
     for event in effects.lines().filter_map(|line| by_id.get(line.trim())) {
         counted.effects = counted.effects.saturating_add(1);
@@ -75,7 +75,7 @@ mod tests {
 
     fn counted(effects: &str, guard: Guard) -> [String; 3] {
         let events = [event("a", 1), event("a", 2), event("b", 1)];
-        let Counted { effects: _, lost, doubled, stale } =
+        let EffectCounts { effects: _, lost, doubled, stale } =
             count(&events.iter().collect::<Vec<_>>(), effects, guard);
         [lost, doubled, stale].map(|ids| ids.join(" "))
     }

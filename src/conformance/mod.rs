@@ -17,7 +17,7 @@ use crate::base::id::Draw;
 use crate::config::own_variables;
 use crate::sys::command::{Ended, How, Program, Running, wait};
 
-pub use count::{Counted, Guard};
+pub use count::{EffectCounts, Guard};
 use plan::Plan;
 
 /// Most processes of the consumer at the same time.
@@ -68,13 +68,13 @@ pub struct Report {
     /// Ids of the events that were not acknowledged, each with the last run's output.
     pub refused: Vec<(String, String)>,
     /// The counted effects; `None` without a counting command.
-    pub counted: Option<Counted>,
+    pub counted: Option<EffectCounts>,
 }
 
 impl Report {
     /// Whether every event was acknowledged and no counted effect is wrong.
     pub fn is_good(&self) -> bool {
-        let right = |counted: &Counted| {
+        let right = |counted: &EffectCounts| {
             counted.lost.is_empty() && counted.doubled.is_empty() && counted.stale.is_empty()
         };
         self.refused.is_empty() && self.counted.as_ref().is_none_or(right)

@@ -14,7 +14,7 @@ pub(super) const LOST_PERMILLE: u64 = 30;
 /// Requests to Logistics per 1,000 that hang until the sender gives up.
 pub(super) const HANGING_PERMILLE: u64 = 20;
 /// Requests per 1,000 that the line between two Onceboxes loses, and answers per 1,000.
-pub(super) const CUT_PERMILLE: u64 = 20;
+pub(super) const LINE_LOSS_PERMILLE: u64 = 20;
 /// How long the line is dead, once in each [`DEAD_ONCE_IN`].
 pub(super) const DEAD_FOR: Duration = Duration::from_millis(1200);
 const DEAD_ONCE_IN: Duration = Duration::from_secs(8);
@@ -51,7 +51,7 @@ pub(super) fn fault_of(seed: u32, event_id: &str, life: u32, nth: u32) -> Option
 
 /// A fault of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cut {
+pub(super) enum LineFault {
     /// The request is lost.
     Request,
     /// The answer is lost.
@@ -59,11 +59,11 @@ pub(super) enum Cut {
 }
 
 /// The line's fault for the `nth` request with this id, if it has one.
-pub(super) fn cut_of(seed: u32, event_id: &str, nth: u32) -> Option<Cut> {
+pub(super) fn line_fault_of(seed: u32, event_id: &str, nth: u32) -> Option<LineFault> {
     let number = (1_u64 << 63) | u64::from(nth);
     match SplitMix64::of(seed, event_id, number).below(1000) {
-        n if n < CUT_PERMILLE => Some(Cut::Request),
-        n if n < CUT_PERMILLE.saturating_mul(2) => Some(Cut::Answer),
+        n if n < LINE_LOSS_PERMILLE => Some(LineFault::Request),
+        n if n < LINE_LOSS_PERMILLE.saturating_mul(2) => Some(LineFault::Answer),
         _ => None,
     }
 }
@@ -174,9 +174,9 @@ mod tests {
             let dead = (0..800).filter(|n| is_dead(seed, Duration::from_millis(n * 100))).count();
             assert!((110..=130).contains(&dead), "seed {seed}: {dead} of 800");
         }
-        let cut = (0..10_000).filter_map(|n| cut_of(42, &format!("evt_{n}"), 1));
-        let cut: Vec<Cut> = cut.collect();
-        let requests = cut.iter().filter(|cut| **cut == Cut::Request).count();
+        let cut = (0..10_000).filter_map(|n| line_fault_of(42, &format!("evt_{n}"), 1));
+        let cut: Vec<LineFault> = cut.collect();
+        let requests = cut.iter().filter(|cut| **cut == LineFault::Request).count();
         assert!((140..260).contains(&requests), "{requests}");
         assert!((140..260).contains(&(cut.len() - requests)), "{}", cut.len());
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::base::clock::Clock;
-use crate::demo::chaos::{self, Cut};
+use crate::demo::chaos::{self, LineFault};
 use crate::demo::error::Error;
 use crate::demo::site::{self, Run, Site, loopback_client};
 use crate::http::client::{Call, Client};
@@ -69,7 +69,7 @@ impl Service for LineService {
 
     fn call(&self, request: Request, reply: Reply) {
         let cut = self.cut(&request.head);
-        if cut == Some(Cut::Request) {
+        if cut == Some(LineFault::Request) {
             return reply.send(Response::hang_up());
         }
         let answer = self.forward(&request);
@@ -85,20 +85,20 @@ impl Service for LineService {
 }
 
 impl LineService {
-    fn cut(&self, head: &Head) -> Option<Cut> {
+    fn cut(&self, head: &Head) -> Option<LineFault> {
         let Run { faults, seed, .. } = self.site.run;
         if !faults {
             return None;
         }
         let after = self.clock.monotonic().saturating_sub(self.started);
         if chaos::is_dead(seed, after) {
-            return Some(Cut::Request);
+            return Some(LineFault::Request);
         }
         let id = head.headers.get("webhook-id").unwrap_or_default();
         let mut seen = self.seen.lock();
         let nth = seen.entry(id.to_owned()).or_default();
         *nth = nth.saturating_add(1);
-        chaos::cut_of(seed, id, *nth)
+        chaos::line_fault_of(seed, id, *nth)
     }
 
     /// Forwards a request. `None` if the second Oncebox does not answer.

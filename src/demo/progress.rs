@@ -120,7 +120,7 @@ pub(super) fn settings(run: &Run) -> Vec<(&'static str, String)> {
         ),
     ];
     if run.topology == Topology::Chain {
-        let cut = percent(chaos::CUT_PERMILLE);
+        let cut = percent(chaos::LINE_LOSS_PERMILLE);
         let line = format!(
             "between the two Onceboxes loses {cut} of the requests and {cut} of the answers, and is dead \
              for {} every few seconds",

@@ -11,7 +11,7 @@ use crate::cli::show::text;
 
 /// A leased event.
 #[derive(Clone, Debug)]
-pub(in crate::cli) struct Leased {
+pub(in crate::cli) struct LeasedEvent {
     /// The event as the service shows it, without the payload.
     pub(in crate::cli) shown: Value,
     /// The payload's exact bytes.
@@ -20,9 +20,9 @@ pub(in crate::cli) struct Leased {
 
 /// The answer to a request for events.
 #[derive(Debug)]
-pub(in crate::cli) enum Next {
+pub(in crate::cli) enum NextEvents {
     /// Leased events; may be empty.
-    Events(Vec<Leased>),
+    Events(Vec<LeasedEvent>),
     /// None: the subscription is held, for this reason.
     Held(String),
     /// The service is busy or unreachable.
@@ -36,7 +36,7 @@ pub(in crate::cli) struct Consumer<'a> {
     pub(in crate::cli) name: &'a str,
 }
 
-impl Leased {
+impl LeasedEvent {
     /// A field of the event.
     pub(in crate::cli) fn field(&self, name: &str) -> String {
         text(&self.shown, name)
@@ -64,7 +64,7 @@ impl Consumer<'_> {
     }
 
     /// Leases up to `most` events, waiting up to `wait` for the first.
-    pub(in crate::cli) fn next(&self, most: usize, wait: Duration) -> Result<Next, Failure> {
+    pub(in crate::cli) fn next(&self, most: usize, wait: Duration) -> Result<NextEvents, Failure> {
         let query = [
             ("max", most.to_string()),
             ("wait", wait.as_secs().to_string()),
@@ -73,16 +73,16 @@ impl Consumer<'_> {
         let path = with_query(&self.path("next"), &query);
         let answer = match self.remote.exchange("GET", &path, Vec::new(), &[]) {
             Ok(answer) => answer,
-            Err(error) => return Ok(Next::Later(self.remote.unreachable(&error))),
+            Err(error) => return Ok(NextEvents::Later(self.remote.unreachable(&error))),
         };
         if matches!(answer.status, 408 | 429 | 500..=599) {
-            return Ok(Next::Later(self.remote.refusal(&answer)));
+            return Ok(NextEvents::Later(self.remote.refusal(&answer)));
         }
         if answer.status != 200 {
             return Err(self.remote.refusal(&answer));
         }
         if let Some(held) = answer.body.get("held").and_then(Value::as_str) {
-            return Ok(Next::Held(held.to_owned()));
+            return Ok(NextEvents::Held(held.to_owned()));
         }
         let items = answer.body.get("items").and_then(Value::as_array);
         let leased = |item: &Value| {
@@ -92,9 +92,11 @@ impl Consumer<'_> {
             let payload = BASE64.decode(encoded.as_bytes()).map_err(|error| {
                 Failure::failed(format!("the service sent a payload that is not base64: {error}"))
             })?;
-            Ok(Leased { shown, payload })
+            Ok(LeasedEvent { shown, payload })
         };
-        Ok(Next::Events(items.into_iter().flatten().map(leased).collect::<Result<_, Failure>>()?))
+        Ok(NextEvents::Events(
+            items.into_iter().flatten().map(leased).collect::<Result<_, Failure>>()?,
+        ))
     }
 
     /// Reports results or extends leases; returns the service's answer for each item.

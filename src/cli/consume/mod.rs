@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::base::clock::Clock;
 use crate::base::stop::Stop;
-use crate::cli::consume::lease::{Consumer, Leased, Next};
+use crate::cli::consume::lease::{Consumer, LeasedEvent, NextEvents};
 use crate::cli::consume::task::{Outcome, Task};
 use crate::cli::exit::{self, Failure};
 use crate::cli::remote::{ConnectArgs, plain};
@@ -170,7 +170,7 @@ impl Work<'_> {
     fn lease(&mut self, free: usize, stopped: &AtomicBool) -> Result<usize, Failure> {
         let wait = if self.tasks.is_empty() && !self.asked.once { WAIT } else { Duration::ZERO };
         match self.consumer.next(free, wait)? {
-            Next::Events(events) => {
+            NextEvents::Events(events) => {
                 self.remarks.clear();
                 let count = events.len();
                 let mut begun = Ok(());
@@ -184,15 +184,15 @@ impl Work<'_> {
                 }
                 begun.map(|()| count)
             }
-            Next::Held(reason) => {
+            NextEvents::Held(reason) => {
                 self.remark(format!("no events: the subscription is {reason}"));
                 if self.tasks.is_empty() && !self.asked.once {
                     Stop::new().wait(RETRY_AFTER);
                 }
                 Ok(0)
             }
-            Next::Later(failure) if self.asked.once => Err(failure),
-            Next::Later(failure) => {
+            NextEvents::Later(failure) if self.asked.once => Err(failure),
+            NextEvents::Later(failure) => {
                 self.remark(format!("{}; trying again", failure.message));
                 if self.tasks.is_empty() {
                     Stop::new().wait(RETRY_AFTER);
@@ -209,7 +209,7 @@ impl Work<'_> {
         }
     }
 
-    fn hand_back(&mut self, event: &Leased) {
+    fn hand_back(&mut self, event: &LeasedEvent) {
         let mut item = event.reference();
         item.insert("delay".to_owned(), "0s".into());
         item.insert("counted".to_owned(), false.into());
@@ -217,7 +217,7 @@ impl Work<'_> {
         self.unsent.push(("nack", Value::Object(item)));
     }
 
-    fn begin(&mut self, event: Leased) -> Result<(), Failure> {
+    fn begin(&mut self, event: LeasedEvent) -> Result<(), Failure> {
         // Its lease ended and this consumer got it again while the command still runs: that command goes on.
         let of = |task: &&mut Task| task.event.field("delivery") == event.field("delivery");
         if let Some(task) = self.tasks.iter_mut().find(of) {

@@ -7,7 +7,7 @@ use data_encoding::BASE64;
 use serde_json::{Map, Value};
 
 use crate::base::clock::Clock;
-use crate::cli::consume::lease::Leased;
+use crate::cli::consume::lease::LeasedEvent;
 use crate::cli::exit::{self, Failure};
 use crate::cli::{out, show};
 use crate::config::own_variables;
@@ -21,7 +21,7 @@ const REASON_CHARS: usize = 500;
 /// A running command.
 #[derive(Debug)]
 pub(super) struct Task {
-    pub(super) event: Leased,
+    pub(super) event: LeasedEvent,
     pub(super) running: Running,
     clock: Clock,
     extend_every: Duration,
@@ -35,11 +35,11 @@ pub(super) struct Outcome(Ended);
 impl Task {
     /// Starts the command. Returns the event if that fails.
     pub(super) fn begin(
-        event: Leased,
+        event: LeasedEvent,
         (command, timeout, envelope): (&[OsString], Duration, bool),
         extend_every: Duration,
         clock: &Clock,
-    ) -> Result<Self, (Leased, std::io::Error)> {
+    ) -> Result<Self, (LeasedEvent, std::io::Error)> {
         let program = Program {
             argv: command.to_vec(),
             without: own_variables(),
@@ -58,7 +58,7 @@ impl Task {
     }
 
     /// Gives the running command a new lease of the same event.
-    pub(super) fn continue_as(&mut self, event: Leased) {
+    pub(super) fn continue_as(&mut self, event: LeasedEvent) {
         self.extend_at = self.clock.monotonic().saturating_add(self.extend_every);
         self.event = event;
     }
@@ -87,7 +87,7 @@ impl Task {
     }
 }
 
-fn environment(event: &Leased) -> Vec<(String, String)> {
+fn environment(event: &LeasedEvent) -> Vec<(String, String)> {
     // An environment variable cannot hold a zero byte.
     let field = |name: &str| {
         let value = event.shown.get(name).cloned().unwrap_or_default();
@@ -115,7 +115,7 @@ fn environment(event: &Leased) -> Vec<(String, String)> {
 }
 
 /// The event as JSON, with the payload in base64.
-fn full_event(event: &Leased) -> Vec<u8> {
+fn full_event(event: &LeasedEvent) -> Vec<u8> {
     let mut full = event.shown.clone();
     if let Some(fields) = full.as_object_mut() {
         fields.insert("payload_base64".to_owned(), BASE64.encode(&event.payload).into());
@@ -166,7 +166,7 @@ impl Outcome {
     }
 
     /// The verb and the request item that report the result to the service.
-    pub(super) fn report(&self, event: &Leased, delay: Option<&str>) -> (&'static str, Value) {
+    pub(super) fn report(&self, event: &LeasedEvent, delay: Option<&str>) -> (&'static str, Value) {
         let mut item: Map<String, Value> = event.reference();
         if self.is_done() {
             return ("ack", Value::Object(item));

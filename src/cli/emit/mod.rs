@@ -24,7 +24,7 @@ use crate::cli::show::text;
 use crate::cli::{input, noun, out};
 
 use batches::{Batch, Batches};
-use send::{Sender, Sent};
+use send::{SendCounts, Sender};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Lines: one event a line, as POST /v1/events takes it:\n  \
@@ -42,7 +42,7 @@ pub(super) struct Emit {
     #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = humantime::parse_duration)]
     retry_for: Duration,
     #[command(flatten)]
-    one: One,
+    event: SingleEvent,
     #[command(flatten)]
     connect: ConnectArgs,
 }
@@ -50,7 +50,7 @@ pub(super) struct Emit {
 /// A single event.
 #[derive(Debug, Args, Serialize)]
 #[command(next_help_heading = "One event")]
-struct One {
+struct SingleEvent {
     /// Type of the event, such as invoice.paid; without it, lines are read
     #[arg(help_heading = "Arguments")]
     event_type: Option<String>,
@@ -105,14 +105,14 @@ struct One {
 impl Emit {
     pub(super) fn run(&self, shared: &Shared) -> Result<(), Failure> {
         let remote = self.connect.open(shared)?;
-        match &self.one.event_type {
+        match &self.event.event_type {
             Some(_) => self.single(&remote),
             None => self.lines(&remote),
         }
     }
 
     fn single(&self, remote: &Remote) -> Result<(), Failure> {
-        let event = self.one.event()?;
+        let event = self.event.event()?;
         // A random key: our own retries are one event, but a command that is typed twice publishes two.
         let mut random = [0_u8; 32];
         SystemDraw::new().fill(&mut random);
@@ -165,7 +165,7 @@ impl Emit {
     fn stream(&self, remote: &Remote, input: impl BufRead) -> Result<(), Failure> {
         let mut batches = Batches::new(input, usize::from(self.batch));
         let mut sender = Sender::new(remote, self.retry_for);
-        let mut sum = Sent::default();
+        let mut sum = SendCounts::default();
         let mut progress = Progress::new();
         let outcome = loop {
             let batch = match batches.next() {
@@ -202,7 +202,7 @@ impl Emit {
     }
 }
 
-impl One {
+impl SingleEvent {
     /// The event as POST /v1/events takes it.
     fn event(&self) -> Result<String, Failure> {
         let mut event = noun::body(self);

@@ -29,7 +29,7 @@ pub(super) struct Sender<'a> {
 
 /// Counts of the events sent so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sent {
+pub(super) struct SendCounts {
     pub(super) events: usize,
     known: usize,
     differing: usize,
@@ -38,7 +38,7 @@ pub(super) struct Sent {
     in_doubt: usize,
 }
 
-impl Sent {
+impl SendCounts {
     /// Adds a batch's answer.
     pub(super) fn add(&mut self, answer: &Answer) {
         let events = answer.body.get("events").and_then(Value::as_array);
@@ -57,7 +57,7 @@ impl Sent {
     }
 }
 
-impl fmt::Display for Sent {
+impl fmt::Display for SendCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { events, known, differing, quarantined, skipped, in_doubt } = self;
         write!(f, "{events} events: {} stored, {known} known before", events - known)?;
