@@ -22,6 +22,7 @@ use crate::http::message::Response;
 use crate::model::token::Right::{Admin, Read};
 use crate::signatures::signing::SigningSecret;
 use crate::store::credentials::{self, Credential, Owner, context};
+use crate::store::settlement;
 use crate::store::tx::ReadTx;
 
 const PROVIDER: Param = Param::path::<NameText>("name", "The provider's name.", "stripe");
@@ -178,7 +179,9 @@ fn store(
             let detail = format!("A provider has {most} secrets at most: withdraw one first.");
             return Ok(Err(Problem::conflict(detail)));
         }
-        if matches!(owner, Owner::Subscription(_)) {
+        if let Owner::Subscription(seq) = owner {
+            // The target may accept the new one.
+            settlement::end_holds_by_change(tx, seq, now)?;
             for before in in_force(tx, owner)? {
                 credentials::revoke(tx, owner, &before.id)?;
             }

@@ -148,12 +148,12 @@ fn why_a_delivery_waits_is_said_where_it_is_shown() {
     let first = emit(&rig, "1");
     let second = emit(&rig, "1");
     let screen = rig.ok(&["event", "show", &first]);
-    assert!(screen.contains("for a consumer: oncebox consume erp"), "{screen}");
+    assert!(screen.contains("for a consumer to ask for it: oncebox consume erp"), "{screen}");
     let screen = rig.ok(&["event", "show", &second]);
-    assert!(screen.contains("for an earlier delivery with its ordering key"), "{screen}");
+    assert!(screen.contains("behind dlv_1 of ") && screen.contains("which waits: "), "{screen}");
     rig.ok(&["subscription", "pause", "erp"]);
     let screen = rig.ok(&["event", "show", &first]);
-    assert!(screen.contains("erp is held: paused since "), "{screen}");
+    assert!(screen.contains("erp is held (paused) since "), "{screen}");
 }
 
 #[test]
