@@ -22,6 +22,9 @@ const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The library's buffers per connection: 16 KiB instead of its 128 KiB.
 const BUFFER_BYTES: usize = 16 * 1024;
+/// The largest head of an answer. The library reads a head into one buffer. A buffer that is full must already be too
+/// large: the library takes a read into a full one for the end of the connection.
+const MAX_HEAD_BYTES: usize = BUFFER_BYTES - 1;
 /// How long an idle connection is kept. Shorter than the 5 s of Node's servers, because a request on a connection that
 /// the server just closes is a failed attempt.
 const IDLE: Duration = Duration::from_secs(4);
@@ -143,6 +146,7 @@ impl Client {
             .timeout_connect(Some(settings.connect_timeout))
             .input_buffer_size(BUFFER_BYTES)
             .output_buffer_size(BUFFER_BYTES)
+            .max_response_header_size(MAX_HEAD_BYTES)
             .max_idle_connections(settings.idle_connections)
             .max_idle_connections_per_host(settings.idle_connections)
             .max_idle_age(IDLE)
@@ -227,6 +231,14 @@ fn call_error(error: ureq::Error) -> CallError {
         ureq::Error::HostNotFound => {
             CallError::Failed(cause, "the host name has no address".to_owned())
         }
+        ureq::Error::LargeResponseHeader(..) => {
+            let why = format!("the head of the answer is larger than {MAX_HEAD_BYTES} bytes");
+            CallError::Failed(cause, why)
+        }
+        ureq::Error::Protocol(why) => {
+            CallError::Failed(cause, format!("the answer is not valid HTTP: {why}"))
+        }
+        ureq::Error::Io(why) => CallError::Failed(cause, why.to_string()),
         other => CallError::Failed(cause, other.to_string()),
     }
 }

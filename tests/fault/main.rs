@@ -13,6 +13,7 @@
 
 mod clock;
 mod disk;
+mod hostile;
 mod keeping;
 mod keys;
 mod kill;

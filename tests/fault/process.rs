@@ -134,6 +134,10 @@ impl Process {
         self.try_call(method, path, body).unwrap()
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn token(&self) -> String {
         self.token.clone()
     }
