@@ -1,0 +1,23 @@
+//! Bugs that are planted in a simulated world, each at a seam. The simulation must find every one of them.
+
+/// A planted bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// The dispatcher is told of a settlement before it is committed.
+    SettledBeforeCommit,
+    /// `Retry-After` is not read.
+    RetryAfterIgnored,
+    /// The dispatcher is not told that a hold was put or ended.
+    HoldNotTold,
+    /// Due times are pulled in by a time that was read before the transaction began.
+    ClampWithOldTime,
+}
+
+impl Bug {
+    pub(crate) const ALL: [Self; 4] = [
+        Self::SettledBeforeCommit,
+        Self::RetryAfterIgnored,
+        Self::HoldNotTold,
+        Self::ClampWithOldTime,
+    ];
+}

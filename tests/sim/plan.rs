@@ -1,0 +1,164 @@
+//! What happens to a simulated world, drawn from its seed before it begins.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use oncebox::model::delivery::Schedule;
+
+use crate::dice::{DAY, Dice, HOUR, MINUTE, Ms, SECOND};
+use crate::endpoint::Endpoint;
+use crate::file::{Deed, Spec, Sub};
+
+/// After the causes are gone, the longest wait that anybody may have asked for, and some.
+const PATIENCE: Ms = DAY + 6 * HOUR;
+
+/// Something that is asked of Oncebox, and asked again until it is acknowledged.
+#[derive(Clone, Debug)]
+pub(crate) enum Wish {
+    Publish(Spec),
+    Act(Deed),
+}
+
+/// What happens, and when.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) deliverers: usize,
+    pub(crate) subs: Vec<Sub>,
+    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) wishes: Vec<(Ms, Wish)>,
+    /// Steps of the process before which it is killed.
+    pub(crate) kills: BTreeSet<u64>,
+    /// When it is asked to stop.
+    pub(crate) stops: Vec<Ms>,
+    /// When the wall clock is set, and by how much.
+    pub(crate) clock_sets: Vec<(Ms, Ms)>,
+    /// When the site has no line to the outside.
+    pub(crate) offline: Vec<(Ms, Ms)>,
+    /// One transaction in so many fails; 0: none.
+    pub(crate) failing_commits: i64,
+    /// One read in so many fails; 0: none.
+    pub(crate) failing_reads: i64,
+    /// From then on nothing goes wrong any more.
+    pub(crate) heal_at: Ms,
+}
+
+impl Plan {
+    pub(crate) fn draw(seed: u32) -> Self {
+        let mut dice = Dice::new(seed, "plan");
+        let dice = &mut dice;
+        let heal_at = dice.pick(&[20 * SECOND, 5 * MINUTE, HOUR, 8 * HOUR, 2 * DAY, 9 * DAY]);
+        let subs: Vec<Sub> = (1..=dice.between(1, 4)).map(|seq| sub(dice, seq, heal_at)).collect();
+        let endpoints = subs.iter().map(|_| Endpoint::draw(dice, heal_at)).collect();
+        let mut plan = Self {
+            deliverers: usize::try_from(dice.between(1, 8)).unwrap(),
+            subs,
+            endpoints,
+            wishes: Vec::new(),
+            kills: BTreeSet::new(),
+            stops: Vec::new(),
+            clock_sets: Vec::new(),
+            offline: Vec::new(),
+            failing_commits: dice.pick(&[0, 0, 5, 30]),
+            failing_reads: dice.pick(&[0, 0, 5, 30]),
+            heal_at,
+        };
+        plan.publish(dice);
+        plan.act(dice);
+        plan.disturb(dice);
+        plan
+    }
+
+    fn any_time(&self, dice: &mut Dice) -> Ms {
+        dice.spread(10, self.heal_at - 1)
+    }
+
+    fn publish(&mut self, dice: &mut Dice) {
+        let all: Vec<i64> = self.subs.iter().map(|sub| sub.seq).collect();
+        for _ in 0..dice.between(3, 30) {
+            let subs = if dice.one_in(3) { all.clone() } else { vec![dice.pick(&all)] };
+            let spec = Spec {
+                subs,
+                key: dice.pick(&[None, Some(1), Some(1), Some(2)]),
+                not_before: dice.one_in(6).then(|| dice.spread(SECOND, 6 * HOUR)),
+                earlier: dice.one_in(8).then(|| dice.spread(SECOND, HOUR)),
+                max_attempts: dice.one_in(8).then(|| u32::try_from(dice.between(1, 6)).unwrap()),
+            };
+            let at = self.any_time(dice);
+            self.wishes.push((at, Wish::Publish(spec)));
+        }
+    }
+
+    fn act(&mut self, dice: &mut Dice) {
+        for _ in 0..dice.below(6) {
+            let sub = dice.between(1, i64::try_from(self.subs.len()).unwrap());
+            let delivery = dice.between(1, 30);
+            let deed = match dice.below(6) {
+                0 | 1 => Deed::Pause(sub),
+                2 => Deed::Resume(sub),
+                3 => Deed::Limit(sub, dice.pick(&[None, Some(1), Some(2)])),
+                4 => Deed::Retry(delivery),
+                _ => Deed::Cancel(delivery),
+            };
+            let at = self.any_time(dice);
+            self.wishes.push((at, Wish::Act(deed)));
+        }
+        for sub in &self.subs {
+            let at = self.heal_at + dice.between(5 * SECOND, MINUTE);
+            self.wishes.push((at, Wish::Act(Deed::Resume(sub.seq))));
+        }
+    }
+
+    fn disturb(&mut self, dice: &mut Dice) {
+        for _ in 0..dice.pick(&[0, 1, 1, 3, 8]) {
+            self.kills.insert(dice.spread(3, 3000).unsigned_abs());
+        }
+        if dice.one_in(4) {
+            let at = self.any_time(dice);
+            self.stops.push(at);
+        }
+        if dice.one_in(3) {
+            for _ in 0..dice.between(1, 3) {
+                let by = dice.spread(SECOND, 20 * DAY) * dice.pick(&[1, -1]);
+                let at = self.any_time(dice);
+                self.clock_sets.push((at, by));
+            }
+        }
+        if dice.one_in(3) {
+            let from = self.any_time(dice);
+            self.offline.push((from, from + dice.spread(MINUTE, self.heal_at)));
+        }
+        self.offline.iter_mut().for_each(|(_, to)| *to = (*to).min(self.heal_at));
+    }
+
+    /// By when everything must be done. A time that an event is not to be sent before stays where it is when the clock
+    /// is set back.
+    pub(crate) fn deadline(&self) -> Ms {
+        let back: Ms = self.clock_sets.iter().map(|(_, by)| (-by).max(0)).sum();
+        self.heal_at + PATIENCE + back
+    }
+
+    pub(crate) fn is_offline(&self, now: Ms) -> bool {
+        self.offline.iter().any(|(from, to)| (*from..*to).contains(&now))
+    }
+}
+
+fn sub(dice: &mut Dice, seq: i64, heal_at: Ms) -> Sub {
+    let short = || vec![Duration::from_millis(200), Duration::from_secs(2), Duration::from_mins(1)];
+    let schedule = match dice.below(4) {
+        // For days it would be too many attempts.
+        0 if heal_at <= HOUR => Schedule::new(short(), 1000).unwrap(),
+        1 => Schedule::new(short(), 5).unwrap(),
+        _ => Schedule::default(),
+    };
+    Sub {
+        seq,
+        tenant: dice.pick(&["one", "one", "two"]),
+        in_flight_max: dice.pick(&[None, None, Some(1), Some(3)]),
+        has_lanes: dice.one_in(2),
+        schedule,
+        timeout: dice.pick(&[2 * SECOND, 30 * SECOND]),
+        holds: Vec::new(),
+        failing_since: None,
+        last_success_at: None,
+    }
+}

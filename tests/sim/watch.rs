@@ -1,0 +1,206 @@
+//! What must hold in every world: looked at each time a request goes out, and at the end.
+
+use std::collections::BTreeMap;
+
+use oncebox::model::delivery::State;
+
+use crate::dice::Ms;
+use crate::file::{File, Report, Row};
+
+/// A wait that was promised to somebody, in the world's own time.
+#[derive(Clone, Copy, Debug)]
+struct Floor {
+    /// When it began.
+    at: Ms,
+    /// How far schedule time had been set forward by then.
+    forward: Ms,
+    span: Ms,
+}
+
+/// What is known of a delivery.
+#[derive(Clone, Debug, Default)]
+struct Track {
+    /// The run of the process that sent it and has not committed the outcome.
+    unsettled: Option<u32>,
+    /// The run of the process that was told 2xx.
+    taken: Option<u32>,
+    /// The commit after which the dispatcher got it.
+    fetched: Option<u64>,
+    asked: Option<Floor>,
+    /// When its latest answer came, and how far schedule time had been set forward by then.
+    answered: (Ms, Ms),
+    /// Whether a person wanted it sent at once, which lifts `not_before` for good.
+    wanted: bool,
+    /// Answers that end a delivery for good.
+    refused: bool,
+    sends: u32,
+}
+
+/// A request that goes out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Send<'a> {
+    pub(crate) row: &'a Row,
+    pub(crate) boot: u32,
+    pub(crate) now: Ms,
+    /// Schedule time.
+    pub(crate) schedule: Ms,
+    /// The latest commit that this run of the process has learned of.
+    pub(crate) told: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watch {
+    tracks: BTreeMap<i64, Track>,
+    /// Schedule time minus the world's own.
+    offset: Option<Ms>,
+    /// How far schedule time has been set forward in all.
+    forward: Ms,
+    /// The latest that schedule time ever was.
+    latest: Ms,
+    pub(crate) violation: Option<String>,
+}
+
+impl Watch {
+    pub(crate) fn fail(&mut self, what: String) {
+        self.violation.get_or_insert(what);
+    }
+
+    fn track(&mut self, delivery: i64) -> &mut Track {
+        self.tracks.entry(delivery).or_default()
+    }
+
+    /// Follows schedule time, which a clock that was set moves.
+    pub(crate) fn clock(&mut self, now: Ms, schedule: Ms) {
+        let offset = schedule - now;
+        self.forward += (offset - self.offset.unwrap_or(offset)).max(0);
+        self.offset = Some(offset);
+        self.latest = self.latest.max(schedule);
+    }
+
+    pub(crate) fn fetched(&mut self, delivery: i64, commits: u64) {
+        self.track(delivery).fetched.get_or_insert(commits);
+    }
+
+    pub(crate) fn sends(&mut self, send: Send<'_>, file: &File) {
+        let Send { row, boot, now, told, .. } = send;
+        self.clock(now, send.schedule);
+        let name = format!("delivery {} of subscription {}", row.seq, row.sub);
+        let sub = &file.subs[&row.sub];
+        if let Some(hold) = sub.holds.iter().find(|hold| hold.commit <= told) {
+            self.fail(format!("{name} is sent although it is held: {hold:?}"));
+        }
+        self.looks_at_lane(send, file, &name);
+        let (latest, forward) = (self.latest, self.forward);
+        let track = self.track(row.seq);
+        let (unsettled, taken, asked) = (track.unsettled, track.taken, track.asked);
+        let is_lifted = track.wanted;
+        track.unsettled = Some(boot);
+        track.sends += 1;
+        if unsettled == Some(boot) {
+            self.fail(format!("{name} is sent while its last attempt is not committed"));
+        }
+        if taken == Some(boot) {
+            self.fail(format!("{name} is sent again although its 2xx was received"));
+        }
+        if latest < row.not_before && !is_lifted {
+            self.fail(format!("{name} is sent {} ms early", row.not_before - latest));
+        }
+        if let Some(Floor { at, forward: before, span }) = asked {
+            let waited = now - at + forward - before;
+            if waited < span {
+                self.fail(format!("{name} is sent after {waited} ms, and was to wait {span} ms"));
+            }
+        }
+    }
+
+    /// The dispatcher has started a request: so many are under way, of the subscription and in all.
+    pub(crate) fn starts(
+        &mut self,
+        sub: i64,
+        (own, most): (u32, Option<u32>),
+        (all, deliverers): (usize, usize),
+    ) {
+        if most.is_some_and(|most| own > most.max(1)) {
+            self.fail(format!("request {own} of subscription {sub} is started, of {most:?}"));
+        }
+        if all > deliverers {
+            self.fail(format!("request {all} is started, of {deliverers}"));
+        }
+    }
+
+    fn looks_at_lane(&mut self, send: Send<'_>, file: &File, name: &str) {
+        let Some(lane) = send.row.lane else { return };
+        let fetched = self.track(send.row.seq).fetched.unwrap_or(file.commits);
+        for other in file.rows.iter().filter(|row| row.lane == Some(lane)) {
+            if other.seq == send.row.seq {
+                continue;
+            }
+            let is_unsettled = self.track(other.seq).unsettled == Some(send.boot);
+            if is_unsettled {
+                self.fail(format!("{name} is sent while {} of its lane is", other.seq));
+            }
+            let is_before = (other.order_at, other.seq) < (send.row.order_at, send.row.seq);
+            if is_before && other.is_open() && other.since < fetched {
+                self.fail(format!("{name} is sent before {} of its lane", other.seq));
+            }
+        }
+    }
+
+    /// The process has the answer.
+    pub(crate) fn answered(&mut self, delivery: i64, boot: u32, status: Option<u16>, now: Ms) {
+        let forward = self.forward;
+        let track = self.track(delivery);
+        track.answered = (now, forward);
+        match status {
+            Some(200..=299) => track.taken = Some(boot),
+            Some(300..=499) => track.refused = true,
+            _ => {}
+        }
+    }
+
+    /// The outcome is committed, with the wait that the answer asked for.
+    pub(crate) fn settled(&mut self, report: &Report) {
+        let track = self.track(report.delivery);
+        track.unsettled = None;
+        let (at, forward) = track.answered;
+        track.asked = report.asked.map(|span| Floor { at, forward, span });
+    }
+
+    /// The dispatcher knows that a delivery is settled, or that it is no longer to be sent.
+    pub(crate) fn released(&mut self, delivery: i64) {
+        self.track(delivery).fetched = None;
+    }
+
+    /// A person wants it sent now, whatever was asked for.
+    pub(crate) fn is_wanted(&mut self, delivery: i64) {
+        let track = self.track(delivery);
+        track.asked = None;
+        track.taken = None;
+        track.wanted = true;
+    }
+
+    /// The process was killed.
+    pub(crate) fn killed(&mut self) {
+        for track in self.tracks.values_mut() {
+            track.fetched = None;
+        }
+    }
+
+    /// All causes are gone, and time enough has passed: nothing is open, and nothing is dead without a reason.
+    pub(crate) fn at_end(&mut self, file: &File) {
+        for row in &file.rows {
+            let Track { refused, sends, .. } = *self.track(row.seq);
+            let sub = &file.subs[&row.sub];
+            let most = row.max_attempts.unwrap_or_else(|| sub.schedule.max_attempts());
+            match row.state {
+                State::Completed if sends == 0 => {
+                    self.fail(format!("delivery {} is completed and was never sent", row.seq));
+                }
+                State::DeadLetter if !refused && row.counted < most => {
+                    self.fail(format!("delivery {} is dead without a reason: {row:?}", row.seq));
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,865 @@
+//! A simulated world: one process with its threads, its file, its endpoints and the people around it, all in one queue of
+//! events. The dispatcher's decisions and the judgement of attempts are the real ones.
+//!
+//! Where threads of the process could overtake each other, chance says who is first. A kill may come before any step.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncebox::base::clock::{Clock, ManualTime, Timestamp};
+use oncebox::base::id::{DeliverySeq, Draw, SubscriptionSeq};
+use oncebox::model::delivery::{Outcome, Progress, judge, retry_after};
+use oncebox::pipeline::clock_watch::ClockWatch;
+use oncebox::pipeline::scheduler::decisions::{Assignment, Command, Input, Limits, Machine, Pace};
+use oncebox::store::tx::Settled;
+
+use crate::bug::Bug;
+use crate::dice::{Dice, Ms, SECOND};
+use crate::endpoint::{Endpoint, Manner};
+use crate::file::{Deed, Effects, File, Report, Row, Sub};
+use crate::plan::{Plan, Wish};
+use crate::watch::{Send, Watch};
+
+/// Wall time at the beginning.
+const START: Ms = 1_800_000_000_000;
+/// Events of one world at most: more means that something goes round in circles.
+const MAX_EVENTS: u64 = 400_000;
+/// The cap of a subscription that does not say.
+const CAP: u32 = 8;
+/// How long the dispatcher sleeps at most.
+const MAX_SLEEP: Ms = 250;
+
+/// Something that happens.
+#[derive(Clone, Debug)]
+enum Event {
+    /// A wish is put forward.
+    Ask(usize),
+    /// Somebody sets the wall clock.
+    SetClock(Ms),
+    /// The process is asked to stop.
+    Stop,
+    /// The process starts.
+    Boot,
+    /// The request reaches the endpoint.
+    Arrive(u64),
+    /// A step of the process, in one of its runs.
+    Step(u32, Step),
+}
+
+/// A step of one of the process's threads.
+#[derive(Clone, Debug)]
+enum Step {
+    /// The dispatcher takes its messages.
+    Turn,
+    /// The writer begins a transaction.
+    Write,
+    /// The transaction is on the disk.
+    Commit,
+    /// The writer tells what was committed.
+    Tell(Told),
+    /// A deliverer takes an assignment and sends it.
+    Take(Assignment),
+    /// The answer is here, or the time is over.
+    Answer(u64),
+    /// The deliverer hands its outcome in.
+    HandIn(Report),
+    /// The deliverer is idle.
+    Idle(Input),
+    Upkeep,
+    /// What is not done by now after a stop is given up.
+    GraceOver,
+}
+
+/// What is told after a transaction.
+#[derive(Clone, Debug)]
+struct Told {
+    effects: Effects,
+    acknowledged: Vec<usize>,
+    refused: Vec<Job>,
+    commit: u64,
+}
+
+/// A job for the writer.
+#[derive(Clone, Debug)]
+enum Job {
+    Settle(Report),
+    Wish(usize, Ms),
+    Clamp(i64, Ms),
+}
+
+#[derive(Debug)]
+struct Batch {
+    jobs: Vec<Job>,
+    fails: bool,
+}
+
+/// A request under way.
+#[derive(Clone, Debug)]
+struct Flight {
+    boot: u32,
+    assignment: Assignment,
+    run_no: u32,
+    counted: u32,
+    started: Ms,
+    outcome: Outcome,
+}
+
+/// What a run of the process has in memory.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each true or not")]
+struct Process {
+    boot: u32,
+    clock: Clock,
+    clock_watch: ClockWatch,
+    machine: Machine,
+    known: BTreeMap<SubscriptionSeq, (Limits, bool)>,
+    inputs: Vec<Input>,
+    rang: BTreeSet<SubscriptionSeq>,
+    subscriptions_changed: bool,
+    next_turn: Option<Ms>,
+    /// Subscriptions as deliverers have them in memory.
+    destinations: BTreeMap<SubscriptionSeq, Sub>,
+    settle: Vec<Job>,
+    accept: Vec<Job>,
+    upkeep: Vec<Job>,
+    writing: Option<Batch>,
+    writer_is_busy: bool,
+    unsettled: Vec<Report>,
+    next_upkeep: Option<Ms>,
+    are_due_times_suspect: bool,
+    stopping: bool,
+    drained: bool,
+    told: u64,
+    /// Requests that the machine counts as under way.
+    started: BTreeMap<SubscriptionSeq, u32>,
+}
+
+impl Process {
+    fn new(boot: u32, clock: Clock, deliverers: usize, commits: u64) -> Self {
+        Self {
+            boot,
+            clock,
+            clock_watch: ClockWatch::default(),
+            machine: Machine::new(deliverers),
+            known: BTreeMap::new(),
+            inputs: Vec::new(),
+            rang: BTreeSet::new(),
+            subscriptions_changed: true,
+            next_turn: None,
+            destinations: BTreeMap::new(),
+            settle: Vec::new(),
+            accept: Vec::new(),
+            upkeep: Vec::new(),
+            writing: None,
+            writer_is_busy: false,
+            unsettled: Vec::new(),
+            next_upkeep: None,
+            are_due_times_suspect: true,
+            stopping: false,
+            drained: false,
+            told: commits,
+            started: BTreeMap::new(),
+        }
+    }
+}
+
+/// Randomness for the jitter.
+#[derive(Debug)]
+struct Jitter(std::sync::Mutex<Dice>);
+
+impl Draw for Jitter {
+    fn fill(&self, into: &mut [u8]) {
+        let mut dice = self.0.lock().unwrap();
+        for byte in into {
+            *byte = dice.draw().to_le_bytes()[0];
+        }
+    }
+}
+
+/// What a world came to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ended {
+    pub(crate) violation: Option<String>,
+    pub(crate) events: u64,
+    pub(crate) trace: Vec<String>,
+}
+
+pub(crate) struct World {
+    plan: Plan,
+    bug: Option<Bug>,
+    dice: Dice,
+    jitter: Jitter,
+    time: Arc<ManualTime>,
+    now: Ms,
+    queue: BTreeMap<(Ms, u64), Event>,
+    count: u64,
+    steps: u64,
+    file: File,
+    endpoints: Vec<Endpoint>,
+    flights: BTreeMap<u64, Flight>,
+    acknowledged: Vec<bool>,
+    process: Process,
+    is_up: bool,
+    watch: Watch,
+    trace: Option<Vec<String>>,
+}
+
+impl World {
+    pub(crate) fn new(seed: u32, bug: Option<Bug>, is_traced: bool) -> Self {
+        let plan = Plan::draw(seed);
+        let time = ManualTime::at(Timestamp::from_ms(START));
+        let clock = Clock::from_source(time.clone());
+        let subs = plan.subs.iter().map(|sub| (sub.seq, sub.clone())).collect();
+        let mut world = Self {
+            bug,
+            dice: Dice::new(seed, "world"),
+            jitter: Jitter(std::sync::Mutex::new(Dice::new(seed, "jitter"))),
+            time,
+            now: 0,
+            queue: BTreeMap::new(),
+            count: 0,
+            steps: 0,
+            file: File { subs, ..File::default() },
+            endpoints: plan.endpoints.clone(),
+            flights: BTreeMap::new(),
+            acknowledged: vec![false; plan.wishes.len()],
+            process: Process::new(0, clock, plan.deliverers, 0),
+            is_up: false,
+            watch: Watch::default(),
+            trace: is_traced.then(Vec::new),
+            plan,
+        };
+        world.at(0, Event::Boot);
+        for (n, (at, _)) in world.plan.wishes.clone().iter().enumerate() {
+            world.at(*at, Event::Ask(n));
+        }
+        for at in world.plan.stops.clone() {
+            world.at(at, Event::Stop);
+        }
+        for (at, by) in world.plan.clock_sets.clone() {
+            world.at(at, Event::SetClock(by));
+        }
+        world
+    }
+
+    /// Lets the world run until nothing is open, or something is wrong.
+    pub(crate) fn run(mut self) -> Ended {
+        let plan = format!("{:?}", self.plan);
+        self.note(|| plan);
+        while self.watch.violation.is_none() {
+            if self.now > self.plan.heal_at && self.is_done() {
+                self.watch.at_end(&self.file);
+                break;
+            }
+            let Some(((at, _), event)) = self.queue.pop_first() else {
+                let stuck = self.stuck();
+                self.watch.fail(format!("nothing will happen any more, and {stuck}"));
+                break;
+            };
+            if at > self.plan.deadline() || self.count > MAX_EVENTS {
+                let stuck = self.stuck();
+                self.watch.fail(format!("after {} events {stuck}", self.count));
+                break;
+            }
+            self.time.advance(Duration::from_millis((at - self.now).unsigned_abs()));
+            self.now = at;
+            self.happen(event);
+        }
+        let trace = self.trace.unwrap_or_default();
+        Ended { violation: self.watch.violation, events: self.count, trace }
+    }
+
+    fn is_done(&self) -> bool {
+        self.acknowledged.iter().all(|is| *is) && !self.file.rows.iter().any(Row::is_open)
+    }
+
+    fn stuck(&self) -> String {
+        let open: Vec<_> = self.file.rows.iter().filter(|row| row.is_open()).collect();
+        let asked = self.acknowledged.iter().filter(|is| !**is).count();
+        format!(
+            "{asked} wishes are not acknowledged, {} deliveries are open; schedule time is {}; {open:?} {:?}",
+            open.len(),
+            self.process.clock.now().ms(),
+            self.process.machine,
+        )
+    }
+
+    fn note(&mut self, what: impl FnOnce() -> String) {
+        let now = self.now;
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{now:>9} {}", what()));
+        }
+    }
+
+    fn at(&mut self, at: Ms, event: Event) {
+        // Chance decides between what happens at the same time.
+        let order = self.dice.draw() & !0xF_FFFF | self.count & 0xF_FFFF;
+        self.count += 1;
+        self.queue.insert((at.max(self.now), order), event);
+    }
+
+    /// A step of a thread, a little later: most are quick, some wait for the processor.
+    fn soon(&mut self, step: Step) {
+        let wait = if self.dice.one_in(12) { self.dice.spread(1, 400) } else { self.dice.below(3) };
+        self.after(wait, step);
+    }
+
+    fn after(&mut self, wait: Ms, step: Step) {
+        let boot = self.process.boot;
+        self.at(self.now + wait, Event::Step(boot, step));
+    }
+
+    fn is_healed(&self) -> bool {
+        self.now >= self.plan.heal_at
+    }
+
+    fn fails(&mut self, one_in: i64) -> bool {
+        one_in > 0 && !self.is_healed() && self.dice.one_in(one_in)
+    }
+
+    fn has(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    fn schedule_now(&self) -> Ms {
+        self.process.clock.now().ms()
+    }
+
+    fn happen(&mut self, event: Event) {
+        if let Event::Step(boot, _) = &event {
+            if !self.is_up || *boot != self.process.boot {
+                return;
+            }
+            self.steps += 1;
+            if self.plan.kills.contains(&self.steps) && !self.is_healed() {
+                self.kill();
+                return;
+            }
+        }
+        if self.is_up {
+            self.watch.clock(self.now, self.schedule_now());
+        }
+        self.note(|| format!("{event:?}"));
+        match event {
+            Event::Ask(n) => self.ask(n),
+            Event::SetClock(by) => self.set_clock(by),
+            Event::Stop if self.is_up && !self.is_healed() => {
+                self.process.stopping = true;
+                self.turn_soon();
+                self.after(25 * SECOND, Step::GraceOver);
+            }
+            Event::Stop => {}
+            Event::Boot => self.boot(),
+            Event::Arrive(flight) => self.arrive(flight),
+            Event::Step(_, step) => self.step(step),
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Turn => self.turn(),
+            Step::Write => self.write(),
+            Step::Commit => self.commit(),
+            Step::Tell(told) => self.tell(told),
+            Step::Take(assignment) => self.take(assignment),
+            Step::Answer(flight) => self.answer(flight),
+            Step::HandIn(report) => {
+                self.process.settle.push(Job::Settle(report));
+                self.wake_writer();
+            }
+            Step::Idle(input) => {
+                self.process.inputs.push(input);
+                self.turn_soon();
+            }
+            Step::Upkeep => self.upkeep(),
+            Step::GraceOver => self.kill(),
+        }
+    }
+
+    // The people around it.
+
+    fn ask(&mut self, n: usize) {
+        let is_pause = matches!(self.plan.wishes[n].1, Wish::Act(Deed::Pause(_)));
+        // A pause that comes after the last resume would hold its subscription for ever.
+        self.acknowledged[n] |= is_pause && self.is_healed();
+        if self.acknowledged[n] {
+            return;
+        }
+        if !self.is_up || self.process.stopping {
+            let wait = self.dice.between(SECOND, 5 * SECOND);
+            return self.at(self.now + wait, Event::Ask(n));
+        }
+        let now = self.schedule_now();
+        self.process.accept.push(Job::Wish(n, now));
+        self.wake_writer();
+    }
+
+    fn set_clock(&mut self, by: Ms) {
+        if self.is_healed() {
+            return;
+        }
+        let wall = self.process.clock.wall().ms();
+        self.time.set_wall(Timestamp::from_ms(wall + by));
+        self.upkeep_within(SECOND);
+    }
+
+    // The process.
+
+    fn boot(&mut self) {
+        let boot = self.process.boot + 1;
+        let clock = Clock::from_source(self.time.clone());
+        self.process = Process::new(boot, clock, self.plan.deliverers, self.file.commits);
+        self.is_up = true;
+        self.watch.clock(self.now, self.schedule_now());
+        self.turn_soon();
+        self.upkeep_within(SECOND);
+    }
+
+    fn kill(&mut self) {
+        // What was being written is on the disk, or it is not.
+        if self.process.writing.is_some() && self.dice.one_in(2) {
+            self.commit_now();
+        }
+        self.note(|| "killed".to_owned());
+        self.goes_down();
+    }
+
+    fn goes_down(&mut self) {
+        self.is_up = false;
+        self.watch.killed();
+        let wait = self.dice.spread(100, 20 * SECOND);
+        self.at(self.now + wait, Event::Boot);
+        for n in 0..self.acknowledged.len() {
+            if !self.acknowledged[n] && self.plan.wishes[n].0 <= self.now {
+                let wait = self.dice.between(SECOND, 5 * SECOND);
+                self.at(self.now + wait, Event::Ask(n));
+            }
+        }
+    }
+
+    // The dispatcher: the same order as `scheduler::Dispatcher::turn`.
+
+    fn turn_soon(&mut self) {
+        let wait =
+            if self.dice.one_in(10) { self.dice.below(MAX_SLEEP) } else { self.dice.below(3) };
+        self.turn_within(wait);
+    }
+
+    fn turn_within(&mut self, wait: Ms) {
+        let at = self.now + wait;
+        if self.process.next_turn.is_none_or(|next| next > at) {
+            self.process.next_turn = Some(at);
+            self.after(wait, Step::Turn);
+        }
+    }
+
+    fn turn(&mut self) {
+        if self.process.next_turn != Some(self.now) {
+            return;
+        }
+        self.process.next_turn = None;
+        let inputs = std::mem::take(&mut self.process.inputs);
+        let mut drained = self.feed(inputs);
+        if std::mem::take(&mut self.process.subscriptions_changed) {
+            let changes = self.changes();
+            drained |= self.feed(changes);
+        }
+        let rang = std::mem::take(&mut self.process.rang);
+        drained |= self.feed(rang.into_iter().map(Input::Rang).collect());
+        let last = if self.process.stopping { Input::Stop } else { Input::Tick };
+        drained |= self.feed(vec![last]);
+        self.process.drained |= drained && self.process.stopping;
+        if self.process.drained {
+            self.ends_when_written();
+        }
+        if let Some(until) = self.process.machine.sleep_until() {
+            self.turn_within((until.ms() - self.schedule_now()).max(1));
+        }
+    }
+
+    fn feed(&mut self, mut inputs: Vec<Input>) -> bool {
+        let now = self.process.clock.now();
+        let mut drained = false;
+        while !inputs.is_empty() {
+            let mut commands = Vec::new();
+            for input in inputs.drain(..) {
+                if let Input::Finished { subscription, .. } = &input {
+                    let own = self.process.started.entry(*subscription).or_default();
+                    *own = own.saturating_sub(1);
+                }
+                if let Input::Settled(Settled { delivery, .. }) = &input {
+                    self.watch.released(delivery.0);
+                }
+                commands.extend(self.process.machine.step(now, input));
+            }
+            for command in commands {
+                match command {
+                    Command::Fetch { subscription, limit } => {
+                        let fetched = self.fetched(subscription, limit);
+                        inputs.push(fetched);
+                    }
+                    Command::Start(assignment) => self.start(assignment),
+                    Command::Drained => drained = true,
+                }
+            }
+        }
+        drained
+    }
+
+    fn start(&mut self, assignment: Assignment) {
+        let Assignment { subscription, .. } = assignment;
+        *self.process.started.entry(subscription).or_default() += 1;
+        let own = self.process.started[&subscription];
+        let all: u32 = self.process.started.values().sum();
+        let (limits, _) = self.process.known[&subscription];
+        let most = limits.is_hard.then_some(limits.cap);
+        let all = (usize::try_from(all).unwrap(), self.plan.deliverers);
+        self.watch.starts(subscription.0, (own, most), all);
+        self.soon(Step::Take(assignment));
+    }
+
+    /// As `Dispatcher::fetch`: two reads, between which a transaction may be committed.
+    fn fetched(&mut self, subscription: SubscriptionSeq, limit: u32) -> Input {
+        let now = self.schedule_now();
+        if self.fails(self.plan.failing_reads) {
+            let next_due = Some(Timestamp::from_ms(now + SECOND));
+            return Input::Fetched { subscription, rows: Vec::new(), more: false, next_due };
+        }
+        let rows = self.file.due(subscription.0, now, limit);
+        let commits = self.file.commits;
+        for (delivery, _) in &rows {
+            self.watch.fetched(delivery.0, commits);
+        }
+        if self.process.writing.is_some() && self.dice.one_in(3) {
+            self.commit_now();
+        }
+        let more = u32::try_from(rows.len()).unwrap() >= limit;
+        let next_due = if more { None } else { self.file.next_due(subscription.0, now) };
+        let next_due = next_due.map(Timestamp::from_ms);
+        Input::Fetched { subscription, rows, more, next_due }
+    }
+
+    /// As `Dispatcher::changes`.
+    fn changes(&mut self) -> Vec<Input> {
+        let mut inputs = Vec::new();
+        for sub in self.file.subs.values() {
+            let subscription = SubscriptionSeq(sub.seq);
+            let limits = Limits {
+                cap: sub.in_flight_max.unwrap_or(CAP),
+                is_hard: sub.in_flight_max.is_some(),
+                callable: sub.holds.is_empty(),
+            };
+            let known = (limits, sub.has_lanes);
+            let is_known = self.process.known.get(&subscription) == Some(&known);
+            if !is_known {
+                let (tenant, pace) = (sub.tenant.to_owned(), pace(sub));
+                inputs.push(Input::SubscriptionChanged { subscription, limits, tenant, pace });
+            }
+            self.process.known.insert(subscription, known);
+        }
+        inputs
+    }
+
+    // The writer.
+
+    fn wake_writer(&mut self) {
+        if !std::mem::replace(&mut self.process.writer_is_busy, true) {
+            self.soon(Step::Write);
+        }
+    }
+
+    fn write(&mut self) {
+        let process = &mut self.process;
+        let mut jobs = std::mem::take(&mut process.settle);
+        jobs.append(&mut process.accept);
+        jobs.append(&mut process.upkeep);
+        if jobs.is_empty() {
+            self.process.writer_is_busy = false;
+            if self.process.drained {
+                self.ends_when_written();
+            }
+            return;
+        }
+        let fails = self.fails(self.plan.failing_commits);
+        if self.has(Bug::SettledBeforeCommit) {
+            self.tells_too_early(&jobs);
+        }
+        self.process.writing = Some(Batch { jobs, fails });
+        let wait = if self.dice.one_in(20) {
+            self.dice.spread(20, 3 * SECOND)
+        } else {
+            self.dice.between(1, 12)
+        };
+        self.after(wait, Step::Commit);
+    }
+
+    fn tells_too_early(&mut self, jobs: &[Job]) {
+        for job in jobs {
+            let Job::Settle(Report { delivery, sub, .. }) = job else { continue };
+            let (delivery, subscription) = (DeliverySeq(*delivery), SubscriptionSeq(*sub));
+            let settled = Settled { delivery, subscription, next_due: None };
+            self.process.inputs.push(Input::Settled(settled));
+        }
+        self.turn_soon();
+    }
+
+    fn commit(&mut self) {
+        if self.process.writing.is_some() {
+            self.commit_now();
+        }
+    }
+
+    fn commit_now(&mut self) {
+        let Some(Batch { jobs, fails }) = self.process.writing.take() else { return };
+        let mut told = Told {
+            effects: Effects::default(),
+            acknowledged: Vec::new(),
+            refused: Vec::new(),
+            commit: 0,
+        };
+        if fails {
+            told.refused = jobs;
+        } else {
+            self.file.commits += 1;
+            for job in jobs {
+                self.carry_out(job, &mut told);
+            }
+        }
+        told.commit = self.file.commits;
+        self.soon(Step::Tell(told));
+    }
+
+    fn carry_out(&mut self, job: Job, told: &mut Told) {
+        match job {
+            Job::Settle(report) => {
+                self.file.settle(&report, &mut told.effects);
+                self.watch.settled(&report);
+            }
+            Job::Wish(n, now) => {
+                match self.plan.wishes[n].1.clone() {
+                    Wish::Publish(spec) => self.file.publish(n, &spec, now, &mut told.effects),
+                    Wish::Act(deed) => self.act(deed, now, told),
+                }
+                told.acknowledged.push(n);
+            }
+            Job::Clamp(sub, handed_in) => {
+                // What is settled in the same transaction may be younger than the job.
+                let is_old = self.has(Bug::ClampWithOldTime);
+                let now = if is_old { handed_in } else { self.schedule_now() };
+                self.file.clamp(sub, now, &mut told.effects);
+            }
+        }
+    }
+
+    fn act(&mut self, deed: Deed, now: Ms, told: &mut Told) {
+        if let Deed::Retry(delivery) = deed {
+            self.watch.is_wanted(delivery);
+        }
+        self.file.act(deed, now, &mut told.effects);
+    }
+
+    fn tell(&mut self, told: Told) {
+        let Told { effects, acknowledged, refused, commit } = told;
+        let Effects { rang, settled, subscriptions_changed } = effects;
+        if subscriptions_changed {
+            self.process.destinations.clear();
+        }
+        self.process.told = commit;
+        self.process.rang.extend(rang);
+        self.process.inputs.extend(settled.into_iter().map(Input::Settled));
+        self.process.subscriptions_changed |= subscriptions_changed && !self.has(Bug::HoldNotTold);
+        self.turn_soon();
+        for n in acknowledged {
+            self.acknowledged[n] = true;
+        }
+        for job in refused {
+            match job {
+                Job::Settle(report) => {
+                    self.process.unsettled.push(report);
+                    self.upkeep_within(SECOND);
+                }
+                Job::Wish(n, _) => self.at(self.now + SECOND, Event::Ask(n)),
+                Job::Clamp(..) => {
+                    self.process.are_due_times_suspect = true;
+                    self.upkeep_within(SECOND);
+                }
+            }
+        }
+        self.soon(Step::Write);
+    }
+
+    fn ends_when_written(&mut self) {
+        let process = &self.process;
+        let is_idle = !process.writer_is_busy && process.unsettled.is_empty();
+        if is_idle && process.settle.is_empty() && process.accept.is_empty() {
+            self.note(|| "stopped".to_owned());
+            self.goes_down();
+        }
+    }
+
+    // Upkeep: once a second, simulated where it has something to do.
+
+    fn upkeep_within(&mut self, wait: Ms) {
+        let wait = self.dice.between(1, wait);
+        let at = self.now + wait;
+        if self.process.next_upkeep.is_none_or(|next| next > at) {
+            self.process.next_upkeep = Some(at);
+            self.after(wait, Step::Upkeep);
+        }
+    }
+
+    fn upkeep(&mut self) {
+        if self.process.next_upkeep != Some(self.now) {
+            return;
+        }
+        self.process.next_upkeep = None;
+        for report in std::mem::take(&mut self.process.unsettled) {
+            self.process.settle.push(Job::Settle(report));
+        }
+        if self.process.clock_watch.look(&self.process.clock).is_some() {
+            self.process.are_due_times_suspect = true;
+            self.watch.clock(self.now, self.schedule_now());
+            self.turn_within(MAX_SLEEP);
+        }
+        if std::mem::take(&mut self.process.are_due_times_suspect) {
+            let now = self.schedule_now();
+            self.process.upkeep.extend(self.file.subs.keys().map(|sub| Job::Clamp(*sub, now)));
+        }
+        self.wake_writer();
+    }
+
+    // The deliverers: the same order as `deliver::Deliver::tick`.
+
+    fn take(&mut self, assignment: Assignment) {
+        let Assignment { delivery, subscription } = assignment;
+        if self.fails(self.plan.failing_reads) {
+            let all = self.dice.one_in(2);
+            let wait = if all { 30 * SECOND } else { 5 * SECOND };
+            let until = Timestamp::from_ms(self.schedule_now() + wait);
+            self.says(Input::Reschedule { delivery, subscription, until, all });
+            return self.idle(assignment, 0, None);
+        }
+        let file = &self.file;
+        let kept = self.process.destinations.entry(subscription);
+        let sub = kept.or_insert_with(|| file.subs[&subscription.0].clone()).clone();
+        let row = self.file.row(delivery.0).filter(|row| row.is_open()).cloned();
+        let Some(row) = row.filter(|_| sub.holds.is_empty()) else {
+            let next_due = Some(self.process.clock.now());
+            self.says(Input::Settled(Settled { delivery, subscription, next_due }));
+            return self.idle(assignment, 0, None);
+        };
+        let (boot, now, told) = (self.process.boot, self.now, self.process.told);
+        let schedule = self.schedule_now();
+        self.watch.sends(Send { row: &row, boot, now, schedule, told }, &self.file);
+        let flight = self.count;
+        let reason = "no answer in time".to_owned();
+        let outcome = Outcome::Unreachable { reason };
+        let (run_no, counted) = (row.run_no, row.counted);
+        let flown = Flight { boot, assignment, run_no, counted, started: now, outcome };
+        self.flights.insert(flight, flown);
+        let way = self.dice.between(1, 40);
+        if self.plan.is_offline(now) {
+            self.comes_to(flight, "no route to host");
+            let wait = self.dice.pick(&[1, 10, 10 * SECOND]).min(sub.timeout);
+            return self.after(wait, Step::Answer(flight));
+        }
+        self.at(now + way, Event::Arrive(flight));
+        self.after(sub.timeout, Step::Answer(flight));
+    }
+
+    fn comes_to(&mut self, flight: u64, reason: &str) {
+        let outcome = Outcome::Unreachable { reason: reason.to_owned() };
+        self.flights.get_mut(&flight).unwrap().outcome = outcome;
+    }
+
+    /// The endpoint decides. Its answer is worth nothing to a run of the process that is over.
+    fn arrive(&mut self, id: u64) {
+        let (now, heal_at) = (self.now, self.plan.heal_at);
+        let Some(flight) = self.flights.get(&id) else { return };
+        let Assignment { delivery, subscription } = flight.assignment;
+        let boot = flight.boot;
+        let endpoint = &mut self.endpoints[usize::try_from(subscription.0 - 1).unwrap()];
+        let manner = endpoint.manner(delivery.0, now, heal_at);
+        let answered =
+            |status, retry_after| Outcome::Answered { status, retry_after, excerpt: String::new() };
+        let (wait, outcome) = match manner {
+            Manner::Takes(wait) => (wait, answered(200, None)),
+            Manner::Answers(status, asked) => {
+                let wall = self.process.clock.wall();
+                let asked = asked.and_then(|secs| retry_after(&secs.to_string(), wall));
+                (self.dice.between(1, 50), answered(status, asked))
+            }
+            Manner::Refuses | Manner::Unreachable | Manner::LosesAnswer => {
+                let reason = format!("{manner:?}");
+                (self.dice.between(1, 50), Outcome::Unreachable { reason })
+            }
+            Manner::Hangs => return,
+        };
+        self.note(|| format!("flight {id}: {outcome:?}"));
+        let flight = self.flights.get_mut(&id).unwrap();
+        let timeout = self.plan.subs[usize::try_from(subscription.0 - 1).unwrap()].timeout;
+        if now + wait < flight.started + timeout {
+            flight.outcome = outcome;
+            self.at(now + wait, Event::Step(boot, Step::Answer(id)));
+        }
+    }
+
+    fn answer(&mut self, id: u64) {
+        // The other one of the answer and the time limit was first.
+        let Some(flight) = self.flights.remove(&id) else { return };
+        let Flight { assignment, run_no, counted, started, outcome, boot } = flight;
+        let Assignment { delivery, subscription } = assignment;
+        self.watch.answered(delivery.0, boot, outcome.status(), self.now);
+        let sub = &self.file.subs[&subscription.0];
+        let schedule = sub.schedule.clone();
+        let row = self.file.row(delivery.0).unwrap();
+        let own = row.max_attempts.and_then(|most| schedule.clone().with_max_attempts(most).ok());
+        let schedule = own.unwrap_or(schedule);
+        let seen = match outcome.clone() {
+            Outcome::Answered { status, excerpt, .. } if self.has(Bug::RetryAfterIgnored) => {
+                Outcome::Answered { status, retry_after: None, excerpt }
+            }
+            outcome => outcome,
+        };
+        let progress = Progress { counted_failures: counted, schedule: &schedule };
+        let verdict = judge(&seen, progress, &self.jitter);
+        let asked = outcome.retry_after().map(|asked| i64::try_from(asked.as_millis()).unwrap());
+        let timeout = Duration::from_millis(sub.timeout.unsigned_abs());
+        let report = Report {
+            delivery: delivery.0,
+            sub: subscription.0,
+            run_no,
+            success: verdict.class.is_success(),
+            counted: verdict.counted,
+            next: verdict.next,
+            asked,
+            now: self.schedule_now(),
+            wall: self.process.clock.wall().ms(),
+        };
+        // The outcome is handed in before the deliverer says that it is idle.
+        self.after(0, Step::HandIn(report));
+        self.idle(assignment, self.now - started, Some(timeout));
+    }
+
+    fn says(&mut self, input: Input) {
+        self.process.inputs.push(input);
+        self.turn_soon();
+    }
+
+    fn idle(&mut self, assignment: Assignment, took: Ms, limit: Option<Duration>) {
+        let latency = Duration::from_millis(took.unsigned_abs());
+        let subscription = assignment.subscription;
+        let wait = 1 + self.dice.below(4);
+        self.after(wait, Step::Idle(Input::Finished { subscription, latency, limit }));
+    }
+}
+
+/// As `scheduler::pace`.
+fn pace(sub: &Sub) -> Pace {
+    match (sub.failing_since, sub.last_success_at) {
+        (Some(_), _) => Pace::Hangs,
+        (None, Some(_)) => Pace::Prompt,
+        (None, None) => Pace::Unknown,
+    }
+}
