@@ -647,3 +647,49 @@ CREATE TABLE subjects (
 CREATE INDEX subjects_identity ON subjects (tenant, subject);
 CREATE INDEX subjects_listed ON subjects (tenant, seq);
 CREATE INDEX subjects_erased ON subjects (tenant, seq) WHERE erased_at IS NOT NULL;
+
+-- One thing done to many: dead letters or events replayed, a little in each transaction. The cursor says how far it is.
+CREATE TABLE jobs (
+  seq          INTEGER PRIMARY KEY AUTOINCREMENT,
+  id           TEXT NOT NULL UNIQUE,
+  tenant       TEXT NOT NULL,
+  -- What is done, such as 'dead_letter.replay'.
+  kind         TEXT NOT NULL,
+  -- JSON: to which ones.
+  filter       TEXT NOT NULL,
+  -- Deliveries a second at most; NULL: as fast as it goes.
+  rate         INTEGER,
+  -- Why, as the person said.
+  reason       TEXT,
+  state        TEXT NOT NULL DEFAULT 'running',
+  -- JSON: what has been looked at.
+  cursor       TEXT NOT NULL,
+  -- How many there were when it was made; 1 in the second column: at least so many.
+  matched      INTEGER NOT NULL,
+  matched_more INTEGER NOT NULL,
+  -- How many of them were done, how many had changed meanwhile, and the deliveries that were opened or ended.
+  done         INTEGER NOT NULL DEFAULT 0,
+  skipped      INTEGER NOT NULL DEFAULT 0,
+  deliveries   INTEGER NOT NULL DEFAULT 0,
+  error        TEXT,
+  requested_by TEXT NOT NULL,
+  created_at   INTEGER NOT NULL,
+  finished_at  INTEGER,
+  CONSTRAINT job_kind_is_known CHECK (kind IN ('dead_letter.replay', 'dead_letter.discard', 'event.replay',
+    'webhook_event.replay', 'subscription.recover')),
+  CONSTRAINT job_filter_is_json CHECK (json_valid(filter)),
+  CONSTRAINT job_cursor_is_json CHECK (json_valid(cursor)),
+  CONSTRAINT job_rate_is_1_to_10000 CHECK (rate BETWEEN 1 AND 10000),
+  CONSTRAINT job_state_is_known CHECK (state IN ('running', 'completed', 'cancelled', 'failed')),
+  CONSTRAINT job_matched_more_is_0_or_1 CHECK (matched_more IN (0, 1)),
+  CONSTRAINT job_discards_with_a_reason CHECK (kind <> 'dead_letter.discard' OR reason IS NOT NULL),
+  CONSTRAINT job_failed_with_an_error CHECK ((state = 'failed') = (error IS NOT NULL)),
+  CONSTRAINT job_is_finished_with_a_time CHECK ((state = 'running') = (finished_at IS NULL))
+) STRICT;
+
+CREATE INDEX jobs_running ON jobs (seq) WHERE state = 'running';
+CREATE INDEX jobs_listed ON jobs (tenant, seq);
+
+-- The dead letters of a lane in its order: they are replayed lane by lane.
+CREATE INDEX deliveries_dead_in_lane ON deliveries (lane, order_at, seq)
+  WHERE lane IS NOT NULL AND state = 'dead_letter';

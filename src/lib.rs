@@ -34,6 +34,8 @@ mod demo;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod http;
 #[cfg(all(feature = "service", not(feature = "internals")))]
+mod jobs;
+#[cfg(all(feature = "service", not(feature = "internals")))]
 mod keys;
 #[cfg(all(feature = "service", not(feature = "internals")))]
 mod model;
@@ -82,7 +84,7 @@ macro_rules! open {
     ($($room:ident)*) => {$(pub mod $room;)*};
 }
 #[cfg(feature = "internals")]
-open! { api app backup base cli config conformance demo http keys model pipeline privacy signatures sources store sys telemetry }
+open! { api app backup base cli config conformance demo http jobs keys model pipeline privacy signatures sources store sys telemetry }
 
 pub use rusqlite;
 

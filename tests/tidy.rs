@@ -35,7 +35,7 @@ const LAYERS: [&[&str]; 17] = [
     &["backup"],
     &["privacy"],
     &["pipeline"],
-    &["sources"],
+    &["jobs", "sources"],
     &["api"],
     &["app"],
     &["conformance", "demo"],

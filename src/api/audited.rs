@@ -1,7 +1,7 @@
 //! The one way in which a call changes anything: the change and its audit event are one transaction.
 //!
 //! A route that changes something is an [`Answer::Act`](super::route::Answer::Act); its function has to return an
-//! [`Audited`], and only [`change`] makes one. So a route cannot forget. What is refused instead is noted
+//! [`Audited`], and only [`change`] makes one, but for a dry run. So a route cannot forget. What is refused instead is noted
 //! by the caller of that function, within the bounds of `pipeline::refusals`.
 //!
 //! Not here: what providers and publishers send. Webhooks, events and guards are kept as rows of their
@@ -39,6 +39,16 @@ impl Change {
         Self::new(resource_type, resource_id, &Value::Null, after, 201)
     }
 
+    /// A thing was changed, and another one was made by that: 201.
+    pub(super) fn made_within(
+        resource_type: &'static str,
+        resource_id: &str,
+        before: &Value,
+        after: &Value,
+    ) -> Self {
+        Self::new(resource_type, resource_id, before, after, 201)
+    }
+
     /// A thing was changed: 200.
     pub(super) fn changed(
         resource_type: &'static str,
@@ -73,13 +83,13 @@ impl Change {
     }
 }
 
-/// What came of a change that is committed, together with its audit event. Only [`change`] makes one.
+/// What came of a change that is committed, together with its audit event. Only [`change`] makes one, but for a dry run.
 #[derive(Debug)]
 pub(super) struct Audited<T> {
     value: T,
     status: u16,
-    /// Who, what, to what; for the log.
-    done: Box<[String; 3]>,
+    /// Who, what, to what; for the log. `None`: nothing was changed.
+    done: Option<Box<[String; 3]>>,
 }
 
 impl<T> Audited<T> {
@@ -90,11 +100,16 @@ impl<T> Audited<T> {
 }
 
 impl Audited<Value> {
+    /// The answer of a dry run: nothing was changed, so there is no audit event.
+    pub(super) fn dry_run(value: Value) -> Self {
+        Self { value, status: 200, done: None }
+    }
+
     /// The answer, with the status that stands in the audit event.
     pub(super) fn into_response(self) -> Response {
         let response =
             if self.status == 204 { Response::new(204) } else { answer(self.status, &self.value) };
-        Response { done: Some(self.done), ..response }
+        Response { done: self.done, ..response }
     }
 }
 
@@ -122,7 +137,7 @@ where
         event.origin.status = Some(status);
         audit_events::append(tx, &event)?;
         let resource = format!("{resource_type}/{resource_id}");
-        let done = Box::new([event.actor.display, event.action, resource]);
+        let done = Some(Box::new([event.actor.display, event.action, resource]));
         Ok(Ok(Audited { value, status, done }))
     })?
 }

@@ -81,6 +81,16 @@ impl Call {
     }
 }
 
+impl Call {
+    /// The same, where the body may be left out.
+    ///
+    /// # Errors
+    /// 400 with line and column.
+    pub(super) fn optional_json<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
+        if self.request.body.is_empty() { Ok(T::default()) } else { self.json() }
+    }
+}
+
 /// A query, decoded and compared with what its route describes.
 #[derive(Debug, Default)]
 pub(super) struct Query(Vec<(String, String)>);

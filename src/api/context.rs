@@ -17,6 +17,7 @@ use crate::base::id::Draw;
 use crate::config::Live;
 use crate::http::message::Response;
 use crate::http::server::StatsHandle;
+use crate::jobs::runner::Bell;
 use crate::keys::Keyring;
 use crate::pipeline::consume::Consume;
 use crate::pipeline::disk_watch::DiskWatch;
@@ -47,6 +48,8 @@ pub struct Stages {
     pub sources: SourceStatuses,
     /// What is under way.
     pub in_flight: Arc<InFlight>,
+    /// Wakes the thread that runs jobs.
+    pub jobs: Bell,
 }
 
 /// The API and what it is built from.

@@ -51,6 +51,8 @@ pub enum Body {
         describe: Describe,
         /// A body that is accepted.
         example: &'static str,
+        /// Whether it may be left out.
+        is_optional: bool,
     },
     /// Any bytes.
     Any,

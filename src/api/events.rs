@@ -412,6 +412,9 @@ pub(super) struct EventAnswer {
     /// Why it is quarantined, or was when it was discarded, such as `bad_payload`.
     error_code: Option<String>,
     completed_at: Option<Timestamp>,
+    /// The event that this one repeats, where a person sent that one again as a new one.
+    #[schemars(with = "Option<Uuid>")]
+    replay_of: Option<String>,
 }
 answers!(EventAnswer, Event);
 

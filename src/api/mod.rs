@@ -12,6 +12,7 @@ mod call;
 mod consumers;
 pub mod context;
 mod credentials;
+mod dead_letters;
 mod deliveries;
 mod description;
 mod escalations;
@@ -21,6 +22,7 @@ mod guards;
 mod health;
 mod in_doubt;
 mod intake;
+mod jobs;
 mod keys;
 pub mod kind;
 mod last_write;
@@ -33,6 +35,7 @@ mod payloads;
 mod pii;
 mod problem;
 mod providers;
+mod replays;
 mod requests;
 mod room;
 pub mod route;
@@ -91,6 +94,9 @@ static RESOURCES: &[&Resource] = &[
     &secrets::RESOURCE,
     &sources::RESOURCE,
     &deliveries::RESOURCE,
+    &dead_letters::RESOURCE,
+    &replays::RESOURCE,
+    &jobs::RESOURCE,
     &in_doubt::RESOURCE,
     &consumers::RESOURCE,
     &guards::RESOURCE,

@@ -287,11 +287,11 @@ fn parameter(param: &Param, parts: &mut Components) -> Value {
 
 fn request_body(body: Body, parts: &mut Components) -> Value {
     match body {
-        Body::Json { describe, example } => {
+        Body::Json { describe, example, is_optional } => {
             let schema = describe(&mut parts.sent).to_value();
             let example: Value = serde_json::from_str(example).unwrap_or_default();
             json!({
-                "required": true,
+                "required": !is_optional,
                 "content": { "application/json": { "schema": schema, "example": example } },
             })
         }

@@ -40,9 +40,10 @@ mod tests {
 
     /// Paths that end with what is done to the thing before it, or to many of them.
     fn acts(path: &str) -> bool {
-        let verb = ["/end", "/erase", "/find", "/release", "/rotate", "/skip"]
-            .iter()
-            .any(|verb| path.ends_with(verb));
+        let verb =
+            ["/discard", "/end", "/erase", "/find", "/release", "/replay", "/rotate", "/skip"]
+                .iter()
+                .any(|verb| path.ends_with(verb));
         verb || (path.contains("}/") && !path.starts_with("/in/"))
     }
 

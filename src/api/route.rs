@@ -94,7 +94,13 @@ impl Route {
 
     /// It takes JSON; the example is a body that is accepted.
     pub(super) const fn body<T: JsonSchema>(mut self, example: &'static str) -> Self {
-        self.doc.body = Some(Body::Json { describe: schema::of::<T>, example });
+        self.doc.body = Some(Body::Json { describe: schema::of::<T>, example, is_optional: false });
+        self
+    }
+
+    /// It takes JSON, or nothing.
+    pub(super) const fn optional_body<T: JsonSchema>(mut self, example: &'static str) -> Self {
+        self.doc.body = Some(Body::Json { describe: schema::of::<T>, example, is_optional: true });
         self
     }
 

@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::base::clock::Timestamp;
+use crate::jobs;
 use crate::model::name::Name;
 use crate::model::{
     audit, delivery, escalation, event, health, hold, lane, outcome, subscription, token, waiting,
@@ -172,6 +173,8 @@ written_words! {
     escalation::Class = "EscalationClass"
     event::Status = "EventStatus"
     health::Level = "CheckState"
+    jobs::Kind = "JobKind"
+    jobs::State = "JobState"
     lane::Ordering = "Ordering"
     sources::State = "SourceState"
     hold::HoldReason = "HoldReason"

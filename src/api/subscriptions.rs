@@ -32,7 +32,7 @@ use crate::store::error::Result as StoreResult;
 use crate::store::tx::WriteTx;
 use crate::store::{deliveries, holds, settlement, subscriptions};
 
-const ID: Param = Param::path::<NameText>("id", "The subscription's id or name.", "erp");
+pub(super) const ID: Param = Param::path::<NameText>("id", "The subscription's id or name.", "erp");
 
 /// Subscriptions.
 pub(super) const RESOURCE: Resource = Resource {

@@ -21,7 +21,7 @@ use crate::model::webhook_event::{NewWebhookEvent, Status, WebhookEvent};
 use crate::store::deliveries::{self, Origin};
 use crate::store::webhook_events;
 
-const ID: Param =
+pub(super) const ID: Param =
     Param::path::<Uuid>("id", "The webhook event's id.", "019c1447-5800-7000-8000-000000000001");
 const STATUS: Param = Param::query::<Status>("status", "Only those with this status.", "");
 const PROVIDER: Param =
@@ -108,7 +108,7 @@ pub(super) fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
 #[derive(Serialize, JsonSchema)]
 #[serde(remote = "WebhookEvent")]
 #[schemars(rename = "WebhookEvent")]
-struct WebhookEventAnswer {
+pub(super) struct WebhookEventAnswer {
     #[serde(flatten, with = "NewWebhookEventAnswer")]
     new: NewWebhookEvent,
     #[serde(getter = "WebhookEvent::webhook_id")]

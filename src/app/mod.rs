@@ -23,6 +23,7 @@ use crate::app::injected::ReplaceableClient;
 use crate::base::stop::Stop;
 use crate::config::{Change, Settings};
 use crate::http::server::Server;
+use crate::jobs::runner::Runner;
 use crate::pipeline::Pipeline;
 use crate::sources::relays::Relaying;
 use crate::store::tx::WriteTx;
@@ -45,6 +46,7 @@ pub struct Appliance {
     server: Server,
     flow: Pipeline,
     sources: Relaying,
+    jobs: Runner,
     boot: i64,
     stop: Stop,
     first_start: bool,
@@ -148,6 +150,7 @@ impl Appliance {
     /// written to disk. Returns the error that made the service end, if there was one.
     pub fn stop(mut self) -> Result<(), Error> {
         self.sources.stop();
+        self.jobs.stop();
         self.flow.end_deliveries();
         self.flow.stop_waiting();
         self.server.stop(LISTENER_GRACE);

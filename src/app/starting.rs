@@ -25,6 +25,7 @@ use crate::base::faults::Faults;
 use crate::base::id::{self, Draw};
 use crate::base::stop::Stop;
 use crate::config::{Live, Settings};
+use crate::jobs::runner::{Bell as JobsBell, Runner};
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::token::{self, Role, Scope};
@@ -89,6 +90,7 @@ impl Appliance {
         let common = (&store, &settings, &clock, &draw);
         let shared = shared(&flow, common, &disk, (&budget, suspects, &faults));
         let sources = Relaying::start(shared, &flow.spawner, bell)?;
+        let jobs = Runner::start(store.clone(), clock.clone(), &flow.spawner)?;
         let api = Api::new(ApiParts {
             store,
             clock,
@@ -96,7 +98,7 @@ impl Appliance {
             key: ring,
             auth,
             hasher,
-            flow: stages(&flow, disk, (rotation, sources.statuses().clone())),
+            flow: stages(&flow, disk, (rotation, sources.statuses().clone(), jobs.bell().clone())),
             budget,
             settings,
         });
@@ -108,6 +110,7 @@ impl Appliance {
             server,
             flow,
             sources,
+            jobs,
             boot,
             stop,
             first_start,
@@ -293,7 +296,7 @@ fn check_guarded(writer: &mut WriterLoop, sockets: &Sockets, clock: &Clock) -> R
 fn stages(
     flow: &Pipeline,
     disk: Arc<DiskWatch>,
-    (rotation, sources): (Rotation, SourceStatuses),
+    (rotation, sources, jobs): (Rotation, SourceStatuses, JobsBell),
 ) -> Stages {
     Stages {
         rotation,
@@ -304,5 +307,6 @@ fn stages(
         disk,
         sources,
         in_flight: Arc::clone(&flow.in_flight),
+        jobs,
     }
 }

@@ -327,6 +327,8 @@ pub struct Event {
     pub error_code: Option<String>,
     /// When it became final.
     pub completed_at: Option<Timestamp>,
+    /// The event it repeats, by its id.
+    pub replay_of: Option<String>,
 }
 
 impl Event {

@@ -575,3 +575,36 @@ pub(super) fn elect_head(
     tx.ring(subscription);
     Ok(())
 }
+
+// It sets what `REOPEN` sets. It also opens what was taken: a person asked for that.
+const REPLAY: &str = "
+    UPDATE deliveries
+       SET state = 'pending', due_at = ?4, delay_ms = 0, finished_at = NULL, reason = NULL,
+           counted_failures = 0, run_no = run_no + 1, head = lane IS NULL
+     WHERE seq = ?1
+       AND state = ?2
+       AND run_no = ?3
+       AND finished_at IS NOT NULL
+       AND EXISTS (
+           SELECT 1
+             FROM subscriptions AS s
+            WHERE s.seq = deliveries.subscription_seq
+              AND s.deleted_at IS NULL)";
+
+/// Opens a final delivery once more, if it still is in that state of that run.
+pub(super) fn replay(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    (state, run_no): (State, u32),
+    now: Timestamp,
+) -> Result<()> {
+    let replayed = tx.prepare(REPLAY)?.execute((delivery, state.as_str(), run_no, now))?;
+    one_row(replayed, "the delivery")
+}
+
+impl MatchedSubscription {
+    /// Which.
+    pub(crate) fn subscription(&self) -> SubscriptionSeq {
+        self.subscription
+    }
+}

@@ -62,7 +62,7 @@ pub fn fence(tx: &ReadTx<'_>) -> Result<Fence> {
 }
 
 /// The fence for the writer, which reads it once and keeps it until it changes.
-pub(super) fn kept_fence(tx: &WriteTx<'_>) -> Result<Fence> {
+pub(crate) fn kept_fence(tx: &WriteTx<'_>) -> Result<Fence> {
     if let Some(fence) = tx.kept_fence().get() {
         return Ok(fence);
     }

@@ -20,7 +20,7 @@ macro_rules! select {
             "SELECT seq, id, tenant, source_system, idempotency_key, event_type, aggregate_type, aggregate_id,
                 target, content_type, occurred_at, received_at, not_before, ordering_key, process_id,
                 trace_id, max_attempts, custom_data, status, open_deliveries, duplicate_count,
-                differing_count, last_error, error_code, completed_at, sealed_fields",
+                differing_count, last_error, error_code, completed_at, sealed_fields, replay_of",
             $rest
         )
     };
@@ -152,7 +152,7 @@ pub(super) fn by_seqs(tx: &ReadTx<'_>, seqs: Vec<i64>) -> Result<Vec<Event>> {
 
 fn with_payload(tx: &ReadTx<'_>, row: &Row<'_>) -> Result<Event> {
     let mut event = event(row)?;
-    event.new.payload = payloads::fetch(tx, row.get_ref(26)?, row.get(27)?)?;
+    event.new.payload = payloads::fetch(tx, row.get_ref(27)?, row.get(28)?)?;
     Ok(event)
 }
 
@@ -188,5 +188,6 @@ fn event(row: &Row<'_>) -> Result<Event> {
         last_error: row.get(22)?,
         error_code: row.get(23)?,
         completed_at: row.get(24)?,
+        replay_of: row.get(26)?,
     })
 }

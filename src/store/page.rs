@@ -172,7 +172,7 @@ impl Stretch {
 }
 
 /// The number from which on rows have a time at or after `at`, found by halves.
-fn number_at(tx: &ReadTx<'_>, row_from: &str, at: Timestamp) -> Result<i64> {
+pub(crate) fn number_at(tx: &ReadTx<'_>, row_from: &str, at: Timestamp) -> Result<i64> {
     let (mut low, mut high) = (0_i64, i64::MAX);
     while low < high {
         let middle = low.saturating_add(high.saturating_sub(low).div_euclid(2));

@@ -17,8 +17,8 @@ use crate::model::failure::{
 use crate::model::hold::{Hold, HoldReason};
 use crate::model::outcome::AttemptClass;
 use crate::model::subscription::{State as SubscriptionState, Subscription};
-use crate::store::deliveries::{self, DeliveryState, Origin};
-use crate::store::error::Result;
+use crate::store::deliveries::{self, DeliveryState, MatchedSubscription, Origin, Route};
+use crate::store::error::{Error, Result};
 use crate::store::tx::{Settled, WriteTx};
 use crate::store::{
     attempts, audit_events, escalations, failures, holds, in_doubt, leases, operational, outbox,
@@ -393,4 +393,48 @@ pub fn skip(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestam
     in_doubt::skip(tx, delivery, reason, now)?;
     refresh(tx, before.origin, None, now)?;
     before.elect_head(tx, now)
+}
+
+/// Sends a final delivery again, also one that was taken, if it still is in that state of that run. It keeps its
+/// `webhook-id` and its place in its lane.
+/// Fails with `Changed` when it is not, or its subscription is deleted.
+pub(crate) fn replay(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    was: (State, u32),
+    now: Timestamp,
+) -> Result<()> {
+    let before = deliveries::state(tx, delivery)?;
+    deliveries::replay(tx, delivery, was, now)?;
+    refresh(tx, before.origin, None, now)?;
+    before.elect_head(tx, now)?;
+    tx.ring(before.subscription);
+    Ok(())
+}
+
+/// Gives up a dead letter for good, if it is dead in that run.
+/// Fails with `Changed` when it is not.
+pub(crate) fn discard(
+    tx: &WriteTx<'_>,
+    delivery: DeliverySeq,
+    run_no: u32,
+    reason: &str,
+    now: Timestamp,
+) -> Result<()> {
+    let before = deliveries::state(tx, delivery)?;
+    if (before.state, before.run_no) != (State::DeadLetter, run_no) {
+        return Err(Error::Changed("the delivery"));
+    }
+    cancel(tx, delivery, reason, now)
+}
+
+/// Makes deliveries of an event that is stored and routed.
+pub(crate) fn route_again(
+    tx: &WriteTx<'_>,
+    (origin, tenant): (Origin, &str),
+    matching: &[MatchedSubscription],
+    route: Route,
+) -> Result<()> {
+    deliveries::route(tx, origin, tenant, matching, route)?;
+    refresh(tx, origin, None, route.now)
 }

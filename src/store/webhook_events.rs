@@ -252,6 +252,11 @@ pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<WebhookEv
     })
 }
 
+/// A webhook event without its payload, by its number.
+pub fn by_seq(tx: &ReadTx<'_>, seq: i64) -> Result<Option<WebhookEvent>> {
+    first(&mut *tx.prepare(BY_SEQ)?, [seq], webhook_event)
+}
+
 /// Which webhook events a list shows. Absent means any.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {

@@ -65,6 +65,7 @@ fn cases() -> BTreeMap<&'static str, Case> {
         ("/v1/subscriptions/s/resume".to_owned(), Value::Null)
     });
     acts_on_deliveries(&mut cases);
+    acts_on_many(&mut cases);
     administers(&mut cases);
     acts_on_sources(&mut cases);
     cases
@@ -169,6 +170,56 @@ fn acts_on_deliveries(cases: &mut BTreeMap<&'static str, Case>) {
     cases.insert("in_doubt.end", |_, _| ("/v1/in-doubt/end".to_owned(), Value::Null));
 }
 
+fn acts_on_many(cases: &mut BTreeMap<&'static str, Case>) {
+    cases.insert("job.replay_dead_letters", |rig, receiver| {
+        dead_delivery(rig, receiver);
+        ("/v1/dead-letters/replay".to_owned(), json!({ "filter": {} }))
+    });
+    cases.insert("job.discard_dead_letters", |rig, receiver| {
+        dead_delivery(rig, receiver);
+        ("/v1/dead-letters/discard".to_owned(), json!({ "filter": {}, "reason": "a test" }))
+    });
+    cases.insert("job.replay_events", |rig, receiver| {
+        dead_delivery(rig, receiver);
+        ("/v1/events/replay".to_owned(), json!({ "filter": {} }))
+    });
+    cases.insert("job.replay_webhook_events", |_, _| {
+        ("/v1/webhook-events/replay".to_owned(), json!({ "filter": {} }))
+    });
+    cases.insert("job.cancel", |rig, receiver| {
+        dead_delivery(rig, receiver);
+        rig.publish_type("a");
+        until("both are dead", || {
+            rig.one("SELECT count(*) FROM deliveries WHERE state = 'dead_letter'") == "2"
+        });
+        // One a second, and the clock stands still.
+        let body = json!({ "filter": {}, "rate": 1 });
+        let job = rig.post("/v1/dead-letters/replay", &body).is(201).json();
+        (format!("/v1/jobs/{}/cancel", job["id"].as_str().unwrap()), Value::Null)
+    });
+    cases.insert("subscription.recover", |rig, receiver| {
+        dead_delivery(rig, receiver);
+        let body = json!({ "since": "2026-01-31T00:00:00Z" });
+        ("/v1/subscriptions/s/recover".to_owned(), body)
+    });
+    cases.insert("event.replay", |rig, receiver| {
+        dead_delivery(rig, receiver);
+        let id = rig.one("SELECT id FROM outbox");
+        (format!("/v1/events/{id}/replay"), json!({}))
+    });
+    cases.insert("event.cancel", |rig, receiver| {
+        rig.subscribe("s", receiver);
+        rig.call("POST", "/v1/subscriptions/s/pause", b"").is(200);
+        let id = rig.publish_type("a")["id"].as_str().unwrap().to_owned();
+        (format!("/v1/events/{id}/cancel"), Value::Null)
+    });
+    cases.insert("webhook_event.replay", |rig, receiver| {
+        let id = crate::bulk::skipped_webhook(rig);
+        rig.subscribe_with("s", receiver, &json!({ "source": "provider:p" }));
+        (format!("/v1/webhook-events/{id}/replay"), json!({}))
+    });
+}
+
 fn quarantined(rig: &Rig) -> String {
     let event = json!({ "event_type": "a", "payload": 1, "target": "nobody" });
     rig.publish(&event)["id"].as_str().unwrap().to_owned()
@@ -229,7 +280,7 @@ fn one_call_of_every_route_that_changes_something_makes_one_row() {
         let action = route.action().unwrap();
         let case = cases.remove(action).unwrap_or_else(|| panic!("{action} has no case here"));
         let rig = Rig::new();
-        let receiver = Receiver::scripted([Reply::status(422)]);
+        let receiver = Receiver::scripted([Reply::status(422), Reply::status(422)]);
         let (path, body) = case(&rig, &receiver);
         let before = rows(&rig);
         let body = if body.is_null() { String::new() } else { body.to_string() };

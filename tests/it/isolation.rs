@@ -34,6 +34,7 @@ struct Side {
     pending: String,
     source: String,
     escalation: String,
+    job: String,
 }
 
 impl Side {
@@ -65,6 +66,9 @@ impl Side {
         until("it is sent", || receiver.count() == 2);
         rig.settle();
         guard(rig, &token).is(201);
+        // It finds nothing, and is over at once.
+        let nothing = json!({ "filter": { "event_type": mark } });
+        let job = text(&post("/v1/dead-letters/replay", &nothing), "id");
         let delivery = |state: &str| {
             let path = format!("/v1/deliveries?state={state}");
             let listed = rig.call_as(&token, "GET", &path, b"").is(200).json();
@@ -83,13 +87,14 @@ impl Side {
             pending: delivery("pending"),
             source,
             escalation,
+            job,
             token,
             receiver,
         }
     }
 
     /// What nobody else may be shown.
-    fn marks(&self) -> [String; 12] {
+    fn marks(&self) -> [String; 13] {
         [
             MARK.to_owned(),
             FIRST.to_owned(),
@@ -103,6 +108,7 @@ impl Side {
             self.receiver.url(),
             self.source.clone(),
             self.escalation.clone(),
+            self.job.clone(),
         ]
     }
 }
@@ -226,11 +232,15 @@ fn naming(of: &Side, route: &Route) -> Option<Case> {
         // Like a provider, it is found by its name alone.
         "/v1/sources" => vec![&of.source],
         "/v1/escalations" => vec![&of.escalation],
+        "/v1/jobs" => vec![&of.job],
         _ => return None,
     };
     let rest = rest.replace("{secret_id}", &of.credential);
     let body = match (route.method.as_str(), noun) {
         ("POST", _) if rest == "/secrets" => json!({ "secret": SECRET }),
+        ("POST", "/v1/subscriptions") if rest == "/recover" => {
+            json!({ "since": "2026-01-01T00:00:00Z" })
+        }
         ("POST", "/v1/events") if rest == "/discard" => json!({ "reason": "not mine" }),
         ("PATCH", "/v1/subscriptions") => json!({ "owner_id": "mine" }),
         ("PATCH", "/v1/sources") => json!({ "silent_after_ms": 0 }),
@@ -264,13 +274,21 @@ fn looking(of: &Side, route: &Route) -> Option<Case> {
             ("state", "pending"),
             ("state", "dead_letter"),
         ],
-        ("GET", "/v1/dead-letters") => {
+        ("GET", "/v1/dead-letters" | "/v1/dead-letters/summary") => {
             &[("subscription", &of.subscription), ("subscription", "erp")]
         }
         ("GET", "/v1/escalations") => &[("all", "true")],
+        ("GET", "/v1/jobs") => &[("state", "completed")],
         ("GET", "/readyz") => &[("verbose", ""), ("verbose", "true")],
         ("POST", "/v1/deliveries/release" | "/v1/deliveries/skip") => {
             return Some(Case::Acts(json!({ "filter": {} })));
+        }
+        ("POST", "/v1/dead-letters/replay" | "/v1/events/replay" | "/v1/webhook-events/replay") => {
+            return Some(Case::Acts(json!({ "filter": {}, "dry_run": true })));
+        }
+        ("POST", "/v1/dead-letters/discard") => {
+            let body = json!({ "filter": {}, "reason": "not mine", "dry_run": true });
+            return Some(Case::Acts(body));
         }
         (
             "GET",
@@ -329,6 +347,7 @@ fn rows(rig: &Rig, tenant: &str) -> Vec<String> {
         "idempotency_keys",
         "tenants",
         "escalations",
+        "jobs",
     ];
     let mut all: Vec<String> = Vec::new();
     for table in whole {

@@ -12,6 +12,7 @@
 mod auditing;
 mod backing_up;
 mod batching;
+mod bulk;
 mod changes;
 mod consuming;
 mod delivering;

@@ -1,0 +1,142 @@
+//! `/v1/dead-letters/…`: all that fit a filter are sent again or given up for good; and what they died of.
+//!
+//! Not here: the list of them ([`super::deliveries`]).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::api::audited::Audited;
+use crate::api::call::{Call, ok};
+use crate::api::context::Api;
+use crate::api::jobs::{self, MADE, Request, Selection, Wanted};
+use crate::api::lists;
+use crate::api::problem::Problem;
+use crate::api::route::Answer::{Act, Listed};
+use crate::api::route::{Param, Resource, Returns, SINCE, UNTIL, get, post};
+use crate::api::schema::{DeliveryId, NameText, SomeText, Text, Whole, value};
+use crate::base::clock::Timestamp;
+use crate::http::message::Response;
+use crate::jobs::Kind;
+use crate::jobs::tables::dead_letters::{self, Group};
+use crate::model::delivery::AttemptClass;
+use crate::model::lenient_int;
+use crate::model::token::Right::{Operate, Read};
+
+/// The longest reason of a discard.
+const MAX_REASON_CHARS: usize = 1000;
+
+const SUBSCRIPTION: Param =
+    Param::query::<SomeText>("subscription", "Only those to the subscription of this name.", "erp");
+
+/// Dead letters, many at once.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Dead letters",
+    about: "Deliveries that were given up: what they died of, and what is done about many of them.",
+    routes: &[
+        get("/v1/dead-letters/summary", Read, Listed(summary))
+            .doc("summarizeDeadLetters", "Count dead letters by subscription and error")
+            .about("The newest 50,000, in at most 100 groups, the largest first.")
+            .returns(&[Returns::json::<Summary>(200, "The groups.")])
+            .params(&[SUBSCRIPTION, SINCE, UNTIL]),
+        post("/v1/dead-letters/replay", Operate, Act("job.replay_dead_letters", replay))
+            .doc("replayDeadLetters", "Send dead letters again")
+            .about(
+                "The oldest first, lane by lane in each lane's order, under the `webhook-id` they had. What \
+                 dies from then on is not touched.",
+            )
+            .returns(MADE)
+            .body::<Request>(r#"{"filter":{"subscription":"erp","code":503},"rate":50}"#),
+        post("/v1/dead-letters/discard", Operate, Act("job.discard_dead_letters", discard))
+            .doc("discardDeadLetters", "Give up dead letters for good")
+            .about("They are cancelled, with the reason; their rows stay.")
+            .returns(MADE)
+            .body::<Discard>(
+                r#"{"filter":{"subscription":"erp"},"reason":"sent by hand","dry_run":true}"#,
+            ),
+    ],
+};
+
+/// The body of a discard.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "DeadLetterDiscard")]
+struct Discard {
+    /// Which ones; an empty object means all.
+    filter: Selection,
+    /// Why; kept with each delivery.
+    #[schemars(with = "Text<1, MAX_REASON_CHARS>")]
+    reason: String,
+    /// Only count them, and show the first ten.
+    #[serde(default)]
+    dry_run: bool,
+    /// Deliveries a second, at most; as fast as it goes, if absent.
+    #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[schemars(with = "Option<Whole<1, 10000>>")]
+    rate: Option<u32>,
+}
+
+/// `POST /v1/dead-letters/replay`
+fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let Request { filter, dry_run, rate } = call.json()?;
+    filter.is_of_dead_letters()?;
+    let wanted = Wanted { kind: Kind::ReplayDeadLetters, filter, rate, reason: None };
+    jobs::many(api, call, wanted, dry_run)
+}
+
+/// `POST /v1/dead-letters/discard`
+fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let Discard { filter, reason, dry_run, rate } = call.json()?;
+    filter.is_of_dead_letters()?;
+    if reason.trim().is_empty() || reason.chars().count() > MAX_REASON_CHARS {
+        let detail = format!("reason says in 1 to {MAX_REASON_CHARS} characters why.");
+        return Err(Problem::unprocessable(detail));
+    }
+    let wanted = Wanted { kind: Kind::DiscardDeadLetters, filter, rate, reason: Some(reason) };
+    jobs::many(api, call, wanted, dry_run)
+}
+
+/// What dead letters died of.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "DeadLetterSummary")]
+struct Summary {
+    groups: Vec<GroupAnswer>,
+}
+
+/// Dead letters of one subscription that died of the same.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "DeadLetterGroup")]
+struct GroupAnswer {
+    #[schemars(with = "NameText")]
+    subscription: String,
+    /// The class of the last attempt.
+    class: Option<AttemptClass>,
+    /// Its HTTP status.
+    #[schemars(with = "Option<Whole<100, 999>>")]
+    code: Option<u16>,
+    /// Why they were given up.
+    reason: Option<String>,
+    count: u64,
+    /// When the first one was given up.
+    oldest_at: Timestamp,
+    /// When the last one was.
+    newest_at: Timestamp,
+    /// One of them.
+    #[schemars(with = "DeliveryId")]
+    sample: String,
+}
+
+/// `GET /v1/dead-letters/summary`
+fn summary(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let (subscription, made) = (call.query.text("subscription"), call.query.span()?);
+    let found = lists::read(api, call, |tx| {
+        dead_letters::summary(tx, &call.tenant, subscription.as_deref(), made)
+    })?;
+    let groups = found.into_iter().map(|group| {
+        let Group { subscription, class, code, reason, count, oldest_at, newest_at, sample } =
+            group;
+        let sample = sample.to_string();
+        GroupAnswer { subscription, class, code, reason, count, oldest_at, newest_at, sample }
+    });
+    Ok(ok(&value(Summary { groups: groups.collect() })))
+}

@@ -1,0 +1,506 @@
+//! `/v1/jobs`: what is done to many at once, and how far it is; and the requests that make a job.
+//!
+//! Not here: dead letters, which have requests of their own ([`super::dead_letters`]), and a single event
+//! ([`super::replays`]).
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::api::audited::{Audited, Change, Verdict, change};
+use crate::api::call::{Call, ok, page_found};
+use crate::api::context::Api;
+use crate::api::lists;
+use crate::api::problem::Problem;
+use crate::api::route::Answer::{Act, Listed, Now};
+use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, post};
+use crate::api::schema::{AnyDeliveryId, AnyObject, NameText, SomeText, Uuid, Whole, value};
+use crate::api::subscriptions::{self as subscriptions_api, ID as SUBSCRIPTION_ID};
+use crate::base::clock::Timestamp;
+use crate::base::id::{self, DeliverySeq};
+use crate::http::message::Response;
+use crate::jobs::{Cursor, Filter, Item, Job, Kind, MAX_RATE, Matched, NewJob, State, tables};
+use crate::model::delivery::AttemptClass;
+use crate::model::lenient_int;
+use crate::model::token::Right::{Operate, Read};
+use crate::store::error::{Error, Result as StoreResult};
+use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::{delivery_lists, outbox_lists, subscriptions, webhook_events};
+
+/// How long it is counted what a job is for.
+const MAX_COUNT_SPAN: Duration = Duration::from_millis(500);
+/// What a dry run shows.
+const SAMPLE: usize = 10;
+/// Ids of one request.
+pub(super) const MAX_IDS: usize = 1000;
+
+const ID: Param =
+    Param::path::<Uuid>("id", "The job's id.", "019c1447-5800-7000-8000-000000000001");
+const STATE: Param = Param::query::<State>("state", "Only those in this state.", "");
+
+/// What a request for many answers.
+pub(super) const MADE: &[Returns] = &[
+    Returns::json::<JobAnswer>(
+        201,
+        "The job. It runs by itself; ask for it again to see how far it is.",
+    ),
+    Returns::json::<Trial>(200, "Of a dry run: how many there are."),
+];
+
+/// Jobs.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Jobs",
+    about: "One thing done to many deliveries or events, by the service itself. A job goes on after a \
+            restart, and does nothing twice.",
+    routes: &[
+        get("/v1/jobs", Read, Listed(list))
+            .doc("listJobs", "List the jobs")
+            .about("The newest first.")
+            .returns(&[Returns::page::<JobAnswer>("A page of jobs.")])
+            .params(&[STATE, LIMIT, AFTER]),
+        get("/v1/jobs/{id}", Read, Now(show))
+            .doc("getJob", "Show a job")
+            .about("With how far it is: `done` and `skipped` of `matched`.")
+            .returns(&[Returns::json::<JobAnswer>(200, "The job.")])
+            .params(&[ID]),
+        post("/v1/jobs/{id}/cancel", Operate, Act("job.cancel", cancel))
+            .doc("cancelJob", "Stop a job")
+            .about("What it has done stays done.")
+            .returns(&[Returns::json::<JobAnswer>(200, "The job as it is now.")])
+            .params(&[ID]),
+        post("/v1/events/replay", Operate, Act("job.replay_events", replay_events))
+            .doc("replayEvents", "Send events again")
+            .about(
+                "All deliveries of the events that are final, also those that were taken, under the \
+                 `webhook-id` they had; the oldest event first. Where a `subscription` is named, only its \
+                 deliveries; an event that matches it and has none gets one. An event without any delivery \
+                 goes to the subscriptions that match it now.",
+            )
+            .returns(MADE)
+            .body::<Request>(
+                r#"{"filter":{"event_type":"invoice.created","since":"2026-01-31T00:00:00Z"},"rate":50}"#,
+            ),
+        post(
+            "/v1/webhook-events/replay",
+            Operate,
+            Act("job.replay_webhook_events", replay_webhook_events),
+        )
+        .doc("replayWebhookEvents", "Send webhook events again")
+        .about("As events of the outbox are replayed.")
+        .returns(MADE)
+        .body::<Request>(r#"{"filter":{"provider":"stripe"},"dry_run":true}"#),
+        post("/v1/subscriptions/{id}/recover", Operate, Act("subscription.recover", recover))
+            .doc("recoverSubscription", "Send a subscription what it has missed")
+            .about(
+                "Resumes it, and sends it everything since then: its dead letters, and events and webhook \
+                 events that match it and have no delivery for it.",
+            )
+            .returns(MADE)
+            .params(&[SUBSCRIPTION_ID])
+            .body::<Recovery>(r#"{"since":"2026-01-31T12:00:00Z","rate":50}"#),
+    ],
+};
+
+/// A request for many.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Replay")]
+pub(super) struct Request {
+    /// Which ones; an empty object means all.
+    pub(super) filter: Selection,
+    /// Only count them, and show the first ten.
+    #[serde(default)]
+    pub(super) dry_run: bool,
+    /// Deliveries a second, at most; as fast as it goes, if absent.
+    #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[schemars(with = "Option<Whole<1, 10000>>")]
+    pub(super) rate: Option<u32>,
+}
+
+/// Which ones are meant. All that is given has to fit.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Selection {
+    /// By name or id.
+    #[schemars(with = "Option<SomeText>")]
+    subscription: Option<String>,
+    /// The class of the delivery's last attempt.
+    #[schemars(with = "Option<AttemptClass>")]
+    class: Option<String>,
+    /// The HTTP status of the delivery's last attempt.
+    #[serde(deserialize_with = "lenient_int::optional")]
+    #[schemars(with = "Option<Whole<100, 999>>")]
+    code: Option<u32>,
+    event_type: Option<String>,
+    /// Not of webhook events.
+    aggregate_type: Option<String>,
+    /// Not of webhook events.
+    aggregate_id: Option<String>,
+    /// Of webhook events alone.
+    provider: Option<String>,
+    /// Not before this time: of events, when they were received; of dead letters, when the delivery was made.
+    since: Option<Timestamp>,
+    /// Before this time.
+    until: Option<Timestamp>,
+    /// Of dead letters alone: these deliveries, at most 1,000.
+    #[schemars(with = "Option<Vec<AnyDeliveryId>>", length(max = MAX_IDS))]
+    ids: Option<Vec<String>>,
+}
+
+/// The body of a recovery.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Recovery {
+    /// Events that were received from then on.
+    since: Timestamp,
+    /// Events that were received before.
+    until: Option<Timestamp>,
+    /// Only count them, and show the first ten. It is not resumed.
+    #[serde(default)]
+    dry_run: bool,
+    /// Deliveries a second, at most; as fast as it goes, if absent.
+    #[serde(default, deserialize_with = "lenient_int::optional")]
+    #[schemars(with = "Option<Whole<1, 10000>>")]
+    rate: Option<u32>,
+}
+
+/// `GET /v1/jobs`
+fn list(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let page = call.query.page()?;
+    let state = call.query.one_of("state", State::ALL, State::as_str)?;
+    let found = lists::read(api, call, |tx| tables::page(tx, page.newest(&call.tenant), state))?;
+    Ok(page_found(&found, JobAnswer::of))
+}
+
+/// `GET /v1/jobs/{id}`
+fn show(api: &Api, call: &Call) -> Result<Response, Problem> {
+    let found = api.store.read(|tx| tables::by_id(tx, &call.tenant, call.param(0)))?;
+    Ok(ok(&JobAnswer::of(&found.ok_or_else(|| Problem::not_found("job"))?)))
+}
+
+/// `POST /v1/jobs/{id}/cancel`
+fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let (tenant, id, now) = (call.tenant.clone(), call.param(0).to_owned(), api.clock.now());
+    change(api, call, move |tx| {
+        let missing = || Ok(Err(Problem::not_found("job")));
+        let Some(before) = tables::by_id(tx, &tenant, &id)? else { return missing() };
+        if before.state != State::Running {
+            let detail = format!("The job is {} already.", before.state.as_str());
+            return Ok(Err(Problem::conflict(detail)));
+        }
+        tables::end(tx, before.seq, (State::Cancelled, None), now)?;
+        let Some(after) = tables::by_id(tx, &tenant, &id)? else { return missing() };
+        let body = JobAnswer::of(&after);
+        let change = Change::changed("job", &id, &JobAnswer::of(&before), &body);
+        Ok(Ok((body, change)))
+    })
+}
+
+/// `POST /v1/events/replay`
+fn replay_events(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let Request { filter, dry_run, rate } = call.json()?;
+    none_of(&[("provider", filter.provider.is_some()), ("ids", filter.ids.is_some())])?;
+    many(api, call, Wanted { kind: Kind::ReplayEvents, filter, rate, reason: None }, dry_run)
+}
+
+/// `POST /v1/webhook-events/replay`
+fn replay_webhook_events(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let Request { filter, dry_run, rate } = call.json()?;
+    none_of(&[
+        ("aggregate_type", filter.aggregate_type.is_some()),
+        ("aggregate_id", filter.aggregate_id.is_some()),
+        ("ids", filter.ids.is_some()),
+    ])?;
+    many(api, call, Wanted { kind: Kind::ReplayWebhookEvents, filter, rate, reason: None }, dry_run)
+}
+
+/// `POST /v1/subscriptions/{id}/recover`
+fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let Recovery { since, until, dry_run, rate } = call.json()?;
+    let found = subscriptions_api::find(api, call)?;
+    let filter = Selection {
+        subscription: Some(found.new.id.clone()),
+        since: Some(since),
+        until,
+        ..Selection::default()
+    };
+    let wanted = Wanted { kind: Kind::Recover, filter, rate, reason: None };
+    let (new, matched, sample) = wanted.count(api, call)?;
+    if dry_run {
+        return Ok(Audited::dry_run(Trial::of(api, &new, matched, &sample)?));
+    }
+    let first = api.store.snapshot(|tx| tables::first_look(tx, &new))?;
+    let (wall, now) = (api.clock.wall(), api.clock.now());
+    let made = change(api, call, move |tx| {
+        let Some(before) = subscriptions::by_seq(tx, found.seq)? else {
+            return Ok(Err(Problem::not_found("subscription")));
+        };
+        settlement::resume(tx, &before, wall)?;
+        let before = json!({ "state": before.state.as_str() });
+        let after = json!({ "state": "ACTIVE" });
+        tables::insert(tx, &new, matched)?;
+        // In the same transaction, so that what has waited meanwhile does not go before the oldest ones.
+        let job = tables::by_id(tx, &new.tenant, &new.id)?.ok_or(Error::Changed("the job"))?;
+        tables::advance(tx, &job, &first, now)?;
+        let job = tables::by_id(tx, &new.tenant, &new.id)?.ok_or(Error::Changed("the job"))?;
+        let body = JobAnswer::of(&job);
+        let change = Change::made_within("subscription", &found.new.id, &before, &after);
+        Ok(Ok((body.clone(), change.and("job", body))))
+    })?;
+    api.flow.jobs.ring();
+    Ok(made)
+}
+
+/// What a person wants to be done to many.
+pub(super) struct Wanted {
+    pub(super) kind: Kind,
+    pub(super) filter: Selection,
+    pub(super) rate: Option<u32>,
+    pub(super) reason: Option<String>,
+}
+
+/// Makes a job, and its one audit event in the same transaction; or counts, where it is a dry run.
+pub(super) fn many(
+    api: &Api,
+    call: &Call,
+    wanted: Wanted,
+    dry_run: bool,
+) -> Result<Audited<Value>, Problem> {
+    let (new, matched, sample) = wanted.count(api, call)?;
+    if dry_run {
+        return Ok(Audited::dry_run(Trial::of(api, &new, matched, &sample)?));
+    }
+    let made = change(api, call, move |tx| insert(tx, &new, matched))?;
+    api.flow.jobs.ring();
+    Ok(made)
+}
+
+fn insert(tx: &WriteTx<'_>, new: &NewJob, matched: Matched) -> Verdict<Value> {
+    tables::insert(tx, new, matched)?;
+    let Some(job) = tables::by_id(tx, &new.tenant, &new.id)? else {
+        return Ok(Err(Problem::not_found("job")));
+    };
+    let body = JobAnswer::of(&job);
+    let change = Change::made("job", &new.id, &body);
+    Ok(Ok((body, change)))
+}
+
+impl Wanted {
+    /// Checks it, and counts what it is for.
+    fn count(self, api: &Api, call: &Call) -> Result<(NewJob, Matched, Vec<Item>), Problem> {
+        let Self { kind, filter, rate, reason } = self;
+        let filter = filter.checked()?;
+        if rate.is_some_and(|rate| !(1..=MAX_RATE).contains(&rate)) {
+            return Err(Problem::unprocessable(format!("rate must be 1 to {MAX_RATE}.")));
+        }
+        let now = api.clock.now();
+        let mut new = NewJob {
+            id: id::uuid7(api.clock.wall(), &*api.draw),
+            tenant: call.tenant.clone(),
+            kind,
+            filter,
+            rate,
+            reason,
+            requested_by: call.who.display.clone(),
+            created_at: now,
+            cursor: Cursor::default(),
+        };
+        let clock = api.clock.clone();
+        let end = clock.monotonic().saturating_add(MAX_COUNT_SPAN);
+        let found = lists::read(api, call, |tx| {
+            if let Some(name) = &new.filter.subscription
+                && subscriptions::find(tx, &new.tenant, name)?.is_none()
+            {
+                return Ok(None);
+            }
+            new.cursor = tables::start(tx, kind, &new.filter)?;
+            tables::matched(tx, &new, SAMPLE, || clock.monotonic() >= end).map(Some)
+        })?;
+        let Some((matched, first)) = found else {
+            let name = new.filter.subscription.unwrap_or_default();
+            let detail = format!("There is no subscription {name:?}.");
+            return Err(Problem::unprocessable(detail));
+        };
+        Ok((new, matched, first.items))
+    }
+}
+
+/// Refuses filters that mean nothing here.
+fn none_of(others: &[(&str, bool)]) -> Result<(), Problem> {
+    let found = others.iter().find(|(_, is_given)| *is_given);
+    found.map_or(Ok(()), |(name, _)| {
+        Err(Problem::unprocessable(format!("{name} is no filter here.")))
+    })
+}
+
+impl Selection {
+    /// Refuses a filter that only events know.
+    pub(super) fn is_of_dead_letters(&self) -> Result<(), Problem> {
+        none_of(&[("provider", self.provider.is_some())])
+    }
+
+    fn checked(self) -> Result<Filter, Problem> {
+        let wrong = |detail: String| Err(Problem::unprocessable(detail));
+        if let Some(class) =
+            self.class.as_deref().filter(|word| AttemptClass::parse(word).is_none())
+        {
+            let known = AttemptClass::ALL.map(AttemptClass::as_str).join(", ");
+            return wrong(format!("class cannot be {class:?}; it is one of {known}."));
+        }
+        let ids = self.ids.as_deref().unwrap_or_default();
+        if ids.len() > MAX_IDS {
+            return wrong(format!("ids has at most {MAX_IDS} deliveries; use another filter."));
+        }
+        if let Some(id) = ids.iter().find(|id| DeliverySeq::parse(id).is_none()) {
+            return wrong(format!("{id:?} is no id of a delivery; one is like dlv_17."));
+        }
+        let Self { subscription, class, code, event_type, aggregate_type, aggregate_id, .. } = self;
+        let Self { provider, since, until, ids, .. } = self;
+        Ok(Filter {
+            subscription,
+            class,
+            code,
+            event_type,
+            aggregate_type,
+            aggregate_id,
+            provider,
+            since,
+            until,
+            ids,
+        })
+    }
+}
+
+/// What a dry run finds.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ReplayDryRun")]
+pub(super) struct Trial {
+    dry_run: bool,
+    /// Dead letters, or events.
+    count: u64,
+    /// Whether there are more: no more were counted.
+    more: bool,
+    /// The oldest ones, at most ten.
+    sample: Vec<Sample>,
+}
+
+/// A dead letter or an event that would be done.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ReplaySample")]
+struct Sample {
+    /// Of a delivery, an event or a webhook event.
+    id: String,
+    event_type: String,
+    aggregate_type: Option<String>,
+    aggregate_id: Option<String>,
+    /// The subscription's name; null of an event.
+    #[schemars(with = "Option<NameText>")]
+    subscription: Option<String>,
+}
+
+impl Trial {
+    fn of(api: &Api, new: &NewJob, matched: Matched, items: &[Item]) -> Result<Value, Problem> {
+        let sample = api.store.read(|tx| {
+            let each = items.iter().map(|item| sampled(tx, new, item));
+            each.filter_map(StoreResult::transpose).collect::<StoreResult<Vec<_>>>()
+        })?;
+        let Matched { count, is_more: more } = matched;
+        Ok(value(Self { dry_run: true, count, more, sample }))
+    }
+}
+
+fn sampled(tx: &ReadTx<'_>, new: &NewJob, item: &Item) -> StoreResult<Option<Sample>> {
+    if new.kind.is_of_dead_letters() {
+        let found = delivery_lists::by_seq(tx, &new.tenant, DeliverySeq(item.seq))?;
+        return Ok(found.map(|found| Sample {
+            id: found.seq.to_string(),
+            event_type: found.event_type,
+            aggregate_type: found.aggregate_type,
+            aggregate_id: found.aggregate_id,
+            subscription: Some(found.subscription),
+        }));
+    }
+    if item.is_webhook_event {
+        let found = webhook_events::by_seq(tx, item.seq)?;
+        return Ok(found.map(|found| Sample {
+            id: found.new.id,
+            event_type: found.new.event_type,
+            aggregate_type: None,
+            aggregate_id: None,
+            subscription: None,
+        }));
+    }
+    let found = outbox_lists::by_seq(tx, item.seq)?;
+    Ok(found.map(|found| Sample {
+        id: found.new.id,
+        event_type: found.new.event_type,
+        aggregate_type: found.new.aggregate_type,
+        aggregate_id: found.new.aggregate_id,
+        subscription: None,
+    }))
+}
+
+/// A job.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Job")]
+pub(super) struct JobAnswer<'a> {
+    #[schemars(with = "Uuid")]
+    id: &'a str,
+    #[schemars(with = "NameText")]
+    tenant: &'a str,
+    /// What is done.
+    kind: Kind,
+    state: State,
+    /// To which ones.
+    #[schemars(with = "AnyObject")]
+    filter: Value,
+    /// Deliveries a second, at most.
+    rate: Option<u32>,
+    /// Why, as the person said.
+    reason: Option<&'a str>,
+    /// Dead letters or events that there were when it was made.
+    matched: u64,
+    /// Whether there were more: no more were counted.
+    matched_more: bool,
+    /// How many of them were done.
+    done: u64,
+    /// How many had changed meanwhile.
+    skipped: u64,
+    /// Deliveries that were opened, made or ended.
+    deliveries: u64,
+    requested_by: &'a str,
+    created_at: Timestamp,
+    finished_at: Option<Timestamp>,
+    /// Why it failed.
+    error: Option<&'a str>,
+}
+
+impl JobAnswer<'_> {
+    fn of(job: &Job) -> Value {
+        let Job { new, state, matched, progress, error, finished_at, .. } = job;
+        let mut filter = value(&new.filter);
+        if let Value::Object(fields) = &mut filter {
+            fields.retain(|_, given| !given.is_null());
+        }
+        value(JobAnswer {
+            id: &new.id,
+            tenant: &new.tenant,
+            kind: new.kind,
+            state: *state,
+            filter,
+            rate: new.rate,
+            reason: new.reason.as_deref(),
+            matched: matched.count,
+            matched_more: matched.is_more,
+            done: progress.done,
+            skipped: progress.skipped,
+            deliveries: progress.deliveries,
+            requested_by: &new.requested_by,
+            created_at: new.created_at,
+            finished_at: *finished_at,
+            error: error.as_deref(),
+        })
+    }
+}

@@ -1,0 +1,306 @@
+//! `/v1/events/{id}/replay` and its like: one event is sent again, as it was or as a new one; or it is stopped.
+//!
+//! Not here: many at once ([`super::jobs`]), and a single delivery ([`super::deliveries`]).
+
+use data_encoding::{BASE64, HEXLOWER};
+use ring::digest;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::api::audited::{Audited, Change, Verdict, change};
+use crate::api::call::Call;
+use crate::api::context::Api;
+use crate::api::events::{self, EventAnswer};
+use crate::api::problem::Problem;
+use crate::api::route::Answer::Act;
+use crate::api::route::{Resource, Returns, post};
+use crate::api::schema::{Ascii, SomeText, StrictBase64};
+use crate::api::webhook_events::{self as webhooks, WebhookEventAnswer};
+use crate::base::clock::Timestamp;
+use crate::base::id;
+use crate::jobs::{Cursor, Filter, Kind, Looked, NewJob, tables};
+use crate::model::event::{Event, NewEvent, Status};
+use crate::model::sealed::Sealed;
+use crate::model::token::Right::Operate;
+use crate::pipeline::publish;
+use crate::privacy::NotAdmitted;
+use crate::store::deliveries::Origin;
+use crate::store::error::{Error, Result as StoreResult};
+use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::{outbox_lists, settlement, subscriptions, webhook_events};
+
+/// One event, sent again or stopped.
+pub(super) const RESOURCE: Resource = Resource {
+    tag: "Send again",
+    about: "One event or webhook event is sent again, or stopped.",
+    routes: &[
+        post("/v1/events/{id}/replay", Operate, Act("event.replay", replay))
+            .doc("replayEvent", "Send an event again")
+            .about(
+                "Its deliveries that are final are sent again, also those that were taken, under the \
+                 `webhook-id` they had: a consumer with a guard takes it once. Where a `subscription` is \
+                 named, only to that one; if it matches the event and has no delivery of it, one is made. \
+                 With `as_new`, or with another payload, a new event is stored: it has a key and a \
+                 `webhook-id` of its own, and names this one in `replay_of`.",
+            )
+            .returns(&[
+                Returns::json::<EventAnswer>(200, "The event as it is now."),
+                Returns::json::<EventAnswer>(201, "The new event."),
+            ])
+            .params(&[events::ID])
+            .optional_body::<Replay>(r#"{"as_new":true,"payload":{"total":"99.00"}}"#),
+        post("/v1/events/{id}/cancel", Operate, Act("event.cancel", cancel))
+            .doc("cancelEvent", "Cancel an event")
+            .about(
+                "Its open deliveries are not tried again. What is in flight, or with a consumer, at this \
+                 moment may still be done.",
+            )
+            .returns(&[Returns::json::<EventAnswer>(200, "The event as it is now.")])
+            .params(&[events::ID]),
+        post("/v1/webhook-events/{id}/replay", Operate, Act("webhook_event.replay", replay_webhook))
+            .doc("replayWebhookEvent", "Send a webhook event again")
+            .about(
+                "As an event of the outbox, but never as a new one: what a provider sent stays what it is. \
+                 One that was `skipped` goes to the subscriptions that match it now.",
+            )
+            .returns(&[Returns::json::<WebhookEventAnswer>(200, "The webhook event as it is now.")])
+            .params(&[webhooks::ID])
+            .optional_body::<Replay>(r#"{"subscription":"erp"}"#),
+    ],
+};
+
+/// How an event is sent again.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "ReplayOfOne")]
+struct Replay {
+    /// Only to this subscription, by name or id.
+    #[schemars(with = "Option<SomeText>")]
+    subscription: Option<String>,
+    /// As a new event, with a `webhook-id` of its own. Not of webhook events.
+    as_new: bool,
+    /// Another payload, any JSON: it is a new event then. Not of webhook events.
+    #[schemars(with = "Option<Value>")]
+    payload: Option<Box<RawValue>>,
+    /// Any bytes, instead of `payload`.
+    #[schemars(with = "Option<StrictBase64>")]
+    payload_base64: Option<String>,
+    /// Of the new payload; that of the event, if absent.
+    #[schemars(with = "Option<Ascii<0, 255>>")]
+    content_type: Option<String>,
+}
+
+impl Replay {
+    fn is_new(&self) -> bool {
+        let Self { as_new, payload, payload_base64, content_type, .. } = self;
+        *as_new || payload.is_some() || payload_base64.is_some() || content_type.is_some()
+    }
+
+    /// The other payload, if there is one.
+    fn payload(&self) -> Result<Option<Vec<u8>>, Problem> {
+        let wrong = |detail: String| Problem::unprocessable(detail);
+        match (&self.payload, &self.payload_base64) {
+            (None, None) => Ok(None),
+            (Some(json), None) => Ok(Some(json.get().as_bytes().to_vec())),
+            (None, Some(text)) => BASE64
+                .decode(text.as_bytes())
+                .map(Some)
+                .map_err(|error| wrong(format!("payload_base64 is not base64: {error}."))),
+            _ => Err(wrong("Give either payload or payload_base64.".to_owned())),
+        }
+    }
+}
+
+/// `POST /v1/events/{id}/replay`
+fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let replay: Replay = call.optional_json()?;
+    if replay.is_new() {
+        return replay_as_new(api, call, &replay);
+    }
+    let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
+    let (job, now) = (one(api, call, replay.subscription), api.clock.now());
+    change(api, call, move |tx| {
+        let missing = || Ok(Err(Problem::not_found("event")));
+        let Some(before) = outbox_lists::by_id(tx, &tenant, &id)? else { return missing() };
+        if before.status == Status::Quarantined {
+            let detail = "The event is quarantined: repair it, and it is sent (POST …/fix).";
+            return Ok(Err(Problem::conflict(detail)));
+        }
+        if let Err(problem) = again(tx, &job, Origin::Outbox(before.seq), now)? {
+            return Ok(Err(problem));
+        }
+        event_changed(tx, &before)
+    })
+}
+
+/// `POST /v1/webhook-events/{id}/replay`
+fn replay_webhook(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let replay: Replay = call.optional_json()?;
+    if replay.is_new() {
+        let detail = "What a provider sent stays what it is, so a webhook event cannot be sent as a new one \
+                      or with another payload: publish an event instead (POST /v1/events).";
+        return Err(Problem::unprocessable(detail));
+    }
+    let (tenant, id) = (call.tenant.clone(), call.param(0).to_owned());
+    let (job, now) = (one(api, call, replay.subscription), api.clock.now());
+    change(api, call, move |tx| {
+        let missing = || Ok(Err(Problem::not_found("webhook event")));
+        let Some(before) = webhook_events::by_id(tx, &tenant, &id)? else { return missing() };
+        if let Err(problem) = again(tx, &job, Origin::WebhookEvent(before.seq), now)? {
+            return Ok(Err(problem));
+        }
+        let Some(after) = webhook_events::by_seq(tx, before.seq)? else { return missing() };
+        let body = WebhookEventAnswer::of(&after);
+        let before = WebhookEventAnswer::of(&before);
+        Ok(Ok((body.clone(), Change::changed("webhook_event", &id, &before, &body))))
+    })
+}
+
+/// What replays a single event as a job would.
+fn one(api: &Api, call: &Call, subscription: Option<String>) -> NewJob {
+    NewJob {
+        id: String::new(),
+        tenant: call.tenant.clone(),
+        kind: Kind::ReplayEvents,
+        filter: Filter { subscription, ..Filter::default() },
+        rate: None,
+        reason: None,
+        requested_by: call.who.display.clone(),
+        created_at: api.clock.now(),
+        cursor: Cursor::default(),
+    }
+}
+
+/// Sends one event again.
+fn again(
+    tx: &WriteTx<'_>,
+    job: &NewJob,
+    origin: Origin,
+    now: Timestamp,
+) -> StoreResult<Result<(), Problem>> {
+    let named = job.filter.subscription.as_deref();
+    if let Some(name) = named
+        && subscriptions::find(tx, &job.tenant, name)?.is_none()
+    {
+        return Ok(Err(no_subscription(name)));
+    }
+    let item = tables::events::one(tx, job, origin)?;
+    let looked = Looked { items: item.into_iter().collect(), ..Looked::default() };
+    if tables::carry_out(tx, job, &looked, now)?.deliveries > 0 {
+        return Ok(Ok(()));
+    }
+    let detail = match named {
+        Some(name) => format!(
+            "Nothing can be sent again to {name:?}: its delivery is still open, or it does not want this event."
+        ),
+        None => {
+            "Nothing can be sent again: its deliveries are still open, or no subscription wants it."
+                .to_owned()
+        }
+    };
+    Ok(Err(Problem::conflict(detail)))
+}
+
+fn no_subscription(name: &str) -> Problem {
+    Problem::unprocessable(format!("There is no subscription {name:?}."))
+}
+
+/// Stores a new event that repeats another one, with its payload or another.
+fn replay_as_new(api: &Api, call: &Call, replay: &Replay) -> Result<Audited<Value>, Problem> {
+    if api.flow.disk.is_low() {
+        return Err(Problem::no_room());
+    }
+    let found = api.store.read(|tx| outbox_lists::by_id(tx, &call.tenant, call.param(0)))?;
+    let found = found.ok_or_else(|| Problem::not_found("event"))?;
+    let new = new_event(api, replay, found)?;
+    let name = replay.subscription.clone();
+    let (of, now) = (call.param(0).to_owned(), api.clock.now());
+    let sha256 = HEXLOWER.encode(digest::digest(&digest::SHA256, &new.payload).as_ref());
+    change(api, call, move |tx| {
+        let mut new = new.clone();
+        if let Some(name) = &name {
+            let Some(found) = subscriptions::find(tx, &new.tenant, name)? else {
+                return Ok(Err(no_subscription(name)));
+            };
+            new.target = Some(found.new.name.as_str().to_owned());
+        }
+        publish::admit(tx, &new, now)?;
+        tables::events::set_replay_of(tx, &new.id, &of)?;
+        let made = outbox_lists::by_id(tx, &new.tenant, &new.id)?;
+        let body = EventAnswer::of(&made.ok_or(Error::Changed("the event"))?);
+        let change = Change::made("event", &new.id, &body).and("payload_sha256", sha256.as_str());
+        Ok(Ok((body, change)))
+    })
+}
+
+/// The new event, checked as one that is published.
+fn new_event(api: &Api, replay: &Replay, found: Event) -> Result<NewEvent, Problem> {
+    let unusable = |why: String| Problem::unprocessable(format!("{why}."));
+    let received_at = api.clock.wall();
+    let id = id::uuid7(received_at, &*api.draw);
+    let payload = replay.payload()?;
+    let Event { new: old, .. } = found;
+    if payload.is_none() && old.sealed.fields > 0 {
+        return Err(unusable(
+            "The event holds fields that are sealed for it alone: give the payload of the new one"
+                .to_owned(),
+        ));
+    }
+    let is_other = payload.is_some();
+    let mut new = NewEvent {
+        idempotency_key: format!("replay-{id}"),
+        id,
+        payload: payload.unwrap_or(old.payload),
+        content_type: replay.content_type.clone().unwrap_or(old.content_type),
+        received_at,
+        // It is to be sent now.
+        not_before: None,
+        sealed: Sealed::default(),
+        ..old
+    };
+    let most = usize::try_from(api.settings.get().limits.payload_bytes).unwrap_or(usize::MAX);
+    if is_other && new.payload.len() > most {
+        let have = new.payload.len();
+        return Err(unusable(format!("The payload has {have} bytes; at most {most} are accepted")));
+    }
+    new.check().map_err(|error| unusable(error.to_string()))?;
+    // What is stored has passed the policy on personal data already.
+    if is_other {
+        let admitted = api.flow.publish.privacy.admit(std::slice::from_mut(&mut new));
+        admitted.map_err(|not| match not {
+            NotAdmitted::Refused { why, .. } => unusable(why.to_string()),
+            NotAdmitted::Failed(error) => error.into(),
+        })?;
+    }
+    Ok(new)
+}
+
+/// `POST /v1/events/{id}/cancel`
+fn cancel(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
+    let (tenant, id, now) = (call.tenant.clone(), call.param(0).to_owned(), api.clock.now());
+    let reason = format!("cancelled by {}", call.who.display);
+    change(api, call, move |tx| {
+        let missing = || Ok(Err(Problem::not_found("event")));
+        let Some(before) = outbox_lists::by_id(tx, &tenant, &id)? else { return missing() };
+        let open = tables::events::open_deliveries(tx, before.seq)?;
+        for delivery in &open {
+            settlement::cancel(tx, *delivery, &reason, now)?;
+        }
+        if open.is_empty() {
+            let detail = format!("The event is {}; it has no open deliveries.", before.status);
+            return Ok(Err(Problem::conflict(detail)));
+        }
+        event_changed(tx, &before)
+    })
+}
+
+fn event_changed(tx: &ReadTx<'_>, before: &Event) -> Verdict<Value> {
+    let Some(after) = outbox_lists::by_seq(tx, before.seq)? else {
+        return Ok(Err(Problem::not_found("event")));
+    };
+    let body = EventAnswer::of(&after);
+    let change = Change::changed("event", &before.new.id, &EventAnswer::of(before), &body);
+    Ok(Ok((body, change)))
+}

@@ -1,0 +1,392 @@
+//! Tables `outbox` and `webhook_events`: the next events that a job finds, their deliveries that are sent again, and
+//! those that are missing.
+//!
+//! Events are found in the order in which they came. Not here: dead letters by themselves ([`super::dead_letters`]).
+
+use rusqlite::{Row, ToSql, params};
+
+use crate::base::clock::Timestamp;
+use crate::base::id::{DeliverySeq, SubscriptionSeq};
+use crate::jobs::{Act, Cursor, Filter, Item, Kind, Looked, MAX_BATCH, NewJob};
+use crate::model::delivery::State;
+use crate::model::lane::Key;
+use crate::model::subscription::{Routed, Subscription};
+use crate::store::column::word;
+use crate::store::deliveries::{self, Origin, Route};
+use crate::store::error::{Error, Result};
+use crate::store::page::{MAX_LOOKED_AT, number_at};
+use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+use crate::store::{meta, settlement, subscriptions};
+
+// What is not routed yet will be; what is quarantined is repaired first, what was discarded stays so.
+pub(crate) const NEXT: &str = "
+    SELECT o.seq, o.received_at
+      FROM outbox AS o NOT INDEXED
+     WHERE o.seq > ?2
+       AND o.seq <= ?3
+       AND o.tenant = ?1
+       AND o.routed_at IS NOT NULL
+       AND o.status <> 'quarantined'
+       AND o.error_code IS NULL
+       AND (?5 IS NULL OR o.event_type = ?5)
+       AND (?6 IS NULL OR o.received_at >= ?6)
+       AND (?7 IS NULL OR o.received_at < ?7)
+       AND (?8 IS NULL OR o.aggregate_type = ?8)
+       AND (?9 IS NULL OR o.aggregate_id = ?9)
+     ORDER BY o.seq
+     LIMIT ?4";
+
+pub(crate) const NEXT_WEBHOOK: &str = "
+    SELECT w.seq, w.received_at
+      FROM webhook_events AS w NOT INDEXED
+     WHERE w.seq > ?2
+       AND w.seq <= ?3
+       AND w.tenant = ?1
+       AND (?5 IS NULL OR w.event_type = ?5)
+       AND (?6 IS NULL OR w.received_at >= ?6)
+       AND (?7 IS NULL OR w.received_at < ?7)
+       AND (?8 IS NULL OR w.provider = ?8)
+     ORDER BY w.seq
+     LIMIT ?4";
+
+pub(crate) const EVENT: &str = "
+    SELECT tenant, NULL, event_type, target, ordering_key, aggregate_type, aggregate_id, received_at, occurred_at,
+           not_before
+      FROM outbox
+     WHERE seq = ?1";
+
+pub(crate) const WEBHOOK_EVENT: &str = "
+    SELECT tenant, provider, event_type, NULL, NULL, NULL, NULL, received_at, NULL, NULL
+      FROM webhook_events
+     WHERE seq = ?1";
+
+macro_rules! deliveries_of {
+    ($event:literal) => {
+        concat!(
+            "SELECT d.seq, d.state, d.run_no, d.subscription_seq, d.order_at, d.finished_at IS NOT NULL
+                AND (?2 IS NULL OR d.last_class = ?2)
+                AND (?3 IS NULL OR ?3 = (SELECT a.http_status FROM attempts AS a
+                                          WHERE a.delivery_seq = d.seq AND a.n = d.attempt_count))
+               FROM deliveries AS d
+              WHERE d.",
+            $event,
+            " = ?1"
+        )
+    };
+}
+
+pub(crate) const DELIVERIES_OF: &str = deliveries_of!("outbox_seq");
+
+pub(crate) const DELIVERIES_OF_WEBHOOK: &str = deliveries_of!("webhook_seq");
+
+const FIRST_FROM: &str = "SELECT seq, received_at FROM outbox WHERE seq >= ?1 ORDER BY seq LIMIT 1";
+
+const FIRST_WEBHOOK_FROM: &str =
+    "SELECT seq, received_at FROM webhook_events WHERE seq >= ?1 ORDER BY seq LIMIT 1";
+
+const LAST: &str = "SELECT coalesce(max(seq), 0) FROM outbox";
+
+const LAST_WEBHOOK: &str = "SELECT coalesce(max(seq), 0) FROM webhook_events";
+
+const SET_REPLAY_OF: &str = "
+    UPDATE outbox
+       SET replay_of = ?2
+     WHERE id = ?1";
+
+/// Where a job begins and ends: with what there is now.
+pub(super) fn start(tx: &ReadTx<'_>, kind: Kind, filter: &Filter) -> Result<Cursor> {
+    let mut cursor = Cursor::default();
+    let before = |first_from: &str| match filter.since {
+        Some(since) => number_at(tx, first_from, since).map(|at| at.saturating_sub(1)),
+        None => Ok(0),
+    };
+    let last = |sql: &str| -> Result<i64> { Ok(tx.prepare(sql)?.query_row([], |row| row.get(0))?) };
+    if kind != Kind::ReplayWebhookEvents {
+        (cursor.after, cursor.end) = (before(FIRST_FROM)?, last(LAST)?);
+    }
+    if kind != Kind::ReplayEvents {
+        (cursor.webhook_after, cursor.webhook_end) =
+            (before(FIRST_WEBHOOK_FROM)?, last(LAST_WEBHOOK)?);
+    }
+    Ok(cursor)
+}
+
+/// One event, as far as a filter fits; `None` where nothing can be sent again.
+pub fn one(tx: &ReadTx<'_>, job: &NewJob, origin: Origin) -> Result<Option<Item>> {
+    let of = |seq: i64| (seq.saturating_sub(1), seq);
+    let mut cursor = Cursor::default();
+    match origin {
+        Origin::Outbox(seq) => (cursor.after, cursor.end) = of(seq),
+        Origin::WebhookEvent(seq) => (cursor.webhook_after, cursor.webhook_end) = of(seq),
+    }
+    Ok(look(tx, job, &cursor, 1)?.items.pop())
+}
+
+/// The next events for which there is something to do, the oldest first. Of two tables the one is not looked at further
+/// than the other.
+pub(super) fn look(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -> Result<Looked> {
+    let mut looked = Looked { items: Vec::new(), cursor: cursor.clone(), is_over: false };
+    let live = subscriptions::live(tx)?.into_iter().filter(|found| found.new.tenant == job.tenant);
+    let looking = Looking { tx, job, live: live.collect() };
+    let named = looking.named();
+    if named.is_none() && job.filter.subscription.is_some() {
+        return Ok(Looked { is_over: true, ..looked });
+    }
+    let rows = limit.max(MAX_BATCH);
+    let (own, own_end) = looking.events((cursor.after, cursor.end), rows)?;
+    let webhook_place = (cursor.webhook_after, cursor.webhook_end);
+    let (webhook, webhook_end) = looking.webhook_events(webhook_place, rows)?;
+    let (mut own, mut webhook) = (own.into_iter().peekable(), webhook.into_iter().peekable());
+    while u32::try_from(looked.items.len()).is_ok_and(|have| have < limit) {
+        let is_own = match (own.peek(), webhook.peek()) {
+            (None, _) if own_end < cursor.end => {
+                looked.cursor.after = own_end;
+                return Ok(looked);
+            }
+            (_, None) if webhook_end < cursor.webhook_end => {
+                looked.cursor.webhook_after = webhook_end;
+                return Ok(looked);
+            }
+            (None, None) => {
+                looked.cursor.after = own_end;
+                looked.cursor.webhook_after = webhook_end;
+                return Ok(Looked { is_over: true, ..looked });
+            }
+            (Some((_, at)), Some((_, webhook_at))) => at <= webhook_at,
+            (own, _) => own.is_some(),
+        };
+        let next = if is_own { own.next() } else { webhook.next() };
+        let seq = next.map_or(0, |(seq, _)| seq);
+        let origin = if is_own {
+            looked.cursor.after = seq;
+            Origin::Outbox(seq)
+        } else {
+            looked.cursor.webhook_after = seq;
+            Origin::WebhookEvent(seq)
+        };
+        let acts = looking.acts(origin, named)?;
+        if !acts.is_empty() {
+            looked.items.push(Item { seq, is_webhook_event: !is_own, acts });
+        }
+    }
+    Ok(looked)
+}
+
+/// What a look needs.
+struct Looking<'a> {
+    tx: &'a ReadTx<'a>,
+    job: &'a NewJob,
+    /// The tenant's subscriptions.
+    live: Vec<Subscription>,
+}
+
+/// Events by their numbers, with when they came; second the number that was looked at last.
+type Events = (Vec<(i64, Timestamp)>, i64);
+
+impl Looking<'_> {
+    /// The subscription that the filter names.
+    fn named(&self) -> Option<&Subscription> {
+        let name = self.job.filter.subscription.as_deref()?;
+        let is_named = |found: &&Subscription| {
+            [found.new.id.as_str(), found.new.name.as_str()].contains(&name)
+        };
+        self.live.iter().find(is_named)
+    }
+
+    fn events(&self, place: (i64, i64), limit: u32) -> Result<Events> {
+        let Filter { aggregate_type, aggregate_id, .. } = &self.job.filter;
+        self.next(NEXT, place, limit, params![aggregate_type, aggregate_id])
+    }
+
+    fn webhook_events(&self, place: (i64, i64), limit: u32) -> Result<Events> {
+        self.next(NEXT_WEBHOOK, place, limit, params![self.job.filter.provider])
+    }
+
+    fn next(
+        &self,
+        sql: &str,
+        (after, end): (i64, i64),
+        limit: u32,
+        more: &[&dyn ToSql],
+    ) -> Result<Events> {
+        let last = after.saturating_add(i64::from(MAX_LOOKED_AT)).min(end);
+        let Filter { event_type, since, until, .. } = &self.job.filter;
+        let mut params: Vec<&dyn ToSql> =
+            vec![&self.job.tenant, &after, &last, &limit, event_type, since, until];
+        params.extend_from_slice(more);
+        let found: Vec<(i64, Timestamp)> =
+            rows(&mut *self.tx.prepare(sql)?, &*params, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let is_full = u32::try_from(found.len()).is_ok_and(|have| have >= limit);
+        let last = found.last().filter(|_| is_full).map_or(last, |(seq, _)| *seq);
+        Ok((found, last.max(after)))
+    }
+
+    /// What is to be done for one event: its deliveries that are final are sent again, also those that were taken. Where
+    /// it has none for the subscription that is named, or none at all, they are made.
+    fn acts(
+        &self,
+        origin: Origin,
+        named: Option<&Subscription>,
+    ) -> Result<Vec<((Timestamp, i64), Act)>> {
+        let Filter { class, code, .. } = &self.job.filter;
+        let (sql, seq) = match origin {
+            Origin::Outbox(seq) => (DELIVERIES_OF, seq),
+            Origin::WebhookEvent(seq) => (DELIVERIES_OF_WEBHOOK, seq),
+        };
+        let found = rows(&mut *self.tx.prepare(sql)?, (seq, class, code), kept)?;
+        let is_live = |kept: &&Kept| self.live.iter().any(|live| live.seq == kept.subscription);
+        let is_meant = |kept: &&Kept| {
+            kept.fits
+                && named.is_none_or(|named| named.seq == kept.subscription)
+                && (self.job.kind != Kind::Recover || kept.state == State::DeadLetter)
+        };
+        let mut acts: Vec<_> =
+            found.iter().filter(is_live).filter(is_meant).map(Kept::act).collect();
+        let misses = |live: &&Subscription| match named {
+            Some(named) => {
+                named.seq == live.seq && found.iter().all(|kept| kept.subscription != live.seq)
+            }
+            None => found.is_empty(),
+        };
+        let mut missing = self.live.iter().filter(misses).peekable();
+        if self.job.filter.is_of_attempts() || missing.peek().is_none() {
+            return Ok(acts);
+        }
+        let Some(event) = stored(self.tx, origin)? else { return Ok(acts) };
+        let wanting = missing.filter(|live| live.new.wants(event.routed()));
+        acts.extend(
+            wanting.map(|live| ((event.order_at(), i64::MAX), Act::Make(origin, live.seq))),
+        );
+        Ok(acts)
+    }
+}
+
+/// A delivery of an event.
+struct Kept {
+    seq: DeliverySeq,
+    state: State,
+    run_no: u32,
+    subscription: SubscriptionSeq,
+    order_at: Timestamp,
+    /// Whether it is final, and its last attempt is as the filter says.
+    fits: bool,
+}
+
+fn kept(row: &Row<'_>) -> Result<Kept> {
+    let state: String = row.get(1)?;
+    Ok(Kept {
+        seq: row.get(0)?,
+        state: word("deliveries.state", &state, State::parse)?,
+        run_no: row.get(2)?,
+        subscription: row.get(3)?,
+        order_at: row.get(4)?,
+        fits: row.get::<_, Option<bool>>(5)?.unwrap_or(false),
+    })
+}
+
+impl Kept {
+    fn act(&self) -> ((Timestamp, i64), Act) {
+        let act = Act::To { delivery: self.seq, state: self.state, run_no: self.run_no };
+        ((self.order_at, self.seq.0), act)
+    }
+}
+
+/// What routing asks of an event that is stored.
+struct Stored {
+    tenant: String,
+    provider: Option<String>,
+    event_type: String,
+    target: Option<String>,
+    ordering_key: Option<String>,
+    aggregate: (Option<String>, Option<String>),
+    received_at: Timestamp,
+    occurred_at: Option<Timestamp>,
+    not_before: Option<Timestamp>,
+}
+
+fn stored(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<Stored>> {
+    let (sql, seq) = match origin {
+        Origin::Outbox(seq) => (EVENT, seq),
+        Origin::WebhookEvent(seq) => (WEBHOOK_EVENT, seq),
+    };
+    first(&mut *tx.prepare(sql)?, [seq], |row| {
+        Ok(Stored {
+            tenant: row.get(0)?,
+            provider: row.get(1)?,
+            event_type: row.get(2)?,
+            target: row.get(3)?,
+            ordering_key: row.get(4)?,
+            aggregate: (row.get(5)?, row.get(6)?),
+            received_at: row.get(7)?,
+            occurred_at: row.get(8)?,
+            not_before: row.get(9)?,
+        })
+    })
+}
+
+impl Stored {
+    fn routed(&self) -> Routed<'_> {
+        let (kind, id) = &self.aggregate;
+        Routed {
+            tenant: &self.tenant,
+            provider: self.provider.as_deref(),
+            event_type: &self.event_type,
+            target: self.target.as_deref(),
+            key: Key {
+                ordering_key: self.ordering_key.as_deref(),
+                aggregate: (kind.as_deref(), id.as_deref()),
+            },
+        }
+    }
+
+    fn order_at(&self) -> Timestamp {
+        self.occurred_at.unwrap_or(self.received_at)
+    }
+}
+
+/// Makes the delivery of a stored event for a subscription, at the place in its lane that it would have had.
+/// Fails with `Changed` when there is one meanwhile, or the subscription does not want the event any more.
+pub(super) fn make(
+    tx: &WriteTx<'_>,
+    origin: Origin,
+    subscription: SubscriptionSeq,
+    now: Timestamp,
+) -> Result<()> {
+    const WHAT: &str = "the event";
+    let event = stored(tx, origin)?.ok_or(Error::Changed(WHAT))?;
+    let (sql, seq) = match origin {
+        Origin::Outbox(seq) => (DELIVERIES_OF, seq),
+        Origin::WebhookEvent(seq) => (DELIVERIES_OF_WEBHOOK, seq),
+    };
+    let nothing: Option<&str> = None;
+    let there = rows(&mut *tx.prepare(sql)?, (seq, nothing, nothing), kept)?;
+    let mut matching = deliveries::matching(tx, event.routed())?;
+    matching.retain(|found| found.subscription() == subscription);
+    if matching.is_empty() || there.iter().any(|kept| kept.subscription == subscription) {
+        return Err(Error::Changed(WHAT));
+    }
+    // A person asks for it, so nothing is in doubt.
+    let route = Route {
+        due_at: event.not_before.map_or(now, |not_before| not_before.max(now)),
+        order_at: event.order_at(),
+        by_arrival: false,
+        doubted: false,
+        epoch: meta::kept_fence(tx)?.epoch,
+        now,
+    };
+    settlement::route_again(tx, (origin, &event.tenant), &matching, route)
+}
+
+/// The open deliveries of an event, but for those that wait to be confirmed or are parked.
+pub fn open_deliveries(tx: &ReadTx<'_>, event: i64) -> Result<Vec<DeliverySeq>> {
+    let nothing: Option<&str> = None;
+    let found = rows(&mut *tx.prepare(DELIVERIES_OF)?, (event, nothing, nothing), kept)?;
+    let is_open =
+        |kept: &Kept| matches!(kept.state, State::Pending | State::Leased | State::InDoubt);
+    Ok(found.into_iter().filter(is_open).map(|kept| kept.seq).collect())
+}
+
+/// Notes of which event a new one is the repetition.
+pub fn set_replay_of(tx: &WriteTx<'_>, id: &str, of: &str) -> Result<()> {
+    one_row(tx.prepare(SET_REPLAY_OF)?.execute((id, of))?, "the event")
+}

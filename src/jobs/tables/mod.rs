@@ -1,0 +1,297 @@
+//! Table `jobs`, and the transaction that brings one further.
+//!
+//! Not here: which ones a job finds ([`dead_letters`], [`events`]).
+
+pub mod dead_letters;
+pub mod events;
+
+use rusqlite::Row;
+
+use crate::base::clock::Timestamp;
+use crate::jobs::{
+    Act, Cursor, Filter, Job, Kind, Looked, MAX_COUNTED, Matched, NewJob, Pace, Progress, State,
+};
+use crate::store::column::{count, json, to_json, word};
+use crate::store::error::{Error, Result};
+use crate::store::page::{Found, Newest};
+use crate::store::settlement;
+use crate::store::tx::{ReadTx, WriteTx, first, one_row, rows};
+
+const INSERT: &str = "
+    INSERT INTO jobs
+           (id, tenant, kind, filter, rate, reason, cursor, matched, matched_more, requested_by, created_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+
+/// What [`job`] reads, in its order.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT seq, id, tenant, kind, filter, rate, reason, state, cursor, matched, matched_more, done,
+                skipped, deliveries, error, requested_by, created_at, finished_at
+               FROM jobs
+              WHERE ",
+            $rest
+        )
+    };
+}
+
+const BY_ID: &str = select!("tenant = ?1 AND id = ?2");
+
+const PAGE: &str =
+    select!("tenant = ?1 AND seq < ?2 AND (?4 IS NULL OR state = ?4) ORDER BY seq DESC LIMIT ?3");
+
+const RUNNING: &str = select!("state = 'running' ORDER BY seq LIMIT ?1");
+
+const AT: &str = "
+    SELECT cursor
+      FROM jobs
+     WHERE seq = ?1
+       AND state = 'running'";
+
+const ADVANCE: &str = "
+    UPDATE jobs
+       SET cursor = ?3, done = done + ?4, skipped = skipped + ?5, deliveries = deliveries + ?6, state = ?7,
+           finished_at = ?8
+     WHERE seq = ?1
+       AND cursor = ?2
+       AND state = 'running'";
+
+const END: &str = "
+    UPDATE jobs
+       SET state = ?2, error = ?3, finished_at = ?4
+     WHERE seq = ?1
+       AND state = 'running'";
+
+/// Rows that one look counts.
+const COUNTED_A_LOOK: u32 = 1000;
+
+/// Stores a job.
+pub fn insert(tx: &WriteTx<'_>, new: &NewJob, matched: Matched) -> Result<()> {
+    tx.prepare(INSERT)?.execute(rusqlite::params![
+        new.id,
+        new.tenant,
+        new.kind.as_str(),
+        to_json("jobs.filter", &new.filter)?,
+        new.rate,
+        new.reason,
+        to_json("jobs.cursor", &new.cursor)?,
+        i64::try_from(matched.count).unwrap_or(i64::MAX),
+        matched.is_more,
+        new.requested_by,
+        new.created_at,
+    ])?;
+    Ok(())
+}
+
+/// A job by its id.
+pub fn by_id(tx: &ReadTx<'_>, tenant: &str, id: &str) -> Result<Option<Job>> {
+    first(&mut *tx.prepare(BY_ID)?, (tenant, id), job)
+}
+
+/// Jobs, newest first.
+pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, state: Option<State>) -> Result<Found<Job>> {
+    let Newest { tenant, before, limit } = newest;
+    let params = (tenant, before, limit, state.map(State::as_str));
+    let rows = rows(&mut *tx.prepare(PAGE)?, params, job)?;
+    let is_full = u32::try_from(rows.len()).is_ok_and(|have| have >= limit);
+    let next = rows.last().filter(|_| is_full).map(|job| job.seq);
+    Ok(Found { rows, next })
+}
+
+/// Jobs that run, the oldest first.
+pub fn running(tx: &ReadTx<'_>, limit: u32) -> Result<Vec<Job>> {
+    rows(&mut *tx.prepare(RUNNING)?, [limit], job)
+}
+
+/// The cursor of a job that looks at what there is now.
+pub fn start(tx: &ReadTx<'_>, kind: Kind, filter: &Filter) -> Result<Cursor> {
+    if kind.is_of_dead_letters() {
+        return Ok(Cursor { end: i64::MAX, ..Cursor::default() });
+    }
+    events::start(tx, kind, filter)
+}
+
+/// Looks for the next ones of a job, at most `limit`.
+pub fn look(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -> Result<Looked> {
+    if job.kind.is_of_dead_letters() {
+        return dead_letters::look(tx, job, cursor, limit);
+    }
+    events::look(tx, job, cursor, limit)
+}
+
+/// Looks for the first ones of a job, as many as a batch takes.
+pub fn first_look(tx: &ReadTx<'_>, job: &NewJob) -> Result<Looked> {
+    look(tx, job, &job.cursor, Pace::batch(job.rate))
+}
+
+/// Counts what a job is for, and returns the first ones; `is_over` says when that takes too long.
+pub fn matched(
+    tx: &ReadTx<'_>,
+    job: &NewJob,
+    sample: usize,
+    is_over: impl Fn() -> bool,
+) -> Result<(Matched, Looked)> {
+    let (mut count, mut first) = (0_u64, Looked::default());
+    let mut cursor = job.cursor.clone();
+    loop {
+        let looked = if job.kind.is_of_dead_letters() {
+            dead_letters::look_by_number(tx, job, &cursor, COUNTED_A_LOOK)?
+        } else {
+            events::look(tx, job, &cursor, COUNTED_A_LOOK)?
+        };
+        let Looked { items, cursor: next, is_over: at_end } = looked;
+        count = count.saturating_add(u64::try_from(items.len()).unwrap_or(u64::MAX));
+        let room = sample.saturating_sub(first.items.len());
+        first.items.extend(items.into_iter().take(room));
+        if at_end || count > MAX_COUNTED || is_over() {
+            let is_more = !at_end;
+            return Ok((Matched { count: count.min(MAX_COUNTED), is_more }, first));
+        }
+        cursor = next;
+    }
+}
+
+/// Does what was found and moves the cursor, all in this transaction; `None` when the job does not run any more.
+pub fn advance(
+    tx: &WriteTx<'_>,
+    job: &Job,
+    looked: &Looked,
+    now: Timestamp,
+) -> Result<Option<Progress>> {
+    let was = to_json("jobs.cursor", &job.new.cursor)?;
+    let at: Option<String> = first(&mut *tx.prepare(AT)?, [job.seq], |row| Ok(row.get(0)?))?;
+    if at.as_deref() != Some(was.as_str()) {
+        return Ok(None);
+    }
+    let progress = carry_out(tx, &job.new, looked, now)?;
+    let state = if looked.is_over { State::Completed } else { State::Running };
+    let moved = tx.prepare(ADVANCE)?.execute((
+        job.seq,
+        was,
+        to_json("jobs.cursor", &looked.cursor)?,
+        signed(progress.done),
+        signed(progress.skipped),
+        signed(progress.deliveries),
+        state.as_str(),
+        looked.is_over.then_some(now),
+    ))?;
+    one_row(moved, "the job")?;
+    Ok(Some(progress))
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Does what was found, in its order; what is not what it was any more is passed over.
+pub fn carry_out(
+    tx: &WriteTx<'_>,
+    job: &NewJob,
+    looked: &Looked,
+    now: Timestamp,
+) -> Result<Progress> {
+    let mut acts: Vec<_> = Vec::new();
+    for (n, item) in looked.items.iter().enumerate() {
+        acts.extend(item.acts.iter().map(|(place, act)| (*place, n, *act)));
+    }
+    // Dead letters come lane by lane. The deliveries of events come event by event: the oldest goes first in each lane.
+    if !job.kind.is_of_dead_letters() {
+        acts.sort_by_key(|(place, ..)| *place);
+    }
+    let (mut progress, mut is_done) = (Progress::default(), vec![false; looked.items.len()]);
+    for (_, n, act) in acts {
+        match tx.apart(|| carry_out_one(tx, job, act, now))? {
+            Ok(()) => {
+                progress.deliveries = progress.deliveries.saturating_add(1);
+                if let Some(is_done) = is_done.get_mut(n) {
+                    *is_done = true;
+                }
+            }
+            Err(Error::Changed(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let done = is_done.iter().filter(|is_done| **is_done).count();
+    progress.done = u64::try_from(done).unwrap_or(0);
+    progress.skipped = u64::try_from(is_done.len().saturating_sub(done)).unwrap_or(0);
+    Ok(progress)
+}
+
+fn carry_out_one(tx: &WriteTx<'_>, job: &NewJob, act: Act, now: Timestamp) -> Result<()> {
+    match act {
+        Act::To { delivery, run_no, .. } if job.kind == Kind::DiscardDeadLetters => {
+            let reason = job.reason.as_deref().unwrap_or_default();
+            let reason = format!("discarded by {}: {reason}", job.requested_by);
+            settlement::discard(tx, delivery, run_no, &reason, now)
+        }
+        Act::To { delivery, state, run_no } => {
+            settlement::replay(tx, delivery, (state, run_no), now)
+        }
+        Act::Make(origin, subscription) => events::make(tx, origin, subscription, now),
+    }
+}
+
+/// Ends a job that runs, with an error where it failed. What was done stays done.
+/// Fails with `Changed` when it has ended.
+pub fn end(
+    tx: &WriteTx<'_>,
+    seq: i64,
+    (state, error): (State, Option<&str>),
+    now: Timestamp,
+) -> Result<()> {
+    one_row(tx.prepare(END)?.execute((seq, state.as_str(), error, now))?, "the job")
+}
+
+fn job(row: &Row<'_>) -> Result<Job> {
+    let text = |column| row.get::<_, String>(column);
+    Ok(Job {
+        seq: row.get(0)?,
+        new: NewJob {
+            id: row.get(1)?,
+            tenant: row.get(2)?,
+            kind: word("jobs.kind", &text(3)?, Kind::parse)?,
+            filter: json("jobs.filter", &text(4)?)?,
+            rate: row.get(5)?,
+            reason: row.get(6)?,
+            requested_by: row.get(15)?,
+            created_at: row.get(16)?,
+            cursor: json("jobs.cursor", &text(8)?)?,
+        },
+        state: word("jobs.state", &text(7)?, State::parse)?,
+        matched: Matched { count: count(row, 9)?, is_more: row.get(10)? },
+        progress: Progress {
+            done: count(row, 11)?,
+            skipped: count(row, 12)?,
+            deliveries: count(row, 13)?,
+        },
+        error: row.get(14)?,
+        finished_at: row.get(17)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::plans::uses;
+
+    #[test]
+    fn what_a_job_looks_at_is_found_by_number_or_index() {
+        let row = "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)";
+        uses(events::NEXT, &[row]);
+        uses(events::NEXT_WEBHOOK, &[row]);
+        uses(events::DELIVERIES_OF, &["INDEX deliveries_of_event (outbox_seq=?)"]);
+        uses(events::DELIVERIES_OF_WEBHOOK, &["INDEX deliveries_of_webhook_event (webhook_seq=?)"]);
+        let attention = "INDEX deliveries_attention (state=? AND tenant=? AND seq>? AND seq<?)";
+        uses(dead_letters::NEXT, &[attention]);
+        uses(dead_letters::PLACE, &["COVERING INDEX deliveries_attention"]);
+        uses(
+            dead_letters::NEXT_OF_LANE,
+            &["INDEX deliveries_dead_in_lane (lane=? AND order_at>?)"],
+        );
+        for sql in [AT, ADVANCE, END, events::EVENT, events::WEBHOOK_EVENT] {
+            uses(sql, &["INTEGER PRIMARY KEY"]);
+        }
+        uses(PAGE, &["INDEX jobs_listed (tenant=? AND seq<?)"]);
+        uses(BY_ID, &["INDEX sqlite_autoindex_jobs_1 (id=?)"]);
+    }
+}

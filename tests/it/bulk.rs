@@ -1,0 +1,416 @@
+//! Acting on many: jobs that replay or discard dead letters and events, in order, once, and at a rate.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::rig::http::Answer;
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, secs, until};
+
+/// A rig with so many dead letters of one subscription, whose receiver takes everything from now on.
+fn with_dead_letters(count: u32, ordering: &str) -> (Rig, Receiver) {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    receiver.always(Reply::status(422));
+    rig.subscribe_with("erp", &receiver, &json!({ "ordering": ordering }));
+    let events: Vec<Value> = (0..count).map(|n| event(n, &json!({}))).collect();
+    for some in events.chunks(500) {
+        rig.post("/v1/events", &json!(some)).is(201);
+    }
+    until("all are dead", || dead(&rig) == count);
+    receiver.always(Reply::status(200));
+    (rig, receiver)
+}
+
+fn event(n: u32, more: &Value) -> Value {
+    let mut event =
+        json!({ "event_type": "a", "payload": n, "ordering_key": format!("k{}", n % 3) });
+    event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    event
+}
+
+fn dead(rig: &Rig) -> u32 {
+    let sql = "SELECT count(*) FROM deliveries WHERE state = 'dead_letter'";
+    rig.one(sql).parse().unwrap()
+}
+
+/// Makes a job and waits for its end.
+#[track_caller]
+fn done(rig: &Rig, made: Answer) -> Value {
+    let id = made.is(201).json()["id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/jobs/{id}");
+    until("the job is over", || rig.get(&path)["state"] != "running");
+    rig.get(&path)
+}
+
+fn replay(rig: &Rig, filter: &Value) -> Value {
+    done(rig, rig.post("/v1/dead-letters/replay", &json!({ "filter": filter })))
+}
+
+fn bodies(receiver: &Receiver, from: usize) -> Vec<u32> {
+    let body = |request: &crate::rig::http::Message| {
+        String::from_utf8_lossy(&request.body).parse().unwrap()
+    };
+    receiver.seen().iter().skip(from).map(body).collect()
+}
+
+#[test]
+fn a_strict_lane_of_dead_letters_arrives_in_its_order_by_one_call() {
+    let (rig, receiver) = with_dead_letters(230, "strict");
+    let before = receiver.seen();
+    let job = replay(&rig, &json!({ "subscription": "erp" }));
+    assert_eq!(job["state"], "completed");
+    let numbers = ["matched", "done", "skipped", "deliveries"].map(|field| job[field].clone());
+    assert_eq!(numbers, [230, 230, 0, 230].map(Value::from));
+    rig.settle();
+    let sent = bodies(&receiver, before.len());
+    assert_eq!(sent, (0..230).collect::<Vec<_>>());
+    let ids = |from: usize, to: usize| -> Vec<String> {
+        let seen = receiver.seen();
+        seen[from..to].iter().map(|seen| seen.field("webhook-id").unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids(0, 230), ids(230, 460), "each keeps its webhook-id");
+    let audited = rig.get("/v1/audit-events?action=job.replay_dead_letters");
+    assert_eq!(audited["items"].as_array().unwrap().len(), 1);
+    assert_eq!(audited["items"][0]["changes"]["matched"]["after"], 230);
+    assert_eq!(rig.one("SELECT count(*) FROM audit_events WHERE action LIKE 'delivery.%'"), "0");
+}
+
+#[test]
+fn lanes_by_key_are_replayed_each_in_its_order() {
+    let (rig, receiver) = with_dead_letters(200, "key");
+    replay(&rig, &json!({}));
+    rig.settle();
+    let sent = bodies(&receiver, 200);
+    for key in 0..3 {
+        let of_key: Vec<u32> = sent.iter().filter(|n| *n % 3 == key).copied().collect();
+        assert!(of_key.is_sorted(), "{of_key:?}");
+    }
+    assert_eq!(sent.iter().collect::<BTreeSet<_>>().len(), 200);
+    assert_eq!(sent.len(), 200);
+}
+
+#[test]
+fn an_event_that_came_late_goes_to_its_place_in_its_lane() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    receiver.always(Reply::status(422));
+    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
+    // The last one that came happened first.
+    for n in (0..150).rev() {
+        let at = format!("2026-01-31T11:{:02}:{:02}Z", n / 60, n % 60);
+        rig.publish(&event(n, &json!({ "occurred_at": at })));
+        rig.settle();
+    }
+    assert_eq!(dead(&rig), 150);
+    receiver.always(Reply::status(200));
+    replay(&rig, &json!({}));
+    rig.settle();
+    assert_eq!(bodies(&receiver, 150), (0..150).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_dry_run_counts_and_changes_nothing() {
+    let (rig, receiver) = with_dead_letters(12, "none");
+    let rows = || rig.one("SELECT count(*) FROM audit_events");
+    let before = (rig.dump(), rows());
+    let body = json!({ "filter": {}, "dry_run": true });
+    let found = rig.post("/v1/dead-letters/replay", &body).is(200).json();
+    assert_eq!((&found["count"], &found["more"]), (&json!(12), &json!(false)));
+    assert_eq!(found["sample"].as_array().unwrap().len(), 10);
+    assert_eq!(found["sample"][0]["id"], "dlv_1");
+    let body = json!({ "filter": {}, "reason": "x", "dry_run": true });
+    assert_eq!(rig.post("/v1/dead-letters/discard", &body).is(200).json()["count"], 12);
+    let body = json!({ "filter": {}, "dry_run": true });
+    assert_eq!(rig.post("/v1/events/replay", &body).is(200).json()["count"], 12);
+    let body = json!({ "since": "2026-01-31T00:00:00Z", "dry_run": true });
+    assert_eq!(rig.post("/v1/subscriptions/erp/recover", &body).is(200).json()["count"], 12);
+    assert_eq!((rig.dump(), rows()), before);
+    assert_eq!(rig.get("/v1/jobs")["items"], json!([]));
+    assert_eq!(receiver.count(), 12);
+}
+
+/// A webhook event that no subscription wanted; returns its id.
+pub(crate) fn skipped_webhook(rig: &Rig) -> String {
+    let scheme = json!({ "kind": "generic", "check": { "token": { "header": "X-Token" } } });
+    let secret = "a-shared-secret-of-32-characters";
+    rig.provider("p", &scheme, secret);
+    let answer = rig.send("POST", "/in/p", &[("X-Token", secret)], b"{\"n\":1}").is(200);
+    answer.json()["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_job_keeps_its_rate_and_can_be_stopped() {
+    let (rig, receiver) = with_dead_letters(60, "none");
+    let body = json!({ "filter": {}, "rate": 10 });
+    let job = rig.post("/v1/dead-letters/replay", &body).is(201).json();
+    let path = format!("/v1/jobs/{}", job["id"].as_str().unwrap());
+    let reopened = || 60 - dead(&rig);
+    until("the first is sent", || reopened() >= 1);
+    assert_eq!(reopened(), 1);
+    rig.advance(secs(1));
+    until("ten more are sent", || reopened() >= 11);
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert!(reopened() <= 12, "{}", reopened());
+    let stopped = rig.call("POST", &format!("{path}/cancel"), b"").is(200).json();
+    assert_eq!(stopped["state"], "cancelled");
+    let left = dead(&rig);
+    assert_eq!(stopped["done"], 60 - left);
+    rig.advance(secs(10));
+    rig.settle();
+    std::thread::sleep(std::time::Duration::from_millis(1200));
+    assert_eq!((dead(&rig), receiver.count()), (left, 120 - usize::try_from(left).unwrap()));
+    rig.call("POST", &format!("{path}/cancel"), b"").is(409);
+    rig.call("POST", "/v1/jobs/019c1447-5800-7000-8000-000000000001/cancel", b"").is(404);
+    assert_eq!(rig.get("/v1/jobs?state=cancelled")["items"].as_array().unwrap().len(), 1);
+    assert_eq!(rig.get("/v1/jobs?state=running")["items"], json!([]));
+}
+
+#[test]
+fn every_filter_finds_what_it_says() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    let other = Receiver::new();
+    for (to, status) in [(&receiver, 422), (&other, 410)] {
+        to.always(Reply::status(status));
+    }
+    rig.subscribe_with("erp", &receiver, &json!({ "event_types": ["a.*"] }));
+    rig.subscribe_with("shop", &other, &json!({ "event_types": ["b"] }));
+    rig.publish(&json!({ "event_type": "a.1", "payload": 1, "aggregate_type": "invoice",
+        "aggregate_id": "4711" }));
+    rig.settle();
+    rig.advance(secs(60));
+    rig.publish(&json!({ "event_type": "a.2", "payload": 2 }));
+    rig.publish(&json!({ "event_type": "b", "payload": 3 }));
+    rig.settle();
+    until("all are dead", || dead(&rig) == 3);
+    let count = |path: &str, filter: Value| {
+        rig.post(path, &json!({ "filter": filter, "dry_run": true })).is(200).json()["count"]
+            .clone()
+    };
+    for (filter, wanted) in [
+        (json!({}), 3),
+        (json!({ "subscription": "erp" }), 2),
+        (json!({ "class": "gone" }), 1),
+        (json!({ "code": 422 }), 2),
+        (json!({ "code": 500 }), 0),
+        (json!({ "event_type": "a.1" }), 1),
+        (json!({ "aggregate_type": "invoice" }), 1),
+        (json!({ "aggregate_type": "invoice", "aggregate_id": "4712" }), 0),
+        (json!({ "since": "2026-01-31T12:00:30Z" }), 2),
+        (json!({ "until": "2026-01-31T12:00:30Z" }), 1),
+    ] {
+        assert_eq!(count("/v1/dead-letters/replay", filter.clone()), wanted, "{filter}");
+        assert_eq!(count("/v1/events/replay", filter.clone()), wanted, "{filter}");
+    }
+    assert_eq!(count("/v1/dead-letters/replay", json!({ "ids": ["dlv_1", "3", "dlv_99"] })), 2);
+    let summary = rig.get("/v1/dead-letters/summary");
+    let groups = summary["groups"].as_array().unwrap();
+    assert_eq!(groups.len(), 2);
+    assert_eq!(groups[0]["subscription"], "erp");
+    assert_eq!((&groups[0]["count"], &groups[0]["code"]), (&json!(2), &json!(422)));
+    assert_eq!((&groups[1]["class"], &groups[1]["sample"]), (&json!("gone"), &json!("dlv_3")));
+    for (path, wrong) in [
+        ("/v1/dead-letters/replay", json!({ "class": "bad" })),
+        ("/v1/dead-letters/replay", json!({ "ids": ["x"] })),
+        ("/v1/dead-letters/replay", json!({ "provider": "x" })),
+        ("/v1/dead-letters/replay", json!({ "subscription": "nobody" })),
+        ("/v1/events/replay", json!({ "ids": ["dlv_1"] })),
+        ("/v1/webhook-events/replay", json!({ "aggregate_id": "1" })),
+    ] {
+        rig.post(path, &json!({ "filter": wrong })).is(422);
+    }
+    for rate in [0, 10_001] {
+        rig.post("/v1/dead-letters/replay", &json!({ "filter": {}, "rate": rate })).is(422);
+    }
+    rig.post("/v1/dead-letters/replay", &json!({ "dry_run": true })).is(400);
+    rig.post("/v1/dead-letters/discard", &json!({ "filter": {}, "reason": " " })).is(422);
+}
+
+#[test]
+fn what_dies_again_during_a_job_is_left_alone() {
+    let (rig, receiver) = with_dead_letters(30, "key");
+    receiver.always(Reply::status(422));
+    rig.advance(secs(1));
+    let job =
+        replay(&rig, &json!({ "ids": (1..=20).map(|n| format!("dlv_{n}")).collect::<Vec<_>>() }));
+    assert_eq!((&job["matched"], &job["done"]), (&json!(20), &json!(20)));
+    until("they are dead again", || dead(&rig) == 30);
+    assert_eq!(receiver.count(), 50);
+    assert_eq!(rig.one("SELECT count(*) FROM deliveries WHERE run_no = 2"), "20");
+}
+
+#[test]
+fn discarded_dead_letters_keep_the_reason_and_are_not_sent() {
+    let (rig, receiver) = with_dead_letters(5, "strict");
+    let body = json!({ "filter": { "subscription": "erp" }, "reason": "sent by hand" });
+    let job = done(&rig, rig.post("/v1/dead-letters/discard", &body));
+    assert_eq!((&job["done"], &job["reason"]), (&json!(5), &json!("sent by hand")));
+    let reason = rig.get("/v1/deliveries/dlv_1")["reason"].clone();
+    assert_eq!(reason, "discarded by first admin token: sent by hand");
+    assert_eq!(rig.one("SELECT DISTINCT state FROM deliveries"), "cancelled");
+    assert_eq!(rig.one("SELECT DISTINCT status FROM outbox"), "cancelled");
+    assert_eq!(receiver.count(), 5);
+    rig.call("DELETE", "/v1/subscriptions/erp", b"").is(204);
+}
+
+#[test]
+fn a_skipped_event_is_sent_to_a_subscription_that_came_later() {
+    let rig = Rig::new();
+    let event = rig.publish(&json!({ "event_type": "a", "payload": 1 }));
+    let other = rig.publish(&json!({ "event_type": "b", "payload": 2 }));
+    let webhook = skipped_webhook(&rig);
+    assert_eq!(event["status"], "skipped");
+    let path = format!("/v1/events/{}/replay", event["id"].as_str().unwrap());
+    assert!(rig.call("POST", &path, b"").is(409).detail().contains("no subscription wants it"));
+    let receiver = Receiver::new();
+    rig.subscribe_with("erp", &receiver, &json!({ "source": "all", "ordering": "strict" }));
+    let now = rig.call("POST", &path, b"").is(200).json();
+    assert_eq!((&now["status"], &now["open_deliveries"]), (&json!("pending"), &json!(1)));
+    rig.settle();
+    let path = format!("/v1/webhook-events/{webhook}/replay");
+    rig.post(&path, &json!({ "subscription": "erp" })).is(200);
+    rig.settle();
+    assert_eq!(receiver.count(), 2);
+    assert_eq!(receiver.seen()[0].field("webhook-id"), event["webhook_id"].as_str());
+    assert_eq!(rig.get(&path.replace("/replay", ""))["status"], "completed");
+    // The same by a job, which sends the ones that were taken again.
+    let job = done(&rig, rig.post("/v1/events/replay", &json!({ "filter": {} })));
+    assert_eq!((&job["matched"], &job["deliveries"]), (&json!(2), &json!(2)));
+    let job = done(&rig, rig.post("/v1/webhook-events/replay", &json!({ "filter": {} })));
+    assert_eq!((&job["matched"], &job["deliveries"]), (&json!(1), &json!(1)));
+    rig.settle();
+    assert_eq!(receiver.count(), 5);
+    assert_eq!(receiver.seen()[3].field("webhook-id"), other["webhook_id"].as_str());
+    assert_eq!(rig.one("SELECT count(*) FROM deliveries"), "3");
+    let nobody = json!({ "filter": { "subscription": "nobody" } });
+    rig.post("/v1/events/replay", &nobody).is(422);
+}
+
+#[test]
+fn a_recovered_subscription_gets_its_dead_letters_and_what_it_missed_in_order() {
+    let rig = Rig::new();
+    let first = Receiver::new();
+    rig.subscribe("first", &first);
+    for n in 0..3 {
+        rig.publish(&event(n, &json!({})));
+    }
+    rig.settle();
+    let receiver = Receiver::new();
+    receiver.always(Reply::status(410));
+    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
+    for n in 3..6 {
+        rig.advance(secs(1));
+        rig.publish(&event(n, &json!({})));
+        until("it is tried", || first.count() > usize::try_from(n).unwrap());
+    }
+    until("it is disabled", || rig.get("/v1/subscriptions/erp")["state"] == "DISABLED_DEAD");
+    receiver.always(Reply::status(200));
+    let sent = receiver.count();
+    let body = json!({ "since": "2026-01-31T00:00:00Z" });
+    let job = done(&rig, rig.post("/v1/subscriptions/erp/recover", &body));
+    assert_eq!((&job["kind"], &job["done"]), (&json!("subscription.recover"), &json!(4)));
+    assert_eq!(rig.get("/v1/subscriptions/erp")["state"], "ACTIVE");
+    rig.settle();
+    let mut got = bodies(&receiver, sent);
+    got.dedup();
+    assert_eq!(got, [0, 1, 2, 3, 4, 5], "what waited goes behind what it missed");
+    assert_eq!(first.count(), 6, "nobody else is sent anything");
+    let changes =
+        rig.get("/v1/audit-events?action=subscription.recover")["items"][0]["changes"].clone();
+    assert_eq!(changes["state"], json!({ "before": "DISABLED_DEAD", "after": "ACTIVE" }));
+    assert_eq!(changes["job"]["after"]["matched"], 4);
+}
+
+#[test]
+fn an_event_is_sent_again_as_a_new_one_with_another_payload() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    let old = rig.publish(&json!({ "event_type": "a", "payload": 1, "aggregate_id": "4711" }));
+    rig.settle();
+    let path = format!("/v1/events/{}/replay", old["id"].as_str().unwrap());
+    let again = rig.post(&path, &json!({})).is(200).json();
+    assert_eq!(again["replay_of"], Value::Null);
+    rig.settle();
+    let copy = rig.post(&path, &json!({ "as_new": true })).is(201).json();
+    rig.settle();
+    let edited =
+        rig.post(&path, &json!({ "payload": { "x": 2 }, "subscription": "erp" })).is(201).json();
+    rig.settle();
+    for new in [&copy, &edited] {
+        assert_eq!(new["replay_of"], old["id"]);
+        assert_eq!(new["aggregate_id"], "4711");
+        assert_ne!(new["webhook_id"], old["webhook_id"]);
+    }
+    assert_eq!(edited["target"], "erp");
+    let seen = receiver.seen();
+    let ids: Vec<&str> = seen.iter().map(|seen| seen.field("webhook-id").unwrap()).collect();
+    assert_eq!(ids[0], ids[1]);
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), 3);
+    assert_eq!(seen[2].body, b"1");
+    assert_eq!(seen[3].body, b"{\"x\":2}");
+    let webhook = skipped_webhook(&rig);
+    let refused =
+        rig.post(&format!("/v1/webhook-events/{webhook}/replay"), &json!({ "as_new": true }));
+    assert!(refused.is(422).detail().contains("publish an event instead"));
+}
+
+#[test]
+fn what_is_sealed_for_an_event_is_not_copied_into_another() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    rig.subscribe("erp", &receiver);
+    let sealing = json!({ "rules": [{ "path": "$.name", "action": "seal" }], "subject": "$.name" });
+    rig.patch("/v1/tenants/default", &json!({ "pii": sealing })).is(200);
+    let old = rig.publish(&json!({ "event_type": "a", "payload": { "name": "Jane" } }));
+    let path = format!("/v1/events/{}/replay", old["id"].as_str().unwrap());
+    rig.settle();
+    let refused = rig.post(&path, &json!({ "as_new": true })).is(422);
+    assert!(refused.detail().contains("give the payload"), "{}", refused.detail());
+    let new = rig.post(&path, &json!({ "payload": { "name": "Jane Doe" } })).is(201).json();
+    assert_eq!(new["sealed_fields"], 1);
+    rig.settle();
+    assert_eq!(receiver.seen()[1].body, b"{\"name\":\"Jane Doe\"}");
+}
+
+#[test]
+fn a_cancelled_event_ends_all_its_open_deliveries() {
+    let rig = Rig::new();
+    let receiver = Receiver::new();
+    receiver.always(Reply::status(500));
+    rig.subscribe("erp", &receiver);
+    rig.subscribe("shop", &receiver);
+    let event = rig.publish(&json!({ "event_type": "a", "payload": 1 }));
+    rig.settle();
+    let path = format!("/v1/events/{}/cancel", event["id"].as_str().unwrap());
+    assert_eq!(rig.call("POST", &path, b"").is(200).json()["status"], "cancelled");
+    rig.call("POST", &path, b"").is(409);
+    rig.advance(secs(3600));
+    rig.settle();
+    assert_eq!(receiver.count(), 2);
+    let quarantined = rig.publish(&json!({ "event_type": "a", "payload": 1, "target": "nobody" }));
+    let path = format!("/v1/events/{}/replay", quarantined["id"].as_str().unwrap());
+    rig.call("POST", &path, b"").is(409);
+}
+
+#[test]
+fn a_job_touches_nothing_of_another_tenant() {
+    let (rig, receiver) = with_dead_letters(3, "strict");
+    let theirs = rig.tenant("acme");
+    let call = |method: &str, path: &str, body: &Value| {
+        rig.call_as(&theirs, method, path, body.to_string().as_bytes())
+    };
+    let made = call("POST", "/v1/dead-letters/replay", &json!({ "filter": {} })).is(201).json();
+    let path = format!("/v1/jobs/{}", made["id"].as_str().unwrap());
+    until("the job is over", || call("GET", &path, &Value::Null).json()["state"] == "completed");
+    assert_eq!(call("GET", &path, &Value::Null).json()["matched"], 0);
+    rig.call("GET", &path, b"").is(404);
+    rig.call("POST", &format!("{path}/cancel"), b"").is(404);
+    let ids = json!({ "filter": { "ids": ["dlv_1"] }, "dry_run": true });
+    assert_eq!(call("POST", "/v1/dead-letters/replay", &ids).is(200).json()["count"], 0);
+    let named = json!({ "filter": { "subscription": "erp" } });
+    call("POST", "/v1/dead-letters/replay", &named).is(422);
+    assert_eq!((dead(&rig), receiver.count()), (3, 3));
+}
