@@ -19,8 +19,8 @@ use crate::base::clock::Timestamp;
 use crate::http::message::Response;
 use crate::jobs::Kind;
 use crate::jobs::tables::dead_letters::{self, Group};
-use crate::model::delivery::AttemptClass;
 use crate::model::lenient_int;
+use crate::model::outcome::AttemptClass;
 use crate::model::token::Right::{Operate, Read};
 
 /// The longest reason of a discard.

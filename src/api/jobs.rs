@@ -22,12 +22,12 @@ use crate::base::clock::Timestamp;
 use crate::base::id::{self, DeliverySeq};
 use crate::http::message::Response;
 use crate::jobs::{Cursor, Filter, Item, Job, Kind, MAX_RATE, Matched, NewJob, State, tables};
-use crate::model::delivery::AttemptClass;
 use crate::model::lenient_int;
+use crate::model::outcome::AttemptClass;
 use crate::model::token::Right::{Operate, Read};
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::{ReadTx, WriteTx};
-use crate::store::{delivery_lists, outbox_lists, subscriptions, webhook_events};
+use crate::store::{delivery_lists, outbox_lists, settlement, subscriptions, webhook_events};
 
 /// How long it is counted what a job is for.
 const MAX_COUNT_SPAN: Duration = Duration::from_millis(500);

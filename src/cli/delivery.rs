@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::cli::exit::{self, Failure};
 use crate::cli::input::time;
 use crate::cli::noun::{self, Confirm, DryRun, Listing, Noun, Verbs};
-use crate::cli::remote::{ConnectArgs, Remote};
+use crate::cli::remote::{ConnectArgs, Remote, with_query};
 use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Instant, Minute, Text};
 use crate::cli::show::{self, Column, Field, instant, minute, text};
-use crate::cli::{out, timeline};
+use crate::cli::{job, out, timeline};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum DeliveryVerb {
@@ -57,22 +57,50 @@ pub(super) enum DeadLetterVerb {
         #[command(flatten)]
         listing: Listing,
     },
-    /// Send deliveries again that were given up
-    Retry {
-        /// Ids of deliveries
-        #[arg(required_unless_present = "all", conflicts_with = "all")]
-        ids: Vec<String>,
-        /// All of them, or all of a subscription
-        #[arg(long)]
-        all: bool,
-        /// With --all: only those of this subscription
-        #[arg(long, requires = "all")]
-        subscription: Option<String>,
-        #[command(flatten)]
-        dry_run: DryRun,
-        #[command(flatten)]
-        confirm: Confirm,
+    /// One dead letter with its event, its attempts, and how to send it again
+    Show {
+        /// The delivery's id
+        id: String,
     },
+    /// How many died of what, by subscription and error; the newest 50,000
+    Summary {
+        #[command(flatten)]
+        of: Of,
+        /// Only rows from this time on: 2026-01-31T12:00:00Z, the day 2026-01-31 (UTC), or 2h ago as 2h
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        since: Option<String>,
+        /// Only rows before this time
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        until: Option<String>,
+    },
+    /// Send dead letters again, the oldest first, each in its order and under its webhook-id
+    #[command(alias = "retry")]
+    Replay(Box<DeadLetters>),
+    /// Give up dead letters for good
+    Discard {
+        /// Why; kept with each of them
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        #[command(flatten)]
+        which: Box<DeadLetters>,
+    },
+}
+
+/// Which dead letters.
+#[derive(Debug, Args)]
+pub(super) struct DeadLetters {
+    /// Ids of deliveries
+    #[arg(conflicts_with = "all")]
+    ids: Vec<String>,
+    /// All that fit the other flags
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    filter: job::Filter,
+    #[command(flatten)]
+    aggregate: job::Aggregate,
+    #[command(flatten)]
+    pace: job::Pace,
 }
 
 #[derive(Debug, Subcommand)]
@@ -248,30 +276,73 @@ impl Verbs for DeadLetterVerb {
         let remote = connect.open(shared)?;
         match self {
             Self::List { of, listing } => DEAD_LETTERS.list(&remote, listing, of),
-            Self::Retry { ids, subscription, dry_run, confirm, .. } => {
-                let mut ids = ids.clone();
-                if ids.is_empty() {
-                    // The list as it is now: a delivery that is given up again meanwhile is not retried twice.
-                    let query = noun::query(&json!({ "subscription": subscription }));
-                    noun::each(&remote, DEAD_LETTERS.path, &query, |dead| {
-                        ids.push(text(&dead, "id"));
-                        Ok(())
-                    })?;
-                    if ids.is_empty() {
-                        out::note("There are no dead letters.");
-                        return Ok(());
-                    }
-                    if !dry_run.dry_run {
-                        confirm.ask(format_args!("This sends {} again", ids.len()))?;
-                    }
-                }
-                if dry_run.dry_run {
-                    return report(&remote, ids.len(), *dry_run, "sent again");
-                }
-                each(&remote, &ids, "retry")
+            Self::Show { id } => show(&remote, id),
+            Self::Summary { of, since, until } => {
+                let filters =
+                    json!({ "subscription": of.subscription, "since": since, "until": until });
+                summary(&remote, &noun::query(&filters))
             }
+            Self::Replay(which) => which.act(&remote, REPLAY, None),
+            Self::Discard { reason, which } => which.act(&remote, DISCARD, Some(reason)),
         }
     }
+}
+
+const REPLAY: job::Request<'_> = job::Request {
+    path: "/v1/dead-letters/replay",
+    many: "dead letters",
+    question: ["This sends", "again"],
+    done: "sent again",
+    is_more: false,
+};
+
+const DISCARD: job::Request<'_> = job::Request {
+    path: "/v1/dead-letters/discard",
+    question: ["This discards", "for good"],
+    done: "discarded",
+    ..REPLAY
+};
+
+impl DeadLetters {
+    fn act(
+        &self,
+        remote: &Remote,
+        request: job::Request<'_>,
+        reason: Option<&str>,
+    ) -> Result<(), Failure> {
+        let Self { ids, all, filter, aggregate, pace } = self;
+        let ids = noun::body(&json!({ "ids": ids }));
+        let filter = job::filter(*all, &[ids, job::given(filter), job::given(aggregate)])?;
+        let mut body = json!({ "filter": filter });
+        if let (Some(reason), Value::Object(fields)) = (reason, &mut body) {
+            fields.insert("reason".to_owned(), reason.into());
+        }
+        pace.run(remote, request, body)
+    }
+}
+
+const GROUPS: &[Column] = &[
+    ("COUNT", 0, Text("count")),
+    ("TO", 0, Text("subscription")),
+    ("CLASS", 1, Text("class")),
+    ("STATUS", 1, Text("code")),
+    ("REASON", 1, Text("reason")),
+    ("FIRST (UTC)", 3, Minute("oldest_at")),
+    ("LAST (UTC)", 2, Minute("newest_at")),
+    ("SUCH AS", 2, Text("sample")),
+];
+
+fn summary(remote: &Remote, query: &noun::Query) -> Result<(), Failure> {
+    let found = remote.get(&with_query("/v1/dead-letters/summary", query))?;
+    if remote.json() {
+        return out::json(&found);
+    }
+    let groups = found.get("groups").and_then(Value::as_array).cloned().unwrap_or_default();
+    if groups.is_empty() {
+        out::note("There are no dead letters.");
+        return Ok(());
+    }
+    show::table(GROUPS, &groups)
 }
 
 impl Verbs for InDoubtVerb {

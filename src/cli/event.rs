@@ -8,12 +8,12 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::cli::exit::Failure;
-use crate::cli::input;
 use crate::cli::noun::{self, Confirm, Listing, Verbs};
 use crate::cli::remote::{ConnectArgs, Remote};
 use crate::cli::shared::Shared;
 use crate::cli::show::text;
 use crate::cli::timeline::{self, EVENTS};
+use crate::cli::{input, job};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
@@ -34,6 +34,21 @@ pub(super) enum Verb {
         oncebox event fix ID --payload @invoice.json\n  oncebox event fix ID --no-target"
     )]
     Fix(Box<Fix>),
+    /// Send events again: one, or all that fit
+    #[command(
+        after_help = "Deliveries keep their webhook-id, so a consumer with a guard takes each once.\n\n  \
+        oncebox event replay ID\n  oncebox event replay ID --subscription warehouse\n  \
+        oncebox event replay ID --payload @invoice.json   (corrected, as a new event)\n  \
+        oncebox event replay --subscription warehouse --since 2h --rate 50"
+    )]
+    Replay(Box<Replay>),
+    /// Stop an event: its open deliveries are not tried again
+    Cancel {
+        /// The event's id
+        id: String,
+        #[command(flatten)]
+        confirm: Confirm,
+    },
     /// Give up a quarantined event: it ends as cancelled, and its row stays
     Discard {
         /// The event's id
@@ -69,6 +84,62 @@ pub(super) struct ListEvents {
     #[command(flatten)]
     #[serde(skip)]
     listing: Listing,
+}
+
+/// Which events are sent again, and how.
+#[derive(Debug, Args)]
+pub(super) struct Replay {
+    /// The event's id
+    #[arg(conflicts_with = "all")]
+    id: Option<String>,
+    /// All that fit the other flags
+    #[arg(long)]
+    all: bool,
+    /// As a new event, with a webhook-id of its own
+    #[arg(long, requires = "id")]
+    as_new: bool,
+    /// With another body, as a new event: JSON, @file, or - for stdin
+    #[arg(long, requires = "id")]
+    payload: Option<String>,
+    /// The content type of that body
+    #[arg(long, value_name = "TYPE", requires = "payload")]
+    content_type: Option<String>,
+    #[command(flatten)]
+    filter: job::Filter,
+    #[command(flatten)]
+    aggregate: job::Aggregate,
+    #[command(flatten)]
+    pace: job::Pace,
+}
+
+const REPLAY: job::Request<'_> = job::Request {
+    path: "/v1/events/replay",
+    many: "events",
+    question: ["This sends", "again"],
+    done: "sent again",
+    is_more: false,
+};
+
+impl Replay {
+    fn run(&self, remote: &Remote) -> Result<(), Failure> {
+        let Self { id, all, as_new, payload, content_type, filter, aggregate, pace } = self;
+        let given = [job::given(filter), job::given(aggregate)];
+        let Some(id) = id else {
+            let filter = job::filter(*all, &given)?;
+            return pace.run(remote, REPLAY, json!({ "filter": filter }));
+        };
+        let [mut body, aggregate] = given;
+        job::check_single(&body, &aggregate)?;
+        if *as_new {
+            body.insert("as_new".to_owned(), true.into());
+        }
+        body.extend(content_type.clone().map(|kind| ("content_type".to_owned(), kind.into())));
+        if let Some(payload) = payload {
+            let bytes = BASE64.encode(&input::bytes(payload)?);
+            body.insert("payload_base64".to_owned(), bytes.into());
+        }
+        change(remote, id, "replay", Value::Object(body))
+    }
 }
 
 /// Which event, and what is changed about it.
@@ -118,6 +189,11 @@ impl Verbs for Verb {
                 timeline::show(&remote, &event, *payload)
             }
             Self::Fix(fix) => change(&remote, &fix.id, "fix", fix.body()?),
+            Self::Replay(replay) => replay.run(&remote),
+            Self::Cancel { id, confirm } => {
+                confirm.ask(format_args!("Cancel the event {id}"))?;
+                change(&remote, id, "cancel", json!({}))
+            }
             Self::Discard { id, reason, confirm } => {
                 confirm.ask(format_args!("Discard the event {id}"))?;
                 change(&remote, id, "discard", json!({ "reason": reason }))

@@ -17,6 +17,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "webhook",
             "delivery",
             "dead-letter",
+            "job",
             "consume",
             "listen",
             "trigger",

@@ -19,6 +19,7 @@ mod exit;
 mod generate;
 mod help;
 mod input;
+mod job;
 mod keys;
 mod listen;
 mod migrate;
@@ -84,9 +85,11 @@ enum Command {
     Webhook(Api<webhook::Verb>),
     /// One event for one subscription: show, send again, cancel
     Delivery(Api<delivery::DeliveryVerb>),
-    /// Deliveries that were given up: list, send again
+    /// Deliveries that were given up: list, count by error, send again, discard
     #[command(alias = "dlq")]
     DeadLetter(Api<delivery::DeadLetterVerb>),
+    /// What the service does to many at once: how far it is, and stopping it
+    Job(Api<job::Verb>),
     /// Run a command for each event of a pull subscription
     Consume(Box<consume::Consume>),
     /// Show events as they come, and forward them to a program under development
@@ -152,7 +155,7 @@ impl Command {
     #[rustfmt::skip]
     fn run(&self, shared: &Shared) -> Result<(), Failure> {
         run!(self, shared, [
-            Serve, Demo, DemoPart, Status, Emit, Event, Webhook, Delivery, DeadLetter, Consume, Listen, Trigger,
+            Serve, Demo, DemoPart, Status, Emit, Event, Webhook, Delivery, DeadLetter, Job, Consume, Listen, Trigger,
             VerifySignature, Provider, Subscription, Source, Escalation, Tenant, Pii, Subject, Token, Doctor, Config,
             Apply, Export, Audit, Backup, Restore, InDoubt, Migrate, Keys, Conformance, OpenApi, Completions, Manual
         ])

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::cli::exit::{self, Failure};
 use crate::cli::noun::{self, DeleteArgs, Listing, NameArg, Noun, Verbs};
@@ -15,7 +15,7 @@ use crate::cli::remote::{ConnectArgs, Remote, once, plain};
 use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Instant, Minute, Text, Words};
 use crate::cli::show::{instant, text};
-use crate::cli::{input, out, secrets};
+use crate::cli::{input, job, out, secrets};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
@@ -31,6 +31,19 @@ pub(super) enum Verb {
     Pause(NameArg),
     /// End a pause, or enable a subscription again that was disabled because its target answered 410
     Resume(NameArg),
+    /// Resume a subscription and send it everything since a time: its dead letters, and events it has no delivery of
+    Recover {
+        /// Its name or id
+        name: String,
+        /// Only rows from this time on: 2026-01-31T12:00:00Z, the day 2026-01-31 (UTC), or 2h ago as 2h
+        #[arg(long, value_name = "TIME", value_parser = input::time)]
+        since: String,
+        /// Only rows before this time
+        #[arg(long, value_name = "TIME", value_parser = input::time)]
+        until: Option<String>,
+        #[command(flatten)]
+        pace: job::Pace,
+    },
     /// Delete a subscription; refused while it has open or dead deliveries
     Delete(DeleteArgs),
 }
@@ -186,6 +199,18 @@ impl Verbs for Verb {
             Self::Change(change) => change.run(&remote),
             Self::Pause(NameArg { name }) => post(name, "pause"),
             Self::Resume(NameArg { name }) => post(name, "resume"),
+            Self::Recover { name, since, until, pace } => {
+                let path = format!("{}/recover", SUBSCRIPTIONS.at(name));
+                let body = noun::body(&json!({ "since": since, "until": until }));
+                let request = job::Request {
+                    path: &path,
+                    many: "events",
+                    question: ["This resumes the subscription and sends it", "again"],
+                    done: "sent",
+                    is_more: true,
+                };
+                pace.run(&remote, request, Value::Object(body))
+            }
             Self::Delete(args) => SUBSCRIPTIONS.delete(&remote, args, ""),
         }
     }

@@ -160,12 +160,14 @@ fn undelivered(event: &Value) -> Vec<String> {
                 lines.push(format!(
                     "  oncebox subscription create NAME --source provider:{provider} --url URL   (for future events)"
                 ));
-                lines.extend(as_event(event, &provider));
             }
-            let again = anew(event, "NAME").filter(|_command| !is_sealed(event)).map(|command| {
-                ["When such a subscription exists, send this as a new event:".to_owned(), command]
-            });
-            lines.extend(again.into_iter().flatten());
+            let noun = if provider.is_empty() { "event" } else { "webhook" };
+            lines.push("Once one is there, send it to all that match:".to_owned());
+            lines.push(format!("  oncebox {noun} replay {id}"));
+            if provider.is_empty() && !is_sealed(event) {
+                let command = format!("  oncebox event replay {id} --as-new --subscription NAME");
+                lines.push(format!("{command}   (whatever its types, as a new event)"));
+            }
             lines
         }
     }
@@ -255,27 +257,26 @@ fn attempts(remote: &Remote, delivery: &str) -> Result<(), Failure> {
 /// Prints, for each delivery, the command that sends it again.
 pub(super) fn again(event: &Value, deliveries: &[Value]) -> Result<(), Failure> {
     let mut lines = Vec::new();
-    let mut sealed = false;
     for delivery in deliveries {
-        let id = text(delivery, "id");
+        let (id, to) = (text(delivery, "id"), quoted(&text(delivery, "subscription")));
+        let replay = replay(event, &to);
         match text(delivery, "state").as_str() {
             "pending" => lines.push(format!("  oncebox delivery retry {id}   (at once)")),
             "dead_letter" => {
                 lines.push(format!("  oncebox delivery retry {id}   (as it is)"));
-                let repaired = emission(event, &text(delivery, "subscription"));
-                lines.extend(
-                    repaired.map(|emit| {
-                        format!("  {emit} --payload @FILE   (repaired, as a new event)")
-                    }),
-                );
+                if !is_webhook(event) {
+                    let note = "(repaired, as a new event)";
+                    lines.push(format!("{replay} --payload @FILE   {note}"));
+                }
             }
             "skipped" | "cancelled" => lines.push(format!("  oncebox delivery retry {id}")),
-            // Sealed fields are not shown, so a new event cannot be made from the shown payload.
-            "completed" if is_sealed(event) => sealed = true,
             "completed" => {
-                let note = "   (already delivered; this makes a new event)";
-                let command = anew(event, &text(delivery, "subscription"));
-                lines.extend(command.map(|command| command + note));
+                let note = "(it was taken: a consumer with a guard does nothing)";
+                lines.push(format!("{replay}   {note}"));
+                // What is sealed is sealed for this event alone.
+                if !is_webhook(event) && !is_sealed(event) {
+                    lines.push(format!("{replay} --as-new   (as a new event)"));
+                }
             }
             _ => {}
         }
@@ -284,60 +285,24 @@ pub(super) fn again(event: &Value, deliveries: &[Value]) -> Result<(), Failure> 
         out::line("\nSend it again:")?;
         lines.iter().try_for_each(out::line)?;
     }
-    if sealed {
-        out::line(
-            "\nIt was delivered and has sealed fields: to send it again, publish it at its source under another key.",
-        )?;
-    }
     Ok(())
 }
 
-/// The command that makes an outbox event from a webhook event that no subscription wanted.
-fn as_event(event: &Value, provider: &str) -> Option<String> {
-    if is_sealed(event) || event.get("payload").is_none() {
-        return None;
-    }
-    Some(format!(
-        "  oncebox webhook show {} --payload | oncebox emit {} --key {} --target NAME --payload -   (this one, as an \
-         event; the source of NAME must be outbox or all)",
-        text(event, "id"),
-        quoted(&text(event, "event_type")),
-        quoted(&format!("{provider}:{}", text(event, "provider_event_id"))),
-    ))
+/// The command that sends an event again to one subscription.
+fn replay(event: &Value, subscription: &str) -> String {
+    let noun = if is_webhook(event) { "webhook" } else { "event" };
+    format!("  oncebox {noun} replay {} --subscription {subscription}", text(event, "id"))
+}
+
+fn is_webhook(event: &Value) -> bool {
+    event.get("provider_event_id").is_some()
 }
 
 fn is_sealed(event: &Value) -> bool {
     event.get("sealed_fields").and_then(Value::as_u64).is_some_and(|count| count > 0)
 }
 
-/// The command that sends an event's payload to a subscription as a new event. A completed delivery cannot be retried.
-fn anew(event: &Value, subscription: &str) -> Option<String> {
-    let emit = emission(event, subscription)?;
-    Some(format!("  oncebox event show {} --payload | {emit} --payload -", text(event, "id")))
-}
-
-/// The command that makes a new event like this one, without its payload. The source system becomes part of the key,
-/// because not every source system may publish over HTTP.
-fn emission(event: &Value, subscription: &str) -> Option<String> {
-    let (source, key) = (text(event, "source_system"), event.get("idempotency_key")?.as_str()?);
-    let mut command = format!(
-        "oncebox emit {} --key {} --target {}",
-        quoted(&text(event, "event_type")),
-        quoted(&clean(&format!("{source}:{key}:again"))),
-        quoted(subscription),
-    );
-    for (flag, field) in
-        [("--aggregate-type", "aggregate_type"), ("--aggregate-id", "aggregate_id")]
-    {
-        let value = text(event, field);
-        if !value.is_empty() {
-            command.extend([" ", flag, " ", &quoted(&value)]);
-        }
-    }
-    Some(command)
-}
-
-/// A time in UTC, marked as such.
+/// A time, with the zone it is in.
 fn moment(item: &Value, field: &str) -> String {
     let instant = instant(item, field);
     if instant.is_empty() { instant } else { format!("{instant} UTC") }

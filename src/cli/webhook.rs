@@ -4,11 +4,14 @@
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::cli::exit::Failure;
+use crate::cli::job;
 use crate::cli::noun::{Listing, Verbs};
-use crate::cli::remote::ConnectArgs;
+use crate::cli::remote::{ConnectArgs, Remote};
 use crate::cli::shared::Shared;
+use crate::cli::show::text;
 use crate::cli::timeline::{self, WEBHOOKS};
 
 #[derive(Debug, Subcommand)]
@@ -23,6 +26,53 @@ pub(super) enum Verb {
         #[arg(long)]
         payload: bool,
     },
+    /// Send webhook events again: one, or all that fit
+    #[command(
+        after_help = "One that was skipped goes to the subscriptions that match it now.\n\n  \
+        oncebox webhook replay ID\n  oncebox webhook replay --provider stripe --since 2h --rate 50"
+    )]
+    Replay(Box<Replay>),
+}
+
+/// Which webhook events are sent again.
+#[derive(Debug, Args)]
+pub(super) struct Replay {
+    /// The webhook event's id
+    #[arg(conflicts_with = "all")]
+    id: Option<String>,
+    /// All that fit the other flags
+    #[arg(long)]
+    all: bool,
+    /// Only those of this provider
+    #[arg(long)]
+    provider: Option<String>,
+    #[command(flatten)]
+    filter: job::Filter,
+    #[command(flatten)]
+    pace: job::Pace,
+}
+
+const REPLAY: job::Request<'_> = job::Request {
+    path: "/v1/webhook-events/replay",
+    many: "webhook events",
+    question: ["This sends", "again"],
+    done: "sent again",
+    is_more: false,
+};
+
+impl Replay {
+    fn run(&self, remote: &Remote) -> Result<(), Failure> {
+        let Self { id, all, provider, filter, pace } = self;
+        let (filter, provider) = (job::given(filter), job::given(&json!({ "provider": provider })));
+        let Some(id) = id else {
+            let filter = job::filter(*all, &[filter, provider])?;
+            return pace.run(remote, REPLAY, json!({ "filter": filter }));
+        };
+        job::check_single(&filter, &provider)?;
+        let body = Value::Object(filter);
+        let event = remote.post(&format!("{}/replay", WEBHOOKS.at(id)), Some(&body))?;
+        remote.answer(&event, format_args!("{} is {}", text(&event, "id"), text(&event, "status")))
+    }
 }
 
 #[derive(Debug, Args, Serialize)]
@@ -55,6 +105,7 @@ impl Verbs for Verb {
             Self::Show { id, payload } => {
                 timeline::show(&remote, &remote.get(&WEBHOOKS.at(id))?, *payload)
             }
+            Self::Replay(replay) => replay.run(&remote),
         }
     }
 }

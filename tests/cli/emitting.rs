@@ -27,7 +27,7 @@ fn who_misspells_a_type_is_told_that_nobody_gets_it() {
     let id = made.split_whitespace().find(|word| word.len() > 36).unwrap().trim_end_matches(',');
     let screen = rig.ok(&["event", "show", id]);
     assert!(
-        screen.contains("it was sent to nobody") && screen.contains("--target NAME"),
+        screen.contains("it was sent to nobody") && screen.contains("--subscription NAME"),
         "{screen}"
     );
     let made = rig.ok(&["emit", "invoice.paid", "--payload", "1"]);

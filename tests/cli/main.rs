@@ -11,6 +11,7 @@
     reason = "tests fail by panicking and own their threads"
 )]
 
+mod acting_on_many;
 mod admitting;
 mod as_root;
 mod asking;

@@ -14,6 +14,7 @@
 mod clock;
 mod disk;
 mod hostile;
+mod jobs;
 mod keeping;
 mod keys;
 mod kill;

@@ -51,12 +51,12 @@ pub(crate) const NEXT_WEBHOOK: &str = "
 
 pub(crate) const EVENT: &str = "
     SELECT tenant, NULL, event_type, target, ordering_key, aggregate_type, aggregate_id, received_at, occurred_at,
-           not_before
+           not_before, source_system = 'oncebox'
       FROM outbox
      WHERE seq = ?1";
 
 pub(crate) const WEBHOOK_EVENT: &str = "
-    SELECT tenant, provider, event_type, NULL, NULL, NULL, NULL, received_at, NULL, NULL
+    SELECT tenant, provider, event_type, NULL, NULL, NULL, NULL, received_at, NULL, NULL, 0
       FROM webhook_events
      WHERE seq = ?1";
 
@@ -302,6 +302,7 @@ struct Stored {
     received_at: Timestamp,
     occurred_at: Option<Timestamp>,
     not_before: Option<Timestamp>,
+    is_own: bool,
 }
 
 fn stored(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<Stored>> {
@@ -320,6 +321,7 @@ fn stored(tx: &ReadTx<'_>, origin: Origin) -> Result<Option<Stored>> {
             received_at: row.get(7)?,
             occurred_at: row.get(8)?,
             not_before: row.get(9)?,
+            is_own: row.get(10)?,
         })
     })
 }
@@ -330,6 +332,7 @@ impl Stored {
         Routed {
             tenant: &self.tenant,
             provider: self.provider.as_deref(),
+            is_own: self.is_own,
             event_type: &self.event_type,
             target: self.target.as_deref(),
             key: Key {

@@ -1,0 +1,111 @@
+//! Commands that act on many: one call, one job, and its progress.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::json;
+
+use crate::rig::{Rig, Target};
+
+/// So many dead letters of one subscription: its URL named what no event has, and was mended then.
+fn with_dead_letters(count: usize) -> (Rig, Target) {
+    let (rig, target) = (Rig::new(), Target::answering(200));
+    let url = format!("{}/{{aggregate_id}}", target.url);
+    rig.ok(&["subscription", "create", "odoo", "--url", &url, "--ordering", "strict"]);
+    let lines: Vec<String> = (0..count)
+        .map(|n| json!({ "event_type": "invoice.paid", "payload": n }).to_string())
+        .collect();
+    let sent = rig.run_with(&["emit"], &lines.join("\n"));
+    assert_eq!(sent.code, 0, "{sent:?}");
+    rig.until("all are dead", |rig| rig.json(&["status"])["dead_letters"] == count);
+    rig.ok(&["subscription", "change", "odoo", "--url", &target.url]);
+    (rig, target)
+}
+
+#[test]
+fn many_are_sent_again_by_one_job_that_is_watched_to_its_end() {
+    let (rig, _target) = with_dead_letters(120);
+    let summary = rig.ok(&["dead-letter", "summary"]);
+    assert!(summary.contains("120") && summary.contains("poison"), "{summary}");
+    assert_eq!(rig.json(&["dead-letter", "summary"])["groups"][0]["count"], 120);
+    assert!(rig.ok(&["dead-letter", "show", "dlv_1"]).contains("aggregate_id"));
+    let unsaid = rig.run(&["dead-letter", "replay", "--yes"]);
+    assert!(unsaid.code == 2 && unsaid.err.contains("say which"), "{unsaid:?}");
+    let job = rig.json(&["dead-letter", "replay", "--class", "poison", "--yes"]);
+    assert_eq!((&job["state"], &job["done"]), (&json!("completed"), &json!(120)));
+    rig.until("all are sent", |rig| rig.json(&["status"])["pending"] == 0);
+    let calls = rig.items(&["audit", "list", "--action", "job.replay_dead_letters"]);
+    assert_eq!(calls.len(), 1, "one call");
+    assert_eq!(rig.items(&["job", "list", "--state", "completed"]).len(), 1);
+    let id = job["id"].as_str().unwrap();
+    assert!(rig.ok(&["job", "show", id]).contains("120 of 120"));
+    assert!(rig.ok(&["job", "show", id, "--follow"]).contains("is completed"));
+    let none = rig.run(&["dead-letter", "replay", "--all", "--yes"]);
+    assert!(none.code == 0 && none.err.contains("no dead letters that match"), "{none:?}");
+}
+
+#[test]
+fn a_signal_ends_the_watching_and_not_the_job() {
+    let (rig, _target) = with_dead_letters(60);
+    let args = ["dead-letter", "replay", "--all", "--yes", "--rate", "5"];
+    let mut command = rig.command(&args);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    rig.until("the job runs", |rig| rig.items(&["job", "list", "--state", "running"]).len() == 1);
+    // Its handler is set when it watches, which is after the answer to the request.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let id = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let mut said = String::new();
+    for line in BufReader::new(child.stderr.take().unwrap()).lines() {
+        said.push_str(&line.unwrap());
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
+    assert!(said.contains("goes on without this command"), "{said}");
+    assert!(said.contains("oncebox job cancel"), "{said}");
+    let job = rig.items(&["job", "list"])[0].clone();
+    assert_eq!(job["state"], "running");
+    let id = job["id"].as_str().unwrap();
+    assert!(rig.ok(&["job", "cancel", id, "--yes"]).contains("cancelled"));
+    let watched = rig.run(&["job", "show", id, "--follow"]);
+    assert!(watched.code == 1 && watched.err.contains("is cancelled"), "{watched:?}");
+}
+
+#[test]
+fn dead_letters_are_discarded_with_a_reason() {
+    let (rig, _target) = with_dead_letters(3);
+    let asked = rig.run(&["dead-letter", "discard", "--all", "--reason", "sent by hand"]);
+    assert!(asked.code == 2 && asked.err.contains("discards 3 dead letters"), "{asked:?}");
+    let args = ["dead-letter", "discard", "dlv_2", "--reason", "sent by hand", "--yes"];
+    assert!(rig.ok(&args).contains("1 of 1"));
+    assert!(rig.ok(&["delivery", "show", "dlv_2"]).contains("sent by hand"));
+    assert_eq!(rig.items(&["dead-letter", "list"]).len(), 2);
+}
+
+#[test]
+fn an_event_is_sent_again_corrected_or_stopped() {
+    let (rig, _target) = with_dead_letters(1);
+    let event = rig.items(&["event", "list"])[0]["id"].as_str().unwrap().to_owned();
+    assert!(rig.ok(&["event", "replay", &event]).contains(&format!("{event} is ")));
+    rig.until("it is sent", |rig| {
+        rig.items(&["event", "list", "--status", "completed"]).len() == 1
+    });
+    let new = rig.json(&["event", "replay", &event, "--payload", "{\"total\":2}"]);
+    assert_eq!(new["replay_of"], event.as_str());
+    let mixed = rig.run(&["event", "replay", &event, "--since", "1h"]);
+    assert!(mixed.code == 2 && mixed.err.contains("an id stands alone"), "{mixed:?}");
+    rig.until("it is sent", |rig| {
+        rig.items(&["event", "list", "--status", "completed"]).len() == 2
+    });
+    let many = rig.ok(&["event", "replay", "--subscription", "odoo", "--since", "1h", "--yes"]);
+    assert!(many.contains("2 of 2: 2 deliveries"), "{many}");
+    rig.ok(&["subscription", "pause", "odoo"]);
+    let waits = rig.json(&["event", "replay", &event, "--as-new"]);
+    let waits = waits["id"].as_str().unwrap();
+    assert!(rig.ok(&["event", "cancel", waits, "--yes"]).contains("is cancelled"));
+    let started = ["subscription", "recover", "odoo", "--since", "1h", "--yes", "--detach"];
+    assert!(rig.ok(&started).contains("oncebox job show"));
+    assert_eq!(rig.json(&["subscription", "show", "odoo"])["state"], "ACTIVE");
+    assert_eq!(rig.run(&["webhook", "replay", "nobody"]).code, 4);
+    let none = rig.run(&["webhook", "replay", "--all", "--yes"]);
+    assert!(none.err.contains("no webhook events that match"), "{none:?}");
+}
