@@ -83,6 +83,12 @@ const SKIP_NUMBERS: &str = "
        SET seq = seq + ?2
      WHERE name = ?1";
 
+// What a job has done after the backup is not known, so it must not go on unasked.
+const STOP_JOBS: &str = "
+    UPDATE jobs
+       SET state = 'cancelled', finished_at = ?1
+     WHERE state = 'running'";
+
 // A table that never had a row has no number yet.
 const BEGIN_NUMBERS: &str = "
     INSERT INTO sqlite_sequence (name, seq)
@@ -303,6 +309,7 @@ pub fn prepare_restored(
                 tx.prepare(BEGIN_NUMBERS)?.execute((table, skipped))?;
             }
         }
+        tx.prepare(STOP_JOBS)?.execute([restored.at])?;
         Ok(epoch)
     })?;
     let (mut after, mut count) = (DeliverySeq(0), 0_u64);

@@ -224,6 +224,9 @@ pub(super) fn look(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -
     let mut lanes = BTreeSet::new();
     lanes.extend(cursor.lane.map(|(lane, ..)| lane));
     fitting.take_lane(&mut looked, limit)?;
+    if is_full(&looked.items, limit) {
+        return Ok(looked);
+    }
     let (found, end) = fitting.next(cursor.after, limit)?;
     for dead in &found {
         if is_full(&looked.items, limit) {

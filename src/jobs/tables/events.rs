@@ -84,6 +84,12 @@ const FIRST_FROM: &str = "SELECT seq, received_at FROM outbox WHERE seq >= ?1 OR
 const FIRST_WEBHOOK_FROM: &str =
     "SELECT seq, received_at FROM webhook_events WHERE seq >= ?1 ORDER BY seq LIMIT 1";
 
+// After a restore numbers jump far ahead: this is one seek to where they go on.
+const AFTER: &str = "SELECT seq FROM outbox WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT 1";
+
+const AFTER_WEBHOOK: &str =
+    "SELECT seq FROM webhook_events WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT 1";
+
 const LAST: &str = "SELECT coalesce(max(seq), 0) FROM outbox";
 
 const LAST_WEBHOOK: &str = "SELECT coalesce(max(seq), 0) FROM webhook_events";
@@ -195,21 +201,27 @@ impl Looking<'_> {
 
     fn events(&self, place: (i64, i64), limit: u32) -> Result<Events> {
         let Filter { aggregate_type, aggregate_id, .. } = &self.job.filter;
-        self.next(NEXT, place, limit, params![aggregate_type, aggregate_id])
+        self.next((AFTER, NEXT), place, limit, params![aggregate_type, aggregate_id])
     }
 
     fn webhook_events(&self, place: (i64, i64), limit: u32) -> Result<Events> {
-        self.next(NEXT_WEBHOOK, place, limit, params![self.job.filter.provider])
+        self.next((AFTER_WEBHOOK, NEXT_WEBHOOK), place, limit, params![self.job.filter.provider])
     }
 
     fn next(
         &self,
-        sql: &str,
+        (after_sql, sql): (&str, &str),
         (after, end): (i64, i64),
         limit: u32,
         more: &[&dyn ToSql],
     ) -> Result<Events> {
-        let last = after.saturating_add(i64::from(MAX_LOOKED_AT)).min(end);
+        let place = (after, end);
+        let next = first(&mut *self.tx.prepare(after_sql)?, place, |row| Ok(row.get(0)?))?;
+        let next: i64 = match next {
+            None => return Ok((Vec::new(), end.max(after))),
+            Some(next) => next,
+        };
+        let last = next.saturating_add(i64::from(MAX_LOOKED_AT)).min(end);
         let Filter { event_type, since, until, .. } = &self.job.filter;
         let mut params: Vec<&dyn ToSql> =
             vec![&self.job.tenant, &after, &last, &limit, event_type, since, until];

@@ -100,7 +100,19 @@ pub fn page(tx: &ReadTx<'_>, newest: Newest<'_>, state: Option<State>) -> Result
 
 /// Jobs that run, the oldest first.
 pub fn running(tx: &ReadTx<'_>, limit: u32) -> Result<Vec<Job>> {
-    rows(&mut *tx.prepare(RUNNING)?, [limit], job)
+    let found = rows(&mut *tx.prepare(RUNNING)?, [limit], |row| Ok(job(row)))?;
+    let mut running = Vec::with_capacity(found.len());
+    for job in found {
+        match job {
+            Ok(job) => running.push(job),
+            // One row that was edited by hand must not stop all others.
+            Err(error @ Error::Unreadable { .. }) => {
+                tracing::error!(%error, "a job cannot be read; it waits until it is mended");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(running)
 }
 
 /// The cursor of a job that looks at what there is now.
