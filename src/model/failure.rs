@@ -21,8 +21,12 @@ pub const BREAKER_AFTER: u32 = 10;
 pub const POISON_AFTER: u32 = 8;
 /// How long a subscription may fail before it is disabled. Source: the product page, section 7.
 pub const DISABLED_AFTER: Duration = Duration::from_hours(5 * 24);
+/// An endpoint without an attempt for so long has not failed all the while: the service was off, or the clock was set.
+pub const UNSEEN_AFTER: Duration = Duration::from_hours(2 * 24);
 /// The longest wait between two probes of a broken endpoint: new events wait for the next probe.
 const MAX_BREAKER_WAIT: Duration = Duration::from_mins(5);
+/// The wait after a 429 that names one, at least. Nothing counts, so that `Retry-After: 0` would be tried without end.
+const MIN_ASKED_WAIT: Duration = Duration::from_secs(1);
 /// The wait after a 429 that names none, at least.
 const MIN_RATE_LIMIT_WAIT: Duration = Duration::from_secs(5);
 
@@ -237,6 +241,14 @@ pub struct Tried<'a> {
     pub at: Timestamp,
 }
 
+impl Tried<'_> {
+    /// A step of the schedule with jitter, or longer if the target asked for more: `Retry-After` is a floor in any
+    /// answer.
+    fn wait(&self, step: Duration) -> Duration {
+        self.jitter.lengthen(step).max(self.retry_after.unwrap_or_default())
+    }
+}
+
 impl Facts {
     /// Whether this delivery failed like this before, and another one of its subscription has passed since.
     fn is_only_this_one(&self, tried: &Tried<'_>, class: AttemptClass) -> bool {
@@ -266,7 +278,8 @@ fn refused(tried: &Tried<'_>, class: AttemptClass, facts: &Facts) -> Verdict {
 /// The target asked for time: it has as much as it asked for, and never less.
 fn rate_limited(tried: &Tried<'_>, rules: &Rules, facts: &Facts) -> Verdict {
     let step = rules.schedule.wait_after(facts.streak.and(tried.class).count);
-    let wait = tried.retry_after.unwrap_or_else(|| step.max(MIN_RATE_LIMIT_WAIT));
+    let asked = tried.retry_after.map(|asked| asked.max(MIN_ASKED_WAIT));
+    let wait = asked.unwrap_or_else(|| step.max(MIN_RATE_LIMIT_WAIT));
     let hold = NewHold::Until(tried.now.plus(wait));
     Verdict::uncounted(tried.class, Next::Retry(tried.jitter.lengthen(wait)), Some(hold))
 }
@@ -276,7 +289,7 @@ fn rate_limited(tried: &Tried<'_>, rules: &Rules, facts: &Facts) -> Verdict {
 fn unauthorized(tried: &Tried<'_>, rules: &Rules, facts: &Facts) -> Verdict {
     match facts.auth_probe {
         Some(_) if !tried.is_probe => {
-            let wait = tried.jitter.lengthen(rules.schedule.wait_after(1));
+            let wait = tried.wait(rules.schedule.wait_after(1));
             Verdict::uncounted(tried.class, Next::Retry(wait), None)
         }
         failed => {
@@ -287,7 +300,7 @@ fn unauthorized(tried: &Tried<'_>, rules: &Rules, facts: &Facts) -> Verdict {
 }
 
 fn probe(tried: &Tried<'_>, reason: HoldReason, failed: u32, wait: Duration) -> Verdict {
-    let wait = tried.jitter.lengthen(wait);
+    let wait = tried.wait(wait);
     let hold = NewHold::Probe { reason, at: tried.now.plus(wait), failed };
     Verdict::uncounted(tried.class, Next::Retry(wait), Some(hold))
 }
@@ -295,9 +308,8 @@ fn probe(tried: &Tried<'_>, reason: HoldReason, failed: u32, wait: Duration) -> 
 /// It may work later.
 fn transient(tried: &Tried<'_>, rules: &Rules, facts: &Facts) -> Verdict {
     let failures = facts.counted_failures.saturating_add(1);
-    let by_schedule = |failures| tried.jitter.lengthen(rules.schedule.wait_after(failures));
     if tried.is_offline {
-        let wait = by_schedule(failures);
+        let wait = tried.wait(rules.schedule.wait_after(failures));
         return Verdict::uncounted(tried.class, Next::Retry(wait), None);
     }
     let breaker_wait = |failed: u32| rules.schedule.wait_after(failed + 1).min(MAX_BREAKER_WAIT);
@@ -341,9 +353,7 @@ fn transient(tried: &Tried<'_>, rules: &Rules, facts: &Facts) -> Verdict {
     let next = if rules.schedule.gives_up(failures) {
         Next::GiveUp(format!("given up after {failures} attempts; the last: {}", tried.reason))
     } else {
-        let wait = by_schedule(failures);
-        // `Retry-After` is a floor in any answer.
-        Next::Retry(wait.max(tried.retry_after.unwrap_or_default()))
+        Next::Retry(tried.wait(rules.schedule.wait_after(failures)))
     };
     Verdict { class: tried.class, counted: true, next, hold }
 }
@@ -445,6 +455,8 @@ mod tests {
         assert!(!verdict.counted);
         assert_eq!(verdict.hold, Some(NewHold::Until(at(1090))));
         assert_eq!(verdict.next, Next::Retry(Duration::from_secs(90)));
+        asked.retry_after = Some(Duration::ZERO);
+        assert_eq!(judged(asked, Facts::default()).next, Next::Retry(Duration::from_secs(1)));
         let unasked = judged(tried(429, AttemptClass::RateLimited), Facts::default());
         assert_eq!(unasked.next, Next::Retry(FIVE));
     }
@@ -460,6 +472,31 @@ mod tests {
         assert_eq!(second.hold, hold(at(1030), 1));
         let beside = Facts { auth_probe: Some(3), ..Facts::default() };
         assert_eq!(judged(tried(401, AttemptClass::Auth), beside).hold, None);
+    }
+
+    #[test]
+    fn a_wait_that_was_asked_for_is_a_floor_in_any_answer() {
+        let facts = [
+            Facts::default(),
+            Facts { auth_probe: Some(0), ..Facts::default() },
+            Facts { breaker_probe: Some(0), ..Facts::default() },
+        ];
+        for facts in facts {
+            for (status, class) in [(401, AttemptClass::Auth), (500, AttemptClass::Transient)] {
+                for is_probe in [false, true] {
+                    let retry_after = Some(Duration::from_mins(10));
+                    let verdict =
+                        judged(Tried { retry_after, is_probe, ..tried(status, class) }, facts);
+                    let Next::Retry(wait) = verdict.next else { panic!("{verdict:?}") };
+                    assert!(wait >= Duration::from_mins(10), "{status} {is_probe}: {wait:?}");
+                    if let Some(NewHold::Probe { at: probe_at, .. }) = verdict.hold
+                        && (is_probe || status == 401)
+                    {
+                        assert!(probe_at >= at(1600), "{status} {is_probe}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

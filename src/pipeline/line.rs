@@ -33,7 +33,7 @@ pub struct Line {
     clock: Clock,
     settings: Live,
     sender: Arc<dyn Sender>,
-    is_down: AtomicBool,
+    is_down: Arc<AtomicBool>,
     /// When an attempt last reached a host, in milliseconds of the monotonic clock.
     reached_ms: AtomicI64,
     /// When the line was last probed, and what came of it.
@@ -59,7 +59,7 @@ impl Line {
             clock,
             settings,
             sender,
-            is_down: AtomicBool::new(is_down),
+            is_down: Arc::new(AtomicBool::new(is_down)),
             reached_ms: AtomicI64::new(i64::MIN),
             probed: Mutex::default(),
         })
@@ -69,10 +69,15 @@ impl Line {
     /// the line is down.
     pub fn note(&self, started: Duration, cause: Option<Cause>) -> bool {
         let is_down = self.is_down.load(Ordering::Relaxed);
-        if cause != Some(Cause::NoConnection) {
-            self.reached_ms.store(ms(self.clock.monotonic()), Ordering::Relaxed);
-            // A connection that breaks when the line goes down is the line's failure too.
-            return is_down && cause.is_some();
+        match cause {
+            Some(Cause::NoConnection) => {}
+            // It had a connection, perhaps before the line went down. A connection that breaks when the line goes down is
+            // the line's failure too.
+            Some(Cause::Timeout | Cause::Broken) => return is_down,
+            Some(Cause::Refused | Cause::Tls) | None => {
+                self.reached_ms.store(ms(self.clock.monotonic()), Ordering::Relaxed);
+                return is_down && cause.is_some();
+            }
         }
         if is_down {
             return true;
@@ -84,7 +89,13 @@ impl Line {
             tracing::warn!(
                 "the site is offline: nothing is sent or counted until the line is back"
             );
-            self.store.writer().submit(Queue::Settle, self.job(go_offline), log);
+            let is_down = Arc::clone(&self.is_down);
+            self.store.writer().submit(Queue::Settle, self.job(go_offline), move |stored| {
+                let Err(error) = stored else { return };
+                tracing::error!(%error, "that the site is offline could not be stored; it is tried again");
+                // No hold stands, so attempts go on: the next one that fails tries to store it.
+                is_down.store(false, Ordering::Relaxed);
+            });
         }
         true
     }
@@ -125,12 +136,6 @@ impl Line {
 
 fn ms(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
-}
-
-fn log(stored: Result<()>) {
-    if let Err(error) = stored {
-        tracing::error!(%error, "that the site is offline could not be stored");
-    }
 }
 
 fn go_offline(tx: &WriteTx<'_>, clock: &Clock) -> Result<()> {

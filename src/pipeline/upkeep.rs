@@ -33,10 +33,7 @@ const CHORES: [(&str, Chore); 9] = [
         upkeep.refusals.flush(false);
         Ok(())
     }),
-    ("look at the clock", |upkeep| {
-        upkeep.look_at_clock();
-        Ok(())
-    }),
+    ("look at the clock", Upkeep::look_at_clock),
     ("pull in due times after the clock was set", Upkeep::clamp_due_times),
     ("end holds whose time is over", Upkeep::end_holds),
     ("look whether the line works again", |upkeep| upkeep.deliver.line.look()),
@@ -112,11 +109,15 @@ impl Upkeep {
         }
     }
 
-    fn look_at_clock(&mut self) {
+    fn look_at_clock(&mut self) -> Result<()> {
         if let Some(step_ms) = self.clock_watch.look(&self.clock) {
             tracing::warn!(step_ms, "the clock was set; due times are looked at again");
             self.are_due_times_suspect = true;
+            let at = self.clock.wall();
+            let run = move |tx: &WriteTx<'_>| subscriptions::restart_failing(tx, holds::SITE, at);
+            self.store.writer().write(Queue::Upkeep, run)?;
         }
+        Ok(())
     }
 
     fn end_holds(&mut self) -> Result<()> {
@@ -148,17 +149,19 @@ impl Upkeep {
         for subscription in self.store.read(subscriptions::live)? {
             let seq = subscription.seq;
             loop {
-                let now = self.clock.now();
-                let run =
-                    move |tx: &WriteTx<'_>| deliveries::clamp_due_times(tx, seq, now, MAX_ROWS);
+                // The time is read in the transaction: what is settled in the same one may be younger than the job.
+                let clock = self.clock.clone();
+                let run = move |tx: &WriteTx<'_>| {
+                    deliveries::clamp_due_times(tx, seq, clock.now(), MAX_ROWS)
+                };
                 let moved = self.store.writer().write(Queue::Upkeep, run)?;
                 if moved < usize::try_from(MAX_ROWS).unwrap_or(usize::MAX) {
                     break;
                 }
             }
         }
-        let now = self.clock.now();
-        self.store.writer().write(Queue::Upkeep, move |tx| holds::clamp(tx, now))?;
+        let clock = self.clock.clone();
+        self.store.writer().write(Queue::Upkeep, move |tx| holds::clamp(tx, clock.now()))?;
         self.are_due_times_suspect = false;
         Ok(())
     }

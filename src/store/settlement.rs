@@ -12,7 +12,8 @@ use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::delivery::State;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::failure::{
-    AttemptReport, ESCALATED_AT, Facts, NewHold, Next, Settlement, Streak, Verdict, judge,
+    AttemptReport, ESCALATED_AT, Facts, NewHold, Next, Settlement, Streak, UNSEEN_AFTER, Verdict,
+    judge,
 };
 use crate::model::hold::{Hold, HoldReason};
 use crate::model::outcome::AttemptClass;
@@ -71,9 +72,15 @@ fn facts(tx: &WriteTx<'_>, report: &AttemptReport, before: &DeliveryState) -> Re
     let standing = if holds::is_held(tx, seq)? { holds::of(tx, seq)? } else { Vec::new() };
     let probe = |reason| standing.iter().find(|hold| hold.reason == reason).map(|h| h.probe_no);
     let stored = stored.as_ref();
+    let first_failure_at = noted.first_failure_at;
+    // Compared with the last attempt before this transaction, as `subscriptions::store_attempts` does.
+    let seen_at = first_failure_at.unwrap_or(report.attempt.finished_at);
+    let was_seen = |found: &&Subscription| {
+        found.last_failure_at.is_none_or(|last| seen_at.since(last) <= UNSEEN_AFTER)
+    };
     let failing_since = match noted.last_success_at {
-        Some(_) => noted.first_failure_at,
-        None => stored.and_then(|found| found.failing_since).or(noted.first_failure_at),
+        Some(_) => first_failure_at,
+        None => stored.filter(was_seen).and_then(|found| found.failing_since).or(first_failure_at),
     };
     let passed = stored.and_then(|found| found.last_success_at);
     Ok(Facts {

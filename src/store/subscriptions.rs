@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use rusqlite::Row;
 
-use crate::base::clock::Timestamp;
+use crate::base::clock::{Timestamp, millis};
 use crate::base::id::SubscriptionSeq;
-use crate::model::failure::Streak;
+use crate::model::failure::{Streak, UNSEEN_AFTER};
 use crate::model::hold::HoldReason;
 use crate::model::lane::Ordering;
 use crate::model::name::Name;
@@ -69,11 +69,13 @@ const DELETE: &str = "
      WHERE seq = ?1
        AND deleted_at IS NULL";
 
-// A success in the same commit starts the count anew; without one it goes on.
+// A success in the same commit starts the count anew; without one it goes on. After a long time without an attempt, the
+// time it has failed for starts anew.
 const STORE_ATTEMPTS: &str = "
     UPDATE subscriptions
        SET failure_count   = CASE WHEN ?4 IS NULL THEN failure_count + ?2 ELSE ?2 END,
-           failing_since   = CASE WHEN ?4 IS NULL THEN coalesce(failing_since, ?3) ELSE ?3 END,
+           failing_since   = CASE WHEN ?4 IS NOT NULL OR last_failure_at < ?5 - ?8 THEN ?3
+                                  ELSE coalesce(failing_since, ?3) END,
            last_success_at = coalesce(?4, last_success_at),
            last_failure_at = coalesce(?5, last_failure_at),
            streak_class    = ?6,
@@ -226,6 +228,7 @@ pub(crate) fn store_attempts(tx: &WriteTx<'_>) -> Result<()> {
             attempts.last_failure_at,
             attempts.streak.and_then(|streak| streak.class).map(AttemptClass::as_str),
             attempts.streak.map_or(0, |streak| streak.count),
+            millis(UNSEEN_AFTER),
         ))?;
     }
     Ok(())

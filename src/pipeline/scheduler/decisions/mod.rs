@@ -170,8 +170,10 @@ pub struct Machine {
     /// What is in flight, in all and by tenant.
     load: Load,
     tenants: BTreeMap<String, Load>,
-    /// Since when the line works again, while not all deliverers are in use again.
-    ramp_since: Option<Timestamp>,
+    /// Since when the line works again, while not all deliverers are in use again, and when more of them will be.
+    ramp: Option<(Timestamp, Timestamp)>,
+    /// The time of the latest step.
+    latest: Option<Timestamp>,
     stopping: bool,
 }
 
@@ -187,7 +189,8 @@ impl Machine {
             deliverers,
             load: Load::default(),
             tenants: BTreeMap::new(),
-            ramp_since: None,
+            ramp: None,
+            latest: None,
             stopping: false,
         }
     }
@@ -195,6 +198,9 @@ impl Machine {
     /// Takes one input and says what is to be done.
     pub fn step(&mut self, now: Timestamp, input: Input) -> Vec<Command> {
         let mut out = Vec::new();
+        if self.latest.replace(now).is_some_and(|latest| now < latest) {
+            self.looks_at_all(now);
+        }
         match input {
             Input::SubscriptionChanged { subscription, limits, tenant, pace } => {
                 self.tenants.entry(tenant.clone()).or_default();
@@ -212,7 +218,7 @@ impl Machine {
                     self.changed(now, subscription, limits);
                 }
             }
-            Input::LineIsBack => self.ramp_since = Some(now),
+            Input::LineIsBack => self.ramp = Some((now, now.plus(RAMP_STEP))),
             Input::Rang(subscription) => self.look(subscription),
             Input::Fetched { subscription, rows, more, next_due } => {
                 self.fetched(now, subscription, rows, more, next_due);
@@ -249,7 +255,7 @@ impl Machine {
     pub fn sleep_until(&self) -> Option<Timestamp> {
         let waking = self.waking.first().map(|(at, _)| *at);
         let resting = self.resting.first().map(|(at, _, _)| *at);
-        let ramp = self.ramp_since.map(|since| since.plus(RAMP_STEP));
+        let ramp = self.ramp.map(|(_, next)| next);
         waking.into_iter().chain(resting).chain(ramp).min()
     }
 
@@ -300,6 +306,27 @@ impl Machine {
         }
     }
 
+    /// Forgets every time that lies ahead, after the clock was set back: each may be much further ahead than it was
+    /// meant to be.
+    fn looks_at_all(&mut self, now: Timestamp) {
+        self.ramp = None;
+        self.waking.clear();
+        self.end_rest(|_| true);
+        let all: Vec<SubscriptionSeq> = self.windows.keys().copied().collect();
+        for subscription in all {
+            if let Some(window) = self.windows.get_mut(&subscription) {
+                window.next_due = None;
+                window.bucket = Bucket::default();
+                if let Some(rate) = window.limits.rate {
+                    window.bucket.take(rate, now);
+                }
+                let opens_at = window.limits.gate.opens_at();
+                self.wake_at(subscription, opens_at.filter(|at| *at > now));
+            }
+            self.look(subscription);
+        }
+    }
+
     /// Looks again at what was rescheduled.
     fn end_rest(
         &mut self,
@@ -326,6 +353,7 @@ impl Machine {
 
     fn stop(&mut self) {
         self.stopping = true;
+        self.ramp = None;
         let all: Vec<SubscriptionSeq> = self.windows.keys().copied().collect();
         for subscription in all {
             self.drop_ready(subscription);
@@ -513,12 +541,13 @@ impl Machine {
 
     /// How many requests may be in flight in all. After a time without a line: few at first, then more each second.
     fn ramp(&mut self, now: Timestamp) -> usize {
-        let Some(since) = self.ramp_since else { return self.deliverers };
+        let Some((since, _)) = self.ramp else { return self.deliverers };
         let steps = now.since(since).as_millis() / RAMP_STEP.as_millis();
         let steps = u32::try_from(steps).unwrap_or(u32::MAX);
+        self.ramp = Some((since, since.plus(RAMP_STEP.saturating_mul(steps.saturating_add(1)))));
         let most = RAMP_FROM.checked_shl(steps).filter(|most| *most < self.deliverers);
         if most.is_none() || steps >= usize::BITS {
-            self.ramp_since = None;
+            self.ramp = None;
             return self.deliverers;
         }
         most.unwrap_or(self.deliverers)

@@ -409,6 +409,27 @@ fn after_a_time_without_a_line_more_start_each_second() {
     assert_eq!(starts(&machine.step(at(0), fetched(1..60))).len(), 2);
     assert_eq!(starts(&machine.step(at(1), Input::Tick)).len(), 2);
     assert_eq!(starts(&machine.step(at(2), Input::Tick)).len(), 4);
+    assert_eq!(machine.sleep_until(), Some(at(3)), "not before, or it would look all the time");
     machine.step(at(9), Input::Tick);
-    assert!(machine.ramp_since.is_none());
+    assert_eq!(machine.sleep_until(), None);
+}
+
+#[test]
+fn a_clock_that_is_set_back_puts_nothing_off() {
+    let mut machine = machine(64, 64);
+    machine.step(at(100), Input::LineIsBack);
+    machine.step(at(100), fetched(1..3));
+    let one = |all| Input::Reschedule {
+        delivery: DeliverySeq(if all { 2 } else { 1 }),
+        subscription: SUB,
+        until: at(130),
+        all,
+    };
+    machine.step(at(100), one(false));
+    machine.step(at(100), one(true));
+    machine.step(at(100), settled(9, Some(at(200))));
+    let out = machine.step(at(10), Input::Tick);
+    assert_eq!(fetches(&out), [SUB], "what was to rest until then is looked at now");
+    assert_eq!(machine.sleep_until(), None);
+    assert_eq!(machine.in_hand(), 0);
 }
