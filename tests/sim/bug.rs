@@ -11,13 +11,22 @@ pub(crate) enum Bug {
     HoldNotTold,
     /// Due times are pulled in by a time that was read before the transaction began.
     ClampWithOldTime,
+    /// A hold that lets a single probe through lets everything through.
+    ProbeGateOpen,
+    /// What fails while the site has no line counts.
+    OfflineCounts,
+    /// What has succeeded is not remembered: a probe's success does not end its hold.
+    HoldNotEnded,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Self; 4] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::SettledBeforeCommit,
         Self::RetryAfterIgnored,
         Self::HoldNotTold,
         Self::ClampWithOldTime,
+        Self::ProbeGateOpen,
+        Self::OfflineCounts,
+        Self::HoldNotEnded,
     ];
 }

@@ -33,9 +33,9 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// One that is healthy from `heal_at` on.
     pub(crate) fn draw(dice: &mut Dice, heal_at: Ms) -> Self {
-        let mut phases = vec![(0, manner(dice))];
+        let mut phases = vec![(0, manner(dice, heal_at))];
         for _ in 0..dice.below(6) {
-            phases.push((dice.spread(SECOND, heal_at), manner(dice)));
+            phases.push((dice.spread(SECOND, heal_at), manner(dice, heal_at)));
         }
         phases.retain(|(from, _)| *from < heal_at);
         phases.push((heal_at, Manner::Takes(dice.spread(1, 400))));
@@ -60,13 +60,16 @@ impl Endpoint {
     }
 }
 
-fn manner(dice: &mut Dice) -> Manner {
+fn manner(dice: &mut Dice, heal_at: Ms) -> Manner {
+    // A target may ask for a second each time, for days: that is too much to look at.
+    let least = heal_at / SECOND / 300;
+    let asks = |secs: i64| Some(secs.max(least));
     match dice.below(16) {
         0..=4 => Manner::Takes(dice.spread(1, 20 * SECOND)),
         5 | 6 => Manner::Answers(dice.pick(&[500, 502, 404, 500]), None),
-        7 => Manner::Answers(dice.pick(&[500, 503]), Some(dice.spread(1, DAY / SECOND))),
-        8 | 9 => Manner::Answers(429, dice.pick(&[Some(1), Some(60), Some(3600), None])),
-        10 => Manner::Answers(429, Some(dice.spread(1, 3 * HOUR / SECOND))),
+        7 => Manner::Answers(dice.pick(&[500, 503]), asks(dice.spread(1, DAY / SECOND))),
+        8 | 9 => Manner::Answers(429, dice.pick(&[asks(0), asks(1), asks(60), asks(3600), None])),
+        10 => Manner::Answers(429, asks(dice.spread(1, 3 * HOUR / SECOND))),
         11 => Manner::Answers(dice.pick(&[401, 403, 422, 302, 401]), None),
         12 => Manner::Answers(dice.pick(&[410, 401, 401, 401]), dice.pick(&[None, Some(600)])),
         13 => dice.pick(&[Manner::Refuses, Manner::Unreachable]),

@@ -5,23 +5,24 @@
 
 use std::collections::BTreeMap;
 
+use std::time::Duration;
+
 use oncebox::base::clock::Timestamp;
 use oncebox::base::id::{DeliverySeq, SubscriptionSeq};
-use oncebox::model::delivery::{Next, Schedule, State};
-use oncebox::model::subscription::HoldReason;
+use oncebox::model::delivery::{Jitter, State};
+use oncebox::model::failure::{
+    Facts, NewHold, Next, Rules, Streak, Tried, UNSEEN_AFTER, Verdict, judge,
+};
+use oncebox::model::hold::{Gate, Hold, HoldReason, gate};
+use oncebox::model::outcome::AttemptClass;
 use oncebox::store::tx::Settled;
+
+use crate::bug::Bug;
 
 use crate::dice::{MINUTE, Ms};
 
 /// How old the time of a job may be when it runs.
 const LATE: Ms = MINUTE;
-
-/// A hold, and the commit that put it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
-    pub(crate) reason: HoldReason,
-    pub(crate) commit: u64,
-}
 
 /// A row of `subscriptions` with its rows of `holds`.
 #[derive(Clone, Debug)]
@@ -31,11 +32,17 @@ pub(crate) struct Sub {
     /// Requests in flight, where a person asked for a number.
     pub(crate) in_flight_max: Option<u32>,
     pub(crate) has_lanes: bool,
-    pub(crate) schedule: Schedule,
+    pub(crate) rules: Rules,
+    /// Whether it takes a request a second at most.
+    pub(crate) is_slow: bool,
     pub(crate) timeout: Ms,
-    pub(crate) holds: Vec<Held>,
+    pub(crate) holds: Vec<Hold>,
+    /// The commit that last changed its holds.
+    pub(crate) held_in: u64,
+    pub(crate) streak: Streak,
     pub(crate) failing_since: Option<Timestamp>,
     pub(crate) last_success_at: Option<Timestamp>,
+    pub(crate) last_failure_at: Option<Timestamp>,
 }
 
 /// A row of `deliveries`.
@@ -57,6 +64,8 @@ pub(crate) struct Row {
     /// The commit that inserted or reopened it.
     pub(crate) since: u64,
     pub(crate) reason: Option<String>,
+    /// Its failure that is not resolved: the class and the time of its latest failed attempt.
+    pub(crate) failure: Option<(AttemptClass, Timestamp)>,
 }
 
 impl Row {
@@ -79,19 +88,23 @@ pub(crate) struct Spec {
     pub(crate) max_attempts: Option<u32>,
 }
 
-/// What a settlement stores, as the deliverer hands it in.
+/// An attempt as the deliverer hands it in (`failure::AttemptReport`).
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) delivery: i64,
     pub(crate) sub: i64,
     pub(crate) run_no: u32,
-    pub(crate) success: bool,
-    pub(crate) counted: bool,
-    pub(crate) next: Next,
-    /// The wait that the answer asked for.
-    pub(crate) asked: Option<Ms>,
+    pub(crate) class: AttemptClass,
+    pub(crate) status: Option<u16>,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) rules: Rules,
+    pub(crate) jitter: Jitter,
+    pub(crate) is_probe: bool,
+    pub(crate) is_offline: bool,
+    /// Schedule time.
     pub(crate) now: Ms,
-    pub(crate) wall: Ms,
+    /// Wall time.
+    pub(crate) at: Ms,
 }
 
 /// What a person does.
@@ -109,6 +122,7 @@ pub(crate) enum Deed {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) rang: Vec<SubscriptionSeq>,
+    pub(crate) gates: Vec<(SubscriptionSeq, Gate)>,
     pub(crate) settled: Vec<Settled>,
     pub(crate) subscriptions_changed: bool,
 }
@@ -122,6 +136,11 @@ pub(crate) struct File {
     pub(crate) events: BTreeMap<usize, Vec<i64>>,
     /// Transactions so far.
     pub(crate) commits: u64,
+    /// The hold of the site without a line.
+    pub(crate) offline: Option<Hold>,
+    pub(crate) offline_in: u64,
+    /// A planted bug.
+    pub(crate) bug: Option<Bug>,
 }
 
 pub(crate) fn ring(effects: &mut Effects, sub: i64) {
@@ -170,6 +189,7 @@ impl File {
                 max_attempts: spec.max_attempts,
                 since: self.commits,
                 reason: None,
+                failure: None,
             });
             if let Some(lane) = lane {
                 self.elect_head(lane, due_at, effects);
@@ -224,62 +244,232 @@ impl File {
         open.filter_map(|row| row.due_at).filter(|at| *at > now).min()
     }
 
-    /// `settlement::settle`
-    pub(crate) fn settle(&mut self, report: &Report, effects: &mut Effects) {
-        let Report { delivery, sub, run_no, next, now, .. } = report;
+    /// `settlement::settle`; returns what was decided.
+    pub(crate) fn settle(&mut self, report: &Report, effects: &mut Effects) -> Verdict {
+        let Report { delivery, sub, run_no, now, .. } = report;
+        let facts = self.facts(report);
+        let tried = Tried {
+            class: report.class,
+            reason: "it failed",
+            http_status: report.status,
+            retry_after: report.retry_after,
+            is_probe: report.is_probe,
+            is_offline: report.is_offline,
+            jitter: report.jitter,
+            now: Timestamp::from_ms(*now),
+            at: Timestamp::from_ms(report.at),
+        };
+        let verdict = judge(&tried, &report.rules, &facts);
         let row = self.at(*delivery);
         row.attempts += 1;
-        let next_due = if row.state == State::Pending && row.run_no == *run_no {
-            row.counted += u32::from(report.counted);
-            match next {
+        if row.state == State::Pending && row.run_no == *run_no {
+            row.counted += u32::from(verdict.counted);
+            match &verdict.next {
                 Next::Retry(wait) => {
                     row.delay = i64::try_from(wait.as_millis()).unwrap();
                     row.due_at = Some(now + row.delay);
                 }
                 Next::Complete => finish(row, State::Completed, None),
-                Next::GiveUp(why) | Next::GiveUpAndDisable(why) => {
-                    finish(row, State::DeadLetter, Some(why));
-                }
+                Next::GiveUp(why) => finish(row, State::DeadLetter, Some(why)),
             }
-            let next_due = row.due_at;
-            if matches!(next, Next::GiveUpAndDisable(_)) {
-                self.hold(*sub, HoldReason::Disabled, effects);
-            }
-            self.elect_after(*delivery, *now, effects);
-            next_due
-        } else {
-            row.due_at
-        };
-        let wall = Timestamp::from_ms(report.wall);
-        let found = self.subs.get_mut(sub).unwrap();
-        if report.success {
-            found.last_success_at = Some(wall);
-            found.failing_since = None;
-        } else {
-            found.failing_since = found.failing_since.or(Some(wall));
+            let failed = (verdict.class, Timestamp::from_ms(report.at));
+            row.failure = (!verdict.class.is_success()).then_some(failed);
         }
+        let next_due = row.due_at;
+        self.elect_after(*delivery, *now, effects);
+        if !report.is_offline {
+            self.note_attempt(*sub, verdict.class, Timestamp::from_ms(report.at));
+        }
+        if verdict.class.is_success() && self.bug != Some(Bug::HoldNotEnded) {
+            for reason in [HoldReason::Auth, HoldReason::Breaker, HoldReason::Rejecting] {
+                self.release(*sub, reason, effects);
+            }
+        }
+        self.hold_by(report, &verdict, effects);
         effects.settled.push(Settled {
             delivery: DeliverySeq(*delivery),
             subscription: SubscriptionSeq(*sub),
             next_due: next_due.map(Timestamp::from_ms),
         });
+        verdict
     }
 
-    fn hold(&mut self, sub: i64, reason: HoldReason, effects: &mut Effects) {
-        let commit = self.commits;
-        let sub = self.subs.get_mut(&sub).unwrap();
-        if sub.holds.iter().all(|hold| hold.reason != reason) {
-            sub.holds.push(Held { reason, commit });
+    /// `settlement::facts`
+    fn facts(&self, report: &Report) -> Facts {
+        if report.class.is_success() {
+            return Facts::default();
         }
+        let (sub, row) = (&self.subs[&report.sub], self.row(report.delivery).unwrap());
+        let probe =
+            |reason| sub.holds.iter().find(|hold| hold.reason == reason).map(|h| h.probe_no);
+        Facts {
+            counted_failures: row.counted,
+            last_failure: row.failure,
+            streak: sub.streak,
+            failing_since: sub
+                .failing_since
+                .filter(|_| was_seen(sub, Timestamp::from_ms(report.at))),
+            last_success_at: sub.last_success_at,
+            auth_probe: probe(HoldReason::Auth),
+            breaker_probe: probe(HoldReason::Breaker),
+        }
+    }
+
+    /// `settlement::note_attempt`, `subscriptions::store_attempts`
+    fn note_attempt(&mut self, sub: i64, class: AttemptClass, at: Timestamp) {
+        let sub = self.subs.get_mut(&sub).unwrap();
+        if class.is_success() {
+            sub.streak = Streak::default();
+            sub.last_success_at = Some(at);
+            sub.failing_since = None;
+        } else {
+            sub.streak = sub.streak.and(class);
+            sub.failing_since = sub.failing_since.filter(|_| was_seen(sub, at)).or(Some(at));
+            sub.last_failure_at = Some(at);
+        }
+    }
+
+    /// `settlement::hold`
+    fn hold_by(&mut self, report: &Report, verdict: &Verdict, effects: &mut Effects) {
+        let since = Timestamp::from_ms(report.now);
+        let new = |reason, until, probe_at, probe_no| {
+            let detail = String::new();
+            Hold { reason, since, until, probe_at, probe_no, detail }
+        };
+        match verdict.hold.clone() {
+            None => {}
+            Some(NewHold::Until(until)) => {
+                self.put(report.sub, new(HoldReason::RateLimit, Some(until), None, 0), effects);
+            }
+            Some(NewHold::Probe { reason, at, failed }) => {
+                self.put(report.sub, new(reason, None, Some(at), failed), effects);
+            }
+            Some(NewHold::Rejecting) => {
+                self.put(report.sub, new(HoldReason::Rejecting, None, None, 0), effects);
+                effects.subscriptions_changed = true;
+            }
+            Some(NewHold::Disabled(_)) => {
+                // The time is the wall's, as in `settlement::disable`.
+                let since = Timestamp::from_ms(report.at);
+                let hold = Hold { since, ..new(HoldReason::Disabled, None, None, 0) };
+                self.put(report.sub, hold, effects);
+                effects.subscriptions_changed = true;
+            }
+        }
+    }
+
+    /// `holds::put`
+    fn put(&mut self, sub: i64, hold: Hold, effects: &mut Effects) {
+        let found = self.subs.get_mut(&sub).unwrap();
+        if let Some(have) = found.holds.iter_mut().find(|have| have.reason == hold.reason) {
+            have.until = have.until.max(hold.until);
+            have.probe_at = hold.probe_at;
+            have.probe_no = hold.probe_no;
+        } else {
+            found.holds.push(hold);
+        }
+        self.changed(sub, effects);
+    }
+
+    /// `holds::release`
+    fn release(&mut self, sub: i64, reason: HoldReason, effects: &mut Effects) {
+        let found = self.subs.get_mut(&sub).unwrap();
+        let before = found.holds.len();
+        found.holds.retain(|hold| hold.reason != reason);
+        if found.holds.len() < before {
+            self.changed(sub, effects);
+            effects.subscriptions_changed |= reason.is_by_a_person();
+        }
+    }
+
+    /// `holds::changed`
+    fn changed(&mut self, sub: i64, effects: &mut Effects) {
+        let commits = self.commits;
+        let gate = self.gate(sub);
+        self.subs.get_mut(&sub).unwrap().held_in = commits;
+        effects.gates.push((SubscriptionSeq(sub), gate));
+    }
+
+    /// What the holds of a subscription allow, that of the site included.
+    pub(crate) fn gate(&self, sub: i64) -> Gate {
+        let mut holds = self.subs[&sub].holds.clone();
+        holds.extend(self.offline.clone());
+        gate(&holds)
+    }
+
+    /// `line::go_offline`, `line::go_online`
+    pub(crate) fn line(&mut self, is_down: bool, now: Ms, at: Ms, effects: &mut Effects) {
+        self.offline = is_down.then(|| Hold {
+            reason: HoldReason::Offline,
+            since: Timestamp::from_ms(now),
+            until: None,
+            probe_at: None,
+            probe_no: 0,
+            detail: String::new(),
+        });
+        if !is_down {
+            self.restart_failing(None, at);
+        }
+        self.offline_in = self.commits;
         effects.subscriptions_changed = true;
     }
 
+    /// `subscriptions::restart_failing`
+    pub(crate) fn restart_failing(&mut self, only: Option<i64>, at: Ms) {
+        for sub in self.subs.values_mut().filter(|sub| only.is_none_or(|only| only == sub.seq)) {
+            sub.failing_since = sub.failing_since.map(|_| Timestamp::from_ms(at));
+        }
+    }
+
+    /// `holds::end_over`
+    pub(crate) fn end_over(&mut self, now: Ms, effects: &mut Effects) {
+        let is_over = |sub: &&Sub| {
+            sub.holds.iter().any(|hold| hold.until.is_some_and(|until| until.ms() <= now))
+        };
+        let over: Vec<i64> = self.subs.values().filter(is_over).map(|sub| sub.seq).collect();
+        for sub in over {
+            self.release(sub, HoldReason::RateLimit, effects);
+        }
+    }
+
+    /// `holds::clamp`
+    pub(crate) fn clamp_holds(&mut self, now: Ms, effects: &mut Effects) {
+        let now = Timestamp::from_ms(now);
+        let mut moved = Vec::new();
+        for sub in self.subs.values_mut() {
+            for hold in sub.holds.iter_mut().filter(|hold| hold.since > now) {
+                let from_now = |at: Timestamp| now.plus(at.since(hold.since));
+                hold.until = hold.until.map(from_now);
+                hold.probe_at = hold.probe_at.map(from_now);
+                hold.since = now;
+                moved.push(sub.seq);
+            }
+        }
+        for sub in moved {
+            self.changed(sub, effects);
+        }
+    }
+
     /// What a person does; nothing where the state does not allow it.
-    pub(crate) fn act(&mut self, deed: Deed, now: Ms, effects: &mut Effects) {
+    pub(crate) fn act(&mut self, deed: Deed, now: Ms, at: Ms, effects: &mut Effects) {
         match deed {
-            Deed::Pause(sub) => self.hold(sub, HoldReason::Paused, effects),
+            Deed::Pause(sub) => {
+                let hold = Hold {
+                    reason: HoldReason::Paused,
+                    since: Timestamp::from_ms(now),
+                    until: None,
+                    probe_at: None,
+                    probe_no: 0,
+                    detail: String::new(),
+                };
+                self.put(sub, hold, effects);
+                effects.subscriptions_changed = true;
+            }
             Deed::Resume(sub) => {
-                self.subs.get_mut(&sub).unwrap().holds.clear();
+                for reason in HoldReason::ALL.into_iter().filter(|reason| reason.ends_by_resume()) {
+                    self.release(sub, reason, effects);
+                }
+                self.restart_failing(Some(sub), at);
                 effects.subscriptions_changed = true;
             }
             Deed::Limit(sub, limit) => {
@@ -337,6 +527,11 @@ impl File {
             ring(effects, sub);
         }
     }
+}
+
+/// Whether a subscription was called lately, so that it has failed since its first failure.
+fn was_seen(sub: &Sub, at: Timestamp) -> bool {
+    sub.last_failure_at.is_none_or(|last| at.since(last) <= UNSEEN_AFTER)
 }
 
 fn finish(row: &mut Row, state: State, why: Option<&str>) {

@@ -29,7 +29,7 @@ use crate::world::{Ended, World};
 /// Seeds that are tried where nobody says how many.
 const SEEDS: u32 = 2000;
 /// A planted bug is found within so many seeds.
-const SEEDS_PER_BUG: u32 = 300;
+const SEEDS_PER_BUG: u32 = 3000;
 /// Lines of a report: the last of what happened.
 const LINES: usize = 1000;
 

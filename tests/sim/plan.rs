@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use oncebox::model::delivery::Schedule;
+use oncebox::model::failure::{Rules, Streak};
 
 use crate::dice::{DAY, Dice, HOUR, MINUTE, Ms, SECOND};
 use crate::endpoint::Endpoint;
 use crate::file::{Deed, Spec, Sub};
 
 /// After the causes are gone, the longest wait that anybody may have asked for, and some.
-const PATIENCE: Ms = DAY + 6 * HOUR;
+pub(crate) const PATIENCE: Ms = DAY + 6 * HOUR;
 
 /// Something that is asked of Oncebox, and asked again until it is acknowledged.
 #[derive(Clone, Debug)]
@@ -130,11 +131,9 @@ impl Plan {
         self.offline.iter_mut().for_each(|(_, to)| *to = (*to).min(self.heal_at));
     }
 
-    /// By when everything must be done. A time that an event is not to be sent before stays where it is when the clock
-    /// is set back.
-    pub(crate) fn deadline(&self) -> Ms {
-        let back: Ms = self.clock_sets.iter().map(|(_, by)| (-by).max(0)).sum();
-        self.heal_at + PATIENCE + back
+    /// When the time without a line ends that now is in.
+    pub(crate) fn line_is_back(&self, now: Ms) -> Option<Ms> {
+        self.offline.iter().find(|(from, to)| (*from..*to).contains(&now)).map(|(_, to)| *to)
     }
 
     pub(crate) fn is_offline(&self, now: Ms) -> bool {
@@ -147,7 +146,7 @@ fn sub(dice: &mut Dice, seq: i64, heal_at: Ms) -> Sub {
     let schedule = match dice.below(4) {
         // For days it would be too many attempts.
         0 if heal_at <= HOUR => Schedule::new(short(), 1000).unwrap(),
-        1 => Schedule::new(short(), 5).unwrap(),
+        1 if heal_at <= HOUR => Schedule::new(short(), 5).unwrap(),
         _ => Schedule::default(),
     };
     Sub {
@@ -155,10 +154,14 @@ fn sub(dice: &mut Dice, seq: i64, heal_at: Ms) -> Sub {
         tenant: dice.pick(&["one", "one", "two"]),
         in_flight_max: dice.pick(&[None, None, Some(1), Some(3)]),
         has_lanes: dice.one_in(2),
-        schedule,
+        rules: Rules { schedule, breaker_after: u32::try_from(dice.pick(&[0, 3, 10])).unwrap() },
+        is_slow: dice.one_in(5),
         timeout: dice.pick(&[2 * SECOND, 30 * SECOND]),
         holds: Vec::new(),
+        held_in: 0,
+        streak: Streak::default(),
         failing_since: None,
         last_success_at: None,
+        last_failure_at: None,
     }
 }

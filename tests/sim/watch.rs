@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use oncebox::model::delivery::State;
+use oncebox::model::failure::{NewHold, Verdict};
+use oncebox::model::outcome::Outcome;
 
-use crate::dice::Ms;
+use crate::dice::{DAY, HOUR, Ms, SECOND};
 use crate::file::{File, Report, Row};
 
 /// A wait that was promised to somebody, in the world's own time.
@@ -29,6 +31,10 @@ struct Track {
     asked: Option<Floor>,
     /// When its latest answer came, and how far schedule time had been set forward by then.
     answered: (Ms, Ms),
+    /// What it asked for.
+    asks: Option<Ms>,
+    /// Whether its latest attempt began and ended without a line.
+    is_offline: bool,
     /// Whether a person wanted it sent at once, which lifts `not_before` for good.
     wanted: bool,
     /// Answers that end a delivery for good.
@@ -57,8 +63,16 @@ pub(crate) struct Watch {
     forward: Ms,
     /// The latest that schedule time ever was.
     latest: Ms,
+    /// Since when a subscription has failed without a time without a line.
+    failing: BTreeMap<i64, Ms>,
+    /// The latest start of a subscription that takes a request a second, and the run of the process.
+    slow: BTreeMap<i64, (Ms, u32)>,
     pub(crate) violation: Option<String>,
 }
+
+/// No subscription is disabled that has not failed for so long. Clocks that were set may be to blame for the rest of five
+/// days.
+const DISABLED_AFTER_ALL: Ms = DAY;
 
 impl Watch {
     pub(crate) fn fail(&mut self, what: String) {
@@ -86,7 +100,8 @@ impl Watch {
         self.clock(now, send.schedule);
         let name = format!("delivery {} of subscription {}", row.seq, row.sub);
         let sub = &file.subs[&row.sub];
-        if let Some(hold) = sub.holds.iter().find(|hold| hold.commit <= told) {
+        let by_a_person = sub.holds.iter().find(|hold| hold.reason.is_by_a_person());
+        if let Some(hold) = by_a_person.filter(|_| sub.held_in <= told) {
             self.fail(format!("{name} is sent although it is held: {hold:?}"));
         }
         self.looks_at_lane(send, file, &name);
@@ -128,6 +143,17 @@ impl Watch {
         }
     }
 
+    /// A request is started of a subscription that takes one a second.
+    pub(crate) fn starts_slowly(&mut self, sub: i64, now: Ms, boot: u32) {
+        let (now, before) = (now + self.forward, self.slow.insert(sub, (now + self.forward, boot)));
+        if let Some((at, run)) = before
+            && run == boot
+            && now - at < SECOND
+        {
+            self.fail(format!("subscription {sub} is called again after {} ms", now - at));
+        }
+    }
+
     fn looks_at_lane(&mut self, send: Send<'_>, file: &File, name: &str) {
         let Some(lane) = send.row.lane else { return };
         let fetched = self.track(send.row.seq).fetched.unwrap_or(file.commits);
@@ -147,23 +173,49 @@ impl Watch {
     }
 
     /// The process has the answer.
-    pub(crate) fn answered(&mut self, delivery: i64, boot: u32, status: Option<u16>, now: Ms) {
+    pub(crate) fn answered(
+        &mut self,
+        delivery: i64,
+        boot: u32,
+        outcome: &Outcome,
+        is_offline: bool,
+        now: Ms,
+    ) {
         let forward = self.forward;
         let track = self.track(delivery);
         track.answered = (now, forward);
-        match status {
+        track.asks = outcome.retry_after().map(|wait| i64::try_from(wait.as_millis()).unwrap());
+        track.is_offline = is_offline;
+        match outcome.status() {
             Some(200..=299) => track.taken = Some(boot),
             Some(300..=499) => track.refused = true,
             _ => {}
         }
     }
 
-    /// The outcome is committed, with the wait that the answer asked for.
-    pub(crate) fn settled(&mut self, report: &Report) {
+    /// The outcome is committed.
+    pub(crate) fn settled(&mut self, report: &Report, verdict: &Verdict, row: &Row, now: Ms) {
+        let name = format!("delivery {} of subscription {}", row.seq, row.sub);
+        let began = *self.failing.entry(row.sub).or_insert(now);
         let track = self.track(report.delivery);
         track.unsettled = None;
         let (at, forward) = track.answered;
-        track.asked = report.asked.map(|span| Floor { at, forward, span });
+        track.asked = track.asks.map(|span| Floor { at, forward, span });
+        let (is_offline, is_real) = (track.is_offline, !track.is_offline);
+        if is_offline && verdict.counted {
+            self.fail(format!("an attempt of {name} without a line is counted"));
+        }
+        if report.class.is_success() || is_offline {
+            self.failing.remove(&row.sub);
+        }
+        if let Some(NewHold::Disabled(why)) = &verdict.hold
+            && report.status != Some(410)
+            && now - began < DISABLED_AFTER_ALL
+            && is_real
+        {
+            let hours = (now - began) / HOUR;
+            self.fail(format!("{name}: its subscription is disabled after {hours} h: {why}"));
+        }
     }
 
     /// The dispatcher knows that a delivery is settled, or that it is no longer to be sent.
@@ -191,12 +243,12 @@ impl Watch {
         for row in &file.rows {
             let Track { refused, sends, .. } = *self.track(row.seq);
             let sub = &file.subs[&row.sub];
-            let most = row.max_attempts.unwrap_or_else(|| sub.schedule.max_attempts());
+            let most = row.max_attempts.unwrap_or_else(|| sub.rules.schedule.max_attempts());
             match row.state {
                 State::Completed if sends == 0 => {
                     self.fail(format!("delivery {} is completed and was never sent", row.seq));
                 }
-                State::DeadLetter if !refused && row.counted < most => {
+                State::DeadLetter if !refused && row.counted < most.min(8) => {
                     self.fail(format!("delivery {} is dead without a reason: {row:?}", row.seq));
                 }
                 _ => {}

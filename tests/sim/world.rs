@@ -10,7 +10,11 @@ use std::time::Duration;
 
 use oncebox::base::clock::{Clock, ManualTime, Timestamp};
 use oncebox::base::id::{DeliverySeq, Draw, SubscriptionSeq};
-use oncebox::model::delivery::{Outcome, Progress, judge, retry_after};
+use oncebox::model::delivery::{Jitter, retry_after};
+use oncebox::model::failure::Verdict;
+use oncebox::model::hold::{Gate, Hold, HoldReason};
+use oncebox::model::outcome::{Cause, ClassTable, Outcome};
+use oncebox::model::rate::Rate;
 use oncebox::pipeline::clock_watch::ClockWatch;
 use oncebox::pipeline::scheduler::decisions::{Assignment, Command, Input, Limits, Machine, Pace};
 use oncebox::store::tx::Settled;
@@ -19,7 +23,7 @@ use crate::bug::Bug;
 use crate::dice::{Dice, Ms, SECOND};
 use crate::endpoint::{Endpoint, Manner};
 use crate::file::{Deed, Effects, File, Report, Row, Sub};
-use crate::plan::{Plan, Wish};
+use crate::plan::{PATIENCE, Plan, Wish};
 use crate::watch::{Send, Watch};
 
 /// Wall time at the beginning.
@@ -86,6 +90,10 @@ struct Told {
 enum Job {
     Settle(Report),
     Wish(usize, Ms),
+    /// Whether the site is offline now.
+    Line(bool),
+    EndHolds(Ms),
+    RestartFailing,
     Clamp(i64, Ms),
 }
 
@@ -101,8 +109,8 @@ struct Flight {
     boot: u32,
     assignment: Assignment,
     run_no: u32,
-    counted: u32,
     started: Ms,
+    began_offline: bool,
     outcome: Outcome,
 }
 
@@ -131,8 +139,24 @@ struct Process {
     stopping: bool,
     drained: bool,
     told: u64,
+    /// The latest commit that the dispatcher has worked off.
+    fed: u64,
     /// Requests that the machine counts as under way.
     started: BTreeMap<SubscriptionSeq, u32>,
+    /// Deliveries that were started, until the machine knows that they are settled.
+    unsettled_starts: BTreeMap<SubscriptionSeq, BTreeSet<DeliverySeq>>,
+    was_offline: bool,
+    line: Line,
+    /// Turns in a row that nobody asked for, and since when.
+    idle_turns: (u32, Ms),
+}
+
+/// As `pipeline::line::Line`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    is_down: bool,
+    reached: Option<Ms>,
+    probed: Option<(Ms, bool)>,
 }
 
 impl Process {
@@ -159,16 +183,21 @@ impl Process {
             stopping: false,
             drained: false,
             told: commits,
+            fed: 0,
             started: BTreeMap::new(),
+            unsettled_starts: BTreeMap::new(),
+            was_offline: false,
+            line: Line::default(),
+            idle_turns: (0, 0),
         }
     }
 }
 
 /// Randomness for the jitter.
 #[derive(Debug)]
-struct Jitter(std::sync::Mutex<Dice>);
+struct JitterDraw(std::sync::Mutex<Dice>);
 
-impl Draw for Jitter {
+impl Draw for JitterDraw {
     fn fill(&self, into: &mut [u8]) {
         let mut dice = self.0.lock().unwrap();
         for byte in into {
@@ -189,7 +218,7 @@ pub(crate) struct World {
     plan: Plan,
     bug: Option<Bug>,
     dice: Dice,
-    jitter: Jitter,
+    jitter: JitterDraw,
     time: Arc<ManualTime>,
     now: Ms,
     queue: BTreeMap<(Ms, u64), Event>,
@@ -214,13 +243,13 @@ impl World {
         let mut world = Self {
             bug,
             dice: Dice::new(seed, "world"),
-            jitter: Jitter(std::sync::Mutex::new(Dice::new(seed, "jitter"))),
+            jitter: JitterDraw(std::sync::Mutex::new(Dice::new(seed, "jitter"))),
             time,
             now: 0,
             queue: BTreeMap::new(),
             count: 0,
             steps: 0,
-            file: File { subs, ..File::default() },
+            file: File { subs, bug, ..File::default() },
             endpoints: plan.endpoints.clone(),
             flights: BTreeMap::new(),
             acknowledged: vec![false; plan.wishes.len()],
@@ -247,6 +276,8 @@ impl World {
     pub(crate) fn run(mut self) -> Ended {
         let plan = format!("{:?}", self.plan);
         self.note(|| plan);
+        // An event that is not to be sent before some time waits for it, however long that is after a clock was set.
+        let mut deadline = self.plan.heal_at + PATIENCE;
         while self.watch.violation.is_none() {
             if self.now > self.plan.heal_at && self.is_done() {
                 self.watch.at_end(&self.file);
@@ -257,7 +288,12 @@ impl World {
                 self.watch.fail(format!("nothing will happen any more, and {stuck}"));
                 break;
             };
-            if at > self.plan.deadline() || self.count > MAX_EVENTS {
+            let wait = self.file.rows.iter().filter(|row| row.is_open()).map(|row| row.not_before);
+            let wait = (wait.max().unwrap_or(0) - self.schedule_now()).max(0);
+            if wait > 0 {
+                deadline = deadline.max(self.now + wait + PATIENCE);
+            }
+            if at > deadline || self.count > MAX_EVENTS {
                 let stuck = self.stuck();
                 self.watch.fail(format!("after {} events {stuck}", self.count));
                 break;
@@ -410,6 +446,7 @@ impl World {
         let boot = self.process.boot + 1;
         let clock = Clock::from_source(self.time.clone());
         self.process = Process::new(boot, clock, self.plan.deliverers, self.file.commits);
+        self.process.line.is_down = self.file.offline.is_some();
         self.is_up = true;
         self.watch.clock(self.now, self.schedule_now());
         self.turn_soon();
@@ -459,6 +496,8 @@ impl World {
             return;
         }
         self.process.next_turn = None;
+        let told = self.process.told;
+        self.counts_turn();
         let inputs = std::mem::take(&mut self.process.inputs);
         let mut drained = self.feed(inputs);
         if std::mem::take(&mut self.process.subscriptions_changed) {
@@ -469,12 +508,28 @@ impl World {
         drained |= self.feed(rang.into_iter().map(Input::Rang).collect());
         let last = if self.process.stopping { Input::Stop } else { Input::Tick };
         drained |= self.feed(vec![last]);
+        self.process.fed = told;
         self.process.drained |= drained && self.process.stopping;
         if self.process.drained {
             self.ends_when_written();
         }
         if let Some(until) = self.process.machine.sleep_until() {
             self.turn_within((until.ms() - self.schedule_now()).max(1));
+        }
+    }
+
+    /// A dispatcher that looks again and again with nothing to do wastes a processor.
+    fn counts_turn(&mut self) {
+        let process = &mut self.process;
+        let is_asked = !process.inputs.is_empty() || !process.rang.is_empty();
+        let (count, since) = process.idle_turns;
+        if is_asked || process.subscriptions_changed || self.now - since > SECOND {
+            process.idle_turns = (0, self.now);
+        } else {
+            process.idle_turns = (count + 1, since);
+        }
+        if process.idle_turns.0 > 100 {
+            self.watch.fail("the dispatcher looks 100 times a second for nothing".to_owned());
         }
     }
 
@@ -488,8 +543,12 @@ impl World {
                     let own = self.process.started.entry(*subscription).or_default();
                     *own = own.saturating_sub(1);
                 }
-                if let Input::Settled(Settled { delivery, .. }) = &input {
+                if let Input::Settled(Settled { delivery, subscription, .. })
+                | Input::Reschedule { delivery, subscription, .. } = &input
+                {
                     self.watch.released(delivery.0);
+                    let starts = self.process.unsettled_starts.entry(*subscription).or_default();
+                    starts.remove(delivery);
                 }
                 commands.extend(self.process.machine.step(now, input));
             }
@@ -508,7 +567,7 @@ impl World {
     }
 
     fn start(&mut self, assignment: Assignment) {
-        let Assignment { subscription, .. } = assignment;
+        let Assignment { delivery, subscription, is_probe } = assignment;
         *self.process.started.entry(subscription).or_default() += 1;
         let own = self.process.started[&subscription];
         let all: u32 = self.process.started.values().sum();
@@ -516,6 +575,23 @@ impl World {
         let most = limits.is_hard.then_some(limits.cap);
         let all = (usize::try_from(all).unwrap(), self.plan.deliverers);
         self.watch.starts(subscription.0, (own, most), all);
+        let others = self.process.unsettled_starts.entry(subscription).or_default();
+        let others_count = others.len();
+        others.insert(delivery);
+        let changed = self.file.subs[&subscription.0].held_in.max(self.file.offline_in);
+        if changed <= self.process.fed {
+            let (gate, now) = (self.file.gate(subscription.0), self.process.clock.now());
+            let is_wrong = gate.is_probe() != is_probe || (is_probe && others_count > 0);
+            if !gate.is_open(now) || is_wrong {
+                self.watch.fail(format!(
+                    "{delivery} of {subscription:?} is started as {assignment:?} \
+                     beside {others_count} at {now:?}; its gate is {gate:?}"
+                ));
+            }
+        }
+        if limits.rate.is_some() {
+            self.watch.starts_slowly(subscription.0, self.now, self.process.boot);
+        }
         self.soon(Step::Take(assignment));
     }
 
@@ -545,18 +621,24 @@ impl World {
         let mut inputs = Vec::new();
         for sub in self.file.subs.values() {
             let subscription = SubscriptionSeq(sub.seq);
+            let gate = self.file.gate(sub.seq);
+            let is_probe = gate.is_probe() && !self.has(Bug::ProbeGateOpen);
             let limits = Limits {
                 cap: sub.in_flight_max.unwrap_or(CAP),
                 is_hard: sub.in_flight_max.is_some(),
-                callable: sub.holds.is_empty(),
+                rate: sub.is_slow.then(|| Rate::parse("60/min").unwrap()),
+                gate: if gate.is_probe() && !is_probe { Gate::Open } else { gate },
             };
             let known = (limits, sub.has_lanes);
-            let is_known = self.process.known.get(&subscription) == Some(&known);
-            if !is_known {
+            if self.process.known.get(&subscription) != Some(&known) {
                 let (tenant, pace) = (sub.tenant.to_owned(), pace(sub));
                 inputs.push(Input::SubscriptionChanged { subscription, limits, tenant, pace });
             }
             self.process.known.insert(subscription, known);
+        }
+        let is_offline = self.file.offline.is_some();
+        if std::mem::replace(&mut self.process.was_offline, is_offline) && !is_offline {
+            inputs.insert(0, Input::LineIsBack);
         }
         inputs
     }
@@ -633,9 +715,19 @@ impl World {
     fn carry_out(&mut self, job: Job, told: &mut Told) {
         match job {
             Job::Settle(report) => {
-                self.file.settle(&report, &mut told.effects);
-                self.watch.settled(&report);
+                let verdict = self.file.settle(&report, &mut told.effects);
+                self.settled(&report, &verdict);
             }
+            Job::Line(is_down) => {
+                let (now, at) = (self.schedule_now(), self.process.clock.wall().ms());
+                self.file.line(is_down, now, at, &mut told.effects);
+                self.process.line.is_down &= is_down;
+            }
+            Job::RestartFailing => {
+                let at = self.process.clock.wall().ms();
+                self.file.restart_failing(None, at);
+            }
+            Job::EndHolds(now) => self.file.end_over(now, &mut told.effects),
             Job::Wish(n, now) => {
                 match self.plan.wishes[n].1.clone() {
                     Wish::Publish(spec) => self.file.publish(n, &spec, now, &mut told.effects),
@@ -648,6 +740,7 @@ impl World {
                 let is_old = self.has(Bug::ClampWithOldTime);
                 let now = if is_old { handed_in } else { self.schedule_now() };
                 self.file.clamp(sub, now, &mut told.effects);
+                self.file.clamp_holds(now, &mut told.effects);
             }
         }
     }
@@ -656,17 +749,34 @@ impl World {
         if let Deed::Retry(delivery) = deed {
             self.watch.is_wanted(delivery);
         }
-        self.file.act(deed, now, &mut told.effects);
+        let at = self.process.clock.wall().ms();
+        self.file.act(deed, now, at, &mut told.effects);
+    }
+
+    fn settled(&mut self, report: &Report, verdict: &Verdict) {
+        let ends = |hold: &&Hold| hold.probe_at.is_some() || hold.reason == HoldReason::Rejecting;
+        let stands = self.file.subs[&report.sub].holds.iter().find(ends);
+        if let Some(hold) = stands.filter(|_| report.class.is_success()) {
+            self.watch.fail(format!("a success has not ended {hold:?}"));
+        }
+        let row = self.file.row(report.delivery).unwrap();
+        self.watch.settled(report, verdict, row, self.now);
     }
 
     fn tell(&mut self, told: Told) {
         let Told { effects, acknowledged, refused, commit } = told;
-        let Effects { rang, settled, subscriptions_changed } = effects;
+        let Effects { rang, gates, settled, subscriptions_changed } = effects;
         if subscriptions_changed {
             self.process.destinations.clear();
         }
         self.process.told = commit;
         self.process.rang.extend(rang);
+        let gates = gates.into_iter().filter(|_| !self.has(Bug::HoldNotTold));
+        let is_open = self.has(Bug::ProbeGateOpen);
+        for (subscription, gate) in gates.collect::<Vec<_>>() {
+            let gate = if is_open && gate.is_probe() { Gate::Open } else { gate };
+            self.process.inputs.push(Input::GateChanged { subscription, gate });
+        }
         self.process.inputs.extend(settled.into_iter().map(Input::Settled));
         self.process.subscriptions_changed |= subscriptions_changed && !self.has(Bug::HoldNotTold);
         self.turn_soon();
@@ -680,12 +790,17 @@ impl World {
                     self.upkeep_within(SECOND);
                 }
                 Job::Wish(n, _) => self.at(self.now + SECOND, Event::Ask(n)),
+                // The next attempt that fails says it again.
+                Job::Line(true) => self.process.line.is_down = false,
+                Job::EndHolds(_) | Job::RestartFailing => {}
+                Job::Line(false) => self.upkeep_within(SECOND),
                 Job::Clamp(..) => {
                     self.process.are_due_times_suspect = true;
                     self.upkeep_within(SECOND);
                 }
             }
         }
+        self.upkeep_for_holds();
         self.soon(Step::Write);
     }
 
@@ -702,6 +817,25 @@ impl World {
 
     fn upkeep_within(&mut self, wait: Ms) {
         let wait = self.dice.between(1, wait);
+        self.upkeep_after(wait);
+    }
+
+    /// When the time of a hold is over, and when the line is back.
+    fn upkeep_for_holds(&mut self) {
+        let now = self.schedule_now();
+        let ends = self.file.subs.values().flat_map(|sub| &sub.holds);
+        if let Some(end) = ends.filter_map(|hold| hold.until).min() {
+            let wait = (end.ms() - now).max(0) + self.dice.between(1, SECOND);
+            self.upkeep_after(wait);
+        }
+        if self.process.line.is_down {
+            let back = self.plan.line_is_back(self.now).unwrap_or(self.now);
+            let wait = back - self.now + self.dice.between(1, SECOND);
+            self.upkeep_after(wait);
+        }
+    }
+
+    fn upkeep_after(&mut self, wait: Ms) {
         let at = self.now + wait;
         if self.process.next_upkeep.is_none_or(|next| next > at) {
             self.process.next_upkeep = Some(at);
@@ -719,6 +853,7 @@ impl World {
         }
         if self.process.clock_watch.look(&self.process.clock).is_some() {
             self.process.are_due_times_suspect = true;
+            self.process.upkeep.push(Job::RestartFailing);
             self.watch.clock(self.now, self.schedule_now());
             self.turn_within(MAX_SLEEP);
         }
@@ -726,13 +861,55 @@ impl World {
             let now = self.schedule_now();
             self.process.upkeep.extend(self.file.subs.keys().map(|sub| Job::Clamp(*sub, now)));
         }
+        self.process.upkeep.push(Job::EndHolds(self.schedule_now()));
+        if self.process.line.is_down && self.probe() {
+            self.process.upkeep.push(Job::Line(false));
+        }
+        self.upkeep_for_holds();
         self.wake_writer();
+    }
+
+    // The line: the same order as `line::Line`.
+
+    fn probe(&mut self) -> bool {
+        if let Some((at, works)) = self.process.line.probed
+            && self.now - at < SECOND
+            && self.now > at
+        {
+            return works;
+        }
+        let works = !self.plan.is_offline(self.now);
+        self.process.line.probed = Some((self.now, works));
+        works
+    }
+
+    fn note_line(&mut self, started: Ms, cause: Option<Cause>) -> bool {
+        let line = &mut self.process.line;
+        match cause {
+            Some(Cause::NoConnection) => {}
+            Some(Cause::Timeout | Cause::Broken) => return line.is_down,
+            Some(Cause::Refused | Cause::Tls) | None => {
+                line.reached = Some(self.now);
+                return line.is_down && cause.is_some();
+            }
+        }
+        if line.is_down {
+            return true;
+        }
+        if line.reached.is_some_and(|at| at >= started) || self.probe() {
+            return false;
+        }
+        self.process.line.is_down = true;
+        self.process.settle.push(Job::Line(true));
+        self.wake_writer();
+        self.upkeep_for_holds();
+        true
     }
 
     // The deliverers: the same order as `deliver::Deliver::tick`.
 
     fn take(&mut self, assignment: Assignment) {
-        let Assignment { delivery, subscription } = assignment;
+        let Assignment { delivery, subscription, .. } = assignment;
         if self.fails(self.plan.failing_reads) {
             let all = self.dice.one_in(2);
             let wait = if all { 30 * SECOND } else { 5 * SECOND };
@@ -744,7 +921,8 @@ impl World {
         let kept = self.process.destinations.entry(subscription);
         let sub = kept.or_insert_with(|| file.subs[&subscription.0].clone()).clone();
         let row = self.file.row(delivery.0).filter(|row| row.is_open()).cloned();
-        let Some(row) = row.filter(|_| sub.holds.is_empty()) else {
+        let is_held = sub.holds.iter().any(|hold| hold.reason.is_by_a_person());
+        let Some(row) = row.filter(|_| !is_held) else {
             let next_due = Some(self.process.clock.now());
             self.says(Input::Settled(Settled { delivery, subscription, next_due }));
             return self.idle(assignment, 0, None);
@@ -754,13 +932,16 @@ impl World {
         self.watch.sends(Send { row: &row, boot, now, schedule, told }, &self.file);
         let flight = self.count;
         let reason = "no answer in time".to_owned();
-        let outcome = Outcome::Unreachable { reason };
-        let (run_no, counted) = (row.run_no, row.counted);
-        let flown = Flight { boot, assignment, run_no, counted, started: now, outcome };
+        let outcome = Outcome::Unreachable { cause: Cause::Timeout, reason };
+        let began_offline = self.plan.is_offline(now);
+        let run_no = row.run_no;
+        let flown = Flight { boot, assignment, run_no, started: now, began_offline, outcome };
         self.flights.insert(flight, flown);
         let way = self.dice.between(1, 40);
-        if self.plan.is_offline(now) {
-            self.comes_to(flight, "no route to host");
+        if began_offline {
+            let reason = "no route to host".to_owned();
+            let outcome = Outcome::Unreachable { cause: Cause::NoConnection, reason };
+            self.flights.get_mut(&flight).unwrap().outcome = outcome;
             let wait = self.dice.pick(&[1, 10, 10 * SECOND]).min(sub.timeout);
             return self.after(wait, Step::Answer(flight));
         }
@@ -768,16 +949,11 @@ impl World {
         self.after(sub.timeout, Step::Answer(flight));
     }
 
-    fn comes_to(&mut self, flight: u64, reason: &str) {
-        let outcome = Outcome::Unreachable { reason: reason.to_owned() };
-        self.flights.get_mut(&flight).unwrap().outcome = outcome;
-    }
-
     /// The endpoint decides. Its answer is worth nothing to a run of the process that is over.
     fn arrive(&mut self, id: u64) {
         let (now, heal_at) = (self.now, self.plan.heal_at);
         let Some(flight) = self.flights.get(&id) else { return };
-        let Assignment { delivery, subscription } = flight.assignment;
+        let Assignment { delivery, subscription, .. } = flight.assignment;
         let boot = flight.boot;
         let endpoint = &mut self.endpoints[usize::try_from(subscription.0 - 1).unwrap()];
         let manner = endpoint.manner(delivery.0, now, heal_at);
@@ -792,14 +968,21 @@ impl World {
             }
             Manner::Refuses | Manner::Unreachable | Manner::LosesAnswer => {
                 let reason = format!("{manner:?}");
-                (self.dice.between(1, 50), Outcome::Unreachable { reason })
+                let cause = match manner {
+                    Manner::Refuses => Cause::Refused,
+                    Manner::Unreachable => Cause::NoConnection,
+                    _ => Cause::Broken,
+                };
+                (self.dice.between(1, 50), Outcome::Unreachable { cause, reason })
             }
             Manner::Hangs => return,
         };
         self.note(|| format!("flight {id}: {outcome:?}"));
         let flight = self.flights.get_mut(&id).unwrap();
         let timeout = self.plan.subs[usize::try_from(subscription.0 - 1).unwrap()].timeout;
-        if now + wait < flight.started + timeout {
+        // An answer does not come over a line that is down.
+        let is_lost = self.plan.is_offline(now) || self.plan.is_offline(now + wait);
+        if now + wait < flight.started + timeout && !is_lost {
             flight.outcome = outcome;
             self.at(now + wait, Event::Step(boot, Step::Answer(id)));
         }
@@ -808,34 +991,37 @@ impl World {
     fn answer(&mut self, id: u64) {
         // The other one of the answer and the time limit was first.
         let Some(flight) = self.flights.remove(&id) else { return };
-        let Flight { assignment, run_no, counted, started, outcome, boot } = flight;
-        let Assignment { delivery, subscription } = assignment;
-        self.watch.answered(delivery.0, boot, outcome.status(), self.now);
+        let Flight { assignment, run_no, started, outcome, boot, began_offline } = flight;
+        let Assignment { delivery, subscription, is_probe } = assignment;
+        // The outcome of a probe holds for a second.
+        let was_offline = began_offline && self.plan.is_offline(started - SECOND);
+        let is_offline = was_offline && self.plan.is_offline(self.now);
+        self.watch.answered(delivery.0, boot, &outcome, is_offline, self.now);
         let sub = &self.file.subs[&subscription.0];
-        let schedule = sub.schedule.clone();
-        let row = self.file.row(delivery.0).unwrap();
-        let own = row.max_attempts.and_then(|most| schedule.clone().with_max_attempts(most).ok());
-        let schedule = own.unwrap_or(schedule);
-        let seen = match outcome.clone() {
-            Outcome::Answered { status, excerpt, .. } if self.has(Bug::RetryAfterIgnored) => {
-                Outcome::Answered { status, retry_after: None, excerpt }
-            }
-            outcome => outcome,
-        };
-        let progress = Progress { counted_failures: counted, schedule: &schedule };
-        let verdict = judge(&seen, progress, &self.jitter);
-        let asked = outcome.retry_after().map(|asked| i64::try_from(asked.as_millis()).unwrap());
         let timeout = Duration::from_millis(sub.timeout.unsigned_abs());
+        let row = self.file.row(delivery.0).unwrap();
+        let mut rules = sub.rules.clone();
+        let own = |most| rules.schedule.clone().with_max_attempts(most).ok();
+        rules.schedule = row.max_attempts.and_then(own).unwrap_or(rules.schedule);
+        let cause = match &outcome {
+            Outcome::Unreachable { cause, .. } => Some(*cause),
+            _ => None,
+        };
+        let is_offline = self.note_line(started, cause) && !self.has(Bug::OfflineCounts);
+        let class = ClassTable::default().classify(&outcome);
         let report = Report {
             delivery: delivery.0,
             sub: subscription.0,
             run_no,
-            success: verdict.class.is_success(),
-            counted: verdict.counted,
-            next: verdict.next,
-            asked,
+            class,
+            status: outcome.status(),
+            retry_after: outcome.retry_after().filter(|_| !self.has(Bug::RetryAfterIgnored)),
+            rules,
+            jitter: Jitter::new(&self.jitter),
+            is_probe,
+            is_offline,
             now: self.schedule_now(),
-            wall: self.process.clock.wall().ms(),
+            at: self.process.clock.wall().ms(),
         };
         // The outcome is handed in before the deliverer says that it is idle.
         self.after(0, Step::HandIn(report));
