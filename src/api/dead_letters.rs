@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::api::audited::Audited;
 use crate::api::call::{Call, ok};
 use crate::api::context::Api;
-use crate::api::jobs::{self, MADE, Request, Selection, Wanted};
+use crate::api::jobs::{self, MADE, Request, Wanted};
 use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed};
@@ -17,8 +17,8 @@ use crate::api::route::{Param, Resource, Returns, SINCE, UNTIL, get, post};
 use crate::api::schema::{DeliveryId, NameText, SomeText, Text, Whole, value};
 use crate::base::clock::Timestamp;
 use crate::http::message::Response;
-use crate::jobs::Kind;
 use crate::jobs::tables::dead_letters::{self, Group};
+use crate::jobs::{Filter, Kind};
 use crate::model::lenient_int;
 use crate::model::outcome::AttemptClass;
 use crate::model::token::Right::{Operate, Read};
@@ -63,7 +63,7 @@ pub(super) const RESOURCE: Resource = Resource {
 #[schemars(rename = "DeadLetterDiscard")]
 struct Discard {
     /// Which ones; an empty object means all.
-    filter: Selection,
+    filter: Filter,
     /// Why; kept with each delivery.
     #[schemars(with = "Text<1, MAX_REASON_CHARS>")]
     reason: String,
@@ -79,7 +79,7 @@ struct Discard {
 /// `POST /v1/dead-letters/replay`
 fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Request { filter, dry_run, rate } = call.json()?;
-    filter.is_of_dead_letters()?;
+    jobs::check_of_dead_letters(&filter)?;
     let wanted = Wanted { kind: Kind::ReplayDeadLetters, filter, rate, reason: None };
     jobs::many(api, call, wanted, dry_run)
 }
@@ -87,7 +87,7 @@ fn replay(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 /// `POST /v1/dead-letters/discard`
 fn discard(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Discard { filter, reason, dry_run, rate } = call.json()?;
-    filter.is_of_dead_letters()?;
+    jobs::check_of_dead_letters(&filter)?;
     if reason.trim().is_empty() || reason.chars().count() > MAX_REASON_CHARS {
         let detail = format!("reason says in 1 to {MAX_REASON_CHARS} characters why.");
         return Err(Problem::unprocessable(detail));

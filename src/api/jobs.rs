@@ -16,12 +16,14 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, post};
-use crate::api::schema::{AnyDeliveryId, AnyObject, NameText, SomeText, Uuid, Whole, value};
+use crate::api::schema::{AnyObject, NameText, Uuid, Whole, value};
 use crate::api::subscriptions::{self as subscriptions_api, ID as SUBSCRIPTION_ID};
 use crate::base::clock::Timestamp;
 use crate::base::id::{self, DeliverySeq};
 use crate::http::message::Response;
-use crate::jobs::{Cursor, Filter, Item, Job, Kind, MAX_RATE, Matched, NewJob, State, tables};
+use crate::jobs::{
+    Cursor, Filter, Item, Job, Kind, MAX_IDS, MAX_RATE, Matched, NewJob, State, tables,
+};
 use crate::model::lenient_int;
 use crate::model::outcome::AttemptClass;
 use crate::model::token::Right::{Operate, Read};
@@ -33,8 +35,6 @@ use crate::store::{delivery_lists, outbox_lists, settlement, subscriptions, webh
 const MAX_COUNT_SPAN: Duration = Duration::from_millis(500);
 /// What a dry run shows.
 const SAMPLE: usize = 10;
-/// Ids of one request.
-pub(super) const MAX_IDS: usize = 1000;
 
 const ID: Param =
     Param::path::<Uuid>("id", "The job's id.", "019c1447-5800-7000-8000-000000000001");
@@ -109,7 +109,7 @@ pub(super) const RESOURCE: Resource = Resource {
 #[schemars(rename = "Replay")]
 pub(super) struct Request {
     /// Which ones; an empty object means all.
-    pub(super) filter: Selection,
+    pub(super) filter: Filter,
     /// Only count them, and show the first ten.
     #[serde(default)]
     pub(super) dry_run: bool,
@@ -117,36 +117,6 @@ pub(super) struct Request {
     #[serde(default, deserialize_with = "lenient_int::optional")]
     #[schemars(with = "Option<Whole<1, 10000>>")]
     pub(super) rate: Option<u32>,
-}
-
-/// Which ones are meant. All that is given has to fit.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Selection {
-    /// By name or id.
-    #[schemars(with = "Option<SomeText>")]
-    subscription: Option<String>,
-    /// The class of the delivery's last attempt.
-    #[schemars(with = "Option<AttemptClass>")]
-    class: Option<String>,
-    /// The HTTP status of the delivery's last attempt.
-    #[serde(deserialize_with = "lenient_int::optional")]
-    #[schemars(with = "Option<Whole<100, 999>>")]
-    code: Option<u32>,
-    event_type: Option<String>,
-    /// Not of webhook events.
-    aggregate_type: Option<String>,
-    /// Not of webhook events.
-    aggregate_id: Option<String>,
-    /// Of webhook events alone.
-    provider: Option<String>,
-    /// Not before this time: of events, when they were received; of dead letters, when the delivery was made.
-    since: Option<Timestamp>,
-    /// Before this time.
-    until: Option<Timestamp>,
-    /// Of dead letters alone: these deliveries, at most 1,000.
-    #[schemars(with = "Option<Vec<AnyDeliveryId>>", length(max = MAX_IDS))]
-    ids: Option<Vec<String>>,
 }
 
 /// The body of a recovery.
@@ -220,11 +190,11 @@ fn replay_webhook_events(api: &Api, call: &Call) -> Result<Audited<Value>, Probl
 fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     let Recovery { since, until, dry_run, rate } = call.json()?;
     let found = subscriptions_api::find(api, call)?;
-    let filter = Selection {
+    let filter = Filter {
         subscription: Some(found.new.id.clone()),
         since: Some(since),
         until,
-        ..Selection::default()
+        ..Filter::default()
     };
     let wanted = Wanted { kind: Kind::Recover, filter, rate, reason: None };
     let (new, matched, sample) = wanted.count(api, call)?;
@@ -256,7 +226,7 @@ fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
 /// What a person wants to be done to many.
 pub(super) struct Wanted {
     pub(super) kind: Kind,
-    pub(super) filter: Selection,
+    pub(super) filter: Filter,
     pub(super) rate: Option<u32>,
     pub(super) reason: Option<String>,
 }
@@ -291,7 +261,7 @@ impl Wanted {
     /// Checks it, and counts what it is for.
     fn count(self, api: &Api, call: &Call) -> Result<(NewJob, Matched, Vec<Item>), Problem> {
         let Self { kind, filter, rate, reason } = self;
-        let filter = filter.checked()?;
+        check(&filter)?;
         if rate.is_some_and(|rate| !(1..=MAX_RATE).contains(&rate)) {
             return Err(Problem::unprocessable(format!("rate must be 1 to {MAX_RATE}.")));
         }
@@ -335,41 +305,25 @@ fn none_of(others: &[(&str, bool)]) -> Result<(), Problem> {
     })
 }
 
-impl Selection {
-    /// Refuses a filter that only events know.
-    pub(super) fn is_of_dead_letters(&self) -> Result<(), Problem> {
-        none_of(&[("provider", self.provider.is_some())])
-    }
+/// Refuses a filter that only events know.
+pub(super) fn check_of_dead_letters(filter: &Filter) -> Result<(), Problem> {
+    none_of(&[("provider", filter.provider.is_some())])
+}
 
-    fn checked(self) -> Result<Filter, Problem> {
-        let wrong = |detail: String| Err(Problem::unprocessable(detail));
-        if let Some(class) =
-            self.class.as_deref().filter(|word| AttemptClass::parse(word).is_none())
-        {
-            let known = AttemptClass::ALL.map(AttemptClass::as_str).join(", ");
-            return wrong(format!("class cannot be {class:?}; it is one of {known}."));
-        }
-        let ids = self.ids.as_deref().unwrap_or_default();
-        if ids.len() > MAX_IDS {
-            return wrong(format!("ids has at most {MAX_IDS} deliveries; use another filter."));
-        }
-        if let Some(id) = ids.iter().find(|id| DeliverySeq::parse(id).is_none()) {
-            return wrong(format!("{id:?} is no id of a delivery; one is like dlv_17."));
-        }
-        let Self { subscription, class, code, event_type, aggregate_type, aggregate_id, .. } = self;
-        let Self { provider, since, until, ids, .. } = self;
-        Ok(Filter {
-            subscription,
-            class,
-            code,
-            event_type,
-            aggregate_type,
-            aggregate_id,
-            provider,
-            since,
-            until,
-            ids,
-        })
+fn check(filter: &Filter) -> Result<(), Problem> {
+    let wrong = |detail: String| Err(Problem::unprocessable(detail));
+    let class = filter.class.as_deref();
+    if let Some(class) = class.filter(|word| AttemptClass::parse(word).is_none()) {
+        let known = AttemptClass::ALL.map(AttemptClass::as_str).join(", ");
+        return wrong(format!("class cannot be {class:?}; it is one of {known}."));
+    }
+    let ids = filter.ids.as_deref().unwrap_or_default();
+    if ids.len() > MAX_IDS {
+        return wrong(format!("ids has at most {MAX_IDS} deliveries; use another filter."));
+    }
+    match ids.iter().find(|id| DeliverySeq::parse(id).is_none()) {
+        Some(id) => wrong(format!("{id:?} is no id of a delivery; one is like dlv_17.")),
+        None => Ok(()),
     }
 }
 

@@ -10,11 +10,13 @@ pub mod tables;
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
-use crate::model::delivery::State as DeliveryState;
+use crate::model::delivery::{AttemptClass, State as DeliveryState};
+use crate::model::lenient_int;
 use crate::store::deliveries::Origin;
 
 /// What one transaction does at most.
@@ -25,6 +27,8 @@ const BATCHES_A_SECOND: u32 = 10;
 const MAX_CATCH_UP: Duration = Duration::from_secs(1);
 /// More than this many are not counted.
 pub const MAX_COUNTED: u64 = 100_000;
+/// Deliveries that a filter may name.
+pub const MAX_IDS: usize = 1000;
 /// The highest rate.
 pub const MAX_RATE: u32 = 10_000;
 
@@ -108,29 +112,35 @@ impl State {
     }
 }
 
-/// Which ones a job is for. Absent means any.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Which ones are meant. All that is given has to fit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(rename = "JobFilter")]
 pub struct Filter {
-    /// Their subscription, by name or UUID.
+    /// By name or id.
+    #[schemars(length(min = 1))]
     pub subscription: Option<String>,
     /// The class of the delivery's last attempt.
+    #[schemars(with = "Option<AttemptClass>")]
     pub class: Option<String>,
     /// The HTTP status of the delivery's last attempt.
+    #[serde(deserialize_with = "lenient_int::optional")]
+    #[schemars(range(min = 100, max = 999))]
     pub code: Option<u32>,
-    /// The exact type of what they carry.
+    /// The exact type.
     pub event_type: Option<String>,
-    /// The kind of thing the event happened to.
+    /// The kind of thing the event happened to. Not of webhook events.
     pub aggregate_type: Option<String>,
-    /// Which one.
+    /// Which one. Not of webhook events.
     pub aggregate_id: Option<String>,
-    /// The provider of a webhook event.
+    /// Of webhook events alone.
     pub provider: Option<String>,
-    /// At or after: an event was received, a dead letter was made.
+    /// Not before this time: of events, when they were received; of dead letters, when the delivery was made.
     pub since: Option<Timestamp>,
-    /// The same, before.
+    /// Before this time.
     pub until: Option<Timestamp>,
-    /// Only these deliveries, each like `dlv_17`.
+    /// Of dead letters alone: these deliveries, each like `dlv_17`.
+    #[schemars(length(max = MAX_IDS))]
     pub ids: Option<Vec<String>>,
 }
 
