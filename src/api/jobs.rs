@@ -201,7 +201,11 @@ fn recover(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> {
     if dry_run {
         return Ok(Audited::dry_run(Trial::of(api, &new, matched, &sample)?));
     }
-    let first = api.store.snapshot(|tx| tables::first_look(tx, &new))?;
+    let mut first = api.store.snapshot(|tx| tables::next_batch(tx, &new, &new.cursor))?;
+    let end = api.clock.monotonic().saturating_add(MAX_COUNT_SPAN);
+    while first.items.is_empty() && !first.is_over && api.clock.monotonic() < end {
+        first = api.store.snapshot(|tx| tables::next_batch(tx, &new, &first.cursor))?;
+    }
     let (wall, now) = (api.clock.wall(), api.clock.now());
     let made = change(api, call, move |tx| {
         let Some(before) = subscriptions::by_seq(tx, found.seq)? else {
@@ -277,23 +281,29 @@ impl Wanted {
             created_at: now,
             cursor: Cursor::default(),
         };
-        let clock = api.clock.clone();
-        let end = clock.monotonic().saturating_add(MAX_COUNT_SPAN);
-        let found = lists::read(api, call, |tx| {
-            if let Some(name) = &new.filter.subscription
-                && subscriptions::find(tx, &new.tenant, name)?.is_none()
-            {
-                return Ok(None);
-            }
-            new.cursor = tables::start(tx, kind, &new.filter)?;
-            tables::matched(tx, &new, SAMPLE, || clock.monotonic() >= end).map(Some)
-        })?;
-        let Some((matched, first)) = found else {
-            let name = new.filter.subscription.unwrap_or_default();
-            let detail = format!("There is no subscription {name:?}.");
-            return Err(Problem::unprocessable(detail));
+        let named = new.filter.subscription.as_deref();
+        let is_known = |tx: &ReadTx<'_>| match named {
+            Some(name) => Ok(subscriptions::find(tx, &new.tenant, name)?.is_some()),
+            None => Ok(true),
         };
-        Ok((new, matched, first.items))
+        if !api.store.read(is_known)? {
+            let detail = format!("There is no subscription {:?}.", named.unwrap_or_default());
+            return Err(Problem::unprocessable(detail));
+        }
+        new.cursor = api.store.read(|tx| tables::start(tx, kind, &new.filter))?;
+        let (clock, own) = (api.clock.clone(), api.clock.clone());
+        let end = clock.monotonic().saturating_add(MAX_COUNT_SPAN);
+        let gives_up = move || own.monotonic() >= end.saturating_add(MAX_COUNT_SPAN);
+        let counted = api
+            .store
+            .list(gives_up, |tx| tables::matched(tx, &new, SAMPLE, || clock.monotonic() >= end));
+        match counted {
+            // One look alone took too long, as on a slow disk. The job has the time.
+            Err(Error::TooLong) => Ok((new, Matched { count: 0, is_more: true }, Vec::new())),
+            counted => {
+                counted.map(|(matched, first)| (new, matched, first.items)).map_err(Into::into)
+            }
+        }
     }
 }
 

@@ -128,8 +128,7 @@ impl Running {
     fn look(&self, job: &Job) -> Result<Option<Looked>> {
         let mut cursor = job.new.cursor.clone();
         while !self.stop.asked() {
-            let limit = Pace::batch(job.new.rate);
-            let looked = self.store.snapshot(|tx| tables::look(tx, &job.new, &cursor, limit))?;
+            let looked = self.store.snapshot(|tx| tables::next_batch(tx, &job.new, &cursor))?;
             if looked.is_over || !looked.items.is_empty() {
                 return Ok(Some(looked));
             }

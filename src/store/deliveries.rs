@@ -576,11 +576,12 @@ pub(super) fn elect_head(
     Ok(())
 }
 
-// It sets what `REOPEN` sets. It also opens what was taken: a person asked for that.
+// It sets what `REOPEN` sets. It also opens what was taken: a person asked for that. The lease of a consumer that had it
+// says nothing of the new run.
 const REPLAY: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?4, delay_ms = 0, finished_at = NULL, reason = NULL,
-           counted_failures = 0, run_no = run_no + 1, head = lane IS NULL
+           counted_failures = 0, run_no = run_no + 1, head = lane IS NULL, lease_owner = NULL
      WHERE seq = ?1
        AND state = ?2
        AND run_no = ?3

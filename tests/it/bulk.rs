@@ -186,6 +186,43 @@ fn a_job_that_ran_at_a_backup_does_not_go_on_after_the_restore() {
 }
 
 #[test]
+fn events_of_a_strict_lane_are_sent_again_in_their_order() {
+    let (rig, receiver) = (Rig::new(), Receiver::new());
+    rig.subscribe_with("erp", &receiver, &json!({ "ordering": "strict" }));
+    let events: Vec<Value> = (0..250).map(|n| event(n, &json!({}))).collect();
+    rig.post("/v1/events", &json!(events)).is(201);
+    until("all are sent", || receiver.count() == 250);
+    rig.settle();
+    let job = done(&rig, rig.post("/v1/events/replay", &json!({ "filter": {} })));
+    assert_eq!((&job["done"], &job["deliveries"]), (&json!(250), &json!(250)));
+    until("all are sent again", || receiver.count() == 500);
+    rig.settle();
+    assert_eq!(bodies(&receiver, 250), (0..250).collect::<Vec<_>>());
+    assert_eq!(rig.one("SELECT DISTINCT status FROM outbox"), "completed");
+}
+
+#[test]
+fn a_lease_of_the_run_before_does_not_end_a_replayed_delivery() {
+    let rig = Rig::new();
+    rig.post("/v1/subscriptions", &json!({ "name": "erp", "target": "pull" })).is(201);
+    let event = rig.publish(&json!({ "event_type": "a", "payload": 1 }));
+    let item = rig.get("/v1/consumers/erp/next?max=1")["items"][0].clone();
+    let ack = |item: &Value| {
+        let word = json!({ "delivery": item["delivery"], "lease": item["lease"] });
+        rig.post("/v1/consumers/erp/ack", &json!({ "items": [word] })).is(200).json()["items"][0]
+            .clone()
+    };
+    assert_eq!(ack(&item)["status"], 200);
+    rig.call("POST", &format!("/v1/events/{}/replay", event["id"].as_str().unwrap()), b"").is(200);
+    ack(&item);
+    assert_eq!(rig.get("/v1/deliveries/dlv_1")["state"], "pending");
+    let again = rig.get("/v1/consumers/erp/next?max=1")["items"][0].clone();
+    assert_eq!(again["webhook_id"], item["webhook_id"]);
+    assert_eq!(ack(&again)["status"], 200);
+    assert_eq!(rig.get("/v1/deliveries/dlv_1")["state"], "completed");
+}
+
+#[test]
 fn every_filter_finds_what_it_says() {
     let rig = Rig::new();
     let receiver = Receiver::new();

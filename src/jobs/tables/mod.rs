@@ -123,17 +123,16 @@ pub fn start(tx: &ReadTx<'_>, kind: Kind, filter: &Filter) -> Result<Cursor> {
     events::start(tx, kind, filter)
 }
 
-/// Looks for the next ones of a job, at most `limit`.
-pub fn look(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -> Result<Looked> {
+fn look(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor, limit: u32) -> Result<Looked> {
     if job.kind.is_of_dead_letters() {
         return dead_letters::look(tx, job, cursor, limit);
     }
     events::look(tx, job, cursor, limit)
 }
 
-/// Looks for the first ones of a job, as many as a batch takes.
-pub fn first_look(tx: &ReadTx<'_>, job: &NewJob) -> Result<Looked> {
-    look(tx, job, &job.cursor, Pace::batch(job.rate))
+/// Looks for the next ones of a job, as many as a batch takes.
+pub fn next_batch(tx: &ReadTx<'_>, job: &NewJob, cursor: &Cursor) -> Result<Looked> {
+    look(tx, job, cursor, Pace::batch(job.rate))
 }
 
 /// Counts what a job is for, and returns the first ones; `is_over` says when that takes too long.
