@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
-use crate::model::delivery::{AttemptClass, State as DeliveryState};
+use crate::model::delivery::State as DeliveryState;
+use crate::model::outcome::AttemptClass;
 use crate::model::lenient_int;
 use crate::store::deliveries::Origin;
 

@@ -186,8 +186,9 @@ pub fn quarantined(count: u64) -> Check {
 
 /// What keeps subscriptions from being called: how many holds stand, by reason.
 pub fn subscriptions(holds: &[(HoldReason, u64)]) -> Check {
+    let is_wanted = |reason| matches!(reason, HoldReason::Paused | HoldReason::Suspended);
     let said = |by_a_person: bool| {
-        let of = holds.iter().filter(|(reason, _)| reason.is_by_a_person() == by_a_person);
+        let of = holds.iter().filter(|(reason, _)| is_wanted(*reason) == by_a_person);
         let words = of.map(|(reason, count)| format!("{count} {}", reason.as_str()));
         words.collect::<Vec<_>>().join(", ")
     };
