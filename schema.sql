@@ -90,7 +90,7 @@ CREATE TABLE subscriptions (
   created_at      INTEGER NOT NULL,
   updated_at      INTEGER NOT NULL,
   deleted_at      INTEGER,
-  -- The latest failed attempts that are of one class, with no success since; poison counts as validation.
+  -- The latest failed attempts that are of one class, with no success since.
   streak_class    TEXT,
   streak_count    INTEGER NOT NULL DEFAULT 0,
   CONSTRAINT subscription_name_is_1_to_63_of_a_z_0_9_dash

@@ -271,7 +271,9 @@ struct InFlightDelivery<T = DeliveryAnswer> {
 
 impl InFlightDelivery<Value> {
     fn of(api: &Api, delivery: &Delivery) -> Self {
-        let in_flight_since = api.flow.in_flight.since(delivery.seq);
+        // The outcome may be stored a moment before the deliverer is done.
+        let is_open = delivery.state == State::Pending;
+        let in_flight_since = api.flow.in_flight.since(delivery.seq).filter(|_| is_open);
         Self { delivery: DeliveryAnswer::of(delivery), in_flight_since }
     }
 }

@@ -66,7 +66,7 @@ pub(super) enum DeadLetterVerb {
     Summary {
         #[command(flatten)]
         of: Of,
-        /// Only rows from this time on: 2026-01-31T12:00:00Z, the day 2026-01-31 (UTC), or 2h ago as 2h
+        /// Only rows from this time on: 2026-01-31T12:00:00Z, the day 2026-01-31 (UTC), or 2h for two hours ago
         #[arg(long, value_name = "TIME", value_parser = time)]
         since: Option<String>,
         /// Only rows before this time
@@ -173,7 +173,7 @@ struct Filter {
     /// All of an event type
     #[arg(long, value_name = "TYPE")]
     event_type: Option<String>,
-    /// All that were received from this time on: 2026-01-31T12:00:00Z, the day 2026-01-31 (UTC), or 2h ago as 2h
+    /// All that were received from this time on: 2026-01-31T12:00:00Z, the day 2026-01-31 (UTC), or 2h for two hours ago
     #[arg(long, value_name = "TIME", value_parser = time)]
     since: Option<String>,
     /// All that were received before this time

@@ -126,7 +126,7 @@ pub(super) struct Filter {
     /// Only those of this event type
     #[arg(long, value_name = "TYPE")]
     event_type: Option<String>,
-    /// Only rows from this time on: 2026-01-31T12:00:00Z, the day 2026-01-31 (UTC), or 2h ago as 2h
+    /// Only rows from this time on: 2026-01-31T12:00:00Z, the day 2026-01-31 (UTC), or 2h for two hours ago
     #[arg(long, value_name = "TIME", value_parser = time)]
     since: Option<String>,
     /// Only rows before this time

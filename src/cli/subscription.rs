@@ -35,7 +35,7 @@ pub(super) enum Verb {
     Recover {
         /// Its name or id
         name: String,
-        /// Only rows from this time on: 2026-01-31T12:00:00Z, the day 2026-01-31 (UTC), or 2h ago as 2h
+        /// Only rows from this time on: 2026-01-31T12:00:00Z, the day 2026-01-31 (UTC), or 2h for two hours ago
         #[arg(long, value_name = "TIME", value_parser = input::time)]
         since: String,
         /// Only rows before this time

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use crate::base::clock::Timestamp;
 use crate::base::id::{DeliverySeq, SubscriptionSeq};
 use crate::model::delivery::State as DeliveryState;
-use crate::model::outcome::AttemptClass;
 use crate::model::lenient_int;
+use crate::model::outcome::AttemptClass;
 use crate::store::deliveries::Origin;
 
 /// What one transaction does at most.

@@ -77,7 +77,7 @@ impl Default for Rules {
 /// Failed attempts of a subscription in a row, all of one kind, with no success since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Streak {
-    /// Their class; poison counts as validation, because both mean that a request is refused for good.
+    /// Their class.
     pub class: Option<AttemptClass>,
     /// How many.
     pub count: u32,
@@ -87,7 +87,6 @@ impl Streak {
     /// The streak with one more failure.
     #[must_use]
     pub fn and(self, class: AttemptClass) -> Self {
-        let class = if class == AttemptClass::Poison { AttemptClass::Validation } else { class };
         let count = if self.class == Some(class) { self.count } else { 0 };
         Self { class: Some(class), count: count.saturating_add(1) }
     }
@@ -266,7 +265,9 @@ impl Verdict {
 
 /// The request would be refused again.
 fn refused(tried: &Tried<'_>, class: AttemptClass, facts: &Facts) -> Verdict {
-    let is_rejecting = facts.streak.and(class).count >= REJECTING_AFTER;
+    // What cannot be sent says nothing of the target.
+    let is_refusal = class == AttemptClass::Validation;
+    let is_rejecting = is_refusal && facts.streak.and(class).count >= REJECTING_AFTER;
     Verdict {
         class,
         counted: true,

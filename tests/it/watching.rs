@@ -131,7 +131,7 @@ fn what_a_person_should_see_warns_and_names_nobody() {
     assert!(!text.contains("left-for-good") && !text.contains("default"), "{text}");
     let seen = checks(&answer.json());
     assert_eq!(seen["dead_letters"], ("warn".to_owned(), json!({ "count": 1 })));
-    assert_eq!(seen["subscriptions"], ("warn".to_owned(), json!({ "paused": 0, "held": 1 })));
+    assert_eq!(seen["subscriptions"], ("warn".to_owned(), json!({ "disabled": 1 })));
     assert_eq!(seen["backup"], ("warn".to_owned(), json!({ "age_seconds": null })));
     assert_eq!(seen["due"].0, "ok");
 }
