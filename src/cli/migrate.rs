@@ -140,7 +140,8 @@ mod tests {
     use crate::store::schema::open_writer;
 
     /// An invented step to the schema of today.
-    const STEPS: Steps = Steps { oldest: 0, sql: &["ALTER TABLE boots DROP COLUMN host"] };
+    const STEPS: Steps =
+        Steps { oldest: VERSION - 1, sql: &["ALTER TABLE boots DROP COLUMN host"] };
 
     fn settings(directory: &tempfile::TempDir) -> Settings {
         let mut settings = Settings::default();
@@ -167,18 +168,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(&dir);
         make_older(&settings);
-        let behind = "schema 0, this oncebox has 1: 1 step behind: oncebox migrate up";
+        let behind = "schema 1, this oncebox has 2: 1 step behind: oncebox migrate up";
         assert_eq!(said(&settings, Verb::Status, false), behind);
         let dry = said(&settings, Verb::Up { dry_run: true }, false);
-        assert!(dry.starts_with("on a copy: schema 0 to 1 in "), "{dry}");
+        assert!(dry.starts_with("on a copy: schema 1 to 2 in "), "{dry}");
         assert_eq!(said(&settings, Verb::Status, false), behind, "the file itself is as it was");
         let done = said(&settings, Verb::Up { dry_run: false }, false);
-        assert!(done.starts_with("upgraded from schema 0 to 1; the backup is "), "{done}");
+        assert!(done.starts_with("upgraded from schema 1 to 2; the backup is "), "{done}");
         assert!(done.contains("before-upgrade-"), "{done}");
-        let current = "schema 1, this oncebox has 1: up to date";
+        let current = "schema 2, this oncebox has 2: up to date";
         assert_eq!(said(&settings, Verb::Status, false), current);
         let again = said(&settings, Verb::Up { dry_run: false }, false);
-        assert_eq!(again, "schema 1: up to date, nothing was done");
+        assert_eq!(again, "schema 2: up to date, nothing was done");
     }
 
     #[test]
@@ -189,9 +190,9 @@ mod tests {
         let read = |verb| -> serde_json::Value {
             serde_json::from_str(&said(&settings, verb, true)).unwrap()
         };
-        assert_eq!(read(Verb::Status), json!({ "schema": 0, "this_program": 1, "pending": 1 }));
+        assert_eq!(read(Verb::Status), json!({ "schema": 1, "this_program": 2, "pending": 1 }));
         let dry = read(Verb::Up { dry_run: true });
-        assert_eq!((&dry["from"], &dry["to"]), (&json!(0), &json!(1)));
+        assert_eq!((&dry["from"], &dry["to"]), (&json!(1), &json!(2)));
         let done = read(Verb::Up { dry_run: false });
         assert!(done["backup"].as_str().unwrap().contains("before-upgrade-"), "{done}");
     }
@@ -201,7 +202,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(&dir);
         make_older(&settings);
-        let steps = Steps { oldest: 0, sql: &["DROP INDEX deliveries_due"] };
+        let steps = Steps { oldest: VERSION - 1, sql: &["DROP INDEX deliveries_due"] };
         let up = Migrate { verb: Verb::Up { dry_run: true }, format: Format { json: false } };
         let (_said, wrong) = up.carry_out(&settings, steps).unwrap();
         assert!(wrong.iter().any(|line| line == "index deliveries_due is missing"), "{wrong:?}");

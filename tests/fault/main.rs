@@ -29,3 +29,4 @@ mod rig;
 mod sealing;
 mod sourcing;
 mod start_room;
+mod upgrade;

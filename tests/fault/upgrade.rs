@@ -1,0 +1,56 @@
+//! A file of each older schema version is upgraded, and what waits in it is delivered.
+
+use std::path::Path;
+use std::process::Command;
+
+use oncebox::backup::upgrade;
+use oncebox::base::clock::Clock;
+use oncebox::store::schema::Steps;
+use serde_json::{Value, json};
+
+use crate::process::Process;
+use crate::rig::receiver::Receiver;
+use crate::rig::{file, until};
+
+/// The database that the last binary before version 2 made: two subscriptions, one of them paused, and three events.
+/// What was sent found nobody; the key and the token belong to nothing else.
+fn place_version_1(data: &Path) {
+    std::fs::create_dir_all(data).unwrap();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/schema");
+    let unpacked = Command::new("gzip").arg("-dc").arg(fixtures.join("1.db.gz")).output().unwrap();
+    assert!(unpacked.status.success());
+    std::fs::write(data.join("oncebox.db"), unpacked.stdout).unwrap();
+    for (from, to) in [("1.key", "master.key"), ("1.token", "admin.token")] {
+        std::fs::copy(fixtures.join(from), data.join(to)).unwrap();
+    }
+    let private = |name: &str| Command::new("chmod").arg("600").arg(data.join(name)).status();
+    for name in ["oncebox.db", "master.key", "admin.token"] {
+        assert!(private(name).unwrap().success());
+    }
+}
+
+#[test]
+fn a_file_of_schema_1_is_upgraded_and_what_waits_in_it_is_delivered() {
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().join("data");
+    place_version_1(&data);
+    let path = data.join("oncebox.db");
+    let rehearsed =
+        upgrade::rehearse(&path, Steps::RELEASED, &Clock::machine(), &mut |_| true).unwrap();
+    assert_eq!((rehearsed.from, rehearsed.differences), (1, Vec::new()), "it ends at schema.sql");
+    let process = Process::start(home.path());
+    let database = file::open(&data.join("oncebox.db"));
+    assert_eq!(file::lines(&database, "PRAGMA user_version"), ["2"]);
+    let held = process.call("GET", "/v1/subscriptions/erp", &Value::Null).json();
+    assert_eq!(held["holds"][0]["reason"], "paused");
+    let receiver = Receiver::new();
+    for name in ["erp", "shop"] {
+        let path = format!("/v1/subscriptions/{name}");
+        process.call("PATCH", &path, &json!({ "url": receiver.url() })).is(200);
+        process.call("POST", &format!("{path}/resume"), &Value::Null).is(200);
+    }
+    until("all are delivered", || process.pending() == Some(0));
+    assert_eq!(receiver.count(), 6);
+    process.stop();
+    file::check(&data.join("oncebox.db"));
+}
