@@ -109,6 +109,8 @@ pub struct Facts {
     pub auth_probe: Option<u32>,
     /// As above, of the breaker.
     pub breaker_probe: Option<u32>,
+    /// The end of the window that the target has asked for, if one stands.
+    pub rate_limited_until: Option<Timestamp>,
 }
 
 /// What follows for the delivery.
@@ -249,6 +251,17 @@ impl Tried<'_> {
 }
 
 impl Facts {
+    /// The window that the target has asked for and that is not over.
+    fn window(&self, now: Timestamp) -> Option<Timestamp> {
+        self.rate_limited_until.filter(|until| *until > now)
+    }
+
+    /// Whether an attempt is one more failure in a row. Requests that were under way side by side when the target began
+    /// to ask for time are one failure together.
+    pub fn is_one_more(&self, class: AttemptClass, now: Timestamp) -> bool {
+        class != AttemptClass::RateLimited || self.window(now).is_none()
+    }
+
     /// Whether this delivery failed like this before, and another one of its subscription has passed since.
     fn is_only_this_one(&self, tried: &Tried<'_>, class: AttemptClass) -> bool {
         let before = self.last_failure.filter(|(last, _)| *last == class && tried.class == class);
@@ -279,8 +292,11 @@ fn refused(tried: &Tried<'_>, class: AttemptClass, facts: &Facts) -> Verdict {
 /// The target asked for time: it has as much as it asked for, and never less.
 fn rate_limited(tried: &Tried<'_>, rules: &Rules, facts: &Facts) -> Verdict {
     let step = rules.schedule.wait_after(facts.streak.and(tried.class).count);
-    let asked = tried.retry_after.map(|asked| asked.max(MIN_ASKED_WAIT));
-    let wait = asked.unwrap_or_else(|| step.max(MIN_RATE_LIMIT_WAIT));
+    let wait = match (tried.retry_after, facts.window(tried.now)) {
+        (Some(asked), _) => asked.max(MIN_ASKED_WAIT),
+        (None, Some(until)) => until.since(tried.now),
+        (None, None) => step.max(MIN_RATE_LIMIT_WAIT),
+    };
     let hold = NewHold::Until(tried.now.plus(wait));
     Verdict::uncounted(tried.class, Next::Retry(tried.jitter.lengthen(wait)), Some(hold))
 }
@@ -310,7 +326,8 @@ fn probe(tried: &Tried<'_>, reason: HoldReason, failed: u32, wait: Duration) -> 
 fn transient(tried: &Tried<'_>, rules: &Rules, facts: &Facts) -> Verdict {
     let failures = facts.counted_failures.saturating_add(1);
     if tried.is_offline {
-        let wait = tried.wait(rules.schedule.wait_after(failures));
+        // The line alone decides when: the hold of the site stands until it works.
+        let wait = tried.wait(rules.schedule.wait_after(1));
         return Verdict::uncounted(tried.class, Next::Retry(wait), None);
     }
     let breaker_wait = |failed: u32| rules.schedule.wait_after(failed + 1).min(MAX_BREAKER_WAIT);

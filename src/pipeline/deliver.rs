@@ -222,12 +222,8 @@ impl Deliver {
         let outcome = outcome.map_reason(|reason| cleaned(&opened.echo, reason));
         let latency = self.clock.monotonic().saturating_sub(started);
         let class = destination.classes.classify(&outcome);
-        let cause = match &outcome {
-            Outcome::Unreachable { cause, .. } => Some(*cause),
-            _ => None,
-        };
         let is_offline =
-            destination.subscription.new.target.needs_a_line() && self.line.note(started, cause);
+            destination.subscription.new.target.needs_a_line() && self.line.note(started, &outcome);
         let (url, key_id, span) =
             request.map_or((String::new(), None, None), |r| (r.url, Some(r.key_id), Some(r.span)));
         let (code, retry_after) = (outcome.code(), outcome.retry_after());

@@ -1,8 +1,11 @@
 //! Whether the site has a line to the outside.
 //!
 //! Being offline is not an endpoint's failure: while the line is down nothing is called and nothing is counted. The line
-//! is down when an attempt could not connect, no other one has connected since it began, and the probe fails too. The
-//! probe connects to the configured addresses; where there are none, it looks for a default route.
+//! is down when an attempt had no answer, no other one has had one just now, and the probe fails too. The probe connects
+//! to the configured addresses; where there are none, it looks for a default route.
+//!
+//! An attempt that began while the line was down may fail after it works again: a connection is waited for. Where the
+//! probe costs nothing it is made once a second, so that such an attempt is known.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -16,14 +19,14 @@ use crate::config::Live;
 use crate::http::client::Sender;
 use crate::model::escalation::{Class, NewEscalation};
 use crate::model::hold::{Hold, HoldReason};
-use crate::model::outcome::Cause;
+use crate::model::outcome::{Cause, Outcome};
 use crate::model::tenant;
 use crate::store::error::Result;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
-use crate::store::{Store, escalations, holds, subscriptions};
+use crate::store::{Store, escalations, holds, meta, subscriptions};
 
-/// How long the answer of a probe holds. Many attempts fail at once when a line goes down.
+/// How long the answer of a probe, or of a host, holds. Many attempts fail at once when a line goes down.
 const PROBE_HOLDS: Duration = Duration::from_secs(1);
 const SUBJECT: &str = "site";
 
@@ -34,8 +37,13 @@ pub struct Line {
     settings: Live,
     sender: Arc<dyn Sender>,
     is_down: Arc<AtomicBool>,
-    /// When an attempt last reached a host, in milliseconds of the monotonic clock.
-    reached_ms: AtomicI64,
+    /// Whether the probe has ever passed here. A site without a default route that reaches its own network alone is not
+    /// offline.
+    was_seen: AtomicBool,
+    /// When a host last answered, in milliseconds of the monotonic clock.
+    answered_ms: AtomicI64,
+    /// When the line was last seen down, by the same clock.
+    down_ms: AtomicI64,
     /// When the line was last probed, and what came of it.
     probed: Mutex<Option<(Duration, bool)>>,
 }
@@ -54,35 +62,47 @@ impl Line {
         sender: Arc<dyn Sender>,
     ) -> Result<Self> {
         let is_down = store.read(holds::of_site)?.is_some();
+        let was_seen = is_down || store.read(meta::has_had_line)?;
         Ok(Self {
             store,
             clock,
             settings,
             sender,
             is_down: Arc::new(AtomicBool::new(is_down)),
-            reached_ms: AtomicI64::new(i64::MIN),
+            was_seen: AtomicBool::new(was_seen),
+            answered_ms: AtomicI64::new(i64::MIN),
+            down_ms: AtomicI64::new(i64::MIN),
             probed: Mutex::default(),
         })
     }
 
     /// Notes how an attempt over the network ended that began at `started` (monotonic); tells whether it failed because
     /// the line is down.
-    pub fn note(&self, started: Duration, cause: Option<Cause>) -> bool {
-        let is_down = self.is_down.load(Ordering::Relaxed);
-        match cause {
-            Some(Cause::NoConnection) => {}
-            // It had a connection, perhaps before the line went down. A connection that breaks when the line goes down is
-            // the line's failure too.
-            Some(Cause::Timeout | Cause::Broken) => return is_down,
-            Some(Cause::Refused | Cause::Tls) | None => {
-                self.reached_ms.store(ms(self.clock.monotonic()), Ordering::Relaxed);
-                return is_down && cause.is_some();
+    pub fn note(&self, started: Duration, outcome: &Outcome) -> bool {
+        let (now, is_down) = (self.clock.monotonic(), self.is_down.load(Ordering::Relaxed));
+        match outcome {
+            // Nothing was sent.
+            Outcome::Blocked { .. } | Outcome::Unbuildable { .. } => return false,
+            Outcome::Answered { .. }
+            | Outcome::Unreachable { cause: Cause::Refused | Cause::Tls, .. } => {
+                self.answered_ms.store(ms(now), Ordering::Relaxed);
+                return is_down && outcome.status().is_none();
             }
+            Outcome::Unreachable {
+                cause: Cause::NoConnection | Cause::Timeout | Cause::Broken,
+                ..
+            } => {}
         }
-        if is_down {
+        if is_down || self.down_ms.load(Ordering::Relaxed) >= ms(started) {
             return true;
         }
-        if self.reached_ms.load(Ordering::Relaxed) >= ms(started) || self.probe() {
+        let answered = self.answered_ms.load(Ordering::Relaxed);
+        let is_fresh = ms(now).saturating_sub(answered) < ms(PROBE_HOLDS);
+        if (answered > ms(started) && is_fresh) || self.probe(started) {
+            return false;
+        }
+        let is_asked_for = !self.settings.get().delivery.line_probe.is_empty();
+        if !is_asked_for && !self.was_seen.load(Ordering::Relaxed) {
             return false;
         }
         if !self.is_down.swap(true, Ordering::Relaxed) {
@@ -100,9 +120,19 @@ impl Line {
         true
     }
 
-    /// Looks whether a line that is down works again.
+    /// Looks whether a line that is down works again, and, where that costs nothing, whether it works.
     pub fn look(&self) -> Result<()> {
-        if !self.is_down.load(Ordering::Relaxed) || !self.probe() {
+        let is_down = self.is_down.load(Ordering::Relaxed);
+        let is_free = self.settings.get().delivery.line_probe.is_empty();
+        if !is_down && !is_free {
+            return Ok(());
+        }
+        let works = self.probe(self.clock.monotonic());
+        if works && !self.was_seen.load(Ordering::Relaxed) {
+            self.store.writer().write(Queue::Upkeep, meta::set_has_had_line)?;
+            self.was_seen.store(true, Ordering::Relaxed);
+        }
+        if !works || !is_down {
             return Ok(());
         }
         self.store.writer().write(Queue::Upkeep, self.job(go_online))?;
@@ -111,17 +141,22 @@ impl Line {
         Ok(())
     }
 
-    fn probe(&self) -> bool {
+    /// Whether the line works. That it did is known from a probe since `since` only; that it did not, for a moment.
+    fn probe(&self, since: Duration) -> bool {
         let mut probed = self.probed.lock();
         let now = self.clock.monotonic();
         if let Some((at, works)) = *probed
             && now.saturating_sub(at) < PROBE_HOLDS
             && now > at
+            && (at >= since || !works)
         {
             return works;
         }
         let works = self.sender.has_line(&self.settings.get().delivery.line_probe);
         *probed = Some((now, works));
+        if !works {
+            self.down_ms.store(ms(self.clock.monotonic()), Ordering::Relaxed);
+        }
         works
     }
 

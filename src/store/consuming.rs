@@ -293,7 +293,7 @@ fn store(tx: &WriteTx<'_>, held: &Held, settlement: &Settlement, keep: bool) -> 
         return Ok(());
     }
     note_failure(tx, settlement, held.origin, (held.attempt_count, held.counted_failures))?;
-    note_attempt(tx, *subscription, attempt.class, attempt.finished_at)
+    note_attempt(tx, *subscription, (attempt.class, true), attempt.finished_at)
 }
 
 fn state_after(next: &Next) -> State {

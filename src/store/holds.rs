@@ -121,10 +121,12 @@ pub fn release(
 /// Tells the dispatcher, after the commit, what the holds that are left allow.
 fn changed(tx: &WriteTx<'_>, subscription: SubscriptionSeq) -> Result<()> {
     tx.held().replace(None);
-    if subscription == SITE {
+    let holds = of(tx, subscription)?;
+    // Whether the site's hold concerns a subscription depends on its target, which is not known here.
+    if holds.iter().any(|hold| hold.reason == HoldReason::Offline) || subscription == SITE {
         tx.subscriptions_changed();
     } else {
-        tx.gate_changed(subscription, gate(&of(tx, subscription)?));
+        tx.gate_changed(subscription, gate(&holds));
     }
     Ok(())
 }

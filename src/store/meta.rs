@@ -158,6 +158,19 @@ pub fn not_in_hand(tx: &WriteTx<'_>, item: &str) -> Result<()> {
     Ok(())
 }
 
+/// Whether this site has ever had a line to the outside.
+pub fn has_had_line(tx: &ReadTx<'_>) -> Result<bool> {
+    let found =
+        tx.prepare(READ)?.query_row(["line_seen"], |row| row.get::<_, i64>(0)).optional()?;
+    Ok(found.is_some())
+}
+
+/// Remembers that this site has a line to the outside.
+pub fn set_has_had_line(tx: &WriteTx<'_>) -> Result<()> {
+    tx.prepare(WRITE)?.execute(("line_seen", 1))?;
+    Ok(())
+}
+
 /// What tokens are hashed under, sealed; `None` before the first start that knows it.
 pub fn token_pepper(tx: &ReadTx<'_>) -> Result<Option<Vec<u8>>> {
     Ok(tx.prepare(READ)?.query_row(["token_pepper"], |row| row.get(0)).optional()?)

@@ -45,14 +45,15 @@ pub fn settle(tx: &WriteTx<'_>, report: &AttemptReport) -> Result<Option<Settlem
     let settlement = report.settled_as(&verdict);
     attempts::insert(tx, *delivery, before.attempt_count.saturating_add(1), &settlement.attempt)?;
     let next_due = if before.state == State::Pending && before.run_no == *run_no {
-        follow(tx, &settlement, &before)?
+        follow(tx, &settlement, &before, report.is_offline)?
     } else {
         deliveries::count_late(tx, *delivery)?;
         // If it was reopened while this attempt was under way, the dispatcher has skipped it until now.
         before.due_at
     };
     if !report.is_offline {
-        note_attempt(tx, *subscription, verdict.class, attempt.finished_at)?;
+        let is_one_more = facts.is_one_more(verdict.class, report.now);
+        note_attempt(tx, *subscription, (verdict.class, is_one_more), attempt.finished_at)?;
     }
     if is_success {
         end_holds(tx, *subscription, attempt.finished_at)?;
@@ -82,6 +83,7 @@ fn facts(tx: &WriteTx<'_>, report: &AttemptReport, before: &DeliveryState) -> Re
         Some(_) => first_failure_at,
         None => stored.filter(was_seen).and_then(|found| found.failing_since).or(first_failure_at),
     };
+    let until = standing.iter().find(|hold| hold.reason == HoldReason::RateLimit);
     let passed = stored.and_then(|found| found.last_success_at);
     Ok(Facts {
         counted_failures: before.counted_failures,
@@ -91,6 +93,7 @@ fn facts(tx: &WriteTx<'_>, report: &AttemptReport, before: &DeliveryState) -> Re
         last_success_at: noted.last_success_at.or(passed),
         auth_probe: probe(HoldReason::Auth),
         breaker_probe: probe(HoldReason::Breaker),
+        rate_limited_until: until.and_then(|hold| hold.until),
     })
 }
 
@@ -99,6 +102,7 @@ fn follow(
     tx: &WriteTx<'_>,
     settlement: &Settlement,
     before: &DeliveryState,
+    is_offline: bool,
 ) -> Result<Option<Timestamp>> {
     let Settlement { attempt, next, now, .. } = settlement;
     let mut next_due = None;
@@ -115,8 +119,10 @@ fn follow(
     }
     refresh(tx, before.origin, attempt.failed_reason.as_deref(), *now)?;
     before.elect_head(tx, *now)?;
-    let so_far = (before.attempt_count, before.counted_failures);
-    note_failure(tx, settlement, before.origin, so_far)?;
+    if !is_offline {
+        let so_far = (before.attempt_count, before.counted_failures);
+        note_failure(tx, settlement, before.origin, so_far)?;
+    }
     Ok(next_due)
 }
 
@@ -147,6 +153,9 @@ pub(super) fn note_failure(
     }
     let reason = attempt.failed_reason.as_deref().unwrap_or_default();
     if let Next::GiveUp(why) = next {
+        if failed >= ESCALATED_AT {
+            resolve_escalation(tx, *subscription, Class::DeliveryFailing, at)?;
+        }
         let detail = format!("{delivery} was given up: {why}");
         escalate(tx, (*subscription, *delivery), Class::DeliveryDead, &detail, at)
     } else if attempt.counted && failed.saturating_add(1) >= ESCALATED_AT {
@@ -230,6 +239,7 @@ pub fn end_holds_by_change(tx: &WriteTx<'_>, seq: SubscriptionSeq, now: Timestam
     for reason in HoldReason::ALL.into_iter().filter(|reason| reason.ends_by_change()) {
         holds::release(tx, seq, reason)?;
     }
+    subscriptions::restart_failing(tx, seq, now)?;
     resolve_escalation(tx, seq, Class::SubscriptionAuth, now)?;
     resolve_escalation(tx, seq, Class::SubscriptionRejecting, now)
 }
@@ -323,17 +333,21 @@ pub(super) fn refresh(
     }
 }
 
-/// Notes what an attempt means for its subscription.
+/// Notes what an attempt means for its subscription, and whether it is one more failure in a row.
 pub(super) fn note_attempt(
     tx: &WriteTx<'_>,
     subscription: SubscriptionSeq,
-    class: AttemptClass,
+    (class, is_one_more): (AttemptClass, bool),
     at: Timestamp,
 ) -> Result<()> {
-    let streak = match (class.is_success(), tx.noted_attempts(subscription).streak) {
+    let before = || match tx.noted_attempts(subscription).streak {
+        Some(noted) => Ok(noted),
+        None => subscriptions::streak(tx, subscription),
+    };
+    let streak = match (class.is_success(), is_one_more) {
         (true, _) => Streak::default(),
-        (false, Some(noted)) => noted.and(class),
-        (false, None) => subscriptions::streak(tx, subscription)?.and(class),
+        (false, true) => before()?.and(class),
+        (false, false) => before()?,
     };
     tx.note_attempt(subscription, |attempts| {
         attempts.streak = Some(streak);
@@ -371,6 +385,9 @@ pub fn retry(tx: &WriteTx<'_>, delivery: DeliverySeq, now: Timestamp) -> Result<
 pub fn cancel(tx: &WriteTx<'_>, delivery: DeliverySeq, reason: &str, now: Timestamp) -> Result<()> {
     let before = deliveries::state(tx, delivery)?;
     deliveries::cancel(tx, delivery, reason, now)?;
+    if before.counted_failures >= ESCALATED_AT {
+        resolve_escalation(tx, before.subscription, Class::DeliveryFailing, now)?;
+    }
     refresh(tx, before.origin, None, now)?;
     before.elect_head(tx, now)
 }

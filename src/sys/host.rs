@@ -41,9 +41,9 @@ pub fn access(path: &Path) -> Option<Access> {
     Some(Access { mode: meta.mode() & 0o7777, owner: meta.uid() })
 }
 
-/// Whether the machine has a default route that is up, for IPv4 or IPv6. Where the tables cannot be read: yes, so that
-/// nothing is held for that.
-/// Source: `Documentation/networking` of Linux; `/proc/net/route` and `/proc/net/ipv6_route`.
+/// Whether the machine has a default route over an interface with a link, for IPv4 or IPv6. Where that cannot be read:
+/// yes, so that nothing is held for that.
+/// Source: `Documentation/networking` of Linux; `/proc/net/route`, `/proc/net/ipv6_route`, `/sys/class/net/*/carrier`.
 pub fn has_default_route() -> bool {
     const UP: u32 = 0x1;
     const REJECT: u32 = 0x200;
@@ -57,11 +57,19 @@ pub fn has_default_route() -> bool {
         return true;
     }
     let fields = |line: &str| line.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    // A route stays when the cable is pulled, where nothing manages the interface.
+    let has_link = |interface: Option<&str>| {
+        let carrier = |name| fs::read_to_string(format!("/sys/class/net/{name}/carrier")).ok();
+        interface.and_then(carrier).is_none_or(|carrier| carrier.trim() != "0")
+    };
     // Interface, destination, gateway, flags, …, mask is the eighth.
     let is_v4_default = |line: &str| {
         let fields = fields(line);
         let field = |n: usize| fields.get(n).map(String::as_str);
-        field(1) == Some("00000000") && field(7) == Some("00000000") && is_usable(field(3))
+        field(1) == Some("00000000")
+            && field(7) == Some("00000000")
+            && is_usable(field(3))
+            && has_link(field(0))
     };
     // Destination, its length, …, flags is the ninth, interface the last.
     let is_v6_default = |line: &str| {
@@ -71,6 +79,7 @@ pub fn has_default_route() -> bool {
             && field(1) == Some("00")
             && field(9) != Some("lo")
             && is_usable(field(8))
+            && has_link(field(9))
     };
     v4.unwrap_or_default().lines().any(is_v4_default)
         || v6.unwrap_or_default().lines().any(is_v6_default)

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -43,6 +43,8 @@ struct Shared {
     decide: Mutex<Decide>,
     cut: Mutex<Cut>,
     held: Mutex<bool>,
+    /// What is answered to a request that hung.
+    after_hanging: AtomicU16,
     released: Condvar,
     stopped: AtomicBool,
 }
@@ -69,6 +71,7 @@ impl Receiver {
             decide: Mutex::new(Box::new(|_| Reply::status(200))),
             cut: Mutex::new(Box::new(|| false)),
             held: Mutex::new(true),
+            after_hanging: AtomicU16::new(200),
             released: Condvar::new(),
             stopped: AtomicBool::new(false),
         });
@@ -113,6 +116,12 @@ impl Receiver {
         self.shared.seen.lock().unwrap().len()
     }
 
+    /// Answers this to what hangs, and to whatever would hang from now on.
+    pub(crate) fn release_with(&self, status: u16) {
+        self.shared.after_hanging.store(status, Ordering::SeqCst);
+        self.release();
+    }
+
     /// Answers what hangs, and whatever would hang from now on.
     pub(crate) fn release(&self) {
         *self.shared.held.lock().unwrap() = false;
@@ -145,7 +154,7 @@ impl Shared {
                 Reply::Hang => {
                     let held = self.held.lock().unwrap();
                     drop(self.released.wait_while(held, |held| *held).unwrap());
-                    (200, Vec::new(), Vec::new())
+                    (self.after_hanging.load(Ordering::SeqCst), Vec::new(), Vec::new())
                 }
                 Reply::CutUnread | Reply::CutRead => {
                     drop(stream.shutdown(Shutdown::Both));

@@ -278,7 +278,8 @@ impl File {
         let next_due = row.due_at;
         self.elect_after(*delivery, *now, effects);
         if !report.is_offline {
-            self.note_attempt(*sub, verdict.class, Timestamp::from_ms(report.at));
+            let one_more = facts.is_one_more(verdict.class, tried.now);
+            self.note_attempt(*sub, (verdict.class, one_more), Timestamp::from_ms(report.at));
         }
         if verdict.class.is_success() && self.bug != Some(Bug::HoldNotEnded) {
             for reason in [HoldReason::Auth, HoldReason::Breaker, HoldReason::Rejecting] {
@@ -312,18 +313,19 @@ impl File {
             last_success_at: sub.last_success_at,
             auth_probe: probe(HoldReason::Auth),
             breaker_probe: probe(HoldReason::Breaker),
+            rate_limited_until: sub.holds.iter().find_map(|hold| hold.until),
         }
     }
 
     /// `settlement::note_attempt`, `subscriptions::store_attempts`
-    fn note_attempt(&mut self, sub: i64, class: AttemptClass, at: Timestamp) {
+    fn note_attempt(&mut self, sub: i64, (class, one_more): (AttemptClass, bool), at: Timestamp) {
         let sub = self.subs.get_mut(&sub).unwrap();
         if class.is_success() {
             sub.streak = Streak::default();
             sub.last_success_at = Some(at);
             sub.failing_since = None;
         } else {
-            sub.streak = sub.streak.and(class);
+            sub.streak = if one_more { sub.streak.and(class) } else { sub.streak };
             sub.failing_since = sub.failing_since.filter(|_| was_seen(sub, at)).or(Some(at));
             sub.last_failure_at = Some(at);
         }

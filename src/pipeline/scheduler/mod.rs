@@ -138,6 +138,13 @@ impl Dispatcher {
 
     /// Handles the messages; returns whether everything is drained. Messages that need a read that failed stay.
     fn turn(&mut self, messages: &mut DispatcherMsg) -> Result<bool> {
+        for input in &messages.inputs {
+            if let Input::GateChanged { subscription, gate } = input
+                && let Some((limits, _)) = self.known.get_mut(subscription)
+            {
+                limits.gate = *gate;
+            }
+        }
         let mut drained = self.feed(std::mem::take(&mut messages.inputs));
         if messages.subscriptions_changed {
             let changes = self.changes()?;

@@ -170,8 +170,8 @@ pub struct Machine {
     /// What is in flight, in all and by tenant.
     load: Load,
     tenants: BTreeMap<String, Load>,
-    /// Since when the line works again, while not all deliverers are in use again, and when more of them will be.
-    ramp: Option<(Timestamp, Timestamp)>,
+    /// After a time without a line, until all deliverers may be used again.
+    ramp: Option<Ramp>,
     /// The time of the latest step.
     latest: Option<Timestamp>,
     stopping: bool,
@@ -218,7 +218,9 @@ impl Machine {
                     self.changed(now, subscription, limits);
                 }
             }
-            Input::LineIsBack => self.ramp = Some((now, now.plus(RAMP_STEP))),
+            Input::LineIsBack => {
+                self.ramp = Some(Ramp { most: RAMP_FROM, until: now.plus(RAMP_STEP) });
+            }
             Input::Rang(subscription) => self.look(subscription),
             Input::Fetched { subscription, rows, more, next_due } => {
                 self.fetched(now, subscription, rows, more, next_due);
@@ -255,7 +257,7 @@ impl Machine {
     pub fn sleep_until(&self) -> Option<Timestamp> {
         let waking = self.waking.first().map(|(at, _)| *at);
         let resting = self.resting.first().map(|(at, _, _)| *at);
-        let ramp = self.ramp.map(|(_, next)| next);
+        let ramp = self.ramp.map(|ramp| ramp.until);
         waking.into_iter().chain(resting).chain(ramp).min()
     }
 
@@ -541,17 +543,25 @@ impl Machine {
 
     /// How many requests may be in flight in all. After a time without a line: few at first, then more each second.
     fn ramp(&mut self, now: Timestamp) -> usize {
-        let Some((since, _)) = self.ramp else { return self.deliverers };
-        let steps = now.since(since).as_millis() / RAMP_STEP.as_millis();
-        let steps = u32::try_from(steps).unwrap_or(u32::MAX);
-        self.ramp = Some((since, since.plus(RAMP_STEP.saturating_mul(steps.saturating_add(1)))));
-        let most = RAMP_FROM.checked_shl(steps).filter(|most| *most < self.deliverers);
-        if most.is_none() || steps >= usize::BITS {
-            self.ramp = None;
-            return self.deliverers;
+        while let Some(ramp) = &mut self.ramp {
+            if now < ramp.until {
+                return ramp.most.min(self.deliverers);
+            }
+            ramp.until = ramp.until.plus(RAMP_STEP);
+            ramp.most = ramp.most.saturating_mul(2);
+            if ramp.most >= self.deliverers {
+                self.ramp = None;
+            }
         }
-        most.unwrap_or(self.deliverers)
+        self.deliverers
     }
+}
+
+/// How many requests may be in flight for now.
+#[derive(Clone, Copy, Debug)]
+struct Ramp {
+    most: usize,
+    until: Timestamp,
 }
 
 /// Every delivery that is fetched and not settled.

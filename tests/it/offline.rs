@@ -1,0 +1,308 @@
+//! A site without a line to the outside: nothing is attempted, nothing counts, and when the line is back everything
+//! goes out in its order. The line is the test's, the clock stands still; `tests/fault/offline.rs` pulls a real link.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use oncebox::http::client::{Answer, Call, CallError, Client, ClientSettings, Sender};
+use oncebox::model::address::AddressPolicy;
+use oncebox::model::outcome::Cause;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::rig::receiver::{Receiver, Reply};
+use crate::rig::{Rig, secs, until};
+
+const HOUR: u64 = 3600;
+
+/// A line that can be pulled. Hosts beyond it take everything; this machine is called as ever.
+struct Line {
+    is_up: AtomicBool,
+    /// What a request fails with while the line is down.
+    cause: Cause,
+    /// Whether a request waits for the line to come back before it fails.
+    waits: bool,
+    /// How often it was looked whether there is a line.
+    looks: AtomicUsize,
+    under_way: AtomicUsize,
+    /// The most requests that were under way at once since the line came up.
+    peak: AtomicUsize,
+    /// What arrived, as host and body, in order.
+    arrived: Mutex<Vec<(String, String)>>,
+    here: Client,
+}
+
+impl Line {
+    fn failing_with(cause: Cause, waits: bool) -> Arc<Self> {
+        let policy = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
+        let (connect_timeout, idle_connections) = (secs(5), 2);
+        let client = ClientSettings { policy, ca_pem: None, connect_timeout, idle_connections };
+        Arc::new(Self {
+            is_up: AtomicBool::new(true),
+            cause,
+            waits,
+            looks: AtomicUsize::new(0),
+            under_way: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+            arrived: Mutex::default(),
+            here: Client::new(client).unwrap(),
+        })
+    }
+
+    fn new() -> Arc<Self> {
+        Self::failing_with(Cause::NoConnection, false)
+    }
+
+    fn is_up(&self) -> bool {
+        self.is_up.load(Ordering::SeqCst)
+    }
+
+    fn pull(&self) {
+        self.is_up.store(false, Ordering::SeqCst);
+    }
+
+    fn mend(&self) {
+        self.peak.store(0, Ordering::SeqCst);
+        self.is_up.store(true, Ordering::SeqCst);
+    }
+
+    /// The bodies that a host has got, in order.
+    fn of(&self, host: &str) -> Vec<String> {
+        let arrived = self.arrived.lock();
+        arrived.iter().filter(|(to, _)| to == host).map(|(_, body)| body.clone()).collect()
+    }
+}
+
+impl Sender for Line {
+    fn send(&self, call: &Call<'_>) -> Result<Answer, CallError> {
+        if call.url.starts_with("http://127.") {
+            return self.here.call(call);
+        }
+        let host = call.url.split('/').nth(2).unwrap().to_owned();
+        let was_up = self.is_up();
+        let failed = || Err(CallError::Failed(self.cause, "no answer in the test".to_owned()));
+        while self.waits && !self.is_up() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        if !was_up || host == "dead.example" {
+            return failed();
+        }
+        let under_way = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
+        self.peak.fetch_max(under_way, Ordering::SeqCst);
+        // As long as it takes to see who else is on the way.
+        thread::sleep(Duration::from_millis(3));
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+        self.arrived.lock().push((host, String::from_utf8_lossy(call.body).into_owned()));
+        Ok(Answer { status: 200, retry_after: None, body: Vec::new() })
+    }
+
+    fn has_line(&self, probe: &[std::net::SocketAddr]) -> bool {
+        assert!(probe.is_empty(), "none is configured");
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        self.is_up()
+    }
+}
+
+fn site(line: &Arc<Line>) -> Rig {
+    let mut rig = Rig::new();
+    rig.restart_on(Arc::<Line>::clone(line));
+    rig
+}
+
+fn subscribe(rig: &Rig, name: &str, more: &Value) {
+    let mut body = json!({ "name": name, "url": format!("https://{name}.example/hook") });
+    for (field, value) in more.as_object().unwrap() {
+        body[field.as_str()] = value.clone();
+    }
+    rig.post("/v1/subscriptions", &body).is(201);
+}
+
+fn holds(rig: &Rig, name: &str) -> Vec<String> {
+    let shown = rig.get(&format!("/v1/subscriptions/{name}"));
+    let holds = shown["holds"].as_array().unwrap().iter();
+    holds.map(|hold| hold["reason"].as_str().unwrap().to_owned()).collect()
+}
+
+fn escalated(rig: &Rig) -> Vec<String> {
+    let open = rig.get("/v1/escalations")["items"].clone();
+    let class = |open: &Value| open["class"].as_str().unwrap().to_owned();
+    open.as_array().unwrap().iter().map(class).collect()
+}
+
+fn attempts(rig: &Rig) -> String {
+    rig.one("SELECT count(*) FROM attempts")
+}
+
+fn counted(rig: &Rig) -> String {
+    rig.one("SELECT count(*) FROM attempts WHERE counted = 1")
+}
+
+#[test]
+fn a_week_without_a_line_costs_no_attempt_and_no_order() {
+    let line = Line::new();
+    let mut rig = site(&line);
+    let names = ["strict", "keyed", "free"];
+    subscribe(&rig, "strict", &json!({ "ordering": "strict" }));
+    subscribe(&rig, "keyed", &json!({ "ordering": "key" }));
+    subscribe(&rig, "free", &json!({}));
+    let mut published = Vec::new();
+    let publish = |rig: &Rig, published: &mut Vec<String>| {
+        let n = published.len();
+        let (body, key) = (format!("{n:03}"), format!("key-{}", n % 3));
+        rig.publish(&json!({ "event_type": "a", "payload": body, "ordering_key": key }));
+        published.push(json!(body).to_string());
+    };
+    for _ in 0..3 {
+        publish(&rig, &mut published);
+    }
+    rig.settle();
+    rig.advance(secs(1));
+
+    line.pull();
+    for _ in 0..3 {
+        publish(&rig, &mut published);
+    }
+    until("the site is held", || escalated(&rig) == ["site.offline"]);
+    for name in names {
+        until("the hold is shown", || holds(&rig, name) == ["offline"]);
+    }
+    rig.settle();
+    let at_first = attempts(&rig);
+    for step in 0..7 * 4 {
+        publish(&rig, &mut published);
+        rig.advance(secs(6 * HOUR));
+        rig.settle();
+        if step == 13 {
+            rig.restart();
+            assert_eq!(
+                (holds(&rig, "free"), escalated(&rig)),
+                (vec!["offline".to_owned()], vec!["site.offline".to_owned()])
+            );
+        }
+    }
+    assert_eq!(attempts(&rig), at_first);
+
+    line.mend();
+    until("the hold ends", || holds(&rig, "free").is_empty());
+    // The clock stands still: no more than two at once, however many go out.
+    until("some go out", || line.arrived.lock().len() > 30);
+    let peak = line.peak.load(Ordering::SeqCst);
+    assert!(peak <= 2, "{peak}");
+    rig.advance(secs(10));
+    rig.settle();
+
+    assert_eq!((counted(&rig), rig.one("SELECT count(*) FROM failures")), ("0".into(), "0".into()));
+    assert_eq!(rig.one("SELECT count(*) FROM deliveries WHERE state <> 'completed'"), "0");
+    assert_eq!((escalated(&rig), holds(&rig, "strict")), (vec![], vec![]));
+    assert_eq!(line.of("strict.example"), published);
+    let mut lanes: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    for body in line.of("keyed.example") {
+        let n: usize = body.trim_matches('"').parse().unwrap();
+        lanes.entry(n % 3).or_default().push(body);
+    }
+    for (key, lane) in lanes {
+        let expected: Vec<String> = published.iter().skip(key).step_by(3).cloned().collect();
+        assert_eq!(lane, expected);
+    }
+    // Without an order the oldest go first, as far as several go side by side.
+    let free = line.of("free.example");
+    assert_eq!(free.len(), published.len());
+    for (n, body) in published.iter().enumerate() {
+        let place = free.iter().position(|other| other == body).unwrap();
+        assert!(place.abs_diff(n) <= 8, "{body} came as number {place}");
+    }
+}
+
+#[test]
+fn a_request_that_gets_no_answer_because_the_line_is_down_does_not_count() {
+    for cause in [Cause::Timeout, Cause::Broken] {
+        let line = Line::failing_with(cause, false);
+        let rig = site(&line);
+        subscribe(&rig, "far", &json!({}));
+        line.pull();
+        rig.publish_type("a");
+        until("the site is held", || holds(&rig, "far") == ["offline"]);
+        until("it is settled", || attempts(&rig) == "1");
+        assert_eq!(counted(&rig), "0");
+        line.mend();
+        until("the hold ends", || holds(&rig, "far").is_empty());
+        rig.advance(secs(5));
+        rig.settle();
+        assert_eq!(line.of("far.example").len(), 1);
+    }
+}
+
+#[test]
+fn a_connection_that_was_waited_for_while_the_line_was_down_does_not_count() {
+    let line = Line::failing_with(Cause::NoConnection, true);
+    let rig = site(&line);
+    subscribe(&rig, "far", &json!({}));
+    line.pull();
+    rig.publish_type("a");
+    let looks = line.looks.load(Ordering::SeqCst);
+    until("upkeep has looked at the line", || line.looks.load(Ordering::SeqCst) > looks + 1);
+    line.mend();
+    until("it is settled", || attempts(&rig) == "1");
+    assert_eq!((counted(&rig), holds(&rig, "far"), escalated(&rig)), ("0".into(), vec![], vec![]));
+    rig.advance(secs(5));
+    rig.settle();
+    assert_eq!(line.of("far.example").len(), 1);
+}
+
+#[test]
+fn one_host_that_cannot_be_reached_while_there_is_a_line_fails_by_itself() {
+    let line = Line::new();
+    let rig = site(&line);
+    subscribe(&rig, "dead", &json!({}));
+    subscribe(&rig, "far", &json!({}));
+    rig.publish_type("a");
+    rig.settle();
+    assert_eq!((counted(&rig), escalated(&rig)), ("1".into(), vec![]));
+    assert_eq!((holds(&rig, "dead"), line.of("far.example").len()), (vec![], 1));
+}
+
+#[test]
+fn a_request_that_cannot_be_built_does_not_say_that_there_is_a_line() {
+    let line = Line::new();
+    let rig = site(&line);
+    let template = json!({ "url": "https://unbuilt.example/{aggregate_id}" });
+    subscribe(&rig, "unbuilt", &template);
+    subscribe(&rig, "far", &json!({}));
+    line.pull();
+    rig.publish_type("a");
+    until("the site is held", || holds(&rig, "far") == ["offline"]);
+    until("both are settled", || attempts(&rig) == "2");
+    assert_eq!(rig.one("SELECT class FROM attempts WHERE counted = 1"), "poison");
+}
+
+#[test]
+fn a_program_on_this_machine_is_called_without_a_line_and_goes_on_afterwards() {
+    let line = Line::new();
+    let rig = site(&line);
+    let here = Receiver::new();
+    rig.subscribe("here", &here);
+    subscribe(&rig, "far", &json!({ "event_types": ["far"] }));
+    line.pull();
+    rig.publish_type("far");
+    until("the site is held", || holds(&rig, "far") == ["offline"]);
+    until("the first is settled", || attempts(&rig) == "2");
+    assert_eq!((here.count(), holds(&rig, "here")), (1, vec![]));
+
+    here.always(Reply::with(429, "retry-after", "60"));
+    rig.publish_type("here");
+    until("it is asked to wait", || holds(&rig, "here") == ["rate_limit"]);
+    here.always(Reply::status(200));
+    rig.advance(secs(60));
+    until("it goes on without a line", || here.count() == 3);
+    until("its hold ends", || holds(&rig, "here").is_empty());
+    line.mend();
+    until("the hold ends", || holds(&rig, "far").is_empty());
+    rig.publish_type("here");
+    until("it goes on with a line", || here.count() == 4);
+    rig.advance(secs(60));
+    rig.settle();
+    assert_eq!(line.of("far.example").len(), 1);
+}
