@@ -4,10 +4,11 @@
 //! whether a subscription may be called. A site without a line holds all that are called over the network.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use rusqlite::Row;
 
-use crate::base::clock::Timestamp;
+use crate::base::clock::{Timestamp, millis};
 use crate::base::id::SubscriptionSeq;
 use crate::model::hold::{Hold, HoldReason, gate};
 use crate::store::column::word;
@@ -52,11 +53,16 @@ const OVER: &str = "
      WHERE until <= ?1
      LIMIT ?2";
 
-// What was put while the clock was ahead lasts as long as it was meant to, from now on.
+// What was put while the clock was ahead lasts as long as it was meant to, from now on. A hold that stood before may have
+// been moved while the clock was ahead: it ends, or is probed, when the longest wait is over.
 const CLAMP: &str = "
     UPDATE holds
-       SET until = ?1 + (until - since), probe_at = ?1 + (probe_at - since), since = ?1
+       SET until = min(iif(since > ?1, ?1 + (until - since), until), ?1 + ?2),
+           probe_at = min(iif(since > ?1, ?1 + (probe_at - since), probe_at), ?1 + ?2),
+           since = min(since, ?1)
      WHERE since > ?1
+        OR until > ?1 + ?2
+        OR probe_at > ?1 + ?2
     RETURNING subscription_seq";
 
 const COUNT: &str = "
@@ -71,6 +77,9 @@ const COUNT: &str = "
        AND s.deleted_at IS NULL
     HAVING count(*) > 0
      LIMIT 16";
+
+/// The longest time that a hold lies ahead: what a target may ask for, and jitter.
+const LONGEST: Duration = Duration::from_hours(27);
 
 /// Holds a subscription. A probe that failed moves the probe of the hold that stands; any other hold that stands stays.
 pub fn put(tx: &WriteTx<'_>, subscription: SubscriptionSeq, hold: &Hold) -> Result<()> {
@@ -170,7 +179,9 @@ pub fn any_over(tx: &ReadTx<'_>, now: Timestamp) -> Result<bool> {
 
 /// Shortens holds that were put while the clock was ahead.
 pub fn clamp(tx: &WriteTx<'_>, now: Timestamp) -> Result<()> {
-    let moved: Vec<SubscriptionSeq> = rows(&mut *tx.prepare(CLAMP)?, [now], |row| Ok(row.get(0)?))?;
+    let params = (now, millis(LONGEST));
+    let moved: Vec<SubscriptionSeq> =
+        rows(&mut *tx.prepare(CLAMP)?, params, |row| Ok(row.get(0)?))?;
     moved.into_iter().try_for_each(|subscription| changed(tx, subscription))
 }
 

@@ -17,10 +17,12 @@ pub(crate) enum Bug {
     OfflineCounts,
     /// What has succeeded is not remembered: a probe's success does not end its hold.
     HoldNotEnded,
+    /// Holds that were put while the clock was ahead stay when it is set back.
+    HoldsNotClamped,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::SettledBeforeCommit,
         Self::RetryAfterIgnored,
         Self::HoldNotTold,
@@ -28,5 +30,6 @@ impl Bug {
         Self::ProbeGateOpen,
         Self::OfflineCounts,
         Self::HoldNotEnded,
+        Self::HoldsNotClamped,
     ];
 }

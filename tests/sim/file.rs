@@ -21,6 +21,8 @@ use crate::bug::Bug;
 
 use crate::dice::{MINUTE, Ms};
 
+/// The longest time that a hold lies ahead.
+const LONGEST: Duration = Duration::from_hours(27);
 /// How old the time of a job may be when it runs.
 const LATE: Ms = MINUTE;
 
@@ -112,6 +114,7 @@ pub(crate) struct Report {
 pub(crate) enum Deed {
     Pause(i64),
     Resume(i64),
+    ResumeIfNeeded(i64),
     /// A change of `in_flight_max`.
     Limit(i64, Option<u32>),
     Retry(i64),
@@ -436,14 +439,24 @@ impl File {
 
     /// `holds::clamp`
     pub(crate) fn clamp_holds(&mut self, now: Ms, effects: &mut Effects) {
+        if self.bug == Some(Bug::HoldsNotClamped) {
+            return;
+        }
         let now = Timestamp::from_ms(now);
         let mut moved = Vec::new();
         for sub in self.subs.values_mut() {
-            for hold in sub.holds.iter_mut().filter(|hold| hold.since > now) {
-                let from_now = |at: Timestamp| now.plus(at.since(hold.since));
+            for hold in &mut sub.holds {
+                let latest = now.plus(LONGEST);
+                let is_ahead = |at: Option<Timestamp>| at.is_some_and(|at| at > latest);
+                let is_young = hold.since > now;
+                if !is_young && !is_ahead(hold.until) && !is_ahead(hold.probe_at) {
+                    continue;
+                }
+                let ahead = if is_young { hold.since.since(now) } else { Duration::ZERO };
+                let from_now = |at: Timestamp| at.minus(ahead).min(latest);
                 hold.until = hold.until.map(from_now);
                 hold.probe_at = hold.probe_at.map(from_now);
-                hold.since = now;
+                hold.since = hold.since.min(now);
                 moved.push(sub.seq);
             }
         }
@@ -466,6 +479,13 @@ impl File {
                 };
                 self.put(sub, hold, effects);
                 effects.subscriptions_changed = true;
+            }
+            // What a person has to end, and no more: all else must end by itself.
+            Deed::ResumeIfNeeded(sub) => {
+                let needs = |hold: &Hold| hold.until.is_none() && hold.probe_at.is_none();
+                if self.subs[&sub].holds.iter().any(needs) {
+                    self.act(Deed::Resume(sub), now, at, effects);
+                }
             }
             Deed::Resume(sub) => {
                 for reason in HoldReason::ALL.into_iter().filter(|reason| reason.ends_by_resume()) {

@@ -105,7 +105,7 @@ impl Plan {
         }
         for sub in &self.subs {
             let at = self.heal_at + dice.between(5 * SECOND, MINUTE);
-            self.wishes.push((at, Wish::Act(Deed::Resume(sub.seq))));
+            self.wishes.push((at, Wish::Act(Deed::ResumeIfNeeded(sub.seq))));
         }
     }
 

@@ -126,6 +126,7 @@ struct Process {
     rang: BTreeSet<SubscriptionSeq>,
     subscriptions_changed: bool,
     next_turn: Option<Ms>,
+    stalled_until: Ms,
     /// Subscriptions as deliverers have them in memory.
     destinations: BTreeMap<SubscriptionSeq, Sub>,
     settle: Vec<Job>,
@@ -171,6 +172,7 @@ impl Process {
             rang: BTreeSet::new(),
             subscriptions_changed: true,
             next_turn: None,
+            stalled_until: 0,
             destinations: BTreeMap::new(),
             settle: Vec::new(),
             accept: Vec::new(),
@@ -484,6 +486,7 @@ impl World {
     }
 
     fn turn_within(&mut self, wait: Ms) {
+        let wait = wait.max(self.process.stalled_until - self.now);
         let at = self.now + wait;
         if self.process.next_turn.is_none_or(|next| next > at) {
             self.process.next_turn = Some(at);
@@ -498,6 +501,10 @@ impl World {
         self.process.next_turn = None;
         let told = self.process.told;
         self.counts_turn();
+        // A look at the file may take long.
+        if self.dice.one_in(300) {
+            self.process.stalled_until = self.now + self.dice.spread(MAX_SLEEP, 6 * SECOND);
+        }
         let inputs = std::mem::take(&mut self.process.inputs);
         let mut drained = self.feed(inputs);
         if std::mem::take(&mut self.process.subscriptions_changed) {

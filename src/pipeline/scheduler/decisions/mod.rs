@@ -399,10 +399,15 @@ impl Machine {
                 break;
             }
             self.waking.remove(&(at, subscription));
+            let mut later = None;
             if let Some(window) = self.windows.get_mut(&subscription) {
                 window.next_due = None;
                 window.look = true;
+                // The earliest time was kept alone: what it woke for may still wait for its gate or its rate.
+                let opens_at = window.limits.gate.opens_at().filter(|at| *at > now);
+                later = opens_at.or_else(|| window.rate_opens_at(now));
             }
+            self.wake_at(subscription, later);
             self.enqueue(subscription);
         }
     }

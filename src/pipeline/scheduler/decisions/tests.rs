@@ -377,6 +377,18 @@ fn a_probe_is_one_delivery_and_the_next_waits_for_its_outcome() {
 }
 
 #[test]
+fn a_gate_opens_although_something_was_due_before() {
+    let mut machine = machine(64, 64);
+    machine.step(at(0), fetched(0..0));
+    machine.step(at(0), settled(1, Some(at(5))));
+    machine.step(at(0), gate(Gate::Probe(at(10))));
+    assert_eq!(machine.sleep_until(), Some(at(5)));
+    assert_eq!(fetches(&machine.step(at(5), Input::Tick)), []);
+    assert_eq!(machine.sleep_until(), Some(at(10)));
+    assert_eq!(fetches(&machine.step(at(10), Input::Tick)), [SUB]);
+}
+
+#[test]
 fn a_probe_that_works_opens_the_gate() {
     let mut machine = machine(64, 8);
     machine.step(at(0), fetched(0..0));
