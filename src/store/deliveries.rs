@@ -230,11 +230,12 @@ pub(super) const DEMOTE: &str = "
        AND finished_at IS NULL";
 
 // Due times that a wrong clock put too far ahead are pulled in when the clock is set (`CLAMP_DUE`), but only of heads.
-// The due time of a delivery behind a head is pulled in here, when its turn comes.
+// The due time of a delivery behind a head is pulled in here, when its turn comes. The time of this job may be older
+// than the wait: what is a minute off was not put there by a clock that was wrong.
 pub(super) const PROMOTE: &str = "
     UPDATE deliveries
        SET head = 1,
-           due_at = iif(due_at > ?2 + delay_ms, max(?2 + delay_ms, coalesce(
+           due_at = iif(due_at > ?2 + delay_ms + 60000, max(?2 + delay_ms, coalesce(
                (SELECT o.not_before FROM outbox AS o WHERE o.seq = deliveries.outbox_seq), 0)), due_at)
      WHERE seq = ?1
        AND head = 0
