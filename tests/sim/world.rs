@@ -506,6 +506,7 @@ impl World {
             self.process.stalled_until = self.now + self.dice.spread(MAX_SLEEP, 6 * SECOND);
         }
         let inputs = std::mem::take(&mut self.process.inputs);
+        self.note_gates(&inputs);
         let mut drained = self.feed(inputs);
         if std::mem::take(&mut self.process.subscriptions_changed) {
             let changes = self.changes();
@@ -522,6 +523,17 @@ impl World {
         }
         if let Some(until) = self.process.machine.sleep_until() {
             self.turn_within((until.ms() - self.schedule_now()).max(1));
+        }
+    }
+
+    /// As `Dispatcher::note_gates`.
+    fn note_gates(&mut self, inputs: &[Input]) {
+        for input in inputs {
+            if let Input::GateChanged { subscription, gate } = input
+                && let Some((limits, _)) = self.process.known.get_mut(subscription)
+            {
+                limits.gate = *gate;
+            }
         }
     }
 
