@@ -392,7 +392,11 @@ impl File {
         let commits = self.commits;
         let gate = self.gate(sub);
         self.subs.get_mut(&sub).unwrap().held_in = commits;
-        effects.gates.push((SubscriptionSeq(sub), gate));
+        if self.offline.is_some() {
+            effects.subscriptions_changed = true;
+        } else {
+            effects.gates.push((SubscriptionSeq(sub), gate));
+        }
     }
 
     /// What the holds of a subscription allow, that of the site included.

@@ -156,7 +156,8 @@ struct Process {
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     is_down: bool,
-    reached: Option<Ms>,
+    answered: Option<Ms>,
+    down: Option<Ms>,
     probed: Option<(Ms, bool)>,
 }
 
@@ -881,7 +882,7 @@ impl World {
             self.process.upkeep.extend(self.file.subs.keys().map(|sub| Job::Clamp(*sub, now)));
         }
         self.process.upkeep.push(Job::EndHolds(self.schedule_now()));
-        if self.process.line.is_down && self.probe() {
+        if self.process.line.is_down && self.probe(self.now) {
             self.process.upkeep.push(Job::Line(false));
         }
         self.upkeep_for_holds();
@@ -890,32 +891,38 @@ impl World {
 
     // The line: the same order as `line::Line`.
 
-    fn probe(&mut self) -> bool {
+    fn probe(&mut self, since: Ms) -> bool {
         if let Some((at, works)) = self.process.line.probed
             && self.now - at < SECOND
             && self.now > at
+            && (!works || at >= since)
         {
             return works;
         }
         let works = !self.plan.is_offline(self.now);
         self.process.line.probed = Some((self.now, works));
+        if !works {
+            self.process.line.down = Some(self.now);
+        }
         works
     }
 
-    fn note_line(&mut self, started: Ms, cause: Option<Cause>) -> bool {
-        let line = &mut self.process.line;
-        match cause {
-            Some(Cause::NoConnection) => {}
-            Some(Cause::Timeout | Cause::Broken) => return line.is_down,
-            Some(Cause::Refused | Cause::Tls) | None => {
-                line.reached = Some(self.now);
-                return line.is_down && cause.is_some();
+    fn note_line(&mut self, started: Ms, outcome: &Outcome) -> bool {
+        let (now, line) = (self.now, &mut self.process.line);
+        match outcome {
+            Outcome::Blocked { .. } | Outcome::Unbuildable { .. } => return false,
+            Outcome::Answered { .. }
+            | Outcome::Unreachable { cause: Cause::Refused | Cause::Tls, .. } => {
+                line.answered = Some(now);
+                return line.is_down && outcome.status().is_none();
             }
+            Outcome::Unreachable { .. } => {}
         }
-        if line.is_down {
+        if line.is_down || line.down.is_some_and(|at| at >= started) {
             return true;
         }
-        if line.reached.is_some_and(|at| at >= started) || self.probe() {
+        let is_proof = |at: Ms| at > started && now - at < SECOND;
+        if line.answered.is_some_and(is_proof) || self.probe(started) {
             return false;
         }
         self.process.line.is_down = true;
@@ -1022,11 +1029,7 @@ impl World {
         let mut rules = sub.rules.clone();
         let own = |most| rules.schedule.clone().with_max_attempts(most).ok();
         rules.schedule = row.max_attempts.and_then(own).unwrap_or(rules.schedule);
-        let cause = match &outcome {
-            Outcome::Unreachable { cause, .. } => Some(*cause),
-            _ => None,
-        };
-        let is_offline = self.note_line(started, cause) && !self.has(Bug::OfflineCounts);
+        let is_offline = self.note_line(started, &outcome) && !self.has(Bug::OfflineCounts);
         let class = ClassTable::default().classify(&outcome);
         let report = Report {
             delivery: delivery.0,
