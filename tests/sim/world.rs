@@ -1019,9 +1019,7 @@ impl World {
         let Some(flight) = self.flights.remove(&id) else { return };
         let Flight { assignment, run_no, started, outcome, boot, began_offline } = flight;
         let Assignment { delivery, subscription, is_probe } = assignment;
-        // The outcome of a probe holds for a second.
-        let was_offline = began_offline && self.plan.is_offline(started - SECOND);
-        let is_offline = was_offline && self.plan.is_offline(self.now);
+        let is_offline = began_offline && self.plan.is_offline(self.now);
         self.watch.answered(delivery.0, boot, &outcome, is_offline, self.now);
         let sub = &self.file.subs[&subscription.0];
         let timeout = Duration::from_millis(sub.timeout.unsigned_abs());
