@@ -21,6 +21,7 @@
 mod rig;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use oncebox::base::clock::Timestamp;
@@ -170,7 +171,7 @@ fn success(delivery: DeliverySeq) -> AttemptReport {
         subscription: SUBSCRIPTION,
         run_no: 1,
         accepted_at: at,
-        attempt,
+        attempt: Arc::new(attempt),
         code: "200".to_owned(),
         retry_after: None,
         rules: Rules::default(),

@@ -13,7 +13,7 @@ use crate::cli::remote::{ConnectArgs, Remote, with_query};
 use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Text};
 use crate::cli::show::{self, Field, instant, minute, text};
-use crate::cli::subscription::holds;
+use crate::cli::subscription::{holds, is_ended_by_resume};
 
 #[derive(Debug, Args)]
 pub(super) struct Status {
@@ -77,6 +77,10 @@ fn failing(remote: &Remote) -> Result<(), Failure> {
     noun::each(remote, "/v1/subscriptions", &Vec::new(), |subscription| {
         for hold in holds(&subscription) {
             out::line(format_args!("\n{} is held: {hold}", text(&subscription, "name")))?;
+        }
+        if is_ended_by_resume(&subscription) {
+            let name = text(&subscription, "name");
+            out::line(format_args!("To send again: oncebox subscription resume {name}"))?;
         }
         let since = minute(&subscription, "failing_since");
         let failures = text(&subscription, "failure_count");

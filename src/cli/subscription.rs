@@ -16,6 +16,7 @@ use crate::cli::shared::Shared;
 use crate::cli::show::Cell::{By, Instant, Minute, Text, Words};
 use crate::cli::show::{instant, text};
 use crate::cli::{input, job, out, secrets};
+use crate::model::hold::HoldReason;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
@@ -308,6 +309,13 @@ fn warn_of_missing_provider(remote: &Remote, subscription: &Value) {
     }
 }
 
+/// Whether a person can end what holds it back.
+pub(super) fn is_ended_by_resume(subscription: &Value) -> bool {
+    let holds = subscription.get("holds").and_then(Value::as_array).into_iter().flatten();
+    let reasons = holds.filter_map(|hold| HoldReason::parse(&text(hold, "reason")));
+    reasons.into_iter().any(HoldReason::ends_by_resume)
+}
+
 /// What holds a subscription back: `paused since 2026-01-31 12:00:00.000 (by a person)`.
 pub(super) fn holds(subscription: &Value) -> Vec<String> {
     let holds = subscription.get("holds").and_then(Value::as_array).into_iter().flatten();
@@ -333,7 +341,7 @@ fn print(remote: &Remote, subscription: &Value) -> Result<(), Failure> {
     for hold in holds(subscription) {
         out::line(format_args!("  held: {hold}"))?;
     }
-    if !text(subscription, "state").eq_ignore_ascii_case("active") {
+    if is_ended_by_resume(subscription) {
         let name = text(subscription, "name");
         out::line(format_args!("To send again: oncebox subscription resume {name}"))?;
     }

@@ -3,6 +3,7 @@
 //! [`judge`] decides, inside the transaction that stores the attempt, from facts that this transaction reads. It is pure:
 //! the same input gives the same answer, so the transaction may run twice.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::clock::Timestamp;
@@ -42,7 +43,7 @@ pub struct AttemptReport {
     /// When its event arrived.
     pub accepted_at: Timestamp,
     /// The attempt. `n` is the one that was expected when it was sent; `class` and `counted` are judged again.
-    pub attempt: Attempt,
+    pub attempt: Arc<Attempt>,
     /// What failed, in one word: the status, or the cause.
     pub code: String,
     /// The wait the target asked for.
@@ -169,7 +170,7 @@ pub struct Settlement {
     /// When its event arrived.
     pub accepted_at: Timestamp,
     /// The attempt.
-    pub attempt: Attempt,
+    pub attempt: Arc<Attempt>,
     /// What failed, in one word.
     pub code: String,
     /// What follows.
@@ -394,9 +395,11 @@ impl AttemptReport {
 
     /// What the store writes after a verdict.
     pub fn settled_as(&self, verdict: &Verdict) -> Settlement {
-        let mut attempt = self.attempt.clone();
-        attempt.class = verdict.class;
-        attempt.counted = verdict.counted;
+        let mut attempt = Arc::clone(&self.attempt);
+        let Verdict { class, counted, .. } = *verdict;
+        if (attempt.class, attempt.counted) != (class, counted) {
+            attempt = Arc::new(Attempt { class, counted, ..Attempt::clone(&attempt) });
+        }
         Settlement {
             delivery: self.delivery,
             subscription: self.subscription,

@@ -226,7 +226,8 @@ impl Deliver {
             destination.subscription.new.target.needs_a_line() && self.line.note(started, &outcome);
         let (url, key_id, span) =
             request.map_or((String::new(), None, None), |r| (r.url, Some(r.key_id), Some(r.span)));
-        let (code, retry_after) = (outcome.code(), outcome.retry_after());
+        let code = if class.is_success() { String::new() } else { outcome.code() };
+        let retry_after = outcome.retry_after();
         let attempt = Attempt {
             n: outgoing.attempt_count.saturating_add(1),
             started_at,
@@ -246,7 +247,7 @@ impl Deliver {
             subscription: outgoing.subscription,
             run_no: outgoing.run_no,
             accepted_at: outgoing.accepted_at,
-            attempt,
+            attempt: Arc::new(attempt),
             code,
             retry_after,
             rules: rules_for(outgoing, destination),

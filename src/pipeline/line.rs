@@ -44,6 +44,8 @@ pub struct Line {
     answered_ms: AtomicI64,
     /// When the line was last seen down, by the same clock.
     down_ms: AtomicI64,
+    /// Held while the state here and that of the file are changed, so that both end the same.
+    in_order: Mutex<()>,
     /// When the line was last probed, and what came of it.
     probed: Mutex<Option<(Duration, bool)>>,
 }
@@ -72,6 +74,7 @@ impl Line {
             was_seen: AtomicBool::new(was_seen),
             answered_ms: AtomicI64::new(i64::MIN),
             down_ms: AtomicI64::new(i64::MIN),
+            in_order: Mutex::default(),
             probed: Mutex::default(),
         })
     }
@@ -105,6 +108,7 @@ impl Line {
         if !is_asked_for && !self.was_seen.load(Ordering::Relaxed) {
             return false;
         }
+        let _in_order = self.in_order.lock();
         if !self.is_down.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "the site is offline: nothing is sent or counted until the line is back"
@@ -135,6 +139,7 @@ impl Line {
         if !works || !is_down {
             return Ok(());
         }
+        let _in_order = self.in_order.lock();
         self.store.writer().write(Queue::Upkeep, self.job(go_online))?;
         self.is_down.store(false, Ordering::Relaxed);
         tracing::info!("the site is online again");

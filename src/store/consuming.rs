@@ -3,6 +3,8 @@
 //!
 //! What follows from a report is decided in `model::lease`. There is no SQL here.
 
+use std::sync::Arc;
+
 use crate::base::clock::Timestamp;
 use crate::base::id::{self, DeliverySeq, Draw, SubscriptionSeq};
 use crate::guard::Savepoint;
@@ -251,7 +253,7 @@ fn judged(
         subscription: *subscription,
         run_no: held.run_no,
         accepted_at: held.accepted_at,
-        attempt: Attempt {
+        attempt: Arc::new(Attempt {
             n: 0,
             started_at,
             finished_at: *wall,
@@ -264,7 +266,7 @@ fn judged(
             failed_reason: outcome.failed_reason().map(str::to_owned),
             key_id: None,
             span: Some(span(lease, held.delivery)),
-        },
+        }),
         code: CODE.to_owned(),
         next,
         now: *now,

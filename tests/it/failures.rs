@@ -671,7 +671,7 @@ fn report(rig: &Rig) -> AttemptReport {
         subscription: SubscriptionSeq(1),
         run_no: 1,
         accepted_at: START,
-        attempt: attempts.last().unwrap().clone(),
+        attempt: Arc::new(attempts.last().unwrap().clone()),
         code: "500".to_owned(),
         retry_after: None,
         rules: Rules::default(),
