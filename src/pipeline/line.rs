@@ -96,13 +96,14 @@ impl Line {
                 ..
             } => {}
         }
-        if is_down || self.down_ms.load(Ordering::Relaxed) >= ms(started) {
+        if is_down {
             return true;
         }
+        let was_down = self.down_ms.load(Ordering::Relaxed) >= ms(started);
         let answered = self.answered_ms.load(Ordering::Relaxed);
         let is_fresh = ms(now).saturating_sub(answered) < ms(PROBE_HOLDS);
         if (answered > ms(started) && is_fresh) || self.probe(started) {
-            return false;
+            return was_down;
         }
         let is_asked_for = !self.settings.get().delivery.line_probe.is_empty();
         if !is_asked_for && !self.was_seen.load(Ordering::Relaxed) {

@@ -21,6 +21,7 @@ mod kill;
 mod leases;
 mod log_room;
 mod memory;
+mod offline;
 mod plain_sql;
 mod planned;
 mod process;

@@ -23,8 +23,8 @@ struct Line {
     is_up: AtomicBool,
     /// What a request fails with while the line is down.
     cause: Cause,
-    /// Whether a request waits for the line to come back before it fails.
-    waits: bool,
+    /// Whether requests stay under way while the line is down.
+    hangs: AtomicBool,
     /// How often it was looked whether there is a line.
     looks: AtomicUsize,
     under_way: AtomicUsize,
@@ -36,14 +36,14 @@ struct Line {
 }
 
 impl Line {
-    fn failing_with(cause: Cause, waits: bool) -> Arc<Self> {
+    fn failing_with(cause: Cause, hangs: bool) -> Arc<Self> {
         let policy = AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]);
         let (connect_timeout, idle_connections) = (secs(5), 2);
         let client = ClientSettings { policy, ca_pem: None, connect_timeout, idle_connections };
         Arc::new(Self {
             is_up: AtomicBool::new(true),
             cause,
-            waits,
+            hangs: AtomicBool::new(hangs),
             looks: AtomicUsize::new(0),
             under_way: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
@@ -84,7 +84,7 @@ impl Sender for Line {
         let host = call.url.split('/').nth(2).unwrap().to_owned();
         let was_up = self.is_up();
         let failed = || Err(CallError::Failed(self.cause, "no answer in the test".to_owned()));
-        while self.waits && !self.is_up() {
+        while self.hangs.load(Ordering::SeqCst) && !self.is_up() {
             thread::sleep(Duration::from_millis(5));
         }
         if !was_up || host == "dead.example" {
@@ -250,6 +250,24 @@ fn a_connection_that_was_waited_for_while_the_line_was_down_does_not_count() {
     rig.advance(secs(5));
     rig.settle();
     assert_eq!(line.of("far.example").len(), 1);
+}
+
+#[test]
+fn a_site_is_offline_though_the_line_was_seen_down_before_the_first_request_fails() {
+    let line = Line::failing_with(Cause::NoConnection, true);
+    let rig = site(&line);
+    subscribe(&rig, "far", &json!({}));
+    line.pull();
+    rig.publish_type("a");
+    let looks = line.looks.load(Ordering::SeqCst);
+    until("upkeep has looked at the line", || line.looks.load(Ordering::SeqCst) > looks + 1);
+    line.hangs.store(false, Ordering::SeqCst);
+    until("the site is held", || holds(&rig, "far") == ["offline"]);
+    line.mend();
+    until("the hold ends", || holds(&rig, "far").is_empty());
+    rig.advance(secs(5));
+    rig.settle();
+    assert_eq!((counted(&rig), line.of("far.example").len()), ("0".into(), 1));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -63,7 +63,16 @@ impl Receiver {
 
     /// Answers with these, one after the other, then 200.
     pub(crate) fn scripted(script: impl IntoIterator<Item = Reply>) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        Self::listening(Ipv4Addr::LOCALHOST.into(), script)
+    }
+
+    /// Answers 200 at another address of this machine.
+    pub(crate) fn at(address: IpAddr) -> Self {
+        Self::listening(address, [])
+    }
+
+    fn listening(address: IpAddr, script: impl IntoIterator<Item = Reply>) -> Self {
+        let listener = TcpListener::bind((address, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             seen: Mutex::default(),
@@ -134,7 +143,7 @@ impl Drop for Receiver {
         self.release();
         self.shared.stopped.store(true, Ordering::SeqCst);
         // Wakes the thread that accepts.
-        drop(TcpStream::connect(self.address));
+        drop(TcpStream::connect_timeout(&self.address, Duration::from_secs(1)));
     }
 }
 

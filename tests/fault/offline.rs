@@ -1,0 +1,196 @@
+//! A real link is pulled for some seconds: the service and its receiver stand in network namespaces of their own.
+//! Needs root and `ip`. `tests/it/offline.rs` tries a week with a clock that stands still.
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fd::AsFd as _;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::{Value, json};
+
+use crate::process::{Process, SOON, ms};
+use crate::rig::receiver::Receiver;
+use crate::rig::{file, skipped, until};
+
+/// The receiver's, behind the gateway. No address for public use, so the settings allow it.
+const FAR: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
+/// How long the link is down.
+const DOWN: Duration = Duration::from_secs(8);
+
+/// Two namespaces with a link between them: the site, and the world with the receiver. Dropped, they are gone.
+struct Net {
+    site: String,
+    world: String,
+}
+
+fn ip(command: &str) -> bool {
+    let done = Command::new("ip").args(command.split(' ')).output();
+    done.is_ok_and(|done| done.status.success())
+}
+
+impl Net {
+    fn new(name: &str) -> Option<Self> {
+        let of = |part: &str| format!("oncebox-{name}-{part}-{}", std::process::id());
+        let net = Self { site: of("site"), world: of("world") };
+        let Self { site, world } = &net;
+        if !ip(&format!("netns add {site}")) || !ip(&format!("netns add {world}")) {
+            skipped("network namespaces cannot be made: that needs root and ip of iproute2");
+            return None;
+        }
+        for command in [
+            format!("link add line netns {site} type veth peer name line netns {world}"),
+            format!("-n {site} link set lo up"),
+            format!("-n {world} link set lo up"),
+            format!("-n {site} address add 10.203.0.2/24 dev line"),
+            format!("-n {world} address add 10.203.0.1/24 dev line"),
+            format!("-n {world} address add {FAR}/32 dev lo"),
+            format!("-n {world} link set line up"),
+        ] {
+            assert!(ip(&command), "{command}");
+        }
+        net.site_up();
+        Some(net)
+    }
+
+    fn site_up(&self) {
+        let Self { site, .. } = self;
+        assert!(ip(&format!("-n {site} link set line up")));
+        assert!(ip(&format!("-n {site} route add default via 10.203.0.1")));
+    }
+
+    fn site_down(&self) {
+        assert!(ip(&format!("-n {} link set line down", self.site)));
+    }
+
+    /// The cable: the site's interface stays as it is, and so does its default route.
+    fn cable(&self, state: &str) {
+        assert!(ip(&format!("-n {} link set line {state}", self.world)));
+    }
+
+    /// Runs something on a thread in one of them. What it starts stays there.
+    fn within<T: Send>(&self, name: &str, run: impl FnOnce(&Self) -> T + Send) -> T {
+        let space = File::open(format!("/run/netns/{name}")).unwrap();
+        thread::scope(|scope| {
+            let inside = scope.spawn(move || {
+                move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+                run(self)
+            });
+            inside.join().unwrap()
+        })
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        ip(&format!("netns delete {}", self.site));
+        ip(&format!("netns delete {}", self.world));
+    }
+}
+
+/// The reasons for which a subscription is not called.
+fn holds(process: &Process, name: &str) -> Vec<String> {
+    let shown = process.call("GET", &format!("/v1/subscriptions/{name}"), &Value::Null).json();
+    let holds = shown["holds"].as_array().unwrap().iter();
+    holds.map(|hold| hold["reason"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Publishes while the link is down, and looks at what came of it.
+fn lose_nothing(
+    net: &Net,
+    (delivery, open_connections): (&str, usize),
+    (down, up): (impl Fn(&Net), impl Fn(&Net)),
+) {
+    let home = tempfile::tempdir().unwrap();
+    let receiver = net.within(&net.world, |_| Receiver::at(FAR.into()));
+    let settings = SOON
+        .replace("[delivery]", &format!("[delivery]\n{delivery}"))
+        .replace("allow = [\"127.0.0.0/8\"]", &format!("allow = [\"{FAR}/32\"]"));
+    std::fs::write(home.path().join("oncebox.toml"), settings).unwrap();
+    // `ip` shows the service the interfaces of its namespace under /sys as well.
+    let enter = format!("exec ip netns exec {} sh -c 'shift; exec \"$@\"' sh ", net.site);
+    let process = Process::start_under(home.path(), &enter);
+    for (name, ordering) in [("strict", "strict"), ("free", "none")] {
+        let body = json!({ "name": name, "url": format!("{}/{name}", receiver.url()), "ordering": ordering });
+        process.call("POST", "/v1/subscriptions", &body).is(201);
+    }
+    let mut published = Vec::new();
+    let mut publish = || {
+        let payload = json!(format!("{:03}", published.len()));
+        let event = json!({ "event_type": "a", "payload": payload });
+        process.call("POST", "/v1/events", &event).is(201);
+        published.push(payload.to_string());
+    };
+    for _ in 0..5 {
+        publish();
+    }
+    until("the line works", || process.pending() == Some(0));
+    // Idle connections are kept for four seconds.
+    thread::sleep(ms(if open_connections > 0 { 200 } else { 4500 }));
+
+    down(net);
+    let (since, mut is_shown, mut last) = (Instant::now(), false, Vec::new());
+    while since.elapsed() < DOWN {
+        publish();
+        last = ["strict", "free"].map(|name| holds(&process, name)).to_vec();
+        is_shown |= last == [["offline"], ["offline"]];
+        thread::sleep(ms(200));
+    }
+    assert!(is_shown, "the hold is shown while the link is down: {last:?}");
+    let open = process.call("GET", "/v1/escalations", &Value::Null).json();
+    assert_eq!(open["items"][0]["class"], "site.offline", "{open}");
+    assert_eq!(receiver.count(), 10);
+    up(net);
+
+    until("everything is delivered", || process.pending() == Some(0));
+    assert_eq!((holds(&process, "strict"), holds(&process, "free")), (vec![], vec![]));
+    let open = process.call("GET", "/v1/escalations", &Value::Null).json();
+    assert_eq!(open["items"], json!([]));
+    process.stop();
+    let conn = file::open(&home.path().join("data/oncebox.db"));
+    let counted = "SELECT count(*) FROM attempts WHERE counted = 1";
+    assert_eq!(file::lines(&conn, counted), ["0"]);
+    let unfinished = "SELECT count(*) FROM deliveries WHERE state <> 'completed'";
+    assert_eq!(file::lines(&conn, unfinished), ["0"]);
+    for name in ["strict", "free"] {
+        let seen = receiver.seen();
+        let to = format!("POST /hook/{name} ");
+        let seen = seen.iter().filter(|request| request.first_line.starts_with(&to));
+        let bodies = seen.map(|request| String::from_utf8_lossy(&request.body).into_owned());
+        let (mut first, mut again) = (Vec::new(), Vec::new());
+        for body in bodies {
+            if first.contains(&body) { again.push(body) } else { first.push(body) }
+        }
+        if name == "free" {
+            first.sort();
+        }
+        assert_eq!(first, published, "{name}");
+        // The kernel sends what it had taken for an open connection when the link is back, whoever waits for an answer.
+        assert!(again.len() <= open_connections, "{name}: {again:?} arrived twice");
+    }
+}
+
+#[test]
+fn a_pulled_cable_costs_no_attempt() {
+    let Some(net) = Net::new("cable") else { return };
+    let settings = "connect_timeout = \"1s\"";
+    net.within(&net.site, |net| {
+        lose_nothing(
+            net,
+            (settings, 2),
+            (|net: &Net| net.cable("down"), |net: &Net| net.cable("up")),
+        );
+    });
+}
+
+#[test]
+fn an_interface_that_is_down_costs_no_attempt_where_addresses_are_probed() {
+    let Some(net) = Net::new("probe") else { return };
+    // Nobody listens there: a refusal shows that the line works.
+    let settings = format!("line_probe = [\"{FAR}:53\"]");
+    net.within(&net.site, |net| {
+        lose_nothing(net, (&settings, 0), (Net::site_down, Net::site_up));
+    });
+}
