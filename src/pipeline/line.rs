@@ -40,6 +40,8 @@ pub struct Line {
     /// Whether the probe has ever passed here. A site without a default route that reaches its own network alone is not
     /// offline.
     was_seen: AtomicBool,
+    /// Whether the file says so.
+    is_stored: AtomicBool,
     /// When a host last answered, in milliseconds of the monotonic clock.
     answered_ms: AtomicI64,
     /// When the line was last seen down, by the same clock.
@@ -72,6 +74,7 @@ impl Line {
             sender,
             is_down: Arc::new(AtomicBool::new(is_down)),
             was_seen: AtomicBool::new(was_seen),
+            is_stored: AtomicBool::new(was_seen),
             answered_ms: AtomicI64::new(i64::MIN),
             down_ms: AtomicI64::new(i64::MIN),
             in_order: Mutex::default(),
@@ -89,6 +92,7 @@ impl Line {
             Outcome::Answered { .. }
             | Outcome::Unreachable { cause: Cause::Refused | Cause::Tls, .. } => {
                 self.answered_ms.store(ms(now), Ordering::Relaxed);
+                self.remember();
                 return is_down && outcome.status().is_none();
             }
             Outcome::Unreachable {
@@ -125,6 +129,18 @@ impl Line {
         true
     }
 
+    /// Stores once, when a host has answered, that there is a line here.
+    fn remember(&self) {
+        if self.was_seen.load(Ordering::Relaxed) && !self.is_stored.swap(true, Ordering::Relaxed) {
+            let stored = |stored: Result<()>| {
+                if let Err(error) = stored {
+                    tracing::warn!(%error, "that this site has a line could not be stored");
+                }
+            };
+            self.store.writer().submit(Queue::Upkeep, meta::set_has_had_line, stored);
+        }
+    }
+
     /// Looks whether a line that is down works again, and, where that costs nothing, whether it works.
     pub fn look(&self) -> Result<()> {
         let is_down = self.is_down.load(Ordering::Relaxed);
@@ -133,10 +149,7 @@ impl Line {
             return Ok(());
         }
         let works = self.probe(self.clock.monotonic());
-        if works && !self.was_seen.load(Ordering::Relaxed) {
-            self.store.writer().write(Queue::Upkeep, meta::set_has_had_line)?;
-            self.was_seen.store(true, Ordering::Relaxed);
-        }
+        self.was_seen.fetch_or(works, Ordering::Relaxed);
         if !works || !is_down {
             return Ok(());
         }

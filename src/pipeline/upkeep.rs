@@ -160,8 +160,10 @@ impl Upkeep {
                 }
             }
         }
-        let clock = self.clock.clone();
-        self.store.writer().write(Queue::Upkeep, move |tx| holds::clamp(tx, clock.now()))?;
+        if self.store.read(holds::any)? {
+            let clock = self.clock.clone();
+            self.store.writer().write(Queue::Upkeep, move |tx| holds::clamp(tx, clock.now()))?;
+        }
         self.are_due_times_suspect = false;
         Ok(())
     }

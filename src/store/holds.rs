@@ -172,6 +172,11 @@ pub fn end_over(tx: &WriteTx<'_>, now: Timestamp, limit: u32) -> Result<usize> {
     Ok(over.len())
 }
 
+/// Whether there is any hold.
+pub fn any(tx: &ReadTx<'_>) -> Result<bool> {
+    Ok(first(&mut *tx.prepare(HELD)?, [], |_row| Ok(()))?.is_some())
+}
+
 /// Whether any hold's time is over.
 pub fn any_over(tx: &ReadTx<'_>, now: Timestamp) -> Result<bool> {
     Ok(first(&mut *tx.prepare(OVER)?, (now, 1), |_row| Ok(()))?.is_some())

@@ -325,8 +325,9 @@ fn hostile_endpoints_cost_healthy_ones_no_time_and_the_process_no_memory() {
     for kind in kinds.iter().flatten() {
         recorded(home.path(), kind);
     }
-    let wanted = numbers["redirects"] * count.div_ceil(40);
-    until("each event is sent once to each endpoint that redirects", || {
+    // After five refusals in a row a subscription is held.
+    let wanted = numbers["redirects"] * count.div_ceil(40).min(5);
+    until("five events are sent once to each endpoint that redirects", || {
         let called = redirected.load(Ordering::SeqCst);
         assert!(called <= wanted, "{called} requests instead of {wanted}");
         called == wanted
