@@ -21,6 +21,7 @@ use crate::jobs::tables::dead_letters::{self, Group};
 use crate::jobs::{Filter, Kind};
 use crate::model::lenient_int;
 use crate::model::outcome::AttemptClass;
+use crate::model::strict_object;
 use crate::model::token::Right::{Operate, Read};
 
 /// The longest reason of a discard.
@@ -63,6 +64,7 @@ pub(super) const RESOURCE: Resource = Resource {
 #[schemars(rename = "DeadLetterDiscard")]
 struct Discard {
     /// Which ones; an empty object means all.
+    #[serde(deserialize_with = "strict_object::read")]
     filter: Filter,
     /// Why; kept with each delivery.
     #[schemars(with = "Text<1, MAX_REASON_CHARS>")]

@@ -26,6 +26,7 @@ use crate::jobs::{
 };
 use crate::model::lenient_int;
 use crate::model::outcome::AttemptClass;
+use crate::model::strict_object;
 use crate::model::token::Right::{Operate, Read};
 use crate::store::error::{Error, Result as StoreResult};
 use crate::store::tx::{ReadTx, WriteTx};
@@ -109,6 +110,7 @@ pub(super) const RESOURCE: Resource = Resource {
 #[schemars(rename = "Replay")]
 pub(super) struct Request {
     /// Which ones; an empty object means all.
+    #[serde(deserialize_with = "strict_object::read")]
     pub(super) filter: Filter,
     /// Only count them, and show the first ten.
     #[serde(default)]
@@ -326,6 +328,9 @@ fn check(filter: &Filter) -> Result<(), Problem> {
     if let Some(class) = class.filter(|word| AttemptClass::parse(word).is_none()) {
         let known = AttemptClass::ALL.map(AttemptClass::as_str).join(", ");
         return wrong(format!("class cannot be {class:?}; it is one of {known}."));
+    }
+    if let Some(code) = filter.code.filter(|code| !(100..=999).contains(code)) {
+        return wrong(format!("code is {code}; a status is 100 to 999."));
     }
     let ids = filter.ids.as_deref().unwrap_or_default();
     if ids.len() > MAX_IDS {

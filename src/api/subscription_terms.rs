@@ -201,7 +201,7 @@ pub(super) struct PolicyForm {
     breaker_after: Option<u32>,
     /// What answers mean where that differs from the default, like `{"409": "success", "5xx": "validation"}`.
     #[serde(default)]
-    #[schemars(with = "Option<ClassesText>")]
+    #[schemars(with = "ClassesText")]
     classes: BTreeMap<String, AttemptClass>,
 }
 
