@@ -14,7 +14,7 @@
 
 -- Facts about this file, such as 'epoch' (raised by a restore), 'master_key_id', 'token_pepper' (what tokens
 -- are hashed under, sealed), and the ends of the audit events' chain, each as number:hash: 'audit_head', the
--- last, and 'audit_start', before the first. 'in_hand/…' marks large work that was begun after an unclean end.
+-- last, and 'audit_start', before the first. 'in_hand/…' marks work that was begun after an unclean end.
 CREATE TABLE meta (
   key   TEXT NOT NULL PRIMARY KEY,
   value ANY NOT NULL

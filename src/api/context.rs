@@ -26,6 +26,7 @@ use crate::pipeline::publish::Publish;
 use crate::pipeline::receive::Receive;
 use crate::pipeline::refusals::Refusals;
 use crate::pipeline::rotation::Rotation;
+use crate::pipeline::suspects::Suspects;
 use crate::sources::SourceStatuses;
 use crate::store::Store;
 
@@ -44,6 +45,8 @@ pub struct Stages {
     pub rotation: Rotation,
     /// The room on the disk.
     pub disk: Arc<DiskWatch>,
+    /// What the process may have died on.
+    pub suspects: Arc<Suspects>,
     /// How the sources stand.
     pub sources: SourceStatuses,
     /// What is under way.

@@ -40,6 +40,7 @@ fn looked(api: &Api, written: Result<(), String>) -> Vec<Check> {
         health::log(log.bytes(), log.reader().is_some()),
         health::clock(api.clock.wall(), api.flow.receive.clock_watch.is_suspect(now)),
         health::writer(api.store.writer().lag()),
+        health::starts(api.flow.suspects.is_careful()),
     ];
     if let Ok(Attention { oldest_due_at, dead_letters, holds, quarantined }) = read {
         let overdue = oldest_due_at.filter(|due| *due <= now).map(|due| now.since(due));

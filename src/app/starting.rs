@@ -25,7 +25,7 @@ use crate::base::faults::Faults;
 use crate::base::id::{self, Draw};
 use crate::base::stop::Stop;
 use crate::config::{Live, Settings};
-use crate::jobs::runner::{Bell as JobsBell, Runner};
+use crate::jobs::runner::Runner;
 use crate::model::audit::changes::Changes;
 use crate::model::audit::{Actor, NewAuditEvent};
 use crate::model::token::{self, Role, Scope};
@@ -88,7 +88,7 @@ impl Appliance {
             stop: stop.clone(),
         })?;
         let common = (&store, &settings, &clock, &draw);
-        let shared = shared(&flow, common, &disk, (&budget, suspects, &faults));
+        let shared = shared(&flow, common, &disk, (&budget, Arc::clone(&suspects), &faults));
         let sources = Relaying::start(shared, &flow.spawner, bell)?;
         let jobs = Runner::start(store.clone(), clock.clone(), &flow.spawner)?;
         let api = Api::new(ApiParts {
@@ -98,7 +98,7 @@ impl Appliance {
             key: ring,
             auth,
             hasher,
-            flow: stages(&flow, disk, (rotation, sources.statuses().clone(), jobs.bell().clone())),
+            flow: stages(&flow, (disk, suspects, rotation), &sources, &jobs),
             budget,
             settings,
         });
@@ -206,7 +206,7 @@ fn record_start(
     let clean_before = writer.read(boots::last_was_clean)?.unwrap_or(true);
     let version = env!("CARGO_PKG_VERSION");
     let boot = writer.direct(|tx| boots::start(tx, clock.wall(), version))?;
-    let suspects = Arc::new(Suspects::at_start(writer, store, boot)?);
+    let suspects = Arc::new(Suspects::at_start(writer, (store, clock), boot)?);
     log_audit_head(store);
     Ok((clean_before, boot, suspects))
 }
@@ -295,8 +295,9 @@ fn check_guarded(writer: &mut WriterLoop, sockets: &Sockets, clock: &Clock) -> R
 
 fn stages(
     flow: &Pipeline,
-    disk: Arc<DiskWatch>,
-    (rotation, sources, jobs): (Rotation, SourceStatuses, JobsBell),
+    (disk, suspects, rotation): (Arc<DiskWatch>, Arc<Suspects>, Rotation),
+    sources: &Relaying,
+    jobs: &Runner,
 ) -> Stages {
     Stages {
         rotation,
@@ -305,8 +306,9 @@ fn stages(
         consume: flow.consume.clone(),
         refusals: flow.refusals.clone(),
         disk,
-        sources,
+        suspects,
+        sources: sources.statuses().clone(),
         in_flight: Arc::clone(&flow.in_flight),
-        jobs,
+        jobs: jobs.bell().clone(),
     }
 }

@@ -145,6 +145,17 @@ pub fn writer(lag: Duration) -> Check {
     Check::new("writer", level, json!({ "lag_seconds": lag.as_secs_f64() }), detail)
 }
 
+/// Whether the process was ended again and again, so that what it ends on is looked for.
+pub fn starts(is_careful: bool) -> Check {
+    let (level, detail) = if is_careful {
+        let detail = "the process was ended again and again in the last ten minutes; the log says what is done";
+        (Level::Warn, detail)
+    } else {
+        (Level::Ok, "the process is not ended again and again")
+    };
+    Check::new("starts", level, json!({ "is_crashing": is_careful }), detail)
+}
+
 /// For how long the oldest delivery has been due that nothing holds.
 pub fn due(overdue: Option<Duration>) -> Check {
     let seconds = overdue.unwrap_or_default().as_secs_f64();

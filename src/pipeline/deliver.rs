@@ -42,6 +42,8 @@ const UNREADABLE_AGAIN: Duration = Duration::from_secs(5);
 
 /// When a large delivery is looked at again while others have the memory.
 const CROWDED_AGAIN: Duration = Duration::from_millis(100);
+/// When a delivery is looked at again while one is attempted that the process may have died on.
+const SUSPECT_AGAIN: Duration = Duration::from_millis(20);
 /// Bodies up to this many bytes take nothing of the budget: all deliverers together have a few MiB of them.
 const PARCEL_BYTES_SMALL: usize = 64 * 1024;
 /// How much memory an outgoing request takes for each byte of its body: as it is stored, and with its seals opened.
@@ -108,9 +110,23 @@ impl Deliver {
     /// One attempt, from the row to the settlement that is handed in; its time limit, if there was one.
     fn tick(&self, assignment: Assignment) -> Option<Duration> {
         let delivery = assignment.delivery;
-        let (mut found, mut is_convicted) = (self.read(delivery, PARCEL_BYTES_SMALL), false);
-        // Both are held until the attempt is over.
-        let (share, _marked);
+        let item = self.suspects.is_on().then(|| format!("delivery/{delivery}"));
+        let item = item.as_deref();
+        let is_convicted = item.is_some_and(|item| self.suspects.is_convicted(item));
+        // All are held until the attempt is over.
+        let (share, _marked_large);
+        let (_alone, beside_others);
+        if item.is_some_and(|item| self.suspects.is_suspect(item)) {
+            _alone = self.suspects.alone();
+        } else if self.suspects.is_careful() {
+            beside_others = self.suspects.beside_others();
+            if beside_others.is_none() {
+                self.reschedule(assignment, SUSPECT_AGAIN, false);
+                return None;
+            }
+        }
+        let marked = item.and_then(|item| self.suspects.mark(item, 0));
+        let mut found = self.read(delivery, PARCEL_BYTES_SMALL);
         if let Ok(Some(Sized::Larger(bytes))) = found {
             share = self.budget.try_take_own(bytes.saturating_mul(PARCEL_FACTOR));
             if share.is_none() {
@@ -118,9 +134,9 @@ impl Deliver {
                 self.reschedule(assignment, CROWDED_AGAIN, false);
                 return None;
             }
-            let item = format!("delivery/{delivery}");
-            is_convicted = self.suspects.is_convicted(&item);
-            _marked = self.suspects.mark(&item, bytes);
+            if marked.is_none() {
+                _marked_large = item.and_then(|item| self.suspects.mark(item, bytes));
+            }
             found = self.read(delivery, usize::MAX);
         }
         match found {

@@ -4,7 +4,7 @@ use rusqlite::OptionalExtension;
 
 use crate::base::clock::Timestamp;
 use crate::store::error::Result;
-use crate::store::tx::{ReadTx, WriteTx};
+use crate::store::tx::{ReadTx, WriteTx, rows};
 
 const START: &str = "
     INSERT INTO boots (started_at, version)
@@ -23,11 +23,11 @@ const LAST: &str = "
      LIMIT 1";
 
 const BEFORE: &str = "
-    SELECT seq, stopped_at IS NOT NULL
+    SELECT seq, started_at, stopped_at IS NOT NULL
       FROM boots
      WHERE seq < ?1
      ORDER BY seq DESC
-     LIMIT 1";
+     LIMIT ?2";
 
 /// Records a start; returns its number.
 pub fn start(tx: &WriteTx<'_>, now: Timestamp, version: &str) -> Result<i64> {
@@ -46,8 +46,20 @@ pub fn last_was_clean(tx: &ReadTx<'_>) -> Result<Option<bool>> {
     Ok(tx.prepare(LAST)?.query_row([], |row| row.get(0)).optional()?)
 }
 
-/// The number of the start before this one, and whether it ended cleanly; `None` where this is the first.
-pub fn before(tx: &ReadTx<'_>, boot: i64) -> Result<Option<(i64, bool)>> {
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-    Ok(tx.prepare(BEFORE)?.query_row([boot], read).optional()?)
+/// A start before this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Boot {
+    /// Its number.
+    pub seq: i64,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// Whether it ended cleanly.
+    pub was_clean: bool,
+}
+
+/// The starts before this one, the latest first.
+pub fn before(tx: &ReadTx<'_>, boot: i64, limit: u32) -> Result<Vec<Boot>> {
+    rows(&mut *tx.prepare(BEFORE)?, (boot, limit), |row| {
+        Ok(Boot { seq: row.get(0)?, started_at: row.get(1)?, was_clean: row.get(2)? })
+    })
 }

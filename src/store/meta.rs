@@ -132,9 +132,9 @@ pub fn set_backup_failure(tx: &WriteTx<'_>, failure: Option<&(Timestamp, String)
     Ok(())
 }
 
-/// Large work that was in hand when it was marked: the item, the number of the start, and at how many unclean ends
-/// before that it was in hand.
-pub fn in_hand(tx: &ReadTx<'_>) -> Result<Vec<(String, i64, u32)>> {
+/// Work that was in hand when it was marked: the item, the number of the start, and at how many unclean ends before that
+/// it was in hand; -1 if this end is not to count.
+pub fn in_hand(tx: &ReadTx<'_>) -> Result<Vec<(String, i64, i32)>> {
     rows(&mut *tx.prepare(IN_HAND)?, [], |row| {
         let (item, at): (String, String) = (row.get(0)?, row.get(1)?);
         let (boot, ends) = word("meta.value", &at, |text| {
@@ -145,8 +145,8 @@ pub fn in_hand(tx: &ReadTx<'_>) -> Result<Vec<(String, i64, u32)>> {
     })
 }
 
-/// Marks large work that is begun.
-pub fn set_in_hand(tx: &WriteTx<'_>, item: &str, boot: i64, ends: u32) -> Result<()> {
+/// Marks work that is begun.
+pub fn set_in_hand(tx: &WriteTx<'_>, item: &str, boot: i64, ends: i32) -> Result<()> {
     let key = format!("in_hand/{item}");
     tx.prepare(WRITE)?.execute([key, format!("{boot}:{ends}")])?;
     Ok(())

@@ -12,6 +12,7 @@
 )]
 
 mod clock;
+mod crash_loop;
 mod disk;
 mod hostile;
 mod jobs;

@@ -681,3 +681,83 @@ fn report(rig: &Rig) -> AttemptReport {
         now: Timestamp::from_ms(rig.now().ms()),
     }
 }
+
+/// Starts of the service that ended uncleanly, so many minutes before now, the last with these deliveries in hand; then
+/// this start.
+fn start_after_ends(rig: &mut Rig, minutes_ago: &[i64], in_hand: &[u32]) {
+    rig.stop();
+    let file = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+    for minutes in minutes_ago {
+        let at = rig.now().ms() - minutes * 60_000;
+        file.execute("INSERT INTO boots (started_at, version) VALUES (?1, '0.1.0')", [at]).unwrap();
+    }
+    for number in in_hand {
+        let mark =
+            "INSERT INTO meta SELECT 'in_hand/delivery/dlv_' || ?1, max(seq) || ':-1' FROM boots";
+        file.execute(mark, [number]).unwrap();
+    }
+    drop(file);
+    rig.start_again();
+}
+
+#[test]
+fn after_unclean_ends_what_was_in_hand_is_sent_alone_for_a_minute() {
+    let marks = "SELECT count(*) FROM meta WHERE key LIKE 'in_hand/%'";
+    for (ends, is_careful) in
+        [(&[9, 5, 1][..], true), (&[5, 1], true), (&[5, 11], false), (&[1], false)]
+    {
+        let (mut rig, receiver) = (Rig::new(), Receiver::new());
+        rig.subscribe("erp", &receiver);
+        event(&rig, "it is known to be prompt");
+        rig.settle();
+        rig.call("POST", "/v1/subscriptions/erp/pause", b"").is(200);
+        for n in 2..=6 {
+            event(&rig, &n.to_string());
+        }
+        start_after_ends(&mut rig, ends, &[2, 3, 4]);
+        receiver.always(Reply::Hang);
+        resume(&rig);
+        // One subscription has half of the deliverers at most.
+        until("it goes on", || receiver.count() == if is_careful { 2 } else { 5 });
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let suspects = receiver.seen()[1..]
+            .iter()
+            .filter(|seen| ["2", "3", "4"].iter().any(|n| is_of(seen, n)))
+            .count();
+        let checks = rig.send("GET", "/readyz?verbose", &[], b"").is(200).json()["checks"].clone();
+        let starts = checks.as_array().unwrap().iter().find(|check| check["name"] == "starts");
+        let starts = starts.unwrap()["state"].as_str().unwrap().to_owned();
+        let expected = if is_careful { (1, "warn") } else { (3, "ok") };
+        assert_eq!((suspects, starts.as_str()), expected, "{ends:?}");
+        // A suspect is alone, and marked as the others still are.
+        assert_eq!(
+            (receiver.count(), rig.one(marks).as_str()),
+            if is_careful { (2, "3") } else { (5, "3") }
+        );
+        rig.advance(secs(60));
+        until("what is no suspect goes on", || receiver.count() > 2);
+        receiver.release();
+        rig.settle();
+        rig.stop();
+        rig.start_again();
+        assert_eq!((rig.one(marks), dead(&rig)), ("0".to_owned(), 0));
+    }
+}
+
+#[test]
+fn every_test_that_the_page_names_is_there() {
+    let page = include_str!("../../docs/failures.md");
+    let tests = [
+        include_str!("failures.rs"),
+        include_str!("offline.rs"),
+        include_str!("../fault/offline.rs"),
+        include_str!("../fault/crash_loop.rs"),
+    ];
+    let named = page.split('`').skip(1).step_by(2).filter(|text| text.matches('_').count() > 3);
+    let mut count = 0;
+    for name in named {
+        assert!(tests.iter().any(|text| text.contains(&format!("fn {name}()"))), "{name}");
+        count += 1;
+    }
+    assert!(count > 25, "{count}");
+}

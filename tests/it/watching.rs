@@ -94,6 +94,7 @@ fn a_box_that_is_well_is_ready_and_says_what_it_looked_at() {
         "escalations",
         "log",
         "quarantined",
+        "starts",
         "subscriptions",
         "writer",
     ];

@@ -414,6 +414,22 @@ fn a_rate_spreads_what_is_due() {
 }
 
 #[test]
+fn what_falls_due_before_a_hold_ends_is_looked_at_when_it_ends() {
+    for held in [Gate::Until(at(20)), Gate::Probe(at(20))] {
+        let mut machine = machine(64, 8);
+        machine.step(at(1), fetched(1..1));
+        machine.step(at(1), gate(held));
+        let settled =
+            Settled { delivery: DeliverySeq(1), subscription: SUB, next_due: Some(at(10)) };
+        machine.step(at(1), Input::Settled(settled));
+        assert!(starts(&machine.step(at(10), Input::Tick)).is_empty());
+        assert_eq!(machine.sleep_until(), Some(at(20)));
+        let out = machine.step(at(20), Input::Tick);
+        assert!(matches!(out.as_slice(), [Command::Fetch { .. }]), "{out:?}");
+    }
+}
+
+#[test]
 fn after_a_time_without_a_line_more_start_each_second() {
     let mut machine = machine(64, 64);
     machine.step(at(0), finished(Duration::from_millis(1)));
