@@ -103,11 +103,6 @@ impl Process {
         Self { child, address: address.unwrap(), token, log: kept }
     }
 
-    /// Its number, for who ends it from elsewhere.
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Whether it has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
