@@ -68,8 +68,9 @@ pub fn clear(directory: &Path, keep: usize, made: Timestamp) -> Result<Vec<PathB
             let partial = directory.join(format!("{backup}{PARTIAL}"));
             !backup_path.exists() && !is_locked(&partial) && scheduled()
         });
-        // SQLite's journal of a copy ends in `.partial-journal`.
-        let partial = name.strip_suffix("-journal").unwrap_or(name);
+        // SQLite's own files beside a copy end in `.partial-journal`, `.partial-wal` and `.partial-shm`.
+        let beside = ["-journal", "-wal", "-shm"];
+        let partial = beside.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
         let is_left_over = partial.ends_with(PARTIAL) && !is_locked(&directory.join(partial));
         if of_nothing || is_left_over {
             disk::remove(&path)?;

@@ -28,6 +28,9 @@ use crate::store::{Store, escalations, holds, meta, subscriptions};
 
 /// How long the answer of a probe, or of a host, holds. Many attempts fail at once when a line goes down.
 const PROBE_HOLDS: Duration = Duration::from_secs(1);
+/// How long a line that is back may fail without that being a host's failure, until a host has answered: a switch takes
+/// up to 50 s to let packets through a port that has a link.
+const UNPROVEN: Duration = Duration::from_mins(1);
 const SUBJECT: &str = "site";
 
 /// The line.
@@ -48,6 +51,8 @@ pub struct Line {
     down_ms: AtomicI64,
     /// Held while the state here and that of the file are changed, so that both end the same.
     in_order: Mutex<()>,
+    /// Until when the line is back and not proven, by the same clock.
+    unproven_until_ms: AtomicI64,
     /// When the line was last probed, and what came of it.
     probed: Mutex<Option<(Duration, bool)>>,
 }
@@ -78,6 +83,7 @@ impl Line {
             answered_ms: AtomicI64::new(i64::MIN),
             down_ms: AtomicI64::new(i64::MIN),
             in_order: Mutex::default(),
+            unproven_until_ms: AtomicI64::new(i64::MIN),
             probed: Mutex::default(),
         })
     }
@@ -93,6 +99,7 @@ impl Line {
             | Outcome::Unreachable { cause: Cause::Refused | Cause::Tls, .. } => {
                 self.answered_ms.store(ms(now), Ordering::Relaxed);
                 self.remember();
+                self.unproven_until_ms.store(i64::MIN, Ordering::Relaxed);
                 return is_down && outcome.status().is_none();
             }
             Outcome::Unreachable {
@@ -103,7 +110,8 @@ impl Line {
         if is_down {
             return true;
         }
-        let was_down = self.down_ms.load(Ordering::Relaxed) >= ms(started);
+        let was_down = self.down_ms.load(Ordering::Relaxed) >= ms(started)
+            || self.unproven_until_ms.load(Ordering::Relaxed) > ms(started);
         let answered = self.answered_ms.load(Ordering::Relaxed);
         let is_fresh = ms(now).saturating_sub(answered) < ms(PROBE_HOLDS);
         if (answered > ms(started) && is_fresh) || self.probe(started) {
@@ -154,6 +162,9 @@ impl Line {
             return Ok(());
         }
         let _in_order = self.in_order.lock();
+        // Before anything is sent.
+        let until = self.clock.monotonic().saturating_add(UNPROVEN);
+        self.unproven_until_ms.store(ms(until), Ordering::Relaxed);
         self.store.writer().write(Queue::Upkeep, self.job(go_online))?;
         self.is_down.store(false, Ordering::Relaxed);
         tracing::info!("the site is online again");

@@ -271,6 +271,25 @@ fn a_site_is_offline_though_the_line_was_seen_down_before_the_first_request_fail
 }
 
 #[test]
+fn a_line_that_is_back_is_proven_by_an_answer_or_a_minute() {
+    let line = Line::new();
+    let rig = site(&line);
+    subscribe(&rig, "dead", &json!({}));
+    line.pull();
+    rig.publish_type("a");
+    until("the site is held", || holds(&rig, "dead") == ["offline"]);
+    until("the first is settled", || attempts(&rig) == "1");
+    line.mend();
+    until("the hold ends", || holds(&rig, "dead").is_empty());
+    rig.advance(secs(5));
+    rig.settle();
+    assert_eq!((attempts(&rig).as_str(), counted(&rig).as_str()), ("2", "0"));
+    rig.advance(secs(60));
+    rig.settle();
+    assert_eq!((attempts(&rig).as_str(), counted(&rig).as_str()), ("3", "1"));
+}
+
+#[test]
 fn one_host_that_cannot_be_reached_while_there_is_a_line_fails_by_itself() {
     let line = Line::new();
     let rig = site(&line);
