@@ -118,9 +118,6 @@ impl Audited<Value> {
 pub(super) type Verdict<T> = StoreResult<Result<(T, Change), Problem>>;
 
 /// Changes something: runs `run` in a transaction, appends the audit event to it, and waits for COMMIT.
-///
-/// # Errors
-/// What `run` refuses, or the store.
 pub(super) fn change<T, R>(api: &Api, call: &Call, mut run: R) -> Result<Audited<T>, Problem>
 where
     T: Send + 'static,

@@ -108,9 +108,7 @@ impl Auth {
     }
 
     /// The token of a request, if it has the right.
-    ///
-    /// # Errors
-    /// 401 without a valid token, 429 after too many of those, 403 where its role does not allow it or
+    /// Fails with 401 without a valid token, 429 after too many of those, 403 where its role does not allow it or
     /// its tenant is suspended.
     pub(super) fn authorize(&self, head: &Head, right: Right) -> Result<Token, Denied> {
         let missing = || {

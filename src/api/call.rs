@@ -69,9 +69,7 @@ impl Call {
     }
 
     /// The body as JSON of a known shape.
-    ///
-    /// # Errors
-    /// 400 with line and column.
+    /// Fails with 400 with line and column.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         check_depth(&self.request.body)?;
         let read = serde_json::from_slice(&self.request.body);
@@ -83,9 +81,7 @@ impl Call {
 
 impl Call {
     /// The same, where the body may be left out.
-    ///
-    /// # Errors
-    /// 400 with line and column.
+    /// Fails with 400 with line and column.
     pub(super) fn optional_json<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
         if self.request.body.is_empty() { Ok(T::default()) } else { self.json() }
     }
@@ -98,9 +94,7 @@ pub(super) struct Query(Vec<(String, String)>);
 impl Query {
     /// Reads a query. A name its route does not describe is refused, so that a misspelt filter does not
     /// pass for none; so is one that is there twice or has no value.
-    ///
-    /// # Errors
-    /// 400 with the names that are known.
+    /// Fails with 400 with the names that are known.
     pub(super) fn read(text: Option<&str>, doc: &Doc) -> Result<Self, Problem> {
         let Some(text) = text.filter(|_| !doc.any_query) else { return Ok(Self::default()) };
         let mut query = Self::default();
@@ -142,9 +136,7 @@ impl Query {
     }
 
     /// A value through its type's own `parse`.
-    ///
-    /// # Errors
-    /// 400 when it is none of its words.
+    /// Fails with 400 when it is none of its words.
     pub(super) fn word<T>(
         &self,
         name: &str,
@@ -159,9 +151,7 @@ impl Query {
     }
 
     /// One of some words.
-    ///
-    /// # Errors
-    /// 400, naming them, when it is none of them.
+    /// Fails with 400, naming them, when it is none of them.
     pub(super) fn one_of<T: Copy, const N: usize>(
         &self,
         name: &str,
@@ -177,18 +167,14 @@ impl Query {
     }
 
     /// `since` and `until`.
-    ///
-    /// # Errors
-    /// 400 when they are no RFC 3339 times.
+    /// Fails with 400 when they are no RFC 3339 times.
     pub(super) fn span(&self) -> Result<Span, Problem> {
         let time = |name| self.word(name, Timestamp::parse);
         Ok(Span { since: time("since")?, until: time("until")? })
     }
 
     /// `limit` and `after`.
-    ///
-    /// # Errors
-    /// 400 when they are not numbers, or the limit is out of bounds.
+    /// Fails with 400 when they are not numbers, or the limit is out of bounds.
     pub(super) fn page(&self) -> Result<Page, Problem> {
         let limit = self.word("limit", |text| text.parse().ok())?.unwrap_or(PAGE_ROWS_DEFAULT);
         if !(1..=MAX_PAGE_ROWS).contains(&limit) {
@@ -243,9 +229,7 @@ pub(super) fn answer(status: u16, body: &impl Serialize) -> Response {
 }
 
 /// Refuses JSON nested deeper than the limit, before anything recurses into it.
-///
-/// # Errors
-/// 400.
+/// Fails with 400.
 pub(super) fn check_depth(body: &[u8]) -> Result<(), Problem> {
     if !json::is_shallow(body) {
         let most = json::MAX_DEPTH;

@@ -445,9 +445,7 @@ struct NewEventAnswer {
 }
 
 /// The key of a request, and what the request was; `None` where it has none.
-///
-/// # Errors
-/// 400 where it is no key.
+/// Fails with 400 where it is no key.
 fn request_of(call: &Call) -> Result<Option<Idempotency>, Problem> {
     let mut all = call.request.head.headers.iter().filter(|(name, _)| *name == "idempotency-key");
     let Some((_, value)) = all.next() else { return Ok(None) };

@@ -74,9 +74,7 @@ fn address(params: &[String]) -> (&str, &str) {
 }
 
 /// The gate of an intake path, if it is open.
-///
-/// # Errors
-/// 404 where there is no such provider; 503 where its tenant is suspended, so that the provider sends
+/// Fails with 404 where there is no such provider; 503 where its tenant is suspended, so that the provider sends
 /// again: what it sends is wanted, only not now.
 pub(super) fn gate(api: &Api, params: &[String]) -> Result<Arc<VerifiedProvider>, Problem> {
     let (tenant, provider) = address(params);

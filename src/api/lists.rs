@@ -26,9 +26,7 @@ pub(super) fn answer(api: &Api, answer: Looked, call: Call, reply: Reply) {
 }
 
 /// Reads a list within its time.
-///
-/// # Errors
-/// 503 that names the filters which are quick, or what `read` returns.
+/// Fails with 503 that names the filters which are quick, or what `read` returns.
 pub(super) fn read<T>(
     api: &Api,
     call: &Call,

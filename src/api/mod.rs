@@ -229,9 +229,7 @@ impl Api {
     }
 
     /// Memory for a request, until it is answered.
-    ///
-    /// # Errors
-    /// 503 while too much is taken.
+    /// Fails with 503 while too much is taken.
     fn share(&self, bytes: usize) -> Result<Share, Problem> {
         self.budget.try_take(bytes).ok_or_else(|| {
             let detail = "Too many large requests are worked on now; send it again shortly.";

@@ -10,9 +10,7 @@ use crate::privacy::policy::detect::Detector;
 use crate::privacy::policy::{Action, MAX_RULES, Pii};
 
 /// Reads what is stated: `"allow"`, or a policy.
-///
-/// # Errors
-/// 422 with what is wrong with it.
+/// Fails with 422 with what is wrong with it.
 pub(super) fn read(value: &Value) -> Result<Pii, Problem> {
     Pii::from_json(value).map_err(|error| {
         Problem::unprocessable(format!("The policy on personal data cannot be used: {error}."))

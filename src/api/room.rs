@@ -21,9 +21,7 @@ const NEW_WORK: [&str; 9] = [
 ];
 
 /// Refuses new work while the disk is low.
-///
-/// # Errors
-/// 507 with `Retry-After`.
+/// Fails with 507 with `Retry-After`.
 pub(super) fn check(api: &Api, route: &Route) -> Result<(), Problem> {
     let disk = &api.flow.disk;
     if disk.is_low() && route.method == Method::Post && NEW_WORK.contains(&route.path) {

@@ -28,9 +28,7 @@ use crate::pipeline::destinations::{effective, lease_time};
 const MAX_HEADERS: usize = 32;
 
 /// What a new one goes to.
-///
-/// # Errors
-/// 422 when the two do not go together, or events must not be sent there.
+/// Fails with 422 when the two do not go together, or events must not be sent there.
 pub(super) fn target(api: &Api, kind: Option<&str>, url: Option<&str>) -> Result<Target, Problem> {
     match (kind.unwrap_or("http"), url) {
         ("http", Some(url)) => address(api, url).map(Target::Http),
@@ -49,9 +47,7 @@ pub(super) fn target(api: &Api, kind: Option<&str>, url: Option<&str>) -> Result
 }
 
 /// What it goes to from now on; `None`: where it did.
-///
-/// # Errors
-/// 422 when it is of another kind, or events must not be sent there.
+/// Fails with 422 when it is of another kind, or events must not be sent there.
 pub(super) fn changed_target(
     api: &Api,
     have: &Target,
@@ -83,18 +79,14 @@ fn address(api: &Api, url: &str) -> Result<TargetUrl, Problem> {
 }
 
 /// Which types it wants.
-///
-/// # Errors
-/// 422 with the pattern that is none.
+/// Fails with 422 with the pattern that is none.
 pub(super) fn patterns(texts: &[String]) -> Result<Patterns, Problem> {
     Patterns::parse(texts)
         .map_err(|error| Problem::unprocessable(format!("event_types cannot be used: {error}.")))
 }
 
 /// Where its events come from.
-///
-/// # Errors
-/// 422 with the words there are.
+/// Fails with 422 with the words there are.
 pub(super) fn source(text: &str) -> Result<Source, Problem> {
     Source::parse(text).ok_or_else(|| {
         let detail = format!("source cannot be {text:?}; it is outbox, all, or provider:<name>.");
@@ -103,9 +95,7 @@ pub(super) fn source(text: &str) -> Result<Source, Problem> {
 }
 
 /// Which of its events go one after another.
-///
-/// # Errors
-/// 422 with the words there are.
+/// Fails with 422 with the words there are.
 pub(super) fn ordering(text: Option<&str>) -> Result<Option<Ordering>, Problem> {
     let word = |text: &str| {
         let known = Ordering::ALL.map(Ordering::as_str).join(", ");
@@ -116,9 +106,7 @@ pub(super) fn ordering(text: Option<&str>) -> Result<Option<Ordering>, Problem> 
 }
 
 /// Whether what it says can be used, and goes together.
-///
-/// # Errors
-/// 422 with what does not.
+/// Fails with 422 with what does not.
 pub(super) fn check(api: &Api, new: &NewSubscription) -> Result<(), Problem> {
     let unusable = |error| Problem::unprocessable(format!("The policy cannot be used: {error}."));
     effective(&new.policy, &api.settings.get().delivery).map_err(unusable)?;
@@ -320,9 +308,7 @@ const HEADERS_SECRET: [&str; 5] =
     ["authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"];
 
 /// Refuses fields that are ours, that carry secrets, or that are no header fields.
-///
-/// # Errors
-/// 422 with the field's name.
+/// Fails with 422 with the field's name.
 fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), Problem> {
     for (name, value) in headers {
         let ours = HEADERS_OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours));

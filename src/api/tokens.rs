@@ -165,9 +165,7 @@ pub(super) fn revoke(api: &Api, call: &Call) -> Result<Audited<Value>, Problem> 
 }
 
 /// The tenant a call is about: the caller's own, or one that the box's administrator names.
-///
-/// # Errors
-/// 404 for any other.
+/// Fails with 404 for any other.
 pub(super) fn tenant_of(api: &Api, call: &Call, named: Option<&str>) -> Result<String, Problem> {
     let named = named.unwrap_or(&call.tenant);
     let there = named == call.tenant

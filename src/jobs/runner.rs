@@ -46,9 +46,7 @@ pub struct Runner {
 
 impl Runner {
     /// Starts it.
-    ///
-    /// # Errors
-    /// When a thread cannot be started.
+    /// Fails when a thread cannot be started.
     pub fn start(store: Store, clock: Clock, spawner: &Spawner) -> Result<Self> {
         let (stop, bell) = (Stop::new(), Bell::new());
         let running = Running { store, clock, stop: stop.clone(), paces: BTreeMap::new() };

@@ -168,9 +168,7 @@ impl AddressPolicy {
     /// An IPv6 address that holds an IPv4 one (mapped, NAT64, 6to4) is allowed by an entry for that
     /// IPv4 address. An entry for a whole range of such addresses, such as `64:ff9b::/96` for a site
     /// behind NAT64, opens that form alone: the address inside is judged as well.
-    ///
-    /// # Errors
-    /// [`Refused`], which prints the line that allows it.
+    /// Fails with [`Refused`], which prints the line that allows it.
     pub fn check(&self, ip: IpAddr) -> Result<(), Refused> {
         let Some(reason) = reason_against(ip) else { return Ok(()) };
         let inner = inner_v4(ip).map(IpAddr::V4);
@@ -333,9 +331,7 @@ const PORTS: [(u16, &str); 76] = [
 ];
 
 /// Whether an HTTP endpoint may be expected at this port.
-///
-/// # Errors
-/// [`PortRefused`] with the service that listens there.
+/// Fails with [`PortRefused`] with the service that listens there.
 ///
 /// ```
 /// use oncebox::model::address::check_port;

@@ -275,9 +275,7 @@ impl Schedule {
     /// A schedule of its own: the last step is repeated until `max_attempts` attempts have failed.
     ///
     /// *Range*: 1 to 50 steps of 100 ms to 7 days, 1 to 1,000 attempts.
-    ///
-    /// # Errors
-    /// [`ScheduleError`] naming the number that is out of range.
+    /// Fails with [`ScheduleError`] naming the number that is out of range.
     pub fn new(steps: Vec<Duration>, max_attempts: u32) -> Result<Self, ScheduleError> {
         if steps.is_empty() || steps.len() > MAX_STEPS {
             return Err(ScheduleError::Steps { count: steps.len() });
@@ -292,9 +290,7 @@ impl Schedule {
     }
 
     /// This schedule with another number of attempts, such as the event's own.
-    ///
-    /// # Errors
-    /// [`ScheduleError::Attempts`] outside 1 to 1,000.
+    /// Fails with [`ScheduleError::Attempts`] outside 1 to 1,000.
     pub fn with_max_attempts(self, max_attempts: u32) -> Result<Self, ScheduleError> {
         Self::new(self.steps, max_attempts)
     }

@@ -202,9 +202,7 @@ impl NewEvent {
     }
 
     /// Checks every field against its limit.
-    ///
-    /// # Errors
-    /// The first field that is out of bounds.
+    /// Fails with the first field that is out of bounds.
     pub fn check(&self) -> Result<(), FieldError> {
         length("event_type", &self.event_type, 1, 128)?;
         check_source_system(&self.source_system)?;
@@ -245,9 +243,6 @@ impl NewEvent {
 }
 
 /// Checks the form of a source system's name.
-///
-/// # Errors
-/// What is wrong with it.
 pub fn check_source_system(name: &str) -> Result<(), FieldError> {
     length("source_system", name, 1, 64)?;
     printable_ascii("source_system", name)
@@ -260,9 +255,7 @@ pub const SQL_SOURCE: &str = "sql";
 pub const OWN_SOURCE: &str = "oncebox";
 
 /// Refuses a source system that is the identity of another way in than HTTP.
-///
-/// # Errors
-/// Whose it is, as a sentence without its full stop.
+/// Fails with the name of its owner, as a sentence without its full stop.
 pub fn check_http_source(name: &str) -> Result<(), &'static str> {
     if name == SQL_SOURCE {
         return Err("source_system \"sql\" is kept for rows that plain SQL inserts");

@@ -77,9 +77,6 @@ impl Reached {
 
 impl Path {
     /// Reads a path.
-    ///
-    /// # Errors
-    /// Where it is wrong, and what is.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         let mut reader = Reader { text, left: text.char_indices().peekable() };
         if text.len() > MAX_TEXT_BYTES {

@@ -7,9 +7,7 @@ use serde::Deserializer;
 use serde::de::{Error, Unexpected, Visitor};
 
 /// Reads a whole number that may be absent or null: for `#[serde(default, deserialize_with = …)]`.
-///
-/// # Errors
-/// When it has a fraction, or does not fit.
+/// Fails when it has a fraction, or does not fit.
 pub fn optional<'de, D: Deserializer<'de>, T: TryFrom<u64>>(
     from: D,
 ) -> Result<Option<T>, D::Error> {

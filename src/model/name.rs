@@ -16,9 +16,7 @@ pub struct NameError(String);
 
 impl Name {
     /// Reads a name.
-    ///
-    /// # Errors
-    /// When it is empty, too long or has another character.
+    /// Fails when it is empty, too long or has another character.
     ///
     /// ```
     /// use oncebox::model::name::Name;

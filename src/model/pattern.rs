@@ -75,9 +75,7 @@ pub struct Pattern(Vec<Segment>);
 
 impl Pattern {
     /// Reads a pattern.
-    ///
-    /// # Errors
-    /// [`PatternError`], each with what is taken instead.
+    /// Fails with [`PatternError`], each with what is taken instead.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         if text.is_empty() || text.len() > MAX_TEXT_BYTES {
             return Err(PatternError::Length { bytes: text.len() });
@@ -156,9 +154,7 @@ pub struct Patterns(Vec<Pattern>);
 
 impl Patterns {
     /// Reads a list of patterns.
-    ///
-    /// # Errors
-    /// [`PatternError`] of the first pattern that is none, or [`PatternError::Many`].
+    /// Fails with [`PatternError`] of the first pattern that is none, or [`PatternError::Many`].
     pub fn parse<T: AsRef<str>>(texts: &[T]) -> Result<Self, PatternError> {
         let patterns: Result<Vec<_>, _> =
             texts.iter().map(|text| Pattern::parse(text.as_ref())).collect();

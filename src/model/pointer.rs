@@ -52,9 +52,7 @@ pub struct Pointer(Vec<String>);
 
 impl Pointer {
     /// Reads `/a/b`.
-    ///
-    /// # Errors
-    /// [`PointerError`]: no slash at the start, a tilde that escapes nothing, or too long.
+    /// Fails with [`PointerError`]: no slash at the start, a tilde that escapes nothing, or too long.
     pub fn parse(text: &str) -> Result<Self, PointerError> {
         if text.len() > MAX_TEXT_BYTES {
             return Err(PointerError::Long { bytes: text.len() });
@@ -119,9 +117,7 @@ fn text_of(raw: &str) -> Option<String> {
 
 /// The value at `path`, where every reader finds the same one: other readers take the first of equal names,
 /// or do not mind their case.
-///
-/// # Errors
-/// When a name of the path is there twice, or in another case. A body that is not JSON has nothing there.
+/// Fails when a name of the path is there twice, or in another case. A body that is not JSON has nothing there.
 pub(crate) fn clear_at<'b, P: AsRef<str>>(
     body: &'b [u8],
     path: &[P],
@@ -134,9 +130,7 @@ pub(crate) fn clear_at<'b, P: AsRef<str>>(
 }
 
 /// The string or number at `path`, where every reader finds the same one; `null` is nothing.
-///
-/// # Errors
-/// Those of [`clear_at`]; and when something else stands there.
+/// Fails with those of [`clear_at`]; and when something else stands there.
 pub(crate) fn clear_text_at<P: AsRef<str>>(
     body: &[u8],
     path: &[P],

@@ -34,9 +34,7 @@ pub struct PublicUrl(String);
 
 impl PublicUrl {
     /// Reads it. Nothing in it is changed: a signature covers its bytes.
-    ///
-    /// # Errors
-    /// [`PublicUrlError`], each with what is wrong.
+    /// Fails with [`PublicUrlError`], each with what is wrong.
     pub fn parse(text: &str) -> Result<Self, PublicUrlError> {
         if text.len() > MAX_BYTES {
             return Err(PublicUrlError::Long(text.len()));

@@ -170,9 +170,6 @@ impl SqlRow {
     }
 
     /// The event it is, if every column can be used for what it is for.
-    ///
-    /// # Errors
-    /// The first defect.
     pub fn check(&self, payload_bytes_most: u64) -> Result<NewEvent, Defect> {
         self.check_texts()?;
         let event = NewEvent {

@@ -19,17 +19,13 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 }
 
 /// Reads a field that is an object: for `#[serde(deserialize_with = …)]`.
-///
-/// # Errors
-/// When it is not one, or its fields are wrong.
+/// Fails when it is not one, or its fields are wrong.
 pub fn read<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     Object::deserialize(from).map(|Object(inner)| inner)
 }
 
 /// The same where null or nothing may stand for it.
-///
-/// # Errors
-/// When it is neither, or its fields are wrong.
+/// Fails when it is neither, or its fields are wrong.
 pub fn optional<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
 ) -> Result<Option<T>, D::Error> {

@@ -115,9 +115,6 @@ pub fn has_form(text: &str) -> bool {
 }
 
 /// Checks what a person calls a token.
-///
-/// # Errors
-/// What a name has to be.
 pub fn check_name(name: &str) -> Result<(), &'static str> {
     if (1..=100).contains(&name.chars().count()) {
         return Ok(());
@@ -143,9 +140,6 @@ pub struct Scope {
 
 impl Scope {
     /// Checks the names of a new token with that role.
-    ///
-    /// # Errors
-    /// What to change, as a sentence.
     pub fn check(&self, role: Role) -> Result<(), String> {
         let Self { source_systems, consumer_groups } = self;
         let is_empty = source_systems.is_empty() && consumer_groups.is_empty();
@@ -182,9 +176,6 @@ impl Scope {
     }
 
     /// Whether it may publish as this source system.
-    ///
-    /// # Errors
-    /// What it may, and what was asked for.
     pub fn check_publish(&self, source_system: &str) -> Result<(), String> {
         allowed(&self.source_systems, source_system).map_err(|names| {
             format!(
@@ -194,9 +185,6 @@ impl Scope {
     }
 
     /// Whether it may claim events for this consumer group.
-    ///
-    /// # Errors
-    /// What it may, and what was asked for.
     pub fn check_claim(&self, group: &str) -> Result<(), String> {
         allowed(&self.consumer_groups, group).map_err(|names| {
             format!("this token claims events for {names}; the claim's consumer_group is {group:?}")
@@ -214,9 +202,7 @@ fn allowed(names: &[String], asked: &str) -> Result<(), String> {
 }
 
 /// Checks a text of 1 to `most` characters.
-///
-/// # Errors
-/// What is wrong with it, as a sentence that names the field.
+/// Fails with what is wrong with it, as a sentence that names the field.
 pub fn check_text(field: &str, text: &str, most: usize) -> Result<(), String> {
     if !(1..=most).contains(&text.chars().count()) {
         return Err(format!("{field} must have 1 to {most} characters."));

@@ -54,9 +54,6 @@ impl Forgetting {
     }
 
     /// Does a little of it, where there is anything to do.
-    ///
-    /// # Errors
-    /// When the file cannot be read or written; it is tried again tomorrow.
     pub fn turn(&mut self) -> Result<()> {
         let now = self.clock.now();
         // By a clock that may be wrong, nothing is old.

@@ -39,9 +39,6 @@ impl std::fmt::Debug for Spawner {
 
 impl Spawner {
     /// Starts a thread. Should it panic, the process ends.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
     pub fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
         spawn(name, &self.0, run)
     }

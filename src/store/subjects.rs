@@ -111,9 +111,6 @@ const COUNT_BY_KEY: &str = "
      LIMIT 1000";
 
 /// Keeps the key of a subject. One that is there already stays as it is.
-///
-/// # Errors
-/// When the file cannot be written.
 pub(crate) fn keep(tx: &WriteTx<'_>, new: &NewSubjectKey, now: Timestamp) -> Result<()> {
     let NewSubjectKey { tenant, subject, key_id, sealed, master_key_id } = new;
     tx.prepare(INSERT)?.execute((tenant, subject, key_id, sealed, master_key_id, now))?;
@@ -122,9 +119,6 @@ pub(crate) fn keep(tx: &WriteTx<'_>, new: &NewSubjectKey, now: Timestamp) -> Res
 
 /// Keys of a subject with a number below `before`, the newest first: destroyed ones too, or only those that are
 /// not.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn of(
     tx: &ReadTx<'_>,
     (tenant, subject): (&str, &[u8; 32]),
@@ -136,17 +130,11 @@ pub fn of(
 }
 
 /// A key by its name, destroyed or not.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn by_key_id(tx: &ReadTx<'_>, key_id: &KeyId) -> Result<Option<SubjectKey>> {
     first(&mut *tx.prepare(BY_KEY_ID)?, [key_id], key)
 }
 
 /// Keys by number, after `after`: all, or only those that were destroyed.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn page(
     tx: &ReadTx<'_>,
     tenant: &str,
@@ -159,9 +147,6 @@ pub fn page(
 }
 
 /// Destroys a key; tells whether it was still there. What it sealed cannot be opened from the commit on.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn erase(tx: &WriteTx<'_>, key_id: &KeyId, at: Timestamp) -> Result<bool> {
     let erased = tx.prepare(ERASE)?.execute((key_id, at))? == 1;
     if erased {
@@ -171,9 +156,6 @@ pub fn erase(tx: &WriteTx<'_>, key_id: &KeyId, at: Timestamp) -> Result<bool> {
 }
 
 /// Keys that were destroyed, and when, by number after `after`.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn erased(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<(i64, KeyId, Timestamp)>> {
     rows(&mut *tx.prepare(ERASED)?, (after, limit), |row| {
         Ok((row.get(0)?, row.get(1)?, row.get(2)?))
@@ -181,9 +163,6 @@ pub fn erased(tx: &ReadTx<'_>, after: i64, limit: u32) -> Result<Vec<(i64, KeyId
 }
 
 /// Keys that were destroyed in a file that nobody serves.
-///
-/// # Errors
-/// When it cannot be read.
 pub fn erased_in(path: &Path) -> Result<Vec<(KeyId, Timestamp)>> {
     let (mut all, mut after) = (Vec::new(), 0);
     if schema::schema_version(path)?.is_none() {
@@ -199,9 +178,6 @@ pub fn erased_in(path: &Path) -> Result<Vec<(KeyId, Timestamp)>> {
 }
 
 /// Keys that are not sealed under this master key, a few.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn sealed_otherwise(
     tx: &ReadTx<'_>,
     master_key_id: &str,
@@ -211,17 +187,12 @@ pub fn sealed_otherwise(
 }
 
 /// Puts the same key, sealed under another master key, into the place of what was there.
-///
-/// # Errors
-/// `Changed` when it is sealed under that one already, or destroyed.
+/// Fails with `Changed` when it is sealed under that one already, or destroyed.
 pub fn reseal(tx: &WriteTx<'_>, key_id: &KeyId, sealed: &[u8], master_key_id: &str) -> Result<()> {
     one_row(tx.prepare(RESEAL)?.execute((key_id, sealed, master_key_id))?, "the subject's key")
 }
 
 /// The master keys that seal subjects' keys, and how many each.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn count_by_key(tx: &ReadTx<'_>) -> Result<Vec<(String, i64)>> {
     rows(&mut *tx.prepare(COUNT_BY_KEY)?, [], |row| Ok((row.get(0)?, row.get(1)?)))
 }

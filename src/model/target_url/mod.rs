@@ -52,9 +52,7 @@ impl TargetUrl {
     ///
     /// Hosts that some programs read as an address and others as a name (`2130706433`, `0177.0.0.1`,
     /// `0x7f.1`, a dot at the end) are refused, so that what is judged is what is called.
-    ///
-    /// # Errors
-    /// [`UrlError`], each with what to write instead.
+    /// Fails with [`UrlError`], each with what to write instead.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         check_letters(text)?;
         let (https, after_scheme) = split_scheme(text)?;
@@ -90,9 +88,7 @@ impl TargetUrl {
 
     /// Judges an address that stands in the URL itself, and `localhost`. Other names are judged when
     /// they are resolved: see [`AddressPolicy::check`].
-    ///
-    /// # Errors
-    /// [`Refused`], which prints the line that allows the address.
+    /// Fails with [`Refused`], which prints the line that allows the address.
     pub fn check(&self, policy: &AddressPolicy) -> Result<(), Refused> {
         if let Some(ip) = self.literal_ip() {
             return policy.check(ip);
@@ -111,11 +107,8 @@ impl TargetUrl {
     }
 
     /// The URL for one event, each value percent-encoded but for unreserved characters.
-    ///
-    /// # Errors
-    /// [`FillError::Missing`] if `value` has none for a placeholder, or an empty one in the path;
-    /// [`FillError::DotSegment`] if a path segment becomes `.` or `..`; [`FillError::Long`] above
-    /// 8,000 bytes.
+    /// Fails with [`FillError::Missing`] if `value` has none for a placeholder, or an empty one in the path;
+    /// [`FillError::DotSegment`] if a path segment becomes `.` or `..`; [`FillError::Long`] above 8,000 bytes.
     pub fn fill<'v>(
         &self,
         value: impl Fn(&'static str) -> Option<&'v str>,
