@@ -16,7 +16,7 @@ use crate::api::lists;
 use crate::api::problem::Problem;
 use crate::api::route::Answer::{Act, Listed, Now};
 use crate::api::route::{AFTER, LIMIT, Param, Resource, Returns, get, post};
-use crate::api::schema::{AnyObject, NameText, Uuid, Whole, value};
+use crate::api::schema::{NameText, Uuid, Whole, value};
 use crate::api::subscriptions::{self as subscriptions_api, ID as SUBSCRIPTION_ID};
 use crate::base::clock::Timestamp;
 use crate::base::id::{self, DeliverySeq};
@@ -423,7 +423,7 @@ pub(super) struct JobAnswer<'a> {
     kind: Kind,
     state: State,
     /// To which ones.
-    #[schemars(with = "AnyObject")]
+    #[schemars(with = "Filter")]
     filter: Value,
     /// Deliveries a second, at most.
     rate: Option<u32>,
