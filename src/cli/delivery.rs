@@ -62,7 +62,7 @@ pub(super) enum DeadLetterVerb {
         /// The delivery's id
         id: String,
     },
-    /// How many died of what, by subscription and error; the newest 50,000
+    /// Count dead letters by subscription and error; at most the newest 50,000
     Summary {
         #[command(flatten)]
         of: Of,
@@ -329,7 +329,7 @@ const GROUPS: &[Column] = &[
     ("REASON", 1, Text("reason")),
     ("FIRST (UTC)", 3, Minute("oldest_at")),
     ("LAST (UTC)", 2, Minute("newest_at")),
-    ("SUCH AS", 2, Text("sample")),
+    ("EXAMPLE", 2, Text("sample")),
 ];
 
 fn summary(remote: &Remote, query: &noun::Query) -> Result<(), Failure> {

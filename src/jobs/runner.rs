@@ -1,4 +1,4 @@
-//! The thread `jobs`: brings each job that runs further, in turns, until it is over.
+//! The thread `jobs`: runs one batch of each running job in turn, until all are finished.
 
 use std::collections::BTreeMap;
 use std::thread::JoinHandle;
@@ -15,7 +15,7 @@ use crate::store::error::{Error, Result};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 
-/// How often it is looked which jobs there are, where nothing tells.
+/// How often the thread looks for jobs when nobody rings.
 const EVERY: Duration = Duration::from_secs(1);
 /// Jobs that take turns; the others wait for their end.
 const MAX_AT_ONCE: u32 = 16;

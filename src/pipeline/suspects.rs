@@ -5,8 +5,8 @@
 //! marked, whatever its size. What is marked at the third end are the suspects. Each of them is sent while nothing else
 //! is under way, so that the next two ends have one suspect each.
 //!
-//! After a clean end nothing is marked, so that normal running costs nothing. A power cut or a
-//! `kill -9` marks as well: only the second in a row with the same item in hand convicts it.
+//! After a clean end nothing is marked, so that normal running costs nothing. A power cut or `kill -9` is an unclean end
+//! too. An item is convicted when it was in hand at two such ends in a row.
 //!
 //! Not here: what becomes of a convicted item, which the stage that has it knows.
 
@@ -92,7 +92,7 @@ impl Suspects {
         self.is_on
     }
 
-    /// Whether what ends the process is looked for.
+    /// Whether every delivery is marked, because the process has ended again and again.
     pub fn is_careful(&self) -> bool {
         self.careful_until.is_some_and(|until| self.clock.monotonic() < until)
     }
