@@ -72,7 +72,8 @@ CREATE TABLE subscriptions (
   source          TEXT NOT NULL DEFAULT 'outbox',
   -- JSON array of event-type patterns.
   event_types     TEXT NOT NULL,
-  -- 'http': we send to `url`. 'pull': consumers ask for what is due, and `url` is ''.
+  -- 'http': we send to `url`. 'pull': consumers ask for what is due, and `url` is ''. 'email' and 'command' are of
+  -- alert channels: `url` is mailto: with the addresses, or command: with the name of a command in the settings.
   target_kind     TEXT NOT NULL DEFAULT 'http',
   url             TEXT NOT NULL,
   method          TEXT NOT NULL DEFAULT 'POST',
@@ -93,25 +94,39 @@ CREATE TABLE subscriptions (
   -- The latest failed attempts that are of one class, with no success since.
   streak_class    TEXT,
   streak_count    INTEGER NOT NULL DEFAULT 0,
+  -- How the body is written.
+  format          TEXT NOT NULL DEFAULT 'raw',
+  -- JSON array: names of header fields of events that are sent.
+  event_headers   TEXT NOT NULL DEFAULT '[]',
+  -- JSON array of conditions on the payload; NULL: none.
+  filter          TEXT,
+  -- JSON object: the templates of the body and of header fields; NULL: the payload is sent as it is.
+  template        TEXT,
   CONSTRAINT subscription_name_is_1_to_63_of_a_z_0_9_dash
     CHECK (length(name) BETWEEN 1 AND 63 AND name NOT GLOB '*[^a-z0-9-]*'),
   CONSTRAINT subscription_event_types_is_json CHECK (json_valid(event_types)),
   CONSTRAINT subscription_headers_is_json CHECK (json_valid(headers)),
   CONSTRAINT subscription_policy_is_json CHECK (json_valid(policy)),
-  CONSTRAINT subscription_target_kind_is_http_or_pull CHECK (target_kind IN ('http', 'pull')),
-  CONSTRAINT subscription_url_goes_with_http CHECK ((target_kind = 'http') = (url <> '')),
+  CONSTRAINT subscription_target_kind_is_known CHECK (target_kind IN ('http', 'pull', 'email', 'command')),
+  CONSTRAINT subscription_url_is_empty_with_pull CHECK ((target_kind = 'pull') = (url = '')),
   CONSTRAINT subscription_method_is_post_put_or_patch CHECK (method IN ('POST', 'PUT', 'PATCH')),
   CONSTRAINT subscription_ordering_is_none_key_or_strict CHECK (ordering IN ('none', 'key', 'strict')),
   CONSTRAINT subscription_state_is_known CHECK (state IN ('ACTIVE', 'PAUSED', 'DISABLED_DEAD')),
   CONSTRAINT subscription_failing_since_goes_with_failure_count
-    CHECK ((failure_count = 0) = (failing_since IS NULL))
+    CHECK ((failure_count = 0) = (failing_since IS NULL)),
+  CONSTRAINT subscription_format_is_known
+    CHECK (format IN ('raw', 'standard_webhooks', 'cloudevents_binary', 'cloudevents_structured')),
+  CONSTRAINT subscription_event_headers_is_json CHECK (json_valid(event_headers)),
+  CONSTRAINT subscription_filter_is_json CHECK (json_valid(filter)),
+  CONSTRAINT subscription_template_is_json CHECK (json_valid(template))
 ) STRICT;
 
 CREATE UNIQUE INDEX subscriptions_name ON subscriptions (tenant, name) WHERE deleted_at IS NULL;
 
 -- Keeps updated_at true for changes made by plain SQL; our own statements set it themselves.
 CREATE TRIGGER subscriptions_updated_at
-AFTER UPDATE OF name, owner_id, source, event_types, url, method, headers, policy, state ON subscriptions
+AFTER UPDATE OF name, owner_id, source, event_types, url, method, headers, policy, state, format, event_headers,
+  filter, template ON subscriptions
 WHEN NEW.updated_at = OLD.updated_at
 BEGIN
   UPDATE subscriptions
@@ -140,7 +155,9 @@ CREATE TABLE holds (
     CHECK ((probe_at IS NOT NULL) = (reason IN ('breaker', 'auth')))
 ) STRICT, WITHOUT ROWID;
 
--- Secrets, each version a row. `sealed` is AES-256-GCM under the master key, which is not in this file.
+-- Secrets and what else opens a door, each version a row. `sealed` is AES-256-GCM under the master key, which is not
+-- in this file. A subscription has one in force to sign with, at most one to log on with (bearer, basic, api_key,
+-- oauth2), and at most one client certificate.
 CREATE TABLE credentials (
   seq              INTEGER PRIMARY KEY AUTOINCREMENT,
   id               TEXT NOT NULL UNIQUE,
@@ -148,21 +165,39 @@ CREATE TABLE credentials (
   provider_seq     INTEGER REFERENCES providers (seq),
   subscription_seq INTEGER REFERENCES subscriptions (seq),
   kind             TEXT NOT NULL,
+  -- Its number among its owner's, of all kinds.
   version          INTEGER NOT NULL,
   state            TEXT NOT NULL,
+  -- JSON: what of it is no secret, such as the header's name, the user or the token's address.
+  settings         TEXT NOT NULL DEFAULT '{}',
   sealed           BLOB NOT NULL,
   master_key_id    TEXT NOT NULL,
   created_at       INTEGER NOT NULL,
+  -- retiring: when it ends. client_certificate: when the certificate does.
   valid_until      INTEGER,
+  last_used_at     INTEGER,
+  -- next: when it is verified next, until when, and what the last verification came to.
+  verify_at        INTEGER,
+  verify_until     INTEGER,
+  verify_error     TEXT,
+  -- active: how often a new one takes its place, and the command of the settings that makes it.
+  rotate_every_ms  INTEGER,
+  rotate_command   TEXT,
   CONSTRAINT credential_has_one_owner CHECK ((provider_seq IS NULL) <> (subscription_seq IS NULL)),
-  CONSTRAINT credential_kind_is_signing CHECK (kind = 'signing'),
-  CONSTRAINT credential_state_is_known CHECK (state IN ('next', 'active', 'retiring', 'revoked'))
+  CONSTRAINT credential_kind_is_known CHECK (kind IN ('signing', 'signing_ed25519', 'bearer', 'basic', 'api_key',
+    'oauth2', 'client_certificate')),
+  CONSTRAINT credential_state_is_known CHECK (state IN ('next', 'active', 'retiring', 'revoked')),
+  CONSTRAINT credential_settings_is_json CHECK (json_valid(settings)),
+  CONSTRAINT credential_verify_goes_with_next CHECK (verify_at IS NULL OR state = 'next')
 ) STRICT;
 
 CREATE UNIQUE INDEX credentials_of_provider ON credentials (provider_seq, version)
   WHERE provider_seq IS NOT NULL;
 CREATE UNIQUE INDEX credentials_of_subscription ON credentials (subscription_seq, version)
   WHERE subscription_seq IS NOT NULL;
+-- The few that upkeep has to look at.
+CREATE INDEX credentials_in_rotation ON credentials (state, seq)
+  WHERE state = 'next' OR state = 'retiring' OR (state = 'active' AND rotate_every_ms IS NOT NULL);
 
 -- Who may use the API. `hash` is an HMAC under a key that is sealed in meta, so that a row
 -- somebody inserts opens nothing.
@@ -442,7 +477,9 @@ CREATE TABLE failures (
   first_at     INTEGER NOT NULL,
   last_at      INTEGER NOT NULL,
   count        INTEGER NOT NULL DEFAULT 1,
-  resolved_at  INTEGER
+  resolved_at  INTEGER,
+  -- How many of them came while other deliveries of the subscription passed.
+  alone        INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 -- One that is not resolved for each delivery at most.

@@ -329,7 +329,7 @@ struct FailureAnswer {
 
 impl FailureAnswer {
     fn of(failure: Failure) -> Self {
-        let Failure { seq, class, code, first_at, last_at, count, resolved_at } = failure;
+        let Failure { seq, class, code, first_at, last_at, count, resolved_at, alone: _ } = failure;
         Self { id: format!("flr_{seq}"), class, code, first_at, last_at, count, resolved_at }
     }
 }

@@ -18,7 +18,7 @@ pub const ESCALATED_AT: u32 = 8;
 pub const REJECTING_AFTER: u32 = 5;
 /// Transient failures in a row after which a subscription is held, where it does not say.
 pub const BREAKER_AFTER: u32 = 10;
-/// 5xx answers to one delivery, while others pass, after which it is given up.
+/// 5xx answers to one delivery, after which it is given up where others passed between any two of them.
 pub const POISON_AFTER: u32 = 8;
 /// How long a subscription may fail before it is disabled. Source: the product page, section 7.
 pub const DISABLED_AFTER: Duration = Duration::from_hours(5 * 24);
@@ -100,6 +100,8 @@ pub struct Facts {
     pub counted_failures: u32,
     /// The class and the time of the delivery's latest failed attempt, if it has failed and not succeeded since.
     pub last_failure: Option<(AttemptClass, Timestamp)>,
+    /// How many of its failures came after another delivery of its subscription had passed since its failure before.
+    pub failures_alone: u32,
     /// Failures in a row of the subscription.
     pub streak: Streak,
     /// When the subscription began to fail, if it does.
@@ -156,6 +158,8 @@ pub struct Verdict {
     pub next: Next,
     /// The hold that follows.
     pub hold: Option<NewHold>,
+    /// Whether it failed while others passed: its failure before is older than the latest success of another.
+    pub is_alone: bool,
 }
 
 /// An attempt whose consequences are decided, as the store writes them.
@@ -173,6 +177,8 @@ pub struct Settlement {
     pub attempt: Arc<Attempt>,
     /// What failed, in one word.
     pub code: String,
+    /// Whether it failed while others passed.
+    pub is_alone: bool,
     /// What follows.
     pub next: Next,
     /// Schedule time, from which a retry's wait is counted.
@@ -207,6 +213,7 @@ pub fn judge(tried: &Tried<'_>, rules: &Rules, facts: &Facts) -> Verdict {
             counted: true,
             next: Next::GiveUp(tried.reason.to_owned()),
             hold: Some(NewHold::Disabled(tried.reason.to_owned())),
+            is_alone: false,
         },
         AttemptClass::RateLimited => rate_limited(tried, rules, facts),
         AttemptClass::Auth => unauthorized(tried, rules, facts),
@@ -273,7 +280,7 @@ impl Facts {
 
 impl Verdict {
     fn uncounted(class: AttemptClass, next: Next, hold: Option<NewHold>) -> Self {
-        Self { class, counted: false, next, hold }
+        Self { class, counted: false, next, hold, is_alone: false }
     }
 }
 
@@ -287,6 +294,7 @@ fn refused(tried: &Tried<'_>, class: AttemptClass, facts: &Facts) -> Verdict {
         counted: true,
         next: Next::GiveUp(tried.reason.to_owned()),
         hold: is_rejecting.then_some(NewHold::Rejecting),
+        is_alone: false,
     }
 }
 
@@ -346,16 +354,13 @@ fn transient(tried: &Tried<'_>, rules: &Rules, facts: &Facts) -> Verdict {
         return probe(tried, reason, failed, wait);
     }
     let is_5xx = tried.http_status.is_some_and(|status| (500..=599).contains(&status));
-    if is_5xx && failures >= POISON_AFTER && facts.is_only_this_one(tried, AttemptClass::Transient)
-    {
-        let why =
-            format!("failed {failures} times while others passed; the last: {}", tried.reason);
-        return Verdict {
-            class: AttemptClass::Poison,
-            counted: true,
-            next: Next::GiveUp(why),
-            hold: None,
-        };
+    let is_alone = is_5xx && facts.is_only_this_one(tried, AttemptClass::Transient);
+    // This failure, those like it, and the first of all. Failures of an outage say nothing of this delivery.
+    let alone = facts.failures_alone.saturating_add(2);
+    if is_alone && alone >= POISON_AFTER {
+        let why = format!("failed {alone} times while others passed; the last: {}", tried.reason);
+        let (class, next) = (AttemptClass::Poison, Next::GiveUp(why));
+        return Verdict { class, counted: true, next, hold: None, is_alone };
     }
     let streak = facts.streak.and(tried.class).count;
     // A single delivery waits by its own schedule, which is as careful. The breaker is for many.
@@ -374,7 +379,7 @@ fn transient(tried: &Tried<'_>, rules: &Rules, facts: &Facts) -> Verdict {
     } else {
         Next::Retry(tried.wait(rules.schedule.wait_after(failures)))
     };
-    Verdict { class: tried.class, counted: true, next, hold }
+    Verdict { class: tried.class, counted: true, next, hold, is_alone }
 }
 
 impl AttemptReport {
@@ -407,6 +412,7 @@ impl AttemptReport {
             accepted_at: self.accepted_at,
             attempt,
             code: self.code.clone(),
+            is_alone: verdict.is_alone,
             next: verdict.next.clone(),
             now: self.now,
         }
@@ -557,16 +563,18 @@ mod tests {
 
     #[test]
     fn a_delivery_that_alone_fails_is_poison() {
-        let facts = |counted_failures, passed| Facts {
-            counted_failures,
+        let facts = |failures_alone, passed| Facts {
+            counted_failures: 7,
+            failures_alone,
             last_failure: Some((AttemptClass::Transient, at(100))),
             last_success_at: Some(at(passed)),
             ..Facts::default()
         };
         let class = |facts| judged(tried(500, AttemptClass::Transient), facts).class;
-        assert_eq!(class(facts(7, 200)), AttemptClass::Poison);
-        assert_eq!(class(facts(7, 50)), AttemptClass::Transient);
-        assert_eq!(class(facts(6, 200)), AttemptClass::Transient);
+        assert_eq!(class(facts(6, 200)), AttemptClass::Poison);
+        assert_eq!(class(facts(6, 50)), AttemptClass::Transient);
+        assert_eq!(class(facts(5, 200)), AttemptClass::Transient);
+        assert_eq!(class(facts(0, 200)), AttemptClass::Transient, "seven failed in an outage");
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub fn judge_lease(
             (AttemptClass::Transient, *counted, Next::Retry(wait.unwrap_or_else(step)))
         }
     };
-    Verdict { class, counted, next, hold: None }
+    Verdict { class, counted, next, hold: None, is_alone: false }
 }
 
 impl LeaseOutcome {

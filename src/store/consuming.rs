@@ -268,6 +268,7 @@ fn judged(
             span: Some(span(lease, held.delivery)),
         }),
         code: CODE.to_owned(),
+        is_alone: false,
         next,
         now: *now,
     }

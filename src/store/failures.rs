@@ -8,11 +8,11 @@ use crate::store::error::Result;
 use crate::store::tx::{ReadTx, WriteTx, first};
 
 const NOTE: &str = "
-    INSERT INTO failures (delivery_seq, class, code, first_at, last_at)
-    VALUES (?1, ?2, ?3, ?4, ?4)
+    INSERT INTO failures (delivery_seq, class, code, first_at, last_at, alone)
+    VALUES (?1, ?2, ?3, ?4, ?4, ?5)
         ON CONFLICT (delivery_seq) WHERE resolved_at IS NULL
         DO UPDATE SET class = excluded.class, code = excluded.code, last_at = excluded.last_at,
-                      count = count + 1
+                      count = count + 1, alone = alone + excluded.alone
     RETURNING seq, count";
 
 const RESOLVE: &str = "
@@ -24,7 +24,7 @@ const RESOLVE: &str = "
 
 // The open one, or else the latest.
 const OF: &str = "
-    SELECT seq, class, code, first_at, last_at, count, resolved_at
+    SELECT seq, class, code, first_at, last_at, count, resolved_at, alone
       FROM failures
      WHERE delivery_seq = ?1
      ORDER BY seq DESC
@@ -45,6 +45,8 @@ pub struct Failure {
     pub last_at: Timestamp,
     /// Failed attempts.
     pub count: u32,
+    /// How many of them came while other deliveries of the subscription passed.
+    pub alone: u32,
     /// When the delivery succeeded.
     pub resolved_at: Option<Timestamp>,
 }
@@ -53,11 +55,11 @@ pub struct Failure {
 pub(super) fn note(
     tx: &WriteTx<'_>,
     delivery: DeliverySeq,
-    class: AttemptClass,
-    code: &str,
+    (class, code): (AttemptClass, &str),
     at: Timestamp,
+    is_alone: bool,
 ) -> Result<(i64, bool)> {
-    let row = (delivery, class.as_str(), code, at);
+    let row = (delivery, class.as_str(), code, at, is_alone);
     Ok(tx.prepare(NOTE)?.query_row(row, |row| Ok((row.get(0)?, row.get::<_, i64>(1)? == 1)))?)
 }
 
@@ -82,6 +84,7 @@ pub fn of(tx: &ReadTx<'_>, delivery: DeliverySeq) -> Result<Option<Failure>> {
             last_at: row.get(4)?,
             count: row.get(5)?,
             resolved_at: row.get(6)?,
+            alone: row.get(7)?,
         })
     })
 }

@@ -70,6 +70,7 @@ fn facts(tx: &WriteTx<'_>, report: &AttemptReport, before: &DeliveryState) -> Re
     let stored = subscriptions::by_seq(tx, seq)?;
     let noted = tx.noted_attempts(seq);
     let failure = failures::of(tx, report.delivery)?.filter(|found| found.resolved_at.is_none());
+    let failures_alone = failure.as_ref().map_or(0, |found| found.alone);
     let standing = if holds::is_held(tx, seq)? { holds::of(tx, seq)? } else { Vec::new() };
     let probe = |reason| standing.iter().find(|hold| hold.reason == reason).map(|h| h.probe_no);
     let stored = stored.as_ref();
@@ -88,6 +89,7 @@ fn facts(tx: &WriteTx<'_>, report: &AttemptReport, before: &DeliveryState) -> Re
     Ok(Facts {
         counted_failures: before.counted_failures,
         last_failure: failure.map(|found| (found.class, found.last_at)),
+        failures_alone,
         streak: noted.streak.or_else(|| stored.map(|found| found.streak)).unwrap_or_default(),
         failing_since,
         last_success_at: noted.last_success_at.or(passed),
@@ -134,7 +136,7 @@ pub(super) fn note_failure(
     origin: Origin,
     (attempts, failed): (u32, u32),
 ) -> Result<()> {
-    let Settlement { delivery, subscription, attempt, code, next, .. } = settlement;
+    let Settlement { delivery, subscription, attempt, code, is_alone, next, .. } = settlement;
     let at = attempt.finished_at;
     if attempt.class.is_success() {
         if attempts > 0
@@ -147,7 +149,7 @@ pub(super) fn note_failure(
         }
         return Ok(());
     }
-    let (failure, is_new) = failures::note(tx, *delivery, attempt.class, code, at)?;
+    let (failure, is_new) = failures::note(tx, *delivery, (attempt.class, code), at, *is_alone)?;
     if is_new {
         operational::integration(tx, settlement, origin, (failure, "integration.failed"))?;
     }

@@ -12,16 +12,20 @@ use crate::process::Process;
 use crate::rig::receiver::Receiver;
 use crate::rig::{file, until};
 
-/// The database that the last binary before version 2 made: two subscriptions, one of them paused, and three events.
+/// The database that the last binary of a schema version made: two subscriptions, one of them paused, and three events.
 /// What was sent found nobody; the key and the token belong to nothing else.
-fn place_version_1(data: &Path) {
+fn place(version: i64, data: &Path) {
     std::fs::create_dir_all(data).unwrap();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/schema");
-    let unpacked = Command::new("gzip").arg("-dc").arg(fixtures.join("1.db.gz")).output().unwrap();
+    let unpacked = Command::new("gzip")
+        .arg("-dc")
+        .arg(fixtures.join(format!("{version}.db.gz")))
+        .output()
+        .unwrap();
     assert!(unpacked.status.success());
     std::fs::write(data.join("oncebox.db"), unpacked.stdout).unwrap();
-    for (from, to) in [("1.key", "master.key"), ("1.token", "admin.token")] {
-        std::fs::copy(fixtures.join(from), data.join(to)).unwrap();
+    for (from, to) in [("key", "master.key"), ("token", "admin.token")] {
+        std::fs::copy(fixtures.join(format!("{version}.{from}")), data.join(to)).unwrap();
     }
     let private = |name: &str| Command::new("chmod").arg("600").arg(data.join(name)).status();
     for name in ["oncebox.db", "master.key", "admin.token"] {
@@ -31,16 +35,29 @@ fn place_version_1(data: &Path) {
 
 #[test]
 fn a_file_of_schema_1_is_upgraded_and_what_waits_in_it_is_delivered() {
+    upgraded_and_delivered(1);
+}
+
+#[test]
+fn a_file_of_schema_2_is_upgraded_and_what_waits_in_it_is_delivered() {
+    upgraded_and_delivered(2);
+}
+
+fn upgraded_and_delivered(from: i64) {
     let home = tempfile::tempdir().unwrap();
     let data = home.path().join("data");
-    place_version_1(&data);
+    place(from, &data);
     let path = data.join("oncebox.db");
     let rehearsed =
         upgrade::rehearse(&path, Steps::RELEASED, &Clock::machine(), &mut |_| true).unwrap();
-    assert_eq!((rehearsed.from, rehearsed.differences), (1, Vec::new()), "it ends at schema.sql");
+    assert_eq!(
+        (rehearsed.from, rehearsed.differences),
+        (from, Vec::new()),
+        "it ends at schema.sql"
+    );
     let process = Process::start(home.path());
     let database = file::open(&data.join("oncebox.db"));
-    assert_eq!(file::lines(&database, "PRAGMA user_version"), ["2"]);
+    assert_eq!(file::lines(&database, "PRAGMA user_version"), ["3"]);
     let held = process.call("GET", "/v1/subscriptions/erp", &Value::Null).json();
     assert_eq!(held["holds"][0]["reason"], "paused");
     let receiver = Receiver::new();

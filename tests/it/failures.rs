@@ -255,6 +255,25 @@ fn an_event_that_fails_with_all_others_is_not_poison() {
 }
 
 #[test]
+fn failures_of_an_outage_do_not_make_an_event_poison_once_others_pass() {
+    let (rig, receiver) = failing(500);
+    event(&rig, "bad");
+    rig.settle();
+    for _ in 0..8 {
+        after(&rig, 4 * HOUR);
+    }
+    assert_eq!(delivery(&rig, 1)["counted_failures"], 9);
+    // The target works again, and answers this one with 500 once more.
+    refusing(&receiver, "bad", 500);
+    event(&rig, "good");
+    after(&rig, 4 * HOUR);
+    after(&rig, 4 * HOUR);
+    let again = delivery(&rig, 1);
+    assert_eq!((&again["state"], dead(&rig)), (&json!("pending"), 0), "{again}");
+    assert_eq!(again["counted_failures"], 11);
+}
+
+#[test]
 fn the_eighth_counted_failure_is_escalated_and_a_success_ends_that() {
     let (rig, receiver) = failing(500);
     event(&rig, "x");

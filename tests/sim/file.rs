@@ -68,6 +68,8 @@ pub(crate) struct Row {
     pub(crate) reason: Option<String>,
     /// Its failure that is not resolved: the class and the time of its latest failed attempt.
     pub(crate) failure: Option<(AttemptClass, Timestamp)>,
+    /// How often it failed while others passed.
+    pub(crate) alone: u32,
 }
 
 impl Row {
@@ -193,6 +195,7 @@ impl File {
                 since: self.commits,
                 reason: None,
                 failure: None,
+                alone: 0,
             });
             if let Some(lane) = lane {
                 self.elect_head(lane, due_at, effects);
@@ -277,6 +280,7 @@ impl File {
             }
             let failed = (verdict.class, Timestamp::from_ms(report.at));
             row.failure = (!verdict.class.is_success()).then_some(failed);
+            row.alone += u32::from(verdict.is_alone);
         }
         let next_due = row.due_at;
         self.elect_after(*delivery, *now, effects);
@@ -309,6 +313,7 @@ impl File {
         Facts {
             counted_failures: row.counted,
             last_failure: row.failure,
+            failures_alone: row.alone,
             streak: sub.streak,
             failing_since: sub
                 .failing_since
