@@ -117,8 +117,8 @@ CREATE TABLE subscriptions (
   CONSTRAINT subscription_format_is_known
     CHECK (format IN ('raw', 'standard_webhooks', 'cloudevents_binary', 'cloudevents_structured')),
   CONSTRAINT subscription_event_headers_is_json CHECK (json_valid(event_headers)),
-  CONSTRAINT subscription_filter_is_json CHECK (json_valid(filter)),
-  CONSTRAINT subscription_template_is_json CHECK (json_valid(template))
+  CONSTRAINT subscription_filter_is_json CHECK (filter IS NULL OR json_valid(filter)),
+  CONSTRAINT subscription_template_is_json CHECK (template IS NULL OR json_valid(template))
 ) STRICT;
 
 CREATE UNIQUE INDEX subscriptions_name ON subscriptions (tenant, name) WHERE deleted_at IS NULL;

@@ -28,11 +28,19 @@ pub enum Class {
     SubscriptionDisabled,
     /// The site has no line to the outside.
     SiteOffline,
+    /// The disk is nearly full.
+    DiskLow,
+    /// The clock was set, or shows a time that cannot be.
+    ClockWrong,
+    /// The newest backup is too old, or one could not be made.
+    BackupOld,
+    /// Events cannot be used and wait for a person.
+    EventQuarantined,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::SourceFailing,
         Self::SourceReplaced,
         Self::SourceSilent,
@@ -43,6 +51,10 @@ impl Class {
         Self::SubscriptionRejecting,
         Self::SubscriptionDisabled,
         Self::SiteOffline,
+        Self::DiskLow,
+        Self::ClockWrong,
+        Self::BackupOld,
+        Self::EventQuarantined,
     ];
 
     /// The word in SQL and API.
@@ -58,6 +70,10 @@ impl Class {
             Self::SubscriptionRejecting => "subscription.rejecting",
             Self::SubscriptionDisabled => "subscription.disabled",
             Self::SiteOffline => "site.offline",
+            Self::DiskLow => "disk.low",
+            Self::ClockWrong => "clock.wrong",
+            Self::BackupOld => "backup.old",
+            Self::EventQuarantined => "event.quarantined",
         }
     }
 

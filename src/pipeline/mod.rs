@@ -32,6 +32,7 @@ pub mod refusals;
 pub mod relay;
 pub mod rotation;
 pub mod scheduler;
+pub mod site_watch;
 pub mod suspects;
 pub mod threads;
 pub mod upkeep;
@@ -69,6 +70,7 @@ use crate::pipeline::refusals::Refusals;
 use crate::pipeline::relay::{Relay, SqlRows};
 use crate::pipeline::scheduler::decisions::Input;
 use crate::pipeline::scheduler::{Dispatcher, Ended, HandOut, Mailbox, assignments};
+use crate::pipeline::site_watch::SiteWatch;
 use crate::pipeline::suspects::Suspects;
 use crate::pipeline::threads::{Spawner, join, spawn};
 use crate::pipeline::upkeep::Upkeep;
@@ -447,12 +449,15 @@ impl Parts {
         let (store, clock) = (self.store.clone(), self.clock.clone());
         let refusals = Refusals::new(store.clone(), clock.clone());
         let clock_watch = Arc::clone(&common.clock_watch);
+        let seen = (store.clone(), clock.clone(), self.settings.clone());
+        let site = SiteWatch::new(seen, Arc::clone(&clock_watch), Arc::clone(&self.disk));
         Upkeep::new(
             (store, clock),
             clock_watch,
             Arc::clone(&self.disk),
             refusals,
             (unsettled, deliver),
+            site,
         )
     }
 

@@ -13,6 +13,7 @@ use crate::pipeline::deliver::Deliver;
 use crate::pipeline::disk_watch::DiskWatch;
 use crate::pipeline::forgetting::Forgetting;
 use crate::pipeline::refusals::Refusals;
+use crate::pipeline::site_watch::SiteWatch;
 use crate::store::error::Result;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
@@ -20,7 +21,7 @@ use crate::store::{Store, deliveries, holds, idempotency_keys, subscriptions};
 
 /// Every chore by the clock. Upkeep runs all of them once a second, in this order; a chore that has less to do keeps the
 /// time of its next run itself.
-const CHORES: [(&str, Chore); 9] = [
+const CHORES: [(&str, Chore); 10] = [
     ("look at the free space", |upkeep| {
         upkeep.disk.look();
         Ok(())
@@ -37,6 +38,7 @@ const CHORES: [(&str, Chore); 9] = [
     ("pull in due times after the clock was set", Upkeep::clamp_due_times),
     ("end holds whose time is over", Upkeep::end_holds),
     ("look whether the line works again", |upkeep| upkeep.deliver.line.look()),
+    ("raise what is wrong with the site", |upkeep| upkeep.site.look()),
     ("delete idempotency keys that have expired", Upkeep::expire_idempotency_keys),
     ("delete guards and file names that are old", |upkeep| upkeep.forgetting.turn()),
 ];
@@ -57,6 +59,7 @@ pub struct Upkeep {
     /// Outcomes that the disk refused.
     unsettled: Receiver<AttemptReport>,
     deliver: Deliver,
+    site: SiteWatch,
     forgetting: Forgetting,
     /// Whether due times may lie too far ahead: at the start, when another boot with another clock may have written
     /// them, and after the clock was set.
@@ -71,6 +74,7 @@ impl Upkeep {
         disk: Arc<DiskWatch>,
         refusals: Refusals,
         (unsettled, deliver): (Receiver<AttemptReport>, Deliver),
+        site: SiteWatch,
     ) -> Self {
         let forgetting = Forgetting::new(store.clone(), clock.clone(), Arc::clone(&clock_watch));
         Self {
@@ -81,6 +85,7 @@ impl Upkeep {
             refusals,
             unsettled,
             deliver,
+            site,
             forgetting,
             are_due_times_suspect: true,
         }

@@ -27,8 +27,8 @@ for end in "ROLLBACK", "COMMIT", "COMMIT":
     db.execute(end)
 "#;
 
-const PYTHON_CHECKS: &str =
-    r#"assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",), "damaged""#;
+const PYTHON_CHECKS: &str = r#"said = db.execute("PRAGMA integrity_check").fetchone()
+assert said == ("ok",), said"#;
 
 const PHP: &str = r#"
 $db = new PDO("sqlite:" . $argv[1], null, null, [PDO::ATTR_TIMEOUT => 5]);

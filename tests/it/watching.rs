@@ -67,6 +67,35 @@ fn a_disk_that_breaks_is_answered_503_and_ends_the_process() {
     rig.advance(secs(1));
 }
 
+#[test]
+fn what_is_wrong_with_the_site_is_escalated_until_it_is_well_again() {
+    let rig = Rig::new();
+    let open = || {
+        let listed = rig.get("/v1/escalations")["items"].clone();
+        let class = |found: &Value| found["class"].as_str().unwrap().to_owned();
+        listed.as_array().unwrap().iter().map(class).collect::<Vec<_>>()
+    };
+    assert_eq!(open(), [""; 0]);
+    rig.disk_free(1_000_000);
+    until("the disk is escalated", || open() == ["disk.low"]);
+    rig.disk_free(5_000_000_000);
+    until("that is resolved", || open().is_empty());
+    rig.time.set_wall(rig.now().plus(secs(3)));
+    until("the clock is escalated", || open() == ["clock.wrong"]);
+    rig.advance(secs(601));
+    until("that is resolved", || open().is_empty());
+    let unusable = "INSERT INTO outbox (event_type, payload, target) VALUES ('a', '1', 'nobody')";
+    for count in 1..=2 {
+        let erp = rusqlite::Connection::open(rig.data().join("oncebox.db")).unwrap();
+        erp.busy_timeout(secs(5)).unwrap();
+        erp.execute_batch(unusable).unwrap();
+        until("the quarantine is escalated, and again when it grows", || {
+            let listed = rig.get("/v1/escalations")["items"].clone();
+            listed[0]["class"] == "event.quarantined" && listed[0]["count"] == count
+        });
+    }
+}
+
 /// The checks of `/readyz?verbose` by name: state and value.
 fn checks(answer: &Value) -> BTreeMap<String, (String, Value)> {
     let each = answer["checks"].as_array().unwrap().iter().map(|check| {
