@@ -168,18 +168,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(&dir);
         make_older(&settings);
-        let behind = "schema 1, this oncebox has 2: 1 step behind: oncebox migrate up";
+        let old = STEPS.oldest;
+        let behind =
+            format!("schema {old}, this oncebox has {VERSION}: 1 step behind: oncebox migrate up");
         assert_eq!(said(&settings, Verb::Status, false), behind);
         let dry = said(&settings, Verb::Up { dry_run: true }, false);
-        assert!(dry.starts_with("on a copy: schema 1 to 2 in "), "{dry}");
+        assert!(dry.starts_with(&format!("on a copy: schema {old} to {VERSION} in ")), "{dry}");
         assert_eq!(said(&settings, Verb::Status, false), behind, "the file itself is as it was");
         let done = said(&settings, Verb::Up { dry_run: false }, false);
-        assert!(done.starts_with("upgraded from schema 1 to 2; the backup is "), "{done}");
+        let upgraded = format!("upgraded from schema {old} to {VERSION}; the backup is ");
+        assert!(done.starts_with(&upgraded), "{done}");
         assert!(done.contains("before-upgrade-"), "{done}");
-        let current = "schema 2, this oncebox has 2: up to date";
+        let current = format!("schema {VERSION}, this oncebox has {VERSION}: up to date");
         assert_eq!(said(&settings, Verb::Status, false), current);
         let again = said(&settings, Verb::Up { dry_run: false }, false);
-        assert_eq!(again, "schema 2: up to date, nothing was done");
+        assert_eq!(again, format!("schema {VERSION}: up to date, nothing was done"));
     }
 
     #[test]
@@ -190,9 +193,10 @@ mod tests {
         let read = |verb| -> serde_json::Value {
             serde_json::from_str(&said(&settings, verb, true)).unwrap()
         };
-        assert_eq!(read(Verb::Status), json!({ "schema": 1, "this_program": 2, "pending": 1 }));
+        let status = json!({ "schema": STEPS.oldest, "this_program": VERSION, "pending": 1 });
+        assert_eq!(read(Verb::Status), status);
         let dry = read(Verb::Up { dry_run: true });
-        assert_eq!((&dry["from"], &dry["to"]), (&json!(1), &json!(2)));
+        assert_eq!((&dry["from"], &dry["to"]), (&json!(STEPS.oldest), &json!(VERSION)));
         let done = read(Verb::Up { dry_run: false });
         assert!(done["backup"].as_str().unwrap().contains("before-upgrade-"), "{done}");
     }
