@@ -78,7 +78,7 @@ fn address(params: &[String]) -> (&str, &str) {
 /// again: what it sends is wanted, only not now.
 pub(super) fn gate(api: &Api, params: &[String]) -> Result<Arc<VerifiedProvider>, Problem> {
     let (tenant, provider) = address(params);
-    let gate = api.flow.receive.gate(tenant, provider)?;
+    let gate = api.flow.receive.provider(tenant, provider)?;
     let gate = gate.ok_or_else(|| Problem::not_found("provider"))?;
     if gate.suspended {
         let detail = "Nothing is taken in for this tenant now; send it again later.";

@@ -1,11 +1,11 @@
-//! Notices when the wall clock is set, and for how long our time is suspect then.
+//! Notices when the wall clock is set. For a while after that, our time is suspect.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use crate::base::clock::{Clock, Timestamp};
 
-/// A jump of this much is a step, not drift: NTP slews what is smaller.
+/// A jump of this much is a step, not drift: NTP corrects smaller offsets gradually.
 const STEP: Duration = Duration::from_secs(2);
 /// How long after a step the clock is suspect: long enough for NTP to set it right.
 const SUSPECT_FOR: Duration = Duration::from_mins(10);
@@ -28,8 +28,8 @@ impl ClockWatch {
         now.ms() < self.suspect_until_ms.load(Ordering::Acquire)
     }
 
-    /// Looks at the clock. After a step it takes the new wall time over and returns how far it moved, in
-    /// ms: negative when the clock was set back, so that due times must be pulled in.
+    /// Checks the clock. After a step it adopts the new wall time and returns the step in ms. A negative step means
+    /// that the clock was set back, and due times must be moved earlier.
     pub fn look(&self, clock: &Clock) -> Option<i64> {
         let step = clock.step_ms();
         if Duration::from_millis(step.unsigned_abs()) < STEP {

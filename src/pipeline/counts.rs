@@ -1,6 +1,6 @@
-//! What the stages have counted since the start.
+//! Counters and histograms of the stages, since the start.
 //!
-//! Not here: names and labels of metrics; those stand in `api::metrics`.
+//! Not here: names and labels of metrics; they are in `api::metrics`.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::telemetry::tally::{self, Counter, Histogram};
 pub struct Counts {
     /// Webhooks stored for the first time.
     pub webhooks_stored: Counter,
-    /// Webhooks that were there before.
+    /// Webhooks that were stored before.
     pub webhooks_repeated: Counter,
     /// Webhooks whose signature was not accepted.
     pub webhooks_refused: Counter,
-    /// Webhooks put off because our clock is suspect.
+    /// Webhooks that providers must send again later, such as while our clock is suspect.
     pub webhooks_put_off: Counter,
     /// Webhooks that a policy on personal data refused.
     pub webhooks_unwanted: Counter,
@@ -26,9 +26,9 @@ pub struct Counts {
     pub webhooks_failed: Counter,
     /// Events stored for the first time.
     pub events_stored: Counter,
-    /// Events that were there before, with the same content.
+    /// Events that were stored before, with the same content.
     pub events_repeated: Counter,
-    /// Events that were there before, with other content.
+    /// Events that were stored before, with other content.
     pub events_differing: Counter,
     /// Publish requests that a policy on personal data refused.
     pub publishes_unwanted: Counter,
@@ -40,7 +40,7 @@ pub struct Counts {
     pub sql_quarantined: Counter,
     /// Rows of sources that could not be used and were quarantined.
     pub events_quarantined: Counter,
-    /// Files of drop folders that were taken.
+    /// Files of drop folders that were read.
     pub files_taken: Counter,
     /// Files of drop folders that were refused.
     pub files_rejected: Counter,
@@ -85,13 +85,13 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// What came of rows that plain SQL inserted.
+    /// Counts rows that plain SQL inserted.
     pub fn relayed(&self, relayed: Relayed) {
         self.sql_routed.add_many(relayed.routed);
         self.sql_quarantined.add_many(relayed.quarantined);
     }
 
-    /// What came of one event.
+    /// Counts one event.
     pub fn admitted(&self, repeated: bool, differs: bool) {
         let counter = match (repeated, differs) {
             (false, _) => &self.events_stored,
@@ -101,7 +101,7 @@ impl Counts {
         counter.add();
     }
 
-    /// An attempt is settled.
+    /// Counts a settled attempt.
     pub fn settled(&self, settlement: &Settlement) {
         let latency = Duration::from_millis(settlement.attempt.latency_ms.into());
         self.attempt_span.note_span(latency);
@@ -125,8 +125,7 @@ impl Counts {
         }
     }
 
-    /// What came of a lease is settled. How long a consumer takes is its own business, so that it is not
-    /// among the times of our attempts.
+    /// Counts a settled lease. Its time is not noted: the latency histogram is of our own attempts only.
     pub fn consumed(&self, settlement: &Settlement) {
         self.count(settlement);
     }

@@ -1,8 +1,7 @@
-//! Watches the room on the disk: below the reserve new work is refused, so that results can still be
-//! recorded.
+//! Watches the free space on the disk: below the reserve new work is refused, so that outcomes can still be stored.
 //!
-//! Looked at by upkeep every second, and at once when a write found no room. The decision is
-//! [`Budget`]'s; what is refused is the API's.
+//! Upkeep measures it every second. A write that finds no space causes a measurement at once. [`Budget`] decides, the
+//! API refuses.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use crate::store::writer::LogRoom;
 use crate::sys::disk::{Gauge, Space};
 use crate::telemetry::tally::Counter;
 
-/// The room on the disk, as it was last seen.
+/// The free space, as last measured.
 #[derive(Debug)]
 pub struct DiskWatch {
     gauge: Gauge,
@@ -25,9 +24,9 @@ pub struct DiskWatch {
     log: Arc<LogRoom>,
     seen: Mutex<Seen>,
     is_low: AtomicBool,
-    /// Requests refused for the reserve.
+    /// Requests refused because of the reserve.
     pub refused: Counter,
-    /// Writes that found no room.
+    /// Writes that found no space.
     pub full: Counter,
     /// Times the reserve was reached.
     pub times_low: Counter,
@@ -39,19 +38,19 @@ struct Seen {
     space: Option<Space>,
 }
 
-/// What was last seen, for people.
+/// The last measurement, for the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskState {
-    /// What it means.
+    /// Whether that is enough.
     pub room: Room,
-    /// The file system; `None` while it could not be looked at.
+    /// The file system; `None` while it cannot be measured.
     pub space: Option<Space>,
     /// Bytes that are kept free.
     pub reserve: u64,
 }
 
 impl DiskWatch {
-    /// A watch over the file system of the data directory, which has looked once.
+    /// A watch over the file system of the data directory, which has measured it once.
     pub fn new(gauge: Gauge, settings: Live, log: Arc<LogRoom>) -> Self {
         let path = settings.get().directory().to_owned();
         let watch = Self {
@@ -78,14 +77,13 @@ impl DiskWatch {
         self.is_low.load(Ordering::Acquire)
     }
 
-    /// What was last seen.
+    /// The last measurement.
     pub fn state(&self) -> DiskState {
         let Seen { room, space } = *self.seen.lock();
         DiskState { room, space, reserve: self.budget().reserve_of(space.map_or(0, |s| s.total)) }
     }
 
-    /// Looks, and says so once when it changes between enough and low. What cannot be looked at stays what
-    /// it was.
+    /// Measures the free space, and logs each change between enough and low. If that fails, the last state stays.
     pub fn look(&self) {
         let looked = self.gauge.look(&self.path);
         let mut seen = self.seen.lock();
@@ -93,12 +91,12 @@ impl DiskWatch {
             Ok(space) => space,
             Err(error) => {
                 if seen.space.take().is_some() {
-                    tracing::warn!(%error, "the room on the disk cannot be looked at");
+                    tracing::warn!(%error, "the free space on the disk cannot be measured");
                 }
                 return;
             }
         };
-        // What is in the log takes its room in the file when it is copied.
+        // The database file will need this space when the write-ahead log is copied into it.
         let net = Space { free: space.free.saturating_sub(self.log.owed()), ..space };
         let before = *seen;
         *seen = Seen { room: self.budget().judge(before.room, net), space: Some(space) };
@@ -116,18 +114,22 @@ impl DiskWatch {
                 tracing::error!(
                     free_bytes,
                     reserve_bytes,
-                    "the disk is nearly full: new work is refused with 507 until there is room; \
+                    "the disk is nearly full: new work is refused with 507 until there is space; \
                      deliveries go on"
                 );
             }
             (true, false) => {
-                tracing::info!(free_bytes, reserve_bytes, "there is room again: new work is taken");
+                tracing::info!(
+                    free_bytes,
+                    reserve_bytes,
+                    "there is enough free space again: new work is accepted"
+                );
             }
             _ => (),
         }
     }
 
-    /// A write found no room: counted, and looked at at once.
+    /// Counts a write that found no space, and measures at once.
     pub fn found_full(&self) {
         self.full.add();
         self.log.ask_to_empty();
@@ -145,10 +147,10 @@ mod tests {
     use crate::config::Settings;
 
     #[test]
-    fn a_watch_follows_the_disk_and_keeps_its_mind_when_it_cannot_look() {
+    fn the_state_follows_the_disk_and_stays_when_the_disk_cannot_be_measured() {
         let free = Arc::new(AtomicU64::new(5_000));
-        let told = Arc::clone(&free);
-        let gauge = Gauge::new(move |_: &Path| match told.load(Ordering::SeqCst) {
+        let measured = Arc::clone(&free);
+        let gauge = Gauge::new(move |_: &Path| match measured.load(Ordering::SeqCst) {
             u64::MAX => Err(io::Error::other("gone")),
             free => Ok(Space { total: 10_000, free }),
         });

@@ -1,4 +1,4 @@
-//! What is under way at this moment. The file has no such state: it would cost a commit more for each delivery.
+//! The deliveries being attempted at this moment. The file does not store this: it would cost one more commit for each.
 
 use std::collections::HashMap;
 

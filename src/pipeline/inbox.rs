@@ -1,4 +1,4 @@
-//! A thread's inbox: other threads leave messages and ring, the thread takes all of them at once. Leaving never blocks.
+//! A thread's inbox: other threads leave messages and wake it; it takes all messages at once. Leaving never blocks.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,11 +1,11 @@
-//! Whether the site has a line to the outside.
+//! The site's line to the outside: whether the site is online.
 //!
-//! Being offline is not an endpoint's failure: while the line is down nothing is called and nothing is counted. The line
-//! is down when an attempt had no answer, no other one has had one just now, and the probe fails too. The probe connects
-//! to the configured addresses; where there are none, it looks for a default route.
+//! Being offline is not an endpoint's failure: while the line is down nothing is called and nothing is counted. The
+//! line is down when an attempt had no answer, no host answered within the last second, and the probe fails too. The
+//! probe connects to the configured addresses; if there are none, it looks for a default route.
 //!
-//! An attempt that began while the line was down may fail after it works again: a connection is waited for. Where the
-//! probe costs nothing it is made once a second, so that such an attempt is known.
+//! An attempt that began while the line was down may time out after the line is back, and must not count. To recognize
+//! such attempts, the probe runs once a second if it costs nothing, that is without configured addresses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -26,10 +26,10 @@ use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{Store, escalations, holds, meta, subscriptions};
 
-/// How long the answer of a probe, or of a host, holds. Many attempts fail at once when a line goes down.
+/// How long a probe's result, or a host's answer, stays valid. Many attempts fail at once when a line goes down.
 const PROBE_HOLDS: Duration = Duration::from_secs(1);
-/// How long a line that is back may fail without that being a host's failure, until a host has answered: a switch takes
-/// up to 50 s to let packets through a port that has a link.
+/// How long failures are not counted after the line is back, unless a host answers before: a switch may take 50 s until
+/// it forwards packets of a port that has a link.
 const UNPROVEN: Duration = Duration::from_mins(1);
 const SUBJECT: &str = "site";
 
@@ -40,20 +40,20 @@ pub struct Line {
     settings: Live,
     sender: Arc<dyn Sender>,
     is_down: Arc<AtomicBool>,
-    /// Whether the probe has ever passed here. A site without a default route that reaches its own network alone is not
-    /// offline.
+    /// Whether the probe has ever passed at this site. If not, and no addresses are configured, the site is never
+    /// offline: it may use nothing but its own network.
     was_seen: AtomicBool,
-    /// Whether the file says so.
+    /// Whether that is stored in the file.
     is_stored: AtomicBool,
     /// When a host last answered, in milliseconds of the monotonic clock.
     answered_ms: AtomicI64,
     /// When the line was last seen down, by the same clock.
     down_ms: AtomicI64,
-    /// Held while the state here and that of the file are changed, so that both end the same.
+    /// Held while the state is changed here and in the file, so that both stay equal.
     in_order: Mutex<()>,
-    /// Until when the line is back and not proven, by the same clock.
+    /// Until when failures of a line that is back are not counted, by the same clock.
     unproven_until_ms: AtomicI64,
-    /// When the line was last probed, and what came of it.
+    /// When the line was last probed, and whether it worked.
     probed: Mutex<Option<(Duration, bool)>>,
 }
 
@@ -64,7 +64,7 @@ impl std::fmt::Debug for Line {
 }
 
 impl Line {
-    /// The line as the file has it.
+    /// The line in the state that the file has stored.
     pub fn new(
         (store, clock): (Store, Clock),
         settings: Live,
@@ -88,8 +88,8 @@ impl Line {
         })
     }
 
-    /// Notes how an attempt over the network ended that began at `started` (monotonic); tells whether it failed because
-    /// the line is down.
+    /// Notes the outcome of a network attempt that began at `started` (monotonic). Returns whether it failed because
+    /// the line was down.
     pub fn note(&self, started: Duration, outcome: &Outcome) -> bool {
         let (now, is_down) = (self.clock.monotonic(), self.is_down.load(Ordering::Relaxed));
         match outcome {
@@ -117,8 +117,8 @@ impl Line {
         if (answered > ms(started) && is_fresh) || self.probe(started) {
             return was_down;
         }
-        let is_asked_for = !self.settings.get().delivery.line_probe.is_empty();
-        if !is_asked_for && !self.was_seen.load(Ordering::Relaxed) {
+        let has_addresses = !self.settings.get().delivery.line_probe.is_empty();
+        if !has_addresses && !self.was_seen.load(Ordering::Relaxed) {
             return false;
         }
         let _in_order = self.in_order.lock();
@@ -129,27 +129,27 @@ impl Line {
             let is_down = Arc::clone(&self.is_down);
             self.store.writer().submit(Queue::Settle, self.job(go_offline), move |stored| {
                 let Err(error) = stored else { return };
-                tracing::error!(%error, "that the site is offline could not be stored; it is tried again");
-                // No hold stands, so attempts go on: the next one that fails tries to store it.
+                tracing::error!(%error, "the offline state could not be stored; it is tried again");
+                // Without the hold, attempts go on; the next one that fails tries to store it.
                 is_down.store(false, Ordering::Relaxed);
             });
         }
         true
     }
 
-    /// Stores once, when a host has answered, that there is a line here.
+    /// Stores once that this site has a line, after a host has answered.
     fn remember(&self) {
         if self.was_seen.load(Ordering::Relaxed) && !self.is_stored.swap(true, Ordering::Relaxed) {
             let stored = |stored: Result<()>| {
                 if let Err(error) = stored {
-                    tracing::warn!(%error, "that this site has a line could not be stored");
+                    tracing::warn!(%error, "could not store that this site has a line");
                 }
             };
             self.store.writer().submit(Queue::Upkeep, meta::set_has_had_line, stored);
         }
     }
 
-    /// Looks whether a line that is down works again, and, where that costs nothing, whether it works.
+    /// Probes a line that is down, and a working one if the probe costs nothing.
     pub fn look(&self) -> Result<()> {
         let is_down = self.is_down.load(Ordering::Relaxed);
         let is_free = self.settings.get().delivery.line_probe.is_empty();
@@ -162,7 +162,7 @@ impl Line {
             return Ok(());
         }
         let _in_order = self.in_order.lock();
-        // Before anything is sent.
+        // Before the hold ends, because deliveries start at once then.
         let until = self.clock.monotonic().saturating_add(UNPROVEN);
         self.unproven_until_ms.store(ms(until), Ordering::Relaxed);
         self.store.writer().write(Queue::Upkeep, self.job(go_online))?;
@@ -171,7 +171,7 @@ impl Line {
         Ok(())
     }
 
-    /// Whether the line works. That it did is known from a probe since `since` only; that it did not, for a moment.
+    /// Whether the line works. A recent result is used again; a recent success only if it is not older than `since`.
     fn probe(&self, since: Duration) -> bool {
         let mut probed = self.probed.lock();
         let now = self.clock.monotonic();

@@ -1,5 +1,5 @@
 //! The stages and their threads. Stages never call each other: they meet in the store, and a message in the next
-//! stage's inbox tells it to look.
+//! stage's inbox wakes it.
 //!
 //! | thread | runs | waits on |
 //! |---|---|---|
@@ -7,13 +7,13 @@
 //! | `dispatch` | [`scheduler::Dispatcher`]: who is sent next | its inbox, the next due time |
 //! | `deliver-N` | [`deliver::Deliver`]: one request at a time | its assignments |
 //! | `consume` | [`consume::manager::LeaseManager`]: pull consumers | requests, what becomes due, leases |
-//! | `upkeep` | [`upkeep::Upkeep`]: chores by the clock | a second |
-//! | `relay` | [`relay::Relay`]: events inserted by plain SQL | the write-ahead log, a quarter of a second |
-//! | `backup` | [`Schedule`]: backups by the clock, where there are any | a second |
+//! | `upkeep` | [`upkeep::Upkeep`]: periodic chores | one second |
+//! | `relay` | [`relay::Relay`]: events inserted by plain SQL | the write-ahead log, 250 ms |
+//! | `backup` | [`Schedule`]: scheduled backups, if configured | one second |
 //!
-//! They are started and joined here and nowhere else. The stop order is: sources (see `app`), dispatcher (nothing new is
-//! started), deliverers (what is under way is finished and settled), the listener (see `app`), relay, upkeep,
-//! writer (drains its queues and empties the write-ahead log). So requests are still accepted while deliveries end.
+//! All of them are started and joined here. The stop order is: sources (see `app`), dispatcher (starts nothing new),
+//! deliverers (finish and settle their attempts), the listener (see `app`), relay, upkeep, writer (drains its queues
+//! and empties the write-ahead log). So requests are still accepted while deliveries end.
 
 pub mod clock_watch;
 pub mod consume;
@@ -21,7 +21,7 @@ pub mod counts;
 pub mod deliver;
 pub mod destinations;
 pub mod disk_watch;
-pub mod forgetting;
+pub mod guard_expiry;
 pub mod in_flight;
 pub mod inbox;
 pub mod line;
@@ -84,68 +84,68 @@ use crate::telemetry::heartbeat::Heartbeat;
 
 /// What the stages are built from.
 pub struct Parts {
-    /// The file.
+    /// The database file.
     pub store: Store,
-    /// Its writing end.
+    /// What the writer thread runs.
     pub writer_loop: WriterLoop,
     /// Time.
     pub clock: Clock,
     /// Randomness.
     pub draw: Arc<dyn Draw>,
-    /// What secrets are sealed with.
+    /// The master keys that seal secrets.
     pub key: Arc<Keyring>,
-    /// What subjects are called in the file.
+    /// Makes the pseudonyms of subjects.
     pub names: Pseudonyms,
-    /// The line to the outside.
+    /// Sends HTTP requests.
     pub sender: Arc<dyn client::Sender>,
-    /// What holds.
+    /// The settings in force.
     pub settings: Live,
-    /// The room on the disk.
+    /// The free space on the disk.
     pub disk: Arc<DiskWatch>,
-    /// The backups by the clock.
+    /// Scheduled backups, if configured.
     pub backups: Option<Schedule>,
-    /// What deliveries and sources take their memory from.
+    /// The memory budget of deliveries and sources.
     pub budget: Budget,
-    /// What the process may have died on.
+    /// Work that may have ended the process.
     pub suspects: Arc<Suspects>,
     /// Planned failures.
     pub faults: Faults,
-    /// Told when tokens change.
+    /// Called when tokens change.
     pub on_tokens_changed: Arc<dyn Fn() + Send + Sync>,
-    /// Told when sources change.
+    /// Called when sources change.
     pub on_sources_changed: Arc<dyn Fn() + Send + Sync>,
-    /// Whether a source has this name: only that source speaks for it.
+    /// Whether a source has this name. If so, only that source may publish under it.
     pub is_source: IsSource,
-    /// Asked for when the process must end.
+    /// Asked to stop when the process must end.
     pub stop: Stop,
 }
 
 /// The running stages.
 pub struct Pipeline {
-    /// The intake.
+    /// Receives webhooks.
     pub receive: Receive,
-    /// The publisher.
+    /// Publishes events.
     pub publish: Publish,
-    /// The consumers' way in.
+    /// Serves pull consumers.
     pub consume: Consume,
-    /// Where refused calls are noted.
+    /// Records refused calls.
     pub refusals: Refusals,
-    /// What was counted.
+    /// Counters and histograms.
     pub counts: Arc<Counts>,
     /// Whether our clock can be trusted.
     pub clock_watch: Arc<ClockWatch>,
     /// Starts threads that the process cannot do without.
     pub spawner: Spawner,
-    /// What is done about personal data.
+    /// Applies the privacy policies.
     pub privacy: Arc<Privacy>,
-    /// What is under way.
+    /// The deliveries being attempted.
     pub in_flight: Arc<InFlight>,
     mailbox: Mailbox,
     dispatcher_pulse: Heartbeat,
     destinations: Arc<Destinations>,
     writer_stop: Sender<()>,
     upkeep_stop: Stop,
-    /// Taken by [`Pipeline::end_deliveries`], as are the deliverers.
+    /// [`Pipeline::end_deliveries`] takes and joins it, and then the deliverers.
     dispatcher: Option<JoinHandle<()>>,
     deliverers: Vec<JoinHandle<()>>,
     upkeep: JoinHandle<()>,
@@ -180,7 +180,7 @@ struct CommitListener {
 impl AfterCommit for CommitListener {
     fn committed(&self, effects: Effects) {
         let Effects {
-            rang,
+            rang: woken,
             gates,
             settled,
             subscriptions_changed,
@@ -205,11 +205,11 @@ impl AfterCommit for CommitListener {
         if tokens_changed {
             (self.on_tokens_changed)();
         }
-        self.consume.committed(&rang, subscriptions_changed);
-        if !rang.is_empty() || !gates.is_empty() || !settled.is_empty() || subscriptions_changed {
+        self.consume.committed(&woken, subscriptions_changed);
+        if !woken.is_empty() || !gates.is_empty() || !settled.is_empty() || subscriptions_changed {
             self.mailbox.leave(|messages| {
-                messages.rang.extend(rang);
-                // Before what is settled: a probe's delivery must not be let go while the gate is still the old one.
+                messages.woken.extend(woken);
+                // Gates before settlements: while the old gate stands, a probe's delivery must not be released.
                 let gate = |(subscription, gate)| Input::GateChanged { subscription, gate };
                 messages.inputs.extend(gates.into_iter().map(gate));
                 messages.inputs.extend(settled.into_iter().map(Input::Settled));
@@ -223,7 +223,7 @@ impl AfterCommit for CommitListener {
     }
 
     fn fatal(&self, error: &Error) {
-        tracing::error!(%error, "the process ends, so that nothing is acknowledged that is not stored");
+        tracing::error!(%error, "the process ends: it must not acknowledge what it cannot store");
         *self.fatal.lock() = Some(error.clone());
         self.stop.ask();
     }
@@ -236,7 +236,7 @@ impl Pipeline {
         let (mailbox, pulse) = (Mailbox::default(), Heartbeat::default());
         let count = parts.settings.get().delivery.deliverers;
         let (hand_out, assignments) = assignments(usize::try_from(count).unwrap_or(1));
-        // Holds at most what is in hand, which the dispatcher bounds.
+        // Needs no limit: it holds only deliveries in hand, and the dispatcher limits those.
         let (unsettled, unsettled_back) = unbounded();
         let deliver = parts.deliver(&common, mailbox.clone(), unsettled);
         let consume = parts.consume(&common);
@@ -262,11 +262,11 @@ impl Pipeline {
         let (writer_stop, writer_stopped) = bounded(0);
         let (writer_loop, after_commit) = (parts.writer_loop, Arc::clone(&listener));
         let ended = Arc::new(Mutex::new(Ended::default()));
-        let tell_ended = Arc::clone(&ended);
-        let (upkeep_told, relay_told) = (upkeep_stop.clone(), upkeep_stop.clone());
+        let set_ended = Arc::clone(&ended);
+        let (stop_upkeep, stop_relay) = (upkeep_stop.clone(), upkeep_stop.clone());
         if let Some(backups) = parts.backups {
             let stop = upkeep_stop.clone();
-            // Nobody waits for its end: a copy is given up at the next MiB, and the check of a backup only reads a file
+            // A stop need not wait for it: a copy ends at the next MiB, and the check of a backup only reads a file
             // that has no name yet.
             drop(spawn("backup", &listener, move || backups.run(&stop))?);
         }
@@ -295,55 +295,54 @@ impl Pipeline {
             })?,
             dispatcher: Some(spawn("dispatch", &listener, move || {
                 let how = dispatcher.run();
-                *tell_ended.lock() = how;
+                *set_ended.lock() = how;
             })?),
             ended,
-            upkeep: spawn("upkeep", &listener, move || upkeep.run(&upkeep_told))?,
-            relay: spawn("relay", &listener, move || relay.run(&relay_told))?,
+            upkeep: spawn("upkeep", &listener, move || upkeep.run(&stop_upkeep))?,
+            relay: spawn("relay", &listener, move || relay.run(&stop_relay))?,
             lease_manager: spawn("consume", &listener, move || lease_manager.run())?,
             fatal,
         })
     }
 
-    /// Lets the dispatcher look at the clock, which a test has moved.
+    /// Makes the dispatcher and the lease manager read the clock again, after a test has moved it.
     pub fn wake(&self) {
         self.mailbox.ring();
         self.consume.wake();
     }
 
-    /// Answers consumers that wait, so that a stop of the listener need not wait for them.
+    /// Answers consumers that wait, so that the listener can stop without waiting for them.
     pub fn stop_waiting(&self) {
         self.consume.stop_waiting();
     }
 
-    /// Lets everyone look at the settings again, after they were set.
+    /// Makes the stages read the settings again after a change.
     pub fn settings_changed(&self) {
         self.destinations.forget();
         self.mailbox.leave(|messages| messages.subscriptions_changed = true);
     }
 
-    /// The dispatcher's sign of life.
+    /// The dispatcher's heartbeat.
     pub fn pulse(&self) -> &Heartbeat {
         &self.dispatcher_pulse
     }
 
-    /// Starts nothing new, and lets what is under way end and be settled, as far as it does within
-    /// [`scheduler::STOP_GRACE`]. The rest goes on: what comes in meanwhile is taken.
+    /// Starts no more deliveries, and waits up to [`scheduler::STOP_GRACE`] until those under way are settled. New
+    /// requests are still accepted meanwhile.
     pub fn end_deliveries(&mut self) {
         self.mailbox.leave(|messages| messages.stop = true);
         if self.is_healthy() {
             self.dispatcher.take().into_iter().for_each(join);
         }
-        // A request whose grace is over may have minutes to go by its own limit. Its thread is left to
-        // itself; what it hands in later finds no writer.
+        // A request that outlasts the grace may run for minutes more. Its thread is not joined, and its outcome is not
+        // stored: the writer has ended by then.
         if self.is_healthy() && !self.how_it_ended().busy {
             self.deliverers.drain(..).for_each(join);
         }
     }
 
-    /// Stops what [`Pipeline::end_deliveries`] has left. `clean` is called while the writer still runs, and only
-    /// when nothing is left over.
-    /// Fails with what made the process end, if nobody asked it to.
+    /// Stops the other stages. Calls `clean` while the writer still runs, if every delivery was settled and no fatal
+    /// error occurred. Fails with the fatal error, if there was one.
     pub fn stop(self, clean: impl FnOnce()) -> Result<()> {
         self.consume.end();
         join(self.lease_manager);
@@ -486,7 +485,7 @@ impl Parts {
         }
     }
 
-    /// Certificates are fetched as deliveries are sent: under the same address policy, with the same roots.
+    /// The client that sends deliveries also fetches certificates: one address policy, one set of root certificates.
     fn fetch(&self) -> Fetch {
         let sender = Arc::clone(&self.sender);
         Box::new(move |url, timeout| {
@@ -504,7 +503,7 @@ impl Parts {
             providers: Arc::clone(&common.providers),
             clock_watch: Arc::clone(&common.clock_watch),
             certificates: Arc::new(certificates),
-            turns: Arc::default(),
+            asymmetric_checks: Arc::default(),
             counts: Arc::clone(&common.counts),
             privacy: Arc::clone(&common.privacy),
         }

@@ -1,5 +1,4 @@
-//! The providers that webhooks come from: each with its secrets opened, kept in memory until one
-//! changes.
+//! The providers of webhooks with their opened secrets, cached until a provider changes.
 
 use std::sync::Arc;
 
@@ -12,10 +11,10 @@ use crate::signatures::provider::Provider;
 use crate::store::error::{Error, Result};
 use crate::store::{Store, credentials, providers, tenants};
 
-/// Providers kept open at most; those beyond are opened for each request.
+/// Providers in the cache at most; further ones are read for each request.
 const MAX_OPEN: usize = 10_000;
 
-/// A provider, ready to be verified.
+/// A provider with what it takes to verify its requests.
 #[derive(Debug)]
 pub struct VerifiedProvider {
     /// Its row.
@@ -28,7 +27,7 @@ pub struct VerifiedProvider {
     pub suspended: bool,
 }
 
-/// All of them, opened when they are first needed.
+/// The cache. A provider is read when it is first needed.
 #[derive(Debug)]
 pub struct ProviderCache {
     store: Store,
@@ -39,12 +38,12 @@ pub struct ProviderCache {
 }
 
 impl ProviderCache {
-    /// None opened yet.
+    /// An empty cache.
     pub fn new(store: Store, key: Arc<Keyring>, faults: Faults) -> Self {
         Self { store, key, faults, open: Cache::new(MAX_OPEN) }
     }
 
-    /// Forgets them; called after a commit that changed a provider or a tenant.
+    /// Empties the cache; called after a commit that changed a provider or a tenant.
     pub fn forget(&self) {
         self.open.forget();
     }
@@ -55,8 +54,8 @@ impl ProviderCache {
         if self.faults.hit(Step::ReadIntake) {
             return Err(Error::Busy);
         }
-        let place = (tenant.to_owned(), name.to_owned());
-        self.open.get(place, |(tenant, name)| self.read(tenant, name))
+        let key = (tenant.to_owned(), name.to_owned());
+        self.open.get(key, |(tenant, name)| self.read(tenant, name))
     }
 
     fn read(&self, tenant: &str, name: &str) -> Result<Option<VerifiedProvider>> {
@@ -66,7 +65,7 @@ impl ProviderCache {
             Ok(Some((provider, sealed, tenants::is_suspended(tx, tenant)?)))
         })?;
         let Some((provider, sealed, suspended)) = found else { return Ok(None) };
-        let mut gate =
+        let mut read =
             VerifiedProvider { provider, secrets: Vec::new(), key_ids: Vec::new(), suspended };
         for credential in sealed {
             let context = credentials::context(&credential.id);
@@ -78,9 +77,9 @@ impl ProviderCache {
                 .map_err(|error| unreadable(format!("{}: {error}", credential.id)))?;
             let text = std::str::from_utf8(opened.expose())
                 .map_err(|error| unreadable(format!("{}: {error}", credential.id)))?;
-            gate.secrets.push(Zeroizing::new(text.to_owned()));
-            gate.key_ids.push(credential.id);
+            read.secrets.push(Zeroizing::new(text.to_owned()));
+            read.key_ids.push(credential.id);
         }
-        Ok(Some(gate))
+        Ok(Some(read))
     }
 }

@@ -19,29 +19,29 @@ use crate::store::writer::Queue;
 /// Whether the tenant has a source of this name.
 pub type IsSource = fn(&ReadTx<'_>, &str, &str) -> Result<bool>;
 
-/// A stored event, as its publisher is told of it.
+/// A stored event, as its publisher sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// Its UUID: of the first publish, where it was published before.
+    /// Its UUID. A repeated event keeps the UUID of its first publish.
     pub id: String,
     /// The `webhook-id` its deliveries carry.
     pub webhook_id: String,
-    /// Where it stands.
+    /// Its status.
     pub status: Status,
-    /// Whether it was there before. It is not processed for that where it is quarantined.
+    /// Whether it was stored before. It may be quarantined, and so not processed.
     pub repeated: bool,
-    /// Whether it was there before with other content, which stays.
+    /// Whether it was stored before with other content. The first content stays.
     pub differs: bool,
     /// Whether it is new and held, because it may have been sent before a restore.
     pub in_doubt: bool,
 }
 
-/// What came of a publish request.
+/// The outcome of a publish request.
 #[derive(Debug)]
 pub enum Outcome {
     /// All its events are stored, and on the disk.
     Stored(Vec<Published>),
-    /// The same request was answered before, with this.
+    /// The same request was answered before. This was the answer.
     Replayed {
         /// The stored status.
         status: u16,
@@ -56,17 +56,17 @@ pub enum Outcome {
     Refused {
         /// Which, from 0.
         event: usize,
-        /// The rule and the place.
+        /// The rule, and the field that it refuses.
         why: Refused,
     },
     /// An event's source system is a configured source; nothing was stored.
     OfSource(String),
-    /// Nothing of it was stored.
+    /// Nothing was stored.
     Failed(Error),
 }
 
 impl Outcome {
-    /// Counts it. A request that was answered from memory brought nothing.
+    /// Counts the outcome. A replayed answer stores nothing and is not counted.
     fn count(&self, counts: &Counts) {
         match self {
             Self::Stored(events) => {
@@ -81,7 +81,7 @@ impl Outcome {
     }
 }
 
-/// The answer that is stored with an `Idempotency-Key`: from the events, its status and body.
+/// Makes the status and body that are stored with an `Idempotency-Key`.
 pub type Encode = fn(&[Published]) -> (u16, Vec<u8>);
 
 /// A request's `Idempotency-Key` and what it was used for.
@@ -96,23 +96,23 @@ pub struct Idempotency {
 /// The publisher.
 #[derive(Clone)]
 pub struct Publish {
-    /// Where it is stored.
+    /// The database file.
     pub store: Store,
     /// Time.
     pub clock: Clock,
-    /// What was counted.
+    /// Counters and histograms.
     pub counts: Arc<Counts>,
-    /// What is done about personal data.
+    /// Applies the privacy policies.
     pub privacy: Arc<Privacy>,
-    /// What was inserted by plain SQL before.
+    /// Routes rows that plain SQL inserted before.
     pub sql_rows: SqlRows,
-    /// Whether a source has a name.
+    /// Whether the tenant has a source of this name.
     pub is_source: IsSource,
 }
 
 impl Publish {
-    /// Stores the events of one request; `done` is called after COMMIT. Each event has passed
-    /// [`NewEvent::check`], so that nothing in the transaction can fail for one of them alone.
+    /// Stores the events of one request; `done` is called after COMMIT. Each event has passed [`NewEvent::check`], so
+    /// no single event can make the transaction fail.
     pub fn publish(
         &self,
         tenant: String,
@@ -161,7 +161,7 @@ impl Publish {
     }
 }
 
-/// The first source system among these events that is a configured source. Only that source speaks for it.
+/// The first source system among these events that is a configured source. Only that source may publish under it.
 fn configured_source(
     tx: &ReadTx<'_>,
     is_source: IsSource,
@@ -224,8 +224,7 @@ fn store_all(tx: &WriteTx<'_>, events: &[NewEvent], clock: &Clock) -> Result<Vec
         .collect()
 }
 
-/// The one function by which an event comes into the outbox: stored once, with its deliveries. It has passed
-/// [`NewEvent::check`].
+/// Stores an event once, with its deliveries. It has passed [`NewEvent::check`].
 pub(crate) fn admit(tx: &WriteTx<'_>, event: &NewEvent, now: Timestamp) -> Result<Inserted> {
     outbox::insert(tx, event, now)
 }

@@ -23,47 +23,47 @@ use crate::store::webhook_events::{self, Inserted, Replay};
 use crate::store::writer::Queue;
 use crate::store::{Store, idempotency_keys};
 
-/// How the provider is told to come again when our clock cannot be trusted.
+/// The `Retry-After` of a provider while our clock cannot be trusted.
 pub const CLOCK_RETRY_AFTER: Duration = Duration::from_mins(1);
-/// How the provider is told to come again while too many signatures are being checked.
+/// The `Retry-After` of a provider while too many signatures are being checked.
 pub const CROWDED_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What came of a request to the intake.
+/// The outcome of a webhook request.
 #[derive(Debug)]
 pub enum Received {
-    /// Stored now or before, and on the disk.
+    /// Stored on the disk, now or before.
     Stored(Inserted),
-    /// The events of a batch, each stored now or before, and on the disk.
+    /// The events of a batch, each stored on the disk, now or before.
     Batch {
         /// The batch.
         id: String,
-        /// How many were not there before.
+        /// How many are new.
         stored: u64,
-        /// How many were.
+        /// How many were stored before.
         repeated: u64,
     },
-    /// It brings nothing: the provider tries the address, and waits for this.
+    /// It has no event: the provider tests the address and expects this answer.
     Greeted(Handshake),
-    /// The signature is not accepted. The answer outside is the same for every reason.
+    /// The signature is not accepted. The provider gets the same answer for every reason.
     Refused(Refused),
-    /// The signature was used before, for another body that it fits as well. Outside, like a wrong one.
+    /// The signature was used before, for another body. It is answered like a wrong signature.
     Reused,
-    /// Correctly signed, and of no use.
+    /// Correctly signed, but it cannot be used.
     Unusable(Unusable),
-    /// Correctly signed, but the time does not fit and it may be ours that is wrong.
+    /// Correctly signed, but its time is too far from ours, and our clock may be wrong.
     ClockSuspect,
-    /// The provider's policy on personal data refuses it: the rule and the place.
+    /// The provider's policy on personal data refuses it: the rule and the field.
     Unwanted(policy::Refused),
-    /// What it takes to believe it, or to make it count, cannot be fetched now.
+    /// The certificate or the confirmation that it needs cannot be fetched now.
     Unfetched(Missing),
-    /// Too many others are being checked that cost as much.
+    /// Too many expensive signatures are being checked.
     Crowded,
     /// It could not be stored.
     Failed(Error),
 }
 
 impl Received {
-    /// Counts it.
+    /// Counts the outcome.
     fn count(&self, counts: &Counts) {
         let counter = match self {
             Self::Stored(Inserted { already_processed: false, .. }) => &counts.webhooks_stored,
@@ -86,7 +86,7 @@ impl Received {
 /// The intake.
 #[derive(Clone)]
 pub struct Receive {
-    /// Where it is stored.
+    /// The database file.
     pub store: Store,
     /// Time.
     pub clock: Clock,
@@ -94,28 +94,28 @@ pub struct Receive {
     pub draw: Arc<dyn Draw>,
     /// The providers.
     pub providers: Arc<ProviderCache>,
-    /// What signatures by certificate are checked with.
+    /// The certificates that some signatures are checked with.
     pub certificates: Arc<Certificates>,
-    /// How many of those are checked at once.
-    pub turns: Arc<Semaphore>,
+    /// Limits how many asymmetric signatures are checked at once.
+    pub asymmetric_checks: Arc<Semaphore>,
     /// Whether our clock can be trusted.
     pub clock_watch: Arc<ClockWatch>,
-    /// What was counted.
+    /// Counters and histograms.
     pub counts: Arc<Counts>,
-    /// What is done about personal data.
+    /// Applies the privacy policies.
     pub privacy: Arc<Privacy>,
 }
 
 impl Receive {
     /// A provider with its secrets; `None` where there is no such provider.
-    pub fn gate(&self, tenant: &str, provider: &str) -> Result<Option<Arc<VerifiedProvider>>> {
+    pub fn provider(&self, tenant: &str, provider: &str) -> Result<Option<Arc<VerifiedProvider>>> {
         self.providers.of(tenant, provider)
     }
 
     /// Verifies a request and stores it; `done` is called after COMMIT, or at once with a refusal.
     pub fn receive(
         &self,
-        gate: &VerifiedProvider,
+        opened: &VerifiedProvider,
         incoming: &Incoming<'_>,
         done: impl FnOnce(Received) + Send + 'static,
     ) {
@@ -124,25 +124,25 @@ impl Receive {
             received.count(&counts);
             done(received);
         };
-        match self.accept(gate, incoming) {
+        match self.accept(opened, incoming) {
             Ok(arrival) => self.store(arrival, done),
             Err(received) => done(received),
         }
     }
 
-    /// What is to be stored of a request, or what is answered without.
+    /// Verifies a request: what to store of it, or the outcome if nothing is stored.
     fn accept(
         &self,
-        gate: &VerifiedProvider,
+        opened: &VerifiedProvider,
         incoming: &Incoming<'_>,
     ) -> core::result::Result<Arrival, Received> {
-        let provider = &gate.provider.new;
+        let provider = &opened.provider.new;
         let scheme = &provider.scheme;
         if let Some(greeting) = scheme.greeting(incoming) {
             return Err(Received::Greeted(greeting));
         }
         let wall = self.clock.wall();
-        let matched = self.verify(gate, incoming, wall)?;
+        let matched = self.verify(opened, incoming, wall)?;
         if let Some(challenge) = scheme.challenge(incoming) {
             return Err(Received::Greeted(challenge));
         }
@@ -164,7 +164,7 @@ impl Receive {
                 payload: item.payload.to_vec(),
                 content_type: content_type(incoming),
                 headers: scheme.kept(incoming.headers),
-                key_id: gate.key_ids.get(matched).cloned(),
+                key_id: opened.key_ids.get(matched).cloned(),
                 trace_id: incoming.headers.get("traceparent").and_then(trace::trace_id),
                 batch: batch_id.clone().map(|id| (id, number)),
                 sealed: Sealed::default(),
@@ -182,12 +182,12 @@ impl Receive {
             let tenant = provider.tenant.clone();
             Once { tenant, key, hash: id::sha256_hex(incoming.body), kept }
         });
-        let replay = replay(gate, matched, incoming, &events);
+        let replay = replay(opened, matched, incoming, &events);
         Ok(Arrival { events, batch_id, once, replay })
     }
 
-    /// Calls the URL that confirms a subscription, once: a stored request was confirmed before it was stored, and an
-    /// eavesdropper could send such a request again and again.
+    /// Calls the URL that confirms a subscription, unless the request is stored already: then it was confirmed before.
+    /// So an eavesdropper who repeats the request causes no further calls.
     fn confirm<'i, I: Iterator<Item = &'i str>>(
         &self,
         (tenant, name): (&str, &str),
@@ -208,11 +208,11 @@ impl Receive {
     /// Which of the provider's secrets a request was signed with. The cheapest checks come first.
     fn verify(
         &self,
-        gate: &VerifiedProvider,
+        opened: &VerifiedProvider,
         incoming: &Incoming<'_>,
         wall: Timestamp,
     ) -> core::result::Result<usize, Received> {
-        let (provider, secrets) = (&gate.provider.new, &gate.secrets);
+        let (provider, secrets) = (&opened.provider.new, &opened.secrets);
         let scheme = &provider.scheme;
         let is_asymmetric = scheme.is_asymmetric(secrets);
         let is_suspect = || self.clock_watch.is_suspect(self.clock.now());
@@ -224,13 +224,15 @@ impl Receive {
         }
         let url = scheme.certificate_url(incoming).map_err(Received::Refused)?;
         let fetched = url.as_deref().map(|url| self.certificates.get(&provider.id, url));
-        let found = fetched.transpose().map_err(Received::Unfetched)?;
-        let turn = is_asymmetric.then(|| self.turns.take().ok_or(Received::Crowded)).transpose()?;
-        let fetched = found.as_ref().map(|found| found.body.as_slice());
-        let verified = scheme.verify_with(secrets, fetched, incoming, wall, provider.tolerance);
-        drop(turn);
+        let certificate = fetched.transpose().map_err(Received::Unfetched)?;
+        let permit = is_asymmetric
+            .then(|| self.asymmetric_checks.take().ok_or(Received::Crowded))
+            .transpose()?;
+        let bytes = certificate.as_ref().map(|found| found.body.as_slice());
+        let verified = scheme.verify_with(secrets, bytes, incoming, wall, provider.tolerance);
+        drop(permit);
         if let (Some(url), Some(found), Ok(_) | Err(Refused::Stale { .. })) =
-            (&url, &found, &verified)
+            (&url, &certificate, &verified)
             && !found.is_proven
         {
             self.certificates.proved(&provider.id, url, found);
@@ -260,32 +262,32 @@ impl Receive {
                 done(match outcome {
                     Err(error) => Received::Failed(error),
                     Ok(None) => Received::Reused,
-                    Ok(Some(inserted)) => settled(inserted, batch_id),
+                    Ok(Some(inserted)) => stored(inserted, batch_id),
                 });
             },
         );
     }
 }
 
-/// What tells this request when it is sent again under another id. The items of a batch have theirs in the signed
-/// body.
+/// How to recognize this request if it is sent again under another id. A batch needs nothing: the ids of its items are
+/// in the signed body.
 fn replay(
-    gate: &VerifiedProvider,
+    opened: &VerifiedProvider,
     matched: usize,
     incoming: &Incoming<'_>,
     events: &[NewWebhookEvent],
 ) -> Option<Replay> {
-    let (provider, [event]) = (&gate.provider.new, events) else { return None };
+    let (provider, [event]) = (&opened.provider.new, events) else { return None };
     if provider.replay_window.is_zero() || event.batch.is_some() {
         return None;
     }
-    let secret = gate.secrets.get(matched)?;
+    let secret = opened.secrets.get(matched)?;
     let fingerprint =
         provider.scheme.fingerprint(secret.as_bytes(), incoming, &event.event_type)?;
     Some(Replay { fingerprint, since: event.received_at.minus(provider.replay_window) })
 }
 
-/// What a request brought, ready to be stored.
+/// What to store of a request.
 struct Arrival {
     events: Vec<NewWebhookEvent>,
     /// The batch they came in.
@@ -294,7 +296,7 @@ struct Arrival {
     replay: Option<Replay>,
 }
 
-/// Something that a request uses up: only the same body may use it again.
+/// A request's nonce: only a request with the same body may use it again.
 struct Once {
     tenant: String,
     key: String,
@@ -302,18 +304,18 @@ struct Once {
     kept: Duration,
 }
 
-fn settled(mut inserted: Vec<Inserted>, batch_id: Option<String>) -> Received {
+fn stored(mut inserted: Vec<Inserted>, batch_id: Option<String>) -> Received {
     let Some(id) = batch_id else {
-        // One event is what there is outside of batches.
+        // Without a batch there is one event.
         let one = inserted.pop().ok_or(Error::Changed("the webhook event"));
         return one.map_or_else(Received::Failed, Received::Stored);
     };
-    let (mut stored, mut repeated) = (0_u64, 0_u64);
+    let (mut new, mut repeated) = (0_u64, 0_u64);
     for one in &inserted {
-        let count = if one.already_processed { &mut repeated } else { &mut stored };
+        let count = if one.already_processed { &mut repeated } else { &mut new };
         *count = count.saturating_add(1);
     }
-    Received::Batch { id, stored, repeated }
+    Received::Batch { id, stored: new, repeated }
 }
 
 fn not_admitted(not: NotAdmitted) -> Received {

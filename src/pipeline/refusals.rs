@@ -1,7 +1,6 @@
-//! Calls that were refused, on their way into the audit events: bounded, and never waited for.
+//! Writes refused calls into the audit events: a bounded number of rows, and nobody waits for the writer.
 //!
-//! What is counted together is decided in `model::audit::refusals`; upkeep writes what was only counted
-//! once its minute is over.
+//! `model::audit::refusals` decides which calls are only counted. Upkeep writes each count once its minute is over.
 
 use std::sync::Arc;
 
@@ -29,15 +28,15 @@ impl Refusals {
         Self { store, clock, ledger: Arc::default() }
     }
 
-    /// Notes a refused call. Called by the listener too, so it waits for nothing: where the writer's queue
-    /// is full, the row is lost and the log says so.
+    /// Notes a refused call. The listener calls this too, so it never waits: if the writer's queue is full, the row is
+    /// lost and the log says so.
     pub fn note(&self, refused: NewAuditEvent) {
         let now = self.clock.now();
         let row = self.ledger.lock().note(refused, now);
         self.write(row);
     }
 
-    /// Writes the rows of what was only counted, once its minute is over; of everything when `all`.
+    /// Writes the counts whose minute is over; every count if `all`.
     pub fn flush(&self, all: bool) {
         let now = self.clock.now();
         let rows = self.ledger.lock().due(now, all);

@@ -23,17 +23,17 @@ use crate::store::writer::Queue;
 use crate::store::{OwnReader, Store};
 use crate::sys::watch::Watch;
 
-/// How often the relay looks when nothing tells it to.
+/// How often the relay looks if nothing wakes it.
 const EVERY: Duration = Duration::from_millis(250);
-/// After a change of the log: the first look comes after this, each further one after twice as long, until
-/// one would come after more than [`LAST`]. A commit is seen about as long after its sync as that took.
+/// The delay of the first look after a change of the log. Each further delay is twice as long, up to [`LAST`]: a commit
+/// can only be seen after its sync, which may take long.
 const FIRST: Duration = Duration::from_millis(1);
 /// The longest wait between two looks after a change of the log.
 const LAST: Duration = Duration::from_millis(32);
-/// How long after a commit of our own the relay looks, unless the writer notices a foreign commit before: one may
-/// have come right after ours.
+/// The delay of the look after a commit of our own, which may hide a foreign one. If the writer notices a foreign
+/// commit, the relay looks at once.
 const AFTER_OURS: Duration = Duration::from_millis(20);
-/// How long to wait when a row could not be written for now.
+/// Delay before rows that could not be written are tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The relay and what it needs.
@@ -42,21 +42,21 @@ pub struct Relay {
     pub store: Store,
     /// Its own read connection.
     pub reader: OwnReader,
-    /// How the rows are judged.
+    /// Routes the rows.
     pub sql_rows: SqlRows,
-    /// What was counted.
+    /// Counters and histograms.
     pub counts: Arc<Counts>,
 }
 
 impl Relay {
-    /// Looks until a stop is asked for. The first look finds what was inserted while nobody served the file.
+    /// Looks until a stop is asked for. The first look finds what was inserted while the service was down.
     pub fn run(&self, stop: &Stop) {
         let (watch, log) = (Watch::new(), self.log());
         let (mut commits, mut pause) = (Commits::default(), EVERY);
         while !stop.asked() {
-            // The counts first: what is committed after them is found by the next look.
+            // The counts are read first: the next look finds what is committed after that.
             let (now, counted) = (self.store.writer().done().now(), self.counted());
-            if commits.call_for_look(counted, now) {
+            if commits.needs_look(counted, now) {
                 let looked = self.look(stop);
                 commits = Commits { seen: counted.filter(|_| looked), ours_since: None };
             }
@@ -64,7 +64,7 @@ impl Relay {
         }
     }
 
-    /// What tells of commits; `None` when the file cannot be read.
+    /// The counts of commits; `None` when the file cannot be read.
     fn counted(&self) -> Option<Counted> {
         let version = outbox_relay::data_version(&self.reader.tx()).ok()?;
         let done = self.store.writer().done();
@@ -77,7 +77,7 @@ impl Relay {
         log.into()
     }
 
-    /// Routes what is there; tells whether all of it could be dealt with.
+    /// Routes the rows that are there; returns whether all could be handled.
     fn look(&self, stop: &Stop) -> bool {
         let routed = self
             .unrouted(0, 1)
@@ -120,7 +120,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Rows of which one cannot be dealt with like the others: it must not hold them up.
+    /// Routes rows one by one, so that a row that fails does not hold up the others.
     fn one_by_one(&self, after: i64) -> Result<Relayed> {
         let found = self.unrouted(after, MAX_ROWS)?;
         let more = u32::try_from(found.len()).is_ok_and(|have| have >= MAX_ROWS);
@@ -161,15 +161,15 @@ impl Relay {
     }
 }
 
-/// How rows that plain SQL left in the outbox are routed: by the relay as soon as it sees them, and by a publish, so
-/// that nothing overtakes what was committed before it.
+/// Routes rows that plain SQL inserted into the outbox. The relay does so as soon as it sees them; a publish does so
+/// first, so that its events do not overtake them.
 #[derive(Clone)]
 pub struct SqlRows {
     /// Time.
     pub clock: Clock,
     /// Randomness.
     pub draw: Arc<dyn Draw>,
-    /// What holds.
+    /// The settings in force.
     pub settings: Live,
 }
 
@@ -201,7 +201,7 @@ impl SqlRows {
     }
 }
 
-/// What tells of commits, as it stood at one time.
+/// The counts of commits at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counted {
     /// Changes with every commit, our own ones included.
@@ -215,7 +215,7 @@ struct Counted {
 /// What the relay knows of commits.
 #[derive(Debug, Default)]
 struct Commits {
-    /// What stood when it was last asked; `None`: a look is due.
+    /// The counts when the relay last checked them; `None`: a look is due.
     seen: Option<Counted>,
     /// When the first commit of our own came after the last look.
     ours_since: Option<Duration>,
@@ -223,7 +223,7 @@ struct Commits {
 
 impl Commits {
     /// Whether a foreign commit may have come since the last look.
-    fn call_for_look(&mut self, counted: Option<Counted>, now: Duration) -> bool {
+    fn needs_look(&mut self, counted: Option<Counted>, now: Duration) -> bool {
         let before = std::mem::replace(&mut self.seen, counted);
         let (Some(counted), Some(seen)) = (counted, before) else { return true };
         if counted.ours != seen.ours {
@@ -236,18 +236,18 @@ impl Commits {
     }
 }
 
-/// Waits for the next look, for at most `pause`; returns for how long at most to wait after it.
+/// Waits until the next look is due, at most `pause`; returns the pause after that look.
 fn rest(watch: &Watch, log: &Path, pause: Duration, stop: &Stop) -> Duration {
     if pause <= LAST {
-        // Somebody wrote a moment ago. What is told meanwhile begins the count anew, but not before a millisecond
-        // is over: a busy writer tells all the time.
-        let is_told = watch.wait(pause);
-        if is_told {
+        // The log changed a moment ago. Another change restarts the delays, but only after a millisecond: a busy writer
+        // changes the log all the time.
+        let has_changed = watch.wait(pause);
+        if has_changed {
             let _asked = stop.wait(FIRST);
         }
-        return if is_told { FIRST } else { longer(pause) };
+        return if has_changed { FIRST } else { longer(pause) };
     }
-    // The log comes and goes with its file; one that is watched already is not watched twice.
+    // The log may have been deleted and created again. A file that is watched already is not added twice.
     let _watched = watch.add(log);
     if watch.wait(EVERY) { FIRST } else { EVERY }
 }
@@ -266,18 +266,18 @@ mod tests {
     fn asked(commits: &mut Commits, [version, ours, foreign]: [u32; 3], at: u32) -> bool {
         let counted =
             Counted { version: version.into(), ours: ours.into(), foreign: foreign.into() };
-        commits.call_for_look(Some(counted), at * MS)
+        commits.needs_look(Some(counted), at * MS)
     }
 
-    /// What is known after a look at version 1, one commit of ours and none of others.
+    /// The state after a look at version 1, with one commit of ours and none of others.
     fn looked() -> Commits {
         Commits { seen: Some(Counted { version: 1, ours: 1, foreign: 0 }), ours_since: None }
     }
 
     #[test]
-    fn the_first_look_and_one_that_failed_are_made_up_for() {
+    fn a_look_is_due_at_the_start_and_after_a_failed_read() {
         assert!(asked(&mut Commits::default(), [1, 0, 0], 0));
-        assert!(looked().call_for_look(None, MS));
+        assert!(looked().needs_look(None, MS));
     }
 
     #[test]

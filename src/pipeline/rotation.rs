@@ -1,9 +1,9 @@
-//! Rotating the master key: everything sealed is sealed anew, while it is used.
+//! Rotates the master key: everything sealed is sealed again under a new key, while the service runs.
 //!
-//! The order makes a crash at any point harmless: the old key is kept under its own id, then the new one
-//! takes its place, then the rows follow in bounded transactions, and last the file names the new key.
-//! Each sealed value names its key, and the start loads every key that is named and goes on where it was
-//! left. The old key's file stays: backups from before need it.
+//! The order makes a crash at any point harmless. The old key is saved under its own id, then the new key takes its
+//! place. The rows follow in bounded transactions, and last the database names the new key. Each sealed value names its
+//! key: a start loads every key that is named and continues the rotation. The old key's file stays: older backups need
+//! it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use crate::store::meta;
 use crate::store::subjects::{self, SubjectKey};
 use crate::store::tx::WriteTx;
 
-/// Secrets that are sealed anew in one transaction.
+/// Secrets that are sealed again in one transaction.
 const MAX_ROWS: u32 = 100;
-/// What the key that tokens are hashed under is bound to when it is sealed.
+/// The context that the token pepper is sealed under. Tokens are hashed with that pepper.
 pub const PEPPER_CONTEXT: &str = "meta|token_pepper|value";
 
 /// Why the master key was not rotated.
 #[derive(Debug, thiserror::Error)]
 pub enum RotationError {
-    /// It lies where this program does not write.
+    /// The key is not in a file that Oncebox writes.
     #[error(
-        "the master key comes from {0}, which Oncebox does not write: make a new one with \
-         `oncebox keys new FILE`, give it there, give the old one as the previous key, and restart"
+        "the master key comes from {0}, which Oncebox does not write. Make a new key with \
+         `oncebox keys new FILE`, put it there, configure the old one as the previous key, and restart"
     )]
     Given(&'static str),
     /// The key's file.
@@ -49,25 +49,25 @@ pub enum RotationError {
 pub struct Rotation {
     keyring: Arc<Keyring>,
     draw: Arc<dyn Draw>,
-    /// The file of the key, or who else gives it.
+    /// The file of the key, or what else provides it.
     place: std::result::Result<PathBuf, &'static str>,
     faults: Faults,
     turn: Arc<Mutex<()>>,
 }
 
-/// What was done.
+/// A rotation that was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rotated {
-    /// The key before.
+    /// The id of the old key.
     pub from: String,
-    /// The key now.
+    /// The id of the new key.
     pub to: String,
-    /// Secrets that were sealed anew.
+    /// Secrets that were sealed again.
     pub secrets: u64,
 }
 
 impl Rotation {
-    /// Of the keys on this ring; `place` is the file of the one that seals, or who else gives it.
+    /// A rotation of the keys on this ring; `place` is the file of the current key, or what else provides it.
     pub fn new(
         keyring: Arc<Keyring>,
         draw: Arc<dyn Draw>,
@@ -77,9 +77,9 @@ impl Rotation {
         Self { keyring, draw, place, faults, turn: Arc::default() }
     }
 
-    /// Makes a new key, puts it into the place of the one that seals, and seals everything anew; `write`
-    /// runs a job in a transaction of its own. The caller has the last transaction: [`name_current`].
-    /// If it fails, what was done so far stays, and every secret still opens.
+    /// Replaces the current key by a new one and seals everything again; `write` runs a job in a transaction of its
+    /// own. The caller runs the last transaction: [`name_current`]. After a failure the finished steps stay, and every
+    /// secret still opens.
     pub fn run<W>(&self, write: W) -> std::result::Result<Rotated, RotationError>
     where
         W: FnMut(Job) -> Result<usize>,
@@ -87,9 +87,9 @@ impl Rotation {
         let path = self.place.as_ref().map_err(|given| RotationError::Given(given))?;
         let _turn = self.turn.lock();
         let (old, new) = (self.keyring.current(), MasterKey::generate(&*self.draw));
-        self.pass(path)?;
+        self.planned_fault(path)?;
         file::write(&file::retired(path, &old.key_id()), &old)?;
-        self.pass(path)?;
+        self.planned_fault(path)?;
         file::write(path, &new)?;
         let to = new.key_id();
         self.keyring.turn_to(new);
@@ -97,7 +97,7 @@ impl Rotation {
         Ok(Rotated { from: old.key_id(), to, secrets })
     }
 
-    fn pass(&self, path: &std::path::Path) -> std::result::Result<(), KeyFileError> {
+    fn planned_fault(&self, path: &std::path::Path) -> std::result::Result<(), KeyFileError> {
         if self.faults.hit(Step::KeyFile) {
             let source = std::io::Error::from(std::io::ErrorKind::StorageFull);
             return Err(KeyFileError::File { path: path.to_owned(), source });
@@ -121,7 +121,7 @@ impl Rotation {
 /// A write that can be run again.
 pub type Job = Box<dyn FnMut(&WriteTx<'_>) -> Result<usize> + Send>;
 
-/// Seals anew whatever is not sealed under the current key, so many in a transaction; returns how many.
+/// Seals again everything that is not sealed under the current key, in bounded transactions; returns how many.
 /// Fails when the file cannot be written, or holds a secret that none of the keys opens.
 pub fn reseal(
     keyring: &Arc<Keyring>,
@@ -131,7 +131,7 @@ pub fn reseal(
     let mut done = 0_u64;
     loop {
         let (keyring, draw) = (Arc::clone(keyring), Arc::clone(draw));
-        let moved = write(Box::new(move |tx| some(tx, &keyring, &*draw)))?;
+        let moved = write(Box::new(move |tx| reseal_some(tx, &keyring, &*draw)))?;
         if moved == 0 {
             return Ok(done);
         }
@@ -139,7 +139,7 @@ pub fn reseal(
     }
 }
 
-fn some(tx: &WriteTx<'_>, keyring: &Keyring, draw: &dyn Draw) -> Result<usize> {
+fn reseal_some(tx: &WriteTx<'_>, keyring: &Keyring, draw: &dyn Draw) -> Result<usize> {
     let current = keyring.current();
     let master = current.key_id();
     let anew = |column, name: &str, place: &str, sealed: &[u8]| {
@@ -162,7 +162,7 @@ fn some(tx: &WriteTx<'_>, keyring: &Keyring, draw: &dyn Draw) -> Result<usize> {
     Ok(others.len() + keys.len())
 }
 
-/// The last step: what tokens are hashed under is sealed anew, and the file names the current key.
+/// The last step: seals the token pepper again, and names the current key in the database.
 pub fn name_current(tx: &WriteTx<'_>, keyring: &Keyring, draw: &dyn Draw) -> Result<()> {
     let current = keyring.current();
     if let Some(sealed) = meta::token_pepper(tx)? {
@@ -173,7 +173,7 @@ pub fn name_current(tx: &WriteTx<'_>, keyring: &Keyring, draw: &dyn Draw) -> Res
     meta::set_master_key_id(tx, &current.key_id())
 }
 
-/// What it means that the pepper does not open.
+/// The error if the token pepper cannot be opened.
 pub fn unreadable_pepper(error: crate::base::secret::OpenError) -> Error {
     Error::Unreadable { column: "meta.value of token_pepper", value: error.to_string() }
 }

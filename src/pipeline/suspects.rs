@@ -1,14 +1,13 @@
-//! Work that the process may have died on. After an unclean end, large work is marked in the file before it is
-//! begun, and the mark is taken away afterwards. What was marked at two unclean ends in a row is set aside.
+//! Finds the work that ends the process. After an unclean end, each large item is marked in the file before work on it
+//! begins, and the mark is removed afterwards. An item that was marked at two unclean ends in a row is *convicted*.
 //!
-//! After two unclean ends in ten minutes the process may die on something small: for its first minute each delivery is
-//! marked, whatever its size. What is marked at the third end are the suspects. Each of them is sent while nothing else
-//! is under way, so that the next two ends have one suspect each.
+//! After two unclean ends within ten minutes, the cause may be a small item. Each delivery is then marked during the
+//! first minute, whatever its size. Deliveries marked at the third end are *suspects*. A suspect is sent while nothing
+//! else is under way, so that each further end has one suspect.
 //!
-//! After a clean end nothing is marked, so that normal running costs nothing. A power cut or `kill -9` is an unclean end
-//! too. An item is convicted when it was in hand at two such ends in a row.
+//! After a clean end nothing is marked, so normal running costs nothing. A power cut or `kill -9` is an unclean end.
 //!
-//! Not here: what becomes of a convicted item, which the stage that has it knows.
+//! Not here: what happens to a convicted item; its stage sets it aside.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,19 +21,20 @@ use crate::store::tx::WriteTx;
 use crate::store::writer::{Queue, WriterLoop};
 use crate::store::{Store, boots, meta};
 
-/// Work of fewer bytes takes too little memory to end the process.
-pub const BYTES_LEAST: usize = 256 * 1024;
-/// Unclean ends in a row after which an item is set aside.
+/// A smaller item takes too little memory to end the process.
+pub const MIN_BYTES: usize = 256 * 1024;
+/// Unclean ends in a row after which an item is convicted.
 const MAX_ENDS: i32 = 2;
-/// Stored with a small item that was marked beside others: it becomes a suspect, and that end does not count.
-const BESIDE_OTHERS: i32 = -1;
-/// Unclean ends in a row, all of starts in [`CRASH_WINDOW`], after which every delivery is marked.
+/// Stored for a small item that is marked while others are under way. The next unclean end makes it a suspect, but does
+/// not count.
+const NOT_ALONE: i32 = -1;
+/// After this many unclean ends of runs that all began within [`CRASH_WINDOW`], every delivery is marked.
 const CRASH_ENDS: u32 = 2;
 const CRASH_WINDOW: Duration = Duration::from_mins(10);
-/// How long a process has to run until nothing is looked for any more.
+/// How long a process marks every delivery after such ends.
 const PROVEN_AFTER: Duration = Duration::from_mins(1);
 
-/// What was in hand at the last ends, and what is now.
+/// The suspects of earlier runs, and the marks of this one.
 #[derive(Debug)]
 pub struct Suspects {
     store: Store,
@@ -42,7 +42,7 @@ pub struct Suspects {
     boot: i64,
     /// Whether the last end was unclean.
     is_on: bool,
-    /// The suspects: at how many unclean ends in a row each was in hand, a small one alone.
+    /// At how many unclean ends in a row each suspect was in hand. A small item must have been alone in hand.
     ends: BTreeMap<String, i32>,
     clock: Clock,
     /// Until when (monotonic) every delivery is marked.
@@ -51,12 +51,12 @@ pub struct Suspects {
     attempts: RwLock<()>,
 }
 
-/// A mark, until it is dropped.
+/// A mark. Dropping this removes it.
 #[derive(Debug)]
 pub struct Marked<'s>(&'s Suspects, String);
 
 impl Suspects {
-    /// Reads what was in hand at the end of the boot before this one, and forgets everything else.
+    /// Reads what the run before this one had marked at its end, and deletes older marks.
     pub fn at_start(
         writer: &mut WriterLoop,
         (store, clock): (&Store, &Clock),
@@ -78,8 +78,8 @@ impl Suspects {
         if is_careful {
             tracing::warn!(
                 suspects = ends.len(),
-                "the process was ended again and again without being asked to: for a minute each delivery is marked before \
-                 it is sent, and those that were in hand at the last end are sent alone"
+                "the process ended several times without being asked to: for a minute each delivery is marked before \
+                 it is sent, and deliveries that were in hand at the last end are sent alone"
             );
         }
         let careful_until = is_careful.then(|| clock.monotonic().saturating_add(PROVEN_AFTER));
@@ -92,7 +92,7 @@ impl Suspects {
         self.is_on
     }
 
-    /// Whether every delivery is marked, because the process has ended again and again.
+    /// Whether every delivery is marked, because the process ended uncleanly several times.
     pub fn is_careful(&self) -> bool {
         self.careful_until.is_some_and(|until| self.clock.monotonic() < until)
     }
@@ -107,30 +107,30 @@ impl Suspects {
         self.is_careful() && self.ends.contains_key(item)
     }
 
-    /// To be held while a suspect is attempted: waits for what is under way.
+    /// Waits until nothing is under way. The guard must be held while a suspect is attempted.
     pub fn alone(&self) -> RwLockWriteGuard<'_, ()> {
         self.attempts.write()
     }
 
-    /// To be held while another delivery is attempted; `None` while a suspect is, or waits to be.
+    /// The guard must be held while any other delivery is attempted. `None` while a suspect is attempted or waits.
     pub fn beside_others(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.attempts.try_read()
     }
 
-    /// Marks an item that takes so many bytes, where that is worth it. A mark that cannot be written is none.
+    /// Marks an item of this many bytes; `None` if it needs no mark, or the mark could not be written.
     pub fn mark(&self, item: &str, bytes: usize) -> Option<Marked<'_>> {
-        if !self.is_on || (bytes < BYTES_LEAST && !self.is_careful()) {
+        if !self.is_on || (bytes < MIN_BYTES && !self.is_careful()) {
             return None;
         }
         let (name, boot) = (item.to_owned(), self.boot);
-        let first = if bytes < BYTES_LEAST { BESIDE_OTHERS } else { 0 };
+        let first = if bytes < MIN_BYTES { NOT_ALONE } else { 0 };
         let ends = self.ends.get(item).copied().unwrap_or(first);
         let run = move |tx: &WriteTx<'_>| meta::set_in_hand(tx, &name, boot, ends);
         let written = self.store.writer().write(Queue::Accept, run);
         written.ok().map(|()| Marked(self, item.to_owned()))
     }
 
-    /// Takes a mark away. Nobody waits for it: if it stays, it counts for one end at most.
+    /// Removes a mark without waiting. A mark that stays counts for one end at most.
     pub fn clear(&self, item: &str) {
         if self.is_on {
             let item = item.to_owned();
@@ -140,10 +140,10 @@ impl Suspects {
     }
 }
 
-/// Whether the last starts all ended uncleanly, and the first of them is not long ago.
+/// Whether the last [`CRASH_ENDS`] runs ended uncleanly, and all of them started within [`CRASH_WINDOW`].
 fn is_crashing(before: &[Boot], now: Timestamp) -> bool {
     let is_recent = |boot: &Boot| {
-        // The clock may have been set meanwhile, either way.
+        // The clock may have been set meanwhile, forwards or backwards.
         now.since(boot.started_at).max(boot.started_at.since(now)) <= CRASH_WINDOW
     };
     u32::try_from(before.len()).is_ok_and(|ends| ends >= CRASH_ENDS)

@@ -7,8 +7,7 @@ use std::thread::JoinHandle;
 use crate::store::error::{Error, Result};
 use crate::store::writer::AfterCommit;
 
-/// Starts a stage's thread. Should it panic, the process ends: without it everything would look well
-/// and its work would be left undone.
+/// Starts a stage's thread. If the thread panics, the process ends: otherwise its work would silently stop.
 #[expect(clippy::disallowed_methods, reason = "the stages' threads are started here")]
 pub(super) fn spawn(
     name: &str,
@@ -27,7 +26,7 @@ pub(super) fn spawn(
         .map_err(|source| Error::File { path: "a thread".into(), source: Arc::new(source) })
 }
 
-/// Starts threads as [`spawn`] does, for those who are not a stage.
+/// Starts threads for code outside the stages.
 #[derive(Clone)]
 pub struct Spawner(pub(super) Arc<dyn AfterCommit>);
 
@@ -38,7 +37,7 @@ impl std::fmt::Debug for Spawner {
 }
 
 impl Spawner {
-    /// Starts a thread. Should it panic, the process ends.
+    /// Starts a thread. If it panics, the process ends.
     pub fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
         spawn(name, &self.0, run)
     }

@@ -1,4 +1,4 @@
-//! Upkeep: the chores that run by the clock. Each run does a bounded amount and logs only what is wrong.
+//! Upkeep: the periodic chores. Each works in bounded transactions and logs only what is wrong.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::model::failure::AttemptReport;
 use crate::pipeline::clock_watch::ClockWatch;
 use crate::pipeline::deliver::Deliver;
 use crate::pipeline::disk_watch::DiskWatch;
-use crate::pipeline::forgetting::Forgetting;
+use crate::pipeline::guard_expiry::GuardExpiry;
 use crate::pipeline::refusals::Refusals;
 use crate::pipeline::site_watch::SiteWatch;
 use crate::store::error::Result;
@@ -19,10 +19,10 @@ use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{Store, deliveries, holds, idempotency_keys, subscriptions};
 
-/// Every chore by the clock. Upkeep runs all of them once a second, in this order; a chore that has less to do keeps the
-/// time of its next run itself.
+/// All chores. Upkeep runs them once a second, in this order. A chore that is needed less often keeps the time of its
+/// next run itself.
 const CHORES: [(&str, Chore); 10] = [
-    ("look at the free space", |upkeep| {
+    ("check the free space", |upkeep| {
         upkeep.disk.look();
         Ok(())
     }),
@@ -34,13 +34,13 @@ const CHORES: [(&str, Chore); 10] = [
         upkeep.refusals.flush(false);
         Ok(())
     }),
-    ("look at the clock", Upkeep::look_at_clock),
-    ("pull in due times after the clock was set", Upkeep::clamp_due_times),
+    ("check the clock", Upkeep::check_clock),
+    ("clamp due times after the clock was set", Upkeep::clamp_due_times),
     ("end holds whose time is over", Upkeep::end_holds),
-    ("look whether the line works again", |upkeep| upkeep.deliver.line.look()),
+    ("check whether the site is online again", |upkeep| upkeep.deliver.line.look()),
     ("raise what is wrong with the site", |upkeep| upkeep.site.look()),
     ("delete idempotency keys that have expired", Upkeep::expire_idempotency_keys),
-    ("delete guards and file names that are old", |upkeep| upkeep.forgetting.turn()),
+    ("delete old guards", |upkeep| upkeep.guard_expiry.turn()),
 ];
 type Chore = fn(&mut Upkeep) -> Result<()>;
 /// How often upkeep runs.
@@ -60,9 +60,9 @@ pub struct Upkeep {
     unsettled: Receiver<AttemptReport>,
     deliver: Deliver,
     site: SiteWatch,
-    forgetting: Forgetting,
-    /// Whether due times may lie too far ahead: at the start, when another boot with another clock may have written
-    /// them, and after the clock was set.
+    guard_expiry: GuardExpiry,
+    /// Whether due times may lie too far ahead: after the clock was set, and at the start, because an earlier run with
+    /// another clock may have written them.
     are_due_times_suspect: bool,
 }
 
@@ -76,7 +76,7 @@ impl Upkeep {
         (unsettled, deliver): (Receiver<AttemptReport>, Deliver),
         site: SiteWatch,
     ) -> Self {
-        let forgetting = Forgetting::new(store.clone(), clock.clone(), Arc::clone(&clock_watch));
+        let guard_expiry = GuardExpiry::new(store.clone(), clock.clone(), Arc::clone(&clock_watch));
         Self {
             store,
             clock,
@@ -86,7 +86,7 @@ impl Upkeep {
             unsettled,
             deliver,
             site,
-            forgetting,
+            guard_expiry,
             are_due_times_suspect: true,
         }
     }
@@ -114,9 +114,9 @@ impl Upkeep {
         }
     }
 
-    fn look_at_clock(&mut self) -> Result<()> {
+    fn check_clock(&mut self) -> Result<()> {
         if let Some(step_ms) = self.clock_watch.look(&self.clock) {
-            tracing::warn!(step_ms, "the clock was set; due times are looked at again");
+            tracing::warn!(step_ms, "the clock was set; due times are checked again");
             self.are_due_times_suspect = true;
             let at = self.clock.wall();
             let run = move |tx: &WriteTx<'_>| subscriptions::restart_failing(tx, holds::SITE, at);
@@ -136,11 +136,11 @@ impl Upkeep {
 
     fn expire_idempotency_keys(&mut self) -> Result<()> {
         let now = self.clock.now();
-        // An empty look costs a read; the write transaction is only taken when there is something.
+        // A read is cheap; the write transaction is only begun when a key has expired.
         if !self.store.read(|tx| idempotency_keys::any_expired(tx, now))? {
             return Ok(());
         }
-        // As many turns as it takes, so that the table cannot grow faster than it is swept.
+        // Repeated until none is left, so that the table cannot grow faster than it is cleaned.
         let full = usize::try_from(MAX_ROWS).unwrap_or(0);
         let run = move |tx: &WriteTx<'_>| idempotency_keys::expire(tx, now, MAX_ROWS);
         while self.store.writer().write(Queue::Upkeep, run)? == full {}
@@ -154,7 +154,7 @@ impl Upkeep {
         for subscription in self.store.read(subscriptions::live)? {
             let seq = subscription.seq;
             loop {
-                // The time is read in the transaction: what is settled in the same one may be younger than the job.
+                // The time is read in the transaction: an attempt settled in it may be newer than this job.
                 let clock = self.clock.clone();
                 let run = move |tx: &WriteTx<'_>| {
                     deliveries::clamp_due_times(tx, seq, clock.now(), MAX_ROWS)

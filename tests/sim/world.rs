@@ -514,7 +514,7 @@ impl World {
             drained |= self.feed(changes);
         }
         let rang = std::mem::take(&mut self.process.rang);
-        drained |= self.feed(rang.into_iter().map(Input::Rang).collect());
+        drained |= self.feed(rang.into_iter().map(Input::Woken).collect());
         let last = if self.process.stopping { Input::Stop } else { Input::Tick };
         drained |= self.feed(vec![last]);
         self.process.fed = told;

@@ -1,7 +1,7 @@
-//! Ends leases that are over: their deliveries wait for another consumer.
+//! Ends expired leases, so that other consumers can take their deliveries.
 //!
-//! Nothing here waits for the writer: while another program holds the file, the lease manager still has to answer
-//! consumers and to be able to stop. What follows from an end is decided in `store::consuming`.
+//! Nothing here waits for the writer: the lease manager must answer consumers and stop even while another program locks
+//! the file. `store::consuming` decides what follows from an expired lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 use crate::store::{leases, subscriptions};
 
-/// When leases that could not be ended are looked at again.
+/// Delay before leases that could not be ended are tried again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// When they are looked at again if one of them cannot be ended until a person has repaired something.
+/// The delay if a lease cannot be ended until a person repairs something.
 const LEFT_AGAIN: Duration = Duration::from_mins(1);
 /// Leases ended in one transaction.
 const MAX_ROWS: u32 = 200;
 
-/// Which leases are looked for next, and when.
+/// Looks for expired leases in rounds, and has the writer end them.
 #[derive(Debug)]
 pub(super) struct Expiry {
-    /// When the next lease may be over; `None`: nobody has one, or a round is under way.
+    /// When the next lease may expire; `None`: no lease is open, or a round is under way.
     next: Option<Timestamp>,
     round: Option<Round>,
-    /// Whether those are still to be ended that were given while the clock was wrong.
-    future_owed: bool,
-    /// Subscriptions of which it was said that they cannot be read.
+    /// Whether a round must still end leases that were given while the clock was wrong and end too late.
+    needs_future_round: bool,
+    /// Unreadable subscriptions, which the log has named already.
     unreadable: BTreeSet<SubscriptionSeq>,
 }
 
@@ -42,51 +42,52 @@ struct Round {
     after: (Timestamp, DeliverySeq),
     until: Timestamp,
     is_future: bool,
-    /// Jobs that the writer has in hand.
+    /// Jobs that the writer has not answered yet.
     with_writer: usize,
-    /// Whether a lease was left that cannot be ended.
-    left: bool,
-    /// Whether the writer took none for now.
-    refused: bool,
+    /// Whether there is a lease that cannot be ended.
+    has_stuck: bool,
+    /// Whether the file could not be read or written: the round is tried again.
+    has_failed: bool,
 }
 
 impl Expiry {
     pub(super) fn new() -> Self {
-        // The first look is at what another run has left.
+        // The first round ends leases of earlier runs.
         let next = Some(Timestamp::from_ms(i64::MIN));
-        Self { next, round: None, future_owed: true, unreadable: BTreeSet::new() }
+        Self { next, round: None, needs_future_round: true, unreadable: BTreeSet::new() }
     }
 
-    /// When something is to be done by itself.
+    /// When the next round is due.
     pub(super) fn next(&self) -> Option<Timestamp> {
         self.next
     }
 
-    /// Takes notice of a lease that may end then.
+    /// Notes when a lease may expire.
     pub(super) fn note(&mut self, until: Timestamp) {
         self.next = Some(self.next.map_or(until, |at| at.min(until)));
     }
 
-    /// Begins to end leases that are over.
-    pub(super) fn look(&mut self, consume: &Consume) {
+    /// Starts a round, if one is due.
+    pub(super) fn start_round(&mut self, consume: &Consume) {
         let now = consume.clock.now();
         if self.round.is_some() || self.next.is_none_or(|at| at > now) {
             return;
         }
         self.next = None;
-        // One that would last longer than any was given while the clock was wrong.
-        let (after, until) = if self.future_owed {
+        // A lease that ends after the longest possible lease was given while the clock was wrong.
+        let (after, until) = if self.needs_future_round {
             let longest = now.plus(*LEASES.end());
             ((longest, DeliverySeq(i64::MAX)), Timestamp::from_ms(i64::MAX))
         } else {
             ((Timestamp::from_ms(i64::MIN), DeliverySeq(i64::MIN)), now)
         };
-        let is_future = self.future_owed;
-        let round = Round { after, until, is_future, with_writer: 0, left: false, refused: false };
-        self.go_on(consume, round);
+        let is_future = self.needs_future_round;
+        let round =
+            Round { after, until, is_future, with_writer: 0, has_stuck: false, has_failed: false };
+        self.submit_next(consume, round);
     }
 
-    /// Takes what came of a job, and goes on.
+    /// Takes the result of a writer's job and continues the round.
     pub(super) fn ended(&mut self, consume: &Consume, ended: Expired) {
         let Some(mut round) = self.round.take() else { return };
         round.with_writer = round.with_writer.saturating_sub(1);
@@ -94,12 +95,12 @@ impl Expiry {
         match outcome {
             Ok(()) => {}
             Err(error) if error.concerns_all() => {
-                if !round.refused {
-                    tracing::error!(%error, "leases could not be ended; it is tried again");
+                if !round.has_failed {
+                    tracing::error!(%error, "leases could not be ended; this is tried again");
                 }
-                round.refused = true;
+                round.has_failed = true;
             }
-            // One of them spoils the others' end.
+            // One lease makes the whole job fail: each gets its own job.
             Err(_) if found.len() > 1 => {
                 for lease in found {
                     self.submit(consume, &mut round, vec![lease]);
@@ -107,30 +108,30 @@ impl Expiry {
             }
             Err(error) => {
                 let delivery = found.first().map(|lease| lease.delivery.to_string());
-                tracing::error!(%error, delivery, "a lease cannot be ended; it is left for now");
-                round.left = true;
+                tracing::error!(%error, delivery, "a lease cannot be ended; it is tried again in a minute");
+                round.has_stuck = true;
             }
         }
-        if round.with_writer == 0 && !round.refused {
-            self.go_on(consume, round);
+        if round.with_writer == 0 && !round.has_failed {
+            self.submit_next(consume, round);
         } else if round.with_writer == 0 {
-            self.rest(consume, &round);
+            self.end_round(consume, &round);
         } else {
             self.round = Some(round);
         }
     }
 
     /// Hands the next leases to the writer, as long as there are any.
-    fn go_on(&mut self, consume: &Consume, mut round: Round) {
+    fn submit_next(&mut self, consume: &Consume, mut round: Round) {
         loop {
             let Round { after, until, .. } = round;
             let found = consume.store.read(|tx| leases::between(tx, after, until, MAX_ROWS));
             let found = found.unwrap_or_else(|error| {
-                tracing::error!(%error, "leases could not be read; it is tried again");
-                round.refused = true;
+                tracing::error!(%error, "leases could not be read; this is tried again");
+                round.has_failed = true;
                 Vec::new()
             });
-            let Some(last) = found.last() else { return self.rest(consume, &round) };
+            let Some(last) = found.last() else { return self.end_round(consume, &round) };
             round.after = (last.until, last.delivery);
             self.submit(consume, &mut round, found);
             if round.with_writer > 0 {
@@ -140,30 +141,30 @@ impl Expiry {
         }
     }
 
-    /// Ends a round: settles when the next one is.
-    fn rest(&mut self, consume: &Consume, round: &Round) {
+    /// Ends a round and sets the time of the next.
+    fn end_round(&mut self, consume: &Consume, round: &Round) {
         let now = consume.clock.now();
-        if round.refused {
+        if round.has_failed {
             return self.note(now.plus(AGAIN));
         }
-        if round.left {
+        if round.has_stuck {
             self.note(now.plus(LEFT_AGAIN));
         }
         if round.is_future {
-            self.future_owed = false;
+            self.needs_future_round = false;
             return self.note(Timestamp::from_ms(i64::MIN));
         }
         match consume.store.read(|tx| leases::next_expiry(tx, round.until)) {
             Ok(None) => {}
             Ok(Some(at)) => self.note(at),
             Err(error) => {
-                tracing::error!(%error, "leases could not be read; it is tried again");
+                tracing::error!(%error, "leases could not be read; this is tried again");
                 self.note(now.plus(AGAIN));
             }
         }
     }
 
-    /// Lets the writer end leases, but for those whose subscription cannot be read.
+    /// Has the writer end leases, except those whose subscription cannot be read.
     fn submit(&mut self, consume: &Consume, round: &mut Round, mut found: Vec<Lease>) {
         let mut consumers: BTreeMap<SubscriptionSeq, Option<Consumer>> = BTreeMap::new();
         for Lease { subscription, .. } in &found {
@@ -173,7 +174,7 @@ impl Expiry {
         }
         let all = found.len();
         found.retain(|lease| consumers.get(&lease.subscription).is_some_and(Option::is_some));
-        round.left |= found.len() < all;
+        round.has_stuck |= found.len() < all;
         if found.is_empty() {
             return;
         }
@@ -181,7 +182,7 @@ impl Expiry {
         let (ending, draw) = (found.clone(), Arc::clone(&consume.draw));
         let (counts, inbox) = (Arc::clone(&consume.counts), consume.inbox.clone());
         consume.store.writer().submit(
-            // What waits there is refused while another program holds the file: it can come again.
+            // This queue refuses jobs while another program locks the file; then the round is tried again.
             Queue::Upkeep,
             move |tx: &WriteTx<'_>| {
                 let mut ended = Vec::new();
@@ -208,7 +209,7 @@ impl Expiry {
             Err(error) => {
                 if self.unreadable.insert(seq) {
                     let subscription = seq.0;
-                    tracing::error!(%error, subscription, "a subscription cannot be read; its leases end when it is mended");
+                    tracing::error!(%error, subscription, "a subscription cannot be read; its leases end once it is repaired");
                 }
                 None
             }

@@ -1,5 +1,5 @@
-//! The thread that leases events to consumers: answers requests with what is due, parks those that find nothing. It
-//! never waits for the writer. Not here: how leases end that are over (`expiry`).
+//! The thread that leases due events to consumers. It parks requests that find nothing due, and never waits for the
+//! writer. Not here: how leases expire (`expiry`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
@@ -21,42 +21,42 @@ use crate::store::error::Result;
 use crate::store::writer::Queue;
 use crate::store::{deliveries, subscriptions};
 
-/// How long it sleeps at most while a request waits or a lease is open: clocks are set, clients leave.
+/// The longest sleep while a request waits or a lease is open: the clock may be set, a client may leave.
 const MAX_SLEEP: Duration = Duration::from_millis(250);
-/// How long it sleeps at most otherwise.
+/// The longest sleep otherwise.
 const MAX_IDLE: Duration = Duration::from_secs(1);
-/// How often it looks whether those who wait are still there.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// When what could not be read is looked for again.
+/// How often it checks whether waiting clients are still connected.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// Delay before a failed read is repeated.
 const READ_AGAIN: Duration = Duration::from_secs(1);
-/// When an event that cannot be opened is given again.
+/// Delay before an event that could not be opened is leased again.
 const UNOPENED_AGAIN: Duration = Duration::from_mins(1);
-/// Due deliveries looked for at once.
+/// Due deliveries read at once.
 const MAX_DUE: u32 = 1000;
-/// How long an end waits for what the writer has in hand.
+/// How long the thread's end waits for the writer's jobs.
 const END_GRACE: Duration = Duration::from_secs(5);
 
-/// The thread and what it holds.
+/// The state of the thread.
 pub struct LeaseManager {
     consume: Consume,
     parked: Parked,
-    /// Requests that the writer has in hand.
+    /// Requests that wait for the writer.
     with_writer: usize,
     expiry: Expiry,
-    looked_at: Duration,
+    checked_at: Duration,
     stopping: bool,
     ending_since: Option<Duration>,
 }
 
 impl LeaseManager {
-    /// A manager that has not looked yet.
+    /// A manager that has read nothing yet.
     pub fn new(consume: Consume) -> Self {
         Self {
             consume,
             parked: Parked::default(),
             with_writer: 0,
             expiry: Expiry::new(),
-            looked_at: Duration::ZERO,
+            checked_at: Duration::ZERO,
             stopping: false,
             ending_since: None,
         }
@@ -88,21 +88,21 @@ impl LeaseManager {
     }
 
     fn turn(&mut self, messages: LeaseMsg) {
-        let LeaseMsg { requests, granted, expired, extended, rang, .. } = messages;
+        let LeaseMsg { requests, granted, expired, extended, woken, .. } = messages;
         self.stopping |= messages.stop || messages.end;
-        let mut look: BTreeSet<SubscriptionSeq> = rang;
+        let mut to_check: BTreeSet<SubscriptionSeq> = woken;
         for granted in granted {
-            look.insert(granted.waiter.request.subscription);
+            to_check.insert(granted.waiter.request.subscription);
             self.with_writer = self.with_writer.saturating_sub(1);
             self.hand_over(granted);
         }
         for waiter in requests {
-            look.insert(waiter.request.subscription);
+            to_check.insert(waiter.request.subscription);
             self.parked.park(waiter);
         }
-        look.extend(self.parked.became_due(self.consume.clock.now()));
+        to_check.extend(self.parked.became_due(self.consume.clock.now()));
         if messages.subscriptions_changed {
-            look.extend(self.parked.subscriptions());
+            to_check.extend(self.parked.subscriptions());
         }
         if let Some(until) = extended {
             self.expiry.note(until);
@@ -111,34 +111,34 @@ impl LeaseManager {
             for expired in expired {
                 self.expiry.ended(&self.consume, expired);
             }
-            self.expiry.look(&self.consume);
+            self.expiry.start_round(&self.consume);
         }
         if !self.stopping {
-            for subscription in look {
+            for subscription in to_check {
                 self.lease_due(subscription);
             }
         }
-        self.answer_over();
+        self.answer_ended();
         if messages.end {
             let now = self.consume.clock.monotonic();
             self.ending_since.get_or_insert(now);
         }
     }
 
-    /// Gives what is due to those who wait for it, in the order they came.
+    /// Gives due deliveries to the waiting requests, first come, first served.
     fn lease_due(&mut self, subscription: SubscriptionSeq) {
-        let Some(line) = self.parked.lines.get_mut(&subscription) else { return };
+        let Some(queue) = self.parked.queues.get_mut(&subscription) else { return };
         let destination = match self.consume.destinations.of(subscription) {
             Ok(destination) => destination,
             Err(reason) => return self.refuse(subscription, &reason),
         };
-        line.held = destination.subscription.holds.first().map(|hold| hold.reason);
-        line.next_due = None;
-        if line.held.is_some() {
+        queue.held = destination.subscription.holds.first().map(|hold| hold.reason);
+        queue.next_due = None;
+        if queue.held.is_some() {
             return;
         }
         let wanted =
-            line.waiters.iter().map(|waiter| waiter.request.most).fold(0, u32::saturating_add);
+            queue.waiters.iter().map(|waiter| waiter.request.most).fold(0, u32::saturating_add);
         let now = self.consume.clock.now();
         let looked = self.consume.store.read(|tx| {
             let due = deliveries::due(tx, subscription, now, wanted.min(MAX_DUE))?.len();
@@ -149,16 +149,16 @@ impl LeaseManager {
             Ok(looked) => looked,
             Err(error) => {
                 tracing::error!(%error, "what is due could not be read; it is tried again");
-                line.next_due = Some(now.plus(READ_AGAIN));
+                queue.next_due = Some(now.plus(READ_AGAIN));
                 return;
             }
         };
-        line.next_due = next_due;
+        queue.next_due = next_due;
         // Checked when it was stored.
         let span = lease_time(&destination.subscription.new.policy).unwrap_or(*LEASES.start());
         while due > 0 {
-            let line = self.parked.lines.get_mut(&subscription);
-            let Some(waiter) = line.and_then(|line| line.waiters.pop_front()) else { break };
+            let queue = self.parked.queues.get_mut(&subscription);
+            let Some(waiter) = queue.and_then(|queue| queue.waiters.pop_front()) else { break };
             if waiter.request.reply.is_left() {
                 self.answer(waiter.request, Answer::Nothing(None));
                 continue;
@@ -169,8 +169,8 @@ impl LeaseManager {
     }
 
     fn refuse(&mut self, subscription: SubscriptionSeq, reason: &str) {
-        let Some(line) = self.parked.lines.get_mut(&subscription) else { return };
-        let waiters = std::mem::take(&mut line.waiters);
+        let Some(queue) = self.parked.queues.get_mut(&subscription) else { return };
+        let waiters = std::mem::take(&mut queue.waiters);
         let exists = self.consume.store.read(|tx| subscriptions::by_seq(tx, subscription));
         for waiter in waiters {
             let answer = match &exists {
@@ -181,7 +181,7 @@ impl LeaseManager {
         }
     }
 
-    /// Lets the writer lease what is due.
+    /// Has the writer lease what is due.
     fn take(&mut self, waiter: Waiter, span: Duration) {
         let Consume { store, clock, draw, inbox, .. } = &self.consume;
         let take = Take {
@@ -217,8 +217,8 @@ impl LeaseManager {
         self.answer(waiter.request, answer);
     }
 
-    /// The leased events. Those that cannot be opened are handed back, so that the others are still given; those
-    /// that were cancelled meanwhile are left out.
+    /// The leased events. Those that cannot be opened are handed back, so that the others are still given. Those that
+    /// were cancelled meanwhile are left out.
     fn items(
         &self,
         subscription: SubscriptionSeq,
@@ -241,8 +241,8 @@ impl LeaseManager {
         for leased in leased {
             match self.item(&destination, (lease, until), *leased) {
                 Ok(Given::Item(item)) => items.push(*item),
-                Ok(Given::Left) => {}
-                Ok(Given::Never) => unopened.push(give_up(leased, lease)),
+                Ok(Given::Cancelled) => {}
+                Ok(Given::Unopenable) => unopened.push(give_up(leased, lease)),
                 Err(error) => {
                     let delivery = leased.delivery;
                     tracing::error!(%error, %delivery, "an event cannot be opened; it is handed back");
@@ -263,10 +263,10 @@ impl LeaseManager {
         Leased { delivery, attempt }: Leased,
     ) -> Result<Given> {
         let outgoing = self.consume.store.read(|tx| deliveries::outgoing(tx, delivery))?;
-        let Some(mut outgoing) = outgoing else { return Ok(Given::Left) };
-        // What is said of it afterwards is cleaned when it is said.
+        let Some(mut outgoing) = outgoing else { return Ok(Given::Cancelled) };
+        // Reports about the event are cleaned when they come in.
         if !self.consume.privacy.open_sealed(&mut outgoing)?.is_whole {
-            return Ok(Given::Never);
+            return Ok(Given::Unopenable);
         }
         let at = self.consume.clock.wall();
         let headers = destination.headers(&outgoing, at, &consuming::span(lease, delivery));
@@ -275,7 +275,7 @@ impl LeaseManager {
     }
 
     fn put_back(&self, subscription: &Subscription, reports: Vec<Report>) {
-        // Nobody would report it again, so it must not be refused.
+        // No consumer repeats this report, so the writer must not refuse it.
         self.consume.settle_cleaned(Queue::Settle, subscription, reports, |results| {
             if let Err(error) = results {
                 tracing::error!(%error, "events could not be handed back; their leases run out");
@@ -288,16 +288,16 @@ impl LeaseManager {
         self.consume.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Answers those who have waited long enough, and those who have left.
-    fn answer_over(&mut self) {
+    /// Answers requests that have waited long enough, and those whose clients have left.
+    fn answer_ended(&mut self) {
         let now = self.consume.clock.monotonic();
-        let look = now.saturating_sub(self.looked_at) >= LOOK_EVERY;
-        if look {
-            self.looked_at = now;
+        let is_check_due = now.saturating_sub(self.checked_at) >= CHECK_EVERY;
+        if is_check_due {
+            self.checked_at = now;
         }
         let stopping = self.stopping;
         let over = self.parked.take(|waiter| {
-            stopping || waiter.until <= now || (look && waiter.request.reply.is_left())
+            stopping || waiter.until <= now || (is_check_due && waiter.request.reply.is_left())
         });
         for (request, held) in over {
             self.answer(request, Answer::Nothing(held));
@@ -305,14 +305,14 @@ impl LeaseManager {
     }
 }
 
-/// What becomes of something that was leased.
+/// What is done with a leased delivery.
 enum Given {
-    /// It is given.
+    /// It is given to the consumer.
     Item(Box<Item>),
     /// It was cancelled meanwhile.
-    Left,
-    /// What is sealed in it will never open.
-    Never,
+    Cancelled,
+    /// Its sealed fields can never be opened.
+    Unopenable,
 }
 
 fn give_up(leased: &Leased, lease: &str) -> Report {
@@ -320,7 +320,7 @@ fn give_up(leased: &Leased, lease: &str) -> Report {
     Report { delivery: leased.delivery, lease: lease.to_owned(), outcome }
 }
 
-/// Ours to mend (settings, key, file): no consumer has failed, so nothing counts.
+/// The cause is on our side (settings, key, file): no consumer has failed, so nothing is counted.
 fn hand_back(leased: &Leased, lease: &str, why: &str) -> Report {
     let reason = format!("it could not be given: {why}");
     let outcome = LeaseOutcome::Failed { reason, wait: Some(UNOPENED_AGAIN), counted: false };
@@ -330,76 +330,77 @@ fn hand_back(leased: &Leased, lease: &str, why: &str) -> Report {
 /// Requests that wait for something to become due.
 #[derive(Default)]
 struct Parked {
-    lines: BTreeMap<SubscriptionSeq, WaitingLine>,
+    queues: BTreeMap<SubscriptionSeq, WaitQueue>,
 }
 
 /// The requests that wait for one subscription, in the order they came.
 #[derive(Default)]
-struct WaitingLine {
+struct WaitQueue {
     waiters: VecDeque<Waiter>,
-    /// When something becomes due by itself.
+    /// When the next delivery becomes due.
     next_due: Option<Timestamp>,
-    /// Why nothing is given.
+    /// The hold that keeps events back, if there is one.
     held: Option<HoldReason>,
 }
 
 impl Parked {
-    /// Lets a request wait behind those that came before.
+    /// Puts a request at the end of its queue.
     fn park(&mut self, waiter: Waiter) {
-        self.line(&waiter).push_back(waiter);
+        self.queue(&waiter).push_back(waiter);
     }
 
-    /// Lets a request wait that was first already.
+    /// Puts a request back at the front of its queue.
     fn park_first(&mut self, waiter: Waiter) {
-        self.line(&waiter).push_front(waiter);
+        self.queue(&waiter).push_front(waiter);
     }
 
-    fn line(&mut self, waiter: &Waiter) -> &mut VecDeque<Waiter> {
-        &mut self.lines.entry(waiter.request.subscription).or_default().waiters
+    fn queue(&mut self, waiter: &Waiter) -> &mut VecDeque<Waiter> {
+        &mut self.queues.entry(waiter.request.subscription).or_default().waiters
     }
 
     /// The subscriptions that requests wait for.
     fn subscriptions(&self) -> Vec<SubscriptionSeq> {
-        self.lines.keys().copied().collect()
+        self.queues.keys().copied().collect()
     }
 
-    /// Subscriptions of which something became due by itself.
+    /// Subscriptions with a delivery that has become due.
     fn became_due(&self, now: Timestamp) -> Vec<SubscriptionSeq> {
-        let due = self.lines.iter().filter(|(_, line)| line.next_due.is_some_and(|at| at <= now));
+        let due =
+            self.queues.iter().filter(|(_, queue)| queue.next_due.is_some_and(|at| at <= now));
         due.map(|(subscription, _)| *subscription).collect()
     }
 
-    /// When something becomes due by itself.
+    /// When the next delivery becomes due.
     fn next_due(&self) -> Option<Timestamp> {
-        self.lines.values().filter_map(|line| line.next_due).min()
+        self.queues.values().filter_map(|queue| queue.next_due).min()
     }
 
-    /// When the first has waited long enough.
+    /// When the first request has waited long enough.
     fn next_end(&self) -> Option<Duration> {
-        let ends = self.lines.values().flat_map(|line| &line.waiters);
+        let ends = self.queues.values().flat_map(|queue| &queue.waiters);
         ends.map(|waiter| waiter.until).min()
     }
 
-    /// Takes out those that need not wait any longer, each with what keeps it from having anything; those
-    /// that stay keep their order.
+    /// Takes out the requests that `is_over` selects, each with the hold that keeps its events back. The others keep
+    /// their order.
     fn take(
         &mut self,
         mut is_over: impl FnMut(&Waiter) -> bool,
     ) -> Vec<(LeaseRequest, Option<HoldReason>)> {
         let mut over = Vec::new();
-        for line in self.lines.values_mut() {
+        for queue in self.queues.values_mut() {
             let (ended, stays): (VecDeque<_>, VecDeque<_>) =
-                std::mem::take(&mut line.waiters).into_iter().partition(&mut is_over);
-            line.waiters = stays;
-            over.extend(ended.into_iter().map(|waiter| (waiter.request, line.held)));
+                std::mem::take(&mut queue.waiters).into_iter().partition(&mut is_over);
+            queue.waiters = stays;
+            over.extend(ended.into_iter().map(|waiter| (waiter.request, queue.held)));
         }
-        self.lines.retain(|_, line| !line.waiters.is_empty());
+        self.queues.retain(|_, queue| !queue.waiters.is_empty());
         over
     }
 
-    /// Whether nobody waits.
+    /// Whether no request waits.
     fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.queues.is_empty()
     }
 }
 
@@ -421,7 +422,7 @@ mod tests {
         fn deliver(self: Box<Self>, _response: Response) {}
     }
 
-    /// A request that is told by how many deliveries it asks for.
+    /// A request; tests recognize it by how many deliveries it asks for.
     fn waiter(most: u32, until: u64) -> Waiter {
         let response = || Response::new(200);
         let reply = Reply::new(Box::new(Nowhere), response());
@@ -444,21 +445,21 @@ mod tests {
         assert_eq!(parked.next_end(), Some(Duration::from_secs(10)));
         assert_eq!(take(&mut parked, 20), [(2, None), (3, None)]);
         parked.park_first(waiter(4, 30));
-        let order = parked.lines[&ERP].waiters.iter().map(|waiter| waiter.request.most);
+        let order = parked.queues[&ERP].waiters.iter().map(|waiter| waiter.request.most);
         assert_eq!(order.collect::<Vec<_>>(), [4, 1]);
         assert_eq!(take(&mut parked, 30).len(), 2);
         assert!(parked.is_empty() && parked.next_end().is_none());
     }
 
     #[test]
-    fn a_line_knows_when_something_becomes_due_and_what_holds_it() {
+    fn a_queue_knows_when_something_becomes_due_and_what_holds_it() {
         let mut parked = Parked::default();
         parked.park(waiter(1, 30));
-        parked.lines.get_mut(&ERP).unwrap().next_due = Some(Timestamp::from_secs(5));
+        parked.queues.get_mut(&ERP).unwrap().next_due = Some(Timestamp::from_secs(5));
         assert_eq!(parked.next_due(), Some(Timestamp::from_secs(5)));
         assert!(parked.became_due(Timestamp::from_secs(4)).is_empty());
         assert_eq!(parked.became_due(Timestamp::from_secs(5)), [ERP]);
-        parked.lines.get_mut(&ERP).unwrap().held = Some(HoldReason::Paused);
+        parked.queues.get_mut(&ERP).unwrap().held = Some(HoldReason::Paused);
         assert_eq!(take(&mut parked, 30), [(1, Some(HoldReason::Paused))]);
     }
 }

@@ -1,9 +1,9 @@
-//! Pull consumers: what is due is leased to them, and what they report of it is stored.
+//! Pull consumers: leases due deliveries to them and stores their reports.
 //!
-//! A request that finds nothing waits without a thread of its own: [`manager::LeaseManager`], the one thread of this
-//! stage, parks it. The manager answers it when something becomes due or its time is over, and ends leases that are
-//! over. A lease is committed before it is answered. Not here: what follows from a report (`model::lease`), and how an
-//! answer is written (`api::consumers`).
+//! A request that finds nothing due waits without a thread of its own: [`manager::LeaseManager`], the one thread of
+//! this stage, parks it. The manager answers it when something becomes due or its wait is over. It also ends expired
+//! leases. A lease is committed before the request is answered. Not here: what follows from a report (`model::lease`),
+//! and how an answer is written (`api::consumers`).
 
 mod expiry;
 pub mod manager;
@@ -35,16 +35,16 @@ use crate::store::leases::Lease;
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 
-/// Requests that may wait for events at once. Each has a connection; most of those are for others.
+/// Requests that may wait for events at once. Each occupies a connection, and most connections are for other requests.
 pub const MAX_WAITING: usize = 512;
 /// Deliveries one answer may have.
 pub const MAX_ITEMS: u32 = 100;
 /// The longest wait for something to become due.
 pub const MAX_WAIT: Duration = Duration::from_secs(30);
-/// Bytes of payloads in one answer, about.
+/// Bytes of payloads in one answer, approximately.
 const MAX_ANSWER_BYTES: u64 = 8 << 20;
 
-/// What stands for a reason that may hold what is sealed in an event that cannot be opened.
+/// Replaces a reported reason if the event cannot be opened: the reason may quote its sealed data.
 const UNOPENED: &str = "not kept: its event cannot be opened";
 
 /// A request for events.
@@ -53,9 +53,9 @@ pub struct LeaseRequest {
     pub subscription: SubscriptionSeq,
     /// How many at most.
     pub most: u32,
-    /// How long it may wait for the first.
+    /// How long it may wait for the first event.
     pub wait: Duration,
-    /// The way back.
+    /// Sends the answer.
     pub reply: Reply,
     /// How the answer is written.
     pub show: Show,
@@ -70,18 +70,18 @@ impl LeaseRequest {
     }
 }
 
-/// What a request for events is answered.
+/// The answer to a request for events.
 #[derive(Debug)]
 pub enum Answer {
-    /// These are leased.
+    /// Leased events.
     Items(Vec<Item>),
-    /// There is nothing, and why, where something keeps it back.
+    /// Nothing is due, or a hold keeps events back.
     Nothing(Option<HoldReason>),
-    /// Too many wait already.
+    /// Too many requests wait already.
     Crowded,
     /// The subscription was deleted meanwhile.
     Gone,
-    /// The subscription cannot be used; for the log and a person.
+    /// The subscription cannot be used, with the reason.
     Unusable(String),
     /// The file could not be read or written.
     Failed(Error),
@@ -90,26 +90,26 @@ pub enum Answer {
 /// A leased event.
 #[derive(Debug)]
 pub struct Item {
-    /// What it is.
+    /// The event.
     pub outgoing: OutgoingRequest,
-    /// What the consumer has to show.
+    /// The lease, which every report must name.
     pub lease: String,
     /// When the lease ends.
     pub until: Timestamp,
     /// The number of the attempt.
     pub attempt: u32,
-    /// The header fields that a request with it would have.
+    /// The header fields that a pushed request would have.
     pub headers: Vec<(String, String)>,
 }
 
-/// What a consumer reports of one delivery.
+/// What a consumer reports about one delivery.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Which.
     pub delivery: DeliverySeq,
-    /// The lease it had.
+    /// Its lease.
     pub lease: String,
-    /// What came of it.
+    /// The outcome.
     pub outcome: LeaseOutcome,
 }
 
@@ -120,15 +120,15 @@ struct LeaseMsg {
     requests: Vec<Waiter>,
     /// What the writer leased for requests.
     granted: Vec<Granted>,
-    /// What came of leases that the writer was to end.
+    /// Results of the writer's jobs that end leases.
     expired: Vec<Expired>,
-    /// The earliest end of a lease that its consumer has moved since.
+    /// The earliest new end among leases that consumers have extended.
     extended: Option<Timestamp>,
-    /// Subscriptions that may have something new.
-    rang: BTreeSet<SubscriptionSeq>,
+    /// Subscriptions that may have something new due.
+    woken: BTreeSet<SubscriptionSeq>,
     /// Whether subscriptions were changed, held or released.
     subscriptions_changed: bool,
-    /// Whether to answer those who wait, and let nobody wait any longer.
+    /// Whether to answer all waiting requests, and let no more wait.
     stop: bool,
     /// Whether to end.
     end: bool,
@@ -149,14 +149,14 @@ struct Granted {
     leased: Result<Vec<Leased>>,
 }
 
-/// What came of leases that the writer was to end.
+/// The result of a writer's job that ends leases.
 #[derive(Debug)]
 struct Expired {
     found: Vec<Lease>,
     outcome: Result<()>,
 }
 
-/// The consumers' way in. Cheap to clone.
+/// Handles consumers' requests. Cheap to clone.
 #[derive(Clone)]
 pub struct Consume {
     store: Store,
@@ -172,7 +172,7 @@ pub struct Consume {
 }
 
 impl Consume {
-    /// A way in that nobody uses yet.
+    /// No request waits yet.
     pub(super) fn new(
         (store, clock, draw): (Store, Clock, Arc<dyn Draw>),
         destinations: Arc<Destinations>,
@@ -183,20 +183,20 @@ impl Consume {
         Self { store, clock, draw, destinations, settings, counts, privacy, inbox, waiting }
     }
 
-    /// Leases what is due, or lets the request wait for it.
+    /// Leases what is due, or lets the request wait until something is.
     pub fn next(&self, request: LeaseRequest) {
         if self.waiting() >= MAX_WAITING {
             return request.answer(Answer::Crowded);
         }
-        // Counted before the manager looks for what is due: a commit is either seen by that look or rings.
+        // Counted before the manager reads what is due: that read sees a commit, or the commit wakes the manager.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         // The wait begins now, not when the manager takes the request.
         let until = self.clock.monotonic().saturating_add(request.wait);
         self.inbox.leave(|messages| messages.requests.push(Waiter { request, until }));
     }
 
-    /// A report without what was sealed in the event or what the policy's detectors find. If the event cannot be
-    /// opened, nobody knows what that would be: the outcome is kept and its reason is not.
+    /// Removes the event's sealed data, and what the policy's detectors find, from a report. If the event cannot be
+    /// opened, that data is unknown: the outcome is kept without its reason.
     fn cleaned(&self, subscription: &Subscription, mut report: Report) -> Result<Report> {
         let (LeaseOutcome::Failed { reason, .. } | LeaseOutcome::Refused { reason }) =
             &mut report.outcome
@@ -212,21 +212,21 @@ impl Consume {
             Err(error) if error.concerns_all() => return Err(error),
             Err(error) => {
                 let delivery = report.delivery;
-                tracing::error!(%error, %delivery, "an event cannot be opened; the reason of its failure is not kept");
+                tracing::error!(%error, %delivery, "an event cannot be opened; the reported reason is not kept");
                 UNOPENED.clone_into(reason);
             }
         }
         Ok(report)
     }
 
-    /// The event of a delivery; `None` where no report of it is accepted.
+    /// Opens the event of a delivery; `None` if this subscription has no such delivery open.
     fn opened(&self, subscription: &Subscription, delivery: DeliverySeq) -> Result<Option<Opened>> {
         let outgoing = self.store.read(|tx| deliveries::outgoing(tx, delivery))?;
         let own = outgoing.filter(|outgoing| outgoing.subscription == subscription.seq);
         own.map(|mut outgoing| self.privacy.open_sealed(&mut outgoing)).transpose()
     }
 
-    /// Stores what a consumer reports; `done` is called after COMMIT, with an answer for each report.
+    /// Stores a consumer's reports; `done` is called after COMMIT, with a result for each report.
     pub fn settle(
         &self,
         subscription: &Subscription,
@@ -235,13 +235,13 @@ impl Consume {
     ) {
         let cleaned = reports.into_iter().map(|report| self.cleaned(subscription, report));
         match cleaned.collect() {
-            // Like every client, a consumer is told to try again where it would have to wait.
+            // This queue tells a consumer to try again instead of waiting, like every client.
             Ok(reports) => self.settle_cleaned(Queue::Accept, subscription, reports, done),
             Err(error) => done(Err(error)),
         }
     }
 
-    /// Stores reports that hold nothing of an event.
+    /// Stores reports that hold no data of an event.
     fn settle_cleaned(
         &self,
         queue: Queue,
@@ -271,8 +271,8 @@ impl Consume {
         );
     }
 
-    /// Moves the end of leases to `span` from now. A lease that is over is renewed if nobody else has its delivery.
-    /// `done` is called after COMMIT, with an answer for each.
+    /// Moves the end of leases to `span` from now. An expired lease is renewed if no other consumer has its delivery.
+    /// `done` is called after COMMIT, with a result for each lease.
     pub fn extend(
         &self,
         subscription: SubscriptionSeq,
@@ -293,7 +293,7 @@ impl Consume {
                     .collect()
             },
             move |results: Result<Vec<ReportResult>>| {
-                // A lease may end earlier than it would have.
+                // The new end may be earlier than the old one.
                 inbox.leave(|messages| {
                     messages.extended = Some(messages.extended.map_or(until, |at| at.min(until)));
                 });
@@ -308,26 +308,26 @@ impl Consume {
     }
 
     /// Tells the manager what was committed, if any request waits.
-    pub(super) fn committed(&self, rang: &[SubscriptionSeq], subscriptions_changed: bool) {
-        if self.waiting() > 0 && (!rang.is_empty() || subscriptions_changed) {
+    pub(super) fn committed(&self, woken: &[SubscriptionSeq], subscriptions_changed: bool) {
+        if self.waiting() > 0 && (!woken.is_empty() || subscriptions_changed) {
             self.inbox.leave(|messages| {
-                messages.rang.extend(rang);
+                messages.woken.extend(woken);
                 messages.subscriptions_changed |= subscriptions_changed;
             });
         }
     }
 
-    /// Lets the manager look at the clock, which a test has moved.
+    /// Makes the manager read the clock again, after a test has moved it.
     pub(super) fn wake(&self) {
         self.inbox.ring();
     }
 
-    /// Answers those who wait, and lets nobody wait from now on.
+    /// Answers waiting requests, and lets none wait from now on.
     pub(super) fn stop_waiting(&self) {
         self.inbox.leave(|messages| messages.stop = true);
     }
 
-    /// Lets the manager end.
+    /// Tells the manager to end.
     pub(super) fn end(&self) {
         self.inbox.leave(|messages| messages.end = true);
     }
@@ -342,7 +342,7 @@ impl Consume {
         }
     }
 
-    /// A subscription's waits; those of the settings, where its own can no longer be read.
+    /// A subscription's retry schedule; that of the settings if its own can no longer be read.
     fn schedule(&self, subscription: Option<&Subscription>) -> Schedule {
         let defaults = &self.settings.get().delivery;
         let own = subscription.and_then(|found| effective(&found.new.policy, defaults).ok());

@@ -1,7 +1,7 @@
-//! The dispatcher: reads what is due, decides who is sent next, hands it to idle deliverers.
+//! The dispatcher: reads due deliveries, decides which is sent next, hands it to an idle deliverer.
 //!
-//! [`decisions`] decides. This file executes: messages in, one read connection, one queue out. The dispatcher sends
-//! nothing itself and writes nothing.
+//! [`decisions`] decides. This file does the I/O: it takes messages, reads over one connection and fills one queue. The
+//! dispatcher sends no request and writes nothing to the database.
 
 pub mod decisions;
 
@@ -25,15 +25,15 @@ use crate::store::error::{Error, Result};
 use crate::store::{OwnReader, deliveries, subscriptions};
 use crate::telemetry::heartbeat::Heartbeat;
 
-/// How long the dispatcher sleeps at most: how often it looks at the clock when nobody rings.
+/// The longest sleep without a message: the clock may be set meanwhile.
 const MAX_SLEEP: Duration = Duration::from_millis(250);
-/// How long a stop waits for outcomes once no request is under way: the disk may refuse them. Their
-/// deliveries are sent again at the next start.
+/// How long a stop waits for outcomes to be stored once no request is under way: the disk may refuse them. After that,
+/// the next start sends their deliveries again.
 const SETTLE_GRACE: Duration = Duration::from_secs(5);
-/// How long a stop waits for attempts that are under way. An attempt that is not answered by then is given up as if
-/// the process had been killed: nothing is counted, and the delivery is sent again at the next start.
+/// How long a stop waits for attempts that are under way. An attempt without an answer by then is abandoned as if the
+/// process had been killed. Nothing is counted, and the next start sends the delivery again.
 pub const STOP_GRACE: Duration = Duration::from_secs(20);
-/// When a read that failed is tried again.
+/// Delay before a failed read is repeated.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// The dispatcher's inbox.
@@ -42,10 +42,10 @@ pub type Mailbox = Inbox<DispatcherMsg>;
 /// What other threads tell the dispatcher.
 #[derive(Debug, Default)]
 pub struct DispatcherMsg {
-    /// Attempts that are settled, deliveries that are rescheduled, deliverers that are idle again.
+    /// Settled attempts, rescheduled deliveries, idle deliverers, changed gates.
     pub inputs: Vec<Input>,
-    /// Subscriptions that may have something new.
-    pub rang: BTreeSet<SubscriptionSeq>,
+    /// Subscriptions that may have something new to send.
+    pub woken: BTreeSet<SubscriptionSeq>,
     /// Whether subscriptions have to be read again.
     pub subscriptions_changed: bool,
     /// Whether to stop.
@@ -55,7 +55,7 @@ pub struct DispatcherMsg {
 impl DispatcherMsg {
     fn append(&mut self, mut new: Self) {
         self.inputs.append(&mut new.inputs);
-        self.rang.append(&mut new.rang);
+        self.woken.append(&mut new.woken);
         self.subscriptions_changed |= new.subscriptions_changed;
         self.stop |= new.stop;
     }
@@ -80,19 +80,19 @@ pub struct Dispatcher {
     deliverers: HandOut,
     machine: Machine,
     settings: Live,
-    /// What the machine was told of each subscription, and whether its deliveries are in lanes.
+    /// Each subscription's limits as the machine knows them, and whether its deliveries are in lanes.
     known: BTreeMap<SubscriptionSeq, (Limits, bool)>,
-    /// Whether the site was offline at the last look.
+    /// Whether the site was offline when subscriptions were last read.
     is_offline: bool,
     /// When the stop began.
     stopping_since: Option<Duration>,
-    /// Since when no request is under way after a stop.
+    /// Since when a stopping dispatcher has had no request under way.
     idle_since: Option<Duration>,
     faults: Faults,
 }
 
 impl Dispatcher {
-    /// A dispatcher that has not looked yet.
+    /// A dispatcher that has read nothing yet.
     pub fn new(
         clock: Clock,
         (mailbox, pulse): (Mailbox, Heartbeat),
@@ -117,7 +117,7 @@ impl Dispatcher {
         }
     }
 
-    /// Runs until it is told to stop and everything in hand is settled, or cannot be.
+    /// Runs until it is told to stop and every delivery in hand is settled, or the grace is over.
     pub fn run(mut self) -> Ended {
         let mut messages =
             DispatcherMsg { subscriptions_changed: true, ..DispatcherMsg::default() };
@@ -136,7 +136,7 @@ impl Dispatcher {
         }
     }
 
-    /// Handles the messages; returns whether everything is drained. Messages that need a read that failed stay.
+    /// Handles the messages; returns whether everything is drained. Messages that need a failed read stay.
     fn turn(&mut self, messages: &mut DispatcherMsg) -> Result<bool> {
         for input in &messages.inputs {
             if let Input::GateChanged { subscription, gate } = input
@@ -151,8 +151,8 @@ impl Dispatcher {
             messages.subscriptions_changed = false;
             drained |= self.feed(changes);
         }
-        let rang = std::mem::take(&mut messages.rang);
-        drained |= self.feed(rang.into_iter().map(Input::Rang).collect());
+        let woken = std::mem::take(&mut messages.woken);
+        drained |= self.feed(woken.into_iter().map(Input::Woken).collect());
         drained |= self.feed(vec![if messages.stop { Input::Stop } else { Input::Tick }]);
         Ok(drained)
     }
@@ -178,7 +178,7 @@ impl Dispatcher {
         drained
     }
 
-    /// What is due. A failed read finds nothing and is tried again after [`READ_AGAIN`].
+    /// Reads due deliveries. A failed read counts as empty and is repeated after [`READ_AGAIN`].
     fn fetched(&self, subscription: SubscriptionSeq, limit: u32) -> Input {
         self.fetch(subscription, limit).unwrap_or_else(|error| {
             tracing::error!(%error, "the dispatcher could not read what is due; it tries again");
@@ -200,7 +200,7 @@ impl Dispatcher {
         Ok(Input::Fetched { subscription, rows, more, next_due })
     }
 
-    /// What has changed about the subscriptions since the last look.
+    /// What has changed in the subscriptions since the last read.
     fn changes(&mut self) -> Result<Vec<Input>> {
         let default_cap = self.settings.get().delivery.cap;
         let (mut fresh, mut inputs, mut is_offline) = (BTreeMap::new(), Vec::new(), false);
@@ -209,10 +209,10 @@ impl Dispatcher {
         for subscription in live.into_iter().filter(|found| found.new.target != Target::Pull) {
             let pace = pace(&subscription);
             let Subscription { seq: subscription, new, holds, .. } = subscription;
-            let asked = new.policy.in_flight_max;
+            let own_cap = new.policy.in_flight_max;
             let limits = Limits {
-                cap: asked.unwrap_or(default_cap),
-                is_hard: asked.is_some(),
+                cap: own_cap.unwrap_or(default_cap),
+                is_hard: own_cap.is_some(),
                 rate: new.policy.rate.as_deref().and_then(|rate| Rate::parse(rate).ok()),
                 gate: gate(&holds),
             };
@@ -245,7 +245,7 @@ impl Dispatcher {
         if gives_up {
             tracing::warn!(
                 in_hand = self.machine.in_hand(),
-                "stopped before every outcome was stored; those are sent again at the next start"
+                "stopped before every outcome was stored; the next start sends these deliveries again"
             );
         }
         gives_up
@@ -257,8 +257,8 @@ impl Dispatcher {
     }
 }
 
-/// What a row says of its endpoint before we have called it. It does not say whether a failing endpoint refuses or
-/// hangs, so a failing one counts as one that hangs.
+/// The pace of an endpoint that this run has not called yet, by its subscription's row. The row does not tell whether a
+/// failing endpoint refuses or hangs, so the worse is assumed.
 fn pace(subscription: &Subscription) -> Pace {
     match (subscription.failing_since, subscription.last_success_at) {
         (Some(_), _) => Pace::Hangs,
@@ -269,14 +269,14 @@ fn pace(subscription: &Subscription) -> Pace {
 
 /// Assignments that wait for a deliverer.
 ///
-/// Not a channel of crossbeam: its receivers spin and yield before they sleep, and with 64 of them a third of the
-/// processor time of a delivery went into that. Here they sleep at once, and one is woken at a time: a woken
-/// deliverer wakes the next if there is more to do.
+/// Not a crossbeam channel: its receivers spin and yield before they sleep. With 64 of them, that took a third of a
+/// delivery's processor time. Here a deliverer sleeps at once. One is woken at a time, and it wakes the next if more
+/// assignments wait.
 #[derive(Debug, Default)]
 struct Waiting {
     assignments: VecDeque<Assignment>,
     asleep: usize,
-    /// Whether one was woken and has not run yet.
+    /// Whether a deliverer was woken and has not run yet.
     rung: bool,
     closed: bool,
 }
@@ -292,7 +292,7 @@ impl Shared {
         self.waiting.lock()
     }
 
-    /// Wakes one sleeper, after releasing the lock that it needs.
+    /// Wakes one sleeping deliverer, after releasing the lock that it needs.
     fn ring(&self, mut waiting: MutexGuard<'_, Waiting>) {
         let needed = waiting.asleep > 0 && !waiting.rung;
         waiting.rung |= needed;
@@ -303,18 +303,18 @@ impl Shared {
     }
 }
 
-/// The dispatcher's end. Dropped, it lets the deliverers end once they have worked off what waits.
+/// The dispatcher's end of the queue. When it is dropped, the deliverers finish what waits and end.
 #[derive(Debug)]
 pub struct HandOut {
     shared: Arc<Shared>,
     deliverers: usize,
 }
 
-/// A deliverer's end. Clones share it.
+/// A deliverer's end of the queue. Clones share the queue.
 #[derive(Clone, Debug)]
 pub struct Assignments(Arc<Shared>);
 
-/// Both ends, for so many deliverers. The dispatcher bounds the queue: it starts no more than there are deliverers.
+/// Makes both ends. The queue needs no limit: the dispatcher starts no more attempts than there are deliverers.
 pub fn assignments(deliverers: usize) -> (HandOut, Assignments) {
     let shared = Arc::new(Shared::default());
     (HandOut { shared: Arc::clone(&shared), deliverers }, Assignments(shared))
@@ -337,7 +337,7 @@ impl Drop for HandOut {
 }
 
 impl Assignments {
-    /// The next assignment, waiting for it; `None` when there will be no more.
+    /// Waits for the next assignment; `None` when there will be no more.
     pub fn take(&self) -> Option<Assignment> {
         let mut waiting = self.0.lock();
         loop {

@@ -1,4 +1,4 @@
-//! Who is sent next: a state machine without SQL, clock, randomness, bodies or secrets.
+//! Decides which delivery is sent next: a state machine without SQL, clock, randomness, bodies or secrets.
 //!
 //! It keeps a *window* of due deliveries per subscription and the set of deliveries in hand. A delivery is in hand
 //! from the moment it is fetched until its attempt is settled, that is committed. If it were released when the request
@@ -24,27 +24,27 @@ use crate::store::tx::Settled;
 const WINDOW_ROWS: u32 = 64;
 /// A window is filled again when it holds this many or fewer.
 const WINDOW_LOW: usize = 16;
-/// Deliveries of one subscription that may wait for their settlement before no more are fetched.
+/// While more deliveries of one subscription than this are in hand, no more are fetched.
 const MAX_UNSETTLED: usize = 2048;
-/// An endpoint hangs that took so long, or half of its time limit where that is shorter.
+/// An endpoint hangs if it takes this long, or half of its time limit if that is shorter.
 const HANGS_FROM: Duration = Duration::from_secs(5);
 /// A subscription may exceed its cap only while it answers faster than this.
 const FAST_ENOUGH: Duration = Duration::from_secs(1);
-/// After a time without a line, requests in flight at first; doubled every [`RAMP_STEP`].
+/// Requests in flight when the site comes back online; doubled every [`RAMP_STEP`].
 const RAMP_FROM: usize = 2;
 const RAMP_STEP: Duration = Duration::from_secs(1);
 /// Latencies remembered per subscription.
 const LATENCIES_KEPT: usize = 20;
 
-/// How long an endpoint kept its last deliverer.
+/// How long an endpoint's last request took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pace {
-    /// Not long, whatever it answered.
+    /// A short time, whatever the answer was.
     Prompt,
-    /// It has had no attempt yet.
+    /// There was no request yet.
     #[default]
     Unknown,
-    /// To the end of its time limit, or nearly.
+    /// At least five seconds, or at least half of its time limit.
     Hangs,
 }
 
@@ -53,15 +53,15 @@ pub enum Pace {
 pub struct Limits {
     /// Requests in flight at once.
     pub cap: u32,
-    /// Whether the cap holds however fast the endpoint answers: a person asked for it.
+    /// Whether a person set the cap: then even a fast endpoint may not exceed it.
     pub is_hard: bool,
-    /// How many requests it takes at most.
+    /// The highest rate of requests, if there is one.
     pub rate: Option<Rate>,
     /// What its holds allow.
     pub gate: Gate,
 }
 
-/// What the machine is told.
+/// An input of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A subscription was made or changed.
@@ -70,33 +70,33 @@ pub enum Input {
         subscription: SubscriptionSeq,
         /// How it may be called.
         limits: Limits,
-        /// Whose it is; kept from the first time.
+        /// Its tenant; read the first time only.
         tenant: String,
-        /// What its row says of its endpoint; used the first time only.
+        /// The pace of its endpoint, by its row; read the first time only.
         pace: Pace,
     },
     /// A subscription was deleted.
     SubscriptionGone(SubscriptionSeq),
     /// The holds of a subscription have changed.
     GateChanged {
-        /// Whose.
+        /// Which.
         subscription: SubscriptionSeq,
-        /// What they allow now.
+        /// What its holds allow now.
         gate: Gate,
     },
-    /// The line to the outside works again: what has waited is not sent all at once.
+    /// The site is online again. Waiting deliveries must not start all at once.
     LineIsBack,
     /// A subscription may have something new to send.
-    Rang(SubscriptionSeq),
+    Woken(SubscriptionSeq),
     /// The answer to [`Command::Fetch`].
     Fetched {
-        /// Whose.
+        /// Its subscription.
         subscription: SubscriptionSeq,
-        /// What is due, oldest first, each with the lane it is in.
+        /// The due deliveries, oldest first, each with its lane.
         rows: Vec<(DeliverySeq, Option<i64>)>,
         /// Whether there may be more than was asked for.
         more: bool,
-        /// When the next one that is not due yet will be.
+        /// When the next delivery that is not due yet becomes due.
         next_due: Option<Timestamp>,
     },
     /// A deliverer is idle again.
@@ -108,15 +108,15 @@ pub enum Input {
         /// The time limit; `None` where nothing was sent.
         limit: Option<Duration>,
     },
-    /// An attempt is committed.
+    /// The outcome of an attempt is committed.
     Settled(Settled),
-    /// An attempt had no outcome for a reason on our side. Its row stays due.
+    /// An attempt was not made, for a reason on our side. Its row stays due.
     Reschedule {
         /// Which delivery.
         delivery: DeliverySeq,
-        /// Whose.
+        /// Its subscription.
         subscription: SubscriptionSeq,
-        /// It is not looked at before.
+        /// It is not attempted before this time.
         until: Timestamp,
         /// Whether the reason holds for all deliveries of the subscription.
         all: bool,
@@ -132,7 +132,7 @@ pub enum Input {
 pub enum Command {
     /// Read what is due, and answer with [`Input::Fetched`].
     Fetch {
-        /// Whose.
+        /// Its subscription.
         subscription: SubscriptionSeq,
         /// How many rows at most.
         limit: u32,
@@ -148,9 +148,9 @@ pub enum Command {
 pub struct Assignment {
     /// Which delivery.
     pub delivery: DeliverySeq,
-    /// Whose.
+    /// Its subscription.
     pub subscription: SubscriptionSeq,
-    /// Whether it is sent in spite of a hold, to learn whether the target works again.
+    /// Whether it is sent despite a hold, to learn whether the target works again.
     pub is_probe: bool,
 }
 
@@ -161,16 +161,16 @@ pub struct Machine {
     in_hand: InHand,
     /// Subscriptions with something ready, each once, in the order of their turns.
     rotation: VecDeque<SubscriptionSeq>,
-    /// When to look again, by time.
+    /// When to look at a subscription again, by time.
     waking: BTreeSet<(Timestamp, SubscriptionSeq)>,
-    /// Until when something is rescheduled: a delivery, which stays in hand because its row is still due, or all
-    /// deliveries of a subscription.
-    resting: BTreeSet<(Timestamp, SubscriptionSeq, Option<DeliverySeq>)>,
+    /// What is rescheduled, and until when: one delivery, or all of a subscription (`None`). A single delivery stays in
+    /// hand, because its row is still due.
+    rescheduled: BTreeSet<(Timestamp, SubscriptionSeq, Option<DeliverySeq>)>,
     deliverers: usize,
-    /// What is in flight, in all and by tenant.
+    /// Requests in flight, in total and by tenant.
     load: Load,
     tenants: BTreeMap<String, Load>,
-    /// After a time without a line, until all deliverers may be used again.
+    /// Limits requests after the site was offline, until all deliverers may be used again.
     ramp: Option<Ramp>,
     /// The time of the latest step.
     latest: Option<Timestamp>,
@@ -178,14 +178,14 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine that may keep so many requests in flight at once.
+    /// A machine for this many deliverers.
     pub fn new(deliverers: usize) -> Self {
         Self {
             windows: BTreeMap::new(),
             in_hand: InHand::default(),
             rotation: VecDeque::new(),
             waking: BTreeSet::new(),
-            resting: BTreeSet::new(),
+            rescheduled: BTreeSet::new(),
             deliverers,
             load: Load::default(),
             tenants: BTreeMap::new(),
@@ -195,11 +195,11 @@ impl Machine {
         }
     }
 
-    /// Takes one input and says what is to be done.
+    /// Takes one input and returns what to do.
     pub fn step(&mut self, now: Timestamp, input: Input) -> Vec<Command> {
         let mut out = Vec::new();
         if self.latest.replace(now).is_some_and(|latest| now < latest) {
-            self.looks_at_all(now);
+            self.forget_times(now);
         }
         match input {
             Input::SubscriptionChanged { subscription, limits, tenant, pace } => {
@@ -221,7 +221,7 @@ impl Machine {
             Input::LineIsBack => {
                 self.ramp = Some(Ramp { most: RAMP_FROM, until: now.plus(RAMP_STEP) });
             }
-            Input::Rang(subscription) => self.look(subscription),
+            Input::Woken(subscription) => self.request_fetch(subscription),
             Input::Fetched { subscription, rows, more, next_due } => {
                 self.fetched(now, subscription, rows, more, next_due);
             }
@@ -245,7 +245,7 @@ impl Machine {
         self.wake(now);
         self.fill(now, &mut out);
         self.start(now, &mut out);
-        // Starting empties windows, so a second look saves waiting for the next input.
+        // Starting empties windows. Filling them now saves the wait for another input.
         self.fill(now, &mut out);
         if self.stopping && self.load.busy == 0 && self.in_hand.len() == 0 {
             out.push(Command::Drained);
@@ -253,12 +253,12 @@ impl Machine {
         out
     }
 
-    /// When to call [`Input::Tick`] if nothing else happens before.
+    /// When to give [`Input::Tick`] if no other input comes before.
     pub fn sleep_until(&self) -> Option<Timestamp> {
         let waking = self.waking.first().map(|(at, _)| *at);
-        let resting = self.resting.first().map(|(at, _, _)| *at);
+        let rescheduled = self.rescheduled.first().map(|(at, _, _)| *at);
         let ramp = self.ramp.map(|ramp| ramp.until);
-        waking.into_iter().chain(resting).chain(ramp).min()
+        waking.into_iter().chain(rescheduled).chain(ramp).min()
     }
 
     /// Deliveries that are fetched and not settled.
@@ -275,13 +275,13 @@ impl Machine {
         let Some(window) = self.windows.get_mut(&subscription) else { return };
         window.limits = limits;
         // What was dropped is fetched again when the gate opens.
-        window.look = true;
+        window.needs_fetch = true;
         if limits.gate.is_probe() || !limits.gate.is_open(now) {
             self.drop_ready(subscription);
         }
         self.wake_at(subscription, limits.gate.opens_at().filter(|at| *at > now));
         // The change may have removed the reason for rescheduling.
-        self.end_rest(|(_, owner, _)| *owner == subscription);
+        self.end_reschedule(|(_, owner, _)| *owner == subscription);
         self.enqueue(subscription);
     }
 
@@ -296,24 +296,23 @@ impl Machine {
             return self.release(delivery);
         }
         if !all {
-            self.resting.insert((until, subscription, Some(delivery)));
+            self.rescheduled.insert((until, subscription, Some(delivery)));
             return;
         }
         self.release(delivery);
         self.drop_ready(subscription);
         let Some(window) = self.windows.get_mut(&subscription) else { return };
-        window.look = true;
-        if !std::mem::replace(&mut window.rests, true) {
-            self.resting.insert((until, subscription, None));
+        window.needs_fetch = true;
+        if !std::mem::replace(&mut window.is_rescheduled, true) {
+            self.rescheduled.insert((until, subscription, None));
         }
     }
 
-    /// Forgets every time that lies ahead, after the clock was set back: each may be much further ahead than it was
-    /// meant to be.
-    fn looks_at_all(&mut self, now: Timestamp) {
+    /// Forgets every future time and fetches again. After the clock was set back, those times lie too far ahead.
+    fn forget_times(&mut self, now: Timestamp) {
         self.ramp = None;
         self.waking.clear();
-        self.end_rest(|_| true);
+        self.end_reschedule(|_| true);
         let all: Vec<SubscriptionSeq> = self.windows.keys().copied().collect();
         for subscription in all {
             if let Some(window) = self.windows.get_mut(&subscription) {
@@ -325,22 +324,24 @@ impl Machine {
                 let opens_at = window.limits.gate.opens_at();
                 self.wake_at(subscription, opens_at.filter(|at| *at > now));
             }
-            self.look(subscription);
+            self.request_fetch(subscription);
         }
     }
 
-    /// Looks again at what was rescheduled.
-    fn end_rest(
+    /// Ends the waits of rescheduled deliveries that `which` selects, and fetches again.
+    fn end_reschedule(
         &mut self,
         which: impl Fn(&(Timestamp, SubscriptionSeq, Option<DeliverySeq>)) -> bool,
     ) {
-        for (_, subscription, delivery) in self.resting.extract_if(.., which).collect::<Vec<_>>() {
+        for (_, subscription, delivery) in
+            self.rescheduled.extract_if(.., which).collect::<Vec<_>>()
+        {
             match (delivery, self.windows.get_mut(&subscription)) {
                 (Some(delivery), _) => self.release(delivery),
-                (None, Some(window)) => window.rests = false,
+                (None, Some(window)) => window.is_rescheduled = false,
                 (None, None) => {}
             }
-            self.look(subscription);
+            self.request_fetch(subscription);
         }
     }
 
@@ -348,7 +349,7 @@ impl Machine {
         if let Some(window) = self.windows.get_mut(&subscription) {
             window.in_hand = window.in_hand.saturating_sub(window.ready.len());
             for delivery in window.ready.drain(..) {
-                let _whose = self.in_hand.release(delivery);
+                let _owner = self.in_hand.release(delivery);
             }
         }
     }
@@ -360,12 +361,12 @@ impl Machine {
         for subscription in all {
             self.drop_ready(subscription);
         }
-        self.end_rest(|_| true);
+        self.end_reschedule(|_| true);
     }
 
-    fn look(&mut self, subscription: SubscriptionSeq) {
+    fn request_fetch(&mut self, subscription: SubscriptionSeq) {
         if let Some(window) = self.windows.get_mut(&subscription) {
-            window.look = true;
+            window.needs_fetch = true;
         }
         self.enqueue(subscription);
     }
@@ -374,7 +375,7 @@ impl Machine {
         let Some((owner, was_refused)) = self.in_hand.release(delivery) else { return };
         if let Some(window) = self.windows.get_mut(&owner) {
             window.in_hand = window.in_hand.saturating_sub(1);
-            window.look |= was_refused;
+            window.needs_fetch |= was_refused;
         }
         self.enqueue(owner);
     }
@@ -391,8 +392,8 @@ impl Machine {
     }
 
     fn wake(&mut self, now: Timestamp) {
-        if self.resting.first().is_some_and(|(at, _, _)| *at <= now) {
-            self.end_rest(|(at, _, _)| *at <= now);
+        if self.rescheduled.first().is_some_and(|(at, _, _)| *at <= now) {
+            self.end_reschedule(|(at, _, _)| *at <= now);
         }
         while let Some((at, subscription)) = self.waking.first().copied() {
             if at > now {
@@ -402,8 +403,8 @@ impl Machine {
             let mut later = None;
             if let Some(window) = self.windows.get_mut(&subscription) {
                 window.next_due = None;
-                window.look = true;
-                // The earliest time was kept alone: what it woke for may still wait for its gate or its rate.
+                window.needs_fetch = true;
+                // Only the earliest time was kept. A later one, of the gate or the rate, is noted now.
                 let opens_at = window.limits.gate.opens_at().filter(|at| *at > now);
                 later = opens_at.or_else(|| window.rate_opens_at(now));
             }
@@ -423,12 +424,12 @@ impl Machine {
         let stopping = self.stopping;
         let Some(window) = self.windows.get_mut(&subscription) else { return };
         window.fetching = false;
-        window.look |= more;
+        window.needs_fetch |= more;
         if window.limits.gate.is_open(now) && !stopping {
             for (delivery, lane) in rows {
                 if window.limits.gate.is_probe() && window.in_hand > 0 {
                     // The gate may have changed after the rows were asked for.
-                    window.look = true;
+                    window.needs_fetch = true;
                     break;
                 }
                 if self.in_hand.take(delivery, subscription, lane) {
@@ -437,16 +438,16 @@ impl Machine {
                 }
             }
         } else {
-            window.look = true;
+            window.needs_fetch = true;
         }
         self.wake_at(subscription, next_due);
         self.enqueue(subscription);
     }
 
-    /// Gives a subscription a turn, if it has something to start or to fetch.
+    /// Puts a subscription into the rotation, if it has something to start or to fetch.
     fn enqueue(&mut self, subscription: SubscriptionSeq) {
         let Some(window) = self.windows.get_mut(&subscription) else { return };
-        if !window.queued && window.has_turn_to_take() {
+        if !window.queued && window.has_work() {
             window.queued = true;
             self.rotation.push_back(subscription);
         }
@@ -461,7 +462,7 @@ impl Machine {
             if !window.wants_rows(now) {
                 continue;
             }
-            window.look = false;
+            window.needs_fetch = false;
             window.fetching = true;
             let limit = window.rows_wanted();
             out.push(Command::Fetch { subscription: *subscription, limit });
@@ -488,7 +489,7 @@ impl Machine {
         first.is_some_and(|first| waiting.any(|window| window.tenant != first.tenant))
     }
 
-    /// What a subscription may start now, by its own limits, its endpoint's and its tenant's.
+    /// The delivery that a subscription may start now. Its own limits and the shares of its pace and tenant decide.
     fn startable(
         &self,
         now: Timestamp,
@@ -496,7 +497,7 @@ impl Machine {
         is_shared: bool,
     ) -> Option<DeliverySeq> {
         let window = self.windows.get(&subscription)?;
-        // Half of the deliverers are kept for first requests, so that a flood leaves some to the others.
+        // Half of the deliverers are kept for first requests, so that no subscription takes all of them.
         let plenty = self.load.is_plenty(window.pace, self.deliverers);
         // A tenant may use half of everything while another tenant has something due.
         let tenant = self.tenants.get(&window.tenant).filter(|_| is_shared);
@@ -508,7 +509,7 @@ impl Machine {
         window.ready.front().copied().filter(|_| is_free)
     }
 
-    /// Starts what may be started, one delivery a turn, so that no subscription waits behind another.
+    /// Starts deliveries, one per subscription and turn, so that no subscription starves another.
     fn start(&mut self, now: Timestamp, out: &mut Vec<Command>) {
         if self.stopping {
             return;
@@ -546,7 +547,7 @@ impl Machine {
         }
     }
 
-    /// How many requests may be in flight in all. After a time without a line: few at first, then more each second.
+    /// How many requests may be in flight in total. After the site was offline: few at first, doubled each second.
     fn ramp(&mut self, now: Timestamp) -> usize {
         while let Some(ramp) = &mut self.ramp {
             if now < ramp.until {
@@ -562,7 +563,7 @@ impl Machine {
     }
 }
 
-/// How many requests may be in flight for now.
+/// How many requests may be in flight, until when.
 #[derive(Clone, Copy, Debug)]
 struct Ramp {
     most: usize,
@@ -574,8 +575,8 @@ struct Ramp {
 struct InHand {
     /// Each with its subscription and its lane.
     deliveries: HashMap<DeliverySeq, (SubscriptionSeq, Option<i64>)>,
-    /// The lanes they are in. A second delivery of such a lane is refused: the lane's new head waits until the old
-    /// one is settled. The flag says whether that has happened.
+    /// Their lanes, each with whether a second delivery was refused: the lane's new head must wait until the old one is
+    /// settled.
     lanes: HashMap<i64, bool>,
 }
 
@@ -584,7 +585,7 @@ impl InHand {
         self.deliveries.len()
     }
 
-    /// Takes a delivery, unless it or its lane is in hand; returns whether it did.
+    /// Takes a delivery in hand, unless it or its lane already is; returns whether it did.
     fn take(&mut self, delivery: DeliverySeq, owner: SubscriptionSeq, lane: Option<i64>) -> bool {
         let Entry::Vacant(entry) = self.deliveries.entry(delivery) else { return false };
         if let Some(lane) = lane {
@@ -598,7 +599,7 @@ impl InHand {
         true
     }
 
-    /// Releases a delivery; returns its subscription, and whether another one of its lane was refused meanwhile.
+    /// Releases a delivery; returns its subscription, and whether another delivery of its lane was refused meanwhile.
     fn release(&mut self, delivery: DeliverySeq) -> Option<(SubscriptionSeq, bool)> {
         let (owner, lane) = self.deliveries.remove(&delivery)?;
         let was_refused = lane.and_then(|lane| self.lanes.remove(&lane)).unwrap_or(false);
@@ -617,27 +618,27 @@ struct Load {
 }
 
 impl Load {
-    /// Whether one more request may start when `most` deliverers may be busy. Endpoints that hang get half of them,
-    /// and no more than three quarters wait for endpoints that may hang.
+    /// Whether one more request may start when `most` deliverers may be busy. Endpoints that hang get half of them.
+    /// Endpoints that hang and unknown ones together get three quarters.
     fn has_room(self, pace: Pace, most: usize) -> bool {
-        let is_spared = self.unproven < most - most / 4;
+        let is_within_share = self.unproven < most - most / 4;
         self.busy < most
             && match pace {
                 Pace::Prompt => true,
-                Pace::Unknown => is_spared,
-                Pace::Hangs => is_spared && self.hanging < most.div_ceil(2),
+                Pace::Unknown => is_within_share,
+                Pace::Hangs => is_within_share && self.hanging < most.div_ceil(2),
             }
     }
 
-    /// Whether more than half of the deliverers are idle, for one more request to an endpoint that has one already.
-    /// For a prompt endpoint, deliverers that wait for endpoints that may hang do not count: it would have to wait
-    /// for their time limits.
+    /// Whether more than half of the deliverers are idle. Only then does a subscription get more than one request.
+    /// For a prompt endpoint, deliverers that hanging or unknown endpoints occupy are left out: they may stay busy
+    /// until their time limits.
     fn is_plenty(self, pace: Pace, most: usize) -> bool {
-        let lost = if pace == Pace::Prompt { self.unproven } else { 0 };
-        (most - self.busy) * 2 > most - lost
+        let uncounted = if pace == Pace::Prompt { self.unproven } else { 0 };
+        (most - self.busy) * 2 > most - uncounted
     }
 
-    /// Replaces one part of it by another.
+    /// Replaces the part of one subscription.
     fn replace(&mut self, old: Self, new: Self) {
         self.busy = self.busy.saturating_add(new.busy).saturating_sub(old.busy);
         self.unproven = self.unproven.saturating_add(new.unproven).saturating_sub(old.unproven);
@@ -645,7 +646,7 @@ impl Load {
     }
 }
 
-/// The due deliveries of one subscription, and what it may do with them.
+/// One subscription: its due deliveries, limits and state.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each true or not")]
 struct Window {
@@ -661,11 +662,11 @@ struct Window {
     /// Fetched, not settled.
     in_hand: usize,
     /// Whether there may be due rows that were not fetched.
-    look: bool,
+    needs_fetch: bool,
     /// Whether a fetch was asked for and not answered.
     fetching: bool,
     /// Whether nothing is fetched because all of its deliveries are rescheduled.
-    rests: bool,
+    is_rescheduled: bool,
     /// Whether it is in the rotation.
     queued: bool,
     next_due: Option<Timestamp>,
@@ -673,8 +674,8 @@ struct Window {
 }
 
 impl Window {
-    /// Whether it may start one more: its first always, others once it has had an attempt, while `plenty` of
-    /// deliverers are idle and its cap allows it or its target is fast.
+    /// Whether it may start one more request. The first always may. Further ones need a known pace and `plenty` of idle
+    /// deliverers, and must stay below the cap. Only a fast endpoint without a hard cap may exceed it.
     fn has_room(&self, plenty: bool) -> bool {
         let is_known = self.pace != Pace::Unknown;
         let cap = usize::try_from(self.limits.cap).unwrap_or(usize::MAX);
@@ -695,28 +696,28 @@ impl Window {
         self.limits.gate != Gate::Closed && (self.fetching || !self.ready.is_empty())
     }
 
-    /// Whether it has something to start or to look for, once its gate is open.
-    fn has_turn_to_take(&self) -> bool {
-        self.has_due() || (self.limits.gate != Gate::Closed && self.look)
+    /// Whether it has something to start or to fetch, once its gate is open.
+    fn has_work(&self) -> bool {
+        self.has_due() || (self.limits.gate != Gate::Closed && self.needs_fetch)
     }
 
-    /// Whether it is to get a turn.
+    /// Whether it stays in the rotation.
     fn wants_turn(&self, now: Timestamp) -> bool {
-        self.limits.gate.is_open(now) && self.has_turn_to_take()
+        self.limits.gate.is_open(now) && self.has_work()
     }
 
-    /// Whether it holds little enough to be filled again, and may be. A probe is fetched when nothing else is in hand.
+    /// Whether more rows are to be fetched. A probe is fetched only when nothing else is in hand.
     fn wants_rows(&self, now: Timestamp) -> bool {
         self.limits.gate.is_open(now)
             && !(self.limits.gate.is_probe() && self.in_hand > 0)
-            && self.look
+            && self.needs_fetch
             && !self.fetching
-            && !self.rests
+            && !self.is_rescheduled
             && self.ready.len() <= WINDOW_LOW
             && self.in_hand <= MAX_UNSETTLED
     }
 
-    /// When the rate lets the next request start, if that is what it waits for.
+    /// When the rate allows the next request, if a delivery waits for that.
     fn rate_opens_at(&self, now: Timestamp) -> Option<Timestamp> {
         let rate = self.limits.rate.filter(|_| !self.ready.is_empty())?;
         Some(self.bucket.next_at(rate)).filter(|at| *at > now)
@@ -736,7 +737,7 @@ impl Window {
         !self.latencies.is_empty() && slow.saturating_mul(20) <= self.latencies.len()
     }
 
-    /// Remembers how long a request took, and judges the endpoint by it where the time limit is known.
+    /// Remembers a request's latency. With a known time limit, it also decides the pace.
     fn note(&mut self, latency: Duration, limit: Option<Duration>) {
         if let Some(limit) = limit {
             let hangs = latency >= HANGS_FROM.min(limit / 2);

@@ -1,4 +1,4 @@
-//! What is asked for, input by input.
+//! The machine's commands, input by input.
 
 use std::time::Duration;
 
@@ -85,10 +85,10 @@ fn a_delivery_that_is_finished_but_not_settled_is_not_sent_again() {
     let mut machine = machine(64, 8);
     assert_eq!(starts(&machine.step(at(0), fetched(1..2))), [1]);
     machine.step(at(0), finished(Duration::ZERO));
-    machine.step(at(0), Input::Rang(SUB));
+    machine.step(at(0), Input::Woken(SUB));
     assert_eq!(starts(&machine.step(at(0), fetched(1..2))), [0_i64; 0]);
     machine.step(at(0), settled(1, None));
-    machine.step(at(0), Input::Rang(SUB));
+    machine.step(at(0), Input::Woken(SUB));
     assert_eq!(starts(&machine.step(at(0), fetched(1..2))), [1]);
 }
 
@@ -107,7 +107,7 @@ fn a_held_subscription_starts_nothing_and_releases_its_window() {
     let mut machine = machine(64, 1);
     machine.step(at(0), fetched(1..5));
     machine.step(at(0), changed(SUB, 1, false, false));
-    assert_eq!(machine.in_hand(), 1, "only the one in flight stays in hand");
+    assert_eq!(machine.in_hand(), 1, "only the delivery in flight stays in hand");
     let out = machine.step(at(0), finished(Duration::ZERO));
     assert_eq!(out, []);
 }
@@ -157,8 +157,8 @@ fn a_lane_in_hand_is_refused_until_its_delivery_is_settled() {
     };
     let started = |out: &[Command], seq| starts(out).contains(&seq);
     assert!(started(&machine.step(at(0), fetched(1)), 1));
-    machine.step(at(0), Input::Rang(SUB));
-    // An earlier one has come, and is the head now.
+    machine.step(at(0), Input::Woken(SUB));
+    // An earlier delivery was inserted and is the head of the lane now.
     assert!(!started(&machine.step(at(0), fetched(2)), 2));
     machine.step(at(0), finished(Duration::ZERO));
     let settled = settled(1, None);
@@ -173,7 +173,7 @@ fn reschedule(delivery: i64, until: Timestamp, all: bool) -> Input {
 #[test]
 fn a_delivery_that_is_rescheduled_is_not_started_again_before_its_time() {
     let mut machine = machine(4, 4);
-    // It is unordered, and there are more than fit into a window: it is looked at again and again.
+    // It has no lane, and more rows are due than a window holds: every fetch reads it again.
     let more = |rows: std::ops::Range<i64>| match fetched(rows) {
         Input::Fetched { subscription, rows, next_due, .. } => {
             Input::Fetched { subscription, rows, more: true, next_due }
@@ -196,7 +196,7 @@ fn a_subscription_that_is_rescheduled_is_not_read_before_its_time_however_much_i
     machine.step(at(0), finished(Duration::ZERO));
     let out = machine.step(at(0), reschedule(1, at(30), true));
     assert_eq!(out, []);
-    assert_eq!(machine.step(at(0), Input::Rang(SUB)), []);
+    assert_eq!(machine.step(at(0), Input::Woken(SUB)), []);
     machine.step(at(1), finished(Duration::ZERO));
     assert_eq!(machine.step(at(1), reschedule(2, at(31), true)), []);
     assert_eq!(machine.step(at(29), Input::Tick), []);
@@ -205,7 +205,7 @@ fn a_subscription_that_is_rescheduled_is_not_read_before_its_time_however_much_i
 }
 
 #[test]
-fn what_is_rescheduled_is_looked_at_when_its_subscription_is_changed_and_keeps_no_stop_waiting() {
+fn a_rescheduled_delivery_is_fetched_when_its_subscription_changes_and_delays_no_stop() {
     let mut machine = machine(4, 4);
     machine.step(at(0), fetched(1..2));
     machine.step(at(0), finished(Duration::ZERO));
@@ -224,10 +224,10 @@ fn a_released_lane_that_is_due_later_is_looked_at_then_and_not_at_once() {
     let rows = vec![(DeliverySeq(1), lane)];
     machine.step(at(0), Input::Fetched { subscription: SUB, rows, more: false, next_due: None });
     machine.step(at(0), finished(Duration::ZERO));
-    // Its secret does not open: nothing came of it, and it is still due by its row.
+    // Its secret cannot be opened: no attempt was made, and its row is still due.
     let later = Some(at(30));
-    let let_go = settled(1, later);
-    assert!(fetches(&machine.step(at(0), let_go)).is_empty());
+    let released = settled(1, later);
+    assert!(fetches(&machine.step(at(0), released)).is_empty());
     assert!(fetches(&machine.step(at(29), Input::Tick)).is_empty());
     assert_eq!(fetches(&machine.step(at(30), Input::Tick)), [SUB]);
 }
@@ -235,7 +235,7 @@ fn a_released_lane_that_is_due_later_is_looked_at_then_and_not_at_once() {
 /// Subscriptions of one kind: their tenant, their pace, how many, and how many deliveries each has due.
 type Group = (&'static str, Pace, usize, i64);
 
-/// A machine of 64 deliverers that has read what is due, and how many it has started of each group.
+/// A machine of 64 deliverers that has read what is due, and how many deliveries of each group it started.
 fn served(groups: &[Group]) -> (Machine, Vec<usize>) {
     let mut machine = Machine::new(64);
     let mut group_of = Vec::new();
@@ -279,7 +279,7 @@ fn endpoints_that_hang_get_half_and_those_that_may_hang_three_quarters() {
         (&[("a", Unknown, 100, 1), ("a", Hangs, 9, 1), ("a", Prompt, 20, 1)], &[48, 0, 16]),
         (&[("a", Hangs, 100, 1), ("a", Unknown, 100, 1), ("a", Prompt, 9, 1)], &[32, 16, 9]),
         (&[("a", Prompt, 100, 1)], &[64]),
-        // One that was never called has one request; a prompt one has more, whatever hangs beside it.
+        // An unknown endpoint gets one request. A prompt one gets more, even while others hang.
         (&[("a", Unknown, 30, 20), ("a", Unknown, 1, 1)], &[30, 1]),
         (&[("a", Hangs, 100, 1), ("a", Prompt, 1, 20)], &[32, 8]),
         (&[("a", Hangs, 100, 1), ("a", Unknown, 100, 1), ("a", Prompt, 9, 20)], &[32, 16, 16]),
@@ -351,7 +351,7 @@ fn until_a_gate_opens_nothing_starts_and_then_everything() {
     let mut machine = machine(64, 8);
     machine.step(at(0), fetched(1..2));
     machine.step(at(0), gate(Gate::Until(at(60))));
-    assert_eq!(starts(&machine.step(at(59), Input::Rang(SUB))), [0; 0]);
+    assert_eq!(starts(&machine.step(at(59), Input::Woken(SUB))), [0; 0]);
     assert_eq!(machine.sleep_until(), Some(at(60)));
     assert_eq!(fetches(&machine.step(at(60), Input::Tick)), [SUB]);
     assert_eq!(starts(&machine.step(at(60), fetched(2..5))), [2, 3, 4]);
@@ -368,7 +368,7 @@ fn a_probe_is_one_delivery_and_the_next_waits_for_its_outcome() {
     let out = machine.step(at(5), fetched(1..9));
     let probe = Assignment { delivery: DeliverySeq(1), subscription: SUB, is_probe: true };
     assert_eq!(out, [Command::Start(probe)]);
-    assert_eq!(machine.step(at(6), Input::Rang(SUB)), []);
+    assert_eq!(machine.step(at(6), Input::Woken(SUB)), []);
     assert_eq!(machine.step(at(6), finished(Duration::from_millis(1))), []);
     // The new gate comes before the settlement.
     assert_eq!(machine.step(at(6), gate(Gate::Probe(at(30)))), []);
@@ -430,20 +430,20 @@ fn what_falls_due_before_a_hold_ends_is_looked_at_when_it_ends() {
 }
 
 #[test]
-fn after_a_time_without_a_line_more_start_each_second() {
+fn when_the_site_is_back_online_more_start_each_second() {
     let mut machine = machine(64, 64);
     machine.step(at(0), finished(Duration::from_millis(1)));
     machine.step(at(0), Input::LineIsBack);
     assert_eq!(starts(&machine.step(at(0), fetched(1..60))).len(), 2);
     assert_eq!(starts(&machine.step(at(1), Input::Tick)).len(), 2);
     assert_eq!(starts(&machine.step(at(2), Input::Tick)).len(), 4);
-    assert_eq!(machine.sleep_until(), Some(at(3)), "not before, or it would look all the time");
+    assert_eq!(machine.sleep_until(), Some(at(3)), "not earlier, or it would never sleep");
     machine.step(at(9), Input::Tick);
     assert_eq!(machine.sleep_until(), None);
 }
 
 #[test]
-fn a_clock_that_is_set_back_puts_nothing_off() {
+fn a_clock_that_is_set_back_delays_nothing() {
     let mut machine = machine(64, 64);
     machine.step(at(100), Input::LineIsBack);
     machine.step(at(100), fetched(1..3));
@@ -457,7 +457,7 @@ fn a_clock_that_is_set_back_puts_nothing_off() {
     machine.step(at(100), one(true));
     machine.step(at(100), settled(9, Some(at(200))));
     let out = machine.step(at(10), Input::Tick);
-    assert_eq!(fetches(&out), [SUB], "what was to rest until then is looked at now");
+    assert_eq!(fetches(&out), [SUB], "what was rescheduled is fetched now");
     assert_eq!(machine.sleep_until(), None);
     assert_eq!(machine.in_hand(), 0);
 }

@@ -1,7 +1,7 @@
-//! Forgets guards of consumers after 90 days.
+//! Deletes guards of consumers after 90 days.
 //!
-//! Once a day it goes over all guards in the order of their keys, a few a turn: an index over their age would make
-//! each of them dearer to claim. Not here: answers to requests (`upkeep`), and files of drop folders (`sources`).
+//! Once a day it walks over all guards in the order of their keys, a few per turn. An index on their age would make
+//! each claim of a guard slower. Not here: idempotency keys (`upkeep`), and files of drop folders (`sources`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,48 +15,48 @@ use crate::store::processed_events::{self, Key, Text};
 use crate::store::tx::WriteTx;
 use crate::store::writer::Queue;
 
-/// How long a guard is kept, and longer while its event is open or a dead letter.
+/// How long a guard is kept. It stays longer while its event is open or a dead letter.
 pub const GUARDS_KEPT: Duration = Duration::from_hours(90 * 24);
-/// How often it is looked.
+/// How often a walk begins.
 const EVERY: Duration = Duration::from_hours(24);
-/// Guards that are looked at in a turn …
+/// Guards read in one turn.
 const MAX_GUARDS: u32 = 1_000;
-/// … and rows that one transaction forgets.
+/// Guards deleted in one transaction.
 const MAX_ROWS: u32 = 500;
-/// Open events and dead letters older than guards are kept, beyond which no guard is forgotten.
+/// No guard is deleted while more open events and dead letters than this are older than [`GUARDS_KEPT`].
 const MAX_OPEN: u32 = 10_000;
 
-/// Where it stands.
+/// The daily walk over the guards.
 #[derive(Debug)]
-pub struct Forgetting {
+pub struct GuardExpiry {
     store: Store,
     clock: Clock,
     watch: Arc<ClockWatch>,
-    /// When it begins again.
+    /// When the next walk begins.
     due: Timestamp,
     walk: Option<Walk>,
 }
 
-/// On its way over the guards.
+/// A walk that is under way.
 #[derive(Debug)]
 struct Walk {
     after: Key,
     by: Timestamp,
-    /// What is not to be forgotten; looked up when there is something to forget.
+    /// Events whose guards must stay; read when the first old guard is found.
     needed: Option<BTreeSet<(Text, Text)>>,
 }
 
-impl Forgetting {
-    /// Begins at once.
+impl GuardExpiry {
+    /// The first walk begins at once.
     pub fn new(store: Store, clock: Clock, watch: Arc<ClockWatch>) -> Self {
         let due = clock.now();
         Self { store, clock, watch, due, walk: None }
     }
 
-    /// Does a little of it, where there is anything to do.
+    /// Does one turn of the walk, if one is due or under way.
     pub fn turn(&mut self) -> Result<()> {
         let now = self.clock.now();
-        // By a clock that may be wrong, nothing is old.
+        // While the clock may be wrong, the age of a guard is not known.
         if self.watch.is_suspect(now) || (self.walk.is_none() && now < self.due) {
             return Ok(());
         }
@@ -67,12 +67,12 @@ impl Forgetting {
             let by = self.clock.wall().minus(GUARDS_KEPT);
             Walk { after: Key::default(), by, needed: None }
         };
-        self.walk = self.forget_guards(walk)?;
+        self.walk = self.delete_guards(walk)?;
         Ok(())
     }
 
-    /// Goes on a little; `None` at the end.
-    fn forget_guards(&self, mut walk: Walk) -> Result<Option<Walk>> {
+    /// Handles the next guards; `None` at the end of the walk.
+    fn delete_guards(&self, mut walk: Walk) -> Result<Option<Walk>> {
         let by = walk.by;
         let page = self.store.read(|tx| processed_events::page(tx, &walk.after, MAX_GUARDS))?;
         let Some((last, _)) = page.last() else { return Ok(None) };
@@ -90,7 +90,7 @@ impl Forgetting {
         let Some(needed) = needed else {
             tracing::warn!(
                 open = MAX_OPEN,
-                "no old guard is forgotten while more deliveries than that of the same age are open or dead: \
+                "no old guard is deleted: more deliveries than that, as old as the guards, are open or dead letters; \
                  look at them"
             );
             return Ok(None);
